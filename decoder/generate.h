@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The decode loop: a prompt in, tokens out, every one drawn by gumbel_sample().
+ *
+ * Sample j of a call is a sequence of its own, and draws with sample counter first_sample + j; all
+ * share the seed. The position counter of a draw is the number of tokens that its sequence already
+ * has, the prompt included. So a text depends on (model, prompt, seed, temperature, sample counter)
+ * alone, not on how many samples run beside it.
+ */
+#ifndef DECODER_GENERATE_H
+#define DECODER_GENERATE_H
+
+#include <stdbool.h>
+
+#include "decoder/decoder.h"
+
+/* One drawn token. */
+typedef struct generate_token {
+    int32_t sample;   /* 0 .. num_samples - 1 */
+    int32_t position; /* its index in its sequence, the prompt included */
+    int32_t id;
+    float logprob;    /* natural logarithm, at the given temperature */
+    bool last;        /* this sequence ends with it: an eos token, or the limit */
+} generate_token;
+
+/* Called for every token as it is drawn, samples in order within a step. Return false to stop the
+ * whole call, which then succeeds. */
+typedef bool (*generate_callback)(void *context, const generate_token *token);
+
+/* Zero in any field but `prompt` and `max_tokens` is its default. */
+typedef struct generate_options {
+    const int32_t *prompt; /* [prompt_count] token ids */
+    int32_t prompt_count;  /* >= 1 */
+    int32_t max_tokens;    /* drawn for each sample, >= 1; prompt and these fit into max_positions */
+    int32_t num_samples;   /* 1..1024; 0: 1 */
+    uint32_t first_sample;
+    float temperature;     /* finite, >= 0; 0 is greedy */
+    uint64_t seed;
+    bool ignore_eos;       /* draw max_tokens tokens whatever they are */
+    generate_callback on_token; /* NULL is allowed */
+    void *context;
+} generate_options;
+
+/* Where the time went, in seconds, and how many tokens there were. */
+typedef struct generate_times {
+    double prefill; /* trunk, the prompt */
+    double trunk;   /* trunk, one token a sample and step */
+    double head;    /* gumbel_sample(): head product and draw */
+    int64_t drawn;  /* tokens, all samples together */
+    int32_t steps;  /* calls of gumbel_sample() */
+} generate_times;
+
+/* generate(): draw texts.
+ *  device   makes the draws. It may run on the decoder's threads (decoder_parallel_for()).
+ *  times    filled on success, and with what had passed on an error; NULL is allowed.
+ *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits were not
+ *           finite. Tokens that the callback has seen by then are right. */
+int generate(decoder *d, gumbel_device *device, const generate_options *options,
+             generate_times *times, decoder_error *error);
+
+#endif /* DECODER_GENERATE_H */

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading fields of a JSON document with their types and ranges, on top of Jansson.
+ */
+#ifndef DECODER_JSON_FILE_H
+#define DECODER_JSON_FILE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "decoder/error.h"
+
+/* An object within a document, and where it is, for messages. */
+typedef struct json_place {
+    const char *file;     /* the file's name */
+    const char *path;     /* "" for the root, else the object's own place, as in "model" */
+    const json_t *object; /* borrowed */
+    decoder_error *error;
+} json_place;
+
+/* json_document(): parse `size` bytes whose root must be an object. Refused: anything after the
+ * document, duplicate keys, NUL in strings, invalid UTF-8, numbers that overflow, nesting deeper
+ * than 2048.
+ *  returns  a reference that the caller drops with json_decref(); NULL with `error` filled. */
+json_t *json_document(const void *bytes, size_t size, const char *file, decoder_error *error);
+
+/* The value of `key`; NULL where it is absent or null. */
+json_t *json_value(const json_place *place, const char *key);
+
+/* Fill the place's error about `key` and return -1. `key` NULL: about the place itself. */
+int json_refuse(const json_place *place, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* json_integer_in(): an integer with lo <= value <= hi. Absent or null: *value stays as it is where
+ * `required` is false, and is an error where it is true. The next three work alike.
+ *  returns  0; -1 with the error filled. */
+int json_integer_in(const json_place *place, const char *key, bool required, int64_t lo, int64_t hi,
+                    int64_t *value);
+
+/* A number, integer or real, with lo <= value <= hi. */
+int json_number_in(const json_place *place, const char *key, bool required, double lo, double hi,
+                   double *value);
+
+/* true or false. */
+int json_flag(const json_place *place, const char *key, bool required, bool *value);
+
+/* A string; borrowed from the document. */
+int json_text(const json_place *place, const char *key, bool required, const char **value);
+
+#endif /* DECODER_JSON_FILE_H */
