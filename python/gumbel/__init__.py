@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact token sampling by the Gumbel-max trick, fused with the LM-head product.
+
+The letters of every shape: B rows of the batch, V vocabulary, D hidden size.
+
+>>> import gumbel
+>>> out = gumbel.sample(hidden, weight, temperature=0.8, seed=1, position=17)
+>>> out.tokens      # int32 [B, 1]
+
+All work is done by libgumbel, a C library; any number of threads may call at the same time.
+"""
+
+from ._abi import lib as _lib
+from ._device import Info, info
+from ._sampling import SampleOutput, noise, philox4x32, sample, sample_logits
+
+__version__: str = _lib.gumbel_version_string().decode()
+
+__all__ = [
+    "Info",
+    "SampleOutput",
+    "__version__",
+    "info",
+    "noise",
+    "philox4x32",
+    "sample",
+    "sample_logits",
+]

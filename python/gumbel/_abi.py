@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C ABI of libgumbel: its structs and prototypes, as include/gumbel/gumbel.h declares them.
+
+`lib` is a ctypes.CDLL, so every call into it releases the global interpreter lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int, c_int32, c_int64
+from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
+
+OK, ERROR_ARGUMENT, ERROR_WORKSPACE, ERROR_UNSUPPORTED, ERROR_MEMORY = 0, 10, 20, 30, 40
+
+WORKSPACE_ALIGNMENT = 64
+
+
+class Sized(Structure):
+    """A struct whose first field is `struct_size`, filled in when it is made."""
+
+    def __init__(self, **fields) -> None:
+        super().__init__(struct_size=ctypes.sizeof(self), **fields)
+
+
+class Error(Structure):
+    _fields_ = [("field", c_char * 48), ("message", c_char * 208)]
+
+
+class DeviceOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", c_char_p),
+        ("isa", c_int),
+        ("threads", c_int32),
+        ("tile", c_int32),
+        ("parallel_for", c_void_p),
+        ("parallel_context", c_void_p),
+    ]
+
+
+class DeviceInfo(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("isa", c_int),
+        ("threads", c_int32),
+        ("tile", c_int32),
+        ("name", c_char * 64),
+        ("description", c_char * 128),
+    ]
+
+
+class Tensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("dtype", c_int),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("stride", c_int64),
+    ]
+
+
+class Head(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("hidden", Tensor),
+        ("weight", Tensor),
+        ("bias", Tensor),
+        ("scale", c_float),
+        ("soft_cap", c_float),
+        ("first_token", c_int64),
+        ("vocab_size", c_int64),
+    ]
+
+
+class Logits(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("logits", Tensor),
+        ("scale", c_float),
+        ("soft_cap", c_float),
+        ("first_token", c_int64),
+        ("vocab_size", c_int64),
+    ]
+
+
+class Sampling(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("temperature", c_void_p),
+        ("temperature_stride", c_int64),
+        ("seed", c_void_p),
+        ("seed_stride", c_int64),
+        ("position", c_void_p),
+        ("position_stride", c_int64),
+        ("num_samples", c_int32),
+        ("first_sample", c_uint32),
+        ("domain", c_uint32),
+    ]
+
+
+class Output(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tokens", c_void_p),
+        ("logprobs", c_void_p),
+        ("scores", c_void_p),
+        ("lse", c_void_p),
+        ("status", c_void_p),
+    ]
+
+
+# name: (result, arguments). Devices are opaque, hence void pointers.
+_PROTOTYPES = {
+    "gumbel_version_string": (c_char_p, []),
+    "gumbel_status_string": (c_char_p, [c_int]),
+    "gumbel_isa_name": (c_char_p, [c_int]),
+    "gumbel_isa_available": (c_int, [c_int]),
+    "gumbel_open": (c_int, [POINTER(DeviceOptions), POINTER(c_void_p), POINTER(Error)]),
+    "gumbel_describe": (c_int, [c_void_p, POINTER(DeviceInfo)]),
+    "gumbel_workspace_size": (
+        c_int,
+        [c_void_p, c_int64, c_int64, c_int32, POINTER(c_size_t), POINTER(Error)],
+    ),
+    "gumbel_sample": (
+        c_int,
+        [
+            c_void_p,
+            POINTER(Head),
+            POINTER(Sampling),
+            POINTER(Output),
+            c_void_p,
+            c_size_t,
+            POINTER(Error),
+        ],
+    ),
+    "gumbel_sample_logits": (
+        c_int,
+        [
+            c_void_p,
+            POINTER(Logits),
+            POINTER(Sampling),
+            POINTER(Output),
+            c_void_p,
+            c_size_t,
+            POINTER(Error),
+        ],
+    ),
+    "gumbel_philox4x32": (
+        c_int,
+        [POINTER(c_uint32), POINTER(c_uint32), c_int, POINTER(c_uint32)],
+    ),
+    "gumbel_noise": (
+        c_int,
+        [c_uint64, c_uint32, c_uint32, c_uint32, c_int64, c_int64, c_void_p, POINTER(Error)],
+    ),
+}
+
+
+def _load() -> ctypes.CDLL:
+    name = "libgumbel.dylib" if sys.platform == "darwin" else "libgumbel.so"
+    # An editable install has two folders: the sources and what the build made.
+    folders = [Path(folder) for folder in sys.modules[__package__].__path__]
+    for folder in folders:
+        if (folder / name).is_file():
+            break
+    else:
+        raise ImportError(
+            f"{name} is not beside the package (looked in {', '.join(map(str, folders))}); "
+            "`pip install .` at the root of the source tree builds and installs both"
+        )
+    library = ctypes.CDLL(str(folder / name))
+    for function, (result, arguments) in _PROTOTYPES.items():
+        getattr(library, function).restype = result
+        getattr(library, function).argtypes = arguments
+    return library
+
+
+lib = _load()
+
+
+def check(status: int, error: Error | None = None) -> None:
+    """Raise what a status other than OK means, as "field: message".
+
+    ValueError: an argument; RuntimeError: not to be had on this device or build; MemoryError.
+    """
+    if status == OK:
+        return
+    if error is not None and error.message:
+        text = f"{error.field.decode()}: {error.message.decode()}"
+    else:
+        text = lib.gumbel_status_string(status).decode()
+    raise {ERROR_UNSUPPORTED: RuntimeError, ERROR_MEMORY: MemoryError}.get(status, ValueError)(text)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices: opened once for each (isa, threads) and kept until the process ends.
+
+They are never closed: a daemon thread may still be inside a call when the interpreter exits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+from . import _abi
+from ._arguments import integer
+
+_devices: dict[tuple[int, int], ctypes.c_void_p] = {}
+_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """After a fork the child has the devices' memory but not their threads: it opens its own."""
+    global _lock
+    _devices.clear()
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _isa_values() -> dict[str, int]:
+    """Every ISA by name, "auto" included, as the library lists them: 0, 1, ... up to "unknown"."""
+    values: dict[str, int] = {}
+    while (name := _abi.lib.gumbel_isa_name(len(values)).decode()) != "unknown":
+        values[name] = len(values)
+    return values
+
+
+_ISAS = _isa_values()
+
+
+def open_device(isa: Optional[str], threads: Optional[int]) -> ctypes.c_void_p:
+    """The device of this ISA and thread count; None is the library's own choice."""
+    if isa is not None and not isinstance(isa, str):
+        raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
+    if isa is not None and isa not in _ISAS:
+        raise ValueError(f"isa: {isa!r} is none of {', '.join(_ISAS)}")
+    key = (
+        _ISAS["auto" if isa is None else isa],
+        0 if threads is None else integer("threads", threads, 1, 2**31 - 1),
+    )
+    with _lock:
+        if key not in _devices:
+            device, error = ctypes.c_void_p(), _abi.Error()
+            options = _abi.DeviceOptions(isa=key[0], threads=key[1])
+            _abi.check(_abi.lib.gumbel_open(options, device, error), error)
+            _devices[key] = device
+        return _devices[key]
+
+
+@dataclass(frozen=True)
+class Info:
+    """What the library is and runs on."""
+
+    version: str  #: of the library, "MAJOR.MINOR.PATCH"
+    isa: str  #: the instruction set in use
+    isas: Tuple[str, ...]  #: every instruction set that can be asked for here
+    threads: int  #: ways a call is split
+    tile: int  #: vocabulary rows a tile
+    device: str  #: "cpu"
+    description: str  #: the processor's own name for itself, "" where unknown
+
+
+def info(*, isa: Optional[str] = None, threads: Optional[int] = None) -> Info:
+    """Describe the device that a call with the same `isa` and `threads` runs on."""
+    about = _abi.DeviceInfo()
+    _abi.check(_abi.lib.gumbel_describe(open_device(isa, threads), about))
+    available = (n for n, v in _ISAS.items() if n != "auto" and _abi.lib.gumbel_isa_available(v))
+    return Info(
+        version=_abi.lib.gumbel_version_string().decode(),
+        isa=_abi.lib.gumbel_isa_name(about.isa).decode(),
+        isas=tuple(available),
+        threads=about.threads,
+        tile=about.tile,
+        device=about.name.decode(),
+        description=about.description.decode(),
+    )

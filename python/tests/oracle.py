@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampling contract in plain NumPy, float64 throughout. It shares no code with the package."""
+
+import numpy as np
+
+WORD = np.uint64(0xFFFFFFFF)
+MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+WEYL = 0x9E3779B9, 0xBB67AE85
+TAIL = 1 << 31  # the bit of `domain` that selects the tail extension
+
+
+def philox4x32(counter, key, rounds=10):
+    """Salmon et al., SC 2011. counter: 4 arrays of words (or words), key: 2 words."""
+    c0, c1, c2, c3 = (np.asarray(word, dtype=np.uint64) for word in counter)
+    k0, k1 = key
+    for _ in range(rounds):
+        p0, p1 = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
+        high0, low0, high1, low1 = p0 >> np.uint64(32), p0 & WORD, p1 >> np.uint64(32), p1 & WORD
+        c0, c1, c2, c3 = high1 ^ c1 ^ np.uint64(k0), low1, high0 ^ c3 ^ np.uint64(k1), low0
+        k0, k1 = (k0 + WEYL[0]) & 0xFFFFFFFF, (k1 + WEYL[1]) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
+def words(tokens, seed, position, sample, domain):
+    """The 32-bit word of every token id."""
+    tokens = np.asarray(tokens, dtype=np.uint64)
+    counter = (
+        tokens >> np.uint64(2),
+        np.full(tokens.shape, position),
+        np.full(tokens.shape, sample),
+        np.full(tokens.shape, domain),
+    )
+    block = philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32))
+    return np.choose((tokens & np.uint64(3)).astype(int), block)
+
+
+def noise(tokens, seed, position, sample=0, domain=0):
+    """Standard Gumbel noise: u = (r + 0.5) / 2^32, with 32 more bits where r < 256."""
+    r = words(tokens, seed, position, sample, domain)
+    more = words(tokens, seed, position, sample, domain | TAIL)
+    fine = (r.astype(float) * 2.0**32 + more.astype(float) + 0.5) * 2.0**-64
+    u = np.where(r < 256, fine, (r.astype(float) + 0.5) * 2.0**-32)
+    exponential = np.where(r < 2**31, -np.log1p(-u), -np.log((float(WORD) - r + 0.5) * 2.0**-32))
+    return -np.log(exponential)
+
+
+def row_seed(seed, row):
+    """seed XOR the SplitMix64 finaliser of row * 0x9E3779B97F4A7C15."""
+    mask = 2**64 - 1
+    x = row * 0x9E3779B97F4A7C15 & mask
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & mask
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & mask
+    return seed ^ x ^ x >> 31
+
+
+def draw(logits, temperature, seeds, positions, num_samples=1, scale=1.0, softcap=0.0):
+    """tokens [B, S], logprobs [B, S], lse [B] of float64 logits [B, V]; one parameter a row."""
+    batch, vocab = logits.shape
+    y = scale * np.asarray(logits, dtype=float)
+    if softcap:
+        y = softcap * np.tanh(y / softcap)
+    tokens = np.empty((batch, num_samples), dtype=np.int32)
+    z = np.empty_like(y)
+    for b in range(batch):
+        greedy = temperature[b] == 0
+        z[b] = y[b] if greedy else y[b] / temperature[b]
+        for s in range(num_samples):
+            g = 0.0 if greedy else noise(np.arange(vocab), seeds[b], positions[b], s)
+            tokens[b, s] = np.argmax(z[b] + g)
+    top = z.max(axis=1)
+    lse = top + np.log(np.exp(z - top[:, None]).sum(axis=1))
+    return tokens, np.take_along_axis(z, tokens.astype(int), axis=1) - lse[:, None], lse
+
+
+def bfloat16_bits(array):
+    """float32 to bfloat16 bits (uint16), to nearest, ties to even."""
+    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def widen(bits):
+    """bfloat16 bits (uint16) to float32, exactly."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

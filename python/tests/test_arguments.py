@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is refused, by name, and what the C structs must look like."""
+
+import os
+import re
+
+import gumbel
+import numpy as np
+import pytest
+
+HIDDEN = np.zeros((2, 8), dtype=np.float32)
+WEIGHT = np.zeros((16, 8), dtype=np.float32)
+LOGITS = np.zeros((2, 16), dtype=np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["f8", ">f4", "i4", "i2", "u1", "c8", "O", "?"])
+def test_other_dtypes_are_refused(dtype):
+    other = {"hidden": HIDDEN, "weight": WEIGHT, "bias": np.zeros(16, np.float32)}
+    for name in other:
+        arguments = {**other, name: other[name].astype(dtype)}
+        with pytest.raises(TypeError, match=f"^{name}: dtype "):
+            gumbel.sample(arguments.pop("hidden"), arguments.pop("weight"), **arguments)
+    with pytest.raises(TypeError, match="^logits: dtype "):
+        gumbel.sample_logits(LOGITS.astype(dtype))
+
+
+@pytest.mark.parametrize("other", [LOGITS.tolist(), None, 1.0, np.ma.masked_array(LOGITS)])
+def test_only_numpy_arrays(other):
+    with pytest.raises(TypeError, match="^logits: expected a NumPy array, got "):
+        gumbel.sample_logits(other)
+
+
+UNALIGNED = np.zeros(2 * 16 * 4 + 1, dtype=np.uint8)[1:].view(np.float32).reshape(2, 16)
+
+
+@pytest.mark.parametrize(
+    "logits, text",
+    [
+        (LOGITS[0], "expected two axes"),
+        (LOGITS[None], "expected two axes"),
+        (LOGITS[:, ::2], "last axis is not contiguous"),
+        (np.asfortranarray(LOGITS), "last axis is not contiguous"),
+        (LOGITS[::-1], "rows -64 bytes apart"),
+        (np.broadcast_to(LOGITS[:1], (2, 16)), "rows 0 bytes apart"),
+        (np.lib.stride_tricks.as_strided(LOGITS, (2, 9), (4, 4)), "rows 4 bytes apart"),
+        (UNALIGNED, "not aligned"),
+    ],
+)
+def test_other_layouts_are_refused(logits, text):
+    with pytest.raises(ValueError, match=f"^logits: .*{text}"):
+        gumbel.sample_logits(logits)
+
+
+def test_layouts_of_one_row_or_column():
+    for logits in (LOGITS[:1][::-1], np.broadcast_to(LOGITS[:1], (1, 16)), LOGITS[:, 3:4]):
+        assert gumbel.sample_logits(logits).status.tolist() == [0] * len(logits)
+
+
+@pytest.mark.parametrize(
+    "keywords, error, text",
+    [
+        ({"temperature": -1.0}, ValueError, r"temperature.*: "),
+        ({"temperature": [1.0, np.nan]}, ValueError, r"temperature\[1\]: "),
+        ({"temperature": [1.0, -2.0]}, ValueError, r"temperature\[1\]: "),
+        ({"temperature": 1e39}, ValueError, r"temperature.*: "),
+        ({"temperature": [1.0] * 3}, ValueError, r"temperature: .*\(2,\), got \(3,\)"),
+        ({"temperature": [[1.0, 1.0]]}, ValueError, r"temperature: .*got \(1, 2\)"),
+        ({"temperature": "hot"}, TypeError, "temperature: "),
+        ({"temperature": None}, TypeError, "temperature: "),
+        ({"temperature": [1.0, [2.0]]}, TypeError, "temperature: "),
+        ({"seed": -1}, ValueError, "seed: "),
+        ({"seed": 2**64}, ValueError, "seed: "),
+        ({"seed": [0, 2**64]}, ValueError, r"seed\[1\]: "),
+        ({"seed": np.array([0, -1])}, ValueError, r"seed\[1\]: "),
+        ({"seed": np.zeros(3, dtype=int)}, ValueError, "seed: "),
+        ({"seed": np.zeros((2, 1), dtype=int)}, ValueError, "seed: "),
+        ({"seed": 1.0}, TypeError, "seed: "),
+        ({"seed": np.zeros(2)}, TypeError, "seed: "),
+        ({"position": 2**32}, ValueError, "position: "),
+        ({"position": np.array([0, 2**32])}, ValueError, r"position\[1\]: "),
+        ({"num_samples": 0}, ValueError, "num_samples: "),
+        ({"num_samples": 65537}, ValueError, "num_samples: "),
+        ({"num_samples": 2**32 + 1}, ValueError, "num_samples: "),
+        ({"num_samples": 1.0}, TypeError, "num_samples: "),
+        ({"scale": 0.0}, ValueError, "scale: "),
+        ({"scale": 1e-50}, ValueError, "scale: "),
+        ({"scale": np.inf}, ValueError, "scale: "),
+        ({"scale": "1"}, TypeError, "scale: "),
+        ({"softcap": -1.0}, ValueError, "soft_?cap: "),
+        ({"softcap": 1e-50}, ValueError, "softcap: "),
+        ({"vocab_size": 0}, ValueError, "vocab_size: "),
+        ({"vocab_size": -5}, ValueError, "vocab_size: "),
+        ({"vocab_size": 2**64 + 1}, ValueError, "vocab_size: "),
+        ({"threads": 0}, ValueError, "threads: "),
+        ({"threads": 1025}, ValueError, "threads: "),
+        ({"threads": 2**32 + 1}, ValueError, "threads: "),
+        ({"isa": "sse9"}, ValueError, "isa: 'sse9' is none of auto, reference, "),
+        ({"isa": 2}, TypeError, "isa: "),
+        ({"top_k": 5}, TypeError, "top_k"),
+        ({"top_p": 0.9}, TypeError, "top_p"),
+        ({"mask": None}, TypeError, "mask"),
+    ],
+)
+def test_bad_parameters_are_named(keywords, error, text):
+    with pytest.raises(error, match=text):
+        gumbel.sample(HIDDEN, WEIGHT, **keywords)
+    with pytest.raises(error, match=text):
+        gumbel.sample_logits(LOGITS, **keywords)
+
+
+@pytest.mark.parametrize(
+    "keywords, text",
+    [
+        ({"weight": WEIGHT[:, :7]}, "(hidden|weight).*: "),
+        ({"weight": WEIGHT[:0]}, "weight.*: "),
+        ({"bias": np.zeros(15, np.float32)}, "bias.*: "),
+        ({"bias": np.zeros((1, 16), np.float32)}, "bias: expected one axis"),
+        ({"bias": np.zeros(32, np.float32)[::2]}, "bias: the last axis is not contiguous"),
+    ],
+)
+def test_sizes_that_contradict_are_named(keywords, text):
+    with pytest.raises(ValueError, match=text):
+        gumbel.sample(HIDDEN, **{"weight": WEIGHT, **keywords})
+
+
+def test_an_isa_of_another_machine():
+    names = {"reference", "avx2", "avx512", "neon"}
+    assert "reference" in gumbel.info().isas
+    for isa in names - set(gumbel.info().isas):
+        with pytest.raises(RuntimeError, match="isa: "):
+            gumbel.info(isa=isa)
+
+
+def test_info_and_version():
+    about = gumbel.info(threads=2)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", gumbel.__version__)
+    assert about.version == gumbel.__version__
+    assert (about.threads, about.device) == (2, "cpu")
+    assert about.isa in about.isas
+    assert about.tile % 64 == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_opens_its_own_device():
+    expected = gumbel.sample(HIDDEN, WEIGHT, seed=1, threads=3).tokens
+    child = os.fork()
+    if child == 0:
+        same = np.array_equal(gumbel.sample(HIDDEN, WEIGHT, seed=1, threads=3).tokens, expected)
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
