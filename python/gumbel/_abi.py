@@ -161,7 +161,7 @@ _PROTOTYPES = {
 
 
 def _load() -> ctypes.CDLL:
-    name = "libgumbel.dylib" if sys.platform == "darwin" else "libgumbel.so"
+    name = "libgumbel.so"
     # An editable install has two folders: the sources and what the build made.
     folders = [Path(folder) for folder in sys.modules[__package__].__path__]
     for folder in folders:

@@ -30,7 +30,7 @@ def number(name: str, value: Any) -> float:
     """A Python float that is what float32 makes of `value`."""
     if not isinstance(value, (int, float, np.floating, np.integer)):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
-    rounded = ctypes.c_float(value).value  # too large becomes inf, which the library refuses
+    rounded = ctypes.c_float(float(value)).value  # too large: inf, which the library refuses
     if rounded == 0 and value != 0:
         raise ValueError(f"{name}: {value} is too small for float32")
     return rounded

@@ -186,9 +186,7 @@ def noise(
     return out
 
 
-def philox4x32(
-    counter: Sequence[int], key: Sequence[int], rounds: int = 10
-) -> NDArray[np.uint32]:
+def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> NDArray[np.uint32]:
     """One block [4] of Philox4x32 from `counter`, 4 words, and `key`, 2 words; rounds 0 to 16."""
 
     def words(name: str, values: Sequence[int], count: int) -> ctypes.Array:
