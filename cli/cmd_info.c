@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gumbel info: what this build and this machine offer.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "commands.h"
+#include "options.h"
+#include "report.h"
+
+struct info_options {
+    struct device_choice device;
+    bool json;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct info_options *options = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->device;
+        return 0;
+    case 'j':
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        fail(argument, "unexpected argument");
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const gumbel_isa all_isas[] = {GUMBEL_ISA_REFERENCE, GUMBEL_ISA_AVX2, GUMBEL_ISA_AVX512,
+                                      GUMBEL_ISA_NEON};
+enum { ISAS = sizeof all_isas / sizeof all_isas[0] };
+
+static void print_text(const gumbel_device_info *info)
+{
+    printf("version   %s\n", gumbel_version_string());
+    printf("commit    %s\n", GUMBEL_COMMIT);
+    printf("cpu       %s\n", info->description[0] ? info->description : "unknown");
+    printf("isa       %s (of", gumbel_isa_name(info->isa));
+    for (int i = 0; i < ISAS; i++) {
+        if (gumbel_isa_available(all_isas[i])) {
+            printf(" %s", gumbel_isa_name(all_isas[i]));
+        }
+    }
+    printf(")\n");
+    printf("threads   %d\n", info->threads);
+    printf("tile      %d vocabulary rows\n", info->tile);
+    printf("devices   cpu: available; cuda: not in this build\n");
+}
+
+static json_t *to_json(const gumbel_device_info *info)
+{
+    json_t *root = json_object();
+    json_t *available = json_array();
+    json_t *devices = json_object();
+
+    for (int i = 0; i < ISAS; i++) {
+        if (gumbel_isa_available(all_isas[i])) {
+            json_array_append_new(available, json_string(gumbel_isa_name(all_isas[i])));
+        }
+    }
+    json_put(devices, "cpu", json_string("available"));
+    json_put(devices, "cuda", json_string("not in this build"));
+    json_put(root, "version", json_string(gumbel_version_string()));
+    json_put(root, "commit", json_string(GUMBEL_COMMIT));
+    json_put(root, "cpu", json_string(info->description));
+    json_put(root, "isa", json_string(gumbel_isa_name(info->isa)));
+    json_put(root, "isas", available);
+    json_put(root, "threads", json_integer(info->threads));
+    json_put(root, "tile", json_integer(info->tile));
+    json_put(root, "devices", devices);
+    return root;
+}
+
+int command_info(int argc, char **argv)
+{
+    static const struct argp_option entries[] = {
+        {"json", 'j', 0, 0, "Print one JSON object", 0},
+        {0},
+    };
+    static const struct argp_child children[] = {{&device_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        .options = entries,
+        .parser = parse_option,
+        .doc = "Show the version, the processor, the instruction sets and the devices.",
+        .children = children,
+    };
+    struct info_options options = {0};
+    gumbel_device_info info = {.struct_size = sizeof info};
+    gumbel_device *device = NULL;
+
+    parse_arguments(&argp, argc, argv, &options);
+    device = open_device(&options.device);
+    gumbel_describe(device, &info);
+    if (options.json) {
+        print_json(to_json(&info));
+    } else {
+        print_text(&info);
+    }
+    gumbel_close(device);
+    return 0;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+
+static const char *command = "";
+
+void set_command(const char *name)
+{
+    command = name;
+}
+
+/* ---------------------------------------------------------------------------- failures ---- */
+
+static void print_failure(const char *field, const char *format, va_list arguments)
+{
+    char line[1024];
+    int used = snprintf(line, sizeof line, "gumbel%s%s: %s: ", *command ? " " : "", command, field);
+
+    if (used > 0 && (size_t)used < sizeof line) {
+        vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
+    }
+    for (char *byte = line; *byte; byte++) {
+        if ((unsigned char)*byte < 32) {
+            *byte = '?';
+        }
+    }
+    progress_clear();
+    fflush(stdout);
+    fprintf(stderr, "%s\n", line);
+}
+
+void fail(const char *field, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    print_failure(field, format, arguments);
+    va_end(arguments);
+    exit(EXIT_INPUT);
+}
+
+void fail_late(const char *field, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    print_failure(field, format, arguments);
+    va_end(arguments);
+    exit(EXIT_FAILED);
+}
+
+void require_ok(gumbel_status status, const gumbel_error *error)
+{
+    if (status != GUMBEL_OK) {
+        fail(error->field, "%s", error->message);
+    }
+}
+
+void *require_memory(const char *what, int64_t count, size_t size)
+{
+    size_t bytes = 0;
+    void *memory = NULL;
+
+    if (count >= 0 && !__builtin_mul_overflow((uint64_t)count, size, &bytes)) {
+        memory = malloc(bytes ? bytes : 1);
+    }
+    if (!memory) {
+        fail(what, "not enough memory for %lld items of %zu bytes", (long long)count, size);
+    }
+    return memory;
+}
+
+void *require_aligned(const char *what, int64_t count, size_t size)
+{
+    size_t bytes = 0;
+    void *memory = NULL;
+
+    if (count >= 0 && !__builtin_mul_overflow((uint64_t)count, size, &bytes) &&
+        bytes <= SIZE_MAX - 64) {
+        memory = aligned_alloc(64, (bytes + 64) & ~(size_t)63);
+    }
+    if (!memory) {
+        fail(what, "not enough memory for %lld items of %zu bytes", (long long)count, size);
+    }
+    return memory;
+}
+
+/* ----------------------------------------------------------------------------- numbers ---- */
+
+int64_t parse_integer(const char *field, const char *text, int64_t low, int64_t high)
+{
+    char *end = NULL;
+    long long value = 0;
+
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (end == text || *end) {
+        fail(field, "'%s' is not a whole number", text);
+    }
+    if (errno == ERANGE || value < low || value > high) {
+        fail(field, "%s is not in [%lld, %lld]", text, (long long)low, (long long)high);
+    }
+    return value;
+}
+
+uint64_t parse_unsigned(const char *field, const char *text, uint64_t high)
+{
+    const int hexadecimal = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+    const char *digits = hexadecimal ? text + 2 : text;
+    char *end = NULL;
+    unsigned long long value = 0;
+
+    /* strtoull would take a sign and blanks, and wrap "-1" round to 2^64 - 1. */
+    if (!strchr("0123456789abcdefABCDEF", *digits) || !*digits) {
+        fail(field, "'%s' is not a whole number >= 0", text);
+    }
+    errno = 0;
+    value = strtoull(digits, &end, hexadecimal ? 16 : 10);
+    if (end == digits || *end) {
+        fail(field, "'%s' is not a whole number >= 0", text);
+    }
+    if (errno == ERANGE || value > high) {
+        fail(field, "%s is not in [0, %llu]", text, (unsigned long long)high);
+    }
+    return value;
+}
+
+float parse_float(const char *field, const char *text, float low, float high)
+{
+    char *end = NULL;
+    const float value = strtof(text, &end);
+
+    if (end == text || *end) {
+        fail(field, "'%s' is not a number", text);
+    }
+    if (!isfinite(value) || value < low || value > high) {
+        fail(field, "%s is not in [%g, %g]", text, (double)low, (double)high);
+    }
+    return value;
+}
+
+int parse_integers(const char *field, const char *text, int64_t low, int64_t high, int64_t *values,
+                   int capacity)
+{
+    char *copy = strdup(text);
+    char *rest = copy;
+    int count = 0;
+
+    if (!copy) {
+        fail(field, "not enough memory");
+    }
+    for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
+        if (count == capacity) {
+            fail(field, "more than %d numbers", capacity);
+        }
+        values[count++] = parse_integer(field, item, low, high);
+    }
+    free(copy);
+    return count;
+}
+
+/* ------------------------------------------------------------------------------ device ---- */
+
+static gumbel_isa parse_isa(const char *name)
+{
+    for (int isa = GUMBEL_ISA_AUTO; isa <= GUMBEL_ISA_NEON; isa++) {
+        if (strcmp(name, gumbel_isa_name((gumbel_isa)isa)) == 0) {
+            return (gumbel_isa)isa;
+        }
+    }
+    fail("--isa", "'%s' is not auto, reference, avx2, avx512 or neon", name);
+}
+
+static error_t parse_device_option(int key, char *argument, struct argp_state *state)
+{
+    struct device_choice *choice = state->input;
+
+    switch (key) {
+    case 'd':
+        choice->device = argument;
+        return 0;
+    case 'i':
+        choice->isa = parse_isa(argument);
+        return 0;
+    case 't':
+        choice->threads = (int32_t)parse_integer("--threads", argument, 1, 1024);
+        return 0;
+    case ARGP_KEY_ERROR:
+        fail(state->argv[state->next > 1 ? state->next - 1 : 0],
+             "not an option of this command, or without its value (see gumbel %s --help)", command);
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option device_options[] = {
+    {"device", 'd', "NAME", 0, "Device to run on: cpu", 0},
+    {"isa", 'i', "ISA", 0, "auto, reference, avx2, avx512 or neon; all give the same bits", 0},
+    {"threads", 't', "N", 0, "Threads, 1 to 1024 (default: the CPUs this process may use)", 0},
+    {0},
+};
+
+const struct argp device_argp = {.options = device_options, .parser = parse_device_option};
+
+gumbel_device *open_device(const struct device_choice *choice)
+{
+    const gumbel_device_options options = {
+        .struct_size = sizeof options,
+        .device = choice->device,
+        .isa = choice->isa,
+        .threads = choice->threads,
+    };
+    gumbel_device *device = NULL;
+    gumbel_error error = {"", ""};
+
+    require_ok(gumbel_open(&options, &device, &error), &error);
+    return device;
+}
+
+void parse_arguments(const struct argp *argp, int argc, char **argv, void *input)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "gumbel %s", command);
+    argv[0] = name;
+    argp_err_exit_status = EXIT_INPUT;
+    /* ARGP_NO_ERRS: argp would print two lines; device_argp prints the one. */
+    if (argp_parse(argp, argc, argv, ARGP_NO_ERRS, NULL, input) != 0) {
+        fail("arguments", "not understood (see gumbel %s --help)", command);
+    }
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every command shares: how a wrong input is reported, how numbers are read, and the options
+ * that choose a device. Every failure here ends the program: a command line has one caller, the
+ * user, and one answer, a line on stderr and an exit code.
+ */
+#ifndef GUMBEL_CLI_OPTIONS_H
+#define GUMBEL_CLI_OPTIONS_H
+
+#include <argp.h>
+#include <stdint.h>
+
+#include "gumbel/gumbel.h"
+
+/* Exit codes: 0 done, EXIT_FAILED a check or a write failed, EXIT_INPUT wrong input or usage. */
+enum { EXIT_FAILED = 1, EXIT_INPUT = 2 };
+
+/* Name the running command; fail() and --help print it. `name` must stay valid. */
+void set_command(const char *name);
+
+/* Print "gumbel COMMAND: FIELD: MESSAGE", one line, on stderr and exit with EXIT_INPUT. Bytes below
+ * 32, which a file name may hold, are printed as '?'. */
+_Noreturn void fail(const char *field, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same with exit code EXIT_FAILED, for what is not the user's fault (a full disk). */
+_Noreturn void fail_late(const char *field, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* fail() with the library's own field and message unless `status` is GUMBEL_OK. */
+void require_ok(gumbel_status status, const gumbel_error *error);
+
+/* malloc and aligned_alloc that fail() instead of returning NULL; `count * size` is checked for
+ * overflow. Release with free(). require_aligned() aligns to 64 bytes and rounds the size up. */
+void *require_memory(const char *what, int64_t count, size_t size);
+void *require_aligned(const char *what, int64_t count, size_t size);
+
+/* Read the whole of `text` as a number in [low, high]; fail(field, ...) otherwise. Unsigned numbers
+ * may be hexadecimal with 0x. */
+int64_t parse_integer(const char *field, const char *text, int64_t low, int64_t high);
+uint64_t parse_unsigned(const char *field, const char *text, uint64_t high);
+float parse_float(const char *field, const char *text, float low, float high);
+
+/* Read a comma-separated list of integers in [low, high] into values[0..capacity); returns how
+ * many, at least 1. */
+int parse_integers(const char *field, const char *text, int64_t low, int64_t high, int64_t *values,
+                   int capacity);
+
+/* --device, --isa and --threads. A command puts device_argp among its argp's children and hands it
+ * a device_choice in ARGP_KEY_INIT through state->child_inputs. device_argp also turns an option
+ * that argp does not know into one line of fail(). */
+struct device_choice {
+    const char *device; /* NULL: the library's default */
+    gumbel_isa isa;
+    int32_t threads; /* 0: the CPUs this process may use */
+};
+extern const struct argp device_argp;
+
+/* Open the chosen device; fail() with the library's message where there is none. */
+gumbel_device *open_device(const struct device_choice *choice);
+
+/* Run a command's argp over its arguments; `input` is handed to its parser. */
+void parse_arguments(const struct argp *argp, int argc, char **argv, void *input);
+
+#endif

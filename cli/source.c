@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "source.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "options.h"
+#include "report.h"
+
+struct source source_from_head(gumbel_tensor hidden, gumbel_tensor weight)
+{
+    return (struct source){
+        .head = {.struct_size = sizeof(gumbel_head), .hidden = hidden, .weight = weight},
+    };
+}
+
+struct source source_from_logits(gumbel_tensor logits)
+{
+    return (struct source){
+        .from_logits = true,
+        .logits = {.struct_size = sizeof(gumbel_logits), .logits = logits},
+    };
+}
+
+int64_t source_batch(const struct source *source)
+{
+    return source->from_logits ? source->logits.logits.rows : source->head.hidden.rows;
+}
+
+int64_t source_vocab(const struct source *source)
+{
+    return source->from_logits ? source->logits.logits.cols : source->head.weight.rows;
+}
+
+int64_t source_hidden_size(const struct source *source)
+{
+    return source->from_logits ? 0 : source->head.hidden.cols;
+}
+
+size_t dtype_size(gumbel_dtype dtype)
+{
+    return dtype == GUMBEL_FLOAT32 ? 4 : 2;
+}
+
+static int64_t row_stride(const gumbel_tensor *matrix)
+{
+    return matrix->stride ? matrix->stride : matrix->cols;
+}
+
+gumbel_tensor tensor_rows(gumbel_tensor matrix, int64_t first, int64_t count)
+{
+    const size_t offset = (size_t)first * (size_t)row_stride(&matrix) * dtype_size(matrix.dtype);
+
+    matrix.stride = row_stride(&matrix);
+    matrix.data = (const char *)matrix.data + offset;
+    matrix.rows = count;
+    return matrix;
+}
+
+static gumbel_tensor tensor_columns(gumbel_tensor matrix, int64_t begin, int64_t end)
+{
+    matrix.stride = row_stride(&matrix);
+    matrix.data = (const char *)matrix.data + (size_t)begin * dtype_size(matrix.dtype);
+    matrix.cols = end - begin;
+    return matrix;
+}
+
+struct source source_rows(const struct source *source, int64_t first, int64_t count)
+{
+    struct source rows = *source;
+
+    if (source->from_logits) {
+        rows.logits.logits = tensor_rows(source->logits.logits, first, count);
+    } else {
+        rows.head.hidden = tensor_rows(source->head.hidden, first, count);
+    }
+    return rows;
+}
+
+struct source source_shard(const struct source *source, int64_t begin, int64_t end)
+{
+    struct source shard = *source;
+    gumbel_head *head = &shard.head;
+
+    if (source->from_logits) {
+        shard.logits.logits = tensor_columns(source->logits.logits, begin, end);
+        shard.logits.first_token += begin;
+        return shard;
+    }
+    head->weight = tensor_rows(head->weight, begin, end - begin);
+    if (head->bias.data) {
+        head->bias = tensor_columns(head->bias, begin, end);
+    }
+    head->first_token += begin;
+    return shard;
+}
+
+void *source_workspace(const struct source *source, gumbel_device *device, int32_t num_samples,
+                       size_t *bytes)
+{
+    gumbel_error error = {"", ""};
+
+    require_ok(gumbel_workspace_size(device, source_batch(source), source_hidden_size(source),
+                                     num_samples, bytes, &error),
+               &error);
+    return require_aligned("workspace", (int64_t)*bytes, 1);
+}
+
+static int32_t samples_of(const gumbel_sampling *sampling)
+{
+    return sampling->num_samples ? sampling->num_samples : 1;
+}
+
+void source_sample(const struct source *source, gumbel_device *device,
+                   const gumbel_sampling *sampling, const gumbel_output *output)
+{
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    void *workspace = source_workspace(source, device, samples_of(sampling), &bytes);
+    const gumbel_status status =
+        source->from_logits ? gumbel_sample_logits(device, &source->logits, sampling, output,
+                                                   workspace, bytes, &error)
+                            : gumbel_sample(device, &source->head, sampling, output, workspace,
+                                            bytes, &error);
+
+    require_ok(status, &error);
+    free(workspace);
+}
+
+/* -------------------------------------------------------------------- chunk after chunk ---- */
+
+/* Give the pages of `weight` back: all that begin in it. Clean pages of a mapped file are only
+ * forgotten; a later read finds them in the file again. */
+static void drop_pages(const gumbel_tensor *weight)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = (uintptr_t)weight->data;
+    const uintptr_t end = begin + (uintptr_t)weight->rows * (uintptr_t)row_stride(weight) *
+                                      dtype_size(weight->dtype);
+    const uintptr_t first = begin / page * page;
+    const uintptr_t last = end / page * page;
+
+    if (last > first) {
+        madvise((void *)first, last - first, MADV_DONTNEED);
+    }
+}
+
+void source_sample_chunks(const struct source *source, gumbel_device *device,
+                          const gumbel_sampling *sampling, const gumbel_output *output,
+                          int64_t chunk, bool drop_weights, const char *label)
+{
+    const int64_t vocab = source_vocab(source);
+    const int32_t samples = samples_of(sampling);
+    const int64_t summaries = source_batch(source) * samples;
+    gumbel_summary *merged = require_memory("summaries", summaries, sizeof *merged);
+    gumbel_summary *part = require_memory("summaries", summaries, sizeof *part);
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    void *workspace = source_workspace(source, device, samples, &bytes);
+
+    gumbel_summary_clear(merged, summaries);
+    if (label) {
+        progress_start(label);
+    }
+    for (int64_t begin = 0; begin < vocab;) {
+        const int64_t end = vocab - begin > chunk ? begin + chunk : vocab;
+        const struct source shard = source_shard(source, begin, end);
+        const gumbel_status status =
+            source->from_logits ? gumbel_partial_logits(device, &shard.logits, sampling, part,
+                                                        workspace, bytes, &error)
+                                : gumbel_partial(device, &shard.head, sampling, part, workspace,
+                                                 bytes, &error);
+
+        require_ok(status, &error);
+        gumbel_merge(merged, part, summaries);
+        if (drop_weights && !source->from_logits) {
+            drop_pages(&shard.head.weight);
+        }
+        if (label) {
+            progress_update(end, vocab);
+        }
+        begin = end;
+    }
+    progress_clear();
+    require_ok(gumbel_finish(merged, source_batch(source), samples, output, &error), &error);
+    free(workspace);
+    free(part);
+    free(merged);
+}
+
+/* ------------------------------------------------------------------------------- logits ---- */
+
+static void add_bias(const gumbel_tensor *bias, gumbel_device *device, int64_t batch, float *out);
+
+void source_logits(const struct source *source, gumbel_device *device, float *out)
+{
+    enum { AT_ONCE = 256 }; /* vocabulary rows a call: a few MiB of workspace */
+    static const float greedy = 0.0f;
+    const gumbel_sampling sampling = {.struct_size = sizeof sampling, .temperature = &greedy};
+    const int64_t vocab = source_vocab(source);
+    const int64_t batch = source_batch(source);
+    int32_t tokens[AT_ONCE];
+
+    for (int64_t begin = 0; begin < vocab; begin += AT_ONCE) {
+        const int64_t count = vocab - begin < AT_ONCE ? vocab - begin : AT_ONCE;
+        const gumbel_tensor weights = tensor_rows(source->head.weight, begin, count);
+
+        for (int64_t b = 0; b < batch; b++) {
+            const struct source exchanged =
+                source_from_head(weights, tensor_rows(source->head.hidden, b, 1));
+            const gumbel_output output = {
+                .struct_size = sizeof output,
+                .tokens = tokens,
+                .scores = out + b * vocab + begin,
+            };
+
+            source_sample(&exchanged, device, &sampling, &output);
+        }
+    }
+    if (source->head.bias.data) {
+        add_bias(&source->head.bias, device, batch, out);
+    }
+}
+
+/* Widen the bias the same way, as the product with one, and add it in float32, as the draw does. */
+static void add_bias(const gumbel_tensor *bias, gumbel_device *device, int64_t batch, float *out)
+{
+    const float one = 1.0f;
+    const gumbel_tensor unit = {.data = &one, .dtype = GUMBEL_FLOAT32, .rows = 1, .cols = 1};
+    const gumbel_tensor column = {
+        .data = bias->data, .dtype = bias->dtype, .rows = bias->cols, .cols = 1};
+    const struct source widened = source_from_head(unit, column);
+    float *wide = require_memory("bias", bias->cols, sizeof *wide);
+
+    source_logits(&widened, device, wide);
+    for (int64_t b = 0; b < batch; b++) {
+        for (int64_t i = 0; i < bias->cols; i++) {
+            out[b * bias->cols + i] += wide[i];
+        }
+    }
+    free(wide);
+}

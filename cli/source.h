@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a draw is made from: hidden states and an LM head, or logits; and the calls of the library
+ * on either, whole, by rows, by vocabulary ranges and chunk by chunk.
+ */
+#ifndef GUMBEL_CLI_SOURCE_H
+#define GUMBEL_CLI_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gumbel/gumbel.h"
+
+/* Borrowed memory only. */
+struct source {
+    bool from_logits;     /* `logits` counts, else `head` */
+    gumbel_head head;     /* hidden [B, D], weight [V, D], bias [1, V] or absent */
+    gumbel_logits logits; /* logits [B, V] */
+};
+
+struct source source_from_head(gumbel_tensor hidden, gumbel_tensor weight);
+struct source source_from_logits(gumbel_tensor logits);
+
+int64_t source_batch(const struct source *source);
+int64_t source_vocab(const struct source *source);
+int64_t source_hidden_size(const struct source *source); /* 0 from logits */
+
+/* Bytes of an element of a dtype. */
+size_t dtype_size(gumbel_dtype dtype);
+
+/* Rows [first, first + count) of a matrix. */
+gumbel_tensor tensor_rows(gumbel_tensor matrix, int64_t first, int64_t count);
+
+/* The same draws from batch rows [first, first + count) alone. */
+struct source source_rows(const struct source *source, int64_t first, int64_t count);
+
+/* The shard of vocabulary rows [begin, end): global ids and vocab_size stay what they are. */
+struct source source_shard(const struct source *source, int64_t begin, int64_t end);
+
+/* A workspace for any call on `source` with `num_samples`; release it with free(). */
+void *source_workspace(const struct source *source, gumbel_device *device, int32_t num_samples,
+                       size_t *bytes);
+
+/* gumbel_sample() or gumbel_sample_logits(), with a workspace of its own; fail() on an error. */
+void source_sample(const struct source *source, gumbel_device *device,
+                   const gumbel_sampling *sampling, const gumbel_output *output);
+
+/* The same by gumbel_partial(), gumbel_merge() and gumbel_finish(), `chunk` vocabulary rows at a
+ * time. `drop_weights`, for weights in a mapped file alone, gives their pages back to the system as
+ * they have been used, so that a file larger than the memory works. `label` names the work in the
+ * progress line; NULL for none. */
+void source_sample_chunks(const struct source *source, gumbel_device *device,
+                          const gumbel_sampling *sampling, const gumbel_output *output,
+                          int64_t chunk, bool drop_weights, const char *label);
+
+/* The logits l = dot(weight, hidden) + bias of `source`, a head, into out[B, V] float32, bit for bit
+ * as the fused draw computes them. The library never hands logits out; this asks it for greedy scores
+ * with the parts exchanged: vocabulary rows as the batch and one hidden state as the weights, where
+ * the score of the one token is the logit. */
+void source_logits(const struct source *source, gumbel_device *device, float *out);
+
+#endif

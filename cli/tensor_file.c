@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tensor_file.h"
+
+#include <float.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "options.h"
+
+static bool ends_in(const char *text, const char *suffix)
+{
+    const size_t length = strlen(text);
+    const size_t tail = strlen(suffix);
+
+    return length >= tail && strcmp(text + length - tail, suffix) == 0;
+}
+
+/* Split FILE:TENSOR at the last colon, unless a file has that very name. Both parts are copies; the
+ * tensor's is NULL where none is named. */
+static void split_name(const char *field, const char *name, char **path, char **tensor)
+{
+    const char *colon = strrchr(name, ':');
+
+    *tensor = NULL;
+    if (!colon || access(name, F_OK) == 0) {
+        *path = strdup(name);
+    } else {
+        *path = strndup(name, (size_t)(colon - name));
+        *tensor = strdup(colon + 1);
+    }
+    if (!*path || (colon && !*tensor && access(name, F_OK) != 0)) {
+        fail(field, "not enough memory");
+    }
+}
+
+static const tensor_view *pick_tensor(const char *field, const safetensors *checkpoint,
+                                      const char *path, const char *tensor)
+{
+    const tensor_view *view = NULL;
+    const char *first = NULL;
+
+    if (tensor) {
+        view = safetensors_find(checkpoint, tensor);
+        if (!view) {
+            fail(field, "%s: has no tensor '%s'", path, tensor);
+        }
+        return view;
+    }
+    if (safetensors_count(checkpoint) == 0) {
+        fail(field, "%s: holds no tensor", path);
+    }
+    view = safetensors_at(checkpoint, 0, &first);
+    if (safetensors_count(checkpoint) > 1) {
+        fail(field, "%s: holds %zu tensors; name one, as in %s:%s", path,
+             safetensors_count(checkpoint), path, first);
+    }
+    return view;
+}
+
+static npy *open_array(const char *field, const char *path)
+{
+    decoder_error error = {""};
+    npy *array = NULL;
+
+    if (npy_open(path, &array, &error) != 0) {
+        fail(field, "%s", error.message);
+    }
+    return array;
+}
+
+void tensor_file_open(struct tensor_file *file, const char *field, const char *name)
+{
+    decoder_error error = {""};
+    tensor_view view;
+    char shape[128];
+    char *path = NULL;
+    char *tensor = NULL;
+
+    *file = (struct tensor_file){0};
+    split_name(field, name, &path, &tensor);
+    if (ends_in(path, ".npy")) {
+        if (tensor) {
+            fail(field, "%s: a .npy file holds one array, without names", path);
+        }
+        file->array = open_array(field, path);
+        view = *npy_tensor(file->array);
+        view.dtype = view.dtype == TENSOR_U16 ? TENSOR_BF16 : view.dtype;
+    } else {
+        if (safetensors_open(path, &file->checkpoint, &error) != 0) {
+            fail(field, "%s", error.message);
+        }
+        view = *pick_tensor(field, file->checkpoint, path, tensor);
+    }
+    if (!tensor_as_matrix(&view, &file->matrix)) {
+        fail(field, "%s: the tensor is %s %s; it must be F32, F16 or BF16 of rank 1 or 2", name,
+             tensor_dtype_name(view.dtype), tensor_shape_text(&view, shape, sizeof shape));
+    }
+    free(path);
+    free(tensor);
+}
+
+void tensor_file_close(struct tensor_file *file)
+{
+    safetensors_close(file->checkpoint);
+    npy_close(file->array);
+    *file = (struct tensor_file){0};
+}
+
+/* ---------------------------------------------------------------- one value for each row ---- */
+
+/* Open a .npy file that must hold `rows` values. */
+static npy *open_column(const char *field, const char *path, int64_t rows)
+{
+    npy *array = open_array(field, path);
+    const tensor_view *view = npy_tensor(array);
+    char shape[128];
+
+    if (view->rank != 1 || view->shape[0] != rows) {
+        fail(field, "%s: the shape is %s; there are %lld rows", path,
+             tensor_shape_text(view, shape, sizeof shape), (long long)rows);
+    }
+    return array;
+}
+
+/* Element `row` of a column of whole numbers, in [0, high]. */
+static uint64_t whole_element(const char *field, const char *path, const tensor_view *view,
+                              int64_t row, int64_t high)
+{
+    int64_t value = 0;
+
+    switch (view->dtype) {
+    case TENSOR_I32:
+        value = ((const int32_t *)view->data)[row];
+        break;
+    case TENSOR_I64:
+        value = ((const int64_t *)view->data)[row];
+        break;
+    case TENSOR_U16:
+        value = ((const uint16_t *)view->data)[row];
+        break;
+    default:
+        fail(field, "%s: the dtype is %s; it must be int64, int32 or uint16", path,
+             tensor_dtype_name(view->dtype));
+    }
+    if (value < 0 || value > high) {
+        fail(field, "%s: value %lld of row %lld is not in [0, %lld]", path, (long long)value,
+             (long long)row, (long long)high);
+    }
+    return (uint64_t)value;
+}
+
+struct row_floats read_row_floats(const char *field, const char *text, int64_t rows)
+{
+    struct row_floats result = {0};
+    npy *column = NULL;
+
+    if (!text) {
+        return result;
+    }
+    if (!ends_in(text, ".npy")) {
+        result.data = require_memory(field, 1, sizeof *result.data);
+        result.data[0] = parse_float(field, text, 0, FLT_MAX);
+        return result;
+    }
+    column = open_column(field, text, rows);
+    if (npy_tensor(column)->dtype != TENSOR_F32) {
+        fail(field, "%s: the dtype is %s; it must be float32", text,
+             tensor_dtype_name(npy_tensor(column)->dtype));
+    }
+    result.data = require_memory(field, rows, sizeof *result.data);
+    memcpy(result.data, npy_tensor(column)->data, (size_t)rows * sizeof *result.data);
+    result.stride = 1;
+    npy_close(column);
+    return result;
+}
+
+struct row_uint64s read_row_uint64s(const char *field, const char *text, int64_t rows)
+{
+    struct row_uint64s result = {0};
+    npy *column = NULL;
+
+    if (!text) {
+        return result;
+    }
+    if (!ends_in(text, ".npy")) {
+        result.data = require_memory(field, 1, sizeof *result.data);
+        result.data[0] = parse_unsigned(field, text, UINT64_MAX);
+        return result;
+    }
+    column = open_column(field, text, rows);
+    result.data = require_memory(field, rows, sizeof *result.data);
+    for (int64_t row = 0; row < rows; row++) {
+        result.data[row] = whole_element(field, text, npy_tensor(column), row, INT64_MAX);
+    }
+    result.stride = 1;
+    npy_close(column);
+    return result;
+}
+
+struct row_uint32s read_row_uint32s(const char *field, const char *text, int64_t rows)
+{
+    struct row_uint32s result = {0};
+    npy *column = NULL;
+
+    if (!text) {
+        return result;
+    }
+    if (!ends_in(text, ".npy")) {
+        result.data = require_memory(field, 1, sizeof *result.data);
+        result.data[0] = (uint32_t)parse_unsigned(field, text, UINT32_MAX);
+        return result;
+    }
+    column = open_column(field, text, rows);
+    result.data = require_memory(field, rows, sizeof *result.data);
+    for (int64_t row = 0; row < rows; row++) {
+        result.data[row] =
+            (uint32_t)whole_element(field, text, npy_tensor(column), row, UINT32_MAX);
+    }
+    result.stride = 1;
+    npy_close(column);
+    return result;
+}

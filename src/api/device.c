@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/fail.h"
+#include "core/validate.h"
+#include "cpu/cpu_device.h"
+#include "cpu/cpu_policy.h"
+
+gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **device,
+                          gumbel_error *error)
+{
+    gumbel_device_options o = {0};
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    *device = NULL;
+    if (options)
+        GUMBEL_FORWARD(gumbel_read_options(&o, sizeof o, options, "options", error));
+    if (o.device && strcmp(o.device, "cpu") != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
+                           "device '%.64s' is not in this build; it has cpu", o.device);
+    GUMBEL_REFUSE_IF((int)o.isa < 0 || o.isa > GUMBEL_ISA_NEON, error, "options.isa",
+                     "isa is %d, which no gumbel_isa has", (int)o.isa);
+    GUMBEL_REFUSE_IF(o.threads < 0 || o.threads > CPU_THREADS_MOST, error, "options.threads",
+                     "threads is %d; it must be in 0..%d", (int)o.threads, CPU_THREADS_MOST);
+    GUMBEL_REFUSE_IF(o.tile < 0 || o.tile > CPU_TILE_MOST || o.tile % GUMBEL_BLOCK != 0, error,
+                     "options.tile", "tile is %d; it must be a multiple of %d up to %d", (int)o.tile,
+                     GUMBEL_BLOCK, CPU_TILE_MOST);
+    return cpu_open(&o, device, error);
+}
+
+void gumbel_close(gumbel_device *device)
+{
+    if (device)
+        device->backend->close(device);
+}
+
+gumbel_status gumbel_describe(const gumbel_device *device, gumbel_device_info *info)
+{
+    gumbel_device_info full = {0};
+    if (!device || !info || info->struct_size < sizeof info->struct_size)
+        return GUMBEL_ERROR_ARGUMENT;
+    device->backend->describe(device, &full);
+    size_t known = info->struct_size < sizeof full ? info->struct_size : sizeof full;
+    full.struct_size = info->struct_size;
+    memcpy(info, &full, known);
+    return GUMBEL_OK;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The entry points: validate, let the backend make summaries, read them out.
+ */
+#define GUMBEL_EXPERIMENTAL
+#include "core/backend.h"
+#include "core/fail.h"
+#include "core/summary.h"
+#include "core/validate.h"
+#include "core/workspace.h"
+
+#include <inttypes.h>
+
+/* Sizes up to here keep every product of two of them inside 64 bits. */
+#define SIZE_END (INT64_C(1) << 40)
+
+/* The workspace of a sampling call: the summaries [B, S], then the backend's own. */
+static gumbel_summary *carve_summaries(gumbel_cursor *cursor, int64_t batch, int32_t num_samples)
+{
+    return gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+}
+
+gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                                    int32_t num_samples, size_t *bytes, gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_REFUSE_IF(batch < 0 || batch > SIZE_END, error, "batch",
+                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
+    GUMBEL_REFUSE_IF(hidden_size < 0 || hidden_size > SIZE_END, error, "hidden_size",
+                     "hidden_size is %" PRId64 "; it must be in 0..2^40", hidden_size);
+    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
+                     "num_samples is %d; it must be in 1..65536", (int)num_samples);
+    gumbel_cursor cursor = {0};
+    carve_summaries(&cursor, batch, num_samples);
+    size_t own = device->backend->workspace_size(device, batch, hidden_size, num_samples), total;
+    GUMBEL_REFUSE_IF(cursor.used == SIZE_MAX || own == SIZE_MAX ||
+                         __builtin_add_overflow(cursor.used, own, &total),
+                     error, "batch", "a batch of %" PRId64 " is larger than any memory", batch);
+    *bytes = total;
+    return GUMBEL_OK;
+}
+
+/* Check the workspace of a call on `problem`. */
+static gumbel_status check_workspace(const gumbel_device *device, const gumbel_problem *problem,
+                                     const void *workspace, size_t given, gumbel_error *error)
+{
+    size_t needed;
+    GUMBEL_FORWARD(gumbel_workspace_size(device, problem->batch, problem->hidden_size,
+                                         problem->sampling.num_samples, &needed, error));
+    if (given < needed)
+        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
+                           "%zu bytes were given, %zu are needed", given, needed);
+    if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
+        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
+                           workspace ? "it is not aligned to %d bytes" : "it is NULL, not %d-byte "
+                           "aligned memory", GUMBEL_WORKSPACE_ALIGNMENT);
+    return GUMBEL_OK;
+}
+
+static void finish(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
+                   const gumbel_output *out)
+{
+    for (int64_t b = 0; b < batch; b++) {
+        const gumbel_summary *row = summaries + b * num_samples;
+        gumbel_row_status status = gumbel_summary_status(row);
+        int ok = status == GUMBEL_ROW_OK;
+        float lse = ok && (out->lse || out->logprobs) ? gumbel_summary_lse(row) : NAN;
+        for (int64_t s = 0, at = b * num_samples; s < num_samples; s++, at++) {
+            out->tokens[at] = ok ? row[s].best_id : -1;
+            if (out->logprobs)
+                out->logprobs[at] = ok ? row[s].best_z - lse : NAN;
+            if (out->scores)
+                out->scores[at] = ok ? row[s].best_score : NAN;
+        }
+        if (out->lse)
+            out->lse[b] = lse;
+        if (out->status)
+            out->status[b] = (int32_t)status;
+    }
+}
+
+/* The common end of both sampling calls. */
+static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
+                            const gumbel_output *output, void *workspace, size_t workspace_bytes,
+                            gumbel_error *error)
+{
+    gumbel_output out;
+    GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
+    GUMBEL_FORWARD(check_workspace(device, problem, workspace, workspace_bytes, error));
+    if (problem->batch == 0)
+        return GUMBEL_OK;
+    gumbel_cursor cursor = {workspace, 0};
+    int32_t num_samples = problem->sampling.num_samples;
+    gumbel_summary *summaries = carve_summaries(&cursor, problem->batch, num_samples);
+    problem->with_mass = out.lse || out.logprobs;
+    device->backend->partial(device, problem, summaries, cursor.base + cursor.used);
+    finish(summaries, problem->batch, num_samples, &out);
+    return GUMBEL_OK;
+}
+
+/* The common end of both partial calls. */
+static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
+                             gumbel_summary *summaries, void *workspace, size_t workspace_bytes,
+                             gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "summaries is NULL");
+    GUMBEL_FORWARD(check_workspace(device, problem, workspace, workspace_bytes, error));
+    if (problem->batch == 0)
+        return GUMBEL_OK;
+    problem->with_mass = 1;
+    device->backend->partial(device, problem, summaries, workspace);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
+                            const gumbel_sampling *sampling, const gumbel_output *output,
+                            void *workspace, size_t workspace_bytes, gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_FORWARD(gumbel_read_head(&problem, head, sampling, error));
+    return sample(device, &problem, output, workspace, workspace_bytes, error);
+}
+
+gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbel_logits *logits,
+                                   const gumbel_sampling *sampling, const gumbel_output *output,
+                                   void *workspace, size_t workspace_bytes, gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_FORWARD(gumbel_read_logits(&problem, logits, sampling, error));
+    return sample(device, &problem, output, workspace, workspace_bytes, error);
+}
+
+gumbel_status gumbel_partial(gumbel_device *device, const gumbel_head *head,
+                             const gumbel_sampling *sampling, gumbel_summary *summaries,
+                             void *workspace, size_t workspace_bytes, gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_FORWARD(gumbel_read_head(&problem, head, sampling, error));
+    return partial(device, &problem, summaries, workspace, workspace_bytes, error);
+}
+
+gumbel_status gumbel_partial_logits(gumbel_device *device, const gumbel_logits *logits,
+                                    const gumbel_sampling *sampling, gumbel_summary *summaries,
+                                    void *workspace, size_t workspace_bytes, gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_FORWARD(gumbel_read_logits(&problem, logits, sampling, error));
+    return partial(device, &problem, summaries, workspace, workspace_bytes, error);
+}
+
+gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, void *workspace,
+                              size_t workspace_bytes, gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_FORWARD(gumbel_read_head(&problem, head, NULL, error));
+    GUMBEL_FORWARD(check_workspace(device, &problem, workspace, workspace_bytes, error));
+    if (problem.batch > 0)
+        device->backend->multiply(device, &problem, workspace);
+    return GUMBEL_OK;
+}
+
+void gumbel_summary_clear(gumbel_summary *summaries, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        gumbel_summary_empty(&summaries[i]);
+}
+
+void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        gumbel_summary_merge(&into[i], &from[i]);
+}
+
+gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
+                            const gumbel_output *output, gumbel_error *error)
+{
+    gumbel_output out;
+    GUMBEL_REFUSE_IF(batch < 0 || batch > SIZE_END, error, "batch",
+                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
+    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
+                     "num_samples is %d; it must be in 1..65536", (int)num_samples);
+    GUMBEL_REFUSE_IF(!summaries && batch > 0, error, "summaries", "summaries is NULL");
+    GUMBEL_FORWARD(gumbel_read_output(&out, output, batch, error));
+    finish(summaries, batch, num_samples, &out);
+    return GUMBEL_OK;
+}

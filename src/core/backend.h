@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a backend offers to the public entry points. The entry points validate; a backend may assert.
+ */
+#ifndef GUMBEL_CORE_BACKEND_H
+#define GUMBEL_CORE_BACKEND_H
+
+#include "core/problem.h"
+
+typedef struct gumbel_backend {
+    void (*close)(gumbel_device *device);
+    void (*describe)(const gumbel_device *device, gumbel_device_info *info);
+    /* Bytes of workspace; SIZE_MAX where they cannot be counted. hidden_size 0: from logits. */
+    size_t (*workspace_size)(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                             int32_t num_samples);
+    /* Fill summaries [B, S]. */
+    void (*partial)(gumbel_device *device, const gumbel_problem *problem, gumbel_summary *summaries,
+                    void *workspace);
+    /* Compute every tile of logits and drop it. */
+    void (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace);
+} gumbel_backend;
+
+/* Every backend's device starts with this. */
+struct gumbel_device {
+    const gumbel_backend *backend;
+};
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two macros that carry all error flow of the entry points.
+ */
+#ifndef GUMBEL_CORE_FAIL_H
+#define GUMBEL_CORE_FAIL_H
+
+#include "gumbel/gumbel.h"
+
+/* Fill *error, which may be NULL, and return `status`. `format` is printf's. */
+gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char *field,
+                          const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* Return from the calling function with a bad-argument error when `condition` holds. */
+#define GUMBEL_REFUSE_IF(condition, error, field, ...)                                             \
+    do {                                                                                           \
+        if (condition)                                                                             \
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, __VA_ARGS__);                  \
+    } while (0)
+
+/* Return from the calling function with the status of `call` unless it is GUMBEL_OK. */
+#define GUMBEL_FORWARD(call)                                                                       \
+    do {                                                                                           \
+        gumbel_status forwarded_status = (call);                                                   \
+        if (forwarded_status != GUMBEL_OK)                                                         \
+            return forwarded_status;                                                               \
+    } while (0)
+
+#endif

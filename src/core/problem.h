@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A validated call, in the one form that every backend reads: defaults filled in, strides explicit,
+ * both ways in side by side.
+ */
+#ifndef GUMBEL_CORE_PROBLEM_H
+#define GUMBEL_CORE_PROBLEM_H
+
+#include "core/noise.h"
+#include "gumbel/gumbel.h"
+
+/* Ids of one draw block start at a multiple of this; tiles hold whole blocks (core/summary.h). */
+#define GUMBEL_BLOCK 64
+
+/* 1/T is not let grow above this. Distinct transformed logits above 2^-70 in size are then still
+ * further apart than any two noises, so smaller temperatures draw as this one does. */
+#define GUMBEL_INVERSE_TEMPERATURE_HIGHEST 0x1p100f
+
+typedef struct gumbel_problem {
+    int64_t batch;         /* B */
+    int64_t vocab;         /* V of this shard */
+    int64_t hidden_size;   /* D; 0 where logits are given */
+    gumbel_tensor logits;  /* [B, V] where hidden_size is 0 */
+    gumbel_tensor hidden;  /* [B, D] */
+    gumbel_tensor weight;  /* [V, D] */
+    gumbel_tensor bias;    /* [1, V], data NULL where absent */
+    float scale;
+    float soft_cap;
+    int64_t first_token;
+    int64_t end_token;     /* tokens from here on do not count; may be <= first_token */
+    gumbel_sampling sampling;
+    int with_mass;         /* the log-normaliser will be asked for */
+} gumbel_problem;
+
+/* The parameters of row b. */
+typedef struct gumbel_row {
+    float inverse_temperature; /* 1 for a greedy row */
+    int greedy;
+    gumbel_stream stream; /* of sample 0 */
+} gumbel_row;
+
+static inline gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
+{
+    const gumbel_sampling *s = &p->sampling;
+    float t = s->temperature ? s->temperature[b * s->temperature_stride] : 1.0f;
+    uint64_t seed = s->seed ? s->seed[b * s->seed_stride] : 0;
+    gumbel_row row = {.inverse_temperature = 1.0f, .greedy = t == 0.0f};
+    if (t > 0.0f)
+        row.inverse_temperature = fminf(1.0f / t, GUMBEL_INVERSE_TEMPERATURE_HIGHEST);
+    row.stream.seed = s->seed_stride ? seed : gumbel_row_seed(seed, (uint64_t)b);
+    row.stream.position = s->position ? s->position[b * s->position_stride] : 0;
+    row.stream.sample = s->first_sample;
+    row.stream.domain = s->domain;
+    return row;
+}
+
+/* Transformed logit z of a logit, eq. 2. What is not finite passes the soft-cap unchanged. */
+static inline float gumbel_transform(float logit, float scale, float soft_cap, float inverse_cap,
+                                     float inverse_temperature)
+{
+    float y = logit * scale;
+    if (soft_cap > 0.0f && fabsf(y) < INFINITY)
+        y = soft_cap * gumbel_tanh(y * inverse_cap);
+    return y * inverse_temperature;
+}
+
+#endif

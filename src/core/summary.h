@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The summary (design: one summary, merged everywhere): the best token of a part of the vocabulary and
+ * the part's mass. One piece of code makes, merges and reads summaries, for every backend.
+ *
+ * Mass. A block of 64 tokens yields its largest z, m, and the float32 sum s of exp(z - m), 1 <= s <= 64.
+ * The block's mass s * exp(m) = v * 2^n, with n = floor(m * log2 e) and 1 <= v < 128, is rounded to the
+ * integer v * 2^31 and added at bit n - 31 to a fixed-point number of three 64-bit words, 32 bits apart,
+ * that hold up to 2^25 blocks without a carry. The words move up with the largest n; what falls below the
+ * third is under 2^-63 of the whole. Words that stay are never rounded, so adding is exactly associative
+ * and commutative.
+ */
+#ifndef GUMBEL_CORE_SUMMARY_H
+#define GUMBEL_CORE_SUMMARY_H
+
+#include "core/elementary.h"
+#include "gumbel/gumbel.h"
+
+#define GUMBEL_FLAG_NAN      1u
+#define GUMBEL_FLAG_INFINITE 2u
+
+/* From here on a float32 is so coarse (an ulp of 256) that ln V <= 21.5 cannot move it. */
+#define GUMBEL_MASS_RANGE 0x1p31f
+
+static inline void gumbel_summary_empty(gumbel_summary *s)
+{
+    *s = (gumbel_summary){.best_score = -INFINITY,
+                          .best_z = -INFINITY,
+                          .best_id = -1,
+                          .max_z = -INFINITY,
+                          .mass_exponent = INT32_MIN};
+}
+
+/* Move the words up so that word 0 stands at `exponent`, which is not below the present one. */
+static inline void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
+{
+    int64_t steps = (int64_t)exponent - s->mass_exponent;
+    if (steps > 0) {
+        s->mass[2] = steps == 1 ? s->mass[1] : steps == 2 ? s->mass[0] : 0;
+        s->mass[1] = steps == 1 ? s->mass[0] : 0;
+        s->mass[0] = 0;
+        s->mass_exponent = exponent;
+    }
+}
+
+/* Add `value` to the word that stands at `exponent`; below the third word it is dropped. */
+static inline void gumbel_mass_add_word(gumbel_summary *s, int32_t exponent, uint64_t value)
+{
+    int64_t below = (int64_t)s->mass_exponent - exponent;
+    if (below < 3)
+        s->mass[below] += value;
+}
+
+/* 2^x for x in [0, 1): the Taylor series of exp(x ln 2) to degree 13, an error below 2^-43. */
+static inline double gumbel_exp2_fraction(double x)
+{
+    static const double terms[] = {1.0,          1.0,           1.0 / 2,         1.0 / 6,        1.0 / 24,
+                                   1.0 / 120,    1.0 / 720,     1.0 / 5040,      1.0 / 40320,    1.0 / 362880,
+                                   1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0};
+    double y = x * 0x1.62e42fefa39efp-1, sum = terms[13];
+    for (int k = 12; k >= 0; k--)
+        sum = fma(sum, y, terms[k]);
+    return sum;
+}
+
+/* Add the mass of a block with largest z `m` and s = sum exp(z - m). Nothing for m not finite. */
+static inline void gumbel_mass_add_block(gumbel_summary *s, float m, float sum)
+{
+    if (!(fabsf(m) < GUMBEL_MASS_RANGE))
+        return;
+    double t = (double)m * 0x1.71547652b82fep+0;
+    double n = floor(t);
+    uint64_t value = (uint64_t)fma((double)sum * gumbel_exp2_fraction(t - n), 0x1p31, 0.5);
+    int64_t bit = (int64_t)n - 31;
+    int32_t word = (int32_t)(bit >> 5);
+    int shift = (int)(bit & 31);
+    gumbel_mass_raise(s, word + 1);
+    gumbel_mass_add_word(s, word + 1, value >> (32 - shift));
+    gumbel_mass_add_word(s, word, (value << shift) & 0xffffffffu);
+}
+
+/* Offer a token. NaN never wins; a tie goes to the lower id. */
+static inline void gumbel_summary_offer(gumbel_summary *s, float score, float z, int32_t id)
+{
+    if (score > s->best_score || (score == s->best_score && id < s->best_id && score > -INFINITY)) {
+        s->best_score = score;
+        s->best_z = z;
+        s->best_id = id;
+    }
+}
+
+static inline void gumbel_summary_merge(gumbel_summary *into, const gumbel_summary *from)
+{
+    if (from->best_id >= 0)
+        gumbel_summary_offer(into, from->best_score, from->best_z, from->best_id);
+    into->max_z = from->max_z > into->max_z ? from->max_z : into->max_z;
+    into->flags |= from->flags;
+    gumbel_mass_raise(into, from->mass_exponent);
+    if (from->mass_exponent != INT32_MIN)
+        for (int i = 0; i < 3; i++)
+            gumbel_mass_add_word(into, from->mass_exponent - i, from->mass[i]);
+}
+
+/* ln of the mass; max_z where the mass is out of the fixed point's range. */
+static inline float gumbel_summary_lse(const gumbel_summary *s)
+{
+    if (!(fabsf(s->max_z) < GUMBEL_MASS_RANGE))
+        return s->max_z;
+    double words = ((double)s->mass[0] * 0x1p32 + (double)s->mass[1]) * 0x1p32 + (double)s->mass[2];
+    return (float)(log(words) + 32.0 * ((double)s->mass_exponent - 2.0) * 0x1.62e42fefa39efp-1);
+}
+
+static inline gumbel_row_status gumbel_summary_status(const gumbel_summary *s)
+{
+    if (s->flags & GUMBEL_FLAG_NAN)
+        return GUMBEL_ROW_NAN;
+    if (s->flags & GUMBEL_FLAG_INFINITE)
+        return GUMBEL_ROW_INFINITE;
+    return s->best_id < 0 ? GUMBEL_ROW_EMPTY : GUMBEL_ROW_OK;
+}
+
+#endif

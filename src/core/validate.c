@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/validate.h"
+
+#include "core/fail.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define VOCAB_END (INT64_C(1) << 31)
+
+gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
+                                  gumbel_error *error)
+{
+    size_t given;
+    memset(into, 0, known);
+    memcpy(&given, options, sizeof given);
+    GUMBEL_REFUSE_IF(given < sizeof given || given % sizeof(void *) != 0, error, name,
+                     "struct_size is %zu; set it to sizeof the struct", given);
+    for (size_t i = known; i < given; i++)
+        GUMBEL_REFUSE_IF(((const unsigned char *)options)[i] != 0, error, name,
+                         "byte %zu is set, in a field that this version (%s) does not know", i,
+                         gumbel_version_string());
+    memcpy(into, options, given < known ? given : known);
+    return GUMBEL_OK;
+}
+
+static size_t element_size(gumbel_dtype dtype)
+{
+    switch (dtype) {
+    case GUMBEL_FLOAT32:
+        return 4;
+    case GUMBEL_FLOAT16:
+    case GUMBEL_BFLOAT16:
+        return 2;
+    }
+    return 0;
+}
+
+/* Check a tensor and make its stride explicit. */
+static gumbel_status read_tensor(gumbel_tensor *t, const char *name, gumbel_error *error)
+{
+    size_t size = element_size(t->dtype);
+    int64_t elements, bytes;
+    GUMBEL_REFUSE_IF(size == 0, error, name, "dtype is %d; known are 1 (float32), 2 (float16), 3 "
+                     "(bfloat16)", (int)t->dtype);
+    GUMBEL_REFUSE_IF(t->rows < 0 || t->cols < 0, error, name,
+                     "shape is [%" PRId64 ", %" PRId64 "]; sizes cannot be negative", t->rows, t->cols);
+    GUMBEL_REFUSE_IF(t->stride != 0 && t->stride < t->cols, error, name,
+                     "stride is %" PRId64 ", less than a row of %" PRId64 " elements", t->stride,
+                     t->cols);
+    if (t->stride == 0)
+        t->stride = t->cols;
+    GUMBEL_REFUSE_IF(__builtin_mul_overflow(t->rows, t->stride, &elements) ||
+                         __builtin_mul_overflow(elements, (int64_t)size, &bytes),
+                     error, name, "[%" PRId64 ", %" PRId64 "] with stride %" PRId64
+                     " is larger than any memory", t->rows, t->cols, t->stride);
+    GUMBEL_REFUSE_IF(!t->data && t->rows > 0 && t->cols > 0, error, name, "data is NULL");
+    GUMBEL_REFUSE_IF((uintptr_t)t->data % size != 0, error, name,
+                     "data is not aligned to its element size of %zu bytes", size);
+    return GUMBEL_OK;
+}
+
+/* Scale, soft-cap and the token range, common to both ways in. `name` is "head" or "logits". */
+static gumbel_status read_range(gumbel_problem *p, float scale, float soft_cap, int64_t vocab_size,
+                                const char *name, gumbel_error *error)
+{
+    char field[48];
+#define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
+    GUMBEL_REFUSE_IF(!isfinite(scale), error, FIELD("scale"), "scale is %g; it must be finite",
+                     (double)scale);
+    GUMBEL_REFUSE_IF(!isfinite(soft_cap) || soft_cap < 0, error, FIELD("soft_cap"),
+                     "soft_cap is %g; it must be finite and >= 0", (double)soft_cap);
+    GUMBEL_REFUSE_IF(p->first_token < 0 || p->first_token > VOCAB_END - p->vocab, error,
+                     FIELD("first_token"), "tokens %" PRId64 " .. + %" PRId64
+                     " do not fit below 2^31", p->first_token, p->vocab);
+    GUMBEL_REFUSE_IF(vocab_size < 0 || vocab_size > VOCAB_END, error, FIELD("vocab_size"),
+                     "vocab_size is %" PRId64 "; it must be in 0..2^31", vocab_size);
+#undef FIELD
+    p->scale = scale == 0.0f ? 1.0f : scale;
+    p->soft_cap = soft_cap;
+    p->end_token = p->first_token + p->vocab;
+    if (vocab_size != 0 && vocab_size < p->end_token)
+        p->end_token = vocab_size;
+    return GUMBEL_OK;
+}
+
+static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sampling,
+                                   gumbel_error *error)
+{
+    gumbel_sampling *s = &p->sampling;
+    *s = (gumbel_sampling){0};
+    if (sampling)
+        GUMBEL_FORWARD(gumbel_read_options(s, sizeof *s, sampling, "sampling", error));
+    if (s->num_samples == 0)
+        s->num_samples = 1;
+    GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > 65536, error, "sampling.num_samples",
+                     "num_samples is %d; it must be in 1..65536", (int)s->num_samples);
+    GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
+                     "domain is %#x; it must be below 2^31", (unsigned)s->domain);
+    GUMBEL_REFUSE_IF(s->temperature_stride < 0 || (!s->temperature && s->temperature_stride), error,
+                     "sampling.temperature_stride", "stride is %" PRId64 "; it must be >= 0, and 0 "
+                     "without data", s->temperature_stride);
+    GUMBEL_REFUSE_IF(s->seed_stride < 0 || (!s->seed && s->seed_stride), error,
+                     "sampling.seed_stride", "stride is %" PRId64 "; it must be >= 0, and 0 without "
+                     "data", s->seed_stride);
+    GUMBEL_REFUSE_IF(s->position_stride < 0 || (!s->position && s->position_stride), error,
+                     "sampling.position_stride", "stride is %" PRId64 "; it must be >= 0, and 0 "
+                     "without data", s->position_stride);
+    int64_t temperatures = !s->temperature ? 0 : s->temperature_stride ? p->batch : p->batch > 0;
+    for (int64_t b = 0; b < temperatures; b++) {
+        float t = s->temperature[b * s->temperature_stride];
+        if (!(t >= 0.0f && isfinite(t))) {
+            char field[48];
+            snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]", b);
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
+                               "temperature is %g; it must be finite and >= 0", (double)t);
+        }
+    }
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_read_head(gumbel_problem *p, const gumbel_head *head,
+                               const gumbel_sampling *sampling, gumbel_error *error)
+{
+    gumbel_head h;
+    GUMBEL_REFUSE_IF(!head, error, "head", "head is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(&h, sizeof h, head, "head", error));
+    GUMBEL_FORWARD(read_tensor(&h.hidden, "head.hidden", error));
+    GUMBEL_FORWARD(read_tensor(&h.weight, "head.weight", error));
+    GUMBEL_REFUSE_IF(h.hidden.cols < 1, error, "head.hidden", "it has no columns");
+    GUMBEL_REFUSE_IF(h.weight.rows < 1, error, "head.weight", "it has no rows");
+    GUMBEL_REFUSE_IF(h.weight.cols != h.hidden.cols, error, "head.weight",
+                     "it has %" PRId64 " columns, head.hidden has %" PRId64, h.weight.cols,
+                     h.hidden.cols);
+    if (h.bias.data) {
+        GUMBEL_FORWARD(read_tensor(&h.bias, "head.bias", error));
+        GUMBEL_REFUSE_IF(h.bias.rows != 1 || h.bias.cols != h.weight.rows, error, "head.bias",
+                         "shape is [%" PRId64 ", %" PRId64 "]; it must be [1, %" PRId64 "]",
+                         h.bias.rows, h.bias.cols, h.weight.rows);
+    } else {
+        GUMBEL_REFUSE_IF(h.bias.rows != 0, error, "head.bias", "data is NULL");
+    }
+    *p = (gumbel_problem){.batch = h.hidden.rows,
+                          .vocab = h.weight.rows,
+                          .hidden_size = h.hidden.cols,
+                          .hidden = h.hidden,
+                          .weight = h.weight,
+                          .bias = h.bias,
+                          .first_token = h.first_token};
+    GUMBEL_FORWARD(read_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
+    return read_sampling(p, sampling, error);
+}
+
+gumbel_status gumbel_read_logits(gumbel_problem *p, const gumbel_logits *logits,
+                                 const gumbel_sampling *sampling, gumbel_error *error)
+{
+    gumbel_logits l;
+    GUMBEL_REFUSE_IF(!logits, error, "logits", "logits is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(&l, sizeof l, logits, "logits", error));
+    GUMBEL_FORWARD(read_tensor(&l.logits, "logits.logits", error));
+    GUMBEL_REFUSE_IF(l.logits.cols < 1, error, "logits.logits", "it has no columns");
+    *p = (gumbel_problem){.batch = l.logits.rows,
+                          .vocab = l.logits.cols,
+                          .logits = l.logits,
+                          .first_token = l.first_token};
+    GUMBEL_FORWARD(read_range(p, l.scale, l.soft_cap, l.vocab_size, "logits", error));
+    return read_sampling(p, sampling, error);
+}
+
+gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,
+                                 gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, output, "output", error));
+    GUMBEL_REFUSE_IF(!into->tokens && batch > 0, error, "output.tokens", "tokens is NULL");
+    return GUMBEL_OK;
+}

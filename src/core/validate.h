@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Validation of everything that a caller hands over. After these, a problem holds only what the
+ * backends may rely on.
+ */
+#ifndef GUMBEL_CORE_VALIDATE_H
+#define GUMBEL_CORE_VALIDATE_H
+
+#include "core/problem.h"
+
+/* Copy a caller's options struct of `given` bytes over the zeroed `known` bytes at `into`. A longer
+ * struct of a newer caller passes if what this version does not know is zero. `name` is for errors. */
+gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
+                                  gumbel_error *error);
+
+gumbel_status gumbel_read_head(gumbel_problem *problem, const gumbel_head *head,
+                               const gumbel_sampling *sampling, gumbel_error *error);
+gumbel_status gumbel_read_logits(gumbel_problem *problem, const gumbel_logits *logits,
+                                 const gumbel_sampling *sampling, gumbel_error *error);
+
+/* `output` in full length; refused unless tokens is there when batch > 0. */
+gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,
+                                 gumbel_error *error);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU device.
+ */
+#ifndef GUMBEL_CPU_DEVICE_H
+#define GUMBEL_CPU_DEVICE_H
+
+#include "core/backend.h"
+#include "cpu/cpu_kernels.h"
+#include "cpu/cpu_pool.h"
+
+typedef struct cpu_device {
+    struct gumbel_device base;
+    const cpu_kernels *kernels;
+    int32_t threads;
+    int32_t fused_tile;
+    int32_t logits_tile;
+    cpu_pool *pool;                   /* NULL where there is one thread or an engine's parallel_for */
+    gumbel_parallel_for parallel_for; /* NULL: the pool */
+    void *parallel_context;
+} cpu_device;
+
+/* Make a CPU device of validated options. */
+gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **device,
+                       gumbel_error *error);
+
+/* The backend's three jobs (cpu_run.c); see core/backend.h. */
+size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                          int32_t num_samples);
+void cpu_partial(gumbel_device *device, const gumbel_problem *problem, gumbel_summary *summaries,
+                 void *workspace);
+void cpu_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which kernels this processor can run.
+ */
+#ifndef GUMBEL_CPU_DISPATCH_H
+#define GUMBEL_CPU_DISPATCH_H
+
+#include "cpu/cpu_kernels.h"
+
+/* The kernels of `isa`; NULL where this build, processor or operating system lacks it, and for AUTO. */
+const cpu_kernels *cpu_kernels_of(gumbel_isa isa);
+
+/* The fastest that is available. */
+const cpu_kernels *cpu_kernels_best(void);
+
+/* The processor's name for itself into text[size]; "" where unknown. */
+void cpu_describe_processor(char *text, size_t size);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of kernels that one instruction set fills. The driver (cpu_backend.c) owns every size and
+ * every buffer; a kernel computes on what it is handed.
+ */
+#ifndef GUMBEL_CPU_KERNELS_H
+#define GUMBEL_CPU_KERNELS_H
+
+#include "core/problem.h"
+#include "core/summary.h"
+
+/* Lanes of the canonical dot product: lane j sums its products in order, then the lanes are summed in
+ * the order of cpu_sum_lanes() (docs/maths.md, section 4). */
+#define CPU_LANES 16
+/* Hidden states are packed in chunks of this many elements, and padded with zeros to whole ones. */
+#define CPU_CHUNK 32
+/* The most batch rows a panel of packed hidden states holds. */
+#define CPU_PANEL_MOST 8
+
+/* The product of `count` weight rows with a panel of hidden states. */
+typedef struct cpu_product {
+    const void *weight;  /* [count, D] rows at `stride_bytes` */
+    gumbel_dtype dtype;
+    int64_t stride_bytes;
+    int64_t hidden_size; /* D */
+    int count;           /* rows of the tile, <= tile */
+    const float *panel;  /* [ceil(D / 32)][batch][32], packed by cpu_pack() */
+    int batch;           /* rows of the panel, 1..CPU_PANEL_MOST */
+    float *lanes;        /* scratch: [batch][tile][16] */
+    int tile;            /* a multiple of 64 */
+    float *out;          /* [batch][tile]: the dot products; up to 15 more are overwritten */
+} cpu_product;
+
+/* Where and how the draw of one row stands. */
+typedef struct cpu_draw {
+    const gumbel_row *row;
+    int num_samples;    /* 1 for a greedy row */
+    int with_mass;
+    uint32_t token;     /* global id of z[0], a multiple of 64 */
+    int blocks;         /* z holds 64 * blocks tokens; what does not count is -inf */
+    gumbel_summary *summaries; /* [num_samples]; mass, max_z and flags go to the first */
+} cpu_draw;
+
+typedef struct cpu_transform {
+    float scale;
+    float soft_cap;
+    float inverse_cap;         /* 1 / soft_cap; unused where that is 0 */
+    float inverse_temperature;
+    const float *bias;         /* one a token, or NULL */
+} cpu_transform;
+
+typedef struct cpu_kernels {
+    gumbel_isa isa;
+    int panel; /* batch rows a panel, where there are as many */
+    void (*product)(const cpu_product *product);
+    /* count elements of any dtype to float32; count is any, `to` has room for the next multiple of 16 */
+    void (*widen)(const void *from, gumbel_dtype dtype, int count, float *to);
+    /* z[i] = transform(z[i] + bias[i]) for i < count, a multiple of 16 */
+    void (*transform)(float *z, int count, const cpu_transform *transform);
+    void (*draw)(const float *z, const cpu_draw *draw);
+} cpu_kernels;
+
+extern const cpu_kernels cpu_reference_kernels;
+extern const cpu_kernels cpu_avx2_kernels;
+extern const cpu_kernels cpu_avx512_kernels;
+extern const cpu_kernels cpu_neon_kernels;
+
+/* Sum of sixteen lanes: j with j + 8, then j + 4, j + 2, j + 1. */
+static inline float cpu_sum_lanes(const float lanes[CPU_LANES])
+{
+    float sum[CPU_LANES];
+    memcpy(sum, lanes, sizeof sum);
+    for (int half = CPU_LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++)
+            sum[j] += sum[j + half];
+    return sum[0];
+}
+
+/* Draw one token of one sample: its exact score, offered to the summary. */
+static inline void cpu_offer(gumbel_summary *s, gumbel_stream stream, float z, uint32_t r,
+                             uint32_t token)
+{
+    float g = r >= GUMBEL_TAIL_WORDS ? gumbel_of_word(r) : gumbel_of_token(stream, token);
+    gumbel_summary_offer(s, z + g, z, (int32_t)token);
+}
+
+/* Record what a block with a logit that is NaN or +inf showed. */
+static inline void cpu_flag_block(gumbel_summary *s, const float *z)
+{
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        s->flags |= isnan(z[i]) ? GUMBEL_FLAG_NAN : z[i] == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+}
+
+#endif

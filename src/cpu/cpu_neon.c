@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu/lanes_neon.h"
+
+/* 32 registers of 4 lanes: 6 accumulators of 16 lanes, and 8 for weights and operands. */
+#define PRODUCT_ROWS(batch) ((batch) == 1 ? 4 : (batch) == 2 ? 3 : (batch) == 3 ? 2 : 1)
+
+#include "cpu/product_lanes.h"
+#include "cpu/stage_lanes.h"
+
+const cpu_kernels cpu_neon_kernels = {
+    .isa = GUMBEL_ISA_NEON,
+    .panel = 3,
+    .product = product,
+    .widen = widen,
+    .transform = transform,
+    .draw = draw,
+};

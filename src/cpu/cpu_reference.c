@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels in plain C: what every other instruction set must reproduce bit for bit.
+ */
+#include "cpu/cpu_kernels.h"
+
+#include "cpu/cpu_widen.h"
+
+static void product(const cpu_product *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        const char *row = (const char *)p->weight + (int64_t)i * p->stride_bytes;
+        for (int n = 0; n < p->batch; n++) {
+            float lanes[CPU_LANES] = {0};
+            for (int64_t k = 0; k < p->hidden_size; k++) {
+                int64_t chunk = k / CPU_CHUNK;
+                int at = cpu_pack_place(p->dtype, (int)(k % CPU_CHUNK));
+                float h = p->panel[(chunk * p->batch + n) * CPU_CHUNK + at];
+                float w = cpu_widen_element(row, p->dtype, k);
+                lanes[at % CPU_LANES] = fmaf(w, h, lanes[at % CPU_LANES]);
+            }
+            p->out[n * p->tile + i] = cpu_sum_lanes(lanes);
+        }
+    }
+}
+
+static void widen(const void *from, gumbel_dtype dtype, int count, float *to)
+{
+    for (int i = 0; i < count; i++)
+        to[i] = cpu_widen_element(from, dtype, i);
+}
+
+static void transform(float *z, int count, const cpu_transform *t)
+{
+    for (int i = 0; i < count; i++)
+        z[i] = gumbel_transform(t->bias ? z[i] + t->bias[i] : z[i], t->scale, t->soft_cap,
+                                t->inverse_cap, t->inverse_temperature);
+}
+
+/* The mass of a block: lane j sums tokens j, j + 16, j + 32, j + 48 in pairs. */
+static void add_mass(gumbel_summary *s, const float *z)
+{
+    float lanes[CPU_LANES], m = -INFINITY;
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        m = z[i] > m ? z[i] : m;
+    if (m == -INFINITY)
+        return;
+    for (int j = 0; j < CPU_LANES; j++)
+        lanes[j] = (gumbel_exp(z[j] - m) + gumbel_exp(z[j + 16] - m)) +
+                   (gumbel_exp(z[j + 32] - m) + gumbel_exp(z[j + 48] - m));
+    s->max_z = m > s->max_z ? m : s->max_z;
+    gumbel_mass_add_block(s, m, cpu_sum_lanes(lanes));
+}
+
+static int has_bad(const float *z)
+{
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        if (!(z[i] < INFINITY))
+            return 1;
+    return 0;
+}
+
+static void draw(const float *z, const cpu_draw *d)
+{
+    for (int block = 0; block < d->blocks; block++, z += GUMBEL_BLOCK) {
+        uint32_t token = d->token + (uint32_t)(block * GUMBEL_BLOCK);
+        if (has_bad(z)) {
+            cpu_flag_block(d->summaries, z);
+            continue;
+        }
+        if (d->with_mass)
+            add_mass(d->summaries, z);
+        for (int s = 0; s < d->num_samples; s++) {
+            gumbel_stream stream = d->row->stream;
+            stream.sample += (uint32_t)s;
+            for (uint32_t i = 0; i < GUMBEL_BLOCK; i++) {
+                float g = d->row->greedy ? 0.0f : gumbel_of_token(stream, token + i);
+                gumbel_summary_offer(&d->summaries[s], z[i] + g, z[i], (int32_t)(token + i));
+            }
+        }
+    }
+}
+
+const cpu_kernels cpu_reference_kernels = {
+    .isa = GUMBEL_ISA_REFERENCE,
+    .panel = CPU_PANEL_MOST,
+    .product = product,
+    .widen = widen,
+    .transform = transform,
+    .draw = draw,
+};

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Run a group of cmocka tests once for each ISA of this machine, each test's state being a device with
+ * that ISA. Include after cmocka.h.
+ */
+#ifndef TESTS_EVERY_ISA_H
+#define TESTS_EVERY_ISA_H
+
+#include "outcome.h"
+
+static gumbel_isa isa_under_test;
+
+/* Odd thread counts and small tiles make the most borders. */
+static int open_under_test(void **state)
+{
+    *state = open_device(isa_under_test, 3, 128);
+    return 0;
+}
+
+static int close_under_test(void **state)
+{
+    gumbel_close(*state);
+    return 0;
+}
+
+/* The number of failed tests. `tests` is the array itself. */
+#define RUN_ON_EVERY_ISA(tests, failures)                                                          \
+    do {                                                                                           \
+        gumbel_isa isas[4];                                                                        \
+        int count = list_isas(isas);                                                               \
+        (failures) = 0;                                                                            \
+        for (int i = 0; i < count; i++) {                                                          \
+            isa_under_test = isas[i];                                                              \
+            (failures) += cmocka_run_group_tests_name(gumbel_isa_name(isas[i]), tests,             \
+                                                      open_under_test, close_under_test);          \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Problems to draw from: tensors and parameters made from a seed, the same bits on every machine (no
+ * libm). Columns between D and the stride hold NaN, so that reading past a row shows.
+ *
+ * This layer knows no test framework. What cannot go wrong in a correct test (memory, opening a device
+ * that is there) ends the program with a message.
+ */
+#ifndef TESTS_INPUTS_H
+#define TESTS_INPUTS_H
+
+#include <gumbel/gumbel.h>
+
+/* What to make. Zero in any field but the sizes is the default. */
+typedef struct problem_plan {
+    int64_t batch, vocab, hidden_size; /* B, V, D */
+    int32_t samples;                   /* S; 0: 1 */
+    gumbel_dtype weight_dtype;         /* 0: bfloat16 */
+    gumbel_dtype hidden_dtype;         /* 0: float32 */
+    gumbel_dtype bias_dtype;           /* 0: no bias */
+    int64_t weight_gap, hidden_gap;    /* stride - D */
+    int64_t first_token, vocab_size;
+    float scale, soft_cap;
+    float temperature; /* of row 0; row b has (1 + b / 8) times it; < 0: every third row is greedy */
+    float spread;      /* standard deviation of the logits; 0: 3 */
+    uint32_t domain, first_sample;
+    uint64_t seed;
+} problem_plan;
+
+typedef struct problem {
+    problem_plan plan;
+    gumbel_head head;
+    gumbel_sampling sampling; /* one temperature, seed and position a row */
+    void *weight, *hidden, *bias;
+    float *temperature;
+    uint64_t *seed;
+    uint32_t *position;
+} problem;
+
+/* Make a problem; free it with problem_free(). */
+problem *problem_make(const problem_plan *plan);
+void problem_free(problem *made);
+
+/* The same problem reduced to rows [first, first + count): views, nothing is copied. */
+void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_head *head,
+                  gumbel_sampling *sampling);
+
+/* A head reduced to its tokens [first, first + count), counted from its row 0, as a shard. */
+gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count);
+
+/* One line naming the plan, for messages; in static storage. */
+const char *problem_describe(const problem_plan *plan);
+
+/* ------------------------------------------------------------------------- random input ---- */
+
+/* The next 64 bits of a SplitMix64 stream. */
+uint64_t random_bits(uint64_t *state);
+
+/* An integer in [0, below), below < 2^32. */
+uint32_t random_below(uint64_t *state, uint32_t below);
+
+/* Mean 0, variance 1, within +-3.5: the sum of four uniforms, in exact arithmetic. */
+float random_normal(uint64_t *state);
+
+/* --------------------------------------------------------------------------------- dtypes ---- */
+
+size_t dtype_size(gumbel_dtype dtype);
+const char *dtype_name(gumbel_dtype dtype);
+
+/* Store a finite value, rounded to nearest even, at `index` (in elements). */
+void dtype_store(void *data, gumbel_dtype dtype, int64_t index, float value);
+
+/* The element at `index`, widened; 16-bit ones must be finite. */
+float dtype_load(const void *data, gumbel_dtype dtype, int64_t index);
+
+/* Store a NaN. */
+void dtype_store_nan(void *data, gumbel_dtype dtype, int64_t index);
+
+/* malloc() that ends the program when there is none; zeroed. */
+void *make_zeroed(size_t count, size_t size);
+
+/* End the program with a message. */
+void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+#endif

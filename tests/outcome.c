@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "outcome.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POISON 0xA7
+
+int list_isas(gumbel_isa isas[4])
+{
+    int count = 0;
+    for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++)
+        if (gumbel_isa_available(isa))
+            isas[count++] = isa;
+    return count;
+}
+
+gumbel_device *open_device(gumbel_isa isa, int32_t threads, int32_t tile)
+{
+    gumbel_device_options options = {
+        .struct_size = sizeof options, .isa = isa, .threads = threads, .tile = tile};
+    gumbel_device *device = NULL;
+    gumbel_error error = {"", ""};
+    if (gumbel_open(&options, &device, &error) != GUMBEL_OK)
+        die("gumbel_open: %s: %s", error.field, error.message);
+    return device;
+}
+
+outcome *outcome_make(int64_t batch, int32_t samples)
+{
+    outcome *made = make_zeroed(1, sizeof *made);
+    size_t rows = (size_t)batch, draws = rows * (size_t)samples;
+    made->batch = batch;
+    made->samples = samples;
+    made->tokens = make_zeroed(draws, sizeof *made->tokens);
+    made->logprobs = make_zeroed(draws, sizeof *made->logprobs);
+    made->scores = make_zeroed(draws, sizeof *made->scores);
+    made->lse = make_zeroed(rows, sizeof *made->lse);
+    made->status = make_zeroed(rows, sizeof *made->status);
+    made->output = (gumbel_output){sizeof made->output, made->tokens, made->logprobs,
+                                   made->scores,        made->lse,    made->status};
+    outcome_poison(made);
+    return made;
+}
+
+void outcome_free(outcome *made)
+{
+    free(made->tokens);
+    free(made->logprobs);
+    free(made->scores);
+    free(made->lse);
+    free(made->status);
+    free(made);
+}
+
+void outcome_poison(outcome *made)
+{
+    size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
+    memset(made->tokens, POISON, draws * sizeof *made->tokens);
+    memset(made->logprobs, POISON, draws * sizeof *made->logprobs);
+    memset(made->scores, POISON, draws * sizeof *made->scores);
+    memset(made->lse, POISON, rows * sizeof *made->lse);
+    memset(made->status, POISON, rows * sizeof *made->status);
+}
+
+static int is_poison(const void *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (((const unsigned char *)memory)[i] != POISON)
+            return 0;
+    return 1;
+}
+
+int outcome_untouched(const outcome *made)
+{
+    size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
+    return is_poison(made->tokens, draws * sizeof *made->tokens) &&
+           is_poison(made->logprobs, draws * sizeof *made->logprobs) &&
+           is_poison(made->scores, draws * sizeof *made->scores) &&
+           is_poison(made->lse, rows * sizeof *made->lse) &&
+           is_poison(made->status, rows * sizeof *made->status);
+}
+
+static int same_ints(const int32_t *a, const int32_t *b, size_t count, const char *name,
+                     const char *what)
+{
+    for (size_t i = 0; i < count; i++)
+        if (a[i] != b[i]) {
+            printf("%s: %s[%zu] is %d in one and %d in the other\n", what, name, i, (int)a[i],
+                   (int)b[i]);
+            return 0;
+        }
+    return 1;
+}
+
+static int same_floats(const float *a, const float *b, size_t count, const char *name,
+                       const char *what)
+{
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(&a[i], &b[i], sizeof a[i]) != 0 && !(isnan(a[i]) && isnan(b[i]))) {
+            printf("%s: %s[%zu] is %a in one and %a in the other\n", what, name, i, (double)a[i],
+                   (double)b[i]);
+            return 0;
+        }
+    return 1;
+}
+
+int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
+                 const char *what)
+{
+    size_t rows = (size_t)other->batch, draws = rows * (size_t)other->samples;
+    size_t row = (size_t)first, at = row * (size_t)whole->samples;
+    int same = 1;
+    if (parts & OUTCOME_TOKENS)
+        same = same_ints(whole->status + row, other->status, rows, "status", what) &&
+               same_ints(whole->tokens + at, other->tokens, draws, "tokens", what);
+    if (same && parts & OUTCOME_SCORES)
+        same = same_floats(whole->scores + at, other->scores, draws, "scores", what);
+    if (same && parts & OUTCOME_MASS)
+        same = same_floats(whole->lse + row, other->lse, rows, "lse", what) &&
+               same_floats(whole->logprobs + at, other->logprobs, draws, "logprobs", what);
+    return same;
+}
+
+void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size, int32_t samples,
+                     size_t *bytes)
+{
+    gumbel_error error = {"", ""};
+    if (gumbel_workspace_size(device, batch, hidden_size, samples, bytes, &error) != GUMBEL_OK)
+        die("gumbel_workspace_size: %s: %s", error.field, error.message);
+    void *workspace = aligned_alloc(64, (*bytes + 127) / 64 * 64);
+    if (!workspace)
+        die("no memory for a workspace of %zu bytes", *bytes);
+    memset(workspace, POISON, *bytes);
+    return workspace;
+}
+
+static gumbel_status report(const char *call, gumbel_status status, const gumbel_error *error)
+{
+    if (status != GUMBEL_OK)
+        printf("%s: %s: %s: %s\n", call, gumbel_status_string(status), error->field, error->message);
+    return status;
+}
+
+static int32_t samples_of(const gumbel_sampling *sampling)
+{
+    return sampling && sampling->num_samples ? sampling->num_samples : 1;
+}
+
+gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_sampling *sampling,
+                   outcome *into)
+{
+    size_t bytes;
+    void *workspace = make_workspace(device, head->hidden.rows, head->hidden.cols,
+                                     samples_of(sampling), &bytes);
+    outcome_poison(into);
+    gumbel_status status =
+        gumbel_sample(device, head, sampling, &into->output, workspace, bytes, &into->error);
+    free(workspace);
+    return report("gumbel_sample", status, &into->error);
+}
+
+gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
+                          const gumbel_sampling *sampling, outcome *into)
+{
+    size_t bytes;
+    void *workspace =
+        make_workspace(device, logits->logits.rows, 0, samples_of(sampling), &bytes);
+    outcome_poison(into);
+    gumbel_status status = gumbel_sample_logits(device, logits, sampling, &into->output, workspace,
+                                                bytes, &into->error);
+    free(workspace);
+    return report("gumbel_sample_logits", status, &into->error);
+}
+
+gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
+                          const gumbel_sampling *sampling)
+{
+    int64_t batch = head ? head->hidden.rows : logits->logits.rows;
+    int32_t samples = samples_of(sampling);
+    size_t bytes;
+    void *workspace =
+        make_workspace(device, batch, head ? head->hidden.cols : 0, samples, &bytes);
+    gumbel_summary *made = make_zeroed((size_t)batch * (size_t)samples, sizeof *made);
+    gumbel_error error = {"", ""};
+    gumbel_status status =
+        head ? gumbel_partial(device, head, sampling, made, workspace, bytes, &error)
+             : gumbel_partial_logits(device, logits, sampling, made, workspace, bytes, &error);
+    free(workspace);
+    if (status != GUMBEL_OK)
+        die("gumbel_partial: %s: %s", error.field, error.message);
+    return made;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Devices to draw on, and what they drew: poisoned before each call, compared bit by bit after it.
+ */
+#ifndef TESTS_OUTCOME_H
+#define TESTS_OUTCOME_H
+
+#include "inputs.h"
+
+/* The ISAs of this machine, the reference first. Returns how many. */
+int list_isas(gumbel_isa isas[4]);
+
+/* A device; ends the program with the library's message if there is none. 0: the default. */
+gumbel_device *open_device(gumbel_isa isa, int32_t threads, int32_t tile);
+
+/* Results of B rows with S samples; the arrays are owned by the outcome. */
+typedef struct outcome {
+    int64_t batch;
+    int32_t samples;
+    int32_t *tokens;
+    float *logprobs, *scores, *lse;
+    int32_t *status;
+    gumbel_output output; /* points at all of them */
+    gumbel_error error;   /* of the last call that failed */
+} outcome;
+
+outcome *outcome_make(int64_t batch, int32_t samples);
+void outcome_free(outcome *made);
+
+/* Fill every array with a pattern that no call would write. */
+void outcome_poison(outcome *made);
+
+/* 1 where every byte is still the pattern. */
+int outcome_untouched(const outcome *made);
+
+/* Which outputs outcome_same() looks at. */
+typedef enum outcome_parts {
+    OUTCOME_TOKENS = 1,
+    OUTCOME_SCORES = 2,
+    OUTCOME_MASS = 4, /* lse and logprobs */
+    OUTCOME_ALL = 7,
+} outcome_parts;
+
+/* 1 where rows [first, first + other->batch) of `whole` hold the bits of `other`, a NaN being any NaN.
+ * Else 0, and the first difference is printed after `what`, a line about the problem. */
+int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
+                 const char *what);
+
+/* Poison, make a workspace of exactly the size asked for, and draw. Returns the call's status; a message
+ * is printed unless it is GUMBEL_OK. */
+gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_sampling *sampling,
+                   outcome *into);
+gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
+                          const gumbel_sampling *sampling, outcome *into);
+
+/* Summaries [B, S] of a head or of logits (the other NULL); ends the program on an error. Free them. */
+gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
+                          const gumbel_sampling *sampling);
+
+/* A 64-byte aligned workspace of gumbel_workspace_size() bytes; free it. */
+void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size, int32_t samples,
+                     size_t *bytes);
+
+#endif

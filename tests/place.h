@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Places: where in the streams a draw finds its noise. Philox is a bijection of counters for a fixed
+ * key, so it is run backwards to find a place that holds any word one likes; thus the map from words to
+ * noise is tested bit by bit through the public gumbel_noise() alone.
+ */
+#ifndef TESTS_PLACE_H
+#define TESTS_PLACE_H
+
+#include <stdint.h>
+
+typedef struct place {
+    uint64_t seed;
+    uint32_t position, sample, domain;
+    int64_t token;
+} place;
+
+/* The counter that Philox4x32-10 turns into `out` under `key`. */
+void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t counter[4]);
+
+/* A place, drawn by `state`, whose word is r. */
+place place_of_word(uint32_t r, uint64_t *state);
+
+/* The place's word, and the 32 further bits that words below 256 take. */
+void place_words(const place *at, uint32_t *r, uint32_t *r2);
+
+/* The library's g there. */
+float place_noise(const place *at);
+
+#endif

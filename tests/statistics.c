@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "statistics.h"
+
+#include "inputs.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Q(a, x), the regularised upper incomplete gamma function: the series of P where x < a + 1, else the
+ * continued fraction by Lentz's method (Numerical Recipes, 6.2). */
+static double upper_gamma(double a, double x)
+{
+    double front = exp(a * log(x) - x - lgamma(a));
+    if (x < a + 1) {
+        double term = 1 / a, sum = term;
+        for (double n = a + 1; term > sum * 1e-16; n++) {
+            term *= x / n;
+            sum += term;
+        }
+        return 1 - front * sum;
+    }
+    double b = x + 1 - a, c = 1e300, d = 1 / b, fraction = d;
+    for (int i = 1; i < 100000; i++) {
+        double step = -i * (i - a);
+        b += 2;
+        d = 1 / (step * d + b);
+        c = b + step / c;
+        fraction *= c * d;
+        if (fabs(c * d - 1) < 1e-15)
+            break;
+    }
+    return front * fraction;
+}
+
+double chi_squared_p(double statistic, double degrees)
+{
+    return statistic > 0 ? upper_gamma(degrees / 2, statistic / 2) : 1;
+}
+
+/* Cells being joined until their expected count is large enough. */
+typedef struct joined {
+    double expected, last_expected, last_counted, statistic;
+    int64_t counted, cells;
+} joined;
+
+static void join(joined *j, int64_t count, double expected)
+{
+    j->counted += count;
+    j->expected += expected;
+    if (j->expected < 5)
+        return;
+    j->statistic += pow((double)j->counted - j->expected, 2) / j->expected;
+    j->last_expected = j->expected;
+    j->last_counted = (double)j->counted;
+    j->cells++;
+    j->counted = 0;
+    j->expected = 0;
+}
+
+/* What is left over goes to the last cell. */
+static void join_rest(joined *j)
+{
+    if (j->cells == 0)
+        return;
+    double counted = j->last_counted + (double)j->counted, expected = j->last_expected + j->expected;
+    j->statistic -= pow(j->last_counted - j->last_expected, 2) / j->last_expected;
+    j->statistic += pow(counted - expected, 2) / expected;
+}
+
+void chi_squared_add(chi_squared *sum, const int64_t *counts, const double *probability, int64_t cells,
+                     int64_t total)
+{
+    joined j = {0};
+    sum->mass = 0;
+    for (int64_t i = 0; i < cells; i++) {
+        join(&j, counts[i], probability[i] * (double)total);
+        sum->mass += probability[i];
+    }
+    join_rest(&j);
+    sum->statistic += j.statistic;
+    sum->degrees += (double)(j.cells > 1 ? j.cells - 1 : 0);
+}
+
+void chi_squared_add_joint(chi_squared *sum, const int64_t *counts, const double *row_probability,
+                           int64_t rows, const double *col_probability, int64_t cols, int64_t total)
+{
+    double *product = make_zeroed((size_t)(rows * cols), sizeof *product);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            product[r * cols + c] = row_probability[r] * col_probability[c];
+    chi_squared_add(sum, counts, product, rows * cols, total);
+    free(product);
+}
+
+void softmax(const double *logits, int64_t count, double temperature, double *probability)
+{
+    double highest = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        highest = fmax(highest, logits[i]);
+    for (int64_t i = 0; i < count; i++)
+        sum += probability[i] = exp((logits[i] - highest) / temperature);
+    for (int64_t i = 0; i < count; i++)
+        probability[i] /= sum;
+}
+
+typedef struct ranked {
+    double probability;
+    int64_t token;
+} ranked;
+
+static int falling(const void *a, const void *b)
+{
+    double x = ((const ranked *)a)->probability, y = ((const ranked *)b)->probability;
+    return (x < y) - (x > y);
+}
+
+int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, int64_t *class_of)
+{
+    ranked *order = make_zeroed((size_t)cells, sizeof *order);
+    for (int64_t i = 0; i < cells; i++)
+        order[i] = (ranked){probability[i], i};
+    qsort(order, (size_t)cells, sizeof *order, falling);
+    int64_t group = 0;
+    double mass = 0;
+    for (int64_t i = 0; i < cells; i++) {
+        class_of[order[i].token] = group;
+        mass += order[i].probability;
+        if (mass * (double)groups >= 1 && i + 1 < cells) {
+            group++;
+            mass = 0;
+        }
+    }
+    free(order);
+    return group + 1;
+}
+
+int nightly_factor(void)
+{
+    return getenv("GUMBEL_NIGHTLY") ? 20 : 1;
+}

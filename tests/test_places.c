@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A row draws what it would draw alone: wherever it stands in a batch, however large the batch, whole or
+ * in chunks of the vocabulary, from hidden states or from logits, one sample at a time or many.
+ */
+#include "outcome.h"
+#include "plans.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+/* A problem and what the reference drew for it. */
+typedef struct solved {
+    problem *made;
+    outcome *whole;
+} solved;
+
+static solved solve(gumbel_device *device, problem_plan plan)
+{
+    solved s = {problem_make(&plan), NULL};
+    s.whole = outcome_make(plan.batch, s.made->plan.samples);
+    assert_int_equal(draw(device, &s.made->head, &s.made->sampling, s.whole), GUMBEL_OK);
+    return s;
+}
+
+static void forget(solved *s)
+{
+    outcome_free(s->whole);
+    problem_free(s->made);
+}
+
+static void assert_same(const solved *s, int64_t first, const outcome *part, outcome_parts parts,
+                        const char *name)
+{
+    char what[400];
+    snprintf(what, sizeof what, "%s from row %" PRId64 ": %s", name, first,
+             problem_describe(&s->made->plan));
+    if (!outcome_same(s->whole, first, part, parts, what))
+        fail_msg("differs from the whole batch");
+}
+
+/* Every run of rows [first, first + count) of the batch, drawn as a batch of its own. */
+static void parts_of_a_batch(void **state)
+{
+    gumbel_device *device = *state;
+    const int64_t batches[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33};
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        solved s = solve(device, (problem_plan){.batch = batches[i],
+                                                .vocab = 200,
+                                                .hidden_size = 33,
+                                                .samples = 2,
+                                                .temperature = -0.9f,
+                                                .seed = 40 + i});
+        for (int64_t count = 1; count <= batches[i]; count += 1 + count / 6)
+            for (int64_t first = 0; first + count <= batches[i]; first += count) {
+                gumbel_head head;
+                gumbel_sampling sampling;
+                problem_rows(s.made, first, count, &head, &sampling);
+                outcome *part = outcome_make(count, 2);
+                assert_int_equal(draw(device, &head, &sampling, part), GUMBEL_OK);
+                assert_same(&s, first, part, OUTCOME_ALL, "a part");
+                outcome_free(part);
+            }
+        forget(&s);
+    }
+}
+
+/* Draw j of S is the one draw at sample counter first_sample + j. */
+static void samples_one_by_one(void **state)
+{
+    gumbel_device *device = *state;
+    for (int i = 0; i < 20; i++) {
+        problem_plan plan = plan_at_random(500 + i);
+        plan.samples = 5;
+        solved s = solve(device, plan);
+        outcome *one = outcome_make(plan.batch, 1);
+        for (int32_t j = 0; j < plan.samples; j++) {
+            gumbel_sampling sampling = s.made->sampling;
+            sampling.num_samples = 1;
+            sampling.first_sample += (uint32_t)j;
+            assert_int_equal(draw(device, &s.made->head, &sampling, one), GUMBEL_OK);
+            for (int64_t b = 0; b < plan.batch; b++) {
+                assert_int_equal(one->tokens[b], s.whole->tokens[b * 5 + j]);
+                assert_memory_equal(&one->scores[b], &s.whole->scores[b * 5 + j], sizeof(float));
+                assert_memory_equal(&one->lse[b], &s.whole->lse[b], sizeof(float));
+            }
+        }
+        outcome_free(one);
+        forget(&s);
+    }
+}
+
+/* One seed for the batch is gumbel_row_seed() for each row; a stride of 0 is one value for all. */
+static void shared_parameters(void **state)
+{
+    gumbel_device *device = *state;
+    enum { B = 9 };
+    solved s = solve(device, (problem_plan){.batch = B, .vocab = 300, .hidden_size = 20, .seed = 9});
+    uint64_t seed = 0xfeedface, seeds[B];
+    float temperature = 0.6f, temperatures[B];
+    uint32_t position = 17, positions[B];
+    for (uint64_t b = 0; b < B; b++) {
+        seeds[b] = gumbel_row_seed(seed, b);
+        temperatures[b] = temperature;
+        positions[b] = position;
+    }
+    gumbel_sampling each = {.struct_size = sizeof each,
+                            .temperature = temperatures,
+                            .temperature_stride = 1,
+                            .seed = seeds,
+                            .seed_stride = 1,
+                            .position = positions,
+                            .position_stride = 1};
+    gumbel_sampling shared = {.struct_size = sizeof shared,
+                              .temperature = &temperature,
+                              .seed = &seed,
+                              .position = &position};
+    outcome *of_each = outcome_make(B, 1), *of_shared = outcome_make(B, 1);
+    assert_int_equal(draw(device, &s.made->head, &each, of_each), GUMBEL_OK);
+    assert_int_equal(draw(device, &s.made->head, &shared, of_shared), GUMBEL_OK);
+    assert_true(outcome_same(of_each, 0, of_shared, OUTCOME_ALL, "shared parameters"));
+    /* NULL is the defaults: T 1, seed 0, position 0, domain 0, one sample. */
+    float ones[B];
+    for (uint64_t b = 0; b < B; b++) {
+        seeds[b] = gumbel_row_seed(0, b);
+        ones[b] = 1;
+        positions[b] = 0;
+    }
+    each.temperature = ones;
+    assert_int_equal(draw(device, &s.made->head, &each, of_each), GUMBEL_OK);
+    assert_int_equal(draw(device, &s.made->head, NULL, of_shared), GUMBEL_OK);
+    assert_true(outcome_same(of_each, 0, of_shared, OUTCOME_ALL, "default parameters"));
+    outcome_free(of_each);
+    outcome_free(of_shared);
+    forget(&s);
+}
+
+/* ------------------------------------------------------------------------------- chunks ---- */
+
+/* Merge count pieces of n summaries in a random tree: two random ones at a time. The last one left is
+ * finished into `into`. */
+static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *random, outcome *into)
+{
+    while (count > 1) {
+        uint32_t a = random_below(random, (uint32_t)count);
+        gumbel_summary *taken = pieces[a];
+        pieces[a] = pieces[--count];
+        gumbel_merge(pieces[random_below(random, (uint32_t)count)], taken, n);
+        free(taken);
+    }
+    outcome_poison(into);
+    assert_int_equal(gumbel_finish(pieces[0], into->batch, into->samples, &into->output, NULL),
+                     GUMBEL_OK);
+    free(pieces[0]);
+}
+
+/* Cut the vocabulary at random, at global ids that are multiples of `grain`. */
+static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, uint64_t *random,
+                         outcome_parts parts)
+{
+    gumbel_summary *pieces[64];
+    int count = 0;
+    int64_t vocab = s->made->plan.vocab, first_token = s->made->plan.first_token, at = 0;
+    while (at < vocab) {
+        int64_t length = vocab - at;
+        if (count < 63) {
+            int64_t step = 1 + random_below(random, (uint32_t)(vocab / 6 / grain + 1));
+            int64_t border = ((first_token + at) / grain + step) * grain - first_token;
+            length = border < vocab ? border - at : length;
+        }
+        gumbel_head shard = problem_shard(&s->made->head, at, length);
+        pieces[count++] = summarise(device, &shard, NULL, &s->made->sampling);
+        at += length;
+    }
+    outcome *merged = outcome_make(s->made->plan.batch, s->made->plan.samples);
+    merge_tree(pieces, count, merged->batch * merged->samples, random, merged);
+    assert_same(s, 0, merged, parts, grain == 64 ? "chunks of whole blocks" : "chunks");
+    outcome_free(merged);
+}
+
+static void chunks(void **state)
+{
+    gumbel_device *device = *state;
+    uint64_t random = 6;
+    for (int i = 0; i < 120 * (getenv("GUMBEL_NIGHTLY") ? 20 : 1); i++) {
+        solved s = solve(device, plan_at_random(1000 + i));
+        check_chunks(device, &s, 64, &random, OUTCOME_ALL);
+        check_chunks(device, &s, 1, &random, OUTCOME_TOKENS | OUTCOME_SCORES);
+        forget(&s);
+    }
+}
+
+/* ----------------------------------------------------------------------------- from logits ---- */
+
+/* With D = 1 and h = 1 the logits are the weights, so both ways in see equal logits; and a stride, a
+ * dtype, a shard and padding mean the same in both. */
+static void from_logits(void **state)
+{
+    gumbel_device *device = *state;
+    for (int i = 0; i < 150; i++) {
+        problem_plan plan = plan_at_random(2000 + i);
+        plan.hidden_size = 1;
+        plan.weight_gap = plan.hidden_gap = 0;
+        plan.bias_dtype = 0;
+        solved s = solve(device, plan);
+        int64_t stride = plan.vocab + (i % 3) * 5;
+        float *values = make_zeroed((size_t)(plan.batch * stride), sizeof *values);
+        memset(values, 0xff, (size_t)(plan.batch * stride) * sizeof *values); /* NaN */
+        gumbel_sampling *sampling = &s.made->sampling;
+        for (int64_t b = 0; b < plan.batch; b++) {
+            dtype_store(s.made->hidden, plan.hidden_dtype, b, 1);
+            for (int64_t v = 0; v < plan.vocab; v++)
+                values[b * stride + v] = dtype_load(s.made->weight, plan.weight_dtype, v);
+        }
+        gumbel_logits logits = {.struct_size = sizeof logits,
+                                .logits = {values, GUMBEL_FLOAT32, plan.batch, plan.vocab,
+                                           i % 3 ? stride : 0},
+                                .scale = plan.scale,
+                                .soft_cap = plan.soft_cap,
+                                .first_token = plan.first_token,
+                                .vocab_size = plan.vocab_size};
+        outcome *fused = outcome_make(plan.batch, plan.samples);
+        assert_int_equal(draw(device, &s.made->head, sampling, fused), GUMBEL_OK);
+        assert_int_equal(draw_logits(device, &logits, sampling, s.whole), GUMBEL_OK);
+        assert_same(&s, 0, fused, OUTCOME_ALL, "from logits");
+        /* The same values as 16-bit logits, where they are exact. */
+        if (plan.weight_dtype != GUMBEL_FLOAT32) {
+            uint16_t *narrow = make_zeroed((size_t)(plan.batch * stride), sizeof *narrow);
+            for (int64_t k = 0; k < plan.batch * stride; k++)
+                if (!isnan(values[k]))
+                    dtype_store(narrow, plan.weight_dtype, k, values[k]);
+                else
+                    dtype_store_nan(narrow, plan.weight_dtype, k);
+            logits.logits.data = narrow;
+            logits.logits.dtype = plan.weight_dtype;
+            assert_int_equal(draw_logits(device, &logits, sampling, fused), GUMBEL_OK);
+            assert_same(&s, 0, fused, OUTCOME_ALL, "from 16-bit logits");
+            free(narrow);
+        }
+        outcome_free(fused);
+        free(values);
+        forget(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_of_a_batch),  cmocka_unit_test(samples_one_by_one),
+        cmocka_unit_test(shared_parameters), cmocka_unit_test(chunks),
+        cmocka_unit_test(from_logits),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}

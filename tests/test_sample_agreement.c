@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One seed, one token: the reference against the oracle, and every ISA, thread count and tile against
+ * the reference, bit by bit.
+ */
+#include "oracle.h"
+#include "outcome.h"
+#include "plans.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static const int32_t tiles[] = {64, 128, 192, 1024, 4096};
+
+/* ---------------------------------------------------------------- against the oracle ---- */
+
+typedef struct tally {
+    int64_t draws, near_ties;
+    double worst_score; /* errors as shares of their bounds */
+    double worst_lse;
+} tally;
+
+/* One draw. Where the tokens differ, the oracle's scores of the two must be closer than their bounds. */
+static void check_draw(const oracle_logits *logits, oracle_stream stream, int32_t token, float score,
+                       const problem_plan *plan, int64_t row, tally *seen)
+{
+    oracle_draw expected = oracle_pick(logits, stream);
+    double bound = expected.score_bound, exact = expected.score;
+    seen->draws++;
+    if (token != expected.token) {
+        int64_t end = plan->vocab_size ? plan->vocab_size : plan->first_token + plan->vocab;
+        if (token < plan->first_token || token >= end)
+            fail_msg("%s: row %" PRId64 " drew %d, out of range; the oracle drew %d",
+                     problem_describe(plan), row, (int)token, (int)expected.token);
+        exact = oracle_score(logits, stream, token, &bound);
+        double margin = expected.score - exact, allowed = bound + expected.score_bound;
+        print_message("near tie: %s: row %" PRId64 ": %d for %d, margin %.3g of %.3g allowed\n",
+                      problem_describe(plan), row, (int)token, (int)expected.token, margin, allowed);
+        if (margin > allowed)
+            fail_msg("not a near tie");
+        seen->near_ties++;
+    }
+    double error = fabs(score - exact) / bound;
+    if (!(error <= 1))
+        fail_msg("%s: row %" PRId64 " token %d: score %a, the oracle says %a, bound %.3g",
+                 problem_describe(plan), row, (int)token, (double)score, exact, bound);
+    seen->worst_score = fmax(seen->worst_score, error);
+}
+
+static void check_lse(const oracle_logits *logits, float lse, const problem_plan *plan, int64_t row,
+                      tally *seen)
+{
+    double exact = oracle_lse(logits), bound = 2 * 0x1p-23 * fmax(1, fabs(exact)), widest = 0;
+    for (int64_t i = 0; i < logits->count; i++)
+        widest = fmax(widest, logits->bound[i]);
+    double error = fabs(lse - exact) / (bound + widest);
+    if (!(error <= 1))
+        fail_msg("%s: row %" PRId64 ": lse %a, the oracle says %a", problem_describe(plan), row,
+                 (double)lse, exact);
+    seen->worst_lse = fmax(seen->worst_lse, error);
+}
+
+static void check_problem(const problem *made, const outcome *drawn, tally *seen)
+{
+    const problem_plan *plan = &made->plan;
+    oracle_logits logits = {.z = make_zeroed((size_t)plan->vocab, sizeof(double)),
+                            .bound = make_zeroed((size_t)plan->vocab, sizeof(double))};
+    for (int64_t b = 0; b < plan->batch; b++) {
+        float temperature = made->temperature[b];
+        oracle_fused_row(&made->head, b, temperature, &logits);
+        assert_int_equal(drawn->status[b], logits.status);
+        for (int32_t s = 0; s < plan->samples; s++) {
+            oracle_stream stream = {made->seed[b], made->position[b],
+                                    plan->first_sample + (uint32_t)s, plan->domain,
+                                    temperature == 0};
+            int64_t at = b * plan->samples + s;
+            check_draw(&logits, stream, drawn->tokens[at], drawn->scores[at], plan, b, seen);
+        }
+        check_lse(&logits, drawn->lse[b], plan, b, seen);
+    }
+    free(logits.z);
+    free(logits.bound);
+}
+
+/* --------------------------------------------------------------- against each other ---- */
+
+static void check_device(const problem *made, const outcome *expected, gumbel_isa isa, int32_t threads,
+                         int32_t tile)
+{
+    gumbel_device *device = open_device(isa, threads, tile);
+    outcome *found = outcome_make(made->plan.batch, made->plan.samples);
+    char what[420];
+    snprintf(what, sizeof what, "%s, %d threads, tile %d: %s", gumbel_isa_name(isa), (int)threads,
+             (int)tile, problem_describe(&made->plan));
+    assert_int_equal(draw(device, &made->head, &made->sampling, found), GUMBEL_OK);
+    if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
+        fail_msg("differs from the reference on one thread");
+    outcome_free(found);
+    gumbel_close(device);
+}
+
+/* `devices` ways of drawing for each ISA, going round threads and tiles. */
+static void check_plan(problem_plan plan, int devices, uint64_t *random, tally *seen)
+{
+    problem *made = problem_make(&plan);
+    outcome *expected = outcome_make(made->plan.batch, made->plan.samples);
+    gumbel_device *reference = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
+    assert_int_equal(draw(reference, &made->head, &made->sampling, expected), GUMBEL_OK);
+    check_problem(made, expected, seen);
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    for (int k = 0; k < count; k++)
+        for (int i = 0; i < devices; i++)
+            check_device(made, expected, isas[k], 1 + (int32_t)random_below(random, 4),
+                         tiles[random_below(random, 5)]);
+    gumbel_close(reference);
+    outcome_free(expected);
+    problem_free(made);
+}
+
+static void print_tally(const tally *seen)
+{
+    print_message("%" PRId64 " draws against the oracle: %" PRId64
+                  " near ties differ; largest errors: score %.2f, lse %.2f of their bounds\n",
+                  seen->draws, seen->near_ties, seen->worst_score, seen->worst_lse);
+    /* The bounds are pessimistic (worst order, worst signs), so even a near tie is rare. */
+    assert_true(seen->near_ties <= 1 + seen->draws / 1000);
+}
+
+static void hidden_sizes_and_dtypes(void **state)
+{
+    (void)state;
+    tally seen = {0};
+    uint64_t random = 1;
+    for (int i = 0; i < PLANS_BY_SIZE; i++)
+        check_plan(plan_by_size(i), 3, &random, &seen);
+    print_tally(&seen);
+}
+
+static void every_residue(void **state)
+{
+    (void)state;
+    tally seen = {0};
+    uint64_t random = 2;
+    for (int i = 0; i < PLANS_BY_VOCAB; i++)
+        check_plan(plan_by_vocab(i), 3, &random, &seen);
+    print_tally(&seen);
+}
+
+static void everything_mixed(void **state)
+{
+    (void)state;
+    tally seen = {0};
+    uint64_t random = 3;
+    for (int i = 0; i < (getenv("GUMBEL_NIGHTLY") ? 5000 : 200); i++)
+        check_plan(plan_at_random(i), 3, &random, &seen);
+    print_tally(&seen);
+}
+
+/* Every thread count with every tile, on a vocabulary of many tiles. */
+static void every_thread_count_and_tile(void **state)
+{
+    (void)state;
+    problem_plan plan = {.batch = 5, .vocab = 10037, .hidden_size = 40, .samples = 2, .seed = 77};
+    problem *made = problem_make(&plan);
+    outcome *expected = outcome_make(5, 2);
+    gumbel_device *reference = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
+    assert_int_equal(draw(reference, &made->head, &made->sampling, expected), GUMBEL_OK);
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    for (int k = 0; k < count; k++) {
+        for (int32_t threads = 1; threads <= 4; threads++)
+            for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
+                check_device(made, expected, isas[k], threads, tiles[t]);
+        check_device(made, expected, isas[k], 0, 0);
+        check_device(made, expected, isas[k], 64, 64);
+    }
+    gumbel_close(reference);
+    outcome_free(expected);
+    problem_free(made);
+}
+
+static void describe_isas(void **state)
+{
+    (void)state;
+    for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++) {
+        gumbel_device_info info = {.struct_size = sizeof info};
+        print_message("%s: %s\n", gumbel_isa_name(isa),
+                      gumbel_isa_available(isa) ? "tested" : "not on this machine, skipped");
+        if (!gumbel_isa_available(isa))
+            continue;
+        gumbel_device *device = open_device(isa, 2, 128);
+        assert_int_equal(gumbel_describe(device, &info), GUMBEL_OK);
+        assert_int_equal(info.isa, isa);
+        assert_int_equal(info.threads, 2);
+        assert_int_equal(info.tile, 128);
+        assert_string_equal(info.name, "cpu");
+        gumbel_close(device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(describe_isas),
+        cmocka_unit_test(hidden_sizes_and_dtypes),
+        cmocka_unit_test(every_residue),
+        cmocka_unit_test(everything_mixed),
+        cmocka_unit_test(every_thread_count_and_tile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
