@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Byte-pair encoding: a vocabulary of byte strings, ranked merges, and the greedy merging of a word.
+ * Byte-pair encoding: a vocabulary of byte strings, ranked merges, and the greedy merging of a
+ * word.
  */
 #ifndef DECODER_BPE_H
 #define DECODER_BPE_H
@@ -28,8 +29,9 @@ void bpe_free(bpe *b);
  *  indexed  words can become this token; false for tokens that are only ever matched by name. */
 void bpe_add_token(bpe *b, int32_t id, const unsigned char *bytes, size_t size, bool indexed);
 
-/* bpe_add_merge(): indexed tokens `left` and `right`, adjacent, become one; merges added earlier go first.
- *  returns  0; -1 where their joined bytes are no indexed token; -2 where the pair is there. */
+/* bpe_add_merge(): indexed tokens `left` and `right`, adjacent, become one; merges added earlier go
+ * first. returns  0; -1 where their joined bytes are no indexed token; -2 where the pair is there.
+ */
 int bpe_add_merge(bpe *b, int32_t left, int32_t right);
 
 /* The bytes of an id, not NUL-terminated; NULL and *size = 0 where the id has none. */

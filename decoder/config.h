@@ -17,7 +17,7 @@
 typedef struct rope_config {
     double theta;
     bool llama3;
-    double factor;             /* llama3 only, as are the next three */
+    double factor; /* llama3 only, as are the next three */
     double low_freq_factor;
     double high_freq_factor;
     double original_positions; /* original_max_position_embeddings */
@@ -30,7 +30,7 @@ typedef struct model_config {
     int32_t hidden_size;
     int32_t intermediate_size;
     int32_t layers;
-    int32_t heads;    /* a multiple of kv_heads */
+    int32_t heads; /* a multiple of kv_heads */
     int32_t kv_heads;
     int32_t head_dim; /* even */
     int32_t vocab_size;
@@ -52,7 +52,8 @@ int config_load(const char *folder, model_config *config, decoder_error *error);
 int config_parse(const void *bytes, size_t size, const char *name, model_config *config,
                  decoder_error *error);
 
-/* config_parse_generation(): take over the eos tokens of a generation_config.json, if it has any. */
+/* config_parse_generation(): take over the eos tokens of a generation_config.json, if it has any.
+ */
 int config_parse_generation(const void *bytes, size_t size, const char *name, model_config *config,
                             decoder_error *error);
 

@@ -32,11 +32,11 @@ typedef struct decoder_info {
     int32_t hidden_size;    /* D */
     int32_t vocab_size;     /* V: the head's rows; the tokenizer may have fewer tokens */
     int32_t layers;
-    int32_t max_positions;  /* the longest sequence that the model was made for */
-    int32_t bos_id;         /* -1: none */
+    int32_t max_positions; /* the longest sequence that the model was made for */
+    int32_t bos_id;        /* -1: none */
     int32_t eos_count;
     int32_t eos_ids[DECODER_MAX_EOS]; /* [eos_count] tokens that end a text */
-    int64_t parameters;     /* elements of all weights, a tied head counted once */
+    int64_t parameters;               /* elements of all weights, a tied head counted once */
     int32_t threads;
 } decoder_info;
 
@@ -56,7 +56,8 @@ const decoder_info *decoder_describe(const decoder *d);
 
 const tokenizer *decoder_tokenizer(const decoder *d);
 
-/* The LM head [V, D], in the file's dtype: `lm_head.weight`, or the embedding where they are tied. */
+/* The LM head [V, D], in the file's dtype: `lm_head.weight`, or the embedding where they are tied.
+ */
 gumbel_tensor decoder_head(const decoder *d);
 
 /* decoder_parallel_for(): the decoder's own threads, in the form that gumbel_device_options takes
@@ -88,8 +89,8 @@ void decoder_sequence_truncate(decoder_sequence *sequence, int32_t length);
  *  skip     hidden states of the first `skip` tokens are not wanted: 0 for all, count - 1 for the
  *           last alone
  *  hidden   [count - skip, D] float32, final norm applied; NULL where skip == count
- *  returns  0; -1 with `error` filled (an id out of range, a full sequence, memory) and the sequence
- *           as it was. One call at a time on a decoder. */
+ *  returns  0; -1 with `error` filled (an id out of range, a full sequence, memory) and the
+ * sequence as it was. One call at a time on a decoder. */
 int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, int32_t count,
                  int32_t skip, float *hidden, decoder_error *error);
 

@@ -19,8 +19,8 @@ typedef struct generate_token {
     int32_t sample;   /* 0 .. num_samples - 1 */
     int32_t position; /* its index in its sequence, the prompt included */
     int32_t id;
-    float logprob;    /* natural logarithm, at the given temperature */
-    bool last;        /* this sequence ends with it: an eos token, or the limit */
+    float logprob; /* natural logarithm, at the given temperature */
+    bool last;     /* this sequence ends with it: an eos token, or the limit */
 } generate_token;
 
 /* Called for every token as it is drawn, samples in order within a step. Return false to stop the
@@ -31,12 +31,12 @@ typedef bool (*generate_callback)(void *context, const generate_token *token);
 typedef struct generate_options {
     const int32_t *prompt; /* [prompt_count] token ids */
     int32_t prompt_count;  /* >= 1 */
-    int32_t max_tokens;    /* drawn for each sample, >= 1; prompt and these fit into max_positions */
-    int32_t num_samples;   /* 1..1024; 0: 1 */
+    int32_t max_tokens;  /* drawn for each sample, >= 1; prompt and these fit into max_positions */
+    int32_t num_samples; /* 1..1024; 0: 1 */
     uint32_t first_sample;
-    float temperature;     /* finite, >= 0; 0 is greedy */
+    float temperature; /* finite, >= 0; 0 is greedy */
     uint64_t seed;
-    bool ignore_eos;       /* draw max_tokens tokens whatever they are */
+    bool ignore_eos;            /* draw max_tokens tokens whatever they are */
     generate_callback on_token; /* NULL is allowed */
     void *context;
 } generate_options;
@@ -53,8 +53,8 @@ typedef struct generate_times {
 /* generate(): draw texts.
  *  device   makes the draws. It may run on the decoder's threads (decoder_parallel_for()).
  *  times    filled on success, and with what had passed on an error; NULL is allowed.
- *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits were not
- *           finite. Tokens that the callback has seen by then are right. */
+ *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits were
+ * not finite. Tokens that the callback has seen by then are right. */
 int generate(decoder *d, gumbel_device *device, const generate_options *options,
              generate_times *times, decoder_error *error);
 

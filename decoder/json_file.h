@@ -20,11 +20,16 @@ typedef struct json_place {
     decoder_error *error;
 } json_place;
 
+typedef enum json_numbers { JSON_NUMBERS_EXACT, JSON_NUMBERS_REAL } json_numbers;
+
 /* json_document(): parse `size` bytes whose root must be an object. Refused: anything after the
  * document, duplicate keys, NUL in strings, invalid UTF-8, numbers that overflow, nesting deeper
  * than 2048.
+ *  numbers  JSON_NUMBERS_EXACT, or JSON_NUMBERS_REAL: integers are read as reals, so that ones past
+ *           63 bits are no error (tokenizer_config.json writes 10^30 for "no limit")
  *  returns  a reference that the caller drops with json_decref(); NULL with `error` filled. */
-json_t *json_document(const void *bytes, size_t size, const char *file, decoder_error *error);
+json_t *json_document(const void *bytes, size_t size, json_numbers numbers, const char *file,
+                      decoder_error *error);
 
 /* The value of `key`; NULL where it is absent or null. */
 json_t *json_value(const json_place *place, const char *key);

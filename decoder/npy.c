@@ -13,9 +13,8 @@ struct npy {
 };
 
 /* The header's text and where the data begins. */
-static int find_header(const unsigned char *bytes, size_t size, const char *name,
-                       const char **text, size_t *length, decoder_error *error)
-{
+static int find_header(const unsigned char *bytes, size_t size, const char *name, const char **text,
+                       size_t *length, decoder_error *error) {
     if (size < NPY_MAGIC_SIZE + 4 || memcmp(bytes, NPY_MAGIC, NPY_MAGIC_SIZE - 2) != 0) {
         return decoder_fail(error, name, "magic", "this is not an npy file");
     }
@@ -40,8 +39,7 @@ static int find_header(const unsigned char *bytes, size_t size, const char *name
 }
 
 static int read_array(const unsigned char *bytes, size_t size, const char *name,
-                      tensor_view *tensor, decoder_error *error)
-{
+                      tensor_view *tensor, decoder_error *error) {
     const char *text = NULL;
     size_t length = 0;
     if (find_header(bytes, size, name, &text, &length, error) != 0 ||
@@ -51,8 +49,9 @@ static int read_array(const unsigned char *bytes, size_t size, const char *name,
     tensor->data = text + length;
     size_t left = size - (size_t)((const unsigned char *)tensor->data - bytes);
     if (left != tensor->bytes) {
-        return decoder_fail(error, name, "shape", "descr and shape need %zu bytes, the file has %zu",
-                            tensor->bytes, left);
+        return decoder_fail(error, name, "shape",
+                            "descr and shape need %zu bytes, the file has %zu", tensor->bytes,
+                            left);
     }
     if ((uintptr_t)tensor->data % tensor_element_size(tensor->dtype) != 0) {
         return decoder_fail(error, name, "header length", "leaves the data unaligned");
@@ -60,8 +59,7 @@ static int read_array(const unsigned char *bytes, size_t size, const char *name,
     return 0;
 }
 
-int npy_parse(const void *bytes, size_t size, const char *name, npy **file, decoder_error *error)
-{
+int npy_parse(const void *bytes, size_t size, const char *name, npy **file, decoder_error *error) {
     *file = NULL;
     npy *result = calloc(1, sizeof *result);
     if (!result) {
@@ -75,8 +73,7 @@ int npy_parse(const void *bytes, size_t size, const char *name, npy **file, deco
     return 0;
 }
 
-int npy_open(const char *path, npy **file, decoder_error *error)
-{
+int npy_open(const char *path, npy **file, decoder_error *error) {
     *file = NULL;
     file_mapping mapping;
     if (file_map(path, &mapping, error) != 0) {
@@ -90,15 +87,13 @@ int npy_open(const char *path, npy **file, decoder_error *error)
     return 0;
 }
 
-void npy_close(npy *file)
-{
+void npy_close(npy *file) {
     if (file) {
         file_unmap(&file->mapping);
         free(file);
     }
 }
 
-const tensor_view *npy_tensor(const npy *file)
-{
+const tensor_view *npy_tensor(const npy *file) {
     return &file->tensor;
 }

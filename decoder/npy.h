@@ -18,8 +18,8 @@ typedef struct npy npy;
  *  returns  0; -1 with `error` filled. */
 int npy_open(const char *path, npy **file, decoder_error *error);
 
-/* npy_parse(): the same from memory. `bytes` (8-byte aligned, `size` of them) must outlive the file;
- * `name` stands for the path in messages. */
+/* npy_parse(): the same from memory. `bytes` (8-byte aligned, `size` of them) must outlive the
+ * file; `name` stands for the path in messages. */
 int npy_parse(const void *bytes, size_t size, const char *name, npy **file, decoder_error *error);
 
 /* Unmap and free; its tensor ends with it. NULL is allowed. */

@@ -11,7 +11,7 @@
 #include "decoder/tensor.h"
 
 /* The magic string and the two version bytes that follow it. */
-#define NPY_MAGIC "\x93NUMPY\x01\x00"
+#define NPY_MAGIC      "\x93NUMPY\x01\x00"
 #define NPY_MAGIC_SIZE 8
 /* A header of version 1.0 that is written here, with magic and length, always fits. */
 #define NPY_HEADER_MAX 320

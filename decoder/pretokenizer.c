@@ -9,7 +9,7 @@
 
 /* Steps that one match may take: patterns in use need a few for each byte that they look at; one
  * that backtracks without end is stopped after a time linear in the text. */
-#define STEPS_FIXED 65536
+#define STEPS_FIXED    65536
 #define STEPS_PER_BYTE 32
 /* Compiled patterns of tokenizers take a few KiB. */
 #define PATTERN_MAX 65536
@@ -30,13 +30,11 @@ typedef struct split {
     decoder_error *error;
 } split;
 
-pretokenizer *pretokenizer_new(void)
-{
+pretokenizer *pretokenizer_new(void) {
     return calloc(1, sizeof(pretokenizer));
 }
 
-void pretokenizer_free(pretokenizer *p)
-{
+void pretokenizer_free(pretokenizer *p) {
     if (p) {
         for (size_t i = 0; i < p->count; i++) {
             pcre2_code_free(p->patterns[i]);
@@ -46,8 +44,7 @@ void pretokenizer_free(pretokenizer *p)
 }
 
 int pretokenizer_add(pretokenizer *p, const char *pattern, size_t size, const char *file,
-                     const char *field, decoder_error *error)
-{
+                     const char *field, decoder_error *error) {
     if (p->count == PRETOKENIZER_MAX_PATTERNS || size > PATTERN_MAX) {
         return decoder_fail(error, file, field, "more than %d patterns, or one above %d bytes",
                             PRETOKENIZER_MAX_PATTERNS, PATTERN_MAX);
@@ -60,10 +57,10 @@ int pretokenizer_add(pretokenizer *p, const char *pattern, size_t size, const ch
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     int problem;
     PCRE2_SIZE offset;
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, size,
-                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE |
-                                         PCRE2_NEVER_BACKSLASH_C,
-                                     &problem, &offset, context);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)pattern, size,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &problem,
+                      &offset, context);
     pcre2_compile_context_free(context);
     if (!code) {
         PCRE2_UCHAR text[128] = "";
@@ -79,13 +76,12 @@ int pretokenizer_add(pretokenizer *p, const char *pattern, size_t size, const ch
 
 /* The next match at or after `from`: 1 with its ends, 0 where there is none, -1 on an error. */
 static int find(const split *s, size_t pattern, const char *text, size_t size, size_t from,
-                size_t *begin, size_t *end)
-{
+                size_t *begin, size_t *end) {
     const pcre2_code *code = s->chain->patterns[pattern];
     uint64_t steps = STEPS_FIXED + (uint64_t)STEPS_PER_BYTE * size;
     pcre2_set_match_limit(s->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-    int found = pcre2_match(code, (PCRE2_SPTR)text, size, from, PCRE2_NO_UTF_CHECK, s->data,
-                            s->limits);
+    int found =
+        pcre2_match(code, (PCRE2_SPTR)text, size, from, PCRE2_NO_UTF_CHECK, s->data, s->limits);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
         found = pcre2_match(code, (PCRE2_SPTR)text, size, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                             s->data, s->limits);
@@ -112,8 +108,7 @@ static int find(const split *s, size_t pattern, const char *text, size_t size, s
 static int apply(const split *s, size_t pattern, const char *text, size_t size);
 
 /* Hand a piece to the next pattern, or out. */
-static int pass_on(const split *s, size_t pattern, const char *text, size_t size)
-{
+static int pass_on(const split *s, size_t pattern, const char *text, size_t size) {
     if (size == 0) {
         return 0;
     }
@@ -121,8 +116,7 @@ static int pass_on(const split *s, size_t pattern, const char *text, size_t size
                                      : s->word(s->context, text, size);
 }
 
-static size_t next_character(const char *text, size_t size, size_t at)
-{
+static size_t next_character(const char *text, size_t size, size_t at) {
     at++;
     while (at < size && ((unsigned char)text[at] & 0xc0) == 0x80) {
         at++;
@@ -130,9 +124,8 @@ static size_t next_character(const char *text, size_t size, size_t at)
     return at;
 }
 
-static int apply(const split *s, size_t pattern, const char *text, size_t size)
-{
-    size_t done = 0, from = 0, begin, end;
+static int apply(const split *s, size_t pattern, const char *text, size_t size) {
+    size_t done = 0, from = 0, begin = 0, end = 0;
     while (from < size) {
         int found = find(s, pattern, text, size, from, &begin, &end);
         if (found < 0) {
@@ -154,10 +147,14 @@ static int apply(const split *s, size_t pattern, const char *text, size_t size)
 }
 
 int pretokenizer_split(const pretokenizer *p, const char *text, size_t size, pretokenizer_word word,
-                       void *context, const char *file, decoder_error *error)
-{
-    split s = {p, pcre2_match_data_create(1, NULL), pcre2_match_context_create(NULL), word,
-               context, file, error};
+                       void *context, const char *file, decoder_error *error) {
+    split s = {p,
+               pcre2_match_data_create(1, NULL),
+               pcre2_match_context_create(NULL),
+               word,
+               context,
+               file,
+               error};
     int result = s.data && s.limits ? pass_on(&s, 0, text, size)
                                     : decoder_fail(error, file, NULL, "out of memory");
     pcre2_match_data_free(s.data);

@@ -54,8 +54,8 @@ size_t tensor_element_size(tensor_dtype dtype);
  *  returns  false where rank or a size is out of range or the bytes overflow 63 bits. */
 bool tensor_set_shape(tensor_view *view, int rank, const int64_t *shape);
 
-/* tensor_as_matrix(): the tensor as the library takes it. Rank 2 is [rows, cols]; rank 1 is one row.
- *  returns  false unless it is F32, F16 or BF16 of rank 1 or 2. */
+/* tensor_as_matrix(): the tensor as the library takes it. Rank 2 is [rows, cols]; rank 1 is one
+ * row. returns  false unless it is F32, F16 or BF16 of rank 1 or 2. */
 bool tensor_as_matrix(const tensor_view *view, gumbel_tensor *matrix);
 
 /* tensor_shape_text(): write the shape as "[2, 3]", cut to fit; returns `text`. */

@@ -49,13 +49,11 @@ int32_t tokenizer_find(const tokenizer *t, const char *content);
 
 /* tokenizer_encode(): append the ids of a text.
  *  text     [size] UTF-8; NUL bytes are text like others.
- *  special  also put the tokens around the text that its model expects at the start of a prompt: what
- *           the post-processor adds, or else the bos token that tokenizer_config.json names, unless
- *           it says add_bos_token false. The contents of added tokens are always recognised in the
- *           text.
- *  list     on an error it keeps the ids that it had.
- *  returns  0; -1 with `error` filled: invalid UTF-8 (with its byte offset), the pattern's match
- *           limit, memory. */
+ *  special  also put the tokens around the text that its model expects at the start of a prompt:
+ * what the post-processor adds, or else the bos token that tokenizer_config.json names, unless it
+ * says add_bos_token false. The contents of added tokens are always recognised in the text. list on
+ * an error it keeps the ids that it had. returns  0; -1 with `error` filled: invalid UTF-8 (with
+ * its byte offset), the pattern's match limit, memory. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t size, bool special,
                      token_list *list, decoder_error *error);
 

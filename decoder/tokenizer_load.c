@@ -12,27 +12,24 @@
 #include "decoder/tokenizer_parts.h"
 
 /* The object under `key` of `place` as a place of its own. */
-static int enter(const json_place *place, const char *key, json_place *inner)
-{
+static int enter(const json_place *place, const char *key, json_place *inner) {
     *inner = (json_place){place->file, key, json_value(place, key), place->error};
     return json_is_object(inner->object) ? 0 : json_refuse(place, key, "is not a JSON object");
 }
 
 /* A field that must be absent, null or false. */
-static int refuse_set(const json_place *place, const char *key)
-{
+static int refuse_set(const json_place *place, const char *key) {
     const json_t *value = json_value(place, key);
     return value && !json_is_false(value) ? json_refuse(place, key, "is not supported") : 0;
 }
 
-/* Form C of a normalised token's content, since that is the form of the text it is looked for in. */
-static char *copy_content(const char *content, bool form_c)
-{
+/* Form C of a normalised token's content, since that is the form of the text it is looked for in.
+ */
+static char *copy_content(const char *content, bool form_c) {
     return form_c ? (char *)utf8proc_NFC((const utf8proc_uint8_t *)content) : strdup(content);
 }
 
-static int read_added_token(tokenizer *t, const json_place *place)
-{
+static int read_added_token(tokenizer *t, const json_place *place) {
     static const char *const unsupported[] = {"single_word", "lstrip", "rstrip"};
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
         if (refuse_set(place, unsupported[i]) != 0) {
@@ -63,8 +60,7 @@ static int read_added_token(tokenizer *t, const json_place *place)
     return 0;
 }
 
-static int read_added(tokenizer *t, const json_place *root)
-{
+static int read_added(tokenizer *t, const json_place *root) {
     const json_t *list = json_value(root, "added_tokens");
     if (list && !json_is_array(list)) {
         return json_refuse(root, "added_tokens", "is not an array");
@@ -91,8 +87,7 @@ static int read_added(tokenizer *t, const json_place *root)
 
 /* An added token that is also in the vocabulary must have the same id there, and no two added
  * tokens may share a content. */
-static int check_added(const tokenizer *t, const json_place *root, const json_t *vocab)
-{
+static int check_added(const tokenizer *t, const json_place *root, const json_t *vocab) {
     for (size_t i = 0; i < t->added.count; i++) {
         const added_token *token = &t->added.tokens[i];
         const json_t *known = json_object_get(vocab, token->content);
@@ -110,8 +105,7 @@ static int check_added(const tokenizer *t, const json_place *root, const json_t 
 }
 
 /* NFC, alone or as the only step of a sequence. */
-static int read_normalizer(tokenizer *t, const json_place *root)
-{
+static int read_normalizer(tokenizer *t, const json_place *root) {
     json_place place;
     const char *type = "";
     if (!json_value(root, "normalizer")) {
@@ -137,8 +131,7 @@ static int read_normalizer(tokenizer *t, const json_place *root)
     return 0;
 }
 
-static int read_split(tokenizer *t, const json_place *place)
-{
+static int read_split(tokenizer *t, const json_place *place) {
     const json_t *pattern = json_object_get(json_value(place, "pattern"), "Regex");
     const char *behavior = "";
     if (!json_is_string(pattern)) {
@@ -156,8 +149,7 @@ static int read_split(tokenizer *t, const json_place *place)
 }
 
 /* One step: Split, or ByteLevel, which must come last. */
-static int read_pre_step(tokenizer *t, const json_place *place, bool last)
-{
+static int read_pre_step(tokenizer *t, const json_place *place, bool last) {
     const char *type = "";
     bool use_regex = true;
     if (json_text(place, "type", true, &type) != 0) {
@@ -174,14 +166,13 @@ static int read_pre_step(tokenizer *t, const json_place *place, bool last)
         json_flag(place, "use_regex", false, &use_regex) != 0) {
         return -1;
     }
-    return use_regex ? pretokenizer_add(t->pretokenizer, PRETOKENIZER_GPT2,
-                                        strlen(PRETOKENIZER_GPT2), place->file,
-                                        "pre_tokenizer.use_regex", place->error)
-                     : 0;
+    return use_regex
+               ? pretokenizer_add(t->pretokenizer, PRETOKENIZER_GPT2, strlen(PRETOKENIZER_GPT2),
+                                  place->file, "pre_tokenizer.use_regex", place->error)
+               : 0;
 }
 
-static int read_pre_tokenizer(tokenizer *t, const json_place *root)
-{
+static int read_pre_tokenizer(tokenizer *t, const json_place *root) {
     json_place place;
     if (enter(root, "pre_tokenizer", &place) != 0) {
         return -1;
@@ -204,8 +195,7 @@ static int read_pre_tokenizer(tokenizer *t, const json_place *root)
 }
 
 /* The tokens of one special entry of a template. */
-static int append_special(token_list *list, const json_place *place, const char *name)
-{
+static int append_special(token_list *list, const json_place *place, const char *name) {
     const json_t *known = json_object_get(json_value(place, "special_tokens"), name);
     const json_t *ids = json_object_get(known, "ids");
     size_t index;
@@ -227,8 +217,7 @@ static int append_special(token_list *list, const json_place *place, const char 
 }
 
 /* "single": special tokens around one sequence, "A". */
-static int read_template(tokenizer *t, const json_place *place)
-{
+static int read_template(tokenizer *t, const json_place *place) {
     size_t index, sequences = 0;
     const json_t *piece, *single = json_value(place, "single");
     if (t->before.count + t->after.count > 0) {
@@ -251,8 +240,7 @@ static int read_template(tokenizer *t, const json_place *place)
     return sequences == 1 ? 0 : json_refuse(place, "single", "does not hold one Sequence");
 }
 
-static int read_post_step(tokenizer *t, const json_place *place)
-{
+static int read_post_step(tokenizer *t, const json_place *place) {
     const char *type = "";
     if (json_text(place, "type", true, &type) != 0) {
         return -1;
@@ -266,8 +254,7 @@ static int read_post_step(tokenizer *t, const json_place *place)
                : json_refuse(place, "type", "\"%.64s\" is not supported", type);
 }
 
-static int read_post_processor(tokenizer *t, const json_place *root)
-{
+static int read_post_processor(tokenizer *t, const json_place *root) {
     json_place place;
     if (!json_value(root, "post_processor")) {
         return 0;
@@ -290,8 +277,7 @@ static int read_post_processor(tokenizer *t, const json_place *root)
     return 0;
 }
 
-static int read_decoder(const json_place *root)
-{
+static int read_decoder(const json_place *root) {
     json_place place;
     const char *type = "";
     if (enter(root, "decoder", &place) != 0 || json_text(&place, "type", true, &type) != 0) {
@@ -302,8 +288,7 @@ static int read_decoder(const json_place *root)
                : json_refuse(&place, "type", "\"%.64s\" is not supported; ByteLevel is", type);
 }
 
-static int read_document(tokenizer *t, const json_place *root)
-{
+static int read_document(tokenizer *t, const json_place *root) {
     json_place model;
     if (refuse_set(root, "truncation") != 0 || refuse_set(root, "padding") != 0 ||
         read_normalizer(t, root) != 0 || read_added(t, root) != 0 ||
@@ -317,10 +302,10 @@ static int read_document(tokenizer *t, const json_place *root)
 }
 
 int tokenizer_parse(const void *bytes, size_t size, const char *name, tokenizer **result,
-                    decoder_error *error)
-{
+                    decoder_error *error) {
     *result = NULL;
-    json_place root = {name, "", json_document(bytes, size, name, error), error};
+    json_place root = {name, "", json_document(bytes, size, JSON_NUMBERS_EXACT, name, error),
+                       error};
     if (!root.object) {
         return -1;
     }

@@ -7,8 +7,7 @@
 #include "decoder/tokenizer_parts.h"
 
 /* Variants of BPE that byte-level tokenizers do not use. */
-static int refuse_variants(const json_place *model)
-{
+static int refuse_variants(const json_place *model) {
     const char *type = "BPE", *prefix = "", *suffix = "";
     bool byte_fallback = false;
     double dropout = 0;
@@ -33,8 +32,7 @@ static int refuse_variants(const json_place *model)
 }
 
 /* The largest id, and the bytes of all spellings together. */
-static int measure_vocab(const json_place *model, json_t *vocab, int32_t *size, size_t *bytes)
-{
+static int measure_vocab(const json_place *model, json_t *vocab, int32_t *size, size_t *bytes) {
     const char *spelling;
     json_t *value;
     *size = 0;
@@ -55,8 +53,7 @@ static int measure_vocab(const json_place *model, json_t *vocab, int32_t *size, 
 }
 
 static int add_token(const json_place *model, bpe *b, const char *spelling, int32_t id,
-                     unsigned char *bytes)
-{
+                     unsigned char *bytes) {
     size_t size = strlen(spelling), written = 0;
     size_t taken;
     if (size == 0) {
@@ -75,8 +72,7 @@ static int add_token(const json_place *model, bpe *b, const char *spelling, int3
     return 0;
 }
 
-static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t bytes)
-{
+static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t bytes) {
     unsigned char *buffer = malloc(bytes + 1);
     if (!buffer) {
         return json_refuse(model, "vocab", "out of memory");
@@ -101,15 +97,14 @@ static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t byt
 }
 
 /* The id of a spelling of `size` bytes, -1 where no word can become it. */
-static int32_t find_spelling(const bpe *b, const char *spelling, size_t size, unsigned char *bytes)
-{
+static int32_t find_spelling(const bpe *b, const char *spelling, size_t size,
+                             unsigned char *bytes) {
     size_t written;
     return alphabet_to_bytes(spelling, size, bytes, &written) ? bpe_find(b, bytes, written) : -1;
 }
 
 /* "left right" or ["left", "right"]. */
-static bool merge_parts(const json_t *entry, const char *parts[2], size_t sizes[2])
-{
+static bool merge_parts(const json_t *entry, const char *parts[2], size_t sizes[2]) {
     if (json_is_string(entry)) {
         const char *text = json_string_value(entry);
         const char *space = strchr(text, ' ');
@@ -130,8 +125,7 @@ static bool merge_parts(const json_t *entry, const char *parts[2], size_t sizes[
     return json_array_size(entry) == 2 && parts[0] && parts[1];
 }
 
-static int read_merges(const json_place *model, const json_t *merges, bpe *b, size_t bytes)
-{
+static int read_merges(const json_place *model, const json_t *merges, bpe *b, size_t bytes) {
     unsigned char *buffer = malloc(bytes + 1);
     if (!buffer) {
         return json_refuse(model, "merges", "out of memory");
@@ -161,8 +155,7 @@ static int read_merges(const json_place *model, const json_t *merges, bpe *b, si
     return result;
 }
 
-int tokenizer_load_model(tokenizer *t, const json_place *model)
-{
+int tokenizer_load_model(tokenizer *t, const json_place *model) {
     json_t *vocab = json_value(model, "vocab");
     const json_t *merges = json_value(model, "merges");
     int32_t size;

@@ -7,16 +7,15 @@
 #include "decoder/tokenizer_parts.h"
 
 /* The bos token, where the config names one and does not say to leave it out. */
-static int read_bos(tokenizer *t, const json_place *config)
-{
+static int read_bos(tokenizer *t, const json_place *config) {
     bool add = true;
     if (json_flag(config, "add_bos_token", false, &add) != 0) {
         return -1;
     }
     const json_t *bos = json_value(config, "bos_token");
     /* Older files write an added-token object in place of its content. */
-    const char *content = json_string_value(json_is_object(bos) ? json_object_get(bos, "content")
-                                                                : bos);
+    const char *content =
+        json_string_value(json_is_object(bos) ? json_object_get(bos, "content") : bos);
     if (!bos || !add) {
         return 0;
     }
@@ -29,21 +28,20 @@ static int read_bos(tokenizer *t, const json_place *config)
                : json_refuse(config, "bos_token", "out of memory");
 }
 
-static int read_config(tokenizer *t, const char *path, decoder_error *error)
-{
+static int read_config(tokenizer *t, const char *path, decoder_error *error) {
     file_mapping mapping;
     if (file_map(path, &mapping, error) != 0) {
         return -1;
     }
-    json_place place = {path, "", json_document(mapping.data, mapping.size, path, error), error};
+    json_place place = {
+        path, "", json_document(mapping.data, mapping.size, JSON_NUMBERS_REAL, path, error), error};
     int result = place.object ? read_bos(t, &place) : -1;
     json_decref((json_t *)(uintptr_t)place.object);
     file_unmap(&mapping);
     return result;
 }
 
-int tokenizer_open(const char *folder, tokenizer **result, decoder_error *error)
-{
+int tokenizer_open(const char *folder, tokenizer **result, decoder_error *error) {
     *result = NULL;
     file_mapping mapping = {0};
     char *path = path_join(folder, "tokenizer.json");

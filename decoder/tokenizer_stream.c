@@ -9,8 +9,7 @@ static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
 /* The bytes that a token id stands for. */
 static const unsigned char *bytes_of(const tokenizer *t, int32_t id, bool skip_special,
-                                     size_t *size)
-{
+                                     size_t *size) {
     const added_token *added = added_tokens_by_id(&t->added, id);
     if (!added) {
         return bpe_token(t->bpe, id, size);
@@ -22,16 +21,15 @@ static const unsigned char *bytes_of(const tokenizer *t, int32_t id, bool skip_s
 /* What the bytes of a character that came so far are. */
 typedef enum utf8_state { UTF8_COMPLETE, UTF8_PREFIX, UTF8_INVALID } utf8_state;
 
-/* Whether `second` may follow `lead`: rules out overlong forms, surrogates, numbers past U+10FFFF. */
-static bool second_byte_fits(unsigned char lead, unsigned char second)
-{
+/* Whether `second` may follow `lead`: rules out overlong forms, surrogates, numbers past U+10FFFF.
+ */
+static bool second_byte_fits(unsigned char lead, unsigned char second) {
     unsigned char lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     unsigned char hi = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
     return second >= lo && second <= hi;
 }
 
-static utf8_state utf8_check(const unsigned char *bytes, size_t count)
-{
+static utf8_state utf8_check(const unsigned char *bytes, size_t count) {
     unsigned char lead = bytes[0];
     size_t length = lead < 0x80                   ? 1
                     : lead >= 0xc2 && lead < 0xe0 ? 2
@@ -49,15 +47,13 @@ static utf8_state utf8_check(const unsigned char *bytes, size_t count)
     return count == length ? UTF8_COMPLETE : UTF8_PREFIX;
 }
 
-static void put(token_text *text, const void *bytes, size_t size)
-{
+static void put(token_text *text, const void *bytes, size_t size) {
     memcpy(text->bytes + text->size, bytes, size);
     text->size += size;
 }
 
 /* One more byte of the stream. */
-static void take_byte(token_stream *stream, unsigned char byte, token_text *text)
-{
+static void take_byte(token_stream *stream, unsigned char byte, token_text *text) {
     stream->pending[stream->count++] = byte;
     utf8_state state = utf8_check(stream->pending, stream->count);
     if (state == UTF8_INVALID && stream->count > 1) {
@@ -77,8 +73,7 @@ static void take_byte(token_stream *stream, unsigned char byte, token_text *text
 }
 
 /* Room for `count` more bytes of input, each of which may put two replacements, and a NUL. */
-static int reserve(token_text *text, size_t count)
-{
+static int reserve(token_text *text, size_t count) {
     if (count > (SIZE_MAX - text->size - 1) / 6) {
         return -1;
     }
@@ -91,8 +86,7 @@ static int reserve(token_text *text, size_t count)
 }
 
 static int append(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
-                  token_text *text)
-{
+                  token_text *text) {
     size_t size;
     const unsigned char *bytes = bytes_of(t, id, skip_special, &size);
     if (reserve(text, size) != 0) {
@@ -105,8 +99,7 @@ static int append(const tokenizer *t, token_stream *stream, int32_t id, bool ski
     return 0;
 }
 
-static int append_end(token_stream *stream, token_text *text)
-{
+static int append_end(token_stream *stream, token_text *text) {
     if (reserve(text, 1) != 0) {
         return -1;
     }
@@ -119,21 +112,18 @@ static int append_end(token_stream *stream, token_text *text)
 }
 
 int tokenizer_stream(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
-                     token_text *text)
-{
+                     token_text *text) {
     *text = (token_text){0};
     return append(t, stream, id, skip_special, text);
 }
 
-int tokenizer_stream_end(token_stream *stream, token_text *text)
-{
+int tokenizer_stream_end(token_stream *stream, token_text *text) {
     *text = (token_text){0};
     return append_end(stream, text);
 }
 
 int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t count, bool skip_special,
-                     token_text *text)
-{
+                     token_text *text) {
     token_stream stream = {0};
     *text = (token_text){0};
     int result = 0;

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Causal attention of one query over the keys and values of its sequence.
+ */
+#ifndef DECODER_ATTENTION_H
+#define DECODER_ATTENTION_H
+
+#include <stdint.h>
+
+#define ATTENTION_MAX_HEAD_DIM 1024
+
+typedef struct attention_query {
+    const float *query;  /* [head_dim] */
+    const float *keys;   /* [count, head_dim], rows `stride` apart */
+    const float *values; /* the same */
+    int64_t stride;
+    int32_t count; /* positions that it sees, its own last; >= 1 */
+    int32_t head_dim;
+    float *out; /* [head_dim] */
+} attention_query;
+
+/* attention(): out = sum_j softmax_j(query . key_j / sqrt(head_dim)) value_j, in one pass over the
+ * positions, in blocks that are counted from position 0: the bits depend on the operands alone. */
+void attention(const attention_query *q);
+
+#endif /* DECODER_ATTENTION_H */

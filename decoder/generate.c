@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "decoder/generate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SAMPLES_MAX 1024
+/* Rows that draw in one call. */
+#define GROUP 8
+
+/* A sequence that is still being written. Ended ones leave the front of the list to the others. */
+typedef struct writer {
+    decoder_sequence *sequence;
+    int32_t sample;
+    int32_t drawn;
+} writer;
+
+typedef struct loop {
+    decoder *d;
+    gumbel_device *device;
+    const generate_options *options;
+    generate_times times;
+    decoder_error *error;
+    int32_t samples;
+    int32_t active;             /* writers[0 .. active - 1] are unfinished, in order of samples */
+    writer *writers;            /* [samples] */
+    decoder_sequence **stepped; /* [samples] */
+    int32_t *tokens;            /* [samples] */
+    float *logprobs;            /* [samples] */
+    int32_t *status;            /* [samples] */
+    float *hidden;              /* [samples, D] */
+    void *workspace;            /* 64-byte aligned */
+    size_t workspace_bytes;
+} loop;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int check(const decoder *d, const generate_options *o, decoder_error *error) {
+    int32_t limit = decoder_describe(d)->max_positions;
+    if (o->prompt_count < 1 || !o->prompt) {
+        return decoder_fail(error, NULL, "prompt", "is empty");
+    }
+    if (o->max_tokens < 1 || (int64_t)o->prompt_count + o->max_tokens > limit) {
+        return decoder_fail(error, NULL, "max_tokens",
+                            "is %d, and with a prompt of %d the model's limit is %d", o->max_tokens,
+                            o->prompt_count, limit);
+    }
+    if (o->num_samples < 0 || o->num_samples > SAMPLES_MAX) {
+        return decoder_fail(error, NULL, "num_samples", "is %d, not in [1, %d]", o->num_samples,
+                            SAMPLES_MAX);
+    }
+    if (!(o->temperature >= 0) || isinf(o->temperature)) {
+        return decoder_fail(error, NULL, "temperature", "is %g, not finite and >= 0",
+                            (double)o->temperature);
+    }
+    return 0;
+}
+
+static int fail_gumbel(const loop *l, const gumbel_error *problem) {
+    return decoder_fail(l->error, NULL, problem->field, "%s", problem->message);
+}
+
+static int allocate(loop *l) {
+    size_t n = (size_t)l->samples;
+    size_t d = (size_t)decoder_describe(l->d)->hidden_size;
+    gumbel_error problem;
+    if (gumbel_workspace_size(l->device, GROUP, (int64_t)d, GROUP, &l->workspace_bytes, &problem) !=
+        GUMBEL_OK) {
+        return fail_gumbel(l, &problem);
+    }
+    l->workspace_bytes = (l->workspace_bytes + 63) / 64 * 64;
+    l->workspace = aligned_alloc(64, l->workspace_bytes);
+    l->writers = calloc(n, sizeof *l->writers);
+    l->stepped = calloc(n, sizeof *l->stepped);
+    l->tokens = calloc(n, sizeof *l->tokens);
+    l->logprobs = calloc(n, sizeof *l->logprobs);
+    l->status = calloc(n, sizeof *l->status);
+    l->hidden = calloc(n * d, sizeof *l->hidden);
+    if (!l->workspace || !l->writers || !l->stepped || !l->tokens || !l->logprobs || !l->status ||
+        !l->hidden) {
+        return decoder_fail(l->error, NULL, "num_samples", "out of memory for %d", l->samples);
+    }
+    return 0;
+}
+
+static void release(loop *l) {
+    for (int32_t i = 0; l->writers && i < l->samples; i++) {
+        decoder_sequence_free(l->writers[i].sequence);
+    }
+    free(l->workspace);
+    free(l->writers);
+    free(l->stepped);
+    free(l->tokens);
+    free(l->logprobs);
+    free(l->status);
+    free(l->hidden);
+}
+
+/* Feed the prompt once and copy the outcome to the other samples. */
+static int prefill(loop *l) {
+    const generate_options *o = l->options;
+    /* The last token of a text is drawn but never fed. */
+    int32_t capacity = o->prompt_count + o->max_tokens - 1;
+    size_t d = (size_t)decoder_describe(l->d)->hidden_size;
+    for (int32_t i = 0; i < l->samples; i++) {
+        l->writers[i].sample = i;
+        if (decoder_sequence_new(l->d, capacity, &l->writers[i].sequence, l->error) != 0) {
+            return -1;
+        }
+    }
+    double start = now();
+    decoder_sequence *first = l->writers[0].sequence;
+    if (decoder_feed(l->d, first, o->prompt, o->prompt_count, o->prompt_count - 1, l->hidden,
+                     l->error) != 0) {
+        return -1;
+    }
+    for (int32_t i = 1; i < l->samples; i++) {
+        if (decoder_sequence_copy(l->writers[i].sequence, first, l->error) != 0) {
+            return -1;
+        }
+        memcpy(l->hidden + (size_t)i * d, l->hidden, d * sizeof *l->hidden);
+    }
+    l->active = l->samples;
+    l->times.prefill = now() - start;
+    return 0;
+}
+
+/* Draw for `count` neighbouring writers in one call, which reads the head once. All rows of a call
+ * share their sample counters, so each row makes the draws of the whole span, and its own is kept:
+ * the noise of GROUP draws costs far less than reading the head again. */
+static int draw_group(loop *l, int32_t first, int32_t count) {
+    const generate_options *o = l->options;
+    const writer *writers = l->writers + first;
+    int64_t d = decoder_describe(l->d)->hidden_size;
+    int32_t span = writers[count - 1].sample - writers[0].sample + 1;
+    uint32_t position = (uint32_t)decoder_sequence_length(writers[0].sequence);
+    uint64_t seeds[GROUP];
+    int32_t tokens[GROUP * GROUP];
+    float logprobs[GROUP * GROUP];
+    for (int32_t i = 0; i < count; i++) {
+        seeds[i] = o->seed;
+    }
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = {l->hidden + first * d, GUMBEL_FLOAT32, count, d, 0},
+                        .weight = decoder_head(l->d)};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .temperature = &o->temperature,
+                                .seed = seeds,
+                                .seed_stride = 1,
+                                .position = &position,
+                                .num_samples = span,
+                                .first_sample = o->first_sample + (uint32_t)writers[0].sample};
+    gumbel_output output = {.struct_size = sizeof output,
+                            .tokens = tokens,
+                            .logprobs = logprobs,
+                            .status = l->status + first};
+    gumbel_error problem;
+    if (gumbel_sample(l->device, &head, &sampling, &output, l->workspace, l->workspace_bytes,
+                      &problem) != GUMBEL_OK) {
+        return fail_gumbel(l, &problem);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        int32_t own = i * span + writers[i].sample - writers[0].sample;
+        l->tokens[first + i] = tokens[own];
+        l->logprobs[first + i] = logprobs[own];
+    }
+    return 0;
+}
+
+/* Draw the next token of every active writer. */
+static int draw(loop *l) {
+    double start = now();
+    for (int32_t first = 0, count; first < l->active; first += count) {
+        count = 1;
+        while (first + count < l->active &&
+               l->writers[first + count].sample - l->writers[first].sample < GROUP) {
+            count++;
+        }
+        if (draw_group(l, first, count) != 0) {
+            return -1;
+        }
+    }
+    l->times.head += now() - start;
+    l->times.steps++;
+    for (int32_t i = 0; i < l->active; i++) {
+        if (l->status[i] != GUMBEL_ROW_OK) {
+            return decoder_fail(l->error, NULL, "logits", "sample %d: %s", l->writers[i].sample,
+                                gumbel_row_status_string((gumbel_row_status)l->status[i]));
+        }
+    }
+    return 0;
+}
+
+static bool ends_text(const loop *l, int32_t id) {
+    const decoder_info *info = decoder_describe(l->d);
+    for (int32_t i = 0; i < info->eos_count && !l->options->ignore_eos; i++) {
+        if (info->eos_ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Report the drawn tokens and keep the writers that go on. False when the callback wants to stop.
+ */
+static bool report(loop *l) {
+    const generate_options *o = l->options;
+    int32_t kept = 0;
+    bool more = true;
+    for (int32_t i = 0; i < l->active; i++) {
+        writer w = l->writers[i];
+        generate_token token = {.sample = w.sample,
+                                .position = decoder_sequence_length(w.sequence),
+                                .id = l->tokens[i],
+                                .logprob = l->logprobs[i],
+                                .last = ++w.drawn == o->max_tokens || ends_text(l, l->tokens[i])};
+        l->times.drawn++;
+        more = more && (!o->on_token || o->on_token(o->context, &token));
+        l->writers[i].sequence = NULL;
+        if (token.last) {
+            decoder_sequence_free(w.sequence);
+            continue;
+        }
+        l->tokens[kept] = token.id;
+        l->writers[kept++] = w;
+    }
+    l->active = kept;
+    return more;
+}
+
+/* Feed the drawn tokens. */
+static int step(loop *l) {
+    double start = now();
+    for (int32_t i = 0; i < l->active; i++) {
+        l->stepped[i] = l->writers[i].sequence;
+    }
+    int result = decoder_step(l->d, l->stepped, l->tokens, l->active, l->hidden, l->error);
+    l->times.trunk += now() - start;
+    return result;
+}
+
+static int run(loop *l) {
+    if (allocate(l) != 0 || prefill(l) != 0) {
+        return -1;
+    }
+    while (l->active > 0) {
+        if (draw(l) != 0) {
+            return -1;
+        }
+        if (!report(l)) {
+            return 0;
+        }
+        if (l->active > 0 && step(l) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int generate(decoder *d, gumbel_device *device, const generate_options *options,
+             generate_times *times, decoder_error *error) {
+    loop l = {.d = d, .device = device, .options = options, .error = error};
+    l.samples = options->num_samples > 0 ? options->num_samples : 1;
+    int result = check(d, options, error) == 0 ? run(&l) : -1;
+    release(&l);
+    if (times) {
+        *times = l.times;
+    }
+    return result;
+}

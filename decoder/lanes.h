@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sixteen float32 lanes in the compilers' vector extension, and code compiled once for each
+ * instruction set. The order in which a dot product is summed is fixed by the lanes, not by the
+ * machine's vector width: lane l takes the elements 16 i + l, and the lanes are added as a tree.
+ */
+#ifndef DECODER_LANES_H
+#define DECODER_LANES_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "gumbel/gumbel.h"
+
+#define LANES        16
+#define LANES_INLINE static inline __attribute__((always_inline))
+
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef uint32_t lanes_bits __attribute__((vector_size(4 * LANES)));
+typedef uint16_t lanes_half __attribute__((vector_size(2 * LANES)));
+
+/* Lanes travel by pointer: passing them by value has no ABI without AVX-512. */
+
+/* Widen bfloat16 or float16 bits, exactly. */
+LANES_INLINE void lanes_widen(lanes *out, const lanes_half *half, gumbel_dtype dtype) {
+    lanes_bits bits = __builtin_convertvector(*half, lanes_bits);
+    if (dtype == GUMBEL_BFLOAT16) {
+        bits <<= 16;
+        memcpy(out, &bits, sizeof bits);
+        return;
+    }
+    /* float16: exponent and fraction move to their places and 2^112 mends the exponent's bias, also
+     * for subnormals; infinity and NaN get the exponent of all ones back. */
+    lanes_bits magnitude = (bits & 0x7fff) << 13;
+    lanes_bits special = (lanes_bits)((bits & 0x7c00) == 0x7c00) & 0x7f800000;
+    lanes scaled;
+    memcpy(&scaled, &magnitude, sizeof scaled);
+    scaled *= 0x1p112f;
+    memcpy(&magnitude, &scaled, sizeof scaled);
+    bits = magnitude | special | (bits & 0x8000) << 16;
+    memcpy(out, &bits, sizeof bits);
+}
+
+/* Elements `at` .. `at` + count - 1 of a row, count <= 16; zeros in the lanes behind them. */
+LANES_INLINE void lanes_load(lanes *out, const void *row, int64_t at, int64_t count,
+                             gumbel_dtype dtype) {
+    if (dtype == GUMBEL_FLOAT32) {
+        lanes value = {0};
+        memcpy(&value, (const float *)row + at, (size_t)count * sizeof(float));
+        *out = value;
+        return;
+    }
+    lanes_half half = {0};
+    memcpy(&half, (const uint16_t *)row + at, (size_t)count * sizeof(uint16_t));
+    lanes_widen(out, &half, dtype);
+}
+
+/* The sum of all lanes: 8 + 8, 4 + 4, 2 + 2, 1 + 1. */
+LANES_INLINE float lanes_sum(const lanes *value) {
+    float part[LANES];
+    memcpy(part, value, sizeof part);
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++) {
+            part[i] += part[i + width];
+        }
+    }
+    return part[0];
+}
+
+/* LANES_DISPATCH(): define `void name(const type *task)` from `name_body`, a LANES_INLINE function
+ * of the same signature, compiled for each instruction set and picked by the processor at each
+ * call. */
+#if defined(__x86_64__)
+#define LANES_DISPATCH(name, type)                                                                 \
+    __attribute__((target("avx512f,avx2,fma"))) static void name##_avx512(const type *task) {      \
+        name##_body(task);                                                                         \
+    }                                                                                              \
+    __attribute__((target("avx2,fma"))) static void name##_avx2(const type *task) {                \
+        name##_body(task);                                                                         \
+    }                                                                                              \
+    static void name(const type *task) {                                                           \
+        if (__builtin_cpu_supports("avx512f")) {                                                   \
+            name##_avx512(task);                                                                   \
+        } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {              \
+            name##_avx2(task);                                                                     \
+        } else {                                                                                   \
+            name##_body(task);                                                                     \
+        }                                                                                          \
+    }
+#else
+#define LANES_DISPATCH(name, type)                                                                 \
+    static void name(const type *task) {                                                           \
+        name##_body(task);                                                                         \
+    }
+#endif
+
+#endif /* DECODER_LANES_H */
