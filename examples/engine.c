@@ -48,7 +48,7 @@ int main(void)
     int failed = workspace == NULL;
 
     for (int i = 0; i < V * D; i++) /* any trained weights would do better */
-        weight[i / D][i % D] = (float)((i * 2654435761u >> 8) % 2001) / 1000 - 1;
+        weight[i / D][i % D] = (float)((i * 2654435761u >> 8) % 2001) / 2000 - 0.5f;
     memcpy(hidden, weight, sizeof hidden); /* the prompts are tokens 0 and 1 */
 
     int32_t tokens[B];

@@ -57,7 +57,7 @@ def _check_array(name: str, array: Any, axes: int) -> None:
         raise ValueError(f"{name}: expected {expected}, got the shape {array.shape}")
     if not array.flags.aligned:
         raise ValueError(f"{name}: the data is not aligned to its element size; copy it first")
-    if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
+    if array.size and array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
         raise ValueError(f"{name}: the last axis is not contiguous; use np.ascontiguousarray")
 
 
@@ -67,7 +67,7 @@ def matrix(name: str, array: Any) -> _abi.Tensor:
     dtype = _dtype(name, array)
     rows, cols = array.shape
     stride, rest = divmod(array.strides[0], array.itemsize)
-    if rows <= 1 or cols == 0:
+    if rows <= 1 or cols == 0:  # then NumPy may give any strides
         stride = cols
     elif rest or stride < cols:
         raise ValueError(

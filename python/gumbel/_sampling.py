@@ -27,8 +27,8 @@ class SampleOutput:
     """What a draw gives. A row whose status is not 0 has token -1 and NaN in its float arrays."""
 
     tokens: NDArray[np.int32]  #: [B, num_samples] token ids
-    logprobs: NDArray[np.float32]  #: [B, num_samples] log-probability of each token
-    lse: NDArray[np.float32]  #: [B] log-normaliser: ln(sum of exp(transformed logits))
+    logprobs: Optional[NDArray[np.float32]]  #: [B, num_samples] log-probability of each token
+    lse: Optional[NDArray[np.float32]]  #: [B] log-normaliser: ln(sum of exp(transformed logits))
     status: NDArray[np.int32]  #: [B] 0 fine, 1 a NaN logit, 2 a +inf logit, 3 every logit -inf
 
 
@@ -44,6 +44,7 @@ def sample(
     seed: RowIntegers = 0,
     position: RowIntegers = 0,
     num_samples: int = 1,
+    logprobs: Optional[str] = "processed",
     isa: Optional[str] = None,
     threads: Optional[int] = None,
 ) -> SampleOutput:
@@ -61,6 +62,8 @@ def sample(
                  with the row number (gumbel_row_seed), and row 0 uses it as it is.
     position     < 2**32, one or [B]: the step in the row's sequence.
     num_samples  independent draws a row, 1 to 65536.
+    logprobs     "processed": of the distribution that is drawn from; None: `logprobs` and `lse` of
+                 the result are None and their time is saved.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
     threads      None: the CPUs this process may use. The result is the same for every count.
 
@@ -79,8 +82,12 @@ def sample(
         _abi.lib.gumbel_sample,
         head,
         hidden.shape,
-        (temperature, seed, position, num_samples),
         open_device(isa, threads),
+        temperature=temperature,
+        seed=seed,
+        position=position,
+        num_samples=num_samples,
+        logprobs=logprobs,
     )
 
 
@@ -94,6 +101,7 @@ def sample_logits(
     seed: RowIntegers = 0,
     position: RowIntegers = 0,
     num_samples: int = 1,
+    logprobs: Optional[str] = "processed",
     isa: Optional[str] = None,
     threads: Optional[int] = None,
 ) -> SampleOutput:
@@ -105,8 +113,12 @@ def sample_logits(
         _abi.lib.gumbel_sample_logits,
         _abi.Logits(logits=matrix("logits", logits), **_transforms(scale, softcap, vocab_size)),
         (logits.shape[0], 0),
-        (temperature, seed, position, num_samples),
         open_device(isa, threads),
+        temperature=temperature,
+        seed=seed,
+        position=position,
+        num_samples=num_samples,
+        logprobs=logprobs,
     )
 
 
@@ -125,21 +137,28 @@ def _draw(
     call: Callable[..., int],
     head: _abi.Sized,
     shape: tuple[int, int],
-    parameters: tuple[RowFloats, RowIntegers, RowIntegers, int],
     device: ctypes.c_void_p,
+    *,
+    temperature: RowFloats,
+    seed: RowIntegers,
+    position: RowIntegers,
+    num_samples: int,
+    logprobs: Optional[str],
 ) -> SampleOutput:
     """Run one call of the library on `head`; `shape` is [B, D], D = 0 for logits."""
     batch, width = shape
-    temperature, temperature_stride = row_floats("temperature", parameters[0], batch)
-    seed, seed_stride = row_integers("seed", parameters[1], batch, np.uint64)
-    position, position_stride = row_integers("position", parameters[2], batch, np.uint32)
-    samples = integer("num_samples", parameters[3], 1, INT32_MAX)
+    temperatures, temperature_stride = row_floats("temperature", temperature, batch)
+    seeds, seed_stride = row_integers("seed", seed, batch, np.uint64)
+    positions, position_stride = row_integers("position", position, batch, np.uint32)
+    samples = integer("num_samples", num_samples, 1, INT32_MAX)
+    if logprobs not in (None, "processed"):
+        raise ValueError(f"logprobs: {logprobs!r} is neither 'processed' nor None")
     sampling = _abi.Sampling(
-        temperature=address(temperature),
+        temperature=address(temperatures),
         temperature_stride=temperature_stride,
-        seed=address(seed),
+        seed=address(seeds),
         seed_stride=seed_stride,
-        position=address(position),
+        position=address(positions),
         position_stride=position_stride,
         num_samples=samples,
     )
@@ -149,8 +168,8 @@ def _draw(
     scratch = workspace(size.value)
     result = SampleOutput(
         tokens=np.empty((batch, samples), dtype=np.int32),
-        logprobs=np.empty((batch, samples), dtype=np.float32),
-        lse=np.empty(batch, dtype=np.float32),
+        logprobs=np.empty((batch, samples), dtype=np.float32) if logprobs else None,
+        lse=np.empty(batch, dtype=np.float32) if logprobs else None,
         status=np.empty(batch, dtype=np.int32),
     )
     output = _abi.Output(**{name: address(array) for name, array in vars(result).items()})

@@ -96,6 +96,8 @@ def test_layouts_of_one_row_or_column():
         ({"threads": 2**32 + 1}, ValueError, "threads: "),
         ({"isa": "sse9"}, ValueError, "isa: 'sse9' is none of auto, reference, "),
         ({"isa": 2}, TypeError, "isa: "),
+        ({"logprobs": "raw"}, ValueError, "logprobs: 'raw' is neither"),
+        ({"logprobs": True}, ValueError, "logprobs: True is neither"),
         ({"top_k": 5}, TypeError, "top_k"),
         ({"top_p": 0.9}, TypeError, "top_p"),
         ({"mask": None}, TypeError, "mask"),

@@ -20,7 +20,7 @@ def known_answers():
             yield int(rounds), numbers[:4], numbers[4:6], numbers[6:]
 
 
-@pytest.mark.parametrize("rounds, counter, key, expected", known_answers())
+@pytest.mark.parametrize("rounds, counter, key, expected", list(known_answers()))
 def test_philox_known_answers(rounds, counter, key, expected):
     assert gumbel.philox4x32(counter, key, rounds).tolist() == expected
     assert [int(word) for word in oracle.philox4x32(counter, key, rounds)] == expected

@@ -107,6 +107,15 @@ def test_one_seed_is_mixed_with_the_row():
     np.testing.assert_array_equal(alone.tokens, one.tokens[:1])
 
 
+def test_log_probabilities_can_be_left_out():
+    hidden, weight, _ = problem()
+    out = gumbel.sample(hidden, weight, seed=2, num_samples=3, logprobs=None)
+    assert out.logprobs is None and out.lse is None
+    np.testing.assert_array_equal(
+        out.tokens, gumbel.sample(hidden, weight, seed=2, num_samples=3).tokens
+    )
+
+
 def test_greedy_takes_the_lowest_of_equals():
     logits = np.zeros((2, 70), dtype=np.float32)
     logits[1, [13, 66]] = 1.0
@@ -139,10 +148,13 @@ def test_every_isa_and_thread_count_gives_the_same_bits(isa, threads):
 def test_uint16_means_bfloat16_bits():
     arrays = [oracle.bfloat16_bits(array) for array in problem()]
     typed = [array.view(ml_dtypes.bfloat16) for array in arrays]
-    wide = [oracle.widen(array) for array in arrays]
     by_bits = gumbel.sample(*arrays[:2], bias=arrays[2], seed=8)
-    for hidden, weight, bias in (typed, wide, [wide[0], typed[1], arrays[2]]):
+    for hidden, weight, bias in (typed, [arrays[0], typed[1], arrays[2]]):
         equal(by_bits, gumbel.sample(hidden, weight, bias=bias, seed=8))
+    hidden, weight, bias = (oracle.widen(array) for array in arrays)
+    check(by_bits, product(hidden, weight, bias), rows(1.0), batch_seeds(8), rows(0))
+    logits = oracle.bfloat16_bits(product(hidden, weight))
+    equal(gumbel.sample_logits(logits), gumbel.sample_logits(oracle.widen(logits)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
