@@ -4,6 +4,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,29 +44,71 @@ void pretokenizer_free(pretokenizer *p) {
     }
 }
 
+/* White space as Unicode defines it. PCRE2's own \s also takes U+180E, which Unicode has dropped.
+ */
+#define SPACES "\\x09-\\x0d\\x{85}\\p{Z}"
+/* A pattern grows at most this much: \s, 2 bytes, becomes a class. */
+#define SPACES_GROWTH (sizeof "[^" SPACES "]" / 2 + 1)
+
+/* Spell \s and \S out, also within a class ([^\s...]; \S has no such spelling there and stays).
+ * `out` has room for SPACES_GROWTH * size bytes; returns the bytes written. */
+static size_t spell_out_spaces(const char *pattern, size_t size, char *out) {
+    size_t used = 0;
+    size_t first = 0; /* of a class: a bracket there does not close it */
+    bool in_class = false;
+    for (size_t i = 0; i < size; i++) {
+        bool escape = pattern[i] == '\\' && i + 1 < size;
+        bool space = escape && (pattern[i + 1] == 's' || (pattern[i + 1] == 'S' && !in_class));
+        if (space) {
+            const char *open = in_class ? "" : pattern[i + 1] == 's' ? "[" : "[^";
+            used += (size_t)sprintf(out + used, "%s" SPACES "%s", open, in_class ? "" : "]");
+            i++;
+            continue;
+        }
+        out[used++] = pattern[i];
+        if (escape) {
+            out[used++] = pattern[++i];
+        } else if (pattern[i] == '[' && !in_class) {
+            in_class = true;
+            first = i + 1 < size && pattern[i + 1] == '^' ? i + 2 : i + 1;
+        } else if (pattern[i] == ']' && i != first) {
+            in_class = false;
+        }
+    }
+    return used;
+}
+
+static pcre2_code *compile(const char *pattern, size_t size, int *problem, PCRE2_SIZE *offset) {
+    char *spelled = malloc(SPACES_GROWTH * size + sizeof SPACES);
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    pcre2_code *code = NULL;
+    *problem = PCRE2_ERROR_NOMEMORY;
+    *offset = 0;
+    if (spelled && context) {
+        /* As the reference implementation: ^ and $ are for lines, and lines end with LF. */
+        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+        uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+        code = pcre2_compile((PCRE2_SPTR)spelled, spell_out_spaces(pattern, size, spelled), options,
+                             problem, offset, context);
+    }
+    pcre2_compile_context_free(context);
+    free(spelled);
+    return code;
+}
+
 int pretokenizer_add(pretokenizer *p, const char *pattern, size_t size, const char *file,
                      const char *field, decoder_error *error) {
     if (p->count == PRETOKENIZER_MAX_PATTERNS || size > PATTERN_MAX) {
         return decoder_fail(error, file, field, "more than %d patterns, or one above %d bytes",
                             PRETOKENIZER_MAX_PATTERNS, PATTERN_MAX);
     }
-    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    if (!context) {
-        return decoder_fail(error, file, field, "out of memory");
-    }
-    /* As the reference implementation: ^ and $ are for lines, and lines end with LF. */
-    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     int problem;
     PCRE2_SIZE offset;
-    pcre2_code *code =
-        pcre2_compile((PCRE2_SPTR)pattern, size,
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &problem,
-                      &offset, context);
-    pcre2_compile_context_free(context);
+    pcre2_code *code = compile(pattern, size, &problem, &offset);
     if (!code) {
         PCRE2_UCHAR text[128] = "";
         pcre2_get_error_message(problem, text, sizeof text);
-        return decoder_fail(error, file, field, "%s, at byte %zu of the pattern",
+        return decoder_fail(error, file, field, "%s, near byte %zu of the pattern",
                             (const char *)text, (size_t)offset);
     }
     /* Where the machine forbids fresh machine code, the interpreter does the same, slower. */
