@@ -15,8 +15,8 @@ struct chi_squared {
 };
 
 /* Test observed[0..cells), which sum to `draws`, against probability[0..cells), which sum to 1.
- * Cells whose expected count is under 5 are pooled into one; if that one too expects less than 5, it
- * joins the smallest of the others. A draw of what has probability 0 alone gives p = 0. */
+ * Cells whose expected count is under 5 are pooled into one; if that one too expects less than 5,
+ * it joins the smallest of the others. A draw of what has probability 0 alone gives p = 0. */
 struct chi_squared chi_squared_test(const double *probability, const double *observed,
                                     int64_t cells, double draws);
 

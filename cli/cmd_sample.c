@@ -60,7 +60,8 @@ static const struct argp_option entries[] = {
     {"first-token", KEY_FIRST_TOKEN, "N", 0, "Token id of the first weight row (default 0)", 2},
     {0, 0, 0, 0, "The draw. X is a number, or a .npy file with one value for each row:", 3},
     {"temperature", KEY_TEMPERATURE, "X", 0, "Temperature >= 0; 0 is greedy (default 1)", 3},
-    {"seed", KEY_SEED, "X", 0, "64-bit seed; one for all rows is mixed with the row (default 0)", 3},
+    {"seed", KEY_SEED, "X", 0, "64-bit seed; one for all rows is mixed with the row (default 0)",
+     3},
     {"position", KEY_POSITION, "X", 0, "Step of the row in its sequence (default 0)", 3},
     {"num-samples", KEY_NUM_SAMPLES, "N", 0, "Draws of each row, 1 to 65536 (default 1)", 3},
     {"first-sample", KEY_FIRST_SAMPLE, "N", 0, "Sample counter of the first draw (default 0)", 3},
@@ -210,8 +211,8 @@ static struct source open_source(const struct sample_options *options, struct sa
             fail("--bias", "%s: has %lld rows; it must have one", options->bias,
                  (long long)files->bias.matrix.rows);
         }
-        require_width("--bias", options->bias, files->bias.matrix.cols,
-                      files->weights.matrix.rows, "--weights has as many rows:");
+        require_width("--bias", options->bias, files->bias.matrix.cols, files->weights.matrix.rows,
+                      "--weights has as many rows:");
         source.head.bias = files->bias.matrix;
     }
     source.head.scale = source.logits.scale = options->scale;

@@ -19,7 +19,7 @@ typedef float floats32 __attribute__((vector_size(32)));
 typedef float floats64 __attribute__((vector_size(64)));
 
 #if defined(__x86_64__)
-#define TARGET_AVX2 __attribute__((target("avx2,fma")))
+#define TARGET_AVX2   __attribute__((target("avx2,fma")))
 #define TARGET_AVX512 __attribute__((target("avx512f")))
 #else
 #define TARGET_AVX2
@@ -147,8 +147,7 @@ double measure_read_bandwidth(const void *buffer, size_t bytes, int32_t threads,
 
     for (int pass = 0; pass < PASSES; pass++) {
         for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
-            const double rate =
-                (double)bytes / time_read(buffer, bytes, threads, isa, patterns[i]);
+            const double rate = (double)bytes / time_read(buffer, bytes, threads, isa, patterns[i]);
 
             if (rate > best) {
                 best = rate;

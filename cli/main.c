@@ -60,7 +60,9 @@ int main(int argc, char **argv)
         }
     }
     if (!*name) {
-        fail("command", "missing; one of info, generate, sample, verify, bench (see gumbel --help)");
+        fail("command",
+             "missing; one of info, generate, sample, verify, bench (see gumbel --help)");
     }
-    fail("command", "'%s' is not info, generate, sample, verify or bench (see gumbel --help)", name);
+    fail("command", "'%s' is not info, generate, sample, verify or bench (see gumbel --help)",
+         name);
 }

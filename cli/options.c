@@ -213,11 +213,19 @@ const struct argp device_argp = {.options = device_options, .parser = parse_devi
 
 gumbel_device *open_device(const struct device_choice *choice)
 {
+    return open_device_on(choice, NULL, NULL);
+}
+
+gumbel_device *open_device_on(const struct device_choice *choice, gumbel_parallel_for parallel_for,
+                              void *context)
+{
     const gumbel_device_options options = {
         .struct_size = sizeof options,
         .device = choice->device,
         .isa = choice->isa,
         .threads = choice->threads,
+        .parallel_for = parallel_for,
+        .parallel_context = context,
     };
     gumbel_device *device = NULL;
     gumbel_error error = {"", ""};

@@ -56,8 +56,11 @@ struct device_choice {
 };
 extern const struct argp device_argp;
 
-/* Open the chosen device; fail() with the library's message where there is none. */
+/* Open the chosen device; fail() with the library's message where there is none. The second runs on
+ * an engine's threads instead of its own; `context` must outlive the device. */
 gumbel_device *open_device(const struct device_choice *choice);
+gumbel_device *open_device_on(const struct device_choice *choice, gumbel_parallel_for parallel_for,
+                              void *context);
 
 /* Run a command's argp over its arguments; `input` is handed to its parser. */
 void parse_arguments(const struct argp *argp, int argc, char **argv, void *input);

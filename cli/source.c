@@ -120,10 +120,10 @@ void source_sample(const struct source *source, gumbel_device *device,
     size_t bytes = 0;
     void *workspace = source_workspace(source, device, samples_of(sampling), &bytes);
     const gumbel_status status =
-        source->from_logits ? gumbel_sample_logits(device, &source->logits, sampling, output,
-                                                   workspace, bytes, &error)
-                            : gumbel_sample(device, &source->head, sampling, output, workspace,
-                                            bytes, &error);
+        source->from_logits
+            ? gumbel_sample_logits(device, &source->logits, sampling, output, workspace, bytes,
+                                   &error)
+            : gumbel_sample(device, &source->head, sampling, output, workspace, bytes, &error);
 
     require_ok(status, &error);
     free(workspace);
@@ -137,8 +137,8 @@ static void drop_pages(const gumbel_tensor *weight)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     const uintptr_t begin = (uintptr_t)weight->data;
-    const uintptr_t end = begin + (uintptr_t)weight->rows * (uintptr_t)row_stride(weight) *
-                                      dtype_size(weight->dtype);
+    const uintptr_t end =
+        begin + (uintptr_t)weight->rows * (uintptr_t)row_stride(weight) * dtype_size(weight->dtype);
     const uintptr_t first = begin / page * page;
     const uintptr_t last = end / page * page;
 
@@ -168,10 +168,10 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
         const int64_t end = vocab - begin > chunk ? begin + chunk : vocab;
         const struct source shard = source_shard(source, begin, end);
         const gumbel_status status =
-            source->from_logits ? gumbel_partial_logits(device, &shard.logits, sampling, part,
-                                                        workspace, bytes, &error)
-                                : gumbel_partial(device, &shard.head, sampling, part, workspace,
-                                                 bytes, &error);
+            source->from_logits
+                ? gumbel_partial_logits(device, &shard.logits, sampling, part, workspace, bytes,
+                                        &error)
+                : gumbel_partial(device, &shard.head, sampling, part, workspace, bytes, &error);
 
         require_ok(status, &error);
         gumbel_merge(merged, part, summaries);

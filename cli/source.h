@@ -53,10 +53,10 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
                           const gumbel_sampling *sampling, const gumbel_output *output,
                           int64_t chunk, bool drop_weights, const char *label);
 
-/* The logits l = dot(weight, hidden) + bias of `source`, a head, into out[B, V] float32, bit for bit
- * as the fused draw computes them. The library never hands logits out; this asks it for greedy scores
- * with the parts exchanged: vocabulary rows as the batch and one hidden state as the weights, where
- * the score of the one token is the logit. */
+/* The logits l = dot(weight, hidden) + bias of `source`, a head, into out[B, V] float32, bit for
+ * bit as the fused draw computes them. The library never hands logits out; this asks it for greedy
+ * scores with the parts exchanged: vocabulary rows as the batch and one hidden state as the
+ * weights, where the score of the one token is the logit. */
 void source_logits(const struct source *source, gumbel_device *device, float *out);
 
 #endif

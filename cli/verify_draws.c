@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chi_squared.h"
+#include "report.h"
+#include "verify.h"
+
+/* A right sampler fails, and a wrong temperature passes, once in a million runs. */
+static const double least_p_value = 1e-6;
+static const float wrong_temperature = 1.02f;
+
+enum {
+    DRAWS_A_CALL = 4096,
+    MOST_DRAWS = 1 << 20,
+    LEAST_DRAWS = 1 << 13,
+};
+static const double seconds_wanted = 5;
+
+/* ----------------------------------------------------------------- the truth, in float64 ---- */
+
+static double half_to_double(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31;
+    const int mantissa = bits & 1023;
+    double magnitude = 0;
+
+    if (exponent == 31) {
+        magnitude = mantissa ? NAN : INFINITY;
+    } else {
+        magnitude = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+    }
+    return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+static double element(const gumbel_tensor *matrix, int64_t row, int64_t col)
+{
+    const int64_t index = row * (matrix->stride ? matrix->stride : matrix->cols) + col;
+    uint32_t bits = 0;
+    float value = 0;
+
+    switch (matrix->dtype) {
+    case GUMBEL_FLOAT16:
+        return half_to_double(((const uint16_t *)matrix->data)[index]);
+    case GUMBEL_BFLOAT16:
+        bits = (uint32_t)((const uint16_t *)matrix->data)[index] << 16;
+        memcpy(&value, &bits, sizeof value);
+        return (double)value;
+    default:
+        return (double)((const float *)matrix->data)[index];
+    }
+}
+
+/* Logits of the row into out[0..V), products summed in float64. */
+static void exact_logits(const struct verify_input *input, double *out)
+{
+    const struct source *source = &input->source;
+    const int64_t vocab = source_vocab(source);
+    const int64_t width = source_hidden_size(source);
+    const gumbel_head *head = &source->head;
+    double *hidden = require_memory("hidden", width, sizeof *hidden);
+
+    for (int64_t d = 0; d < width; d++) {
+        hidden[d] = element(&head->hidden, input->row, d);
+    }
+    for (int64_t i = 0; i < vocab; i++) {
+        if (source->from_logits) {
+            out[i] = element(&source->logits.logits, input->row, i);
+            continue;
+        }
+        out[i] = head->bias.data ? element(&head->bias, 0, i) : 0;
+        for (int64_t d = 0; d < width; d++) {
+            out[i] += element(&head->weight, i, d) * hidden[d];
+        }
+    }
+    free(hidden);
+}
+
+/* softmax(logits / temperature). */
+static void softmax(const double *logits, int64_t vocab, double temperature, double *out)
+{
+    double max = -INFINITY;
+    double sum = 0;
+
+    for (int64_t i = 0; i < vocab; i++) {
+        max = fmax(max, logits[i]);
+    }
+    for (int64_t i = 0; i < vocab; i++) {
+        out[i] = exp((logits[i] - max) / temperature);
+        sum += out[i];
+    }
+    for (int64_t i = 0; i < vocab; i++) {
+        out[i] /= sum;
+    }
+}
+
+/* ---------------------------------------------------------------------------- counting ---- */
+
+static gumbel_sampling sampling_at(const struct verify_input *input, const uint64_t *seed,
+                                   int64_t first, int64_t count)
+{
+    return (gumbel_sampling){
+        .struct_size = sizeof(gumbel_sampling),
+        .temperature = &input->temperature,
+        .seed = seed,
+        .num_samples = (int32_t)count,
+        .first_sample = (uint32_t)first,
+    };
+}
+
+/* As many draws as take about seconds_wanted, a power of two so that small changes of speed do not
+ * change the result. */
+static int64_t choose_draws(const struct verify_input *input, const struct source *row)
+{
+    enum { TRIAL = 128 };
+    const gumbel_sampling sampling = sampling_at(input, &input->seed, 0, TRIAL);
+    int32_t tokens[TRIAL];
+    const gumbel_output output = {.struct_size = sizeof output, .tokens = tokens};
+    const double start = seconds_now();
+    double fitting = 0;
+    int64_t draws = MOST_DRAWS;
+
+    source_sample(row, input->device, &sampling, &output);
+    fitting = seconds_wanted / (seconds_now() - start) * TRIAL;
+    while (draws > LEAST_DRAWS && (double)draws > fitting) {
+        draws /= 2;
+    }
+    return draws;
+}
+
+/* Draw `draws` tokens of one row into observed[0..V), which counts them. */
+static void count_draws(const struct verify_input *input, const struct source *row, uint64_t seed,
+                        int64_t draws, double *observed)
+{
+    int32_t *tokens = require_memory("tokens", DRAWS_A_CALL, sizeof *tokens);
+    int32_t status = GUMBEL_ROW_OK;
+    const gumbel_output output = {
+        .struct_size = sizeof output, .tokens = tokens, .status = &status};
+
+    memset(observed, 0, (size_t)source_vocab(row) * sizeof *observed);
+    progress_start("drawing");
+    for (int64_t done = 0; done < draws; done += DRAWS_A_CALL) {
+        const int64_t count = draws - done < DRAWS_A_CALL ? draws - done : DRAWS_A_CALL;
+        const gumbel_sampling sampling = sampling_at(input, &seed, done, count);
+
+        source_sample(row, input->device, &sampling, &output);
+        if (status != GUMBEL_ROW_OK) {
+            fail("--row", "row %lld cannot be drawn from: %s", (long long)input->row,
+                 gumbel_row_status_string((gumbel_row_status)status));
+        }
+        for (int64_t i = 0; i < count; i++) {
+            observed[tokens[i]]++;
+        }
+        progress_update(done + count, draws);
+    }
+    progress_clear();
+    free(tokens);
+}
+
+/* ------------------------------------------------------------------------------- tests ---- */
+
+static json_t *chi_squared_json(const struct chi_squared *test, int64_t draws)
+{
+    json_t *details = json_object();
+
+    json_put(details, "draws", json_integer(draws));
+    json_put(details, "chi_squared", json_number(test->statistic));
+    json_put(details, "degrees_of_freedom", json_integer(test->degrees));
+    json_put(details, "p_value", json_number(test->p_value));
+    json_put(details, "tested_mass", json_number(test->tested_mass));
+    return details;
+}
+
+/* The row's distributions and the work arrays, each [V]. */
+struct truth {
+    int64_t vocab;
+    double *right;    /* probabilities at the row's temperature */
+    double *wrong;    /* at a temperature 2% off */
+    double *observed; /* counts */
+};
+
+/* Whether `draws` draws show the difference: the mean of the statistic, under the right temperature
+ * but tested against the wrong one, must lie well (4 of its standard deviations) beyond the
+ * rejection limit, near degrees + 4.75 * sqrt(2 * degrees) + 15. */
+static bool is_testable(const struct truth *truth, int64_t draws)
+{
+    double *expected = require_memory("expected", truth->vocab, sizeof *expected);
+    struct chi_squared shift;
+    double degrees = 0;
+
+    for (int64_t i = 0; i < truth->vocab; i++) {
+        expected[i] = (double)draws * truth->right[i];
+    }
+    shift = chi_squared_test(truth->wrong, expected, truth->vocab, (double)draws);
+    degrees = (double)shift.degrees;
+    free(expected);
+    return shift.statistic - 4 * sqrt(2 * (degrees + 2 * shift.statistic)) >
+           4.75 * sqrt(2 * degrees) + 15;
+}
+
+static void test_power(const struct truth *truth, int64_t draws, struct verdicts *verdicts)
+{
+    const struct chi_squared test =
+        chi_squared_test(truth->wrong, truth->observed, truth->vocab, (double)draws);
+    const char *name = "power: temperature off by 2%";
+
+    if (!is_testable(truth, draws)) {
+        verdict(verdicts, SKIPPED, name, chi_squared_json(&test, draws),
+                "this row cannot show it in %lld draws; take a row less sure or more --draws",
+                (long long)draws);
+        return;
+    }
+    verdict(verdicts, test.p_value < least_p_value ? PASSED : FAILED, name,
+            chi_squared_json(&test, draws), "%s: chi-squared %.1f, %lld degrees, p = %.3g",
+            test.p_value < least_p_value ? "rejected, as it must be" : "NOT rejected",
+            test.statistic, (long long)test.degrees, test.p_value);
+}
+
+static void test_way(const struct verify_input *input, const struct source *row, const char *name,
+                     uint64_t seed, int64_t draws, struct truth *truth, struct verdicts *verdicts)
+{
+    struct chi_squared test;
+
+    count_draws(input, row, seed, draws, truth->observed);
+    test = chi_squared_test(truth->right, truth->observed, truth->vocab, (double)draws);
+    verdict(verdicts, test.p_value >= least_p_value ? PASSED : FAILED, name,
+            chi_squared_json(&test, draws),
+            "%.1f, %lld degrees of freedom, p = %.4g (%lld draws, tested mass %.4f)",
+            test.statistic, (long long)test.degrees, test.p_value, (long long)draws,
+            test.tested_mass);
+}
+
+void verify_draws(const struct verify_input *input, struct verdicts *verdicts)
+{
+    const int64_t vocab = source_vocab(&input->source);
+    const struct source row = source_rows(&input->source, input->row, 1);
+    const struct source logits = source_rows(&input->logits, input->row, 1);
+    int64_t draws = input->draws;
+    double *exact = require_memory("logits", vocab, sizeof *exact);
+    struct truth truth = {
+        .vocab = vocab,
+        .right = require_memory("probabilities", vocab, sizeof(double)),
+        .wrong = require_memory("probabilities", vocab, sizeof(double)),
+        .observed = require_memory("counts", vocab, sizeof(double)),
+    };
+
+    exact_logits(input, exact);
+    softmax(exact, vocab, (double)input->temperature, truth.right);
+    softmax(exact, vocab, (double)input->temperature * (double)wrong_temperature, truth.wrong);
+    if (draws == 0) {
+        draws = choose_draws(input, &row);
+    }
+    if (!row.from_logits) {
+        test_way(input, &row, "chi-squared, fused", input->seed, draws, &truth, verdicts);
+    }
+    test_way(input, &logits, "chi-squared, from logits", input->seed + 1, draws, &truth, verdicts);
+    test_power(&truth, draws, verdicts);
+    free(truth.observed);
+    free(truth.wrong);
+    free(truth.right);
+    free(exact);
+}
