@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Run a group of cmocka tests once for each ISA of this machine, each test's state being a device with
- * that ISA. Include after cmocka.h.
+ * Run a group of cmocka tests once for each ISA of this machine, each test's state being a device
+ * with that ISA. Include after cmocka.h.
  */
 #ifndef TESTS_EVERY_ISA_H
 #define TESTS_EVERY_ISA_H
@@ -11,14 +11,12 @@
 static gumbel_isa isa_under_test;
 
 /* Odd thread counts and small tiles make the most borders. */
-static int open_under_test(void **state)
-{
+static int open_under_test(void **state) {
     *state = open_device(isa_under_test, 3, 128);
     return 0;
 }
 
-static int close_under_test(void **state)
-{
+static int close_under_test(void **state) {
     gumbel_close(*state);
     return 0;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Problems to draw from: tensors and parameters made from a seed, the same bits on every machine (no
- * libm). Columns between D and the stride hold NaN, so that reading past a row shows.
+ * Problems to draw from: tensors and parameters made from a seed, the same bits on every machine
+ * (no libm). Columns between D and the stride hold NaN, so that reading past a row shows.
  *
- * This layer knows no test framework. What cannot go wrong in a correct test (memory, opening a device
- * that is there) ends the program with a message.
+ * This layer knows no test framework. What cannot go wrong in a correct test (memory, opening a
+ * device that is there) ends the program with a message.
  */
 #ifndef TESTS_INPUTS_H
 #define TESTS_INPUTS_H
@@ -21,8 +21,9 @@ typedef struct problem_plan {
     int64_t weight_gap, hidden_gap;    /* stride - D */
     int64_t first_token, vocab_size;
     float scale, soft_cap;
-    float temperature; /* of row 0; row b has (1 + b / 8) times it; < 0: every third row is greedy */
-    float spread;      /* standard deviation of the logits; 0: 3 */
+    float
+        temperature; /* of row 0; row b has (1 + b / 8) times it; < 0: every third row is greedy */
+    float spread;    /* standard deviation of the logits; 0: 3 */
     uint32_t domain, first_sample;
     uint64_t seed;
 } problem_plan;

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The oracle: the draw as plain loops in double, written from the formulas of gumbel.h and the noise
- * contract alone. It shares nothing with the library but the public header, and it is slow on purpose.
+ * The oracle: the draw as plain loops in double, written from the formulas of gumbel.h and the
+ * noise contract alone. It shares nothing with the library but the public header, and it is slow on
+ * purpose.
  *
  * Letters as in gumbel.h: B rows, V tokens, D hidden size, z transformed logit, g noise, s score.
  *
- * Error model. Beside each value stands a bound on how far the library's float32 value may be from it,
- * with u = 2^-24:
- *   dot product   (D + 1) u sum |w_k h_k| in whatever order it is summed (Higham, Accuracy and Stability
- *                 of Numerical Algorithms, 3.5); each of bias, scale, 1/T another u of the value;
- *                 tanh 8 u of the value
- *   noise         4 u max(1, |g|)
- *   score         u |s|
+ * Error model. Beside each value stands a bound on how far the library's float32 value may be from
+ * it, with u = 2^-24:
+ *
+ * - dot product: (D + 1) u sum |w_k h_k| in whatever order it is summed (Higham, Accuracy and
+ *   Stability of Numerical Algorithms, 3.5); each of bias, scale, 1/T another u of the value
+ * - tanh: 8 u of the value
+ * - noise: 4 u max(1, |g|)
+ * - score: u |s|
+ *
  * A drawn token may differ from the oracle's only where the two scores are closer than their bounds
  * together: a near tie.
  */
@@ -23,14 +26,15 @@
 /* One block of Philox4x32, from the definition in Salmon et al., SC 2011, section 3.3. */
 void oracle_philox(const uint32_t counter[4], const uint32_t key[2], int rounds, uint32_t out[4]);
 
-/* u in (0, 1) of a word r and, where r < 256, its further bits r2; exact but for double's rounding. */
+/* u in (0, 1) of a word r and, where r < 256, its further bits r2; rounded once, to double. */
 double oracle_uniform(uint32_t r, uint32_t r2);
 
 /* g = -log(-log1p(-u)) for the same, computed from the nearer end of (0, 1). */
 double oracle_noise_of_word(uint32_t r, uint32_t r2);
 
 /* g of a token. */
-double oracle_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t domain, int64_t token);
+double oracle_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t domain,
+                    int64_t token);
 
 /* The seed of row b under one seed for the batch. */
 uint64_t oracle_row_seed(uint64_t seed, uint64_t row);
@@ -38,8 +42,8 @@ uint64_t oracle_row_seed(uint64_t seed, uint64_t row);
 /* The element at `index` of a tensor's data, in elements, widened. */
 double oracle_element(const gumbel_tensor *tensor, int64_t index);
 
-/* A row's transformed logits. z and bound are [V], owned by the caller; tokens that never count (padding
- * rows) get z = -inf. `temperature` is the row's T. */
+/* A row's transformed logits. z and bound are [V], owned by the caller; tokens that never count
+ * (padding rows) get z = -inf. `temperature` is the row's T. */
 typedef struct oracle_logits {
     int64_t first_token;
     int64_t count; /* V */
@@ -49,7 +53,8 @@ typedef struct oracle_logits {
 } oracle_logits;
 
 /* Fill logits->z, bound and status for row b: eq. 1 and 2, or eq. 2 alone. */
-void oracle_fused_row(const gumbel_head *head, int64_t row, float temperature, oracle_logits *logits);
+void oracle_fused_row(const gumbel_head *head, int64_t row, float temperature,
+                      oracle_logits *logits);
 void oracle_logits_row(const gumbel_logits *input, int64_t row, float temperature,
                        oracle_logits *logits);
 
@@ -74,6 +79,7 @@ typedef struct oracle_draw {
 oracle_draw oracle_pick(const oracle_logits *logits, oracle_stream stream);
 
 /* s of one token, and its bound: what the oracle thinks of a token that the library drew. */
-double oracle_score(const oracle_logits *logits, oracle_stream stream, int64_t token, double *bound);
+double oracle_score(const oracle_logits *logits, oracle_stream stream, int64_t token,
+                    double *bound);
 
 #endif

@@ -41,24 +41,25 @@ typedef enum outcome_parts {
     OUTCOME_ALL = 7,
 } outcome_parts;
 
-/* 1 where rows [first, first + other->batch) of `whole` hold the bits of `other`, a NaN being any NaN.
- * Else 0, and the first difference is printed after `what`, a line about the problem. */
+/* 1 where rows [first, first + other->batch) of `whole` hold the bits of `other`, a NaN being any
+ * NaN. Else 0, and the first difference is printed after `what`, a line about the problem. */
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
                  const char *what);
 
-/* Poison, make a workspace of exactly the size asked for, and draw. Returns the call's status; a message
- * is printed unless it is GUMBEL_OK. */
+/* Poison, make a workspace of exactly the size asked for, and draw. Returns the call's status; a
+ * message is printed unless it is GUMBEL_OK. */
 gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_sampling *sampling,
                    outcome *into);
 gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
                           const gumbel_sampling *sampling, outcome *into);
 
-/* Summaries [B, S] of a head or of logits (the other NULL); ends the program on an error. Free them. */
-gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
-                          const gumbel_sampling *sampling);
+/* Summaries [B, S] of a head or of logits (the other NULL); ends the program on an error. Free
+ * them. */
+gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
+                          const gumbel_logits *logits, const gumbel_sampling *sampling);
 
 /* A 64-byte aligned workspace of gumbel_workspace_size() bytes; free it. */
-void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size, int32_t samples,
-                     size_t *bytes);
+void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                     int32_t samples, size_t *bytes);
 
 #endif

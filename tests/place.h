@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places: where in the streams a draw finds its noise. Philox is a bijection of counters for a fixed
- * key, so it is run backwards to find a place that holds any word one likes; thus the map from words to
- * noise is tested bit by bit through the public gumbel_noise() alone.
+ * Places: where in the streams a draw finds its noise. Philox is a bijection of counters for a
+ * fixed key, so it is run backwards to find a place that holds any word one likes; thus the map
+ * from words to noise is tested bit by bit through the public gumbel_noise() alone.
  */
 #ifndef TESTS_PLACE_H
 #define TESTS_PLACE_H

@@ -11,27 +11,28 @@
 typedef struct chi_squared {
     double statistic;
     double degrees; /* of freedom */
-    double mass;    /* probability in the cells, of the last table added */
+    double mass;    /* probability in cells that stand alone, of the last table added */
 } chi_squared;
 
 /* P(chi-squared with `degrees` of freedom > statistic). */
 double chi_squared_p(double statistic, double degrees);
 
-/* Add a table of `cells` counts of `total` draws against `probability`, which sums to 1. Cells with an
- * expected count below 5 are joined to the next until they reach it, in the order given, so that no mass
- * is left out; callers sort where the order matters. */
-void chi_squared_add(chi_squared *sum, const int64_t *counts, const double *probability, int64_t cells,
-                     int64_t total);
+/* Add a table of `cells` counts of `total` draws against `probability`, which sums to 1. Cells are
+ * taken by falling probability; those with an expected count below 5 are joined until they reach
+ * it, so that no mass is left out. */
+void chi_squared_add(chi_squared *sum, const int64_t *counts, const double *probability,
+                     int64_t cells, int64_t total);
 
 /* Add a test of independence: counts [rows, cols] against the product of the given marginals. */
 void chi_squared_add_joint(chi_squared *sum, const int64_t *counts, const double *row_probability,
-                           int64_t rows, const double *col_probability, int64_t cols, int64_t total);
+                           int64_t rows, const double *col_probability, int64_t cols,
+                           int64_t total);
 
 /* softmax of `count` logits over T, in double. */
 void softmax(const double *logits, int64_t count, double temperature, double *probability);
 
-/* Group `cells` tokens into at most `groups` classes of about equal mass, by falling probability: class
- * of each token into `class_of`; classes are numbered from 0. Returns how many. */
+/* Group `cells` tokens into at most `groups` classes of about equal mass, by falling probability:
+ * class of each token into `class_of`; classes are numbered from 0. Returns how many. */
 int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, int64_t *class_of);
 
 /* How much longer the nightly run draws: 1, or 20 where GUMBEL_NIGHTLY is set. */

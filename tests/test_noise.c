@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The map from words to noise: at its ends word by word, its accuracy everywhere, the same bits from
- * every ISA, and the distribution of what comes out.
+ * The map from words to noise: at its ends word by word, its accuracy everywhere, the same bits
+ * from every ISA, and the distribution of what comes out.
  */
 #include "oracle.h"
 #include "outcome.h"
@@ -18,12 +18,11 @@
 
 #include <cmocka.h>
 
-/* 2 ulp of max(1, |g|). Below |g| = 1 the noise is a logarithm near 1, where a relative error of E is an
- * absolute error of g, and g is added to a logit: an absolute error is what counts. */
+/* 2 ulp of max(1, |g|). Below |g| = 1 the noise is a logarithm near 1, where a relative error of E
+ * is an absolute error of g, and g is added to a logit: an absolute error is what counts. */
 #define HIGHEST_ERROR 2.0
 
-static double error_in_ulps(float g, double exact)
-{
+static double error_in_ulps(float g, double exact) {
     int exponent;
     frexp(fmax(1, fabs(exact)), &exponent);
     return fabs(g - exact) / ldexp(1, exponent - 24);
@@ -35,8 +34,7 @@ typedef struct worst {
     int64_t words;
 } worst;
 
-static float check_place(const place *at, worst *seen)
-{
+static float check_place(const place *at, worst *seen) {
     uint32_t r, r2;
     place_words(at, &r, &r2);
     float g = place_noise(at);
@@ -52,16 +50,15 @@ static float check_place(const place *at, worst *seen)
     return g;
 }
 
-static void print_worst(const char *name, const worst *seen)
-{
-    print_message("%s: %" PRId64 " words, largest error %.3f ulp of max(1, |g|) at r %#" PRIx32 "\n",
+static void print_worst(const char *name, const worst *seen) {
+    print_message("%s: %" PRId64 " words, largest error %.3f ulp of max(1, |g|) at r %#" PRIx32
+                  "\n",
                   name, seen->words, seen->ulps, seen->r);
 }
 
-/* Every word of [first, last]. Where the words are few, each step of r moves g by more than its error,
- * so g must fall strictly; elsewhere it may not rise by more than the two errors. */
-static void sweep(const char *name, uint32_t first, uint32_t last, int strict)
-{
+/* Every word of [first, last]. Where the words are few, each step of r moves g by more than its
+ * error, so g must fall strictly; elsewhere it may not rise by more than the two errors. */
+static void sweep(const char *name, uint32_t first, uint32_t last, int strict) {
     worst seen = {0};
     uint64_t random = first;
     float before = INFINITY;
@@ -76,8 +73,7 @@ static void sweep(const char *name, uint32_t first, uint32_t last, int strict)
     print_worst(name, &seen);
 }
 
-static void ends_and_seams(void **state)
-{
+static void ends_and_seams(void **state) {
     (void)state;
     uint32_t reach = 20000u * (uint32_t)nightly_factor();
     sweep("r from 256 on", 256, 256 + 4096, 1);
@@ -92,8 +88,7 @@ static void ends_and_seams(void **state)
 }
 
 /* Words below 256: as many further bits as turn up, and those nearest to the end. */
-static void tail_extension(void **state)
-{
+static void tail_extension(void **state) {
     (void)state;
     worst seen = {0};
     uint64_t random = 11;
@@ -112,9 +107,8 @@ static void tail_extension(void **state)
     assert_true(place_noise(&border) < lowest + 0x1p-19f);
 }
 
-/* Places found by running through 2^30 counters, kept in noise_ends.txt with the words they hold. */
-static void extreme_words(void **state)
-{
+/* Places found by running through many counters, kept in noise_ends.txt with their words. */
+static void extreme_words(void **state) {
     (void)state;
     FILE *file = fopen(TEST_SOURCE "/noise_ends.txt", "r");
     assert_non_null(file);
@@ -143,8 +137,7 @@ static void extreme_words(void **state)
     assert_true(highest > 45.05f);
 }
 
-static void words_everywhere(void **state)
-{
+static void words_everywhere(void **state) {
     (void)state;
     worst seen = {0};
     uint64_t random = 12;
@@ -162,8 +155,7 @@ static void words_everywhere(void **state)
 }
 
 /* The score of a token with z = 0 is its noise: the kernels' own map, in every lane of a block. */
-static float score_at(gumbel_device *device, const place *at, outcome *into)
-{
+static float score_at(gumbel_device *device, const place *at, outcome *into) {
     static float logits[64];
     int64_t first = at->token & ~INT64_C(63);
     for (int i = 0; i < 64; i++)
@@ -181,8 +173,7 @@ static float score_at(gumbel_device *device, const place *at, outcome *into)
     return into->scores[0];
 }
 
-static void same_bits_from_every_isa(void **state)
-{
+static void same_bits_from_every_isa(void **state) {
     (void)state;
     gumbel_isa isas[4];
     int count = list_isas(isas);
@@ -196,7 +187,7 @@ static void same_bits_from_every_isa(void **state)
             place at = place_of_word(i % 2 ? r : ~r, &random);
             float expected = place_noise(&at), found = score_at(device, &at, one);
             if (memcmp(&expected, &found, sizeof found) != 0)
-                fail_msg("%s: r %#" PRIx32 ": g is %a, gumbel_noise() says %a", 
+                fail_msg("%s: r %#" PRIx32 ": g is %a, gumbel_noise() says %a",
                          gumbel_isa_name(isas[k]), i % 2 ? r : ~r, (double)found, (double)expected);
         }
         print_message("%s: %" PRId64 " words, same bits\n", gumbel_isa_name(isas[k]), words);
@@ -206,8 +197,7 @@ static void same_bits_from_every_isa(void **state)
 }
 
 /* Noise asked for in pieces is the noise asked for at once, whatever the borders. */
-static void pieces(void **state)
-{
+static void pieces(void **state) {
     (void)state;
     enum { COUNT = 300 };
     float whole[COUNT], part[COUNT];
@@ -217,35 +207,33 @@ static void pieces(void **state)
         for (int64_t first = 0; first < 70; first++)
             for (int64_t count = 0; count < 12; count++) {
                 memset(part, 0xA7, sizeof part);
-                assert_int_equal(
-                    gumbel_noise(5, 6, 7, 8, starts[s] + first, count, part, NULL), GUMBEL_OK);
+                assert_int_equal(gumbel_noise(5, 6, 7, 8, starts[s] + first, count, part, NULL),
+                                 GUMBEL_OK);
                 assert_memory_equal(part, whole + first, (size_t)count * sizeof *part);
                 assert_int_equal(((unsigned char *)part)[(size_t)count * sizeof *part], 0xA7);
             }
     }
 }
 
-#define BINS 1024
+#define BINS  1024
 #define JOINT 32
 
-static int bin_of(float g, int bins)
-{
+static int bin_of(float g, int bins) {
     int bin = (int)(exp(-exp(-(double)g)) * bins);
     return bin < bins ? bin : bins - 1;
 }
 
-/* g against the Gumbel law, and independence of `shift` between neighbours, in cells of equal mass. */
-static void distribution(void **state)
-{
+/* g against the Gumbel law, and the independence of neighbours, in cells of equal mass. */
+static void distribution(void **state) {
     (void)state;
     int64_t total = INT64_C(1) << 20;
     float *g[4];
     /* 0: the base; 1: the next position; 2: the next seed; 3: the next sample. */
     for (uint32_t k = 0; k < 4; k++) {
         g[k] = make_zeroed((size_t)total, sizeof *g[k]);
-        assert_int_equal(gumbel_noise(100 + (k == 2), 200 + (k == 1), 300 + (k == 3), 0, 0, total,
-                                      g[k], NULL),
-                         GUMBEL_OK);
+        assert_int_equal(
+            gumbel_noise(100 + (k == 2), 200 + (k == 1), 300 + (k == 3), 0, 0, total, g[k], NULL),
+            GUMBEL_OK);
     }
     double uniform[BINS], marginal[JOINT];
     for (int i = 0; i < BINS; i++)
@@ -275,12 +263,14 @@ static void distribution(void **state)
         free(g[k]);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_and_seams),           cmocka_unit_test(tail_extension),
-        cmocka_unit_test(extreme_words),            cmocka_unit_test(words_everywhere),
-        cmocka_unit_test(same_bits_from_every_isa), cmocka_unit_test(pieces),
+        cmocka_unit_test(ends_and_seams),
+        cmocka_unit_test(tail_extension),
+        cmocka_unit_test(extreme_words),
+        cmocka_unit_test(words_everywhere),
+        cmocka_unit_test(same_bits_from_every_isa),
+        cmocka_unit_test(pieces),
         cmocka_unit_test(distribution),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row draws what it would draw alone: wherever it stands in a batch, however large the batch, whole or
- * in chunks of the vocabulary, from hidden states or from logits, one sample at a time or many.
+ * A row draws what it would draw alone: wherever it stands in a batch, however large the batch,
+ * whole or in chunks of the vocabulary, from hidden states or from logits, one sample at a time or
+ * many.
  */
 #include "outcome.h"
 #include "plans.h"
@@ -24,23 +25,20 @@ typedef struct solved {
     outcome *whole;
 } solved;
 
-static solved solve(gumbel_device *device, problem_plan plan)
-{
+static solved solve(gumbel_device *device, problem_plan plan) {
     solved s = {problem_make(&plan), NULL};
     s.whole = outcome_make(plan.batch, s.made->plan.samples);
     assert_int_equal(draw(device, &s.made->head, &s.made->sampling, s.whole), GUMBEL_OK);
     return s;
 }
 
-static void forget(solved *s)
-{
+static void forget(solved *s) {
     outcome_free(s->whole);
     problem_free(s->made);
 }
 
 static void assert_same(const solved *s, int64_t first, const outcome *part, outcome_parts parts,
-                        const char *name)
-{
+                        const char *name) {
     char what[400];
     snprintf(what, sizeof what, "%s from row %" PRId64 ": %s", name, first,
              problem_describe(&s->made->plan));
@@ -49,8 +47,7 @@ static void assert_same(const solved *s, int64_t first, const outcome *part, out
 }
 
 /* Every run of rows [first, first + count) of the batch, drawn as a batch of its own. */
-static void parts_of_a_batch(void **state)
-{
+static void parts_of_a_batch(void **state) {
     gumbel_device *device = *state;
     const int64_t batches[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
@@ -75,8 +72,7 @@ static void parts_of_a_batch(void **state)
 }
 
 /* Draw j of S is the one draw at sample counter first_sample + j. */
-static void samples_one_by_one(void **state)
-{
+static void samples_one_by_one(void **state) {
     gumbel_device *device = *state;
     for (int i = 0; i < 20; i++) {
         problem_plan plan = plan_at_random(500 + i);
@@ -100,11 +96,11 @@ static void samples_one_by_one(void **state)
 }
 
 /* One seed for the batch is gumbel_row_seed() for each row; a stride of 0 is one value for all. */
-static void shared_parameters(void **state)
-{
+static void shared_parameters(void **state) {
     gumbel_device *device = *state;
     enum { B = 9 };
-    solved s = solve(device, (problem_plan){.batch = B, .vocab = 300, .hidden_size = 20, .seed = 9});
+    solved s =
+        solve(device, (problem_plan){.batch = B, .vocab = 300, .hidden_size = 20, .seed = 9});
     uint64_t seed = 0xfeedface, seeds[B];
     float temperature = 0.6f, temperatures[B];
     uint32_t position = 17, positions[B];
@@ -146,10 +142,10 @@ static void shared_parameters(void **state)
 
 /* ------------------------------------------------------------------------------- chunks ---- */
 
-/* Merge count pieces of n summaries in a random tree: two random ones at a time. The last one left is
- * finished into `into`. */
-static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *random, outcome *into)
-{
+/* Merge count pieces of n summaries in a random tree: two random ones at a time. The last one left
+ * is finished into `into`. */
+static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *random,
+                       outcome *into) {
     while (count > 1) {
         uint32_t a = random_below(random, (uint32_t)count);
         gumbel_summary *taken = pieces[a];
@@ -165,8 +161,7 @@ static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *
 
 /* Cut the vocabulary at random, at global ids that are multiples of `grain`. */
 static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, uint64_t *random,
-                         outcome_parts parts)
-{
+                         outcome_parts parts) {
     gumbel_summary *pieces[64];
     int count = 0;
     int64_t vocab = s->made->plan.vocab, first_token = s->made->plan.first_token, at = 0;
@@ -187,8 +182,7 @@ static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, 
     outcome_free(merged);
 }
 
-static void chunks(void **state)
-{
+static void chunks(void **state) {
     gumbel_device *device = *state;
     uint64_t random = 6;
     for (int i = 0; i < 120 * (getenv("GUMBEL_NIGHTLY") ? 20 : 1); i++) {
@@ -201,10 +195,9 @@ static void chunks(void **state)
 
 /* ----------------------------------------------------------------------------- from logits ---- */
 
-/* With D = 1 and h = 1 the logits are the weights, so both ways in see equal logits; and a stride, a
- * dtype, a shard and padding mean the same in both. */
-static void from_logits(void **state)
-{
+/* With D = 1 and h = 1 the logits are the weights, so both ways in see equal logits; and a stride,
+ * a dtype, a shard and padding mean the same in both. */
+static void from_logits(void **state) {
     gumbel_device *device = *state;
     for (int i = 0; i < 150; i++) {
         problem_plan plan = plan_at_random(2000 + i);
@@ -221,13 +214,13 @@ static void from_logits(void **state)
             for (int64_t v = 0; v < plan.vocab; v++)
                 values[b * stride + v] = dtype_load(s.made->weight, plan.weight_dtype, v);
         }
-        gumbel_logits logits = {.struct_size = sizeof logits,
-                                .logits = {values, GUMBEL_FLOAT32, plan.batch, plan.vocab,
-                                           i % 3 ? stride : 0},
-                                .scale = plan.scale,
-                                .soft_cap = plan.soft_cap,
-                                .first_token = plan.first_token,
-                                .vocab_size = plan.vocab_size};
+        gumbel_logits logits = {
+            .struct_size = sizeof logits,
+            .logits = {values, GUMBEL_FLOAT32, plan.batch, plan.vocab, i % 3 ? stride : 0},
+            .scale = plan.scale,
+            .soft_cap = plan.soft_cap,
+            .first_token = plan.first_token,
+            .vocab_size = plan.vocab_size};
         outcome *fused = outcome_make(plan.batch, plan.samples);
         assert_int_equal(draw(device, &s.made->head, sampling, fused), GUMBEL_OK);
         assert_int_equal(draw_logits(device, &logits, sampling, s.whole), GUMBEL_OK);
@@ -252,8 +245,7 @@ static void from_logits(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_of_a_batch),  cmocka_unit_test(samples_one_by_one),
         cmocka_unit_test(shared_parameters), cmocka_unit_test(chunks),

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * usage: agreement_digest ISA [THREADS [TILE]]
+ *
+ * Draw a fixed list of problems with one ISA and print a line for each: FNV-1a digests of the
+ * tokens, scores, log-probabilities, log-normalisers and row statuses, and of the noise. The lines
+ * are the same on every machine; agreement_digests.txt holds them. It needs no test framework, so
+ * that it can be cross-built and run under an emulator.
+ */
+#include "outcome.h"
+#include "plans.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t digest(const void *memory, size_t bytes) {
+    uint64_t hash = 0xcbf29ce484222325ull;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)memory)[i]) * 0x100000001b3ull;
+    return hash;
+}
+
+static void print_outcome(const char *name, int index, const outcome *drawn) {
+    size_t rows = (size_t)drawn->batch, draws = rows * (size_t)drawn->samples;
+    printf("%s %d: tokens %016" PRIx64 " scores %016" PRIx64 " logprobs %016" PRIx64
+           " lse %016" PRIx64 " status %016" PRIx64 "\n",
+           name, index, digest(drawn->tokens, draws * 4), digest(drawn->scores, draws * 4),
+           digest(drawn->logprobs, draws * 4), digest(drawn->lse, rows * 4),
+           digest(drawn->status, rows * 4));
+}
+
+static void draw_plan(gumbel_device *device, const char *name, int index, problem_plan plan) {
+    problem *made = problem_make(&plan);
+    outcome *drawn = outcome_make(made->plan.batch, made->plan.samples);
+    if (draw(device, &made->head, &made->sampling, drawn) != GUMBEL_OK)
+        die("%s %d cannot be drawn", name, index);
+    print_outcome(name, index, drawn);
+    outcome_free(drawn);
+    problem_free(made);
+}
+
+/* The same from logits: the weights of a plan as if they were a matrix of logits. */
+static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan) {
+    plan.spread = 40;
+    problem *made = problem_make(&plan);
+    gumbel_logits logits = {.struct_size = sizeof logits,
+                            .logits = made->head.weight,
+                            .scale = plan.scale,
+                            .soft_cap = plan.soft_cap};
+    gumbel_sampling sampling = made->sampling;
+    sampling.temperature_stride = 0;
+    sampling.seed_stride = 0;
+    sampling.position_stride = 0;
+    outcome *drawn = outcome_make(logits.logits.rows, made->plan.samples);
+    if (draw_logits(device, &logits, &sampling, drawn) != GUMBEL_OK)
+        die("logits %d cannot be drawn", index);
+    print_outcome("logits", index, drawn);
+    outcome_free(drawn);
+    problem_free(made);
+}
+
+static void print_noise(int index) {
+    float g[4099];
+    uint64_t state = (uint64_t)index;
+    uint64_t seed = random_bits(&state);
+    if (gumbel_noise(seed, (uint32_t)index, 0, 0, index * INT64_C(400000000), 4099, g, NULL) !=
+        GUMBEL_OK)
+        die("noise %d cannot be made", index);
+    printf("noise %d: %016" PRIx64 "\n", index, digest(g, sizeof g));
+}
+
+static gumbel_isa isa_of_name(const char *name) {
+    for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++)
+        if (strcmp(name, gumbel_isa_name(isa)) == 0)
+            return isa;
+    die("no ISA is called %s", name);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2 || argc > 4)
+        die("usage: agreement_digest ISA [THREADS [TILE]]");
+    gumbel_device *device = open_device(isa_of_name(argv[1]), argc > 2 ? atoi(argv[2]) : 1,
+                                        argc > 3 ? atoi(argv[3]) : 0);
+    for (int i = 0; i < PLANS_BY_SIZE; i++)
+        draw_plan(device, "size", i, plan_by_size(i));
+    for (int i = 0; i < PLANS_BY_VOCAB; i++)
+        draw_plan(device, "vocab", i, plan_by_vocab(i));
+    for (int i = 0; i < 60; i++)
+        draw_plan(device, "mixed", i, plan_at_random(i));
+    for (int i = 0; i < 40; i++)
+        draw_plan_logits(device, i, plan_at_random(i));
+    for (int i = 0; i < 5; i++)
+        print_noise(i);
+    gumbel_close(device);
+    return 0;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every refusal names its field and touches no output; every trivial problem is allowed.
+ */
+#include "outcome.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define HUGE_SIZE (INT64_C(1) << 62)
+
+/* A sound call, for a test to spoil one field of. */
+typedef struct call {
+    gumbel_device *device;
+    problem *made;
+    gumbel_head head;
+    gumbel_logits logits;
+    gumbel_sampling sampling;
+    gumbel_output output;
+    void *workspace;
+    size_t workspace_bytes;
+} call;
+
+static gumbel_device *device_;
+static outcome *outputs;
+static void *workspace_;
+static size_t workspace_size_;
+
+static call sound_call(problem *made) {
+    call c = {.device = device_,
+              .made = made,
+              .head = made->head,
+              .logits = {.struct_size = sizeof(gumbel_logits),
+                         .logits = {made->weight, GUMBEL_FLOAT32, 2, 20, 0}},
+              .sampling = made->sampling,
+              .output = outputs->output,
+              .workspace = workspace_,
+              .workspace_bytes = workspace_size_};
+    return c;
+}
+
+typedef void (*spoiler)(call *c);
+
+typedef struct refusal {
+    const char *field;
+    spoiler spoil;
+    int ways; /* 1: from hidden states, 2: from logits, 3: both */
+} refusal;
+
+static float bad_temperatures[2];
+
+/* One spoiler a line: SPOIL(name, what it does to the call c). */
+#define SPOIL(name, ...)                                                                           \
+    static void name(call *c) {                                                                    \
+        __VA_ARGS__;                                                                               \
+    }
+
+SPOIL(no_device, c->device = NULL)
+SPOIL(head_size_zero, c->head.struct_size = 0)
+SPOIL(head_size_odd, c->head.struct_size = sizeof(gumbel_head) - 3)
+SPOIL(hidden_null, c->head.hidden.data = NULL)
+SPOIL(hidden_dtype, c->head.hidden.dtype = (gumbel_dtype)0)
+SPOIL(hidden_dtype_unknown, c->head.hidden.dtype = (gumbel_dtype)99)
+SPOIL(hidden_rows, c->head.hidden.rows = -1)
+SPOIL(hidden_cols, c->head.hidden.cols = 0)
+SPOIL(hidden_cols_negative, c->head.hidden.cols = -5)
+SPOIL(hidden_stride, c->head.hidden.stride = c->head.hidden.cols - 1)
+SPOIL(hidden_stride_negative, c->head.hidden.stride = -40)
+SPOIL(hidden_huge, c->head.hidden.rows = HUGE_SIZE)
+SPOIL(hidden_misaligned, c->head.hidden.data = (const char *)c->head.hidden.data + 1)
+SPOIL(weight_null, c->head.weight.data = NULL)
+SPOIL(weight_dtype, c->head.weight.dtype = (gumbel_dtype)-1)
+SPOIL(weight_rows, c->head.weight.rows = 0)
+SPOIL(weight_rows_negative, c->head.weight.rows = INT64_MIN)
+SPOIL(weight_cols, c->head.weight.cols -= 1)
+SPOIL(weight_stride, c->head.weight.stride = 1)
+SPOIL(weight_huge, c->head.weight.rows = HUGE_SIZE)
+SPOIL(weight_stride_huge, c->head.weight.stride = INT64_MAX)
+SPOIL(weight_misaligned, c->head.weight.data = (const char *)c->head.weight.data + 1)
+SPOIL(bias_rows, c->head.bias.rows = 2)
+SPOIL(bias_cols, c->head.bias.cols -= 1)
+SPOIL(bias_dtype, c->head.bias.dtype = (gumbel_dtype)7)
+SPOIL(bias_null, c->head.bias.data = NULL)
+SPOIL(scale_nan, c->head.scale = c->logits.scale = NAN)
+SPOIL(scale_infinite, c->head.scale = c->logits.scale = INFINITY)
+SPOIL(soft_cap_negative, c->head.soft_cap = c->logits.soft_cap = -1)
+SPOIL(soft_cap_nan, c->head.soft_cap = c->logits.soft_cap = NAN)
+SPOIL(soft_cap_infinite, c->head.soft_cap = c->logits.soft_cap = INFINITY)
+SPOIL(first_negative, c->head.first_token = c->logits.first_token = -1)
+SPOIL(first_too_large, c->head.first_token = c->logits.first_token = (INT64_C(1) << 31) - 19)
+SPOIL(first_huge, c->head.first_token = c->logits.first_token = INT64_MAX)
+SPOIL(vocab_negative, c->head.vocab_size = c->logits.vocab_size = -1)
+SPOIL(logits_size, c->logits.struct_size = 1)
+SPOIL(logits_null, c->logits.logits.data = NULL)
+SPOIL(logits_dtype, c->logits.logits.dtype = (gumbel_dtype)0)
+SPOIL(logits_rows, c->logits.logits.rows = -2)
+SPOIL(logits_cols, c->logits.logits.cols = 0)
+SPOIL(logits_stride, c->logits.logits.stride = 19)
+SPOIL(logits_huge, c->logits.logits.stride = HUGE_SIZE)
+SPOIL(logits_misaligned, c->logits.logits.data = (const char *)c->logits.logits.data + 2)
+SPOIL(sampling_size, c->sampling.struct_size = 4)
+SPOIL(temperature_negative, bad_temperatures[0] = 1; bad_temperatures[1] = -0.5f;
+      c->sampling.temperature = bad_temperatures)
+SPOIL(temperature_nan, bad_temperatures[0] = NAN; bad_temperatures[1] = 1;
+      c->sampling.temperature = bad_temperatures)
+SPOIL(temperature_infinite, bad_temperatures[0] = 1; bad_temperatures[1] = INFINITY;
+      c->sampling.temperature = bad_temperatures)
+SPOIL(temperature_stride, c->sampling.temperature_stride = -1)
+SPOIL(seed_stride, c->sampling.seed_stride = -1)
+SPOIL(position_stride, c->sampling.position_stride = -1)
+SPOIL(samples_negative, c->sampling.num_samples = -1)
+SPOIL(samples_many, c->sampling.num_samples = 65537)
+SPOIL(domain_reserved, c->sampling.domain = 0x80000000u)
+SPOIL(output_size, c->output.struct_size = 0)
+SPOIL(tokens_null, c->output.tokens = NULL)
+SPOIL(workspace_null, c->workspace = NULL)
+SPOIL(workspace_misaligned, c->workspace = (char *)c->workspace + 32)
+SPOIL(workspace_small, c->workspace_bytes = 0)
+
+static const refusal refusals[] = {
+    {"device", no_device, 3},
+    {"head", head_size_zero, 1},
+    {"head", head_size_odd, 1},
+    {"head.hidden", hidden_null, 1},
+    {"head.hidden", hidden_dtype, 1},
+    {"head.hidden", hidden_dtype_unknown, 1},
+    {"head.hidden", hidden_rows, 1},
+    {"head.hidden", hidden_cols, 1},
+    {"head.hidden", hidden_cols_negative, 1},
+    {"head.hidden", hidden_stride, 1},
+    {"head.hidden", hidden_stride_negative, 1},
+    {"head.hidden", hidden_huge, 1},
+    {"head.hidden", hidden_misaligned, 1},
+    {"head.weight", weight_null, 1},
+    {"head.weight", weight_dtype, 1},
+    {"head.weight", weight_rows, 1},
+    {"head.weight", weight_rows_negative, 1},
+    {"head.weight", weight_cols, 1},
+    {"head.weight", weight_stride, 1},
+    {"head.weight", weight_huge, 1},
+    {"head.weight", weight_stride_huge, 1},
+    {"head.weight", weight_misaligned, 1},
+    {"head.bias", bias_rows, 1},
+    {"head.bias", bias_cols, 1},
+    {"head.bias", bias_dtype, 1},
+    {"head.bias", bias_null, 1},
+    {"head.scale|logits.scale", scale_nan, 3},
+    {"head.scale|logits.scale", scale_infinite, 3},
+    {"head.soft_cap|logits.soft_cap", soft_cap_negative, 3},
+    {"head.soft_cap|logits.soft_cap", soft_cap_nan, 3},
+    {"head.soft_cap|logits.soft_cap", soft_cap_infinite, 3},
+    {"head.first_token|logits.first_token", first_negative, 3},
+    {"head.first_token|logits.first_token", first_too_large, 3},
+    {"head.first_token|logits.first_token", first_huge, 3},
+    {"head.vocab_size|logits.vocab_size", vocab_negative, 3},
+    {"logits", logits_size, 2},
+    {"logits.logits", logits_null, 2},
+    {"logits.logits", logits_dtype, 2},
+    {"logits.logits", logits_rows, 2},
+    {"logits.logits", logits_cols, 2},
+    {"logits.logits", logits_stride, 2},
+    {"logits.logits", logits_huge, 2},
+    {"logits.logits", logits_misaligned, 2},
+    {"sampling", sampling_size, 3},
+    {"sampling.temperature[1]", temperature_negative, 3},
+    {"sampling.temperature[0]", temperature_nan, 3},
+    {"sampling.temperature[1]", temperature_infinite, 3},
+    {"sampling.temperature_stride", temperature_stride, 3},
+    {"sampling.seed_stride", seed_stride, 3},
+    {"sampling.position_stride", position_stride, 3},
+    {"sampling.num_samples", samples_negative, 3},
+    {"sampling.num_samples", samples_many, 3},
+    {"sampling.domain", domain_reserved, 3},
+    {"output", output_size, 3},
+    {"output.tokens", tokens_null, 3},
+    {"workspace", workspace_null, 3},
+    {"workspace", workspace_misaligned, 3},
+    {"workspace_bytes", workspace_small, 3},
+};
+
+static gumbel_status make_call(const call *c, int way, gumbel_error *error) {
+    return way == 1 ? gumbel_sample(c->device, &c->head, &c->sampling, &c->output, c->workspace,
+                                    c->workspace_bytes, error)
+                    : gumbel_sample_logits(c->device, &c->logits, &c->sampling, &c->output,
+                                           c->workspace, c->workspace_bytes, error);
+}
+
+static problem *small_problem(void) {
+    return problem_make(&(problem_plan){.batch = 2,
+                                        .vocab = 20,
+                                        .hidden_size = 9,
+                                        .weight_dtype = GUMBEL_FLOAT32,
+                                        .bias_dtype = GUMBEL_FLOAT32,
+                                        .seed = 41});
+}
+
+/* `field` is one name, or one for each way in. */
+static void assert_names(const char *field, int way, const char *found) {
+    const char *second = strchr(field, '|');
+    size_t length = second ? (size_t)(second - field) : strlen(field);
+    if (way == 2 && second) {
+        field = second + 1;
+        length = strlen(field);
+    }
+    if (strlen(found) != length || memcmp(field, found, length) != 0)
+        fail_msg("the error names %s, not %.*s", found, (int)length, field);
+}
+
+static void every_refusal(void **state) {
+    (void)state;
+    problem *made = small_problem();
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        for (int way = 1; way <= 2; way++) {
+            if (!(refusals[i].ways & way))
+                continue;
+            call c = sound_call(made);
+            gumbel_error error;
+            memset(&error, 0xA7, sizeof error);
+            outcome_poison(outputs);
+            refusals[i].spoil(&c);
+            gumbel_status status = make_call(&c, way, &error);
+            int of_workspace = strncmp(refusals[i].field, "workspace", 9) == 0;
+            if (status != (of_workspace ? GUMBEL_ERROR_WORKSPACE : GUMBEL_ERROR_ARGUMENT))
+                fail_msg("refusal %zu (%s), way %d: status %d", i, refusals[i].field, way,
+                         (int)status);
+            assert_names(refusals[i].field, way, error.field);
+            assert_non_null(memchr(error.message, 0, sizeof error.message));
+            assert_true(strlen(error.message) > 0 && !strchr(error.message, '\n'));
+            assert_true(outcome_untouched(outputs));
+            assert_int_equal(make_call(&c, way, NULL), status); /* error is optional */
+        }
+    /* The call that was spoilt is sound. */
+    for (int way = 1; way <= 2; way++) {
+        call c = sound_call(made);
+        gumbel_error error, before;
+        memset(&error, 0xA7, sizeof error);
+        before = error;
+        assert_int_equal(make_call(&c, way, &error), GUMBEL_OK);
+        assert_memory_equal(&error, &before, sizeof error);
+        assert_false(outcome_untouched(outputs));
+    }
+    problem_free(made);
+}
+
+static void null_structs(void **state) {
+    (void)state;
+    problem *made = small_problem();
+    call c = sound_call(made);
+    gumbel_error error;
+    outcome_poison(outputs);
+    assert_int_equal(gumbel_sample(c.device, NULL, &c.sampling, &c.output, c.workspace,
+                                   c.workspace_bytes, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "head");
+    assert_int_equal(gumbel_sample_logits(c.device, NULL, &c.sampling, &c.output, c.workspace,
+                                          c.workspace_bytes, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "logits");
+    assert_int_equal(
+        gumbel_sample(c.device, &c.head, &c.sampling, NULL, c.workspace, c.workspace_bytes, &error),
+        GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "output");
+    assert_int_equal(gumbel_partial(c.device, &c.head, &c.sampling, NULL, c.workspace,
+                                    c.workspace_bytes, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "summaries");
+    assert_true(outcome_untouched(outputs));
+    problem_free(made);
+}
+
+static int open_shared(void **state) {
+    (void)state;
+    device_ = open_device(GUMBEL_ISA_AUTO, 2, 0);
+    outputs = outcome_make(2, 1);
+    workspace_ = make_workspace(device_, 2, 9, 1, &workspace_size_);
+    return 0;
+}
+
+static int close_shared(void **state) {
+    (void)state;
+    gumbel_close(device_);
+    outcome_free(outputs);
+    free(workspace_);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_refusal),
+        cmocka_unit_test(null_structs),
+    };
+    return cmocka_run_group_tests(tests, open_shared, close_shared);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * No byte outside a buffer is touched, and no input is written: every buffer lies between two pages
+ * that may not be accessed, flush against the one or the other, and inputs are read-only.
+ */
+#define _GNU_SOURCE
+#include "outcome.h"
+#include "plans.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+typedef struct guarded {
+    unsigned char *pages; /* guard, data pages, guard */
+    size_t length;        /* of all */
+    void *data;
+} guarded;
+
+/* `bytes` flush against the guard behind, or, `at_front`, the one before. */
+static guarded guard(const void *content, size_t bytes, int at_front, int writable) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
+    guarded g = {.length = inner + 2 * page};
+    g.pages = mmap(NULL, g.length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g.pages == MAP_FAILED)
+        die("no memory for guarded pages");
+    g.data = g.pages + page + (at_front ? 0 : inner - bytes);
+    if (inner && mprotect(g.pages + page, inner, PROT_READ | PROT_WRITE) != 0)
+        die("pages cannot be protected");
+    memset(g.pages + page, 0xA7, inner);
+    if (content && bytes)
+        memcpy(g.data, content, bytes);
+    if (inner && !writable && mprotect(g.pages + page, inner, PROT_READ) != 0)
+        die("pages cannot be protected");
+    return g;
+}
+
+static void unguard(guarded *g) {
+    munmap(g->pages, g->length);
+}
+
+/* Bytes of a tensor from its first element to its last, without the gap behind the last row. */
+static size_t tensor_bytes(const gumbel_tensor *t) {
+    int64_t stride = t->stride ? t->stride : t->cols;
+    return (size_t)((t->rows - 1) * stride + t->cols) * dtype_size(t->dtype);
+}
+
+#define BUFFERS 12
+
+typedef struct fence {
+    guarded all[BUFFERS];
+    int count, at_front;
+} fence;
+
+static void *inside(fence *f, const void *content, size_t bytes, int writable) {
+    f->all[f->count] = guard(content, bytes, f->at_front, writable);
+    return f->all[f->count++].data;
+}
+
+static gumbel_tensor tensor_inside(fence *f, gumbel_tensor t) {
+    if (t.rows > 0)
+        t.data = inside(f, t.data, tensor_bytes(&t), 0);
+    return t;
+}
+
+static gumbel_sampling sampling_inside(fence *f, gumbel_sampling s, size_t batch) {
+    s.temperature = inside(f, s.temperature, batch * sizeof *s.temperature, 0);
+    s.seed = inside(f, s.seed, batch * sizeof *s.seed, 0);
+    s.position = inside(f, s.position, batch * sizeof *s.position, 0);
+    return s;
+}
+
+static outcome outcome_inside(fence *f, int64_t batch, int32_t samples) {
+    size_t rows = (size_t)batch, draws = rows * (size_t)samples;
+    outcome o = {.batch = batch, .samples = samples};
+    o.tokens = inside(f, NULL, draws * sizeof *o.tokens, 1);
+    o.logprobs = inside(f, NULL, draws * sizeof *o.logprobs, 1);
+    o.scores = inside(f, NULL, draws * sizeof *o.scores, 1);
+    o.lse = inside(f, NULL, rows * sizeof *o.lse, 1);
+    o.status = inside(f, NULL, rows * sizeof *o.status, 1);
+    o.output = (gumbel_output){sizeof o.output, o.tokens, o.logprobs, o.scores, o.lse, o.status};
+    return o;
+}
+
+static void take_down(fence *f) {
+    for (int i = 0; i < f->count; i++)
+        unguard(&f->all[i]);
+}
+
+/* Sizes of workspaces are multiples of 64, so that one can be flush and aligned. */
+static void *workspace_inside(fence *f, gumbel_device *device, int64_t batch, int64_t hidden_size,
+                              int32_t samples, size_t *bytes) {
+    assert_int_equal(gumbel_workspace_size(device, batch, hidden_size, samples, bytes, NULL),
+                     GUMBEL_OK);
+    assert_int_equal(*bytes % 64, 0);
+    return inside(f, NULL, *bytes, 1);
+}
+
+static void check_fused(gumbel_device *device, problem_plan plan, int at_front) {
+    problem *made = problem_make(&plan);
+    outcome *expected = outcome_make(plan.batch, made->plan.samples);
+    assert_int_equal(draw(device, &made->head, &made->sampling, expected), GUMBEL_OK);
+    fence f = {.at_front = at_front};
+    size_t bytes;
+    gumbel_head head = made->head;
+    head.hidden = tensor_inside(&f, head.hidden);
+    head.weight = tensor_inside(&f, head.weight);
+    head.bias = tensor_inside(&f, head.bias);
+    gumbel_sampling sampling = sampling_inside(&f, made->sampling, (size_t)plan.batch);
+    outcome found = outcome_inside(&f, plan.batch, made->plan.samples);
+    void *workspace =
+        workspace_inside(&f, device, plan.batch, plan.hidden_size, made->plan.samples, &bytes);
+    assert_int_equal(gumbel_sample(device, &head, &sampling, &found.output, workspace, bytes, NULL),
+                     GUMBEL_OK);
+    assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, problem_describe(&plan)));
+    take_down(&f);
+    outcome_free(expected);
+    problem_free(made);
+}
+
+/* The weights of a plan as a matrix of logits. */
+static void check_logits(gumbel_device *device, problem_plan plan, int at_front) {
+    problem *made = problem_make(&plan);
+    int64_t rows = made->head.weight.rows;
+    gumbel_logits logits = {.struct_size = sizeof logits, .logits = made->head.weight};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = made->plan.samples};
+    outcome *expected = outcome_make(rows, made->plan.samples);
+    assert_int_equal(draw_logits(device, &logits, &sampling, expected), GUMBEL_OK);
+    fence f = {.at_front = at_front};
+    size_t bytes;
+    logits.logits = tensor_inside(&f, logits.logits);
+    outcome found = outcome_inside(&f, rows, made->plan.samples);
+    void *workspace = workspace_inside(&f, device, rows, 0, made->plan.samples, &bytes);
+    assert_int_equal(
+        gumbel_sample_logits(device, &logits, &sampling, &found.output, workspace, bytes, NULL),
+        GUMBEL_OK);
+    assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, problem_describe(&plan)));
+    take_down(&f);
+    outcome_free(expected);
+    problem_free(made);
+}
+
+static void guarded_plans(void **state) {
+    for (int at_front = 0; at_front <= 1; at_front++) {
+        for (int i = 0; i < PLANS_BY_SIZE; i++)
+            check_fused(*state, plan_by_size(i), at_front);
+        for (int i = 0; i < PLANS_BY_VOCAB; i++)
+            check_fused(*state, plan_by_vocab(i), at_front);
+        for (int i = 0; i < 40; i++)
+            check_fused(*state, plan_at_random(i), at_front);
+    }
+}
+
+static void guarded_logits(void **state) {
+    for (int at_front = 0; at_front <= 1; at_front++) {
+        for (int i = 0; i < PLANS_BY_SIZE; i++)
+            check_logits(*state, plan_by_size(i), at_front);
+        /* V of every residue: D of the plan is V of the logits. */
+        for (int64_t v = 1; v <= 130; v++)
+            check_logits(*state,
+                         (problem_plan){.batch = 1,
+                                        .vocab = 3,
+                                        .hidden_size = v,
+                                        .samples = 2,
+                                        .weight_dtype = (gumbel_dtype)(1 + v % 3),
+                                        .seed = (uint64_t)v},
+                         at_front);
+    }
+}
+
+static void guarded_noise(void **state) {
+    (void)state;
+    for (int at_front = 0; at_front <= 1; at_front++)
+        for (int64_t count = 0; count <= 130; count++)
+            for (int64_t first = 0; first < 4; first++) {
+                guarded g = guard(NULL, (size_t)count * sizeof(float), at_front, 1);
+                assert_int_equal(gumbel_noise(1, 2, 3, 4, first, count, g.data, NULL), GUMBEL_OK);
+                unguard(&g);
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(guarded_plans),
+        cmocka_unit_test(guarded_logits),
+        cmocka_unit_test(guarded_noise),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}

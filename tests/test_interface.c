@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rest of the interface: devices and how they are chosen, struct sizes, sizes of workspaces,
+ * trivial problems, strings and versions.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "outcome.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ------------------------------------------------------------------------------- structs ---- */
+
+/* A newer caller's struct: longer by a field that this library does not know. */
+typedef struct newer_sampling {
+    gumbel_sampling known;
+    uint64_t unknown;
+} newer_sampling;
+
+/* An older caller's shorter struct means its missing fields are defaults; a newer caller's longer
+ * one passes as long as what is not known here is zero. */
+static void struct_sizes(void **state) {
+    problem_plan plan = {.batch = 2, .vocab = 50, .hidden_size = 5, .seed = 1};
+    problem *made = problem_make(&plan);
+    gumbel_sampling short_one = made->sampling;
+    short_one.struct_size = offsetof(gumbel_sampling, seed);
+    gumbel_sampling defaults = {
+        .struct_size = sizeof defaults, .temperature = made->temperature, .temperature_stride = 1};
+    outcome *a = outcome_make(2, 1), *b = outcome_make(2, 1);
+    assert_int_equal(draw(*state, &made->head, &short_one, a), GUMBEL_OK);
+    assert_int_equal(draw(*state, &made->head, &defaults, b), GUMBEL_OK);
+    assert_true(outcome_same(a, 0, b, OUTCOME_ALL, "a shorter sampling"));
+
+    newer_sampling newer = {made->sampling, 0};
+    newer.known.struct_size = sizeof newer;
+    assert_int_equal(draw(*state, &made->head, &made->sampling, a), GUMBEL_OK);
+    assert_int_equal(draw(*state, &made->head, &newer.known, b), GUMBEL_OK);
+    assert_true(outcome_same(a, 0, b, OUTCOME_ALL, "a longer sampling"));
+    newer.unknown = 1;
+    outcome_poison(b);
+    print_message("this must be refused: ");
+    assert_int_equal(draw(*state, &made->head, &newer.known, b), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(b->error.field, "sampling");
+    assert_true(outcome_untouched(b));
+
+    /* Outputs beyond a shorter struct are not written. */
+    gumbel_summary summary;
+    gumbel_summary_clear(&summary, 1);
+    gumbel_output output = b->output;
+    output.struct_size = offsetof(gumbel_output, lse);
+    assert_int_equal(gumbel_finish(&summary, 1, 1, &output, NULL), GUMBEL_OK);
+    assert_int_equal(b->tokens[0], -1);
+    assert_true(isnan(b->scores[0]));
+    assert_int_equal(b->status[0], (int32_t)0xA7A7A7A7);
+    outcome_free(a);
+    outcome_free(b);
+    problem_free(made);
+}
+
+/* ------------------------------------------------------------------------------- devices ---- */
+
+static void assert_open_refused(gumbel_device_options options, gumbel_status status,
+                                const char *field) {
+    gumbel_error error = {"", ""};
+    gumbel_device *device = (gumbel_device *)&error;
+    options.struct_size = options.struct_size ? options.struct_size : sizeof options;
+    assert_int_equal(gumbel_open(&options, &device, &error), status);
+    assert_null(device);
+    if (strcmp(error.field, field) != 0)
+        fail_msg("the error names %s, not %s", error.field, field);
+    assert_int_equal(gumbel_open(&options, &device, NULL), status);
+}
+
+static void opening(void **state) {
+    (void)state;
+    gumbel_device *device = NULL;
+    assert_int_equal(gumbel_open(NULL, &device, NULL), GUMBEL_OK);
+    gumbel_close(device);
+    gumbel_close(NULL);
+    gumbel_device_options cpu = {.struct_size = sizeof cpu, .device = "cpu"};
+    assert_int_equal(gumbel_open(&cpu, &device, NULL), GUMBEL_OK);
+    gumbel_close(device);
+    gumbel_error error;
+    assert_int_equal(gumbel_open(NULL, NULL, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "device");
+
+    assert_open_refused((gumbel_device_options){.device = "cuda:0"}, GUMBEL_ERROR_UNSUPPORTED,
+                        "options.device");
+    assert_open_refused((gumbel_device_options){.isa = (gumbel_isa)99}, GUMBEL_ERROR_ARGUMENT,
+                        "options.isa");
+    assert_open_refused((gumbel_device_options){.threads = -1}, GUMBEL_ERROR_ARGUMENT,
+                        "options.threads");
+    assert_open_refused((gumbel_device_options){.threads = 1025}, GUMBEL_ERROR_ARGUMENT,
+                        "options.threads");
+    assert_open_refused((gumbel_device_options){.tile = 65}, GUMBEL_ERROR_ARGUMENT, "options.tile");
+    assert_open_refused((gumbel_device_options){.tile = -64}, GUMBEL_ERROR_ARGUMENT,
+                        "options.tile");
+    assert_open_refused((gumbel_device_options){.tile = 8192}, GUMBEL_ERROR_ARGUMENT,
+                        "options.tile");
+    assert_open_refused((gumbel_device_options){.struct_size = 3}, GUMBEL_ERROR_ARGUMENT,
+                        "options");
+    for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++)
+        if (!gumbel_isa_available(isa))
+            assert_open_refused((gumbel_device_options){.isa = isa}, GUMBEL_ERROR_UNSUPPORTED,
+                                "options.isa");
+}
+
+static gumbel_isa isa_of_default(void) {
+    gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 1, 0);
+    gumbel_device_info info = {.struct_size = sizeof info};
+    assert_int_equal(gumbel_describe(device, &info), GUMBEL_OK);
+    gumbel_close(device);
+    return info.isa;
+}
+
+/* GUMBEL_ISA chooses where the options leave it open; a name that is not known is an error. */
+static void isa_from_the_environment(void **state) {
+    (void)state;
+    const char *kept = getenv("GUMBEL_ISA");
+    char *restore = kept ? strdup(kept) : NULL;
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    for (int i = 0; i < count; i++) {
+        setenv("GUMBEL_ISA", gumbel_isa_name(isas[i]), 1);
+        assert_int_equal(isa_of_default(), isas[i]);
+        gumbel_device_info info = {.struct_size = sizeof info};
+        gumbel_device *device = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
+        assert_int_equal(gumbel_describe(device, &info), GUMBEL_OK);
+        assert_int_equal(info.isa, GUMBEL_ISA_REFERENCE);
+        gumbel_close(device);
+    }
+    setenv("GUMBEL_ISA", "auto", 1);
+    assert_int_equal(isa_of_default(), isas[count - 1]);
+    setenv("GUMBEL_ISA", "sse9", 1);
+    gumbel_device *none = NULL;
+    gumbel_error error = {"", ""};
+    assert_int_not_equal(gumbel_open(NULL, &none, &error), GUMBEL_OK);
+    assert_null(none);
+    print_message("GUMBEL_ISA=sse9: %s: %s\n", error.field, error.message);
+    if (restore)
+        setenv("GUMBEL_ISA", restore, 1);
+    else
+        unsetenv("GUMBEL_ISA");
+    free(restore);
+}
+
+static void describing(void **state) {
+    gumbel_device_info info;
+    memset(&info, 0xA7, sizeof info);
+    info.struct_size = offsetof(gumbel_device_info, tile);
+    assert_int_equal(gumbel_describe(*state, &info), GUMBEL_OK);
+    assert_int_equal(info.tile, (int32_t)0xA7A7A7A7);
+    assert_int_equal(info.threads, 2);
+    info.struct_size = sizeof info;
+    assert_int_equal(gumbel_describe(*state, &info), GUMBEL_OK);
+    assert_true(info.tile % 64 == 0 && info.tile >= 64 && info.tile <= 4096);
+    assert_non_null(memchr(info.description, 0, sizeof info.description));
+    print_message("%s, %s, %d threads, tile %d\n", info.description, gumbel_isa_name(info.isa),
+                  (int)info.threads, (int)info.tile);
+    assert_int_equal(gumbel_describe(NULL, &info), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_describe(*state, NULL), GUMBEL_ERROR_ARGUMENT);
+}
+
+/* ----------------------------------------------------------------------------- workspaces ---- */
+
+static void workspace_sizes(void **state) {
+    size_t bytes = 0, before = 0;
+    for (int64_t batch = 0; batch <= 64; batch++) {
+        assert_int_equal(gumbel_workspace_size(*state, batch, 4096, 4, &bytes, NULL), GUMBEL_OK);
+        assert_true(bytes >= before);
+        before = bytes;
+    }
+    assert_int_equal(gumbel_workspace_size(*state, 64, 4096, 5, &bytes, NULL), GUMBEL_OK);
+    assert_true(bytes >= before);
+    struct {
+        const char *field;
+        int64_t batch, hidden_size;
+        int32_t samples;
+    } bad[] = {
+        {"batch", -1, 8, 1},
+        {"batch", INT64_MAX, 8, 1},
+        {"batch", INT64_C(1) << 39, INT64_C(1) << 39, 65536},
+        {"hidden_size", 1, -8, 1},
+        {"hidden_size", 1, INT64_MAX, 1},
+        {"num_samples", 1, 8, 0},
+        {"num_samples", 1, 8, 65537},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        gumbel_error error = {"", ""};
+        bytes = 77;
+        assert_int_equal(gumbel_workspace_size(*state, bad[i].batch, bad[i].hidden_size,
+                                               bad[i].samples, &bytes, &error),
+                         GUMBEL_ERROR_ARGUMENT);
+        assert_string_equal(error.field, bad[i].field);
+        assert_int_equal(bytes, 77);
+    }
+    assert_int_equal(gumbel_workspace_size(NULL, 1, 8, 1, &bytes, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_workspace_size(*state, 1, 8, 1, NULL, NULL), GUMBEL_ERROR_ARGUMENT);
+}
+
+/* ----------------------------------------------------------------------- trivial problems ---- */
+
+static void empty_batch(void **state) {
+    problem_plan plan = {.batch = 0, .vocab = 10, .hidden_size = 3};
+    problem *made = problem_make(&plan);
+    outcome *untouched = outcome_make(3, 1);
+    made->head.hidden.data = NULL;
+    assert_int_equal(draw(*state, &made->head, NULL, untouched), GUMBEL_OK);
+    gumbel_output nothing = {.struct_size = sizeof nothing};
+    assert_int_equal(gumbel_sample(*state, &made->head, NULL, &nothing, NULL, 0, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_partial(*state, &made->head, NULL, NULL, NULL, 0, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_finish(NULL, 0, 1, &nothing, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_noise(0, 0, 0, 0, 0, 0, NULL, NULL), GUMBEL_OK);
+    gumbel_merge(NULL, NULL, 0);
+    gumbel_summary_clear(NULL, 0);
+    assert_true(outcome_untouched(untouched));
+    outcome_free(untouched);
+    problem_free(made);
+}
+
+/* V = 1, D = 1: the token is the only one, its log-probability 0, its log-normaliser z. */
+static void one_token(void **state) {
+    float h = 3, w = -0.5f;
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = {&h, GUMBEL_FLOAT32, 1, 1, 0},
+                        .weight = {&w, GUMBEL_FLOAT32, 1, 1, 0},
+                        .first_token = 12345};
+    outcome *drawn = outcome_make(1, 1);
+    float g;
+    assert_int_equal(draw(*state, &head, NULL, drawn), GUMBEL_OK);
+    assert_int_equal(gumbel_noise(0, 0, 0, 0, 12345, 1, &g, NULL), GUMBEL_OK);
+    assert_int_equal(drawn->tokens[0], 12345);
+    assert_true(drawn->lse[0] == -1.5f && drawn->logprobs[0] == 0);
+    assert_true(drawn->scores[0] == -1.5f + g);
+    outcome_free(drawn);
+}
+
+static void noise_refusals(void **state) {
+    (void)state;
+    float out[4] = {7, 7, 7, 7};
+    gumbel_error error;
+    struct {
+        const char *field;
+        uint32_t domain;
+        int64_t first, count;
+        float *out;
+    } bad[] = {
+        {"domain", 0x80000000u, 0, 4, out},
+        {"first_token", 0, -1, 4, out},
+        {"first_token", 0, 0, -1, out},
+        {"first_token", 0, (INT64_C(1) << 31) - 3, 4, out},
+        {"first_token", 0, INT64_MAX, INT64_MAX, out},
+        {"out", 0, 0, 4, NULL},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(
+            gumbel_noise(1, 2, 3, bad[i].domain, bad[i].first, bad[i].count, bad[i].out, &error),
+            GUMBEL_ERROR_ARGUMENT);
+        assert_string_equal(error.field, bad[i].field);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_true(out[i] == 7);
+}
+
+static void finish_refusals(void **state) {
+    (void)state;
+    gumbel_summary summary;
+    gumbel_error error;
+    gumbel_summary_clear(&summary, 1);
+    outcome *out = outcome_make(1, 1);
+    assert_int_equal(gumbel_finish(&summary, -1, 1, &out->output, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "batch");
+    assert_int_equal(gumbel_finish(&summary, 1, 0, &out->output, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "num_samples");
+    assert_int_equal(gumbel_finish(NULL, 1, 1, &out->output, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "summaries");
+    assert_int_equal(gumbel_finish(&summary, 1, 1, NULL, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "output");
+    assert_true(outcome_untouched(out));
+    outcome_free(out);
+}
+
+/* -------------------------------------------------------------------------------- strings ---- */
+
+static void strings_and_versions(void **state) {
+    (void)state;
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", GUMBEL_VERSION_MAJOR, GUMBEL_VERSION_MINOR,
+             GUMBEL_VERSION_PATCH);
+    assert_int_equal(gumbel_version(), GUMBEL_VERSION);
+    assert_string_equal(gumbel_version_string(), version);
+    for (int i = -2; i < 100; i++) {
+        const char *a = gumbel_status_string((gumbel_status)i);
+        const char *b = gumbel_row_status_string((gumbel_row_status)i);
+        assert_true(a && *a && !strchr(a, '\n'));
+        assert_true(b && *b && !strchr(b, '\n'));
+    }
+    const char *names[] = {"auto", "reference", "avx2", "avx512", "neon", "unknown"};
+    for (int i = 0; i < 6; i++)
+        assert_string_equal(gumbel_isa_name((gumbel_isa)i), names[i]);
+    assert_true(gumbel_isa_available(GUMBEL_ISA_REFERENCE) == 1);
+    assert_true(gumbel_isa_available((gumbel_isa)99) == 0);
+}
+
+static int open_two_threads(void **state) {
+    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
+    return 0;
+}
+
+static int close_device(void **state) {
+    gumbel_close(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(struct_sizes),
+        cmocka_unit_test(opening),
+        cmocka_unit_test(isa_from_the_environment),
+        cmocka_unit_test(describing),
+        cmocka_unit_test(workspace_sizes),
+        cmocka_unit_test(empty_batch),
+        cmocka_unit_test(one_token),
+        cmocka_unit_test(noise_refusals),
+        cmocka_unit_test(finish_refusals),
+        cmocka_unit_test(strings_and_versions),
+    };
+    return cmocka_run_group_tests(tests, open_two_threads, close_device);
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory: a call allocates nothing and starts no thread, the fused way in forms no [B, V] array,
+ * its workspace is small, and offsets beyond 4 GiB and beyond 2^32 elements are right.
+ */
+#define _GNU_SOURCE
+#include "outcome.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+/* ------------------------------------------------- counted calls, by the linker's --wrap ---- */
+
+static atomic_int allocations;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+int __real_posix_memalign(void **out, size_t alignment, size_t size);
+void *__real_mmap(void *at, size_t length, int protection, int flags, int file, off_t offset);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *argument);
+
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size);
+void *__wrap_mmap(void *at, size_t length, int protection, int flags, int file, off_t offset);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *argument);
+
+void *__wrap_malloc(size_t size) {
+    allocations++;
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size) {
+    allocations++;
+    return __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size) {
+    allocations++;
+    return __real_realloc(old, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size) {
+    allocations++;
+    return __real_aligned_alloc(alignment, size);
+}
+
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size) {
+    allocations++;
+    return __real_posix_memalign(out, alignment, size);
+}
+
+void *__wrap_mmap(void *at, size_t length, int protection, int flags, int file, off_t offset) {
+    allocations++;
+    return __real_mmap(at, length, protection, flags, file, offset);
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *argument) {
+    allocations++;
+    return __real_pthread_create(thread, attributes, start, argument);
+}
+
+static void no_call_allocates(void **state) {
+    (void)state;
+    problem_plan plan = {.batch = 16, .vocab = 5000, .hidden_size = 64, .samples = 2, .seed = 71};
+    problem *made = problem_make(&plan);
+    outcome *drawn = outcome_make(16, 2);
+    gumbel_summary *summaries = make_zeroed(32, sizeof *summaries);
+    float noise[100];
+    gumbel_isa isas[4];
+    int known = list_isas(isas);
+    for (int k = 0; k < known; k++) {
+        int before = allocations;
+        gumbel_device *device = open_device(isas[k], 3, 0);
+        size_t bytes;
+        void *workspace = make_workspace(device, 5000, 64, 2, &bytes);
+        assert_true(allocations >= before + 4); /* the count does count */
+        before = allocations;
+        assert_int_equal(gumbel_sample(device, &made->head, &made->sampling, &drawn->output,
+                                       workspace, bytes, NULL),
+                         GUMBEL_OK);
+        assert_int_equal(
+            gumbel_partial(device, &made->head, &made->sampling, summaries, workspace, bytes, NULL),
+            GUMBEL_OK);
+        gumbel_merge(summaries, summaries + 16, 16);
+        assert_int_equal(gumbel_finish(summaries, 16, 2, &drawn->output, NULL), GUMBEL_OK);
+        gumbel_logits logits = {.struct_size = sizeof logits, .logits = made->head.weight};
+        logits.logits.rows = 16;
+        assert_int_equal(gumbel_sample_logits(device, &logits, &made->sampling, &drawn->output,
+                                              workspace, bytes, NULL),
+                         GUMBEL_OK);
+        assert_int_equal(gumbel_noise(1, 2, 3, 4, 0, 100, noise, NULL), GUMBEL_OK);
+        assert_int_equal(allocations, before);
+        gumbel_close(device);
+        free(workspace);
+    }
+    free(summaries);
+    outcome_free(drawn);
+    problem_free(made);
+}
+
+/* --------------------------------------------------------------------- no [B, V] array ---- */
+
+/* Peak resident memory of the process, in bytes. */
+static int64_t peak(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (int64_t)usage.ru_maxrss * 1024;
+}
+
+static void no_array_of_logits(void **state) {
+    (void)state;
+    if (SANITIZED) {
+        print_message("skipped: a sanitizer's own memory grows\n");
+        skip();
+    }
+    problem_plan plan = {.batch = 16, .vocab = 151936, .hidden_size = 64, .seed = 72};
+    problem *made = problem_make(&plan);
+    outcome *drawn = outcome_make(16, 1);
+    gumbel_isa isas[4];
+    int known = list_isas(isas);
+    for (int k = 0; k < known; k++) {
+        gumbel_device *device = open_device(isas[k], 4, 0);
+        int64_t before = peak();
+        assert_int_equal(draw(device, &made->head, &made->sampling, drawn), GUMBEL_OK);
+        int64_t grown = peak() - before;
+        print_message("%s: peak grew by %lld KiB; [B, V] float32 would be %d KiB\n",
+                      gumbel_isa_name(isas[k]), (long long)grown / 1024, 16 * 151936 * 4 / 1024);
+        assert_true(grown < 1 << 20);
+        gumbel_close(device);
+    }
+    outcome_free(drawn);
+    problem_free(made);
+}
+
+static void workspace_is_small(void **state) {
+    (void)state;
+    gumbel_isa isas[4];
+    int known = list_isas(isas);
+    for (int k = 0; k < known; k++) {
+        gumbel_device *device = open_device(isas[k], 4, 0);
+        size_t bytes;
+        assert_int_equal(gumbel_workspace_size(device, 16, 4096, 1, &bytes, NULL), GUMBEL_OK);
+        print_message("%s: %zu KiB at B 16, D 4096, 4 threads\n", gumbel_isa_name(isas[k]),
+                      bytes / 1024);
+        assert_true(bytes < 1 << 20);
+        gumbel_close(device);
+    }
+}
+
+/* ------------------------------------------------------------------------ wide offsets ---- */
+
+/* A matrix whose rows lie `stride` bytes apart in reserved address space, each on pages of its own;
+ * what is between them cannot be read. */
+static char *spread_rows(const void *rows, int64_t count, size_t row_bytes, size_t stride,
+                         size_t *length) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t held = (row_bytes + page - 1) / page * page;
+    *length = (size_t)(count - 1) * stride + held;
+    char *space =
+        mmap(NULL, *length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED)
+        return NULL;
+    for (int64_t i = 0; i < count; i++) {
+        char *row = space + (size_t)i * stride;
+        if (mprotect(row, held, PROT_READ | PROT_WRITE) != 0)
+            die("pages cannot be protected");
+        memcpy(row, (const char *)rows + (size_t)i * row_bytes, row_bytes);
+    }
+    return space;
+}
+
+static void skip_without_space(const void *space) {
+    if (space)
+        return;
+    print_message("skipped: no address space of this size\n");
+    skip();
+}
+
+/* Weights over 8 GiB and 2^32 elements of two bytes. */
+static void wide_weights(void **state) {
+    (void)state;
+    if (SANITIZED) {
+        print_message("skipped: a sanitizer's shadow of so much address space is too slow\n");
+        skip();
+    }
+    problem_plan plan = {.batch = 3, .vocab = 1100, .hidden_size = 40, .samples = 2, .seed = 73};
+    const int64_t stride = INT64_C(1) << 22; /* elements: row 1024 starts at 2^32 */
+    problem *made = problem_make(&plan);
+    size_t length;
+    char *space = spread_rows(made->weight, plan.vocab, 80, (size_t)stride * 2, &length);
+    skip_without_space(space);
+    assert_true(length > INT64_C(1) << 33);
+    gumbel_isa isas[4];
+    int known = list_isas(isas);
+    outcome *compact = outcome_make(3, 2), *wide = outcome_make(3, 2);
+    for (int k = 0; k < known; k++) {
+        gumbel_device *device = open_device(isas[k], 2, 0);
+        gumbel_head head = made->head;
+        assert_int_equal(draw(device, &head, &made->sampling, compact), GUMBEL_OK);
+        head.weight.data = space;
+        head.weight.stride = stride;
+        assert_int_equal(draw(device, &head, &made->sampling, wide), GUMBEL_OK);
+        assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, gumbel_isa_name(isas[k])));
+        /* The last rows alone, so that they win. */
+        gumbel_head last = problem_shard(&head, 1030, 70),
+                    near = problem_shard(&made->head, 1030, 70);
+        assert_int_equal(draw(device, &near, &made->sampling, compact), GUMBEL_OK);
+        assert_int_equal(draw(device, &last, &made->sampling, wide), GUMBEL_OK);
+        assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, gumbel_isa_name(isas[k])));
+        gumbel_close(device);
+    }
+    munmap(space, length);
+    outcome_free(compact);
+    outcome_free(wide);
+    problem_free(made);
+}
+
+/* Hidden states, and logits, whose row 2 starts at element 2^32. */
+static void wide_batches(void **state) {
+    (void)state;
+    if (SANITIZED) {
+        print_message("skipped: a sanitizer's shadow of so much address space is too slow\n");
+        skip();
+    }
+    const int64_t stride = INT64_C(1) << 31;
+    problem_plan plan = {.batch = 4, .vocab = 300, .hidden_size = 64, .seed = 74};
+    problem *made = problem_make(&plan);
+    size_t length;
+    char *space = spread_rows(made->hidden, 4, 64 * 4, (size_t)stride * 4, &length);
+    skip_without_space(space);
+    outcome *compact = outcome_make(4, 1), *wide = outcome_make(4, 1);
+    gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 2, 0);
+    gumbel_head head = made->head;
+    assert_int_equal(draw(device, &head, &made->sampling, compact), GUMBEL_OK);
+    head.hidden.data = space;
+    head.hidden.stride = stride;
+    assert_int_equal(draw(device, &head, &made->sampling, wide), GUMBEL_OK);
+    assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, "hidden states"));
+    gumbel_logits logits = {.struct_size = sizeof logits,
+                            .logits = {made->hidden, GUMBEL_FLOAT32, 4, 64, 0}};
+    assert_int_equal(draw_logits(device, &logits, &made->sampling, compact), GUMBEL_OK);
+    logits.logits.data = space;
+    logits.logits.stride = stride;
+    assert_int_equal(draw_logits(device, &logits, &made->sampling, wide), GUMBEL_OK);
+    assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, "logits"));
+    gumbel_close(device);
+    munmap(space, length);
+    outcome_free(compact);
+    outcome_free(wide);
+    problem_free(made);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_call_allocates),  cmocka_unit_test(no_array_of_logits),
+        cmocka_unit_test(workspace_is_small), cmocka_unit_test(wide_weights),
+        cmocka_unit_test(wide_batches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
