@@ -9,22 +9,22 @@
 #define BLOCK 32
 
 LANES_INLINE float dot(const float *a, const float *b, int32_t size) {
-    lanes sum = {0}, x, y;
+    lanes sum = {0}, x = {0}, y = {0};
     int32_t at = 0;
     for (; at + LANES <= size; at += LANES) {
-        lanes_load(&x, a, at, LANES, GUMBEL_FLOAT32);
-        lanes_load(&y, b, at, LANES, GUMBEL_FLOAT32);
+        memcpy(&x, a + at, sizeof x);
+        memcpy(&y, b + at, sizeof y);
         sum += x * y;
     }
-    if (at < size) {
-        lanes_load(&x, a, at, size - at, GUMBEL_FLOAT32);
-        lanes_load(&y, b, at, size - at, GUMBEL_FLOAT32);
-        sum += x * y;
+    float rest = 0;
+    for (; at < size; at++) {
+        rest += a[at] * b[at];
     }
-    return lanes_sum(&sum);
+    return lanes_sum(&sum) + rest;
 }
 
-LANES_INLINE void attention_run_body(const attention_query *q) {
+LANES_INLINE void attention_run_body(const attention_query *q, int registers) {
+    (void)registers;
     float sum[ATTENTION_MAX_HEAD_DIM];
     float mass = 0, largest = -INFINITY;
     float scale = 1 / sqrtf((float)q->head_dim);

@@ -17,13 +17,12 @@
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef uint32_t lanes_bits __attribute__((vector_size(4 * LANES)));
-typedef uint16_t lanes_half __attribute__((vector_size(2 * LANES)));
 
 /* Lanes travel by pointer: passing them by value has no ABI without AVX-512. */
 
-/* Widen bfloat16 or float16 bits, exactly. */
-LANES_INLINE void lanes_widen(lanes *out, const lanes_half *half, gumbel_dtype dtype) {
-    lanes_bits bits = __builtin_convertvector(*half, lanes_bits);
+/* Widen 16-bit floats, one in the low half of each lane (the high half is ignored), exactly. */
+LANES_INLINE void lanes_widen(lanes *out, const lanes_bits *half, gumbel_dtype dtype) {
+    lanes_bits bits = *half;
     if (dtype == GUMBEL_BFLOAT16) {
         bits <<= 16;
         memcpy(out, &bits, sizeof bits);
@@ -39,20 +38,6 @@ LANES_INLINE void lanes_widen(lanes *out, const lanes_half *half, gumbel_dtype d
     memcpy(&magnitude, &scaled, sizeof scaled);
     bits = magnitude | special | (bits & 0x8000) << 16;
     memcpy(out, &bits, sizeof bits);
-}
-
-/* Elements `at` .. `at` + count - 1 of a row, count <= 16; zeros in the lanes behind them. */
-LANES_INLINE void lanes_load(lanes *out, const void *row, int64_t at, int64_t count,
-                             gumbel_dtype dtype) {
-    if (dtype == GUMBEL_FLOAT32) {
-        lanes value = {0};
-        memcpy(&value, (const float *)row + at, (size_t)count * sizeof(float));
-        *out = value;
-        return;
-    }
-    lanes_half half = {0};
-    memcpy(&half, (const uint16_t *)row + at, (size_t)count * sizeof(uint16_t));
-    lanes_widen(out, &half, dtype);
 }
 
 /* The sum of all lanes: 8 + 8, 4 + 4, 2 + 2, 1 + 1. */
@@ -73,10 +58,10 @@ LANES_INLINE float lanes_sum(const lanes *value) {
 #if defined(__x86_64__)
 #define LANES_DISPATCH(name, type)                                                                 \
     __attribute__((target("avx512f,avx2,fma"))) static void name##_avx512(const type *task) {      \
-        name##_body(task);                                                                         \
+        name##_body(task, 32);                                                                     \
     }                                                                                              \
     __attribute__((target("avx2,fma"))) static void name##_avx2(const type *task) {                \
-        name##_body(task);                                                                         \
+        name##_body(task, 8);                                                                      \
     }                                                                                              \
     static void name(const type *task) {                                                           \
         if (__builtin_cpu_supports("avx512f")) {                                                   \
@@ -84,13 +69,13 @@ LANES_INLINE float lanes_sum(const lanes *value) {
         } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {              \
             name##_avx2(task);                                                                     \
         } else {                                                                                   \
-            name##_body(task);                                                                     \
+            name##_body(task, 8);                                                                  \
         }                                                                                          \
     }
 #else
 #define LANES_DISPATCH(name, type)                                                                 \
     static void name(const type *task) {                                                           \
-        name##_body(task);                                                                         \
+        name##_body(task, 8);                                                                      \
     }
 #endif
 

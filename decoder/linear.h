@@ -19,14 +19,15 @@ typedef struct linear_output {
     float *out;                  /* [n, rows] */
 } linear_output;
 
-/* Floats of scratch that linear() needs for `cols` columns. */
-size_t linear_scratch(const pool *p, int64_t cols);
+/* Floats of scratch that linear() needs for up to `cols` columns and `n` rows of x. */
+size_t linear_scratch(const pool *p, int64_t cols, int32_t n);
 
 /* linear(): out[i, r] = dot(weight[r], x[i]) for each output. An element's value depends on its row
  * of weights and its row of x alone, never on n, the threads, or the other outputs.
  *  x        [n, cols]
  *  count    1..LINEAR_MAX_OUTPUTS; all weights have the same cols
- *  scratch  [linear_scratch()] */
+ *  scratch  [linear_scratch()]
+ *  aliasing out and scratch overlap nothing */
 void linear(pool *p, const linear_output *outputs, int32_t count, const float *x, int32_t n,
             float *scratch);
 

@@ -56,7 +56,7 @@ static size_t carve(trunk *t) {
     t->frequencies = t->memory ? t->memory + used : NULL;
     used += (size_t)c->head_dim / 2;
     t->scratch = t->memory ? t->memory + used : NULL;
-    return used + linear_scratch(t->pool, widest);
+    return used + linear_scratch(t->pool, widest, TRUNK_MAX_ROWS);
 }
 
 int trunk_new(const model *m, pool *p, trunk **result, decoder_error *error) {
