@@ -14,6 +14,7 @@
 #include "generate_stats.h"
 #include "options.h"
 #include "report.h"
+#include "text_writer.h"
 
 enum bos_rule { BOS_OF_MODEL, BOS_ALWAYS, BOS_NEVER };
 
@@ -185,167 +186,16 @@ static token_list encode_prompt(const struct generate_arguments *arguments, cons
     return list;
 }
 
-/* ---------------------------------------------------------------------------- streaming ---- */
-
-/* One text in the making. */
-struct writing {
-    token_stream stream;
-    token_list ids;
-    float *logprobs; /* [ids.capacity] */
-    char *text;      /* what a single text does not keep, since it is printed at once */
-    size_t size;
-    bool ended;
-    bool ended_by_eos;
-};
-
-struct writer {
-    const struct generate_arguments *arguments;
-    const decoder *model;
-    const char *prompt;
-    size_t prompt_size;
-    struct writing *writings; /* [samples] */
-    int32_t shown;            /* texts printed in full */
-};
-
-static void keep_text(struct writing *writing, const token_text *piece)
-{
-    char *grown = realloc(writing->text, writing->size + piece->size + 1);
-
-    if (!grown) {
-        fail("text", "not enough memory");
-    }
-    memcpy(grown + writing->size, piece->bytes, piece->size);
-    writing->text = grown;
-    writing->size += piece->size;
-    grown[writing->size] = '\0';
-}
-
-static void take_piece(struct writer *writer, struct writing *writing, int status,
-                       token_text *piece)
-{
-    if (status != 0) {
-        fail("text", "not enough memory");
-    }
-    keep_text(writing, piece);
-    if (!writer->arguments->json && writer->arguments->samples == 1) {
-        fwrite(piece->bytes, 1, piece->size, stdout);
-        fflush(stdout);
-    }
-    free(piece->bytes);
-}
-
-/* Texts that are complete and whose turn it is, each under a line with its number. */
-static void show_complete(struct writer *writer)
-{
-    const struct generate_arguments *arguments = writer->arguments;
-
-    if (arguments->json || arguments->samples == 1) {
-        return;
-    }
-    while (writer->shown < arguments->samples && writer->writings[writer->shown].ended) {
-        const struct writing *writing = &writer->writings[writer->shown];
-
-        printf("--- sample %lld\n", (long long)arguments->first_sample + writer->shown);
-        if (arguments->echo) {
-            fwrite(writer->prompt, 1, writer->prompt_size, stdout);
-        }
-        fwrite(writing->text, 1, writing->size, stdout);
-        putchar('\n');
-        fflush(stdout);
-        writer->shown++;
-    }
-}
-
-static void keep_token(struct writing *writing, const generate_token *token)
-{
-    const size_t before = writing->ids.capacity;
-
-    if (token_list_append(&writing->ids, &token->id, 1) == 0 && writing->ids.capacity != before) {
-        writing->logprobs =
-            realloc(writing->logprobs, writing->ids.capacity * sizeof *writing->logprobs);
-    }
-    if (!writing->logprobs) {
-        fail("text", "not enough memory");
-    }
-    writing->logprobs[writing->ids.count - 1] = token->logprob;
-}
-
-static bool is_eos(const decoder_info *info, int32_t id)
-{
-    for (int32_t i = 0; i < info->eos_count; i++) {
-        if (info->eos_ids[i] == id) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool take_token(void *context, const generate_token *token)
-{
-    struct writer *writer = context;
-    struct writing *writing = &writer->writings[token->sample];
-    token_text piece = {0};
-
-    keep_token(writing, token);
-    take_piece(writer, writing,
-               tokenizer_stream(decoder_tokenizer(writer->model), &writing->stream, token->id, true,
-                                &piece),
-               &piece);
-    if (token->last) {
-        take_piece(writer, writing, tokenizer_stream_end(&writing->stream, &piece), &piece);
-        writing->ended = true;
-        writing->ended_by_eos =
-            !writer->arguments->ignore_eos && is_eos(decoder_describe(writer->model), token->id);
-        show_complete(writer);
-    }
-    return !ferror(stdout);
-}
-
 /* ------------------------------------------------------------------------------- output ---- */
 
-static json_t *ids_to_json(const token_list *list)
+static void report(const struct generate_arguments *arguments, const struct writer *writer,
+                   decoder *model, gumbel_device *device, const token_list *prompt,
+                   const generate_times *times)
 {
-    json_t *ids = json_array();
-
-    for (size_t i = 0; i < list->count; i++) {
-        json_array_append_new(ids, json_integer(list->ids[i]));
-    }
-    return ids;
-}
-
-static json_t *texts_to_json(const struct writer *writer, const token_list *prompt)
-{
-    json_t *root = json_object();
-    json_t *samples = json_array();
-
-    for (int32_t j = 0; j < writer->arguments->samples; j++) {
-        const struct writing *writing = &writer->writings[j];
-        json_t *entry = json_object();
-        json_t *logprobs = json_array();
-
-        for (size_t i = 0; i < writing->ids.count; i++) {
-            json_array_append_new(logprobs, json_number((double)writing->logprobs[i]));
-        }
-        json_put(entry, "ids", ids_to_json(&writing->ids));
-        json_put(entry, "logprobs", logprobs);
-        json_put(entry, "text", json_stringn(writing->text, writing->size));
-        json_put(entry, "ended_by", json_string(writing->ended_by_eos ? "eos" : "max-tokens"));
-        json_array_append_new(samples, entry);
-    }
-    json_put(root, "prompt", json_stringn(writer->prompt, writer->prompt_size));
-    json_put(root, "prompt_ids", ids_to_json(prompt));
-    json_put(root, "samples", samples);
-    return root;
-}
-
-static void report(const struct writer *writer, decoder *model, gumbel_device *device,
-                   const token_list *prompt, const generate_times *times)
-{
-    const struct generate_arguments *arguments = writer->arguments;
     json_t *root = NULL;
 
     if (arguments->json) {
-        root = texts_to_json(writer, prompt);
+        root = writer_to_json(writer, prompt);
     } else if (arguments->samples == 1) {
         putchar('\n');
         fflush(stdout);
@@ -377,13 +227,13 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
                         gumbel_device *device, const char *text, size_t size)
 {
     token_list prompt = encode_prompt(arguments, model, text, size);
-    struct writer writer = {
-        .arguments = arguments,
-        .model = model,
-        .prompt = text,
-        .prompt_size = size,
-        .writings = calloc((size_t)arguments->samples, sizeof *writer.writings),
-    };
+    struct writer writer = writer_new(model, text, size, arguments->samples,
+                                      (struct writer_style){
+                                          .quiet = arguments->json,
+                                          .echo = arguments->echo,
+                                          .ignore_eos = arguments->ignore_eos,
+                                          .first_sample = arguments->first_sample,
+                                      });
     const generate_options options = {
         .prompt = prompt.ids,
         .prompt_count = (int32_t)prompt.count,
@@ -393,30 +243,18 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
         .temperature = arguments->temperature,
         .seed = arguments->seed,
         .ignore_eos = arguments->ignore_eos,
-        .on_token = take_token,
+        .on_token = writer_take,
         .context = &writer,
     };
     generate_times times = {0};
     decoder_error error = {""};
 
-    if (!writer.writings) {
-        fail("--samples", "not enough memory");
-    }
-    if (arguments->echo && !arguments->json && arguments->samples == 1) {
-        fwrite(text, 1, size, stdout);
-        fflush(stdout);
-    }
     if (generate(model, device, &options, &times, &error) != 0) {
         fail("--model", "%s", error.message);
     }
     finish_stdout();
-    report(&writer, model, device, &prompt, &times);
-    for (int32_t j = 0; j < arguments->samples; j++) {
-        token_list_free(&writer.writings[j].ids);
-        free(writer.writings[j].logprobs);
-        free(writer.writings[j].text);
-    }
-    free(writer.writings);
+    report(arguments, &writer, model, device, &prompt, &times);
+    writer_free(&writer);
     token_list_free(&prompt);
 }
 

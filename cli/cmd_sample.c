@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "options.h"
 #include "report.h"
+#include "sample_results.h"
 #include "source.h"
 #include "tensor_file.h"
 
@@ -16,7 +17,7 @@ struct sample_options {
     struct device_choice device;
     const char *weights, *hidden, *bias, *logits;
     const char *temperature, *seed, *position;
-    const char *out_tokens, *out_logprobs, *out_scores, *out_lse, *out_status;
+    struct result_paths out;
     float scale, soft_cap;
     int64_t vocab_size, first_token, chunk;
     int32_t num_samples;
@@ -145,19 +146,19 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->logits = argument;
         return 0;
     case KEY_OUT_TOKENS:
-        options->out_tokens = argument;
+        options->out.tokens = argument;
         return 0;
     case KEY_OUT_LOGPROBS:
-        options->out_logprobs = argument;
+        options->out.logprobs = argument;
         return 0;
     case KEY_OUT_SCORES:
-        options->out_scores = argument;
+        options->out.scores = argument;
         return 0;
     case KEY_OUT_LSE:
-        options->out_lse = argument;
+        options->out.lse = argument;
         return 0;
     case KEY_OUT_STATUS:
-        options->out_status = argument;
+        options->out.status = argument;
         return 0;
     case 'j':
         options->json = true;
@@ -222,106 +223,6 @@ static struct source open_source(const struct sample_options *options, struct sa
     return source;
 }
 
-/* ------------------------------------------------------------------------------ results ---- */
-
-struct results {
-    int64_t batch;
-    int64_t samples;
-    gumbel_output output;
-};
-
-static struct results new_results(int64_t batch, int64_t samples)
-{
-    const int64_t draws = batch * samples;
-
-    return (struct results){
-        .batch = batch,
-        .samples = samples,
-        .output =
-            {
-                .struct_size = sizeof(gumbel_output),
-                .tokens = require_memory("tokens", draws, sizeof(int32_t)),
-                .logprobs = require_memory("logprobs", draws, sizeof(float)),
-                .scores = require_memory("scores", draws, sizeof(float)),
-                .lse = require_memory("lse", batch, sizeof(float)),
-                .status = require_memory("status", batch, sizeof(int32_t)),
-            },
-    };
-}
-
-static void free_results(struct results *results)
-{
-    free(results->output.tokens);
-    free(results->output.logprobs);
-    free(results->output.scores);
-    free(results->output.lse);
-    free(results->output.status);
-}
-
-static void write_array(const char *field, const char *path, tensor_dtype dtype, int rank,
-                        const struct results *results, const void *data)
-{
-    const int64_t shape[2] = {results->batch, results->samples};
-    decoder_error error = {""};
-    tensor_view view = {.dtype = dtype, .data = data};
-
-    if (path && (!tensor_set_shape(&view, rank, shape) || npy_write(path, &view, &error) != 0)) {
-        fail(field, "%s", error.message);
-    }
-}
-
-static void write_files(const struct sample_options *options, const struct results *results)
-{
-    const gumbel_output *output = &results->output;
-
-    write_array("--out-tokens", options->out_tokens, TENSOR_I32, 2, results, output->tokens);
-    write_array("--out-logprobs", options->out_logprobs, TENSOR_F32, 2, results, output->logprobs);
-    write_array("--out-scores", options->out_scores, TENSOR_F32, 2, results, output->scores);
-    write_array("--out-lse", options->out_lse, TENSOR_F32, 1, results, output->lse);
-    write_array("--out-status", options->out_status, TENSOR_I32, 1, results, output->status);
-}
-
-static json_t *float_rows(const struct results *results, const float *values)
-{
-    json_t *rows = json_array();
-
-    for (int64_t b = 0; b < results->batch; b++) {
-        json_t *row = json_array();
-
-        for (int64_t j = 0; j < results->samples; j++) {
-            json_array_append_new(row, json_number((double)values[b * results->samples + j]));
-        }
-        json_array_append_new(rows, row);
-    }
-    return rows;
-}
-
-static json_t *results_to_json(const struct results *results)
-{
-    const gumbel_output *output = &results->output;
-    json_t *root = json_object();
-    json_t *tokens = json_array();
-    json_t *lse = json_array();
-    json_t *status = json_array();
-
-    for (int64_t b = 0; b < results->batch; b++) {
-        json_t *row = json_array();
-
-        for (int64_t j = 0; j < results->samples; j++) {
-            json_array_append_new(row, json_integer(output->tokens[b * results->samples + j]));
-        }
-        json_array_append_new(tokens, row);
-        json_array_append_new(lse, json_number((double)output->lse[b]));
-        json_array_append_new(status, json_integer(output->status[b]));
-    }
-    json_put(root, "tokens", tokens);
-    json_put(root, "logprobs", float_rows(results, output->logprobs));
-    json_put(root, "scores", float_rows(results, output->scores));
-    json_put(root, "lse", lse);
-    json_put(root, "status", status);
-    return root;
-}
-
 /* ------------------------------------------------------------------------------ command ---- */
 
 static void draw(const struct sample_options *options, const struct source *source,
@@ -373,16 +274,16 @@ int command_sample(int argc, char **argv)
     gumbel_device *device = NULL;
 
     parse_arguments(&argp, argc, argv, &options);
+    results_check_paths(&options.out);
     source = open_source(&options, &files);
     device = open_device(&options.device);
-    results = new_results(source_batch(&source), options.num_samples);
+    results = results_new(source_batch(&source), options.num_samples);
     draw(&options, &source, device, &results.output);
-    write_files(&options, &results);
-    if (options.json || !(options.out_tokens || options.out_logprobs || options.out_scores ||
-                          options.out_lse || options.out_status)) {
+    results_write(&results, &options.out);
+    if (options.json || !results_have_path(&options.out)) {
         print_json(results_to_json(&results));
     }
-    free_results(&results);
+    results_free(&results);
     gumbel_close(device);
     tensor_file_close(&files.weights);
     tensor_file_close(&files.hidden);

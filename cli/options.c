@@ -194,6 +194,11 @@ static error_t parse_device_option(int key, char *argument, struct argp_state *s
     case 't':
         choice->threads = (int32_t)parse_integer("--threads", argument, 1, 1024);
         return 0;
+    case 'h':
+        argp_help(state->root_argp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_DOC | ARGP_HELP_LONG,
+                  state->name);
+        finish_stdout();
+        exit(0);
     case ARGP_KEY_ERROR:
         fail(state->argv[state->next > 1 ? state->next - 1 : 0],
              "not an option of this command, or without its value (see gumbel %s --help)", command);
@@ -206,6 +211,7 @@ static const struct argp_option device_options[] = {
     {"device", 'd', "NAME", 0, "Device to run on: cpu", 0},
     {"isa", 'i', "ISA", 0, "auto, reference, avx2, avx512 or neon; all give the same bits", 0},
     {"threads", 't', "N", 0, "Threads, 1 to 1024 (default: the CPUs this process may use)", 0},
+    {"help", 'h', 0, 0, "Print this list", -1},
     {0},
 };
 
@@ -240,9 +246,9 @@ void parse_arguments(const struct argp *argp, int argc, char **argv, void *input
 
     snprintf(name, sizeof name, "gumbel %s", command);
     argv[0] = name;
-    argp_err_exit_status = EXIT_INPUT;
-    /* ARGP_NO_ERRS: argp would print two lines; device_argp prints the one. */
-    if (argp_parse(argp, argc, argv, ARGP_NO_ERRS, NULL, input) != 0) {
+    /* Argp would print two lines for an error, and without errors no help: device_argp does both.
+     */
+    if (argp_parse(argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, input) != 0) {
         fail("arguments", "not understood (see gumbel %s --help)", command);
     }
 }

@@ -46,9 +46,9 @@ float parse_float(const char *field, const char *text, float low, float high);
 int parse_integers(const char *field, const char *text, int64_t low, int64_t high, int64_t *values,
                    int capacity);
 
-/* --device, --isa and --threads. A command puts device_argp among its argp's children and hands it
- * a device_choice in ARGP_KEY_INIT through state->child_inputs. device_argp also turns an option
- * that argp does not know into one line of fail(). */
+/* --device, --isa, --threads and --help. A command puts device_argp among its argp's children and
+ * hands it a device_choice in ARGP_KEY_INIT through state->child_inputs. device_argp also turns an
+ * option that argp does not know into one line of fail(). */
 struct device_choice {
     const char *device; /* NULL: the library's default */
     gumbel_isa isa;

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "text_writer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "report.h"
+
+struct writer writer_new(const decoder *model, const char *prompt, size_t prompt_size,
+                         int32_t samples, struct writer_style style)
+{
+    struct writer writer = {
+        .style = style,
+        .model = model,
+        .prompt = prompt,
+        .prompt_size = prompt_size,
+        .samples = samples,
+        .writings = require_memory("samples", samples, sizeof *writer.writings),
+    };
+
+    for (int32_t j = 0; j < samples; j++) {
+        writer.writings[j] = (struct writing){0};
+    }
+    if (style.echo && !style.quiet && samples == 1) {
+        fwrite(prompt, 1, prompt_size, stdout);
+        fflush(stdout);
+    }
+    return writer;
+}
+
+void writer_free(struct writer *writer)
+{
+    for (int32_t j = 0; j < writer->samples; j++) {
+        token_list_free(&writer->writings[j].ids);
+        free(writer->writings[j].logprobs);
+        free(writer->writings[j].text);
+    }
+    free(writer->writings);
+}
+
+static void keep_text(struct writing *writing, const token_text *piece)
+{
+    char *grown = realloc(writing->text, writing->size + piece->size + 1);
+
+    if (!grown) {
+        fail("text", "not enough memory");
+    }
+    memcpy(grown + writing->size, piece->bytes, piece->size);
+    writing->text = grown;
+    writing->size += piece->size;
+    grown[writing->size] = '\0';
+}
+
+static void take_piece(struct writer *writer, struct writing *writing, int status,
+                       token_text *piece)
+{
+    if (status != 0) {
+        fail("text", "not enough memory");
+    }
+    keep_text(writing, piece);
+    if (!writer->style.quiet && writer->samples == 1) {
+        fwrite(piece->bytes, 1, piece->size, stdout);
+        fflush(stdout);
+    }
+    free(piece->bytes);
+}
+
+/* Texts that are complete and whose turn it is, each under a line with its number. */
+static void show_complete(struct writer *writer)
+{
+    if (writer->style.quiet || writer->samples == 1) {
+        return;
+    }
+    while (writer->shown < writer->samples && writer->writings[writer->shown].ended) {
+        const struct writing *writing = &writer->writings[writer->shown];
+
+        printf("--- sample %lld\n", (long long)writer->style.first_sample + writer->shown);
+        if (writer->style.echo) {
+            fwrite(writer->prompt, 1, writer->prompt_size, stdout);
+        }
+        fwrite(writing->text, 1, writing->size, stdout);
+        putchar('\n');
+        fflush(stdout);
+        writer->shown++;
+    }
+}
+
+static void keep_token(struct writing *writing, const generate_token *token)
+{
+    const size_t before = writing->ids.capacity;
+
+    if (token_list_append(&writing->ids, &token->id, 1) == 0 && writing->ids.capacity != before) {
+        writing->logprobs =
+            realloc(writing->logprobs, writing->ids.capacity * sizeof *writing->logprobs);
+    }
+    if (!writing->logprobs) {
+        fail("text", "not enough memory");
+    }
+    writing->logprobs[writing->ids.count - 1] = token->logprob;
+}
+
+static bool is_eos(const decoder_info *info, int32_t id)
+{
+    for (int32_t i = 0; i < info->eos_count; i++) {
+        if (info->eos_ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool writer_take(void *context, const generate_token *token)
+{
+    struct writer *writer = context;
+    struct writing *writing = &writer->writings[token->sample];
+    token_text piece = {0};
+
+    keep_token(writing, token);
+    take_piece(writer, writing,
+               tokenizer_stream(decoder_tokenizer(writer->model), &writing->stream, token->id, true,
+                                &piece),
+               &piece);
+    if (token->last) {
+        take_piece(writer, writing, tokenizer_stream_end(&writing->stream, &piece), &piece);
+        writing->ended = true;
+        writing->ended_by_eos =
+            !writer->style.ignore_eos && is_eos(decoder_describe(writer->model), token->id);
+        show_complete(writer);
+    }
+    return !ferror(stdout);
+}
+
+static json_t *ids_to_json(const token_list *list)
+{
+    json_t *ids = json_array();
+
+    for (size_t i = 0; i < list->count; i++) {
+        json_array_append_new(ids, json_integer(list->ids[i]));
+    }
+    return ids;
+}
+
+json_t *writer_to_json(const struct writer *writer, const token_list *prompt)
+{
+    json_t *root = json_object();
+    json_t *samples = json_array();
+
+    for (int32_t j = 0; j < writer->samples; j++) {
+        const struct writing *writing = &writer->writings[j];
+        json_t *entry = json_object();
+        json_t *logprobs = json_array();
+
+        for (size_t i = 0; i < writing->ids.count; i++) {
+            json_array_append_new(logprobs, json_number((double)writing->logprobs[i]));
+        }
+        json_put(entry, "ids", ids_to_json(&writing->ids));
+        json_put(entry, "logprobs", logprobs);
+        json_put(entry, "text", json_stringn(writing->text, writing->size));
+        json_put(entry, "ended_by", json_string(writing->ended_by_eos ? "eos" : "max-tokens"));
+        json_array_append_new(samples, entry);
+    }
+    json_put(root, "prompt", json_stringn(writer->prompt, writer->prompt_size));
+    json_put(root, "prompt_ids", ids_to_json(prompt));
+    json_put(root, "samples", samples);
+    return root;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Turns the tokens of a generate() call into texts: prints them as they come, and keeps them for
+ * JSON and for statistics.
+ */
+#ifndef GUMBEL_CLI_TEXT_WRITER_H
+#define GUMBEL_CLI_TEXT_WRITER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "decoder/generate.h"
+
+/* One text in the making. */
+struct writing {
+    token_stream stream;
+    token_list ids;
+    float *logprobs; /* [ids.capacity] */
+    char *text;      /* [size], and a NUL */
+    size_t size;
+    bool ended;
+    bool ended_by_eos;
+};
+
+/* How to print. */
+struct writer_style {
+    bool quiet;            /* keep only */
+    bool echo;             /* the prompt before each text */
+    bool ignore_eos;       /* an end token does not end a text */
+    uint32_t first_sample; /* the number of the first text */
+};
+
+struct writer {
+    struct writer_style style;
+    const decoder *model;
+    const char *prompt; /* [prompt_size] */
+    size_t prompt_size;
+    int32_t samples;
+    int32_t shown;            /* texts printed in full */
+    struct writing *writings; /* [samples] */
+};
+
+/* A writer of `samples` texts; prints the prompt if the style echoes it. All pointers must outlive
+ * it. Release it with writer_free(). */
+struct writer writer_new(const decoder *model, const char *prompt, size_t prompt_size,
+                         int32_t samples, struct writer_style style);
+void writer_free(struct writer *writer);
+
+/* A generate_callback with a struct writer as its context. A single text is printed as it comes; of
+ * several each is printed under a line with its number, when it and those before it are complete.
+ * False once stdout cannot be written. */
+bool writer_take(void *context, const generate_token *token);
+
+/* {"prompt", "prompt_ids", "samples": [{"ids", "logprobs", "text", "ended_by"}]} */
+json_t *writer_to_json(const struct writer *writer, const token_list *prompt);
+
+#endif
