@@ -8,6 +8,7 @@
 
 #include "options.h"
 #include "report.h"
+#include "team.h"
 
 struct source source_from_head(gumbel_tensor hidden, gumbel_tensor weight)
 {
@@ -192,53 +193,53 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
 
 /* ------------------------------------------------------------------------------- logits ---- */
 
-static void add_bias(const gumbel_tensor *bias, gumbel_device *device, int64_t batch, float *out);
+struct logits_work {
+    struct source source;
+    gumbel_device *device;
+    float *out; /* [B, V] */
+};
+
+/* Greedy draws from one vocabulary row at a time: the score of the only token is its logit. */
+static void logits_share(void *argument, int32_t member, int32_t size)
+{
+    static const float greedy = 0.0f;
+    const struct logits_work *work = argument;
+    const int64_t vocab = source_vocab(&work->source);
+    const int64_t batch = source_batch(&work->source);
+    const struct team_part part = team_share(vocab, 64, member, size);
+    const gumbel_sampling sampling = {.struct_size = sizeof sampling, .temperature = &greedy};
+    const gumbel_output output = {
+        .struct_size = sizeof output,
+        .tokens = require_memory("tokens", batch, sizeof *output.tokens),
+        .scores = require_memory("scores", batch, sizeof *output.scores),
+    };
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    void *workspace = source_workspace(&work->source, work->device, 1, &bytes);
+
+    for (int64_t i = part.begin; i < part.end; i++) {
+        const struct source row = source_shard(&work->source, i, i + 1);
+
+        require_ok(
+            gumbel_sample(work->device, &row.head, &sampling, &output, workspace, bytes, &error),
+            &error);
+        for (int64_t b = 0; b < batch; b++) {
+            work->out[b * vocab + i] = output.scores[b];
+        }
+    }
+    free(workspace);
+    free(output.scores);
+    free(output.tokens);
+}
 
 void source_logits(const struct source *source, gumbel_device *device, float *out)
 {
-    enum { AT_ONCE = 256 }; /* vocabulary rows a call: a few MiB of workspace */
-    static const float greedy = 0.0f;
-    const gumbel_sampling sampling = {.struct_size = sizeof sampling, .temperature = &greedy};
-    const int64_t vocab = source_vocab(source);
-    const int64_t batch = source_batch(source);
-    int32_t tokens[AT_ONCE];
+    struct logits_work work = {.source = *source, .device = device, .out = out};
+    gumbel_device_info info = {.struct_size = sizeof info};
 
-    for (int64_t begin = 0; begin < vocab; begin += AT_ONCE) {
-        const int64_t count = vocab - begin < AT_ONCE ? vocab - begin : AT_ONCE;
-        const gumbel_tensor weights = tensor_rows(source->head.weight, begin, count);
-
-        for (int64_t b = 0; b < batch; b++) {
-            const struct source exchanged =
-                source_from_head(weights, tensor_rows(source->head.hidden, b, 1));
-            const gumbel_output output = {
-                .struct_size = sizeof output,
-                .tokens = tokens,
-                .scores = out + b * vocab + begin,
-            };
-
-            source_sample(&exchanged, device, &sampling, &output);
-        }
-    }
-    if (source->head.bias.data) {
-        add_bias(&source->head.bias, device, batch, out);
-    }
-}
-
-/* Widen the bias the same way, as the product with one, and add it in float32, as the draw does. */
-static void add_bias(const gumbel_tensor *bias, gumbel_device *device, int64_t batch, float *out)
-{
-    const float one = 1.0f;
-    const gumbel_tensor unit = {.data = &one, .dtype = GUMBEL_FLOAT32, .rows = 1, .cols = 1};
-    const gumbel_tensor column = {
-        .data = bias->data, .dtype = bias->dtype, .rows = bias->cols, .cols = 1};
-    const struct source widened = source_from_head(unit, column);
-    float *wide = require_memory("bias", bias->cols, sizeof *wide);
-
-    source_logits(&widened, device, wide);
-    for (int64_t b = 0; b < batch; b++) {
-        for (int64_t i = 0; i < bias->cols; i++) {
-            out[b * bias->cols + i] += wide[i];
-        }
-    }
-    free(wide);
+    gumbel_describe(device, &info);
+    work.source.head.scale = 1;
+    work.source.head.soft_cap = 0;
+    work.source.head.vocab_size = 0;
+    team_run(info.threads, logits_share, &work);
 }
