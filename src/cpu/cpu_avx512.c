@@ -2,14 +2,16 @@
 #include "cpu/lanes_avx512.h"
 
 /* 32 registers: up to 24 accumulators and 8 for weights and operands. */
-#define PRODUCT_ROWS(batch) ((batch) <= 3 ? 8 : (batch) == 4 ? 6 : (batch) == 5 ? 5 : (batch) == 6 ? 4 : 3)
+#define PRODUCT_ROWS(batch) ((batch) <= 4 ? 6 : (batch) <= 6 ? 4 : 3)
+
+#define PRODUCT_PANEL 8
 
 #include "cpu/product_lanes.h"
 #include "cpu/stage_lanes.h"
 
 const cpu_kernels cpu_avx512_kernels = {
     .isa = GUMBEL_ISA_AVX512,
-    .panel = 8,
+    .panel = PRODUCT_PANEL,
     .product = product,
     .widen = widen,
     .transform = transform,

@@ -17,18 +17,24 @@
 /* The most batch rows a panel of packed hidden states holds. */
 #define CPU_PANEL_MOST 8
 
-/* The product of `count` weight rows with a panel of hidden states. */
+/* Weight rows that go through all panels at a time. Few, so that the block that is fetched meanwhile
+ * arrives just before its turn; a multiple of every micro-kernel's rows. */
+#define PRODUCT_BLOCK 12
+/* Rows of scratch a block takes: a vector of dot products is summed at a time. */
+#define PRODUCT_ROOM 16
+
+/* The product of `count` weight rows with the hidden states of the batch. */
 typedef struct cpu_product {
     const void *weight;  /* [count, D] rows at `stride_bytes` */
     gumbel_dtype dtype;
     int64_t stride_bytes;
     int64_t hidden_size; /* D */
-    int count;           /* rows of the tile, <= tile */
-    const float *panel;  /* [ceil(D / 32)][batch][32], packed by cpu_pack() */
-    int batch;           /* rows of the panel, 1..CPU_PANEL_MOST */
-    float *lanes;        /* scratch: [batch][tile][16] */
-    int tile;            /* a multiple of 64 */
-    float *out;          /* [batch][tile]: the dot products; up to 15 more are overwritten */
+    int count;           /* rows of the tile */
+    const float *panels; /* packed hidden states: panels of [ceil(D / 32)][rows][32] */
+    int64_t batch;       /* B */
+    float *lanes;        /* scratch: [panel][PRODUCT_ROOM][16] */
+    float *out;          /* [B] rows of dot products, each followed by up to 15 spilt floats */
+    int64_t out_stride;  /* >= count + 15 */
 } cpu_product;
 
 /* Where and how the draw of one row stands. */

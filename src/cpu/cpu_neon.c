@@ -4,12 +4,14 @@
 /* 32 registers of 4 lanes: 6 accumulators of 16 lanes, and 8 for weights and operands. */
 #define PRODUCT_ROWS(batch) ((batch) == 1 ? 4 : (batch) == 2 ? 3 : (batch) == 3 ? 2 : 1)
 
+#define PRODUCT_PANEL 3
+
 #include "cpu/product_lanes.h"
 #include "cpu/stage_lanes.h"
 
 const cpu_kernels cpu_neon_kernels = {
     .isa = GUMBEL_ISA_NEON,
-    .panel = 3,
+    .panel = PRODUCT_PANEL,
     .product = product,
     .widen = widen,
     .transform = transform,

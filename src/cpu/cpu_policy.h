@@ -12,7 +12,7 @@
 
 /* Vocabulary rows a tile of the fused way in: one draw block. Its lanes of a panel of 8 fill 32 KiB and
  * stay in the second-level cache; a row of weights is long, so that a claim is still 64 KiB or more. */
-#define CPU_FUSED_TILE GUMBEL_BLOCK
+#define CPU_FUSED_TILE 192
 
 /* Tokens a tile from logits: 16 KiB of float32, which stay in the first-level cache between stages. */
 #define CPU_LOGITS_TILE 4096

@@ -8,18 +8,19 @@
 
 static void product(const cpu_product *p)
 {
+    int64_t chunks = (p->hidden_size + CPU_CHUNK - 1) / CPU_CHUNK;
     for (int i = 0; i < p->count; i++) {
         const char *row = (const char *)p->weight + (int64_t)i * p->stride_bytes;
-        for (int n = 0; n < p->batch; n++) {
+        for (int64_t b = 0; b < p->batch; b++) {
             float lanes[CPU_LANES] = {0};
             for (int64_t k = 0; k < p->hidden_size; k++) {
                 int64_t chunk = k / CPU_CHUNK;
                 int at = cpu_pack_place(p->dtype, (int)(k % CPU_CHUNK));
-                float h = p->panel[(chunk * p->batch + n) * CPU_CHUNK + at];
+                float h = p->panels[(b * chunks + chunk) * CPU_CHUNK + at];
                 float w = cpu_widen_element(row, p->dtype, k);
                 lanes[at % CPU_LANES] = fmaf(w, h, lanes[at % CPU_LANES]);
             }
-            p->out[n * p->tile + i] = cpu_sum_lanes(lanes);
+            p->out[b * p->out_stride + i] = cpu_sum_lanes(lanes);
         }
     }
 }
@@ -83,7 +84,7 @@ static void draw(const float *z, const cpu_draw *d)
 
 const cpu_kernels cpu_reference_kernels = {
     .isa = GUMBEL_ISA_REFERENCE,
-    .panel = CPU_PANEL_MOST,
+    .panel = 1,
     .product = product,
     .widen = widen,
     .transform = transform,

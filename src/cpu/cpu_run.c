@@ -13,9 +13,9 @@
 /* What one thread writes. */
 typedef struct cpu_slot {
     gumbel_summary *summaries; /* [B, S] */
-    float *z;                  /* [panel][tile], and 16 that whole vectors may spill into */
+    float *z;                  /* [B] or [1] rows of tile + 16: whole vectors may spill over */
     float *bias;               /* [tile] */
-    float *lanes;              /* [panel][tile][16], fused only */
+    float *lanes;              /* [panel][PRODUCT_ROOM][16], fused only */
 } cpu_slot;
 
 typedef struct cpu_job {
@@ -45,9 +45,9 @@ static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t
     size_t panel = fused ? (size_t)cpu->kernels->panel : 1;
     cpu_slot slot;
     slot.summaries = gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
-    slot.z = gumbel_carve(cursor, panel * tile + CPU_LANES, 1, sizeof(float));
+    slot.z = gumbel_carve(cursor, fused ? (size_t)batch : 1, tile + CPU_LANES, sizeof(float));
     slot.bias = gumbel_carve(cursor, fused, tile, sizeof(float));
-    slot.lanes = gumbel_carve(cursor, fused * panel * CPU_LANES, tile, sizeof(float));
+    slot.lanes = gumbel_carve(cursor, fused * panel * CPU_LANES, PRODUCT_ROOM, sizeof(float));
     return slot;
 }
 
@@ -135,7 +135,6 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
 {
     const gumbel_problem *p = job->problem;
     const cpu_kernels *kernels = job->device->kernels;
-    int64_t chunks = rounded_up(p->hidden_size, CPU_CHUNK) / CPU_CHUNK;
     int64_t first_row = token + low - p->first_token;
     int element = p->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
     const float *bias = NULL;
@@ -145,24 +144,21 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
                        slot->bias + low);
         bias = slot->bias;
     }
-    for (int64_t b = 0; b < p->batch; b += kernels->panel) {
-        int rows = p->batch - b < kernels->panel ? (int)(p->batch - b) : kernels->panel;
-        cpu_product product = {
-            .weight = (const char *)p->weight.data + first_row * p->weight.stride * element,
-            .dtype = p->weight.dtype,
-            .stride_bytes = p->weight.stride * element,
-            .hidden_size = p->hidden_size,
-            .count = high - low,
-            .panel = job->panels + b * chunks * CPU_CHUNK,
-            .batch = rows,
-            .lanes = slot->lanes,
-            .tile = job->tile,
-            .out = slot->z + low,
-        };
-        kernels->product(&product);
-        for (int n = 0; n < rows && !job->multiply_only; n++)
-            draw_row(job, slot, b + n, slot->z + n * job->tile, bias, token, low, high);
-    }
+    cpu_product product = {
+        .weight = (const char *)p->weight.data + first_row * p->weight.stride * element,
+        .dtype = p->weight.dtype,
+        .stride_bytes = p->weight.stride * element,
+        .hidden_size = p->hidden_size,
+        .count = high - low,
+        .panels = job->panels,
+        .batch = p->batch,
+        .lanes = slot->lanes,
+        .out_stride = job->tile + CPU_LANES,
+        .out = slot->z + low,
+    };
+    kernels->product(&product);
+    for (int64_t b = 0; b < p->batch && !job->multiply_only; b++)
+        draw_row(job, slot, b, slot->z + b * (job->tile + CPU_LANES), bias, token, low, high);
 }
 
 /* One tile of one row, from logits. */

@@ -43,6 +43,12 @@ LANES v16f vf_load_brain(const uint16_t *p)
 {
     return (v16f){half_load_brain(p), half_load_brain(p + 8)};
 }
+/* The value in registers: keeps the compiler from folding a load into each of its uses. */
+LANES v16f vf_hold(v16f a)
+{
+    __asm__("" : "+x"(a.l), "+x"(a.h));
+    return a;
+}
 LANES v16f vf_set(float x) { return (v16f){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 LANES v16u vu_set(uint32_t x) { return (v16u){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)}; }
 LANES v16f vf_of_bits(v16u a) { return (v16f){_mm256_castsi256_ps(a.l), _mm256_castsi256_ps(a.h)}; }

@@ -24,6 +24,12 @@ LANES v16f vf_load_brain(const uint16_t *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
+/* The value in a register: keeps the compiler from folding a load into each of its uses. */
+LANES v16f vf_hold(v16f a)
+{
+    __asm__("" : "+v"(a));
+    return a;
+}
 LANES v16f vf_set(float x) { return _mm512_set1_ps(x); }
 LANES v16u vu_set(uint32_t x) { return _mm512_set1_epi32((int)x); }
 LANES v16f vf_of_bits(v16u a) { return _mm512_castsi512_ps(a); }

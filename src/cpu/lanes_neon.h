@@ -42,6 +42,8 @@ LANES v16f vf_load_brain(const uint16_t *p)
 {
     QUARTERS(v16f, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * q), 16)));
 }
+/* Loads are never folded here; see the other instruction sets. */
+LANES v16f vf_hold(v16f a) { return a; }
 LANES v16f vf_set(float x) { QUARTERS(v16f, vdupq_n_f32(x)); }
 LANES v16u vu_set(uint32_t x) { QUARTERS(v16u, vdupq_n_u32(x)); }
 LANES v16f vf_of_bits(v16u a) { QUARTERS(v16f, vreinterpretq_f32_u32(a.val[q])); }

@@ -1,110 +1,119 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   out[n][i] = dot(weight[i], hidden[n]) for a tile of weight rows and a panel of hidden states
- *        (eq. 1), on the sixteen lanes of cpu/lanes_*.h. The including file defines
- *        PRODUCT_ROWS(n): weight rows that a micro-kernel for a panel of n holds in registers.
- * COST   2 * D * element bytes a weight row from memory once a tile; D * n fused multiply-adds a row.
- *        A bfloat16 pair costs a shift and a mask, shared by the n rows of the panel.
- * MAP    accumulator (m, n) holds the 16 lanes of weight row m and hidden state n. A pass over at most
- *        PRODUCT_CHUNKS chunks keeps the panel in the first-level cache while all rows of the tile go
- *        by; accumulators rest in `lanes` between passes. Lanes are summed sixteen rows at a time.
- * NUMERICS  the order of every lane's sum is that of D, whatever the tile, panel or pass.
+ * WHAT   out[n][i] = dot(weight[i], hidden[n]) for a tile of weight rows and the packed hidden states
+ *        (eq. 1), on the sixteen lanes of cpu/lanes_*.h. The including file defines PRODUCT_PANEL, the
+ *        hidden states a panel holds, and PRODUCT_ROWS(n), the weight rows that a micro-kernel holds in
+ *        registers beside a panel of n.
+ * COST   D * element bytes a weight row from memory, once; D * B fused multiply-adds a row. A bfloat16
+ *        pair costs a shift and a mask, shared by the rows of the panel.
+ * MAP    blocks of PRODUCT_BLOCK weight rows go through all panels, each panel in passes over as many
+ *        chunks as stay in the first-level cache. Accumulator (m, n) holds the 16 lanes of weight row m
+ *        and hidden state n; accumulators rest in `lanes` between passes.
+ * MEMORY up to STREAMED_BATCH hidden states the processor's own prefetching keeps memory busy. Beyond,
+ *        arithmetic would alternate with waiting, so the block after this one is fetched meanwhile; panels
+ *        take turns at it.
+ * NUMERICS  the order of every lane's sum is that of D, whatever the tile, block, panel or pass.
  */
 #ifndef GUMBEL_CPU_PRODUCT_LANES_H
 #define GUMBEL_CPU_PRODUCT_LANES_H
 
 #include "cpu/cpu_kernels.h"
 
-/* Two vectors that hold chunk elements in the packed order (cpu_pack_place()). */
-typedef struct chunk_pair {
-    v16f first, second;
-} chunk_pair;
+/* Batches up to here are bound by memory alone. */
+#define STREAMED_BATCH 4
+/* Bytes of a panel that a pass keeps in the first-level cache: longer runs of each weight row where the
+ * processor has to see a stream in them, shorter ones where the rows come from the second level. */
+#define PASS_BYTES(batch) ((batch) <= STREAMED_BATCH ? 32768 : 16384)
 
-LANES chunk_pair load_chunk(const char *weight, gumbel_dtype dtype)
+/* Sixteen elements of a chunk in the packed order (cpu_pack_place()). */
+LANES v16f load_half_chunk(const char *weight, gumbel_dtype dtype, int half)
 {
-    if (dtype == GUMBEL_BFLOAT16) {
-        v16u words = vu_load(weight);
-        return (chunk_pair){vf_of_bits(vu_shift_left(words, 16)),
-                            vf_of_bits(vu_and(words, vu_set(0xffff0000u)))};
-    }
+    if (dtype == GUMBEL_FLOAT32)
+        return vf_load(weight + 64 * half);
     if (dtype == GUMBEL_FLOAT16)
-        return (chunk_pair){vf_load_half((const uint16_t *)weight),
-                            vf_load_half((const uint16_t *)weight + 16)};
-    return (chunk_pair){vf_load(weight), vf_load(weight + 64)};
+        return vf_load_half((const uint16_t *)weight + 16 * half);
+    v16u words = vu_load(weight);
+    return vf_of_bits(half ? vu_and(words, vu_set(0xffff0000u)) : vu_shift_left(words, 16));
 }
 
-/* A pass of the micro-kernel: `chunks` whole chunks, and where tail > 0 one of `tail` elements. */
+/* A pass over whole chunks, for all rows of a block and one panel. */
 typedef struct product_pass {
     const char *weight;
     int64_t stride_bytes;
     const float *panel;
     int64_t chunks;
-    int tail;
-    int element_bytes;
-    float *lanes;        /* of row 0 and hidden state 0; row m at + 16 * m */
-    int64_t panel_lanes; /* floats from one hidden state's lanes to the next's */
-    int first;           /* lanes start at zero */
+    const char *ahead;   /* weights of the next block, to prefetch meanwhile; NULL: none */
+    int turn, turns;     /* this panel prefetches every turns-th piece, from the turn-th on */
+    float *lanes;        /* [panel rows][PRODUCT_ROOM][16], added to */
 } product_pass;
 
+/* Both halves of a chunk in turn: the rows' weights into registers, then each hidden state past them. */
 LANES void multiply_chunk(const char *const weight[], int64_t at, const float *panel, int rows,
                           int batch, gumbel_dtype dtype, v16f sum[][CPU_PANEL_MOST])
 {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        v16f w[8];
 #pragma GCC unroll 8
-    for (int m = 0; m < rows; m++) {
-        chunk_pair w = load_chunk(weight[m] + at, dtype);
+        for (int m = 0; m < rows; m++)
+            w[m] = vf_hold(load_half_chunk(weight[m] + at, dtype, half));
 #pragma GCC unroll 8
         for (int n = 0; n < batch; n++) {
-            sum[m][n] = vf_fma(w.first, vf_load(panel + 32 * n), sum[m][n]);
-            sum[m][n] = vf_fma(w.second, vf_load(panel + 32 * n + 16), sum[m][n]);
+            v16f h = vf_hold(vf_load(panel + CPU_CHUNK * n + CPU_LANES * half));
+#pragma GCC unroll 8
+            for (int m = 0; m < rows; m++)
+                sum[m][n] = vf_fma(w[m], h, sum[m][n]);
         }
     }
 }
 
-/* rows, batch and dtype are constants of each instance. */
-LANES void micro_kernel(const product_pass *p, int rows, int batch, gumbel_dtype dtype)
+/* rows, batch and dtype are constants of each instance. `ahead` is NULL or as many bytes to prefetch as
+ * the weights that are read. */
+LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int batch,
+                        gumbel_dtype dtype)
 {
     v16f sum[8][CPU_PANEL_MOST];
     const char *weight[8];
-    char padded[8][4 * CPU_CHUNK];
     const float *panel = p->panel;
-    int64_t chunk_bytes = (int64_t)CPU_CHUNK * p->element_bytes, at = 0;
+    int64_t chunk_bytes = dtype == GUMBEL_FLOAT32 ? 4 * CPU_CHUNK : 2 * CPU_CHUNK;
+    int64_t end = p->chunks * chunk_bytes;
 #pragma GCC unroll 8
     for (int m = 0; m < rows; m++) {
         weight[m] = p->weight + m * p->stride_bytes;
 #pragma GCC unroll 8
         for (int n = 0; n < batch; n++)
-            sum[m][n] = p->first ? vf_set(0.0f) : vf_load(p->lanes + n * p->panel_lanes + 16 * m);
+            sum[m][n] = vf_load(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES);
     }
-    for (int64_t c = 0; c < p->chunks; c++, at += chunk_bytes, panel += CPU_CHUNK * batch)
+    for (int64_t at = 0; at < end; at += chunk_bytes, panel += CPU_CHUNK * batch) {
+        if (ahead)
+#pragma GCC unroll 16
+            for (int line = 0; line < rows * chunk_bytes / 64; line++, ahead += 64)
+                __builtin_prefetch(ahead, 0, 2);
         multiply_chunk(weight, at, panel, rows, batch, dtype, sum);
-    if (p->tail > 0) {
-        for (int m = 0; m < rows; m++) {
-            memset(padded[m], 0, sizeof padded[m]);
-            memcpy(padded[m], weight[m] + at, (size_t)p->tail * (size_t)p->element_bytes);
-            weight[m] = padded[m];
-        }
-        multiply_chunk(weight, 0, panel, rows, batch, dtype, sum);
     }
 #pragma GCC unroll 8
     for (int m = 0; m < rows; m++)
 #pragma GCC unroll 8
         for (int n = 0; n < batch; n++)
-            vf_store(p->lanes + n * p->panel_lanes + 16 * m, sum[m][n]);
+            vf_store(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES, sum[m][n]);
 }
 
-/* All rows of the tile for one pass: PRODUCT_ROWS at a time, the rest one by one. */
+/* All rows of the block: PRODUCT_ROWS at a time, the rest one by one. */
 LANES void pass_rows(product_pass pass, int count, int batch, gumbel_dtype dtype)
 {
-    int rows = PRODUCT_ROWS(batch);
-    for (; count >= rows; count -= rows) {
-        micro_kernel(&pass, PRODUCT_ROWS(batch), batch, dtype);
-        pass.weight += rows * pass.stride_bytes;
-        pass.lanes += 16 * rows;
+    int64_t row_bytes = pass.chunks * CPU_CHUNK * (dtype == GUMBEL_FLOAT32 ? 4 : 2);
+    for (; count >= PRODUCT_ROWS(batch); count -= PRODUCT_ROWS(batch)) {
+        const char *ahead = pass.turn == 0 ? pass.ahead : NULL;
+        micro_kernel(&pass, ahead, PRODUCT_ROWS(batch), batch, dtype);
+        pass.turn = (pass.turn + 1) % pass.turns;
+        pass.weight += PRODUCT_ROWS(batch) * pass.stride_bytes;
+        pass.ahead += pass.ahead ? PRODUCT_ROWS(batch) * row_bytes : 0;
+        pass.lanes += PRODUCT_ROWS(batch) * CPU_LANES;
     }
     for (; count > 0; count--) {
-        micro_kernel(&pass, 1, batch, dtype);
+        micro_kernel(&pass, NULL, 1, batch, dtype);
         pass.weight += pass.stride_bytes;
-        pass.lanes += 16;
+        pass.lanes += CPU_LANES;
     }
 }
 
@@ -133,37 +142,75 @@ static void (*const passes[CPU_PANEL_MOST + 1][3])(const product_pass *, int) = 
     PASS_ROW(1), PASS_ROW(2), PASS_ROW(3), PASS_ROW(4),
     PASS_ROW(5), PASS_ROW(6), PASS_ROW(7), PASS_ROW(8)};
 
-/* Chunks a pass: a panel of 8 hidden states then fills 16 KiB, half of a small first-level cache. */
-#define PRODUCT_CHUNKS 16
+
+static int64_t at_most(int64_t x, int64_t most)
+{
+    return x < most ? x : most;
+}
+
+/* The last `tail` < 32 elements of each row, zeros after them, as a block of one chunk. */
+static void pad_tail(char *block, const char *weight, int64_t stride_bytes, int rows, int tail_bytes)
+{
+    memset(block, 0, (size_t)(rows * 4 * CPU_CHUNK));
+    for (int m = 0; m < rows; m++)
+        memcpy(block + m * 4 * CPU_CHUNK, weight + m * stride_bytes, (size_t)tail_bytes);
+}
+
+/* The weights of rows first .. first + rows as one pass sees them from its start. */
+static product_pass start_pass(const cpu_product *p, int first, int64_t b, int batch)
+{
+    int64_t chunks = (p->hidden_size + CPU_CHUNK - 1) / CPU_CHUNK;
+    const char *weight = (const char *)p->weight + first * p->stride_bytes;
+    return (product_pass){
+        .weight = weight,
+        .stride_bytes = p->stride_bytes,
+        .panel = p->panels + b * chunks * CPU_CHUNK,
+        .ahead = batch > STREAMED_BATCH ? weight + PRODUCT_BLOCK * p->stride_bytes : NULL,
+        .turn = (int)(b / PRODUCT_PANEL),
+        .turns = (int)((p->batch + PRODUCT_PANEL - 1) / PRODUCT_PANEL),
+        .lanes = p->lanes,
+    };
+}
+
+/* One panel's dot products with `rows` weight rows, from row `first` of the tile on. */
+static void product_panel(const cpu_product *p, int first, int rows, int64_t b, int batch)
+{
+    char padded[PRODUCT_BLOCK * 4 * CPU_CHUNK];
+    void (*run)(const product_pass *, int) = passes[batch][p->dtype - GUMBEL_FLOAT32];
+    int tail = (int)(p->hidden_size % CPU_CHUNK);
+    int element_bytes = p->dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    int64_t most = PASS_BYTES(batch) / (4 * CPU_CHUNK * batch);
+    product_pass pass = start_pass(p, first, b, batch);
+    memset(p->lanes, 0, (size_t)batch * PRODUCT_ROOM * CPU_LANES * sizeof(float));
+    for (int64_t left = p->hidden_size / CPU_CHUNK; left > 0; left -= pass.chunks) {
+        pass.chunks = at_most(left, most);
+        run(&pass, rows);
+        int64_t row_bytes = pass.chunks * CPU_CHUNK * element_bytes;
+        pass.weight += row_bytes;
+        pass.panel += pass.chunks * CPU_CHUNK * batch;
+        pass.ahead += pass.ahead ? rows * row_bytes : 0;
+    }
+    if (tail > 0) {
+        pad_tail(padded, pass.weight, p->stride_bytes, rows, tail * element_bytes);
+        pass = (product_pass){.weight = padded,
+                              .stride_bytes = 4 * CPU_CHUNK,
+                              .panel = pass.panel,
+                              .chunks = 1,
+                              .turns = 1,
+                              .lanes = p->lanes};
+        run(&pass, rows);
+    }
+    for (int n = 0; n < batch; n++)
+        vf_store(p->out + (b + n) * p->out_stride + first,
+                 vf_sums(p->lanes + n * PRODUCT_ROOM * CPU_LANES));
+}
 
 static void product(const cpu_product *p)
 {
-    int64_t whole = p->hidden_size / CPU_CHUNK;
-    int tail = (int)(p->hidden_size % CPU_CHUNK);
-    int element_bytes = p->dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    int64_t step = p->batch == 1 ? whole : PRODUCT_CHUNKS;
-    int64_t at = 0;
-    do {
-        int64_t chunks = whole - at < step ? whole - at : step;
-        int last = at + chunks == whole;
-        product_pass pass = {
-            .weight = (const char *)p->weight + at * CPU_CHUNK * element_bytes,
-            .stride_bytes = p->stride_bytes,
-            .panel = p->panel + at * CPU_CHUNK * p->batch,
-            .chunks = chunks,
-            .tail = last ? tail : 0,
-            .element_bytes = element_bytes,
-            .lanes = p->lanes,
-            .panel_lanes = (int64_t)CPU_LANES * p->tile,
-            .first = at == 0,
-        };
-        passes[p->batch][p->dtype - GUMBEL_FLOAT32](&pass, p->count);
-        at += chunks;
-    } while (at < whole);
-    for (int n = 0; n < p->batch; n++)
-        for (int i = 0; i < p->count; i += 16)
-            vf_store(p->out + n * p->tile + i,
-                     vf_sums(p->lanes + ((int64_t)n * p->tile + i) * CPU_LANES));
+    for (int first = 0; first < p->count; first += PRODUCT_BLOCK)
+        for (int64_t b = 0; b < p->batch; b += PRODUCT_PANEL)
+            product_panel(p, first, (int)at_most(p->count - first, PRODUCT_BLOCK), b,
+                          (int)at_most(p->batch - b, PRODUCT_PANEL));
 }
 
 #endif
