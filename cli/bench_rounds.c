@@ -171,12 +171,26 @@ int64_t bench_check(const struct bench *bench)
 
 /* ------------------------------------------------------------------------------ rounds ---- */
 
+/* A workspace. */
+struct room {
+    void *bytes;
+    size_t size;
+};
+
+static struct room new_room(const struct source *source, gumbel_device *device)
+{
+    struct room room;
+
+    room.bytes = source_workspace(source, device, 1, &room.size);
+    return room;
+}
+
 /* The buffers of one batch size. */
 struct stage {
     const struct bench *bench;
     struct source fused, logits;
-    void *workspace;
-    size_t workspace_bytes;
+    struct room fused_room, logits_room,
+        single_room; /* the last is of the device with one thread */
     gumbel_output output;
     double *uniforms; /* [B] */
     uint32_t position;
@@ -192,7 +206,9 @@ static struct stage stage_new(const struct bench *bench, int64_t batch)
         .uniforms = require_memory("uniforms", batch, sizeof(double)),
     };
 
-    stage.workspace = source_workspace(&stage.fused, bench->device, 1, &stage.workspace_bytes);
+    stage.fused_room = new_room(&stage.fused, bench->device);
+    stage.logits_room = new_room(&stage.logits, bench->device);
+    stage.single_room = new_room(&stage.logits, bench->single);
     stage.output.tokens = require_memory("tokens", batch, sizeof(int32_t));
     if (bench->logprobs) {
         stage.output.logprobs = require_memory("logprobs", batch, sizeof(float));
@@ -202,7 +218,9 @@ static struct stage stage_new(const struct bench *bench, int64_t batch)
 
 static void stage_free(struct stage *stage)
 {
-    free(stage->workspace);
+    free(stage->fused_room.bytes);
+    free(stage->logits_room.bytes);
+    free(stage->single_room.bytes);
     free(stage->uniforms);
     free(stage->output.tokens);
     free(stage->output.logprobs);
@@ -246,21 +264,25 @@ static void run_way(struct stage *stage, enum way way)
                        bench->info.isa);
         break;
     case WAY_PRODUCT:
-        status = gumbel_multiply(bench->device, &stage->fused.head, stage->workspace,
-                                 stage->workspace_bytes, &error);
+        status = gumbel_multiply(bench->device, &stage->fused.head, stage->fused_room.bytes,
+                                 stage->fused_room.size, &error);
         break;
     case WAY_FUSED:
         status = gumbel_sample(bench->device, &stage->fused.head, &sampling, &stage->output,
-                               stage->workspace, stage->workspace_bytes, &error);
+                               stage->fused_room.bytes, stage->fused_room.size, &error);
         break;
     case WAY_MATERIALISED:
         run_inverse_cdf(stage);
         break;
     case WAY_LOGITS:
+        status =
+            gumbel_sample_logits(bench->device, &stage->logits.logits, &sampling, &stage->output,
+                                 stage->logits_room.bytes, stage->logits_room.size, &error);
+        break;
     case WAY_LOGITS_ONE:
-        status = gumbel_sample_logits(way == WAY_LOGITS ? bench->device : bench->single,
-                                      &stage->logits.logits, &sampling, &stage->output,
-                                      stage->workspace, stage->workspace_bytes, &error);
+        status =
+            gumbel_sample_logits(bench->single, &stage->logits.logits, &sampling, &stage->output,
+                                 stage->single_room.bytes, stage->single_room.size, &error);
         break;
     case WAYS:
         break;
@@ -285,7 +307,7 @@ static double median_ratio(const double *times, int rounds, enum way way, enum w
 struct bench_result bench_rounds(const struct bench *bench, int64_t batch, int rounds)
 {
     struct stage stage = stage_new(bench, batch);
-    struct bench_result result = {.batch = batch, .workspace_bytes = stage.workspace_bytes};
+    struct bench_result result = {.batch = batch, .workspace_bytes = stage.fused_room.size};
     double *times = require_memory("times", (int64_t)WAYS * rounds, sizeof *times);
 
     for (int round = -1; round < rounds; round++) {

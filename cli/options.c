@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "report.h"
 
@@ -20,7 +21,9 @@ void set_command(const char *name)
 
 /* ---------------------------------------------------------------------------- failures ---- */
 
-static void print_failure(const char *field, const char *format, va_list arguments)
+/* Buffers are flushed, but nothing is freed on the way out: whatever was open ends with the
+ * process. */
+static _Noreturn void end(int code, const char *field, const char *format, va_list arguments)
 {
     char line[1024];
     int used = snprintf(line, sizeof line, "gumbel%s%s: %s: ", *command ? " " : "", command, field);
@@ -36,6 +39,7 @@ static void print_failure(const char *field, const char *format, va_list argumen
     progress_clear();
     fflush(stdout);
     fprintf(stderr, "%s\n", line);
+    _exit(code);
 }
 
 void fail(const char *field, const char *format, ...)
@@ -43,9 +47,7 @@ void fail(const char *field, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    print_failure(field, format, arguments);
-    va_end(arguments);
-    exit(EXIT_INPUT);
+    end(EXIT_INPUT, field, format, arguments);
 }
 
 void fail_late(const char *field, const char *format, ...)
@@ -53,9 +55,7 @@ void fail_late(const char *field, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    print_failure(field, format, arguments);
-    va_end(arguments);
-    exit(EXIT_FAILED);
+    end(EXIT_FAILED, field, format, arguments);
 }
 
 void require_ok(gumbel_status status, const gumbel_error *error)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gumbel` itself, `info`, `verify` and `bench`."""
+
+import math
+import os
+import unittest
+
+from cli_case import COMMANDS, MODELS, Case, SampleCase, gumbel
+from tensor_files import write_npy
+
+
+class Usage(Case):
+    def test_help(self):
+        text = self.succeed("--help")
+        for command in COMMANDS:
+            self.assertIn(command, text)
+            for option in ("--help", "-h"):
+                page = self.succeed(command, option)
+                self.assertTrue(page.startswith(f"Usage: gumbel {command} [OPTION...]"), page)
+                self.assertIn("--device", page)
+
+    def test_version(self):
+        self.assertRegex(self.succeed("--version"), r"^gumbel \d+\.\d+\.\d+\n$")
+
+    def test_wrong_usage(self):
+        self.refuse("command")
+        self.refuse("command", "dream")
+        self.refuse("command", "two\nlines")
+        for command in COMMANDS:
+            self.refuse("--dream", command, "--dream")
+            self.refuse("--threads", command, "--threads")
+            self.refuse("surplus", command, "surplus")
+            self.refuse("--isa", command, "--isa", "mmx")
+            self.refuse("--threads", command, "--threads", "0")
+            self.refuse("--threads", command, "--threads", "99999999999999999999")
+
+    def test_device(self):
+        self.succeed("info", "--device", "cpu")
+        self.assertIn("cuda", self.refuse("options.device", "info", "--device", "cuda"))
+
+
+class Info(Case):
+    def test_json(self):
+        info = self.succeed_json("info", "--threads", 3)
+        self.assertEqual(info["threads"], 3)
+        self.assertIn(info["isa"], info["isas"])
+        self.assertIn("reference", info["isas"])
+        self.assertEqual(info["devices"], {"cpu": "available", "cuda": "not in this build"})
+
+    def test_every_isa(self):
+        for isa in self.succeed_json("info")["isas"]:
+            self.assertEqual(self.succeed_json("info", "--isa", isa)["isa"], isa)
+
+    def test_text(self):
+        self.assertRegex(self.succeed("info"), r"(?m)^isa +\w+ \(of reference")
+
+
+class Verify(SampleCase):
+    def outcomes(self, *arguments):
+        found = self.succeed_json("verify", *arguments)
+        self.assertEqual(found["failed"], 0)
+        return {check["name"]: check for check in found["checks"]}
+
+    def test_model(self):
+        checks = self.outcomes("--model", os.path.join(MODELS, "kjv-target"), "--prompt",
+                               "And God said", "--draws", 20000)
+        test = checks["chi-squared, fused"]
+        self.assertEqual((test["outcome"], test["draws"]), ("passed", 20000))
+        self.assertGreater(test["degrees_of_freedom"], 10)
+        self.assertGreater(test["tested_mass"], 0.5)
+        for name in ("isa reference", "4 threads", "from logits", "chunks of 1000",
+                     "each row alone"):
+            self.assertEqual(checks[name]["outcome"], "passed")
+        for gap in range(12, 31, 2):
+            self.assertAlmostEqual(checks[f"tail, gap {gap}"]["relative_rate"], 1, places=4)
+        self.assertLess(checks["tail, gap 24"]["relative_rate_with_32_bits"], 0.3)
+
+    def test_power(self):
+        checks = self.outcomes("--draws", 262144)
+        self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
+
+    def test_files(self):
+        checks = self.outcomes("--logits", self.path("logits.npy"), "--draws", 5000, "--row", 4)
+        self.assertNotIn("from logits", checks)
+        self.outcomes(*self.head, "--draws", 5000, "--temperature", 0.25)
+        write_npy(self.path("one.npy"), "<f4", (2, 1), [3, 4])
+        checks = self.outcomes("--logits", self.path("one.npy"), "--draws", 100)
+        self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "skipped")
+
+    def test_text(self):
+        text = self.succeed("verify", "--logits", self.path("logits.npy"), "--draws", 3000)
+        self.assertRegex(text, r"passed, 0 failed, \d skipped\n$")
+        self.assertIn("degrees of freedom", text)
+
+    def test_wrong_input(self):
+        logits = ("verify", "--logits", self.path("logits.npy"))
+        self.refuse("--row", *logits, "--row", self.B)
+        self.refuse("--draws", *logits, "--draws", 0)
+        self.refuse("--temperature", *logits, "--temperature", 0)
+        self.refuse("--model", *logits, "--model", "x")
+        self.refuse("--prompt", *logits, "--prompt", "x")
+        self.refuse("--hidden", "verify", *self.head[:2])
+        write_npy(self.path("nan.npy"), "<f4", (1, 2), [1, math.nan])
+        done = gumbel("verify", "--logits", self.path("nan.npy"), "--draws", 10)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"^gumbel verify: --row: row 0 .*\n$")
+
+
+class Bench(Case):
+    def test_json(self):
+        found = self.succeed_json("bench", "--vocab", 641, "--hidden", 65, "--batch", "1,3",
+                                  "--rounds", 3)
+        self.assertEqual((found["vocab"], found["hidden"], found["dtype"]), (641, 65, "bf16"))
+        self.assertGreater(found["read_bytes_per_second"], 1e8)
+        self.assertGreater(found["float_operations_per_second"], 1e8)
+        self.assertEqual([result["batch"] for result in found["results"]], [1, 3])
+        for result in found["results"]:
+            self.assertEqual(result["logits_bytes"], 4 * 641 * result["batch"])
+            self.assertGreater(result["workspace_bytes"], 0)
+            self.assertEqual(result["ways"]["product"]["vs_product"], 1)
+            for way in result["ways"].values():
+                self.assertTrue(0 < way["p10_us"] <= way["median_us"] <= way["p90_us"], way)
+
+    def test_text(self):
+        text = self.succeed("bench", "--vocab", 100, "--hidden", 8, "--batch", 2, "--rounds", 1,
+                            "--dtype", "f16", "--logprobs")
+        for start in ("question: ", "machine: ", "ceiling: ", "check: "):
+            self.assertRegex(text, f"(?m)^{start}")
+        for way in ("read weights", "product", "fused draw", "materialised", "from logits"):
+            self.assertIn(way, text)
+
+    def test_wrong_input(self):
+        for option, value in (("--vocab", "0"), ("--hidden", "-1"), ("--batch", "1,x"),
+                              ("--batch", "0"), ("--batch", ",".join("1" * 17)), ("--rounds", "0"),
+                              ("--dtype", "f64")):
+            self.refuse(option, "bench", f"{option}={value}")
+
+
+if __name__ == "__main__":
+    unittest.main()

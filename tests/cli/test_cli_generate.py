@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gumbel generate`: the golden texts, the prompt, streaming."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from cli_case import GUMBEL, MODELS, Case, gumbel
+
+
+class Generate(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = os.path.join(MODELS, "kjv-target")
+
+    def test_golden(self):
+        with open(os.path.join(MODELS, "golden.json")) as file:
+            golden = json.load(file)
+        for name in ("target", "draft"):
+            model = os.path.join(MODELS, f"kjv-{name}")
+            for case in golden[name]["greedy"]:
+                arguments = ("generate", "--model", model, "--prompt", case["prompt"],
+                             "--temperature", 0, "--max-tokens", len(case["greedy_ids"]))
+                with self.subTest(model=name, prompt=case["prompt"]):
+                    found = self.succeed_json(*arguments)
+                    self.assertEqual(found["prompt_ids"], case["prompt_ids"])
+                    self.assertEqual(found["samples"][0]["ids"], case["greedy_ids"])
+                    self.assertEqual(found["samples"][0]["text"], case["text"])
+                    self.assertEqual(self.succeed(*arguments), case["text"] + "\n")
+
+    def test_stdin_is_the_prompt(self):
+        rest = ("--model", self.model, "--max-tokens", 8, "--seed", "0xabc")
+        given = self.succeed("generate", "--prompt", "And it came", *rest)
+        self.assertEqual(self.succeed("generate", *rest, text="And it came\n"), given)
+        echoed = self.succeed("generate", "--prompt", "And it came", "--echo", *rest)
+        self.assertEqual(echoed, "And it came" + given)
+
+    def test_bos(self):
+        rest = ("generate", "--model", self.model, "--prompt", "And", "--max-tokens", 1)
+        with_bos = self.succeed_json(*rest)["prompt_ids"]
+        self.assertEqual(self.succeed_json(*rest, "--bos")["prompt_ids"], with_bos)
+        self.assertEqual(self.succeed_json(*rest, "--no-bos")["prompt_ids"], with_bos[1:])
+
+    def test_samples_are_independent_of_each_other(self):
+        rest = ("generate", "--model", self.model, "--prompt", "In the", "--max-tokens", 12,
+                "--seed", 5)
+        many = self.succeed_json(*rest, "--samples", 3)["samples"]
+        self.assertEqual(len({tuple(sample["ids"]) for sample in many}), 3)
+        alone = self.succeed_json(*rest, "--first-sample", 2)["samples"]
+        self.assertEqual(alone[0]["ids"], many[2]["ids"])
+        text = self.succeed(*rest, "--samples", 3)
+        wanted = "".join(f"--- sample {j}\n{many[j]['text']}\n" for j in range(3))
+        self.assertEqual(text, wanted)
+
+    def test_stats(self):
+        arguments = ("generate", "--model", self.model, "--prompt", "In the", "--max-tokens", 9,
+                     "--stats", "--samples", 2, "--ignore-eos")
+        done = gumbel(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"18 tokens, [\d.]+ tokens/s")
+        self.assertIn("head and sampling", done.stderr)
+        self.assertIn("materialised route", done.stderr)
+        stats = json.loads(gumbel(*arguments, "--json").stdout)["stats"]
+        self.assertTrue(0 < stats["head_share"] < 1)
+        self.assertEqual((stats["tokens"], stats["steps"], stats["step_rows"]), (18, 9, 2))
+        self.assertGreater(stats["step_materialised_us"], stats["step_product_us"])
+
+    def test_wrong_input(self):
+        model = ("generate", "--model", self.model)
+        self.refuse("--model", "generate")
+        self.refuse("--model", "generate", "--model", self.path("none"), "--prompt", "a")
+        self.refuse("--temperature", *model, "--temperature", "-0.5")
+        self.refuse("--temperature", *model, "--temperature", "nan")
+        self.refuse("--temperature", *model, "--temperature", "1e99")
+        self.refuse("--seed", *model, "--seed", "nan")
+        self.refuse("--seed", *model, "--seed", "-1")
+        self.refuse("--seed", *model, "--seed", str(2**64))
+        self.refuse("--max-tokens", *model, "--max-tokens", "0")
+        self.refuse("--model", *model, "--max-tokens", "100000", "--prompt", "a")
+        self.refuse("--samples", *model, "--samples", "1025")
+        self.refuse("--prompt", *model, "--prompt", "", "--no-bos")
+        self.refuse("options.device", *model, "--device", "tpu")
+        for name in ("config.json", "tokenizer.json", "model.safetensors"):
+            folder = tempfile.mkdtemp(dir=self.folder)
+            for other in os.listdir(self.model):
+                if other != name:
+                    os.symlink(os.path.abspath(os.path.join(self.model, other)),
+                               os.path.join(folder, other))
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(b"\xff" * 7)
+            message = self.refuse("--model", "generate", "--model", folder, "--prompt", "a")
+            self.assertIn(name, message)
+
+
+class Stream(Case):
+    """What becomes of a generate whose output nobody takes."""
+
+    ARGUMENTS = ("generate", "--prompt", "In the", "--max-tokens", "500")
+
+    def test_closed_pipe_ends_it_quietly(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run([GUMBEL, *self.ARGUMENTS, "--model",
+                               os.path.join(MODELS, "kjv-target")],
+                              stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE)
+        os.close(writer)
+        self.assertEqual((done.returncode, done.stderr), (-signal.SIGPIPE, b""))
+
+    def test_head(self):
+        model = os.path.join(MODELS, "kjv-target")
+        done = subprocess.run(f'"{GUMBEL}" {" ".join(self.ARGUMENTS[:1])} --prompt "In the" '
+                              f'--max-tokens 500 --model "{model}" | head -c 10',
+                              shell=True, capture_output=True)
+        self.assertEqual((len(done.stdout), done.stderr), (10, b""))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_full_disk_is_told(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([GUMBEL, "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^gumbel info: stdout: .*\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()

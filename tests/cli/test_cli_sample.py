@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gumbel sample`: what it draws, and what it refuses."""
+
+import math
+import os
+import subprocess
+import unittest
+
+from cli_case import GUMBEL, SampleCase, gumbel
+from tensor_files import bfloat16_bits, read_npy, write_npy, write_raw_safetensors
+
+
+class Sample(SampleCase):
+    def test_greedy_is_the_argmax(self):
+        found = self.sample(*self.head, "--temperature", 0)
+        for b in range(self.B):
+            row = self.logits[b * self.V : (b + 1) * self.V]
+            self.assertEqual(found["tokens"][b], [row.index(max(row))])
+            self.assertAlmostEqual(found["scores"][b][0], max(row), places=4)
+
+    def test_logprobs(self):
+        found = self.sample(*self.head, "--temperature", 2)
+        self.assertEqual(found["status"], [0] * self.B)
+        for b in range(self.B):
+            row = [x / 2 for x in self.logits[b * self.V : (b + 1) * self.V]]
+            lse = math.log(sum(map(math.exp, row)))
+            self.assertAlmostEqual(found["lse"][b], lse, places=5)
+            self.assertAlmostEqual(found["logprobs"][b][0], row[found["tokens"][b][0]] - lse,
+                                   places=5)
+
+    def test_every_form_gives_the_same_tokens(self):
+        rest = ("--seed", 11, "--num-samples", 9)
+        wanted = self.sample(*self.head, *rest)
+        # All products and sums are multiples of 2^-12 below 2^11: exact in float32 in any order.
+        self.assertEqual(self.sample("--logits", self.path("logits.npy"), *rest), wanted)
+        self.assertEqual(self.sample("--weights", self.path("weights.npy"), "--hidden",
+                                     self.path("hidden.npy"), *rest), wanted)
+
+    def test_uint16_is_bfloat16(self):
+        coarse = [round(x * 8) / 8 for x in self.weights]
+        bits = [bfloat16_bits(x) for x in coarse]
+        write_npy(self.path("bits.npy"), "<u2", (self.V, self.D), bits)
+        write_npy(self.path("coarse.npy"), "<f4", (self.V, self.D), coarse)
+        hidden = ("--hidden", self.path("hidden.npy"))
+        self.assertEqual(self.sample("--weights", self.path("bits.npy"), *hidden),
+                         self.sample("--weights", self.path("coarse.npy"), *hidden))
+
+    def test_chunks(self):
+        rest = ("--seed", 3, "--num-samples", 4, "--bias", self.path("head.safetensors:bias"),
+                "--soft-cap", 5, "--scale", 0.5, "--vocab-size", 300)
+        whole = self.sample(*self.head, *rest)
+        self.assertLess(max(max(row) for row in whole["tokens"]), 300)
+        for chunk in (1, 64, 100, 128, 332, 333, 1000):
+            found = self.sample(*self.head, *rest, "--chunk", chunk)
+            for key in ("tokens", "scores", "status"):
+                self.assertEqual(found[key], whole[key], chunk)
+            if chunk % 64 == 0 or chunk >= self.V:
+                self.assertEqual(found, whole, chunk)
+        logits = ("--logits", self.path("logits.npy"), "--seed", 3)
+        self.assertEqual(self.sample(*logits, "--chunk", 64), self.sample(*logits))
+
+    def test_first_token(self):
+        """Two halves of a vocabulary, as shards, hold the winner of the whole between them."""
+        write_npy(self.path("low.npy"), "<f4", (100, self.D), self.weights[: 100 * self.D])
+        write_npy(self.path("high.npy"), "<f4", (self.V - 100, self.D),
+                  self.weights[100 * self.D :])
+        whole = self.sample(*self.head)
+        parts = [self.sample("--weights", self.path(f"{name}.npy"), "--hidden",
+                             self.path("hidden.npy"), "--first-token", first)
+                 for name, first in (("low", 0), ("high", 100))]
+        for b in range(self.B):
+            best = max(parts, key=lambda part: part["scores"][b][0])
+            self.assertEqual(best["tokens"][b], whole["tokens"][b])
+
+    def test_row_parameters(self):
+        write_npy(self.path("t.npy"), "<f4", (self.B,), [0, 0.5, 1, 2, 100])
+        write_npy(self.path("s.npy"), "<i8", (self.B,), [1, 2, 3, 4, 2**40])
+        write_npy(self.path("p.npy"), "<i4", (self.B,), [9, 8, 7, 6, 5])
+        found = self.sample(*self.head, "--temperature", self.path("t.npy"), "--seed",
+                            self.path("s.npy"), "--position", self.path("p.npy"))
+        write_npy(self.path("row.npy"), "<f4", (1, self.D), self.hidden[4 * self.D :])
+        alone = self.sample(*self.head[:2], "--hidden", self.path("row.npy"), "--temperature", 100,
+                            "--seed", 2**40, "--position", 5)
+        self.assertEqual(found["tokens"][4], alone["tokens"][0])
+        self.assertEqual(found["lse"][4], alone["lse"][0])
+
+    def test_same_for_every_isa_and_thread_count(self):
+        rest = ("--num-samples", 3)
+        wanted = self.sample(*self.head, *rest)
+        for isa in self.succeed_json("info")["isas"]:
+            for threads in (1, 3):
+                self.assertEqual(self.sample(*self.head, *rest, "--isa", isa, "--threads", threads),
+                                 wanted)
+
+    def test_npy_output(self):
+        outputs = {name: self.path(f"{name}.npy")
+                   for name in ("tokens", "logprobs", "scores", "lse", "status")}
+        options = [x for name, path in outputs.items() for x in (f"--out-{name}", path)]
+        self.assertEqual(self.succeed("sample", *self.head, "--num-samples", 2, *options), "")
+        found = self.sample(*self.head, "--num-samples", 2)
+        for name, path in outputs.items():
+            descr, shape, values = read_npy(path)
+            rows = name in ("lse", "status")
+            self.assertEqual(descr, "<i4" if name in ("tokens", "status") else "<f4")
+            self.assertEqual(shape, (self.B,) if rows else (self.B, 2))
+            wanted = found[name] if rows else [x for row in found[name] for x in row]
+            for value, want in zip(values, wanted, strict=True):
+                self.assertAlmostEqual(value, want, delta=1e-7 * abs(want))
+
+    def test_bad_rows_stand_alone(self):
+        rows = [self.logits[b * self.V : (b + 1) * self.V] for b in range(4)]
+        rows[1][7] = math.nan
+        rows[2][7] = math.inf
+        rows[3] = [-math.inf] * self.V
+        write_npy(self.path("bad.npy"), "<f4", (4, self.V), sum(rows, []))
+        found = self.sample("--logits", self.path("bad.npy"))
+        good = self.sample("--logits", self.path("logits.npy"))
+        self.assertEqual(found["status"], [0, 1, 2, 3])
+        self.assertEqual(found["tokens"][1:], [[-1]] * 3)
+        self.assertEqual(found["lse"][1:], [None] * 3)
+        self.assertEqual(found["tokens"][0], good["tokens"][0])
+
+    def test_chunks_give_memory_back(self):
+        """A 256 MiB file of weights: whole it is all resident, in chunks it is not."""
+        rows, cols = 65536, 2048
+        size = rows * cols * 2
+        header = {"w": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [0, size]}}
+        write_raw_safetensors(self.path("big.safetensors"), header, b"", sparse_bytes=size)
+        write_npy(self.path("h.npy"), "<f4", (1, cols), [1.0] * cols)
+        peaks = []
+        for chunk in ((), ("--chunk", "1024")):
+            child = subprocess.Popen(
+                [GUMBEL, "sample", "--weights", self.path("big.safetensors"), "--hidden",
+                 self.path("h.npy"), *chunk], stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(child.returncode, 0)
+            peaks.append(usage.ru_maxrss / 1024)
+        self.assertLess(peaks[1], peaks[0] - 200, "MiB")
+
+
+class SampleErrors(SampleCase):
+    def test_missing(self):
+        self.refuse("--weights", "sample")
+        self.refuse("--hidden", "sample", *self.head[:2])
+        self.refuse("--logits", "sample", *self.head, "--logits", self.path("logits.npy"))
+
+    def test_files(self):
+        hidden = self.head[2:]
+        file = self.path("head.safetensors")
+        for name in (self.path("none.npy"), self.path("none.safetensors"), self.folder, file,
+                     file + ":nothing", file + ":ids", file + ":cube", file + ":",
+                     self.path("weights.npy:x"), "", "/dev/null", self.path("a\nb")):
+            with self.subTest(name=name):
+                self.refuse("--weights", "sample", "--weights", name, *hidden)
+        self.refuse("--hidden", "sample", *self.head[:2], "--hidden", file + ":narrow")
+        self.refuse("--bias", "sample", *self.head, "--bias", file + ":hidden")
+        self.refuse("--bias", "sample", *self.head, "--bias", self.path("row.npy"))
+
+    def test_hostile_safetensors(self):
+        def entry(begin, end, shape=(2, 2), dtype="F32"):
+            return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+        hostile = {
+            "outside": {"w": entry(0, 10**12)},
+            "backwards": {"w": entry(16, 0)},
+            "overflow": {"w": entry(0, 16, (2**62, 2**62))},
+            "wrong size": {"w": entry(0, 16, (3, 2))},
+            "dtype": {"w": entry(0, 16, (2, 2), "F99")},
+            "negative": {"w": entry(0, 16, (-2, -2))},
+            "text": {"w": "abc"},
+        }
+        for name, header in hostile.items():
+            with self.subTest(name=name):
+                write_raw_safetensors(self.path("bad.safetensors"), header, b"\0" * 16)
+                self.refuse("--logits", "sample", "--logits", self.path("bad.safetensors"))
+        for data in (b"", b"\xff" * 8, b"\x10\0\0\0\0\0\0\0{", b"[" * 100000):
+            with open(self.path("bad.safetensors"), "wb") as file:
+                file.write(data)
+            self.refuse("--logits", "sample", "--logits", self.path("bad.safetensors"))
+
+    def test_truncated_npy(self):
+        with open(self.path("logits.npy"), "rb") as file:
+            data = file.read()
+        for size in (0, 5, 9, 60, 128, len(data) - 1):
+            with open(self.path("cut.npy"), "wb") as file:
+                file.write(data[:size])
+            self.refuse("--logits", "sample", "--logits", self.path("cut.npy"))
+
+    def test_numbers(self):
+        for option, values in {
+            "--temperature": ("-1", "nan", "inf", "x", "", "1 2"),
+            "--seed": ("nan", "-1", "1.5", str(2**64), "0x", ""),
+            "--position": (str(2**32), "-1", "x"),
+            "--num-samples": ("0", "65537", "-3", "9" * 40),
+            "--first-sample": (str(2**32),),
+            "--domain": (str(2**31),),
+            "--scale": ("nan", "0", "1e40"),
+            "--soft-cap": ("-1", "inf"),
+            "--vocab-size": ("0", str(2**31 + 1)),
+            "--first-token": ("-1", str(2**31)),
+            "--chunk": ("0", "-64", "x"),
+        }.items():
+            for value in values:
+                with self.subTest(option=option, value=value):
+                    self.refuse(option, "sample", *self.head, f"{option}={value}")
+
+    def test_columns(self):
+        write_npy(self.path("short.npy"), "<f4", (2,), [1, 1])
+        write_npy(self.path("floats.npy"), "<f4", (self.B,), [1] * self.B)
+        write_npy(self.path("ints.npy"), "<i8", (self.B,), [-1] * self.B)
+        self.refuse("--temperature", "sample", *self.head, "--temperature", self.path("short.npy"))
+        self.refuse("--temperature", "sample", *self.head, "--temperature", self.path("ints.npy"))
+        self.refuse("--seed", "sample", *self.head, "--seed", self.path("floats.npy"))
+        self.refuse("--seed", "sample", *self.head, "--seed", self.path("ints.npy"))
+        self.refuse("--position", "sample", *self.head, "--position", self.path("none.npy"))
+        write_npy(self.path("t.npy"), "<f4", (self.B,), [1, 1, -1, 1, 1])
+        self.refuse("sampling.temperature[2]", "sample", *self.head, "--temperature",
+                    self.path("t.npy"))
+
+    def test_nothing_is_written_on_an_error(self):
+        output = self.path("tokens.npy")
+        write_npy(self.path("t.npy"), "<f4", (self.B,), [math.nan] * self.B)
+        before = set(os.listdir(self.folder))
+        for rest in (("--temperature", self.path("t.npy")), ("--isa", "mmx"),
+                     ("--bias", self.path("none.npy")),
+                     ("--out-lse", os.path.join(self.folder, "none", "lse.npy"))):
+            done = gumbel("sample", *self.head, "--out-tokens", output, *rest)
+            self.assertEqual(done.returncode, 2, rest)
+            self.assertEqual(set(os.listdir(self.folder)), before, rest)
+
+
+if __name__ == "__main__":
+    unittest.main()
