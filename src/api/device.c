@@ -20,8 +20,8 @@ gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **
     GUMBEL_REFUSE_IF(o.threads < 0 || o.threads > CPU_THREADS_MOST, error, "options.threads",
                      "threads is %d; it must be in 0..%d", (int)o.threads, CPU_THREADS_MOST);
     GUMBEL_REFUSE_IF(o.tile < 0 || o.tile > CPU_TILE_MOST || o.tile % GUMBEL_BLOCK != 0, error,
-                     "options.tile", "tile is %d; it must be a multiple of %d up to %d", (int)o.tile,
-                     GUMBEL_BLOCK, CPU_TILE_MOST);
+                     "options.tile", "tile is %d; it must be a multiple of %d up to %d",
+                     (int)o.tile, GUMBEL_BLOCK, CPU_TILE_MOST);
     return cpu_open(&o, device, error);
 }
 

@@ -33,7 +33,8 @@ gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample, ui
     GUMBEL_REFUSE_IF(first_token < 0 || count < 0 || first_token > (INT64_C(1) << 31) ||
                          count > (INT64_C(1) << 31) - first_token,
                      error, "first_token",
-                     "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31", first_token, count);
+                     "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31", first_token,
+                     count);
     GUMBEL_REFUSE_IF(!out && count > 0, error, "out", "out is NULL");
     gumbel_stream stream = {seed, position, sample, domain};
     uint32_t words[4];

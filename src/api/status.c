@@ -4,10 +4,7 @@
 #define TEXT_OF(x) #x
 #define TEXT(x)    TEXT_OF(x)
 
-int gumbel_version(void)
-{
-    return GUMBEL_VERSION;
-}
+int gumbel_version(void) { return GUMBEL_VERSION; }
 
 const char *gumbel_version_string(void)
 {

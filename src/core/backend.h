@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a backend offers to the public entry points. The entry points validate; a backend may assert.
+ * What a backend offers to the public entry points. They validate; a backend may assert.
  */
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H

@@ -2,8 +2,8 @@
  *
  * Logarithm, exponential and hyperbolic tangent as fixed sequences of float32 operations, so that
  * every backend that follows the same sequence gets the same bits (docs/maths.md, section 4). Each
- * multiply, add and fma below is one IEEE-754 operation rounded to nearest even; the compiler must not
- * contract or reassociate them. Coefficients: script/fit_polynomials.py.
+ * multiply, add and fma below is one IEEE-754 operation rounded to nearest even; the compiler must
+ * not contract or reassociate them. Coefficients: script/fit_polynomials.py.
  */
 #ifndef GUMBEL_CORE_ELEMENTARY_H
 #define GUMBEL_CORE_ELEMENTARY_H
@@ -21,6 +21,7 @@
 /* exp() below this is treated as exp(here) = 1.6e-38, the smallest power with a normal result. */
 #define GUMBEL_EXP_LOWEST -87.0f
 
+/* clang-format off */
 /* (log1p(f) - f + f^2 / 2) / f^3 on [sqrt(1/2) - 1, sqrt(2) - 1], degree 8. */
 #define GUMBEL_LOG_TERMS 9
 #define GUMBEL_LOG_POLYNOMIAL                                                                      \
@@ -36,6 +37,7 @@
 #define GUMBEL_TANH_TERMS 5
 #define GUMBEL_TANH_POLYNOMIAL                                                                     \
     {-0x1.555532p-2f, 0x1.110708p-3f, -0x1.b8395ep-5f, 0x1.521744p-6f, -0x1.75a99p-8f}
+/* clang-format on */
 #define GUMBEL_TANH_SMALL 0.625f
 
 static inline uint32_t gumbel_bits_of(float x)
@@ -66,13 +68,13 @@ static inline float gumbel_log_assemble(float exponent, float f)
 {
     static const float terms[GUMBEL_LOG_TERMS] = GUMBEL_LOG_POLYNOMIAL;
     float square = f * f;
-    float tail = fmaf(square * f, gumbel_polynomial(terms, GUMBEL_LOG_TERMS, f),
-                      exponent * GUMBEL_LN2_LOW);
+    float tail =
+        fmaf(square * f, gumbel_polynomial(terms, GUMBEL_LOG_TERMS, f), exponent * GUMBEL_LN2_LOW);
     return fmaf(exponent, GUMBEL_LN2_HIGH, f + fmaf(-0.5f, square, tail));
 }
 
-/* log(x) for a positive normal x: x = 2^exponent * m with m in [sqrt(1/2), sqrt(2)). Where x is near
- * 1 the relative error stays below 2 ulp, since f = m - 1 is exact. */
+/* log(x) for a positive normal x: x = 2^exponent * m with m in [sqrt(1/2), sqrt(2)). Where x is
+ * near 1 the relative error stays below 2 ulp, since f = m - 1 is exact. */
 static inline float gumbel_log(float x)
 {
     uint32_t shifted = gumbel_bits_of(x) - 0x3f3504f3u; /* the bits of sqrt(1/2) */

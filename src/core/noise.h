@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The noise of a token: Philox4x32-10, the map from its word to a uniform, and the map from there to a
- * standard Gumbel variate (docs/maths.md, section 3). Scalar form; the vector forms follow it operation
- * by operation.
+ * The noise of a token: Philox4x32-10, the map from its word to a uniform, and the map from there
+ * to a standard Gumbel variate (docs/maths.md, section 3). Scalar form; the vector forms follow it
+ * operation by operation.
  */
 #ifndef GUMBEL_CORE_NOISE_H
 #define GUMBEL_CORE_NOISE_H
@@ -46,8 +46,9 @@ static inline void gumbel_philox_block(uint32_t c[4], uint32_t key0, uint32_t ke
     }
 }
 
-/* The four words that serve tokens 4 * block .. 4 * block + 3. `tail` is 0 or GUMBEL_TAIL_DOMAIN. */
-static inline void gumbel_words(gumbel_stream stream, uint32_t block, uint32_t tail, uint32_t out[4])
+/* Words of the tokens 4 * block .. 4 * block + 3. `tail` is 0 or GUMBEL_TAIL_DOMAIN. */
+static inline void gumbel_words(gumbel_stream stream, uint32_t block, uint32_t tail,
+                                uint32_t out[4])
 {
     out[0] = block;
     out[1] = stream.position;
@@ -58,10 +59,7 @@ static inline void gumbel_words(gumbel_stream stream, uint32_t block, uint32_t t
 }
 
 /* g = -log(E) of a standard exponential E. */
-static inline float gumbel_of_exponential(float e)
-{
-    return -gumbel_log(e);
-}
+static inline float gumbel_of_exponential(float e) { return -gumbel_log(e); }
 
 /* g for a word r >= GUMBEL_TAIL_WORDS. With x = r below 2^31, else ~r, v = (x + 0.5) * 2^-32 is in
  * (0, 0.5]; E = -log1p(-v) below, -log(v) above, so that neither end of u is ever rounded away. */
@@ -77,8 +75,8 @@ static inline float gumbel_of_word(uint32_t r)
     return gumbel_of_exponential(-gumbel_log_assemble(halve ? -1.0f : 0.0f, f));
 }
 
-/* g for a word r < GUMBEL_TAIL_WORDS with its further bits r2: u = (r * 2^32 + r2 + 0.5) * 2^-64 is below
- * 2^-24, where E = -log1p(-u) is u to within half an ulp. */
+/* g for a word r < GUMBEL_TAIL_WORDS with its further bits r2: u = (r * 2^32 + r2 + 0.5) * 2^-64 is
+ * below 2^-24, where E = -log1p(-u) is u to within half an ulp. */
 static inline float gumbel_of_tail(uint32_t r, uint32_t r2)
 {
     double u = ((double)r * 0x1p32 + (double)r2 + 0.5) * 0x1p-64;

@@ -17,19 +17,19 @@
 #define GUMBEL_INVERSE_TEMPERATURE_HIGHEST 0x1p100f
 
 typedef struct gumbel_problem {
-    int64_t batch;         /* B */
-    int64_t vocab;         /* V of this shard */
-    int64_t hidden_size;   /* D; 0 where logits are given */
-    gumbel_tensor logits;  /* [B, V] where hidden_size is 0 */
-    gumbel_tensor hidden;  /* [B, D] */
-    gumbel_tensor weight;  /* [V, D] */
-    gumbel_tensor bias;    /* [1, V], data NULL where absent */
+    int64_t batch;        /* B */
+    int64_t vocab;        /* V of this shard */
+    int64_t hidden_size;  /* D; 0 where logits are given */
+    gumbel_tensor logits; /* [B, V] where hidden_size is 0 */
+    gumbel_tensor hidden; /* [B, D] */
+    gumbel_tensor weight; /* [V, D] */
+    gumbel_tensor bias;   /* [1, V], data NULL where absent */
     float scale;
     float soft_cap;
     int64_t first_token;
-    int64_t end_token;     /* tokens from here on do not count; may be <= first_token */
+    int64_t end_token; /* tokens from here on do not count; may be <= first_token */
     gumbel_sampling sampling;
-    int with_mass;         /* the log-normaliser will be asked for */
+    int with_mass; /* the log-normaliser will be asked for */
 } gumbel_problem;
 
 /* The parameters of row b. */

@@ -41,10 +41,12 @@ static gumbel_status read_tensor(gumbel_tensor *t, const char *name, gumbel_erro
 {
     size_t size = element_size(t->dtype);
     int64_t elements, bytes;
-    GUMBEL_REFUSE_IF(size == 0, error, name, "dtype is %d; known are 1 (float32), 2 (float16), 3 "
-                     "(bfloat16)", (int)t->dtype);
+    GUMBEL_REFUSE_IF(size == 0, error, name,
+                     "dtype is %d; known are 1 (float32), 2 (float16), 3 (bfloat16)",
+                     (int)t->dtype);
     GUMBEL_REFUSE_IF(t->rows < 0 || t->cols < 0, error, name,
-                     "shape is [%" PRId64 ", %" PRId64 "]; sizes cannot be negative", t->rows, t->cols);
+                     "shape is [%" PRId64 ", %" PRId64 "]; sizes cannot be negative", t->rows,
+                     t->cols);
     GUMBEL_REFUSE_IF(t->stride != 0 && t->stride < t->cols, error, name,
                      "stride is %" PRId64 ", less than a row of %" PRId64 " elements", t->stride,
                      t->cols);
@@ -52,8 +54,9 @@ static gumbel_status read_tensor(gumbel_tensor *t, const char *name, gumbel_erro
         t->stride = t->cols;
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(t->rows, t->stride, &elements) ||
                          __builtin_mul_overflow(elements, (int64_t)size, &bytes),
-                     error, name, "[%" PRId64 ", %" PRId64 "] with stride %" PRId64
-                     " is larger than any memory", t->rows, t->cols, t->stride);
+                     error, name,
+                     "[%" PRId64 ", %" PRId64 "] with stride %" PRId64 " is larger than any memory",
+                     t->rows, t->cols, t->stride);
     GUMBEL_REFUSE_IF(!t->data && t->rows > 0 && t->cols > 0, error, name, "data is NULL");
     GUMBEL_REFUSE_IF((uintptr_t)t->data % size != 0, error, name,
                      "data is not aligned to its element size of %zu bytes", size);
@@ -70,9 +73,9 @@ static gumbel_status read_range(gumbel_problem *p, float scale, float soft_cap, 
                      (double)scale);
     GUMBEL_REFUSE_IF(!isfinite(soft_cap) || soft_cap < 0, error, FIELD("soft_cap"),
                      "soft_cap is %g; it must be finite and >= 0", (double)soft_cap);
-    GUMBEL_REFUSE_IF(p->first_token < 0 || p->first_token > VOCAB_END - p->vocab, error,
-                     FIELD("first_token"), "tokens %" PRId64 " .. + %" PRId64
-                     " do not fit below 2^31", p->first_token, p->vocab);
+    GUMBEL_REFUSE_IF(
+        p->first_token < 0 || p->first_token > VOCAB_END - p->vocab, error, FIELD("first_token"),
+        "tokens %" PRId64 " .. + %" PRId64 " do not fit below 2^31", p->first_token, p->vocab);
     GUMBEL_REFUSE_IF(vocab_size < 0 || vocab_size > VOCAB_END, error, FIELD("vocab_size"),
                      "vocab_size is %" PRId64 "; it must be in 0..2^31", vocab_size);
 #undef FIELD
@@ -98,14 +101,16 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_REFUSE_IF(s->temperature_stride < 0 || (!s->temperature && s->temperature_stride), error,
-                     "sampling.temperature_stride", "stride is %" PRId64 "; it must be >= 0, and 0 "
-                     "without data", s->temperature_stride);
+                     "sampling.temperature_stride",
+                     "stride is %" PRId64 "; it must be >= 0, and 0 without data",
+                     s->temperature_stride);
     GUMBEL_REFUSE_IF(s->seed_stride < 0 || (!s->seed && s->seed_stride), error,
-                     "sampling.seed_stride", "stride is %" PRId64 "; it must be >= 0, and 0 without "
-                     "data", s->seed_stride);
+                     "sampling.seed_stride",
+                     "stride is %" PRId64 "; it must be >= 0, and 0 without data", s->seed_stride);
     GUMBEL_REFUSE_IF(s->position_stride < 0 || (!s->position && s->position_stride), error,
-                     "sampling.position_stride", "stride is %" PRId64 "; it must be >= 0, and 0 "
-                     "without data", s->position_stride);
+                     "sampling.position_stride",
+                     "stride is %" PRId64 "; it must be >= 0, and 0 without data",
+                     s->position_stride);
     int64_t temperatures = !s->temperature ? 0 : s->temperature_stride ? p->batch : p->batch > 0;
     for (int64_t b = 0; b < temperatures; b++) {
         float t = s->temperature[b * s->temperature_stride];

@@ -9,7 +9,8 @@
 #include "core/problem.h"
 
 /* Copy a caller's options struct of `given` bytes over the zeroed `known` bytes at `into`. A longer
- * struct of a newer caller passes if what this version does not know is zero. `name` is for errors. */
+ * struct of a newer caller passes if what this version does not know is zero. `name` is for
+ * errors. */
 gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
                                   gumbel_error *error);
 

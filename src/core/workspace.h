@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carving the caller's workspace. One routine of the backend runs over a cursor twice: with base NULL it
- * counts, with the caller's pointer it hands out, so the two cannot disagree.
+ * Carving the caller's workspace. One routine of the backend runs over a cursor twice: with base
+ * NULL it counts, with the caller's pointer it hands out, so the two cannot disagree.
  */
 #ifndef GUMBEL_CORE_WORKSPACE_H
 #define GUMBEL_CORE_WORKSPACE_H

@@ -70,9 +70,10 @@ static gumbel_status choose_kernels(gumbel_isa isa, const cpu_kernels **kernels,
         GUMBEL_FORWARD(isa_of_environment(&isa, error));
     *kernels = isa == GUMBEL_ISA_AUTO ? cpu_kernels_best() : cpu_kernels_of(isa);
     if (!*kernels)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, field,
-                           "%s is not available: this build, processor or operating system lacks it",
-                           gumbel_isa_name(isa));
+        return gumbel_fail(
+            error, GUMBEL_ERROR_UNSUPPORTED, field,
+            "%s is not available: this build, processor or operating system lacks it",
+            gumbel_isa_name(isa));
     return GUMBEL_OK;
 }
 

@@ -15,7 +15,7 @@ typedef struct cpu_device {
     int32_t threads;
     int32_t fused_tile;
     int32_t logits_tile;
-    cpu_pool *pool;                   /* NULL where there is one thread or an engine's parallel_for */
+    cpu_pool *pool; /* NULL where there is one thread or an engine's parallel_for */
     gumbel_parallel_for parallel_for; /* NULL: the pool */
     void *parallel_context;
 } cpu_device;

@@ -6,7 +6,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* The compiler's run-time tests read CPUID and, for the registers, what the operating system saves. */
+/* The compiler's run-time tests read CPUID and, for the registers, what the operating system
+ * saves. */
 static int runs(gumbel_isa isa)
 {
     __builtin_cpu_init();
@@ -27,10 +28,7 @@ static const cpu_kernels *const fast_kernels[] = {&cpu_avx512_kernels, &cpu_avx2
 #elif defined(__aarch64__)
 
 /* Advanced SIMD is part of the architecture. */
-static int runs(gumbel_isa isa)
-{
-    return isa == GUMBEL_ISA_NEON;
-}
+static int runs(gumbel_isa isa) { return isa == GUMBEL_ISA_NEON; }
 
 static const cpu_kernels *const fast_kernels[] = {&cpu_neon_kernels, NULL};
 
@@ -82,7 +80,4 @@ void cpu_describe_processor(char *text, size_t size)
 #endif
 }
 
-int gumbel_isa_available(gumbel_isa isa)
-{
-    return cpu_kernels_of(isa) != NULL;
-}
+int gumbel_isa_available(gumbel_isa isa) { return cpu_kernels_of(isa) != NULL; }

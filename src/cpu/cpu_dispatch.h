@@ -7,7 +7,7 @@
 
 #include "cpu/cpu_kernels.h"
 
-/* The kernels of `isa`; NULL where this build, processor or operating system lacks it, and for AUTO. */
+/* The kernels of `isa`; NULL for AUTO, and where this build, processor or system lacks it. */
 const cpu_kernels *cpu_kernels_of(gumbel_isa isa);
 
 /* The fastest that is available. */

@@ -10,15 +10,15 @@
 #define CPU_THREADS_MOST 1024
 #define CPU_TILE_MOST    4096
 
-/* Vocabulary rows a tile of the fused way in: one draw block. Its lanes of a panel of 8 fill 32 KiB and
- * stay in the second-level cache; a row of weights is long, so that a claim is still 64 KiB or more. */
+/* Vocabulary rows a tile of the fused way in: one draw block. Its lanes of a panel of 8 fill 32 KiB
+ * and stay in the second-level cache; a row of weights is long, so a claim is 64 KiB or more. */
 #define CPU_FUSED_TILE 192
 
-/* Tokens a tile from logits: 16 KiB of float32, which stay in the first-level cache between stages. */
+/* Tokens a tile from logits: 16 KiB of float32, which stay in the first-level cache. */
 #define CPU_LOGITS_TILE 4096
 
-/* Below this many multiply-adds (fused) or tokens (logits) one thread is done before a second one has
- * woken up. */
+/* Below this many multiply-adds (fused) or tokens (logits) one thread is done before a second one
+ * has woken up. */
 #define CPU_PARALLEL_PRODUCTS INT64_C(1000000)
 #define CPU_PARALLEL_TOKENS   INT64_C(50000)
 

@@ -14,7 +14,7 @@
 
 struct cpu_pool {
     int32_t threads;
-    pthread_t *workers; /* [threads - 1] */
+    pthread_t *workers;   /* [threads - 1] */
     pthread_mutex_t busy; /* held while a job runs */
     pthread_mutex_t lock; /* guards sleeping and waking */
     pthread_cond_t wake;
@@ -110,10 +110,7 @@ cpu_pool *cpu_pool_open(int32_t threads)
     return pool;
 }
 
-void cpu_pool_close(cpu_pool *pool)
-{
-    stop(pool, pool->threads - 1);
-}
+void cpu_pool_close(cpu_pool *pool) { stop(pool, pool->threads - 1); }
 
 int cpu_pool_run(cpu_pool *pool, gumbel_task task, void *argument)
 {

@@ -13,8 +13,8 @@ typedef struct cpu_pool cpu_pool;
 cpu_pool *cpu_pool_open(int32_t threads);
 void cpu_pool_close(cpu_pool *pool);
 
-/* Run task(argument, i) for i in [0, threads), i = 0 on the caller's thread. 0, with nothing run, where
- * another job is under way. */
+/* Run task(argument, i) for i in [0, threads), i = 0 on the caller's thread. 0, with nothing run,
+ * where another job is under way. */
 int cpu_pool_run(cpu_pool *pool, gumbel_task task, void *argument);
 
 #endif

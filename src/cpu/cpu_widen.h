@@ -29,12 +29,13 @@ static inline float cpu_widen_element(const void *data, gumbel_dtype dtype, int6
         return x;
     }
     memcpy(&half, (const char *)data + 2 * i, sizeof half);
-    return dtype == GUMBEL_BFLOAT16 ? gumbel_float_of((uint32_t)half << 16) : cpu_half_to_float(half);
+    return dtype == GUMBEL_BFLOAT16 ? gumbel_float_of((uint32_t)half << 16)
+                                    : cpu_half_to_float(half);
 }
 
-/* Where element i of a chunk of 32 stands in the packed chunk; lane place % 16 sums it. Against bfloat16
- * weights the even elements come first, then the odd ones: a 32-bit word of weights holds one of each,
- * and a shift and a mask take them apart where a widening load would need a shuffle. */
+/* Where element i of a chunk of 32 stands in the packed chunk; lane place % 16 sums it. Against
+ * bfloat16 weights the even elements come first, then the odd ones: a 32-bit word of weights holds
+ * one of each, and a shift and a mask take them apart where a widening load needs a shuffle. */
 static inline int cpu_pack_place(gumbel_dtype weight, int i)
 {
     return weight == GUMBEL_BFLOAT16 ? i / 2 + (i % 2) * CPU_LANES : i;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   out[n][i] = dot(weight[i], hidden[n]) for a tile of weight rows and the packed hidden states
- *        (eq. 1), on the sixteen lanes of cpu/lanes_*.h. The including file defines PRODUCT_PANEL, the
- *        hidden states a panel holds, and PRODUCT_ROWS(n), the weight rows that a micro-kernel holds in
- *        registers beside a panel of n.
- * COST   D * element bytes a weight row from memory, once; D * B fused multiply-adds a row. A bfloat16
- *        pair costs a shift and a mask, shared by the rows of the panel.
- * MAP    blocks of PRODUCT_BLOCK weight rows go through all panels, each panel in passes over as many
- *        chunks as stay in the first-level cache. Accumulator (m, n) holds the 16 lanes of weight row m
- *        and hidden state n; accumulators rest in `lanes` between passes.
- * MEMORY up to STREAMED_BATCH hidden states the processor's own prefetching keeps memory busy. Beyond,
- *        arithmetic would alternate with waiting, so the block after this one is fetched meanwhile; panels
- *        take turns at it.
+ * WHAT   out[n][i] = dot(weight[i], hidden[n]) for a tile of weight rows and the packed hidden
+ *        states (eq. 1), on the sixteen lanes of cpu/lanes_*.h. The including file defines
+ *        PRODUCT_PANEL, the hidden states a panel holds, and PRODUCT_ROWS(n), the weight rows that
+ *        a micro-kernel holds in registers beside a panel of n.
+ * COST   D * element bytes a weight row from memory, once; D * B fused multiply-adds a row. A
+ *        bfloat16 pair costs a shift and a mask, shared by the rows of the panel.
+ * MAP    blocks of PRODUCT_BLOCK weight rows go through all panels, each panel in passes over as
+ *        many chunks as stay in the first-level cache. Accumulator (m, n) holds the 16 lanes of
+ *        weight row m and hidden state n; accumulators rest in `lanes` between passes.
+ * MEMORY up to STREAMED_BATCH hidden states the processor's own prefetching keeps memory busy.
+ *        Beyond, arithmetic would alternate with waiting, so the block after this one is fetched
+ *        meanwhile; panels take turns at it.
  * NUMERICS  the order of every lane's sum is that of D, whatever the tile, block, panel or pass.
  */
 #ifndef GUMBEL_CPU_PRODUCT_LANES_H
@@ -21,8 +21,8 @@
 
 /* Batches up to here are bound by memory alone. */
 #define STREAMED_BATCH 4
-/* Bytes of a panel that a pass keeps in the first-level cache: longer runs of each weight row where the
- * processor has to see a stream in them, shorter ones where the rows come from the second level. */
+/* Bytes of a panel that a pass keeps in the first-level cache: longer runs of each weight row where
+ * the processor has to see a stream in them, shorter ones where rows come from the second level. */
 #define PASS_BYTES(batch) ((batch) <= STREAMED_BATCH ? 32768 : 16384)
 
 /* Sixteen elements of a chunk in the packed order (cpu_pack_place()). */
@@ -42,12 +42,12 @@ typedef struct product_pass {
     int64_t stride_bytes;
     const float *panel;
     int64_t chunks;
-    const char *ahead;   /* weights of the next block, to prefetch meanwhile; NULL: none */
-    int turn, turns;     /* this panel prefetches every turns-th piece, from the turn-th on */
-    float *lanes;        /* [panel rows][PRODUCT_ROOM][16], added to */
+    const char *ahead; /* weights of the next block, to prefetch meanwhile; NULL: none */
+    int turn, turns;   /* this panel prefetches every turns-th piece, from the turn-th on */
+    float *lanes;      /* [panel rows][PRODUCT_ROOM][16], added to */
 } product_pass;
 
-/* Both halves of a chunk in turn: the rows' weights into registers, then each hidden state past them. */
+/* Both halves of a chunk in turn: the weights into registers, each hidden state past them. */
 LANES void multiply_chunk(const char *const weight[], int64_t at, const float *panel, int rows,
                           int batch, gumbel_dtype dtype, v16f sum[][CPU_PANEL_MOST])
 {
@@ -67,8 +67,8 @@ LANES void multiply_chunk(const char *const weight[], int64_t at, const float *p
     }
 }
 
-/* rows, batch and dtype are constants of each instance. `ahead` is NULL or as many bytes to prefetch as
- * the weights that are read. */
+/* rows, batch and dtype are constants of each instance. `ahead` is NULL or as many bytes to
+ * prefetch as the weights that are read. */
 LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int batch,
                         gumbel_dtype dtype)
 {
@@ -119,10 +119,9 @@ LANES void pass_rows(product_pass pass, int count, int batch, gumbel_dtype dtype
 
 /* One function a panel size and dtype, so that each has its accumulators in registers. */
 #define PASS(batch, name, dtype)                                                                   \
-    static __attribute__((noinline)) void pass_##name##_##batch(const product_pass *pass,         \
-                                                                int count)                         \
+    static __attribute__((noinline)) void pass_##name##_##batch(const product_pass *p, int count)  \
     {                                                                                              \
-        pass_rows(*pass, count, batch, dtype);                                                     \
+        pass_rows(*p, count, batch, dtype);                                                        \
     }
 #define PASSES(batch)                                                                              \
     PASS(batch, float, GUMBEL_FLOAT32)                                                             \
@@ -142,14 +141,11 @@ static void (*const passes[CPU_PANEL_MOST + 1][3])(const product_pass *, int) = 
     PASS_ROW(1), PASS_ROW(2), PASS_ROW(3), PASS_ROW(4),
     PASS_ROW(5), PASS_ROW(6), PASS_ROW(7), PASS_ROW(8)};
 
-
-static int64_t at_most(int64_t x, int64_t most)
-{
-    return x < most ? x : most;
-}
+static int64_t at_most(int64_t x, int64_t most) { return x < most ? x : most; }
 
 /* The last `tail` < 32 elements of each row, zeros after them, as a block of one chunk. */
-static void pad_tail(char *block, const char *weight, int64_t stride_bytes, int rows, int tail_bytes)
+static void pad_tail(char *block, const char *weight, int64_t stride_bytes, int rows,
+                     int tail_bytes)
 {
     memset(block, 0, (size_t)(rows * 4 * CPU_CHUNK));
     for (int m = 0; m < rows; m++)
