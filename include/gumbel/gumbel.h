@@ -11,7 +11,9 @@
  *   transformed logit  z = soft_cap(scale * l) * (1 / T), soft_cap(x) = cap * tanh(x / cap)   (2)
  *   perturbed score    s = z + g(seed, position, sample, domain, i)                           (3)
  *   token              argmax_i s, the lowest id among equals                                 (4)
- * Greedy rows, T = 0: z is the y = soft_cap(scale * l) itself, and no noise is added.
+ * Greedy rows, T = 0: z is the y = soft_cap(scale * l) itself, and no noise is added. What is not
+ * finite passes the soft-cap unchanged. 1 / T is rounded to float32 and not let grow above 2^100, where
+ * distinct logits are already further apart than any two noises.
  *
  * Numeric domain.
  *   u is in (0, 1), never an end, resolved to 2^-64 at 0; g is finite, -3.14 < g < 45.06.
@@ -20,7 +22,9 @@
  *   and log-probabilities are bit-identical for every ISA, thread count, tile, batch size and
  *   batch place; with shards or chunks whose borders are multiples of 64 tokens likewise. Other
  *   borders leave tokens and scores as they are and may move the log-normaliser by an ulp.
- *   bfloat16 and float16 are widened exactly. Subnormals are kept.
+ *   bfloat16 and float16 are widened exactly; the order of a dot product's sum depends on the dtype
+ *   of `weight`, so equal values in another dtype may differ in the last bit. Calls expect the
+ *   default floating-point environment: round to nearest, subnormals kept.
  *
  * Memory.   No call allocates but gumbel_open(). The caller owns every buffer; nothing is kept
  *           after a call returns. Inputs are only read. Outputs must not overlap inputs or the
@@ -32,7 +36,8 @@
  *           exits or aborts.
  * Structs.  The first field of an options struct is `struct_size`, set to sizeof(the struct); zero in
  *           any other field is the default. Fields are only ever appended, so an older caller's
- *           shorter struct stays valid.
+ *           shorter struct stays valid; a newer caller's longer one passes if what this version
+ *           does not know is zero.
  */
 #ifndef GUMBEL_GUMBEL_H
 #define GUMBEL_GUMBEL_H
@@ -77,7 +82,7 @@ typedef enum gumbel_status {
 typedef enum gumbel_row_status {
     GUMBEL_ROW_OK = 0,
     GUMBEL_ROW_NAN = 1,      /* a logit that counts was NaN (before or after the transforms) */
-    GUMBEL_ROW_INFINITE = 2, /* a logit that counts was +inf */
+    GUMBEL_ROW_INFINITE = 2, /* a logit that counts was +inf, or became so in the transforms */
     GUMBEL_ROW_EMPTY = 3,    /* every logit was -inf: no token can be drawn */
 } gumbel_row_status;
 

@@ -37,7 +37,7 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, 
     GUMBEL_REFUSE_IF(cursor.used == SIZE_MAX || own == SIZE_MAX ||
                          __builtin_add_overflow(cursor.used, own, &total),
                      error, "batch", "a batch of %" PRId64 " is larger than any memory", batch);
-    *bytes = total;
+    *bytes = batch == 0 ? 0 : total;
     return GUMBEL_OK;
 }
 
@@ -53,8 +53,9 @@ static gumbel_status check_workspace(const gumbel_device *device, const gumbel_p
                            "%zu bytes were given, %zu are needed", given, needed);
     if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
         return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
-                           workspace ? "it is not aligned to %d bytes" : "it is NULL, not %d-byte "
-                           "aligned memory", GUMBEL_WORKSPACE_ALIGNMENT);
+                           workspace ? "it is not aligned to %d bytes"
+                                     : "it is NULL, not %d-byte aligned memory",
+                           GUMBEL_WORKSPACE_ALIGNMENT);
     return GUMBEL_OK;
 }
 

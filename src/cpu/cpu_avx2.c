@@ -13,7 +13,6 @@ const cpu_kernels cpu_avx2_kernels = {
     .isa = GUMBEL_ISA_AVX2,
     .panel = PRODUCT_PANEL,
     .product = product,
-    .widen = widen,
     .transform = transform,
     .draw = draw,
 };

@@ -13,7 +13,6 @@ const cpu_kernels cpu_avx512_kernels = {
     .isa = GUMBEL_ISA_AVX512,
     .panel = PRODUCT_PANEL,
     .product = product,
-    .widen = widen,
     .transform = transform,
     .draw = draw,
 };

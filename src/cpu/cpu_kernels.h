@@ -55,14 +55,21 @@ typedef struct cpu_transform {
     const float *bias;         /* one a token, or NULL */
 } cpu_transform;
 
+/* Changes no bit: for widening alone. */
+static const cpu_transform cpu_identity = {.scale = 1.0f, .inverse_temperature = 1.0f};
+
+static inline int cpu_is_identity(const cpu_transform *t)
+{
+    return !t->bias && t->scale == 1.0f && t->soft_cap == 0.0f && t->inverse_temperature == 1.0f;
+}
+
 typedef struct cpu_kernels {
     gumbel_isa isa;
     int panel; /* batch rows a panel, where there are as many */
     void (*product)(const cpu_product *product);
-    /* count elements of any dtype to float32; count is any, `to` has room for the next multiple of 16 */
-    void (*widen)(const void *from, gumbel_dtype dtype, int count, float *to);
-    /* z[i] = transform(z[i] + bias[i]) for i < count, a multiple of 16 */
-    void (*transform)(float *z, int count, const cpu_transform *transform);
+    /* z[i] = transform(from[i] + bias[i]) for i < count; z may be `from`. */
+    void (*transform)(const void *from, gumbel_dtype dtype, int count, const cpu_transform *transform,
+                      float *z);
     void (*draw)(const float *z, const cpu_draw *draw);
 } cpu_kernels;
 
@@ -90,11 +97,14 @@ static inline void cpu_offer(gumbel_summary *s, gumbel_stream stream, float z, u
     gumbel_summary_offer(s, z + g, z, (int32_t)token);
 }
 
-/* Record what a block with a logit that is NaN or +inf showed. */
-static inline void cpu_flag_block(gumbel_summary *s, const float *z)
+/* Record what a block with a logit that is NaN or +inf shows; 0 where it has none. */
+static inline uint32_t cpu_flag_block(gumbel_summary *s, const float *z)
 {
+    uint32_t flags = 0;
     for (int i = 0; i < GUMBEL_BLOCK; i++)
-        s->flags |= isnan(z[i]) ? GUMBEL_FLAG_NAN : z[i] == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+        flags |= isnan(z[i]) ? GUMBEL_FLAG_NAN : z[i] == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+    s->flags |= flags;
+    return flags;
 }
 
 #endif

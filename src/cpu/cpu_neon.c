@@ -13,7 +13,6 @@ const cpu_kernels cpu_neon_kernels = {
     .isa = GUMBEL_ISA_NEON,
     .panel = PRODUCT_PANEL,
     .product = product,
-    .widen = widen,
     .transform = transform,
     .draw = draw,
 };

@@ -25,17 +25,14 @@ static void product(const cpu_product *p)
     }
 }
 
-static void widen(const void *from, gumbel_dtype dtype, int count, float *to)
+static void transform(const void *from, gumbel_dtype dtype, int count, const cpu_transform *t,
+                      float *z)
 {
-    for (int i = 0; i < count; i++)
-        to[i] = cpu_widen_element(from, dtype, i);
-}
-
-static void transform(float *z, int count, const cpu_transform *t)
-{
-    for (int i = 0; i < count; i++)
-        z[i] = gumbel_transform(t->bias ? z[i] + t->bias[i] : z[i], t->scale, t->soft_cap,
+    for (int i = 0; i < count; i++) {
+        float logit = cpu_widen_element(from, dtype, i);
+        z[i] = gumbel_transform(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
                                 t->inverse_cap, t->inverse_temperature);
+    }
 }
 
 /* The mass of a block: lane j sums tokens j, j + 16, j + 32, j + 48 in pairs. */
@@ -53,22 +50,12 @@ static void add_mass(gumbel_summary *s, const float *z)
     gumbel_mass_add_block(s, m, cpu_sum_lanes(lanes));
 }
 
-static int has_bad(const float *z)
-{
-    for (int i = 0; i < GUMBEL_BLOCK; i++)
-        if (!(z[i] < INFINITY))
-            return 1;
-    return 0;
-}
-
 static void draw(const float *z, const cpu_draw *d)
 {
     for (int block = 0; block < d->blocks; block++, z += GUMBEL_BLOCK) {
         uint32_t token = d->token + (uint32_t)(block * GUMBEL_BLOCK);
-        if (has_bad(z)) {
-            cpu_flag_block(d->summaries, z);
+        if (cpu_flag_block(d->summaries, z))
             continue;
-        }
         if (d->with_mass)
             add_mass(d->summaries, z);
         for (int s = 0; s < d->num_samples; s++) {
@@ -86,7 +73,6 @@ const cpu_kernels cpu_reference_kernels = {
     .isa = GUMBEL_ISA_REFERENCE,
     .panel = 1,
     .product = product,
-    .widen = widen,
     .transform = transform,
     .draw = draw,
 };

@@ -72,7 +72,9 @@ size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hi
     gumbel_cursor cursor = {0};
     carve_panels(&cursor, batch, hidden_size);
     gumbel_carve(&cursor, (size_t)cpu->threads, slot_size(cpu, batch, hidden_size, num_samples), 1);
-    return cursor.used;
+    /* Room for the fused way in serves logits too. */
+    size_t logits = hidden_size > 0 ? cpu_workspace_size(device, batch, 0, num_samples) : 0;
+    return cursor.used > logits ? cursor.used : logits;
 }
 
 /* Hidden states as float32 in panels [chunk][row][32], in the order of cpu_pack_place(). */
@@ -88,8 +90,8 @@ static void pack_hidden(const cpu_device *cpu, const gumbel_problem *p, float *p
         for (int64_t c = 0; c < chunks; c++) {
             float wide[CPU_CHUNK] = {0}, *to = panel + (c * rows + b - start) * CPU_CHUNK;
             int64_t left = p->hidden_size - c * CPU_CHUNK;
-            cpu->kernels->widen(row + c * CPU_CHUNK * element, p->hidden.dtype,
-                                left < CPU_CHUNK ? (int)left : CPU_CHUNK, wide);
+            cpu->kernels->transform(row + c * CPU_CHUNK * element, p->hidden.dtype,
+                                    left < CPU_CHUNK ? (int)left : CPU_CHUNK, &cpu_identity, wide);
             for (int i = 0; i < CPU_CHUNK; i++)
                 to[cpu_pack_place(p->weight.dtype, i)] = wide[i];
         }
@@ -105,28 +107,34 @@ static cpu_transform transform_of(const gumbel_problem *p, const gumbel_row *row
                            .bias = bias};
 }
 
-/* Transform and draw row b of a tile whose logits stand at z[low..high), the tile's token 0 at z[0]. */
-static void draw_row(const cpu_job *job, const cpu_slot *slot, int64_t b, float *z,
-                     const float *bias, int64_t token, int low, int high)
+/* Transform and draw row b of a tile. Its tokens low .. high, from global id `token` + low on, are in the
+ * shard and count; their logits start at `from`, their biases at `bias`. `z` is room for the tile, and
+ * may hold `from` at z + low. */
+static void draw_row(const cpu_job *job, const cpu_slot *slot, int64_t b, const void *from,
+                     gumbel_dtype dtype, const float *bias, float *z, int64_t token, int low,
+                     int high)
 {
     const gumbel_problem *p = job->problem;
     gumbel_row row = gumbel_problem_row(p, b);
     cpu_transform t = transform_of(p, &row, bias);
-    int blocks = (int)(rounded_up(high, GUMBEL_BLOCK) / GUMBEL_BLOCK);
-    if (bias || t.scale != 1.0f || t.soft_cap != 0.0f || t.inverse_temperature != 1.0f)
-        job->device->kernels->transform(z, blocks * GUMBEL_BLOCK, &t);
-    for (int i = 0; i < low; i++)
-        z[i] = -INFINITY;
-    for (int i = high; i < blocks * GUMBEL_BLOCK; i++)
-        z[i] = -INFINITY;
     int32_t samples = p->sampling.num_samples;
+    int blocks = (int)(rounded_up(high, GUMBEL_BLOCK) / GUMBEL_BLOCK);
+    int as_is = cpu_is_identity(&t) && dtype == GUMBEL_FLOAT32 && low == 0 &&
+                high == blocks * GUMBEL_BLOCK;
+    if (!as_is) {
+        job->device->kernels->transform(from, dtype, high - low, &t, z + low);
+        for (int i = 0; i < low; i++)
+            z[i] = -INFINITY;
+        for (int i = high; i < blocks * GUMBEL_BLOCK; i++)
+            z[i] = -INFINITY;
+    }
     cpu_draw draw = {.row = &row,
                      .num_samples = row.greedy ? 1 : samples,
                      .with_mass = p->with_mass,
                      .token = (uint32_t)token,
                      .blocks = blocks,
                      .summaries = slot->summaries + b * samples};
-    job->device->kernels->draw(z, &draw);
+    job->device->kernels->draw(as_is ? from : z, &draw);
 }
 
 /* One tile of the vocabulary for all rows of the batch, from hidden states. Tokens low..high of the tile
@@ -140,8 +148,8 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
     const float *bias = NULL;
     if (p->bias.data && !job->multiply_only) {
         int size = p->bias.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-        kernels->widen((const char *)p->bias.data + first_row * size, p->bias.dtype, high - low,
-                       slot->bias + low);
+        kernels->transform((const char *)p->bias.data + first_row * size, p->bias.dtype, high - low,
+                           &cpu_identity, slot->bias);
         bias = slot->bias;
     }
     cpu_product product = {
@@ -157,8 +165,10 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
         .out = slot->z + low,
     };
     kernels->product(&product);
-    for (int64_t b = 0; b < p->batch && !job->multiply_only; b++)
-        draw_row(job, slot, b, slot->z + b * (job->tile + CPU_LANES), bias, token, low, high);
+    for (int64_t b = 0; b < p->batch && !job->multiply_only; b++) {
+        float *z = slot->z + b * product.out_stride;
+        draw_row(job, slot, b, z + low, GUMBEL_FLOAT32, bias, z, token, low, high);
+    }
 }
 
 /* One tile of one row, from logits. */
@@ -168,9 +178,8 @@ static void run_logits_tile(const cpu_job *job, const cpu_slot *slot, int64_t b,
     const gumbel_problem *p = job->problem;
     int element = p->logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
     int64_t at = b * p->logits.stride + token + low - p->first_token;
-    job->device->kernels->widen((const char *)p->logits.data + at * element, p->logits.dtype,
-                                high - low, slot->z + low);
-    draw_row(job, slot, b, slot->z, NULL, token, low, high);
+    const char *from = (const char *)p->logits.data + at * element;
+    draw_row(job, slot, b, from, p->logits.dtype, NULL, slot->z, token, low, high);
 }
 
 /* One thread's share: claim items until none is left. */

@@ -2,7 +2,7 @@
  *
  * WHAT   the draw from a row's transformed logits (eq. 3, 4) and the mass of its blocks, on the sixteen
  *        lanes of cpu/lanes_*.h.
- * COST   Philox for 64 tokens is about 110 vector operations, the screen 7 a vector, the mass about 15 a
+ * COST   Philox for 64 tokens is about 110 vector operations, the screen 6 a vector, the mass about 15 a
  *        vector. The noise itself is computed for a handful of tokens a row.
  * SCREEN A standard exponential E is at least u, and a token beats the best score so far only if
  *        E <= exp(z - best). So a token with u above a bound that is never below exp(z - best) cannot
@@ -61,65 +61,74 @@ LANES void philox_words(v16u r[4], uint32_t token, gumbel_stream stream)
     vu_transpose(r);
 }
 
-/* 2^23 log2 e, and the exponent bias that makes the bound one of (r >> 1) = u * 2^31. */
+/* 2^23 log2 e, and the exponent bias that makes the bound one of vf_of_word(r). */
 #define SCREEN_SLOPE  0x1.715476p+23f
-#define SCREEN_OFFSET ((127.0f + 31.0f) * 0x1p23f)
-/* Bits of +inf: a bound that lets everything pass. */
-#define SCREEN_HIGHEST 0x1.fep+30f
+#define SCREEN_OFFSET ((127.0f + WORD_BITS) * 0x1p23f)
+/* A z this far above the threshold passes without a bound: exp() of it would not fit a float. */
+#define SCREEN_REACH 60.0f
 
 /* The best score so far less a margin: 1e-3 for the screen's own rounding, and 4 ulp of the best for
- * that of z + g. Finite, so that z = -inf never meets -inf. */
+ * that of z + g. */
 static inline float screen_threshold(float best)
 {
-    return best > -0x1p126f ? best - fmaf(fabsf(best), 0x1p-21f, 1e-3f) : -0x1p127f;
+    return best - fmaf(fabsf(best), 0x1p-21f, 1e-3f);
 }
 
-/* Lanes whose token may beat the threshold. */
-LANES v16m screen(v16f z, v16u r, v16f threshold)
+/* Lanes whose token may beat the threshold, as bits; NaN and +inf are among them. */
+LANES uint32_t screen(v16f z, v16u r, v16f threshold, v16f reach)
 {
     v16f bound = vf_fma(vf_sub(z, threshold), vf_set(SCREEN_SLOPE), vf_set(SCREEN_OFFSET));
-    v16u bits = vu_of_float(vf_min(bound, vf_set(SCREEN_HIGHEST)));
-    return vf_less(vf_of_int(vu_shift_right(r, 1)), vf_of_bits(bits));
+    v16m below = vf_less(vf_of_word(r), vf_of_bits(vu_of_float(bound)));
+    return vm_bits(below) | (vm_bits(vf_less(z, reach)) ^ 0xffffu);
 }
 
 /* The same for one token. */
 static inline int screen_one(float z, uint32_t r, float threshold)
 {
-    float bound = fmaf(z - threshold, SCREEN_SLOPE, SCREEN_OFFSET);
-    if (!(bound > 0.0f))
-        return 0;
-    int32_t bits = (int32_t)(bound < 0x1.fcp+30f ? bound : 0x1.fcp+30f);
-    return (float)(int32_t)(r >> 1) < gumbel_float_of((uint32_t)bits + 1);
+    float d = z - threshold;
+    if (!(d < SCREEN_REACH))
+        return d >= SCREEN_REACH;
+    float bound = fmaf(d, SCREEN_SLOPE, (127.0f + 32.0f) * 0x1p23f);
+    return bound > 0.0f && (float)r < gumbel_float_of((uint32_t)bound + 1);
 }
 
-/* Score the tokens of a vector that passed the screen, each against the best so far. */
-static __attribute__((noinline)) void offer_lanes(gumbel_summary *s, gumbel_stream stream,
-                                                  const float *z, v16u words, uint32_t lanes,
-                                                  uint32_t token)
+/* Score the tokens of a block that passed the screen, each against the best so far; of a block with a
+ * NaN or +inf, record that. */
+static __attribute__((noinline)) void settle_block(const cpu_draw *d, int sample, const float *z,
+                                                   const v16u words[4], const uint32_t pass[4],
+                                                   uint32_t token)
 {
-    uint32_t r[CPU_LANES];
-    vu_store(r, words);
-    for (; lanes != 0; lanes &= lanes - 1) {
-        int i = __builtin_ctz(lanes);
-        if (screen_one(z[i], r[i], screen_threshold(s->best_score)))
-            cpu_offer(s, stream, z[i], r[i], token + (uint32_t)i);
-    }
+    uint32_t r[GUMBEL_BLOCK];
+    gumbel_summary *s = &d->summaries[sample];
+    gumbel_stream stream = d->row->stream;
+    stream.sample += (uint32_t)sample;
+    if (cpu_flag_block(d->summaries, z))
+        return;
+    for (int q = 0; q < 4; q++)
+        vu_store(r + 16 * q, words[q]);
+    for (uint32_t q = 0; q < 4; q++)
+        for (uint32_t lanes = pass[q]; lanes != 0; lanes &= lanes - 1) {
+            uint32_t i = 16 * q + (uint32_t)__builtin_ctz(lanes);
+            if (screen_one(z[i], r[i], screen_threshold(s->best_score)))
+                cpu_offer(s, stream, z[i], r[i], token + i);
+        }
 }
 
 /* One sample's draw from a block of 64 tokens. */
-LANES void draw_block(gumbel_summary *s, gumbel_stream stream, const float *z, uint32_t token)
+LANES void draw_block(const cpu_draw *d, int sample, const float *z, uint32_t token)
 {
     v16u r[4];
-    v16f threshold = vf_set(screen_threshold(s->best_score));
-    philox_words(r, token, stream);
     uint32_t pass[4];
+    gumbel_stream stream = d->row->stream;
+    stream.sample += (uint32_t)sample;
+    float best = d->summaries[sample].best_score, threshold = screen_threshold(best);
+    v16f lowest = vf_set(threshold), reach = vf_set(threshold + SCREEN_REACH);
+    philox_words(r, token, stream);
 #pragma GCC unroll 4
     for (int q = 0; q < 4; q++)
-        pass[q] = vm_bits(screen(vf_load(z + 16 * q), r[q], threshold));
+        pass[q] = screen(vf_load(z + 16 * q), r[q], lowest, reach);
     if (__builtin_expect((pass[0] | pass[1] | pass[2] | pass[3]) != 0, 0))
-        for (uint32_t q = 0; q < 4; q++)
-            if (pass[q])
-                offer_lanes(s, stream, z + 16 * q, r[q], pass[q], token + 16 * q);
+        settle_block(d, sample, z, r, pass, token);
 }
 
 /* Greedy: the score is z. */
@@ -150,6 +159,14 @@ LANES v16f lanes_exp(v16f x)
     return vf_of_bits(vu_add(vu_of_bits(p), vu_shift_left(vu_of_bits(shifted), 23)));
 }
 
+/* None is NaN or +inf. */
+LANES int all_count(const v16f z[4])
+{
+    v16f infinity = vf_set(INFINITY);
+    return vm_all(vm_and(vm_and(vf_less(z[0], infinity), vf_less(z[1], infinity)),
+                         vm_and(vf_less(z[2], infinity), vf_less(z[3], infinity))));
+}
+
 LANES void add_mass(gumbel_summary *s, const v16f z[4], float largest)
 {
     v16f m = vf_set(largest);
@@ -159,33 +176,29 @@ LANES void add_mass(gumbel_summary *s, const v16f z[4], float largest)
     gumbel_mass_add_block(s, largest, vf_sum(vf_add(low, high)));
 }
 
-static void draw(const float *row, const cpu_draw *d)
+static void draw(const float *z, const cpu_draw *d)
 {
-    int needs_largest = d->with_mass || d->row->greedy;
-    v16f infinity = vf_set(INFINITY);
-    for (int block = 0; block < d->blocks; block++, row += GUMBEL_BLOCK) {
+    for (int block = 0; block < d->blocks; block++, z += GUMBEL_BLOCK) {
         uint32_t token = d->token + (uint32_t)(block * GUMBEL_BLOCK);
-        v16f z[4] = {vf_load(row), vf_load(row + 16), vf_load(row + 32), vf_load(row + 48)};
-        v16f top = vf_max(vf_max(z[0], z[1]), vf_max(z[2], z[3]));
-        v16m good[4];
-        for (int q = 0; q < 4; q++)
-            good[q] = vf_less(z[q], infinity);
-        if (__builtin_expect(!vm_all(vm_and(vm_and(good[0], good[1]), vm_and(good[2], good[3]))), 0)) {
-            cpu_flag_block(d->summaries, row);
-            continue;
+        if (d->with_mass || d->row->greedy) {
+            v16f part[4] = {vf_load(z), vf_load(z + 16), vf_load(z + 32), vf_load(z + 48)};
+            v16f high = vf_max(vf_max(part[0], part[1]), vf_max(part[2], part[3]));
+            if (__builtin_expect(!all_count(part), 0)) {
+                cpu_flag_block(d->summaries, z);
+                continue;
+            }
+            float largest = vf_largest(high);
+            if (largest == -INFINITY)
+                continue;
+            if (d->with_mass)
+                add_mass(d->summaries, part, largest);
+            if (d->row->greedy) {
+                argmax_block(d->summaries, z, largest, token);
+                continue;
+            }
         }
-        float largest = needs_largest ? vf_largest(top) : 0.0f;
-        if (largest == -INFINITY)
-            continue;
-        if (d->with_mass)
-            add_mass(d->summaries, z, largest);
-        if (d->row->greedy) {
-            argmax_block(d->summaries, row, largest, token);
-            continue;
-        }
-        gumbel_stream stream = d->row->stream;
-        for (int s = 0; s < d->num_samples; s++, stream.sample++)
-            draw_block(&d->summaries[s], stream, row, token);
+        for (int s = 0; s < d->num_samples; s++)
+            draw_block(d, s, z, token);
     }
 }
 

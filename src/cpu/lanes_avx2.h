@@ -87,6 +87,10 @@ LANES v16u vu_shift_right(v16u a, int n)
     return (v16u){_mm256_srli_epi32(a.l, n), _mm256_srli_epi32(a.h, n)};
 }
 
+/* A word as a float of its WORD_BITS leading bits. */
+#define WORD_BITS 31
+LANES v16f vf_of_word(v16u r) { return vf_of_int(vu_shift_right(r, 1)); }
+
 LANES v16m vm_and(v16m a, v16m b) { return vu_and(a, b); }
 LANES uint32_t vm_bits(v16m m)
 {

@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stages between product and draw, on the sixteen lanes of cpu/lanes_*.h: widening logits to
- * float32, and the transforms of eq. 2 in place.
+ * The stage between product and draw, on the sixteen lanes of cpu/lanes_*.h: logits of any dtype to
+ * transformed logits (eq. 2).
  */
 #ifndef GUMBEL_CPU_STAGE_LANES_H
 #define GUMBEL_CPU_STAGE_LANES_H
 
 #include "cpu/cpu_widen.h"
 #include "cpu/draw_lanes.h"
-
-static void widen(const void *from, gumbel_dtype dtype, int count, float *to)
-{
-    int i = 0;
-    if (dtype == GUMBEL_FLOAT32) {
-        memcpy(to, from, (size_t)count * sizeof *to);
-        return;
-    }
-    const uint16_t *halves = from;
-    for (; dtype == GUMBEL_FLOAT16 && i + 16 <= count; i += 16)
-        vf_store(to + i, vf_load_half(halves + i));
-    for (; dtype == GUMBEL_BFLOAT16 && i + 16 <= count; i += 16)
-        vf_store(to + i, vf_load_brain(halves + i));
-    for (; i < count; i++)
-        to[i] = cpu_widen_element(from, dtype, i);
-}
 
 /* tanh(x), operation by operation gumbel_tanh(). */
 LANES v16f lanes_tanh(v16f x)
@@ -44,23 +28,52 @@ LANES v16f lanes_tanh(v16f x)
     return vf_of_bits(vu_add(vu_of_bits(magnitude), sign));
 }
 
-static void transform(float *z, int count, const cpu_transform *t)
+LANES v16f load_as(const void *from, gumbel_dtype dtype, int i)
+{
+    if (dtype == GUMBEL_FLOAT32)
+        return vf_load((const float *)from + i);
+    const uint16_t *halves = (const uint16_t *)from + i;
+    return dtype == GUMBEL_FLOAT16 ? vf_load_half(halves) : vf_load_brain(halves);
+}
+
+/* dtype and capped are constants of each instance. */
+LANES void transform_as(const void *from, gumbel_dtype dtype, int count, const cpu_transform *t,
+                        int capped, float *z)
 {
     v16f scale = vf_set(t->scale), inverse_temperature = vf_set(t->inverse_temperature);
     v16f soft_cap = vf_set(t->soft_cap), inverse_cap = vf_set(t->inverse_cap);
-    v16f infinity = vf_set(INFINITY);
-    for (int i = 0; i < count; i += 16) {
-        v16f y = vf_load(z + i);
+    int i = 0;
+    for (; i + 16 <= count; i += 16) {
+        v16f y = load_as(from, dtype, i);
         if (t->bias)
             y = vf_add(y, vf_load(t->bias + i));
         y = vf_mul(y, scale);
-        if (t->soft_cap > 0.0f) {
+        if (capped) {
             v16u absolute = vu_and(vu_of_bits(y), vu_set(0x7fffffffu));
-            v16m finite = vf_less(vf_of_bits(absolute), infinity);
+            v16m finite = vf_less(vf_of_bits(absolute), vf_set(INFINITY));
             y = vf_select(finite, vf_mul(soft_cap, lanes_tanh(vf_mul(y, inverse_cap))), y);
         }
         vf_store(z + i, vf_mul(y, inverse_temperature));
     }
+    for (; i < count; i++) {
+        float logit = cpu_widen_element(from, dtype, i);
+        z[i] = gumbel_transform(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
+                                t->inverse_cap, t->inverse_temperature);
+    }
+}
+
+static void transform(const void *from, gumbel_dtype dtype, int count, const cpu_transform *t,
+                      float *z)
+{
+    int capped = t->soft_cap > 0.0f;
+    if (dtype == GUMBEL_FLOAT32 && capped)
+        transform_as(from, GUMBEL_FLOAT32, count, t, 1, z);
+    else if (dtype == GUMBEL_FLOAT32)
+        transform_as(from, GUMBEL_FLOAT32, count, t, 0, z);
+    else if (dtype == GUMBEL_FLOAT16)
+        transform_as(from, GUMBEL_FLOAT16, count, t, capped, z);
+    else
+        transform_as(from, GUMBEL_BFLOAT16, count, t, capped, z);
 }
 
 #endif
