@@ -23,6 +23,7 @@ struct bench_options {
     int64_t batches[MOST_BATCHES];
     int batch_count;
     int rounds;
+    int64_t buffer_mib; /* 0: chosen */
     bool logprobs;
     bool json;
 };
@@ -71,6 +72,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'r':
         options->rounds = (int)parse_integer("--rounds", argument, 1, 100000);
         return 0;
+    case 'b':
+        options->buffer_mib = parse_integer("--buffer", argument, 1, 1 << 20);
+        return 0;
     case 'l':
         options->logprobs = true;
         return 0;
@@ -92,22 +96,26 @@ struct ceiling {
     double peak;      /* float32 operations a second */
 };
 
-/* A buffer of 1 GiB or twice the last cache, whichever is more, but a quarter of the memory at
- * most. */
-static struct ceiling measure_ceiling(const gumbel_device_info *info)
+/* 1 GiB or twice the last cache, whichever is more, but a quarter of the memory at most. */
+static size_t choose_buffer_bytes(void)
 {
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    struct ceiling ceiling = {.buffer_bytes = (size_t)1 << 30};
-    void *buffer = NULL;
+    size_t bytes = (size_t)1 << 30;
 
-    if (cache > 0 && (size_t)cache * 2 > ceiling.buffer_bytes) {
-        ceiling.buffer_bytes = (size_t)cache * 2;
+    if (cache > 0 && (size_t)cache * 2 > bytes) {
+        bytes = (size_t)cache * 2;
     }
-    if ((double)ceiling.buffer_bytes > memory / 4) {
-        ceiling.buffer_bytes = (size_t)(memory / 4) / 4096 * 4096;
-    }
-    buffer = map_pages("bandwidth buffer", ceiling.buffer_bytes);
+    return (double)bytes > memory / 4 ? (size_t)(memory / 4) / 4096 * 4096 : bytes;
+}
+
+static struct ceiling measure_ceiling(const gumbel_device_info *info, int64_t buffer_mib)
+{
+    struct ceiling ceiling = {
+        .buffer_bytes = buffer_mib ? (size_t)buffer_mib << 20 : choose_buffer_bytes(),
+    };
+    void *buffer = map_pages("bandwidth buffer", ceiling.buffer_bytes);
+
     fill_numbers(buffer, ceiling.buffer_bytes, GUMBEL_FLOAT32, 0, 0, info->threads);
     ceiling.bandwidth =
         measure_read_bandwidth(buffer, ceiling.buffer_bytes, info->threads, info->isa);
@@ -270,7 +278,7 @@ static struct bench new_bench(const struct bench_options *options)
 static void run(const struct bench_options *options)
 {
     struct bench bench = new_bench(options);
-    const struct ceiling ceiling = measure_ceiling(&bench.info);
+    const struct ceiling ceiling = measure_ceiling(&bench.info, options->buffer_mib);
     json_t *results = json_array();
     int64_t wrong = -1;
 
@@ -315,6 +323,8 @@ int command_bench(int argc, char **argv)
         {"dtype", 'T', "TYPE", 0, "Of weights and hidden states: bf16, f16 or f32 (bf16)", 0},
         {"batch", 'B', "N,N,..", 0, "Batch sizes (default 1,2,4,8,16)", 0},
         {"rounds", 'r', "N", 0, "Timed rounds of each (default 21)", 0},
+        {"buffer", 'b', "MIB", 0,
+         "Buffer to read for the bandwidth (default: far more than the caches)", 0},
         {"logprobs", 'l', 0, 0, "Ask for log-probabilities too", 0},
         {"json", 'j', 0, 0, "Print one JSON object", 0},
         {0},

@@ -108,8 +108,8 @@ static struct unit unit_of(gumbel_isa isa)
 }
 
 /* What the loops compute goes here, so that no compiler may drop them. */
-static volatile uint64_t sink_words;
-static volatile float sink_floats;
+static _Atomic uint64_t sink_words;
+static _Atomic float sink_floats;
 
 struct read_work {
     const unsigned char *data;

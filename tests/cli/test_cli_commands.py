@@ -109,7 +109,7 @@ class Verify(SampleCase):
 class Bench(Case):
     def test_json(self):
         found = self.succeed_json("bench", "--vocab", 641, "--hidden", 65, "--batch", "1,3",
-                                  "--rounds", 3)
+                                  "--rounds", 3, "--buffer", 32)
         self.assertEqual((found["vocab"], found["hidden"], found["dtype"]), (641, 65, "bf16"))
         self.assertGreater(found["read_bytes_per_second"], 1e8)
         self.assertGreater(found["float_operations_per_second"], 1e8)
@@ -123,7 +123,7 @@ class Bench(Case):
 
     def test_text(self):
         text = self.succeed("bench", "--vocab", 100, "--hidden", 8, "--batch", 2, "--rounds", 1,
-                            "--dtype", "f16", "--logprobs")
+                            "--dtype", "f16", "--logprobs", "--buffer", 32)
         for start in ("question: ", "machine: ", "ceiling: ", "check: "):
             self.assertRegex(text, f"(?m)^{start}")
         for way in ("read weights", "product", "fused draw", "materialised", "from logits"):
@@ -132,7 +132,7 @@ class Bench(Case):
     def test_wrong_input(self):
         for option, value in (("--vocab", "0"), ("--hidden", "-1"), ("--batch", "1,x"),
                               ("--batch", "0"), ("--batch", ",".join("1" * 17)), ("--rounds", "0"),
-                              ("--dtype", "f64")):
+                              ("--dtype", "f64"), ("--buffer", "0")):
             self.refuse(option, "bench", f"{option}={value}")
 
 
