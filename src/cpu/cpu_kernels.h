@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of kernels that one instruction set fills. The driver (cpu_backend.c) owns every size and
- * every buffer; a kernel computes on what it is handed.
+ * The table of kernels that one instruction set fills. The driver (cpu_backend.c) owns every size
+ * and every buffer; a kernel computes on what it is handed.
  */
 #ifndef GUMBEL_CPU_KERNELS_H
 #define GUMBEL_CPU_KERNELS_H
@@ -9,23 +9,23 @@
 #include "core/problem.h"
 #include "core/summary.h"
 
-/* Lanes of the canonical dot product: lane j sums its products in order, then the lanes are summed in
- * the order of cpu_sum_lanes() (docs/maths.md, section 4). */
+/* Lanes of the canonical dot product: lane j sums its products in order, then the lanes are summed
+ * in the order of cpu_sum_lanes() (docs/maths.md, section 4). */
 #define CPU_LANES 16
 /* Hidden states are packed in chunks of this many elements, and padded with zeros to whole ones. */
 #define CPU_CHUNK 32
 /* The most batch rows a panel of packed hidden states holds. */
 #define CPU_PANEL_MOST 8
 
-/* Weight rows that go through all panels at a time. Few, so that the block that is fetched meanwhile
- * arrives just before its turn; a multiple of every micro-kernel's rows. */
+/* Weight rows that go through all panels at a time. Few, so that the block that is fetched
+ * meanwhile arrives just before its turn; a multiple of every micro-kernel's rows. */
 #define PRODUCT_BLOCK 12
 /* Rows of scratch a block takes: a vector of dot products is summed at a time. */
 #define PRODUCT_ROOM 16
 
 /* The product of `count` weight rows with the hidden states of the batch. */
 typedef struct cpu_product {
-    const void *weight;  /* [count, D] rows at `stride_bytes` */
+    const void *weight; /* [count, D] rows at `stride_bytes` */
     gumbel_dtype dtype;
     int64_t stride_bytes;
     int64_t hidden_size; /* D */
@@ -40,19 +40,19 @@ typedef struct cpu_product {
 /* Where and how the draw of one row stands. */
 typedef struct cpu_draw {
     const gumbel_row *row;
-    int num_samples;    /* 1 for a greedy row */
+    int num_samples; /* 1 for a greedy row */
     int with_mass;
-    uint32_t token;     /* global id of z[0], a multiple of 64 */
-    int blocks;         /* z holds 64 * blocks tokens; what does not count is -inf */
+    uint32_t token;            /* global id of z[0], a multiple of 64 */
+    int blocks;                /* z holds 64 * blocks tokens; what does not count is -inf */
     gumbel_summary *summaries; /* [num_samples]; mass, max_z and flags go to the first */
 } cpu_draw;
 
 typedef struct cpu_transform {
     float scale;
     float soft_cap;
-    float inverse_cap;         /* 1 / soft_cap; unused where that is 0 */
+    float inverse_cap; /* 1 / soft_cap; unused where that is 0 */
     float inverse_temperature;
-    const float *bias;         /* one a token, or NULL */
+    const float *bias; /* one a token, or NULL */
 } cpu_transform;
 
 /* Changes no bit: for widening alone. */
@@ -68,8 +68,8 @@ typedef struct cpu_kernels {
     int panel; /* batch rows a panel, where there are as many */
     void (*product)(const cpu_product *product);
     /* z[i] = transform(from[i] + bias[i]) for i < count; z may be `from`. */
-    void (*transform)(const void *from, gumbel_dtype dtype, int count, const cpu_transform *transform,
-                      float *z);
+    void (*transform)(const void *from, gumbel_dtype dtype, int count,
+                      const cpu_transform *transform, float *z);
     void (*draw)(const float *z, const cpu_draw *draw);
 } cpu_kernels;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver of the CPU backend: it packs hidden states, hands out tiles to threads, and walks each tile
- * through product (or widening), transforms and draw, in buffers that stay in the caches.
+ * The driver of the CPU backend: it packs hidden states, hands out tiles to threads, and walks each
+ * tile through product (or widening), transforms and draw, in buffers that stay in the caches.
  */
 #include "core/workspace.h"
 #include "cpu/cpu_device.h"
@@ -21,21 +21,18 @@ typedef struct cpu_slot {
 typedef struct cpu_job {
     const cpu_device *device;
     const gumbel_problem *problem;
-    const float *panels;    /* packed hidden states */
-    unsigned char *slots;   /* threads pieces of slot_bytes */
+    const float *panels;  /* packed hidden states */
+    unsigned char *slots; /* threads pieces of slot_bytes */
     size_t slot_bytes;
     int multiply_only;
-    int64_t first_tile;     /* global id of tile 0, a multiple of 64, <= first_token */
-    int64_t tiles;          /* of the vocabulary */
-    int64_t items;          /* claims: tiles, times B from logits */
+    int64_t first_tile; /* global id of tile 0, a multiple of 64, <= first_token */
+    int64_t tiles;      /* of the vocabulary */
+    int64_t items;      /* claims: tiles, times B from logits */
     int32_t tile;
     _Atomic int64_t next;
 } cpu_job;
 
-static int64_t rounded_up(int64_t x, int64_t unit)
-{
-    return (x + unit - 1) / unit * unit;
-}
+static int64_t rounded_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t batch,
                            int64_t hidden_size, int32_t num_samples)
@@ -44,7 +41,8 @@ static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t
     size_t tile = (size_t)(fused ? cpu->fused_tile : cpu->logits_tile);
     size_t panel = fused ? (size_t)cpu->kernels->panel : 1;
     cpu_slot slot;
-    slot.summaries = gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+    slot.summaries =
+        gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
     slot.z = gumbel_carve(cursor, fused ? (size_t)batch : 1, tile + CPU_LANES, sizeof(float));
     slot.bias = gumbel_carve(cursor, fused, tile, sizeof(float));
     slot.lanes = gumbel_carve(cursor, fused * panel * CPU_LANES, PRODUCT_ROOM, sizeof(float));
@@ -84,7 +82,8 @@ static void pack_hidden(const cpu_device *cpu, const gumbel_problem *p, float *p
     int element = p->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
     for (int64_t b = 0; b < p->batch; b++) {
         int64_t start = b / cpu->kernels->panel * cpu->kernels->panel;
-        int64_t rows = p->batch - start < cpu->kernels->panel ? p->batch - start : cpu->kernels->panel;
+        int64_t rows =
+            p->batch - start < cpu->kernels->panel ? p->batch - start : cpu->kernels->panel;
         const char *row = (const char *)p->hidden.data + b * p->hidden.stride * element;
         float *panel = panels + start * chunks * CPU_CHUNK;
         for (int64_t c = 0; c < chunks; c++) {
@@ -107,9 +106,9 @@ static cpu_transform transform_of(const gumbel_problem *p, const gumbel_row *row
                            .bias = bias};
 }
 
-/* Transform and draw row b of a tile. Its tokens low .. high, from global id `token` + low on, are in the
- * shard and count; their logits start at `from`, their biases at `bias`. `z` is room for the tile, and
- * may hold `from` at z + low. */
+/* Transform and draw row b of a tile. Its tokens low .. high, from global id `token` + low on, are
+ * in the shard and count; their logits start at `from`, their biases at `bias`. `z` is room for the
+ * tile, and may hold `from` at z + low. */
 static void draw_row(const cpu_job *job, const cpu_slot *slot, int64_t b, const void *from,
                      gumbel_dtype dtype, const float *bias, float *z, int64_t token, int low,
                      int high)
@@ -119,8 +118,8 @@ static void draw_row(const cpu_job *job, const cpu_slot *slot, int64_t b, const 
     cpu_transform t = transform_of(p, &row, bias);
     int32_t samples = p->sampling.num_samples;
     int blocks = (int)(rounded_up(high, GUMBEL_BLOCK) / GUMBEL_BLOCK);
-    int as_is = cpu_is_identity(&t) && dtype == GUMBEL_FLOAT32 && low == 0 &&
-                high == blocks * GUMBEL_BLOCK;
+    int as_is =
+        cpu_is_identity(&t) && dtype == GUMBEL_FLOAT32 && low == 0 && high == blocks * GUMBEL_BLOCK;
     if (!as_is) {
         job->device->kernels->transform(from, dtype, high - low, &t, z + low);
         for (int i = 0; i < low; i++)
@@ -137,9 +136,10 @@ static void draw_row(const cpu_job *job, const cpu_slot *slot, int64_t b, const 
     job->device->kernels->draw(as_is ? from : z, &draw);
 }
 
-/* One tile of the vocabulary for all rows of the batch, from hidden states. Tokens low..high of the tile
- * are in the shard and count. */
-static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t token, int low, int high)
+/* One tile of the vocabulary for all rows of the batch, from hidden states. Tokens low..high of the
+ * tile are in the shard and count. */
+static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t token, int low,
+                           int high)
 {
     const gumbel_problem *p = job->problem;
     const cpu_kernels *kernels = job->device->kernels;
@@ -188,12 +188,12 @@ static void run_slot(void *argument, int32_t index)
     cpu_job *job = argument;
     const gumbel_problem *p = job->problem;
     gumbel_cursor cursor = {job->slots + (size_t)index * job->slot_bytes, 0};
-    cpu_slot slot = carve_slot(&cursor, job->device, p->batch, p->hidden_size,
-                               p->sampling.num_samples);
+    cpu_slot slot =
+        carve_slot(&cursor, job->device, p->batch, p->hidden_size, p->sampling.num_samples);
     if (!job->multiply_only)
         gumbel_summary_clear(slot.summaries, p->batch * p->sampling.num_samples);
-    for (int64_t item; (item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) <
-                       job->items;) {
+    for (int64_t item;
+         (item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) < job->items;) {
         int64_t token = job->first_tile + item % job->tiles * job->tile;
         int64_t low = p->first_token > token ? p->first_token - token : 0;
         int64_t high = p->end_token - token < job->tile ? p->end_token - token : job->tile;
@@ -206,7 +206,8 @@ static void run_slot(void *argument, int32_t index)
     }
 }
 
-/* Run the job on the device's threads, the engine's, or the caller's alone; the slots that were used. */
+/* Run the job on the device's threads, the engine's, or the caller's alone; the slots that were
+ * used. */
 static int32_t run_job(cpu_device *cpu, cpu_job *job)
 {
     if (cpu->threads > 1 && cpu_worth_threads(job->problem)) {

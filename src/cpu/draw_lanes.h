@@ -55,7 +55,7 @@ LANES void philox_words(v16u r[4], uint32_t token, gumbel_stream stream)
                                                2, 6, 10, 14, 3, 7, 11, 15};
     uint32_t key0 = (uint32_t)stream.seed, key1 = (uint32_t)(stream.seed >> 32);
     philox_start(r, vu_add(vu_set(token >> 2), vu_load(places)), stream, key0, key1);
-#pragma GCC unroll 8
+    UNROLLED
     for (uint32_t i = 2; i < GUMBEL_PHILOX_ROUNDS; i++)
         philox_round(r, key0 + i * GUMBEL_PHILOX_WEYL_0, key1 + i * GUMBEL_PHILOX_WEYL_1);
     vu_transpose(r);
@@ -124,7 +124,7 @@ LANES void draw_block(const cpu_draw *d, int sample, const float *z, uint32_t to
     float best = d->summaries[sample].best_score, threshold = screen_threshold(best);
     v16f lowest = vf_set(threshold), reach = vf_set(threshold + SCREEN_REACH);
     philox_words(r, token, stream);
-#pragma GCC unroll 4
+    UNROLLED
     for (int q = 0; q < 4; q++)
         pass[q] = screen(vf_load(z + 16 * q), r[q], lowest, reach);
     if (__builtin_expect((pass[0] | pass[1] | pass[2] | pass[3]) != 0, 0))
@@ -152,7 +152,7 @@ LANES v16f lanes_exp(v16f x)
     v16f f = vf_fma(exponent, vf_set(-GUMBEL_LN2_LOW),
                     vf_fma(exponent, vf_set(-GUMBEL_LN2_HIGH), clamped));
     v16f p = vf_set(terms[GUMBEL_EXP_TERMS - 1]);
-#pragma GCC unroll 8
+    UNROLLED
     for (int i = GUMBEL_EXP_TERMS - 2; i >= 0; i--)
         p = vf_fma(p, f, vf_set(terms[i]));
     p = vf_add(vf_fma(vf_mul(f, f), p, f), vf_set(1.0f));

@@ -5,16 +5,25 @@
 #ifndef GUMBEL_CPU_LANES_H
 #define GUMBEL_CPU_LANES_H
 
+#include "cpu/cpu_unroll.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
-typedef struct { __m256 l, h; } v16f;
-typedef struct { __m256i l, h; } v16u;
+typedef struct {
+    __m256 l, h;
+} v16f;
+typedef struct {
+    __m256i l, h;
+} v16u;
 typedef v16u v16m;
 
 #define LANES static inline __attribute__((always_inline))
 
-LANES v16f vf_load(const void *p) { return (v16f){_mm256_loadu_ps(p), _mm256_loadu_ps((const float *)p + 8)}; }
+LANES v16f vf_load(const void *p)
+{
+    return (v16f){_mm256_loadu_ps(p), _mm256_loadu_ps((const float *)p + 8)};
+}
 LANES v16u vu_load(const void *p)
 {
     return (v16u){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
@@ -50,17 +59,41 @@ LANES v16f vf_hold(v16f a)
     return a;
 }
 LANES v16f vf_set(float x) { return (v16f){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-LANES v16u vu_set(uint32_t x) { return (v16u){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)}; }
+LANES v16u vu_set(uint32_t x)
+{
+    return (v16u){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)};
+}
 LANES v16f vf_of_bits(v16u a) { return (v16f){_mm256_castsi256_ps(a.l), _mm256_castsi256_ps(a.h)}; }
 LANES v16u vu_of_bits(v16f a) { return (v16u){_mm256_castps_si256(a.l), _mm256_castps_si256(a.h)}; }
 
-LANES v16f vf_add(v16f a, v16f b) { return (v16f){_mm256_add_ps(a.l, b.l), _mm256_add_ps(a.h, b.h)}; }
-LANES v16f vf_sub(v16f a, v16f b) { return (v16f){_mm256_sub_ps(a.l, b.l), _mm256_sub_ps(a.h, b.h)}; }
-LANES v16f vf_mul(v16f a, v16f b) { return (v16f){_mm256_mul_ps(a.l, b.l), _mm256_mul_ps(a.h, b.h)}; }
-LANES v16f vf_div(v16f a, v16f b) { return (v16f){_mm256_div_ps(a.l, b.l), _mm256_div_ps(a.h, b.h)}; }
-LANES v16f vf_fma(v16f a, v16f b, v16f c) { return (v16f){_mm256_fmadd_ps(a.l, b.l, c.l), _mm256_fmadd_ps(a.h, b.h, c.h)}; }
-LANES v16f vf_min(v16f a, v16f b) { return (v16f){_mm256_min_ps(a.l, b.l), _mm256_min_ps(a.h, b.h)}; }
-LANES v16f vf_max(v16f a, v16f b) { return (v16f){_mm256_max_ps(a.l, b.l), _mm256_max_ps(a.h, b.h)}; }
+LANES v16f vf_add(v16f a, v16f b)
+{
+    return (v16f){_mm256_add_ps(a.l, b.l), _mm256_add_ps(a.h, b.h)};
+}
+LANES v16f vf_sub(v16f a, v16f b)
+{
+    return (v16f){_mm256_sub_ps(a.l, b.l), _mm256_sub_ps(a.h, b.h)};
+}
+LANES v16f vf_mul(v16f a, v16f b)
+{
+    return (v16f){_mm256_mul_ps(a.l, b.l), _mm256_mul_ps(a.h, b.h)};
+}
+LANES v16f vf_div(v16f a, v16f b)
+{
+    return (v16f){_mm256_div_ps(a.l, b.l), _mm256_div_ps(a.h, b.h)};
+}
+LANES v16f vf_fma(v16f a, v16f b, v16f c)
+{
+    return (v16f){_mm256_fmadd_ps(a.l, b.l, c.l), _mm256_fmadd_ps(a.h, b.h, c.h)};
+}
+LANES v16f vf_min(v16f a, v16f b)
+{
+    return (v16f){_mm256_min_ps(a.l, b.l), _mm256_min_ps(a.h, b.h)};
+}
+LANES v16f vf_max(v16f a, v16f b)
+{
+    return (v16f){_mm256_max_ps(a.l, b.l), _mm256_max_ps(a.h, b.h)};
+}
 LANES v16m vf_less(v16f a, v16f b)
 {
     return (v16m){_mm256_castps_si256(_mm256_cmp_ps(a.l, b.l, _CMP_LT_OQ)),
@@ -74,9 +107,18 @@ LANES v16f vf_select(v16m m, v16f yes, v16f no)
 LANES v16f vf_of_int(v16u a) { return (v16f){_mm256_cvtepi32_ps(a.l), _mm256_cvtepi32_ps(a.h)}; }
 LANES v16u vu_of_float(v16f a) { return (v16u){_mm256_cvtps_epi32(a.l), _mm256_cvtps_epi32(a.h)}; }
 
-LANES v16u vu_add(v16u a, v16u b) { return (v16u){_mm256_add_epi32(a.l, b.l), _mm256_add_epi32(a.h, b.h)}; }
-LANES v16u vu_and(v16u a, v16u b) { return (v16u){_mm256_and_si256(a.l, b.l), _mm256_and_si256(a.h, b.h)}; }
-LANES v16u vu_xor(v16u a, v16u b) { return (v16u){_mm256_xor_si256(a.l, b.l), _mm256_xor_si256(a.h, b.h)}; }
+LANES v16u vu_add(v16u a, v16u b)
+{
+    return (v16u){_mm256_add_epi32(a.l, b.l), _mm256_add_epi32(a.h, b.h)};
+}
+LANES v16u vu_and(v16u a, v16u b)
+{
+    return (v16u){_mm256_and_si256(a.l, b.l), _mm256_and_si256(a.h, b.h)};
+}
+LANES v16u vu_xor(v16u a, v16u b)
+{
+    return (v16u){_mm256_xor_si256(a.l, b.l), _mm256_xor_si256(a.h, b.h)};
+}
 LANES v16u vu_xor3(v16u a, v16u b, v16u c) { return vu_xor(vu_xor(a, b), c); }
 LANES v16u vu_shift_left(v16u a, int n)
 {
@@ -158,10 +200,12 @@ LANES float vf_largest(v16f a)
 LANES v16f vf_sums(const float *rows)
 {
     __m128 sums[4];
-#pragma GCC unroll 4
+    UNROLLED
     for (int i = 0; i < 4; i++) {
-        __m128 a = quarter_sum(vf_load(rows + 64 * i)), b = quarter_sum(vf_load(rows + 64 * i + 16));
-        __m128 c = quarter_sum(vf_load(rows + 64 * i + 32)), d = quarter_sum(vf_load(rows + 64 * i + 48));
+        __m128 a = quarter_sum(vf_load(rows + 64 * i)),
+               b = quarter_sum(vf_load(rows + 64 * i + 16));
+        __m128 c = quarter_sum(vf_load(rows + 64 * i + 32)),
+               d = quarter_sum(vf_load(rows + 64 * i + 48));
         _MM_TRANSPOSE4_PS(a, b, c, d);
         sums[i] = _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d));
     }

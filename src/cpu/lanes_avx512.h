@@ -6,6 +6,8 @@
 #ifndef GUMBEL_CPU_LANES_H
 #define GUMBEL_CPU_LANES_H
 
+#include "cpu/cpu_unroll.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -19,10 +21,14 @@ LANES v16f vf_load(const void *p) { return _mm512_loadu_ps(p); }
 LANES v16u vu_load(const void *p) { return _mm512_loadu_si512(p); }
 LANES void vf_store(float *p, v16f a) { _mm512_storeu_ps(p, a); }
 LANES void vu_store(uint32_t *p, v16u a) { _mm512_storeu_si512(p, a); }
-LANES v16f vf_load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+LANES v16f vf_load_half(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
+}
 LANES v16f vf_load_brain(const uint16_t *p)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
 /* The value in a register: keeps the compiler from folding a load into each of its uses. */
 LANES v16f vf_hold(v16f a)
@@ -96,18 +102,18 @@ LANES float vf_largest(v16f a)
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
-/* Sixteen vf_sum()s at once: lane i of the result is the sum of the 16 floats at rows + 16 * i. Each
- * step adds the upper to the lower half (quarter, pair, ...) of two vectors side by side. */
+/* Sixteen vf_sum()s at once: lane i of the result is the sum of the 16 floats at rows + 16 * i.
+ * Each step adds the upper to the lower half (quarter, pair, ...) of two vectors side by side. */
 LANES v16f vf_sums(const float *rows)
 {
     v16f a[16];
-#pragma GCC unroll 8
+    UNROLLED
     for (int i = 0; i < 8; i++) {
         v16f x = vf_load(rows + 16 * i), y = vf_load(rows + 16 * (i + 8));
         a[i] = vf_add(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
     }
     /* a[i]: quarters x x y y of rows i, i + 8 */
-#pragma GCC unroll 4
+    UNROLLED
     for (int i = 0; i < 4; i++)
         a[i] = vf_add(_mm512_shuffle_f32x4(a[i], a[i + 4], 0x88),
                       _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd));

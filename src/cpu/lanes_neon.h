@@ -5,6 +5,8 @@
 #ifndef GUMBEL_CPU_LANES_H
 #define GUMBEL_CPU_LANES_H
 
+#include "cpu/cpu_unroll.h"
+
 #include <arm_neon.h>
 #include <stdint.h>
 
@@ -16,7 +18,7 @@ typedef uint32x4x4_t v16m;
 /* The four quarters of an expression in the quarter's number q. */
 #define QUARTERS(type, expression)                                                                 \
     type result;                                                                                   \
-    _Pragma("GCC unroll 4") for (int q = 0; q < 4; q++) result.val[q] = (expression);              \
+    UNROLLED for (int q = 0; q < 4; q++) result.val[q] = (expression);                             \
     return result
 
 LANES v16f vf_load(const void *p) { QUARTERS(v16f, vld1q_f32((const float *)p + 4 * q)); }
@@ -53,7 +55,10 @@ LANES v16f vf_add(v16f a, v16f b) { QUARTERS(v16f, vaddq_f32(a.val[q], b.val[q])
 LANES v16f vf_sub(v16f a, v16f b) { QUARTERS(v16f, vsubq_f32(a.val[q], b.val[q])); }
 LANES v16f vf_mul(v16f a, v16f b) { QUARTERS(v16f, vmulq_f32(a.val[q], b.val[q])); }
 LANES v16f vf_div(v16f a, v16f b) { QUARTERS(v16f, vdivq_f32(a.val[q], b.val[q])); }
-LANES v16f vf_fma(v16f a, v16f b, v16f c) { QUARTERS(v16f, vfmaq_f32(c.val[q], a.val[q], b.val[q])); }
+LANES v16f vf_fma(v16f a, v16f b, v16f c)
+{
+    QUARTERS(v16f, vfmaq_f32(c.val[q], a.val[q], b.val[q]));
+}
 LANES v16f vf_min(v16f a, v16f b) { QUARTERS(v16f, vminq_f32(a.val[q], b.val[q])); }
 LANES v16f vf_max(v16f a, v16f b) { QUARTERS(v16f, vmaxq_f32(a.val[q], b.val[q])); }
 LANES v16m vf_less(v16f a, v16f b) { QUARTERS(v16m, vcltq_f32(a.val[q], b.val[q])); }
@@ -94,7 +99,8 @@ LANES int vm_all(v16m m)
 LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
 {
     for (int q = 0; q < 4; q++) {
-        uint32x4_t x = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a.val[q]), vget_low_u32(b.val[q])));
+        uint32x4_t x =
+            vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a.val[q]), vget_low_u32(b.val[q])));
         uint32x4_t y = vreinterpretq_u32_u64(vmull_high_u32(a.val[q], b.val[q]));
         low->val[q] = vuzp1q_u32(x, y);
         high->val[q] = vuzp2q_u32(x, y);
@@ -105,8 +111,10 @@ LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
 LANES void vu_transpose(v16u w[4])
 {
     for (int q = 0; q < 4; q++) {
-        uint32x4_t a = vtrn1q_u32(w[0].val[q], w[1].val[q]), b = vtrn2q_u32(w[0].val[q], w[1].val[q]);
-        uint32x4_t c = vtrn1q_u32(w[2].val[q], w[3].val[q]), d = vtrn2q_u32(w[2].val[q], w[3].val[q]);
+        uint32x4_t a = vtrn1q_u32(w[0].val[q], w[1].val[q]),
+                   b = vtrn2q_u32(w[0].val[q], w[1].val[q]);
+        uint32x4_t c = vtrn1q_u32(w[2].val[q], w[3].val[q]),
+                   d = vtrn2q_u32(w[2].val[q], w[3].val[q]);
         w[0].val[q] = vcombine_u32(vget_low_u32(a), vget_low_u32(c));
         w[1].val[q] = vcombine_u32(vget_low_u32(b), vget_low_u32(d));
         w[2].val[q] = vcombine_u32(vget_high_u32(a), vget_high_u32(c));
@@ -143,8 +151,10 @@ LANES v16f vf_sums(const float *rows)
             w.val[j] = vreinterpretq_u32_f32(quarter_sum(vf_load(rows + 64 * i + 16 * j)));
         v16u quads[4] = {{{w.val[0]}}, {{w.val[1]}}, {{w.val[2]}}, {{w.val[3]}}};
         vu_transpose(quads);
-        float32x4_t a = vreinterpretq_f32_u32(quads[0].val[0]), b = vreinterpretq_f32_u32(quads[1].val[0]);
-        float32x4_t c = vreinterpretq_f32_u32(quads[2].val[0]), d = vreinterpretq_f32_u32(quads[3].val[0]);
+        float32x4_t a = vreinterpretq_f32_u32(quads[0].val[0]),
+                    b = vreinterpretq_f32_u32(quads[1].val[0]);
+        float32x4_t c = vreinterpretq_f32_u32(quads[2].val[0]),
+                    d = vreinterpretq_f32_u32(quads[3].val[0]);
         sums.val[i] = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
     }
     return sums;

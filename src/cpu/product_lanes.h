@@ -51,16 +51,16 @@ typedef struct product_pass {
 LANES void multiply_chunk(const char *const weight[], int64_t at, const float *panel, int rows,
                           int batch, gumbel_dtype dtype, v16f sum[][CPU_PANEL_MOST])
 {
-#pragma GCC unroll 2
+    UNROLLED
     for (int half = 0; half < 2; half++) {
         v16f w[8];
-#pragma GCC unroll 8
+        UNROLLED
         for (int m = 0; m < rows; m++)
             w[m] = vf_hold(load_half_chunk(weight[m] + at, dtype, half));
-#pragma GCC unroll 8
+        UNROLLED
         for (int n = 0; n < batch; n++) {
             v16f h = vf_hold(vf_load(panel + CPU_CHUNK * n + CPU_LANES * half));
-#pragma GCC unroll 8
+            UNROLLED
             for (int m = 0; m < rows; m++)
                 sum[m][n] = vf_fma(w[m], h, sum[m][n]);
         }
@@ -77,23 +77,23 @@ LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int 
     const float *panel = p->panel;
     int64_t chunk_bytes = dtype == GUMBEL_FLOAT32 ? 4 * CPU_CHUNK : 2 * CPU_CHUNK;
     int64_t end = p->chunks * chunk_bytes;
-#pragma GCC unroll 8
+    UNROLLED
     for (int m = 0; m < rows; m++) {
         weight[m] = p->weight + m * p->stride_bytes;
-#pragma GCC unroll 8
+        UNROLLED
         for (int n = 0; n < batch; n++)
             sum[m][n] = vf_load(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES);
     }
     for (int64_t at = 0; at < end; at += chunk_bytes, panel += CPU_CHUNK * batch) {
         if (ahead)
-#pragma GCC unroll 16
+            UNROLLED
             for (int line = 0; line < rows * chunk_bytes / 64; line++, ahead += 64)
                 __builtin_prefetch(ahead, 0, 2);
         multiply_chunk(weight, at, panel, rows, batch, dtype, sum);
     }
-#pragma GCC unroll 8
+    UNROLLED
     for (int m = 0; m < rows; m++)
-#pragma GCC unroll 8
+        UNROLLED
         for (int n = 0; n < batch; n++)
             vf_store(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES, sum[m][n]);
 }

@@ -17,7 +17,7 @@ LANES v16f lanes_tanh(v16f x)
     v16f a = vf_of_bits(vu_and(vu_of_bits(x), vu_set(0x7fffffffu)));
     v16f square = vf_mul(a, a);
     v16f p = vf_set(terms[GUMBEL_TANH_TERMS - 1]);
-#pragma GCC unroll 8
+    UNROLLED
     for (int i = GUMBEL_TANH_TERMS - 2; i >= 0; i--)
         p = vf_fma(p, square, vf_set(terms[i]));
     v16f small = vf_fma(vf_mul(a, square), p, a);
