@@ -12,8 +12,8 @@
  *   perturbed score    s = z + g(seed, position, sample, domain, i)                           (3)
  *   token              argmax_i s, the lowest id among equals                                 (4)
  * Greedy rows, T = 0: z is the y = soft_cap(scale * l) itself, and no noise is added. What is not
- * finite passes the soft-cap unchanged. 1 / T is rounded to float32 and not let grow above 2^100, where
- * distinct logits are already further apart than any two noises.
+ * finite passes the soft-cap unchanged. 1 / T is rounded to float32 and not let grow above 2^100,
+ * where distinct logits are already further apart than any two noises.
  *
  * Numeric domain.
  *   u is in (0, 1), never an end, resolved to 2^-64 at 0; g is finite, -3.14 < g < 45.06.
@@ -34,8 +34,8 @@
  *           where it is not NULL, names the field. What only the data can show (NaN, +inf, nothing
  *           left to draw) is a gumbel_row_status of that row alone. The library never prints,
  *           exits or aborts.
- * Structs.  The first field of an options struct is `struct_size`, set to sizeof(the struct); zero in
- *           any other field is the default. Fields are only ever appended, so an older caller's
+ * Structs.  The first field of an options struct is `struct_size`, set to sizeof(the struct); zero
+ *           in any other field is the default. Fields are only ever appended, so an older caller's
  *           shorter struct stays valid; a newer caller's longer one passes if what this version
  *           does not know is zero.
  */
@@ -60,7 +60,8 @@ extern "C" {
 #define GUMBEL_VERSION_MAJOR 0
 #define GUMBEL_VERSION_MINOR 1
 #define GUMBEL_VERSION_PATCH 0
-#define GUMBEL_VERSION (GUMBEL_VERSION_MAJOR * 10000 + GUMBEL_VERSION_MINOR * 100 + GUMBEL_VERSION_PATCH)
+#define GUMBEL_VERSION                                                                             \
+    (GUMBEL_VERSION_MAJOR * 10000 + GUMBEL_VERSION_MINOR * 100 + GUMBEL_VERSION_PATCH)
 
 /* The GUMBEL_VERSION of the library that is linked. since 0.1 */
 GUMBEL_API int gumbel_version(void);
@@ -86,7 +87,7 @@ typedef enum gumbel_row_status {
     GUMBEL_ROW_EMPTY = 3,    /* every logit was -inf: no token can be drawn */
 } gumbel_row_status;
 
-/* One English phrase for a status; static storage; never NULL, also for unknown values. since 0.1 */
+/* One English phrase for a status; static storage; never NULL, for unknown values too. since 0.1 */
 GUMBEL_API const char *gumbel_status_string(gumbel_status status);
 GUMBEL_API const char *gumbel_row_status_string(gumbel_row_status status);
 
@@ -122,10 +123,10 @@ typedef void (*gumbel_parallel_for)(void *context, int32_t count, gumbel_task ta
 
 typedef struct gumbel_device_options {
     size_t struct_size;
-    const char *device;               /* NULL or "cpu"; other names are refused by this version */
-    gumbel_isa isa;                   /* AUTO: environment variable GUMBEL_ISA, else the best available */
-    int32_t threads;                  /* 1..1024 ways to split a call; 0: the CPUs this process may use */
-    int32_t tile;                     /* vocabulary rows a tile, multiple of 64 up to 4096; 0: chosen */
+    const char *device; /* NULL or "cpu"; other names are refused by this version */
+    gumbel_isa isa;     /* AUTO: environment variable GUMBEL_ISA, else the best available */
+    int32_t threads;    /* 1..1024 ways to split a call; 0: the CPUs this process may use */
+    int32_t tile;       /* vocabulary rows a tile, multiple of 64 up to 4096; 0: chosen */
     gumbel_parallel_for parallel_for; /* NULL: the device starts threads - 1 threads of its own */
     void *parallel_context;           /* handed to parallel_for */
 } gumbel_device_options;
@@ -135,8 +136,8 @@ typedef struct gumbel_device_options {
  *  device     receives the device, NULL on error. Release it with gumbel_close().
  *  threads    a device that is busy with one call runs a second one on that caller's thread alone;
  *             the results do not change.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (an ISA or device that is not
- *             to be had here), GUMBEL_ERROR_MEMORY.                                         since 0.1 */
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (an ISA or device that is
+ *             not to be had here), GUMBEL_ERROR_MEMORY.                                since 0.1 */
 GUMBEL_API gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **device,
                                      gumbel_error *error);
 
@@ -153,7 +154,7 @@ typedef struct gumbel_device_info {
 } gumbel_device_info;
 
 /* Describe an open device. Writes at most info->struct_size bytes.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                           since 0.1 */
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
 GUMBEL_API gumbel_status gumbel_describe(const gumbel_device *device, gumbel_device_info *info);
 
 /* ------------------------------------------------------------------------------- problem ---- */
@@ -166,11 +167,11 @@ typedef enum gumbel_dtype {
 
 /* A row-major matrix: element (r, c) is data[r * stride + c]. Offsets are computed in 64 bits. */
 typedef struct gumbel_tensor {
-    const void *data;   /* aligned to its element size; NULL only where rows or cols is 0 */
+    const void *data; /* aligned to its element size; NULL only where rows or cols is 0 */
     gumbel_dtype dtype;
     int64_t rows;
     int64_t cols;
-    int64_t stride;     /* elements from one row to the next, >= cols; 0: cols */
+    int64_t stride; /* elements from one row to the next, >= cols; 0: cols */
 } gumbel_tensor;
 
 /* Hidden states and LM head: the fused way in. Dtypes of the tensors are independent. */
@@ -211,23 +212,23 @@ typedef struct gumbel_sampling {
     size_t struct_size;
     const float *temperature; /* [B], finite, >= 0; 0 is greedy; default 1 */
     int64_t temperature_stride;
-    const uint64_t *seed;     /* [B]; with stride 0 row b uses gumbel_row_seed(seed[0], b); default 0 */
+    const uint64_t *seed; /* [B]; with stride 0 row b uses gumbel_row_seed(seed[0], b); default 0 */
     int64_t seed_stride;
     const uint32_t *position; /* [B], the step in its sequence; default 0 */
     int64_t position_stride;
-    int32_t num_samples;      /* S independent draws of every row, 1..65536; 0: 1 */
-    uint32_t first_sample;    /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
-    uint32_t domain;          /* a gumbel_domain, < 2^31 */
+    int32_t num_samples;   /* S independent draws of every row, 1..65536; 0: 1 */
+    uint32_t first_sample; /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
+    uint32_t domain;       /* a gumbel_domain, < 2^31 */
 } gumbel_sampling;
 
-/* Where results go. Every pointer but `tokens` may be NULL. What is not asked for is not computed. */
+/* Where results go. Every pointer but `tokens` may be NULL. What is not asked for costs nothing. */
 typedef struct gumbel_output {
     size_t struct_size;
-    int32_t *tokens;   /* [B, S] global token ids, in [0, vocab_size) or -1 */
-    float *logprobs;   /* [B, S] log-probability of the token: z - lse */
-    float *scores;     /* [B, S] perturbed score s of the token */
-    float *lse;        /* [B] log-normaliser: ln(sum_i exp(z_i)) */
-    int32_t *status;   /* [B] a gumbel_row_status */
+    int32_t *tokens; /* [B, S] global token ids, in [0, vocab_size) or -1 */
+    float *logprobs; /* [B, S] log-probability of the token: z - lse */
+    float *scores;   /* [B, S] perturbed score s of the token */
+    float *lse;      /* [B] log-normaliser: ln(sum_i exp(z_i)) */
+    int32_t *status; /* [B] a gumbel_row_status */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */
@@ -238,41 +239,45 @@ typedef struct gumbel_output {
  *  num_samples  S >= 1
  *  bytes        receives the size: about 4 * B * D + 64 * threads * B * (S + 4). It grows with each
  *               argument, so a workspace for the largest batch serves every smaller one.
- *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                          since 0.1 */
-GUMBEL_API gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                                               int32_t num_samples, size_t *bytes, gumbel_error *error);
+ *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.1 */
+GUMBEL_API gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch,
+                                               int64_t hidden_size, int32_t num_samples,
+                                               size_t *bytes, gumbel_error *error);
 
 /* gumbel_sample(): draw tokens from hidden states, the product fused with the draw.   [eq. 1 to 4;
  *                  FlashSampling, arXiv 2603.15854, Algorithm 2]
  *  head       shapes above. No [B, V] array is ever formed.
  *  sampling   NULL for defaults.
  *  output     written in full on success, untouched on error.
- *  workspace  gumbel_workspace_size(B, D, S) bytes, 64-byte aligned; contents undefined before, after.
+ *  workspace  gumbel_workspace_size(B, D, S) bytes, 64-byte aligned; undefined before and after.
  *  trivial    B = 0 succeeds and writes nothing.
  *  threads    re-entrant.
  *  repeats    same data, seed, position, sample, domain: same bits, as said at the top.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_WORKSPACE.                   since 0.1 */
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_WORKSPACE.                since 0.1 */
 GUMBEL_API gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
                                        const gumbel_sampling *sampling, const gumbel_output *output,
-                                       void *workspace, size_t workspace_bytes, gumbel_error *error);
+                                       void *workspace, size_t workspace_bytes,
+                                       gumbel_error *error);
 
 /* gumbel_sample_logits(): draw tokens from logits; else as gumbel_sample(), with D = 0 in the
- *  workspace's size. Equal logits give the tokens that gumbel_sample() gives. [Algorithm B.1] since 0.1 */
+ *  workspace's size. Equal logits give the tokens that gumbel_sample() gives.   [Algorithm B.1]
+ *                                                                                      since 0.1 */
 GUMBEL_API gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbel_logits *logits,
-                                              const gumbel_sampling *sampling, const gumbel_output *output,
-                                              void *workspace, size_t workspace_bytes, gumbel_error *error);
+                                              const gumbel_sampling *sampling,
+                                              const gumbel_output *output, void *workspace,
+                                              size_t workspace_bytes, gumbel_error *error);
 
-/* -------------------------------------------------------- summaries: shards, ranks, streams ---- */
+/* ------------------------------------------------------ summaries: shards, ranks, streams ---- */
 
 /* What a tile, thread, device, shard or rank hands upwards for one row and sample. Plain data: it
  * may be copied, sent and stored. `mass` is sum exp(z) in fixed point, the value
  *   (mass[0] * 2^64 + mass[1] * 2^32 + mass[2]) * 2^(32 * mass_exponent),
  * so that adding is exact and the order of merging can never show. */
 typedef struct gumbel_summary {
-    float best_score;      /* z + g of the best token; -inf when empty */
-    float best_z;          /* its transformed logit */
-    int32_t best_id;       /* its global id; -1 when empty */
-    float max_z;           /* the largest z; -inf when empty */
+    float best_score; /* z + g of the best token; -inf when empty */
+    float best_z;     /* its transformed logit */
+    int32_t best_id;  /* its global id; -1 when empty */
+    float max_z;      /* the largest z; -inf when empty */
     uint64_t mass[3];
     int32_t mass_exponent; /* INT32_MIN when empty */
     uint32_t flags;        /* bit 0: a NaN was seen, bit 1: a +inf was seen */
@@ -280,58 +285,64 @@ typedef struct gumbel_summary {
 
 /* gumbel_partial(): the summaries of one shard or chunk of the vocabulary.
  *  summaries  [B, S], written in full on success, untouched on error; mass included.
- *  else as gumbel_sample(). Streaming weights larger than memory: call it chunk after chunk, each with
- *  its own first_token and the same vocab_size, and merge.                                 since 0.1 */
+ *  else as gumbel_sample(). Streaming weights larger than memory: call it chunk after chunk, each
+ *  with its own first_token and the same vocab_size, and merge.                        since 0.1 */
 GUMBEL_API gumbel_status gumbel_partial(gumbel_device *device, const gumbel_head *head,
                                         const gumbel_sampling *sampling, gumbel_summary *summaries,
-                                        void *workspace, size_t workspace_bytes, gumbel_error *error);
+                                        void *workspace, size_t workspace_bytes,
+                                        gumbel_error *error);
 
 /* gumbel_partial_logits(): the same from logits. since 0.1 */
 GUMBEL_API gumbel_status gumbel_partial_logits(gumbel_device *device, const gumbel_logits *logits,
-                                               const gumbel_sampling *sampling, gumbel_summary *summaries,
-                                               void *workspace, size_t workspace_bytes, gumbel_error *error);
+                                               const gumbel_sampling *sampling,
+                                               gumbel_summary *summaries, void *workspace,
+                                               size_t workspace_bytes, gumbel_error *error);
 
-/* gumbel_summary_clear(): make `count` summaries empty: merging an empty one changes nothing. since 0.1 */
+/* gumbel_summary_clear(): make `count` summaries empty; merging one changes nothing.   since 0.1 */
 GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
 
-/* gumbel_merge(): into[i] = merge(into[i], from[i]) for i < count. Associative and commutative bit for
- *  bit; ties of score go to the lower id. Disjoint shards merged in any order and any tree give what one
- *  pass over all of them gives.   [Lemma 4.9]                                                 since 0.1 */
+/* gumbel_merge(): into[i] = merge(into[i], from[i]) for i < count. Associative and commutative bit
+ *  for bit; ties of score go to the lower id. Disjoint shards merged in any order and any tree give
+ *  what one pass over all of them gives.   [Lemma 4.9]                                 since 0.1 */
 GUMBEL_API void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count);
 
 /* gumbel_finish(): turn merged summaries into outputs.
  *  summaries  [B, S]
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                             since 0.1 */
-GUMBEL_API gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
-                                       const gumbel_output *output, gumbel_error *error);
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
+GUMBEL_API gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch,
+                                       int32_t num_samples, const gumbel_output *output,
+                                       gumbel_error *error);
 
 /* ---------------------------------------------------------------------------------- noise ---- */
 
 /* gumbel_philox4x32(): one block of Philox4x32 (Salmon et al., SC 2011); rounds 0..16, 10 is ours.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT (rounds, NULL).                            since 0.1 */
-GUMBEL_API gumbel_status gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2], int rounds,
-                                           uint32_t out[4]);
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT (rounds, NULL).                         since 0.1 */
+GUMBEL_API gumbel_status gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2],
+                                           int rounds, uint32_t out[4]);
 
 /* gumbel_noise(): the noise g of `count` tokens from `first_token` on, as every draw uses it.
  *  key = (seed low, seed high); counter = (token >> 2, position, sample, domain), word token & 3.
  *  out        [count] float32
  *  ranges     first_token >= 0, first_token + count <= 2^31, domain < 2^31.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                             since 0.1 */
-GUMBEL_API gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t domain,
-                                      int64_t first_token, int64_t count, float *out, gumbel_error *error);
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
+GUMBEL_API gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample,
+                                      uint32_t domain, int64_t first_token, int64_t count,
+                                      float *out, gumbel_error *error);
 
-/* gumbel_row_seed(): the seed of row b where one seed serves the batch: seed XOR mix(b), where mix is
- *  the SplitMix64 finaliser of b * 0x9E3779B97F4A7C15. mix(0) = 0, so a batch of one row uses the seed
- *  as it is.                                                                                  since 0.1 */
+/* gumbel_row_seed(): the seed of row b where one seed serves the batch: seed XOR mix(b), where mix
+ *  is the SplitMix64 finaliser of b * 0x9E3779B97F4A7C15. mix(0) = 0, so a batch of one row uses
+ *  the seed as it is.                                                                  since 0.1 */
 GUMBEL_API uint64_t gumbel_row_seed(uint64_t seed, uint64_t row);
 
 /* --------------------------------------------------------------------------- experimental ---- */
 
 #ifdef GUMBEL_EXPERIMENTAL
-/* gumbel_multiply(): the product of gumbel_sample() with the draw switched off: every tile of logits is
- *  computed on chip and thrown away. For measuring what the draw costs; not for engines.       since 0.1 */
-GUMBEL_API gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, void *workspace,
-                                         size_t workspace_bytes, gumbel_error *error);
+/* gumbel_multiply(): the product of gumbel_sample() with the draw switched off: every tile of
+ *  logits is computed on chip and thrown away. For measuring what the draw costs; not for engines.
+ *                                                                                      since 0.1 */
+GUMBEL_API gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head,
+                                         void *workspace, size_t workspace_bytes,
+                                         gumbel_error *error);
 #endif
 
 #ifdef __cplusplus

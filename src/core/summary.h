@@ -3,8 +3,8 @@
  * The summary (design: one summary, merged everywhere): the best token of a part of the vocabulary
  * and the part's mass. One piece of code makes, merges and reads summaries, for every backend.
  *
- * Mass. A block of 64 tokens yields its largest z, m, and the float32 sum s of exp(z - m), 1 <= s
- * <= 64. The block's mass s * exp(m) = v * 2^n, with n nearest to m * log2 e and 0.7 < v < 91, is
+ * Mass. A block of 64 tokens yields its largest z, m, and the float32 sum s of exp(z - m), s in [1,
+ * 64]. The block's mass s * exp(m) = v * 2^n, with n nearest to m * log2 e and 0.7 < v < 91, is
  * rounded to the integer v * 2^31 and added at bit n - 31 to a fixed-point number of three 64-bit
  * words, 32 bits apart, that hold up to 2^25 blocks without a carry. The words move up with the
  * largest n; what falls below the third is under 2^-63 of the whole. Words that stay are never

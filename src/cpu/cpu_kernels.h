@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of kernels that one instruction set fills. The driver (cpu_backend.c) owns every size
+ * The table of kernels that one instruction set fills. The driver (cpu_run.c) owns every size
  * and every buffer; a kernel computes on what it is handed.
  */
 #ifndef GUMBEL_CPU_KERNELS_H

@@ -206,8 +206,7 @@ static void run_slot(void *argument, int32_t index)
     }
 }
 
-/* Run the job on the device's threads, the engine's, or the caller's alone; the slots that were
- * used. */
+/* Run the job on the device's threads, the engine's, or the caller's alone; the slots used. */
 static int32_t run_job(cpu_device *cpu, cpu_job *job)
 {
     if (cpu->threads > 1 && cpu_worth_threads(job->problem)) {
