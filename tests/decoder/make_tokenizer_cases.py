@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write tokenizers/ and tokenizer_cases.json: what the `tokenizers` package makes of hard texts.
 
-Usage: python make_tokenizer_cases.py MODELS_FOLDER, with `pip install tokenizers==0.23.3`. Trains three
-small tokenizers in the style of Llama 3, Qwen 3 and GPT-2, and encodes texts with them and with the
-tokenizer of the bundled models. Only needed to make new cases: the outcome is kept in the repository.
+Usage: python make_tokenizer_cases.py MODELS_FOLDER, with `pip install tokenizers==0.23.3`.
+
+Trains three small tokenizers in the style of Llama 3, Qwen 3 and GPT-2, and encodes texts with them
+and with the tokenizer of the bundled models. Only needed to make new cases: the outcome is kept in
+the repository.
 """
 
 import json
@@ -20,7 +22,8 @@ PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 CORPUS = [
-    "The quick brown fox jumps over the lazy dog. It's they'll we've I'd I'm don't 12345 678 3.14159",
+    "The quick brown fox jumps over the lazy dog. It's they'll we've I'd I'm don't",
+    "12345 678 3.14159",
     "Größe naïve café São Paulo façade — “quotes” … äöü ß ÆØÅ",
     "日本語のテキスト 中文字符 한국어 텍스트",
     "Привет мир, как дела? Ελληνικά κείμενα",
@@ -30,24 +33,31 @@ CORPUS = [
     "हिन्दी में पाठ  العربية نص",
 ] * 20
 PIECES = [
-    "the ", " ", "  ", "\n", "\r\n", "\t", "'s", "'S", "'ll", "'ſ", "I'VE", "123", "4567", "½", "Ⅷ", "٣",
-    "é", "e\u0301", "A\u030a", "Å", "\u1e9b\u0323", "日本語", "テスト", "가", "\u1100\u1161", "🙂", "👩‍👩‍👧",
-    "\u200b", "\u00a0", "\u3000", "\u2028", "\u0085", "\x0b", "\x0c", "\x00", "\x1f", "\u180e", "__init__",
-    "!!!", "…", "—", "<|endoftext|>", "<|im_start|>", "<|begin_of_text|>", "<|eot_id|>", "<think>",
-    "<think>ing", "<|end", "A\u030a-tok", "\ufeff", "\U0001f1e9\U0001f1ea", "ﬁ", "İ", "ß", "\u2126",
-    " zzzq", "qqqq", "http://a.b/c?d=e&f", "हिन्दी", "العربية", "\uffff", "a" * 50, " " * 40, "\n" * 9,
-]  # fmt: skip
+    *("the ", " ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u0085", "\x0b", "\x0c"),
+    *("'s", "'S", "'ll", "'ſ", "I'VE", "123", "4567", "½", "Ⅷ", "٣", "__init__", "!!!", "…", "—"),
+    *("é", "e\u0301", "A\u030a", "Å", "\u1e9b\u0323", "\u1100\u1161", "가", "\u2126", "ﬁ", "İ"),
+    *("日本語", "テスト", "हिन्दी", "العربية", "🙂", "👩‍👩‍👧", "\U0001f1e9\U0001f1ea"),
+    *("\x00", "\x1f", "\u180e", "\u200b", "\ufeff", "\uffff", "a" * 50, " " * 40, "\n" * 9),
+    *("<|endoftext|>", "<|im_start|>", "<|begin_of_text|>", "<|eot_id|>", "<|end", "<think>"),
+    *("<think>ing", "A\u030a-tok", " zzzq", "qqqq", "http://a.b/c?d=e&f"),
+]
 
 
 def llama_post_processor(begin, begin_id):
     return {
         "type": "Sequence",
         "processors": [
-            {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},
+            {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False},
             {
                 "type": "TemplateProcessing",
-                "single": [{"SpecialToken": {"id": begin, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-                "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                "single": [
+                    {"SpecialToken": {"id": begin, "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                ],
+                "pair": [
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                    {"Sequence": {"id": "B", "type_id": 1}},
+                ],
                 "special_tokens": {begin: {"id": begin, "ids": [begin_id], "tokens": [begin]}},
             },
         ],
@@ -55,8 +65,8 @@ def llama_post_processor(begin, begin_id):
 
 
 def finish_llama(trained):
-    """Llama 3's file: words that no merge reaches (ignore_merges), specials behind the vocabulary, merges
-    as strings, a begin token from the post-processor."""
+    """Llama 3's file: words that no merge reaches (ignore_merges), specials behind the vocabulary,
+    merges as strings, a begin token from the post-processor."""
     document = json.loads(trained.to_str())
     vocab = document["model"]["vocab"]
     ids = sorted(vocab, key=vocab.get)
@@ -68,8 +78,11 @@ def finish_llama(trained):
     specials = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
     document["model"]["vocab"] = {spelling: i for i, spelling in enumerate(ids)}
     document["model"]["merges"] = [" ".join(pair) for pair in document["model"]["merges"]]
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    document["added_tokens"] = [{"id": len(ids) + i, "content": s, **flags} for i, s in enumerate(specials)]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    document["added_tokens"] = [
+        {"id": len(ids) + i, "content": content, **flags, "special": True}
+        for i, content in enumerate(specials)
+    ]
     document["post_processor"] = llama_post_processor(specials[0], len(ids))
     return Tokenizer.from_str(json.dumps(document)), document
 
@@ -125,10 +138,11 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(document, ensure_ascii=False, indent=0, separators=(",", ":"))
         (folder / "tokenizer.json").write_text(text + "\n")
-        groups[style] = {"special": style == "llama", "cases": cases(tokenizer, style == "llama", 100, 2)}
+        special = style == "llama"
+        groups[style] = {"special": special, "cases": cases(tokenizer, special, 100, 2)}
     lines = [
         f'"{name}":{{"special":{json.dumps(group["special"])},"cases":[\n'
-        + ",\n".join(json.dumps(case, ensure_ascii=True, separators=(",", ":")) for case in group["cases"])
+        + ",\n".join(json.dumps(case, separators=(",", ":")) for case in group["cases"])
         + "\n]}"
         for name, group in groups.items()
     ]
