@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int matching_order(const void *a, const void *b) {
+static int matching_order(const void *a, const void *b)
+{
     const added_token *x = a, *y = b;
     int c = (unsigned char)x->content[0] - (unsigned char)y->content[0];
     return c != 0 ? c : (x->size < y->size) - (x->size > y->size);
 }
 
-void added_tokens_sort(added_tokens *added) {
+void added_tokens_sort(added_tokens *added)
+{
     if (added->count > 0) {
         qsort(added->tokens, added->count, sizeof *added->tokens, matching_order);
     }
@@ -24,7 +26,8 @@ void added_tokens_sort(added_tokens *added) {
 }
 
 const added_token *added_tokens_next(const added_tokens *added, bool normalized, const char *text,
-                                     size_t size, size_t from, size_t *at) {
+                                     size_t size, size_t from, size_t *at)
+{
     for (size_t i = from; i < size; i++) {
         unsigned char byte = (unsigned char)text[i];
         for (size_t k = added->first[byte]; k < added->first[byte + 1]; k++) {
@@ -39,7 +42,8 @@ const added_token *added_tokens_next(const added_tokens *added, bool normalized,
     return NULL;
 }
 
-const added_token *added_tokens_by_id(const added_tokens *added, int32_t id) {
+const added_token *added_tokens_by_id(const added_tokens *added, int32_t id)
+{
     for (size_t i = 0; i < added->count; i++) {
         if (added->tokens[i].id == id) {
             return &added->tokens[i];
@@ -48,7 +52,8 @@ const added_token *added_tokens_by_id(const added_tokens *added, int32_t id) {
     return NULL;
 }
 
-void added_tokens_free(added_tokens *added) {
+void added_tokens_free(added_tokens *added)
+{
     for (size_t i = 0; i < added->count; i++) {
         free(added->tokens[i].content);
     }

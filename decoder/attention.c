@@ -8,7 +8,8 @@
 /* Positions between two looks at the running maximum. */
 #define BLOCK 32
 
-LANES_INLINE float dot(const float *a, const float *b, int32_t size) {
+LANES_INLINE float dot(const float *a, const float *b, int32_t size)
+{
     lanes sum = {0}, x = {0}, y = {0};
     int32_t at = 0;
     for (; at + LANES <= size; at += LANES) {
@@ -23,7 +24,8 @@ LANES_INLINE float dot(const float *a, const float *b, int32_t size) {
     return lanes_sum(&sum) + rest;
 }
 
-LANES_INLINE void attention_run_body(const attention_query *q, int registers) {
+LANES_INLINE void attention_run_body(const attention_query *q, int registers)
+{
     (void)registers;
     float sum[ATTENTION_MAX_HEAD_DIM];
     float mass = 0, largest = -INFINITY;
@@ -59,6 +61,4 @@ LANES_INLINE void attention_run_body(const attention_query *q, int registers) {
 
 LANES_DISPATCH(attention_run, attention_query)
 
-void attention(const attention_query *q) {
-    attention_run(q);
-}
+void attention(const attention_query *q) { attention_run(q); }

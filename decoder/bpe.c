@@ -29,7 +29,8 @@ struct bpe {
 };
 
 /* A power of two that leaves a hash table of `count` entries at most half full. */
-static size_t table_size(size_t count) {
+static size_t table_size(size_t count)
+{
     size_t size = 16;
     while (size < 2 * count) {
         size *= 2;
@@ -37,7 +38,8 @@ static size_t table_size(size_t count) {
     return size;
 }
 
-bpe *bpe_new(int32_t size, size_t bytes, size_t merges) {
+bpe *bpe_new(int32_t size, size_t bytes, size_t merges)
+{
     bpe *b = calloc(1, sizeof *b);
     if (!b) {
         return NULL;
@@ -58,7 +60,8 @@ bpe *bpe_new(int32_t size, size_t bytes, size_t merges) {
     return b;
 }
 
-void bpe_free(bpe *b) {
+void bpe_free(bpe *b)
+{
     if (b) {
         free(b->arena);
         free(b->tokens);
@@ -68,12 +71,14 @@ void bpe_free(bpe *b) {
     }
 }
 
-static uint64_t mix(uint64_t x) {
+static uint64_t mix(uint64_t x)
+{
     x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
     return x ^ x >> 32;
 }
 
-static uint64_t hash_bytes(const unsigned char *bytes, size_t size) {
+static uint64_t hash_bytes(const unsigned char *bytes, size_t size)
+{
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < size; i++) {
         hash = (hash ^ bytes[i]) * 0x100000001b3u;
@@ -81,7 +86,8 @@ static uint64_t hash_bytes(const unsigned char *bytes, size_t size) {
     return mix(hash);
 }
 
-const unsigned char *bpe_token(const bpe *b, int32_t id, size_t *size) {
+const unsigned char *bpe_token(const bpe *b, int32_t id, size_t *size)
+{
     *size = 0;
     if (id < 0 || id >= b->size || b->tokens[id].size == 0) {
         return NULL;
@@ -91,7 +97,8 @@ const unsigned char *bpe_token(const bpe *b, int32_t id, size_t *size) {
 }
 
 /* The slot of these bytes in the index: where they are, or the empty slot where they would go. */
-static size_t index_slot(const bpe *b, const unsigned char *bytes, size_t size) {
+static size_t index_slot(const bpe *b, const unsigned char *bytes, size_t size)
+{
     size_t slot = hash_bytes(bytes, size) & b->index_mask;
     while (b->index[slot] >= 0) {
         const token_bytes *token = &b->tokens[b->index[slot]];
@@ -103,7 +110,8 @@ static size_t index_slot(const bpe *b, const unsigned char *bytes, size_t size) 
     return slot;
 }
 
-void bpe_add_token(bpe *b, int32_t id, const unsigned char *bytes, size_t size, bool indexed) {
+void bpe_add_token(bpe *b, int32_t id, const unsigned char *bytes, size_t size, bool indexed)
+{
     size_t slot = index_slot(b, bytes, size);
     b->tokens[id] = (token_bytes){(uint32_t)b->arena_used, (uint32_t)size};
     memcpy(b->arena + b->arena_used, bytes, size);
@@ -113,11 +121,13 @@ void bpe_add_token(bpe *b, int32_t id, const unsigned char *bytes, size_t size, 
     }
 }
 
-int32_t bpe_find(const bpe *b, const unsigned char *bytes, size_t size) {
+int32_t bpe_find(const bpe *b, const unsigned char *bytes, size_t size)
+{
     return b->index[index_slot(b, bytes, size)];
 }
 
-static merge *merge_slot(const bpe *b, int32_t left, int32_t right) {
+static merge *merge_slot(const bpe *b, int32_t left, int32_t right)
+{
     size_t slot = mix((uint64_t)(uint32_t)left << 32 | (uint32_t)right) & b->merge_mask;
     while (b->merges[slot].left >= 0 &&
            (b->merges[slot].left != left || b->merges[slot].right != right)) {
@@ -126,15 +136,16 @@ static merge *merge_slot(const bpe *b, int32_t left, int32_t right) {
     return &b->merges[slot];
 }
 
-int bpe_add_merge(bpe *b, int32_t left, int32_t right) {
+int bpe_add_merge(bpe *b, int32_t left, int32_t right)
+{
     token_bytes x = b->tokens[left], y = b->tokens[right];
     unsigned char *joined = b->arena + b->arena_used;
     memcpy(joined, b->arena + x.offset, x.size);
     memcpy(joined + x.size, b->arena + y.offset, y.size);
     int32_t result = bpe_find(b, joined, (size_t)x.size + y.size);
     merge *slot = merge_slot(b, left, right);
-    if (result < 0 || slot->left >= 0) {
-        return result < 0 ? -1 : -2;
+    if (result < 0) {
+        return -1;
     }
     *slot = (merge){left, right, result, b->merge_count++};
     return 0;
@@ -161,11 +172,13 @@ typedef struct merging {
     size_t count;
 } merging;
 
-static bool before(candidate a, candidate b) {
+static bool before(candidate a, candidate b)
+{
     return a.rank != b.rank ? a.rank < b.rank : a.at < b.at;
 }
 
-static void push(merging *m, candidate item) {
+static void push(merging *m, candidate item)
+{
     size_t at = m->count++;
     while (at > 0 && before(item, m->heap[(at - 1) / 2])) {
         m->heap[at] = m->heap[(at - 1) / 2];
@@ -174,7 +187,8 @@ static void push(merging *m, candidate item) {
     m->heap[at] = item;
 }
 
-static candidate pop(merging *m) {
+static candidate pop(merging *m)
+{
     candidate best = m->heap[0];
     candidate item = m->heap[--m->count];
     size_t at = 0;
@@ -193,7 +207,8 @@ static candidate pop(merging *m) {
 }
 
 /* The merge of the symbol at `at` with the next one, NULL where there is none. */
-static const merge *merge_at(const merging *m, int32_t at) {
+static const merge *merge_at(const merging *m, int32_t at)
+{
     const symbol *s = &m->symbols[at];
     if (s->id < 0 || s->next < 0) {
         return NULL;
@@ -202,14 +217,16 @@ static const merge *merge_at(const merging *m, int32_t at) {
     return found->left >= 0 ? found : NULL;
 }
 
-static void push_at(merging *m, int32_t at) {
+static void push_at(merging *m, int32_t at)
+{
     const merge *found = at >= 0 ? merge_at(m, at) : NULL;
     if (found) {
         push(m, (candidate){found->rank, at, found->result});
     }
 }
 
-static void merge_all(merging *m) {
+static void merge_all(merging *m)
+{
     while (m->count > 0) {
         candidate best = pop(m);
         const merge *found = merge_at(m, best.at);
@@ -230,7 +247,8 @@ static void merge_all(merging *m) {
 }
 
 /* Each of the at most n - 1 merges pushes at most two candidates, after n - 1 at the start. */
-static int reserve(bpe_scratch *scratch, size_t size, merging *m) {
+static int reserve(bpe_scratch *scratch, size_t size, merging *m)
+{
     size_t needed = size * sizeof *m->symbols + 3 * size * sizeof *m->heap;
     if (needed > scratch->bytes) {
         void *memory = realloc(scratch->memory, needed);
@@ -246,7 +264,8 @@ static int reserve(bpe_scratch *scratch, size_t size, merging *m) {
 }
 
 int bpe_encode(const bpe *b, const unsigned char *word, size_t size, bool ignore_merges,
-               bpe_scratch *scratch, token_list *list) {
+               bpe_scratch *scratch, token_list *list)
+{
     int32_t whole = ignore_merges || size == 1 ? bpe_find(b, word, size) : -1;
     if (whole >= 0) {
         return token_list_append(list, &whole, 1);

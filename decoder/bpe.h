@@ -30,8 +30,8 @@ void bpe_free(bpe *b);
 void bpe_add_token(bpe *b, int32_t id, const unsigned char *bytes, size_t size, bool indexed);
 
 /* bpe_add_merge(): indexed tokens `left` and `right`, adjacent, become one; merges added earlier go
- * first. returns  0; -1 where their joined bytes are no indexed token; -2 where the pair is there.
- */
+ * first. A pair that is added again takes the later place.
+ *  returns  0; -1 where their joined bytes are no indexed token. */
 int bpe_add_merge(bpe *b, int32_t left, int32_t right);
 
 /* The bytes of an id, not NUL-terminated; NULL and *size = 0 where the id has none. */

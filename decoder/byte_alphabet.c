@@ -4,7 +4,8 @@
 #include <stdint.h>
 
 /* The byte of a character, -1 where it is not of the alphabet. */
-static int byte_of(uint32_t character) {
+static int byte_of(uint32_t character)
+{
     if ((character >= 0x21 && character <= 0x7e) || (character >= 0xa1 && character <= 0xac) ||
         (character >= 0xae && character <= 0xff)) {
         return (int)character;
@@ -19,7 +20,8 @@ static int byte_of(uint32_t character) {
     return order == 0x43 ? 0xad : -1;
 }
 
-bool alphabet_to_bytes(const char *spelling, size_t size, unsigned char *out, size_t *written) {
+bool alphabet_to_bytes(const char *spelling, size_t size, unsigned char *out, size_t *written)
+{
     const unsigned char *at = (const unsigned char *)spelling;
     const unsigned char *end = at + size;
     size_t count = 0;

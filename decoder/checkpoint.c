@@ -21,7 +21,8 @@ struct checkpoint {
     size_t count;
 };
 
-static bool plain_shard_name(const char *name) {
+static bool plain_shard_name(const char *name)
+{
     size_t length = strlen(name);
     size_t suffix = strlen(SUFFIX);
     return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0 && name[0] != '.' &&
@@ -30,7 +31,8 @@ static bool plain_shard_name(const char *name) {
 
 /* The number of shard `name`, opened if it is new; -1 with the error filled. */
 static int64_t shard_number(checkpoint *weights, const char *folder, const char *name,
-                            const json_place *place, const char *tensor) {
+                            const json_place *place, const char *tensor)
+{
     const json_t *known = json_object_get(weights->shard_numbers, name);
     if (known) {
         return json_integer_value(known);
@@ -57,7 +59,8 @@ static int64_t shard_number(checkpoint *weights, const char *folder, const char 
     return number;
 }
 
-static int open_shards(checkpoint *weights, const char *folder, decoder_error *error) {
+static int open_shards(checkpoint *weights, const char *folder, decoder_error *error)
+{
     json_place place = {weights->path, "weight_map", NULL, error};
     place.object = json_object_get(weights->index, "weight_map");
     if (!json_is_object(place.object)) {
@@ -65,7 +68,7 @@ static int open_shards(checkpoint *weights, const char *folder, decoder_error *e
     }
     const char *tensor;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)place.object, tensor, value) {
+    json_object_foreach ((json_t *)(uintptr_t)place.object, tensor, value) {
         if (!json_is_string(value)) {
             return json_refuse(&place, tensor, "is not a string");
         }
@@ -81,7 +84,8 @@ static int open_shards(checkpoint *weights, const char *folder, decoder_error *e
     return 0;
 }
 
-static int open_index(checkpoint *weights, const char *folder, decoder_error *error) {
+static int open_index(checkpoint *weights, const char *folder, decoder_error *error)
+{
     file_mapping mapping;
     if (file_map(weights->path, &mapping, error) != 0) {
         return -1;
@@ -92,7 +96,8 @@ static int open_index(checkpoint *weights, const char *folder, decoder_error *er
     return weights->index ? open_shards(weights, folder, error) : -1;
 }
 
-static int open_single(checkpoint *weights, decoder_error *error) {
+static int open_single(checkpoint *weights, decoder_error *error)
+{
     weights->shards = calloc(1, sizeof *weights->shards);
     if (!weights->shards) {
         return decoder_fail(error, weights->path, NULL, "out of memory");
@@ -104,7 +109,8 @@ static int open_single(checkpoint *weights, decoder_error *error) {
     return 0;
 }
 
-int checkpoint_open(const char *folder, checkpoint **weights, decoder_error *error) {
+int checkpoint_open(const char *folder, checkpoint **weights, decoder_error *error)
+{
     *weights = NULL;
     checkpoint *result = calloc(1, sizeof *result);
     char *single = path_join(folder, "model" SUFFIX);
@@ -128,7 +134,8 @@ int checkpoint_open(const char *folder, checkpoint **weights, decoder_error *err
     return 0;
 }
 
-void checkpoint_close(checkpoint *weights) {
+void checkpoint_close(checkpoint *weights)
+{
     if (!weights) {
         return;
     }
@@ -142,7 +149,8 @@ void checkpoint_close(checkpoint *weights) {
     free(weights);
 }
 
-const tensor_view *checkpoint_find(const checkpoint *weights, const char *name, const char **path) {
+const tensor_view *checkpoint_find(const checkpoint *weights, const char *name, const char **path)
+{
     size_t shard = 0;
     if (path) {
         *path = weights->path;

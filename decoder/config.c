@@ -18,7 +18,8 @@ static const struct {
 };
 
 /* A required integer that fits a model_config field; bounds keep every product below 2^63. */
-static int size_field(const json_place *place, const char *key, int64_t hi, int32_t *value) {
+static int size_field(const json_place *place, const char *key, int64_t hi, int32_t *value)
+{
     int64_t number = 0;
     if (json_integer_in(place, key, true, 1, hi, &number) != 0) {
         return -1;
@@ -27,7 +28,8 @@ static int size_field(const json_place *place, const char *key, int64_t hi, int3
     return 0;
 }
 
-static int read_family(const json_place *place, model_config *config) {
+static int read_family(const json_place *place, model_config *config)
+{
     const char *model_type = "";
     if (json_text(place, "model_type", true, &model_type) != 0) {
         return -1;
@@ -53,7 +55,8 @@ static int read_family(const json_place *place, model_config *config) {
     return 0;
 }
 
-static int read_sizes(const json_place *place, model_config *config) {
+static int read_sizes(const json_place *place, model_config *config)
+{
     if (size_field(place, "hidden_size", 1 << 20, &config->hidden_size) != 0 ||
         size_field(place, "intermediate_size", 1 << 22, &config->intermediate_size) != 0 ||
         size_field(place, "num_hidden_layers", 1 << 12, &config->layers) != 0 ||
@@ -84,7 +87,8 @@ static int read_sizes(const json_place *place, model_config *config) {
 }
 
 /* Fields that would change the result in a way that the decoder does not compute. */
-static int refuse_unsupported(const json_place *place) {
+static int refuse_unsupported(const json_place *place)
+{
     static const char *const flags[] = {"attention_bias", "mlp_bias", "use_sliding_window"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         bool set = false;
@@ -112,7 +116,7 @@ static int refuse_unsupported(const json_place *place) {
     }
     size_t index;
     const json_t *types = json_value(place, "layer_types"), *type;
-    json_array_foreach(types, index, type) {
+    json_array_foreach (types, index, type) {
         const char *name = json_string_value(type);
         if (!name || strcmp(name, "full_attention") != 0) {
             return json_refuse(place, "layer_types", "entry %zu is not \"full_attention\"", index);
@@ -121,7 +125,8 @@ static int refuse_unsupported(const json_place *place) {
     return 0;
 }
 
-static int read_llama3(const json_place *place, rope_config *rope) {
+static int read_llama3(const json_place *place, rope_config *rope)
+{
     rope->llama3 = true;
     if (json_number_in(place, "factor", true, 1, 1e6, &rope->factor) != 0 ||
         json_number_in(place, "low_freq_factor", true, 1e-3, 1e6, &rope->low_freq_factor) != 0 ||
@@ -137,7 +142,8 @@ static int read_llama3(const json_place *place, rope_config *rope) {
 }
 
 /* The object under `key`: a type, its parameters and, in newer files, theta. */
-static int read_rope_object(const json_place *root, const char *key, rope_config *rope) {
+static int read_rope_object(const json_place *root, const char *key, rope_config *rope)
+{
     json_place place = {root->file, key, json_value(root, key), root->error};
     if (!json_is_object(place.object)) {
         return json_refuse(root, key, "is not a JSON object");
@@ -171,7 +177,8 @@ static int read_rope_object(const json_place *root, const char *key, rope_config
     return 0;
 }
 
-static int read_rope(const json_place *place, rope_config *rope) {
+static int read_rope(const json_place *place, rope_config *rope)
+{
     rope->theta = 10000;
     if (json_number_in(place, "rope_theta", false, 1, 1e12, &rope->theta) != 0) {
         return -1;
@@ -184,7 +191,8 @@ static int read_rope(const json_place *place, rope_config *rope) {
 }
 
 /* "eos_token_id": an integer or a list of them. */
-static int read_eos(const json_place *place, model_config *config) {
+static int read_eos(const json_place *place, model_config *config)
+{
     const json_t *value = json_value(place, "eos_token_id");
     if (!value) {
         return 0;
@@ -206,7 +214,8 @@ static int read_eos(const json_place *place, model_config *config) {
     return 0;
 }
 
-static int read_config(const json_place *place, model_config *config) {
+static int read_config(const json_place *place, model_config *config)
+{
     double epsilon = 0;
     int64_t bos = -1;
     if (read_family(place, config) != 0 || read_sizes(place, config) != 0 ||
@@ -223,7 +232,8 @@ static int read_config(const json_place *place, model_config *config) {
 }
 
 int config_parse(const void *bytes, size_t size, const char *name, model_config *config,
-                 decoder_error *error) {
+                 decoder_error *error)
+{
     json_place place = {name, "", json_document(bytes, size, JSON_NUMBERS_EXACT, name, error),
                         error};
     if (!place.object) {
@@ -236,7 +246,8 @@ int config_parse(const void *bytes, size_t size, const char *name, model_config 
 }
 
 int config_parse_generation(const void *bytes, size_t size, const char *name, model_config *config,
-                            decoder_error *error) {
+                            decoder_error *error)
+{
     json_place place = {name, "", json_document(bytes, size, JSON_NUMBERS_EXACT, name, error),
                         error};
     if (!place.object) {
@@ -250,7 +261,8 @@ int config_parse_generation(const void *bytes, size_t size, const char *name, mo
 typedef int (*config_reader)(const void *, size_t, const char *, model_config *, decoder_error *);
 
 static int read_path(const char *path, config_reader read, model_config *config,
-                     decoder_error *error) {
+                     decoder_error *error)
+{
     file_mapping mapping;
     if (file_map(path, &mapping, error) != 0) {
         return -1;
@@ -260,7 +272,8 @@ static int read_path(const char *path, config_reader read, model_config *config,
     return result;
 }
 
-int config_load(const char *folder, model_config *config, decoder_error *error) {
+int config_load(const char *folder, model_config *config, decoder_error *error)
+{
     char *path = path_join(folder, "config.json");
     char *generation = path_join(folder, "generation_config.json");
     int result = path && generation ? read_path(path, config_parse, config, error)
@@ -273,7 +286,8 @@ int config_load(const char *folder, model_config *config, decoder_error *error) 
     return result;
 }
 
-void rope_frequencies(const rope_config *rope, int32_t head_dim, float *out) {
+void rope_frequencies(const rope_config *rope, int32_t head_dim, float *out)
+{
     const double turn = 2 * 3.14159265358979323846;
     for (int32_t i = 0; i < head_dim / 2; i++) {
         double frequency = 1 / pow(rope->theta, 2.0 * i / head_dim);

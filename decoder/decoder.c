@@ -22,7 +22,8 @@ struct decoder_sequence {
     int32_t length;
 };
 
-static void describe(decoder *d) {
+static void describe(decoder *d)
+{
     const model_config *c = &d->model.config;
     d->info = (decoder_info){.model_type = c->model_type,
                              .hidden_size = c->hidden_size,
@@ -36,7 +37,8 @@ static void describe(decoder *d) {
     memcpy(d->info.eos_ids, c->eos_ids, sizeof d->info.eos_ids);
 }
 
-int decoder_open(const char *folder, int32_t threads, decoder **result, decoder_error *error) {
+int decoder_open(const char *folder, int32_t threads, decoder **result, decoder_error *error)
+{
     *result = NULL;
     decoder *d = calloc(1, sizeof *d);
     if (!d) {
@@ -54,7 +56,8 @@ int decoder_open(const char *folder, int32_t threads, decoder **result, decoder_
     return 0;
 }
 
-void decoder_close(decoder *d) {
+void decoder_close(decoder *d)
+{
     if (d) {
         trunk_free(d->trunk);
         pool_free(d->pool);
@@ -64,29 +67,26 @@ void decoder_close(decoder *d) {
     }
 }
 
-const decoder_info *decoder_describe(const decoder *d) {
-    return &d->info;
-}
+const decoder_info *decoder_describe(const decoder *d) { return &d->info; }
 
-const tokenizer *decoder_tokenizer(const decoder *d) {
-    return d->tokenizer;
-}
+const tokenizer *decoder_tokenizer(const decoder *d) { return d->tokenizer; }
 
-gumbel_tensor decoder_head(const decoder *d) {
-    return d->model.head;
-}
+gumbel_tensor decoder_head(const decoder *d) { return d->model.head; }
 
-void decoder_parallel_for(void *context, int32_t count, gumbel_task task, void *argument) {
+void decoder_parallel_for(void *context, int32_t count, gumbel_task task, void *argument)
+{
     pool_run(((decoder *)context)->pool, count, task, argument);
 }
 
 /* Floats between the layers of a cache, and of a position within one. */
-static size_t position_size(const decoder *d) {
+static size_t position_size(const decoder *d)
+{
     return (size_t)d->model.config.kv_heads * (size_t)d->model.config.head_dim;
 }
 
 int decoder_sequence_new(const decoder *d, int32_t capacity, decoder_sequence **result,
-                         decoder_error *error) {
+                         decoder_error *error)
+{
     *result = NULL;
     if (capacity < 1 || capacity > d->info.max_positions) {
         return decoder_fail(error, NULL, "capacity", "is %d, not in [1, %d]", capacity,
@@ -107,7 +107,8 @@ int decoder_sequence_new(const decoder *d, int32_t capacity, decoder_sequence **
     return 0;
 }
 
-void decoder_sequence_free(decoder_sequence *sequence) {
+void decoder_sequence_free(decoder_sequence *sequence)
+{
     if (sequence) {
         free(sequence->cache.keys);
         free(sequence->cache.values);
@@ -115,12 +116,10 @@ void decoder_sequence_free(decoder_sequence *sequence) {
     }
 }
 
-int32_t decoder_sequence_length(const decoder_sequence *sequence) {
-    return sequence->length;
-}
+int32_t decoder_sequence_length(const decoder_sequence *sequence) { return sequence->length; }
 
-int decoder_sequence_copy(decoder_sequence *to, const decoder_sequence *from,
-                          decoder_error *error) {
+int decoder_sequence_copy(decoder_sequence *to, const decoder_sequence *from, decoder_error *error)
+{
     if (to->owner != from->owner || to->cache.capacity < from->length) {
         return decoder_fail(error, NULL, "sequence", "holds %d tokens of one decoder, not %d",
                             to->cache.capacity, from->length);
@@ -137,7 +136,8 @@ int decoder_sequence_copy(decoder_sequence *to, const decoder_sequence *from,
     return 0;
 }
 
-void decoder_sequence_truncate(decoder_sequence *sequence, int32_t length) {
+void decoder_sequence_truncate(decoder_sequence *sequence, int32_t length)
+{
     if (length >= 0 && length < sequence->length) {
         sequence->length = length;
     }
@@ -145,7 +145,8 @@ void decoder_sequence_truncate(decoder_sequence *sequence, int32_t length) {
 
 /* Whether `count` tokens may follow what the sequence holds. */
 static int check_tokens(const decoder *d, const decoder_sequence *sequence, const int32_t *tokens,
-                        int32_t count, decoder_error *error) {
+                        int32_t count, decoder_error *error)
+{
     if (sequence->owner != d) {
         return decoder_fail(error, NULL, "sequence", "belongs to another decoder");
     }
@@ -163,7 +164,8 @@ static int check_tokens(const decoder *d, const decoder_sequence *sequence, cons
 }
 
 int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, int32_t count,
-                 int32_t skip, float *hidden, decoder_error *error) {
+                 int32_t skip, float *hidden, decoder_error *error)
+{
     if (count < 0 || skip < 0 || skip > count || (skip < count && !hidden)) {
         return decoder_fail(error, NULL, "skip", "%d of %d tokens, hidden %s", skip, count,
                             hidden ? "given" : "not given");
@@ -189,7 +191,8 @@ int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, 
 }
 
 int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *tokens,
-                 int32_t count, float *hidden, decoder_error *error) {
+                 int32_t count, float *hidden, decoder_error *error)
+{
     for (int32_t i = 0; i < count; i++) {
         if (check_tokens(d, sequences[i], tokens + i, 1, error) != 0) {
             return -1;

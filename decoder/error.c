@@ -6,7 +6,8 @@
 #include <stdio.h>
 
 /* Append `text` and ": " where they fit; returns the new length. */
-static size_t append_part(decoder_error *error, size_t length, const char *text) {
+static size_t append_part(decoder_error *error, size_t length, const char *text)
+{
     size_t room = sizeof error->message - length;
     int written = text ? snprintf(error->message + length, room, "%s: ", text) : 0;
     if (written < 0) {
@@ -15,8 +16,8 @@ static size_t append_part(decoder_error *error, size_t length, const char *text)
     return (size_t)written < room ? length + (size_t)written : sizeof error->message - 1;
 }
 
-int decoder_fail(decoder_error *error, const char *file, const char *field, const char *format,
-                 ...) {
+int decoder_fail(decoder_error *error, const char *file, const char *field, const char *format, ...)
+{
     if (!error) {
         return -1;
     }

@@ -36,13 +36,15 @@ typedef struct loop {
     size_t workspace_bytes;
 } loop;
 
-static double now(void) {
+static double now(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int check(const decoder *d, const generate_options *o, decoder_error *error) {
+static int check(const decoder *d, const generate_options *o, decoder_error *error)
+{
     int32_t limit = decoder_describe(d)->max_positions;
     if (o->prompt_count < 1 || !o->prompt) {
         return decoder_fail(error, NULL, "prompt", "is empty");
@@ -63,11 +65,13 @@ static int check(const decoder *d, const generate_options *o, decoder_error *err
     return 0;
 }
 
-static int fail_gumbel(const loop *l, const gumbel_error *problem) {
+static int fail_gumbel(const loop *l, const gumbel_error *problem)
+{
     return decoder_fail(l->error, NULL, problem->field, "%s", problem->message);
 }
 
-static int allocate(loop *l) {
+static int allocate(loop *l)
+{
     size_t n = (size_t)l->samples;
     size_t d = (size_t)decoder_describe(l->d)->hidden_size;
     gumbel_error problem;
@@ -90,7 +94,8 @@ static int allocate(loop *l) {
     return 0;
 }
 
-static void release(loop *l) {
+static void release(loop *l)
+{
     for (int32_t i = 0; l->writers && i < l->samples; i++) {
         decoder_sequence_free(l->writers[i].sequence);
     }
@@ -104,7 +109,8 @@ static void release(loop *l) {
 }
 
 /* Feed the prompt once and copy the outcome to the other samples. */
-static int prefill(loop *l) {
+static int prefill(loop *l)
+{
     const generate_options *o = l->options;
     /* The last token of a text is drawn but never fed. */
     int32_t capacity = o->prompt_count + o->max_tokens - 1;
@@ -135,7 +141,8 @@ static int prefill(loop *l) {
 /* Draw for `count` neighbouring writers in one call, which reads the head once. All rows of a call
  * share their sample counters, so each row makes the draws of the whole span, and its own is kept:
  * the noise of GROUP draws costs far less than reading the head again. */
-static int draw_group(loop *l, int32_t first, int32_t count) {
+static int draw_group(loop *l, int32_t first, int32_t count)
+{
     const generate_options *o = l->options;
     const writer *writers = l->writers + first;
     int64_t d = decoder_describe(l->d)->hidden_size;
@@ -175,7 +182,8 @@ static int draw_group(loop *l, int32_t first, int32_t count) {
 }
 
 /* Draw the next token of every active writer. */
-static int draw(loop *l) {
+static int draw(loop *l)
+{
     double start = now();
     for (int32_t first = 0, count; first < l->active; first += count) {
         count = 1;
@@ -198,7 +206,8 @@ static int draw(loop *l) {
     return 0;
 }
 
-static bool ends_text(const loop *l, int32_t id) {
+static bool ends_text(const loop *l, int32_t id)
+{
     const decoder_info *info = decoder_describe(l->d);
     for (int32_t i = 0; i < info->eos_count && !l->options->ignore_eos; i++) {
         if (info->eos_ids[i] == id) {
@@ -210,7 +219,8 @@ static bool ends_text(const loop *l, int32_t id) {
 
 /* Report the drawn tokens and keep the writers that go on. False when the callback wants to stop.
  */
-static bool report(loop *l) {
+static bool report(loop *l)
+{
     const generate_options *o = l->options;
     int32_t kept = 0;
     bool more = true;
@@ -236,7 +246,8 @@ static bool report(loop *l) {
 }
 
 /* Feed the drawn tokens. */
-static int step(loop *l) {
+static int step(loop *l)
+{
     double start = now();
     for (int32_t i = 0; i < l->active; i++) {
         l->stepped[i] = l->writers[i].sequence;
@@ -246,7 +257,8 @@ static int step(loop *l) {
     return result;
 }
 
-static int run(loop *l) {
+static int run(loop *l)
+{
     if (allocate(l) != 0 || prefill(l) != 0) {
         return -1;
     }
@@ -265,7 +277,8 @@ static int run(loop *l) {
 }
 
 int generate(decoder *d, gumbel_device *device, const generate_options *options,
-             generate_times *times, decoder_error *error) {
+             generate_times *times, decoder_error *error)
+{
     loop l = {.d = d, .device = device, .options = options, .error = error};
     l.samples = options->num_samples > 0 ? options->num_samples : 1;
     int result = check(d, options, error) == 0 ? run(&l) : -1;

@@ -5,7 +5,8 @@
 #include <stdio.h>
 
 json_t *json_document(const void *bytes, size_t size, json_numbers numbers, const char *file,
-                      decoder_error *error) {
+                      decoder_error *error)
+{
     json_error_t problem;
     size_t flags = JSON_REJECT_DUPLICATES;
     if (numbers == JSON_NUMBERS_REAL) {
@@ -26,12 +27,14 @@ json_t *json_document(const void *bytes, size_t size, json_numbers numbers, cons
     return root;
 }
 
-json_t *json_value(const json_place *place, const char *key) {
+json_t *json_value(const json_place *place, const char *key)
+{
     json_t *value = json_object_get(place->object, key);
     return json_is_null(value) ? NULL : value;
 }
 
-int json_refuse(const json_place *place, const char *key, const char *format, ...) {
+int json_refuse(const json_place *place, const char *key, const char *format, ...)
+{
     char field[160];
     char text[320];
     snprintf(field, sizeof field, "%s%s%s", place->path, place->path[0] && key ? "." : "",
@@ -44,7 +47,8 @@ int json_refuse(const json_place *place, const char *key, const char *format, ..
 }
 
 /* 1 where `key` has a value, 0 where it has none and need not, -1 with the error filled. */
-static int present(const json_place *place, const char *key, bool required, json_t **value) {
+static int present(const json_place *place, const char *key, bool required, json_t **value)
+{
     *value = json_value(place, key);
     if (*value) {
         return 1;
@@ -53,7 +57,8 @@ static int present(const json_place *place, const char *key, bool required, json
 }
 
 int json_integer_in(const json_place *place, const char *key, bool required, int64_t lo, int64_t hi,
-                    int64_t *value) {
+                    int64_t *value)
+{
     json_t *found;
     int state = present(place, key, required, &found);
     if (state <= 0) {
@@ -72,7 +77,8 @@ int json_integer_in(const json_place *place, const char *key, bool required, int
 }
 
 int json_number_in(const json_place *place, const char *key, bool required, double lo, double hi,
-                   double *value) {
+                   double *value)
+{
     json_t *found;
     int state = present(place, key, required, &found);
     if (state <= 0) {
@@ -89,7 +95,8 @@ int json_number_in(const json_place *place, const char *key, bool required, doub
     return 0;
 }
 
-int json_flag(const json_place *place, const char *key, bool required, bool *value) {
+int json_flag(const json_place *place, const char *key, bool required, bool *value)
+{
     json_t *found;
     int state = present(place, key, required, &found);
     if (state <= 0) {
@@ -102,7 +109,8 @@ int json_flag(const json_place *place, const char *key, bool required, bool *val
     return 0;
 }
 
-int json_text(const json_place *place, const char *key, bool required, const char **value) {
+int json_text(const json_place *place, const char *key, bool required, const char **value)
+{
     json_t *found;
     int state = present(place, key, required, &found);
     if (state <= 0) {

@@ -21,7 +21,8 @@ typedef uint32_t lanes_bits __attribute__((vector_size(4 * LANES)));
 /* Lanes travel by pointer: passing them by value has no ABI without AVX-512. */
 
 /* Widen 16-bit floats, one in the low half of each lane (the high half is ignored), exactly. */
-LANES_INLINE void lanes_widen(lanes *out, const lanes_bits *half, gumbel_dtype dtype) {
+LANES_INLINE void lanes_widen(lanes *out, const lanes_bits *half, gumbel_dtype dtype)
+{
     lanes_bits bits = *half;
     if (dtype == GUMBEL_BFLOAT16) {
         bits <<= 16;
@@ -41,7 +42,8 @@ LANES_INLINE void lanes_widen(lanes *out, const lanes_bits *half, gumbel_dtype d
 }
 
 /* The sum of all lanes: 8 + 8, 4 + 4, 2 + 2, 1 + 1. */
-LANES_INLINE float lanes_sum(const lanes *value) {
+LANES_INLINE float lanes_sum(const lanes *value)
+{
     float part[LANES];
     memcpy(part, value, sizeof part);
     for (int width = LANES / 2; width > 0; width /= 2) {
@@ -57,13 +59,16 @@ LANES_INLINE float lanes_sum(const lanes *value) {
  * call. */
 #if defined(__x86_64__)
 #define LANES_DISPATCH(name, type)                                                                 \
-    __attribute__((target("avx512f,avx2,fma"))) static void name##_avx512(const type *task) {      \
+    __attribute__((target("avx512f,avx2,fma"))) static void name##_avx512(const type *task)        \
+    {                                                                                              \
         name##_body(task, 32);                                                                     \
     }                                                                                              \
-    __attribute__((target("avx2,fma"))) static void name##_avx2(const type *task) {                \
+    __attribute__((target("avx2,fma"))) static void name##_avx2(const type *task)                  \
+    {                                                                                              \
         name##_body(task, 8);                                                                      \
     }                                                                                              \
-    static void name(const type *task) {                                                           \
+    static void name(const type *task)                                                             \
+    {                                                                                              \
         if (__builtin_cpu_supports("avx512f")) {                                                   \
             name##_avx512(task);                                                                   \
         } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {              \
@@ -74,9 +79,7 @@ LANES_INLINE float lanes_sum(const lanes *value) {
     }
 #else
 #define LANES_DISPATCH(name, type)                                                                 \
-    static void name(const type *task) {                                                           \
-        name##_body(task, 8);                                                                      \
-    }
+    static void name(const type *task) { name##_body(task, 8); }
 #endif
 
 #endif /* DECODER_LANES_H */

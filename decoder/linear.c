@@ -42,18 +42,18 @@ typedef struct linear_part {
     float *scratch; /* [BLOCK, padded] */
 } linear_part;
 
-static int64_t padded_size(int64_t cols) {
-    return (cols + PACK - 1) / PACK * PACK;
-}
+static int64_t padded_size(int64_t cols) { return (cols + PACK - 1) / PACK * PACK; }
 
-static const void *weight_row(const gumbel_tensor *weight, int64_t row) {
+static const void *weight_row(const gumbel_tensor *weight, int64_t row)
+{
     int64_t size = weight->dtype == GUMBEL_FLOAT32 ? 4 : 2;
     return (const char *)weight->data + row * weight->cols * size;
 }
 
 /* The even and the odd ones of up to 32 16-bit elements; zeros behind `count`. */
 LANES_INLINE void load_halves(const uint16_t *row, int64_t count, gumbel_dtype dtype, lanes *even,
-                              lanes *odd) {
+                              lanes *odd)
+{
     lanes_bits bits = {0};
     memcpy(&bits, row, (size_t)count * sizeof *row);
     lanes_widen(even, &bits, dtype);
@@ -61,7 +61,8 @@ LANES_INLINE void load_halves(const uint16_t *row, int64_t count, gumbel_dtype d
     lanes_widen(odd, &bits, dtype);
 }
 
-static void pack_floats(const float *row, int64_t cols, float *out) {
+static void pack_floats(const float *row, int64_t cols, float *out)
+{
     for (int64_t at = 0; at < cols; at += PACK) {
         for (int64_t i = 0; i < PACK; i++) {
             out[at + i / 2 + i % 2 * LANES] = at + i < cols ? row[at + i] : 0;
@@ -69,7 +70,8 @@ static void pack_floats(const float *row, int64_t cols, float *out) {
     }
 }
 
-LANES_INLINE void pack_halves(const uint16_t *row, int64_t cols, gumbel_dtype dtype, float *out) {
+LANES_INLINE void pack_halves(const uint16_t *row, int64_t cols, gumbel_dtype dtype, float *out)
+{
     lanes even, odd;
     for (int64_t at = 0; at < cols; at += PACK) {
         if (cols - at >= PACK) {
@@ -85,7 +87,8 @@ LANES_INLINE void pack_halves(const uint16_t *row, int64_t cols, gumbel_dtype dt
 /* out[i * stride + r] = dot(w[r], x[i]), all packed. `rows` and `inputs`, up to BLOCK, are
  * constants wherever this is inlined, so that `sum` is registers. */
 LANES_INLINE void multiply_packed(const float *w, int rows, const float *x, int inputs,
-                                  int64_t padded, float *out, int64_t stride) {
+                                  int64_t padded, float *out, int64_t stride)
+{
     lanes sum[BLOCK][BLOCK] = {0};
     for (int64_t at = 0; at < padded; at += LANES) {
         lanes input[BLOCK];
@@ -114,7 +117,8 @@ LANES_INLINE void multiply_packed(const float *w, int rows, const float *x, int 
 
 /* sum[r] += the products of up to 32 elements of each of `rows` rows, with packed x. */
 LANES_INLINE void multiply_step(const uint16_t *w, int64_t cols, gumbel_dtype dtype, int rows,
-                                const float *x, int64_t count, lanes sum[BLOCK]) {
+                                const float *x, int64_t count, lanes sum[BLOCK])
+{
     lanes first, second;
     memcpy(&first, x, sizeof first);
     memcpy(&second, x + LANES, sizeof second);
@@ -129,7 +133,8 @@ LANES_INLINE void multiply_step(const uint16_t *w, int64_t cols, gumbel_dtype dt
 
 /* out[r] = dot(w[r], x) for one packed x and 16-bit weights where they lie. */
 LANES_INLINE void multiply_halves(const uint16_t *w, int64_t cols, gumbel_dtype dtype, int rows,
-                                  const float *x, float *out) {
+                                  const float *x, float *out)
+{
     lanes sum[BLOCK] = {0};
     int64_t whole = cols - cols % PACK;
     for (int64_t at = 0; at < whole; at += PACK) {
@@ -144,7 +149,8 @@ LANES_INLINE void multiply_halves(const uint16_t *w, int64_t cols, gumbel_dtype 
     }
 }
 
-LANES_INLINE void direct_part(const linear_part *part, gumbel_dtype dtype) {
+LANES_INLINE void direct_part(const linear_part *part, gumbel_dtype dtype)
+{
     int64_t cols = part->weight->cols;
     int64_t row = part->first;
     for (; row + BLOCK <= part->last; row += BLOCK) {
@@ -158,7 +164,8 @@ LANES_INLINE void direct_part(const linear_part *part, gumbel_dtype dtype) {
 }
 
 /* `rows` packed rows in scratch against all of x, as many at a time as there are registers for. */
-LANES_INLINE void multiply_all(const linear_part *part, int rows, int registers, float *out) {
+LANES_INLINE void multiply_all(const linear_part *part, int rows, int registers, float *out)
+{
     const linear_call *call = part->call;
     int64_t stride = part->weight->rows;
     int32_t i = 0;
@@ -172,7 +179,8 @@ LANES_INLINE void multiply_all(const linear_part *part, int rows, int registers,
     }
 }
 
-LANES_INLINE void packed_part(const linear_part *part, int registers) {
+LANES_INLINE void packed_part(const linear_part *part, int registers)
+{
     const gumbel_tensor *weight = part->weight;
     for (int64_t row = part->first; row < part->last; row += BLOCK) {
         int64_t count = part->last - row < BLOCK ? part->last - row : BLOCK;
@@ -200,7 +208,8 @@ LANES_INLINE void packed_part(const linear_part *part, int registers) {
     }
 }
 
-LANES_INLINE void linear_rows_body(const linear_part *part, int registers) {
+LANES_INLINE void linear_rows_body(const linear_part *part, int registers)
+{
     if (part->call->n == 1 && part->weight->dtype == GUMBEL_BFLOAT16) {
         direct_part(part, GUMBEL_BFLOAT16);
     } else if (part->call->n == 1 && part->weight->dtype == GUMBEL_FLOAT16) {
@@ -213,7 +222,8 @@ LANES_INLINE void linear_rows_body(const linear_part *part, int registers) {
 LANES_DISPATCH(linear_rows, linear_part)
 
 /* Piece `index`: its share of the rows of every output. */
-static void linear_piece(void *argument, int32_t index) {
+static void linear_piece(void *argument, int32_t index)
+{
     const linear_call *call = argument;
     for (int32_t o = 0; o < call->count; o++) {
         const gumbel_tensor *weight = call->outputs[o].weight;
@@ -230,13 +240,15 @@ static void linear_piece(void *argument, int32_t index) {
     }
 }
 
-size_t linear_scratch(const pool *p, int64_t cols, int32_t n) {
+size_t linear_scratch(const pool *p, int64_t cols, int32_t n)
+{
     size_t rows = (size_t)pool_threads(p) * PIECES_PER_THREAD * BLOCK + (size_t)n;
     return rows * (size_t)padded_size(cols);
 }
 
 void linear(pool *p, const linear_output *outputs, int32_t count, const float *x, int32_t n,
-            float *scratch) {
+            float *scratch)
+{
     int64_t cols = outputs[0].weight->cols;
     int64_t padded = padded_size(cols);
     int64_t rows = 0;
@@ -258,7 +270,8 @@ void linear(pool *p, const linear_output *outputs, int32_t count, const float *x
     pool_run(p, call.pieces, linear_piece, &call);
 }
 
-void linear_widen(const void *row, gumbel_dtype dtype, int64_t count, float *out) {
+void linear_widen(const void *row, gumbel_dtype dtype, int64_t count, float *out)
+{
     if (dtype == GUMBEL_FLOAT32) {
         memcpy(out, row, (size_t)count * sizeof *out);
         return;

@@ -15,7 +15,8 @@
 static const unsigned char empty_file[1];
 
 static int map_descriptor(int descriptor, const char *path, file_mapping *mapping,
-                          decoder_error *error) {
+                          decoder_error *error)
+{
     struct stat status;
     if (fstat(descriptor, &status) != 0) {
         return decoder_fail(error, path, NULL, "%s", strerror(errno));
@@ -40,7 +41,8 @@ static int map_descriptor(int descriptor, const char *path, file_mapping *mappin
     return 0;
 }
 
-int file_map(const char *path, file_mapping *mapping, decoder_error *error) {
+int file_map(const char *path, file_mapping *mapping, decoder_error *error)
+{
     *mapping = (file_mapping){0};
     /* O_NONBLOCK: opening a FIFO by mistake must fail, not wait for a writer. */
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -52,18 +54,18 @@ int file_map(const char *path, file_mapping *mapping, decoder_error *error) {
     return result;
 }
 
-void file_unmap(file_mapping *mapping) {
+void file_unmap(file_mapping *mapping)
+{
     if (mapping->size > 0) {
         munmap((void *)(uintptr_t)mapping->data, mapping->size);
     }
     *mapping = (file_mapping){0};
 }
 
-bool file_exists(const char *path) {
-    return access(path, R_OK) == 0;
-}
+bool file_exists(const char *path) { return access(path, R_OK) == 0; }
 
-char *path_join(const char *folder, const char *name) {
+char *path_join(const char *folder, const char *name)
+{
     size_t length = strlen(folder) + strlen(name) + 2;
     char *path = malloc(length);
     if (path) {

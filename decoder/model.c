@@ -16,7 +16,8 @@ typedef struct binding {
 } binding;
 
 /* The full name of a weight; one within a layer has a number in it. */
-static void full_name(const binding *b, const char *name, char *text, size_t size) {
+static void full_name(const binding *b, const char *name, char *text, size_t size)
+{
     if (b->layer >= 0) {
         snprintf(text, size, "model.layers.%d.%s.weight", b->layer, name);
     } else {
@@ -26,7 +27,8 @@ static void full_name(const binding *b, const char *name, char *text, size_t siz
 
 /* The tensor called `name`, of rank 1 ([cols], rows = 1) or 2, as a matrix. */
 static int bind(const binding *b, const char *name, int rank, int64_t rows, int64_t cols,
-                gumbel_tensor *matrix) {
+                gumbel_tensor *matrix)
+{
     char full[96], shape[96];
     const char *path;
     full_name(b, name, full, sizeof full);
@@ -50,7 +52,8 @@ static int bind(const binding *b, const char *name, int rank, int64_t rows, int6
     return 0;
 }
 
-static int bind_vector(const binding *b, const char *name, int64_t size, float **vector) {
+static int bind_vector(const binding *b, const char *name, int64_t size, float **vector)
+{
     gumbel_tensor row;
     if (bind(b, name, 1, 1, size, &row) != 0) {
         return -1;
@@ -63,7 +66,8 @@ static int bind_vector(const binding *b, const char *name, int64_t size, float *
     return 0;
 }
 
-static int bind_layer(const binding *b, model_layer *layer) {
+static int bind_layer(const binding *b, model_layer *layer)
+{
     const model_config *c = &b->m->config;
     int64_t d = c->hidden_size, inner = c->intermediate_size;
     int64_t h = (int64_t)c->heads * c->head_dim, k = (int64_t)c->kv_heads * c->head_dim;
@@ -87,7 +91,8 @@ static int bind_layer(const binding *b, model_layer *layer) {
                : 0;
 }
 
-static int bind_all(model *m, decoder_error *error) {
+static int bind_all(model *m, decoder_error *error)
+{
     const model_config *c = &m->config;
     binding b = {m, -1, error};
     m->layers = calloc((size_t)c->layers, sizeof *m->layers);
@@ -110,7 +115,8 @@ static int bind_all(model *m, decoder_error *error) {
     return 0;
 }
 
-int model_open(const char *folder, model *m, decoder_error *error) {
+int model_open(const char *folder, model *m, decoder_error *error)
+{
     *m = (model){0};
     if (config_load(folder, &m->config, error) != 0 ||
         checkpoint_open(folder, &m->weights, error) != 0 || bind_all(m, error) != 0) {
@@ -120,7 +126,8 @@ int model_open(const char *folder, model *m, decoder_error *error) {
     return 0;
 }
 
-void model_close(model *m) {
+void model_close(model *m)
+{
     for (int32_t i = 0; m->layers && i < m->config.layers; i++) {
         free(m->layers[i].attention_norm);
         free(m->layers[i].query_norm);

@@ -14,7 +14,8 @@ struct npy {
 
 /* The header's text and where the data begins. */
 static int find_header(const unsigned char *bytes, size_t size, const char *name, const char **text,
-                       size_t *length, decoder_error *error) {
+                       size_t *length, decoder_error *error)
+{
     if (size < NPY_MAGIC_SIZE + 4 || memcmp(bytes, NPY_MAGIC, NPY_MAGIC_SIZE - 2) != 0) {
         return decoder_fail(error, name, "magic", "this is not an npy file");
     }
@@ -39,7 +40,8 @@ static int find_header(const unsigned char *bytes, size_t size, const char *name
 }
 
 static int read_array(const unsigned char *bytes, size_t size, const char *name,
-                      tensor_view *tensor, decoder_error *error) {
+                      tensor_view *tensor, decoder_error *error)
+{
     const char *text = NULL;
     size_t length = 0;
     if (find_header(bytes, size, name, &text, &length, error) != 0 ||
@@ -59,7 +61,8 @@ static int read_array(const unsigned char *bytes, size_t size, const char *name,
     return 0;
 }
 
-int npy_parse(const void *bytes, size_t size, const char *name, npy **file, decoder_error *error) {
+int npy_parse(const void *bytes, size_t size, const char *name, npy **file, decoder_error *error)
+{
     *file = NULL;
     npy *result = calloc(1, sizeof *result);
     if (!result) {
@@ -73,7 +76,8 @@ int npy_parse(const void *bytes, size_t size, const char *name, npy **file, deco
     return 0;
 }
 
-int npy_open(const char *path, npy **file, decoder_error *error) {
+int npy_open(const char *path, npy **file, decoder_error *error)
+{
     *file = NULL;
     file_mapping mapping;
     if (file_map(path, &mapping, error) != 0) {
@@ -87,13 +91,12 @@ int npy_open(const char *path, npy **file, decoder_error *error) {
     return 0;
 }
 
-void npy_close(npy *file) {
+void npy_close(npy *file)
+{
     if (file) {
         file_unmap(&file->mapping);
         free(file);
     }
 }
 
-const tensor_view *npy_tensor(const npy *file) {
-    return &file->tensor;
-}
+const tensor_view *npy_tensor(const npy *file) { return &file->tensor; }

@@ -20,14 +20,16 @@ typedef struct cursor {
     decoder_error *error;
 } cursor;
 
-static void skip_spaces(cursor *c) {
+static void skip_spaces(cursor *c)
+{
     while (c->at < c->end && (*c->at == ' ' || *c->at == '\n' || *c->at == '\t')) {
         c->at++;
     }
 }
 
 /* Step over `symbol`, with spaces before it, if it comes next. */
-static bool take(cursor *c, char symbol) {
+static bool take(cursor *c, char symbol)
+{
     skip_spaces(c);
     if (c->at < c->end && *c->at == symbol) {
         c->at++;
@@ -37,7 +39,8 @@ static bool take(cursor *c, char symbol) {
 }
 
 /* Step over the word if it comes next. */
-static bool take_word(cursor *c, const char *word) {
+static bool take_word(cursor *c, const char *word)
+{
     size_t length = strlen(word);
     skip_spaces(c);
     if ((size_t)(c->end - c->at) >= length && memcmp(c->at, word, length) == 0) {
@@ -48,7 +51,8 @@ static bool take_word(cursor *c, const char *word) {
 }
 
 /* A string literal without escapes, at most `size` - 1 bytes. */
-static bool take_string(cursor *c, char *text, size_t size) {
+static bool take_string(cursor *c, char *text, size_t size)
+{
     char quote = take(c, '\'') ? '\'' : take(c, '"') ? '"' : '\0';
     size_t length = 0;
     while (quote && c->at < c->end && *c->at != quote && *c->at != '\\' && length < size - 1) {
@@ -58,7 +62,8 @@ static bool take_string(cursor *c, char *text, size_t size) {
     return quote && c->at < c->end && *c->at++ == quote;
 }
 
-static int read_descr(cursor *c, tensor_view *view) {
+static int read_descr(cursor *c, tensor_view *view)
+{
     char descr[32];
     if (!take_string(c, descr, sizeof descr)) {
         return decoder_fail(c->error, c->name, "descr", "is not a short string");
@@ -73,14 +78,16 @@ static int read_descr(cursor *c, tensor_view *view) {
                         "'%s' is not supported; <f4, <f2, <i4, <i8 and <u2 are", descr);
 }
 
-static int read_order(cursor *c) {
+static int read_order(cursor *c)
+{
     if (take_word(c, "False")) {
         return 0;
     }
     return decoder_fail(c->error, c->name, "fortran_order", "is not False: only C order is read");
 }
 
-static bool take_size(cursor *c, int64_t *size) {
+static bool take_size(cursor *c, int64_t *size)
+{
     skip_spaces(c);
     const char *first = c->at;
     *size = 0;
@@ -94,7 +101,8 @@ static bool take_size(cursor *c, int64_t *size) {
     return c->at > first;
 }
 
-static int read_shape(cursor *c, int *rank, int64_t *shape) {
+static int read_shape(cursor *c, int *rank, int64_t *shape)
+{
     *rank = 0;
     bool open = take(c, '(');
     while (open && !take(c, ')')) {
@@ -118,7 +126,8 @@ static int read_shape(cursor *c, int *rank, int64_t *shape) {
 }
 
 int npy_header_read(const char *text, size_t length, const char *name, tensor_view *view,
-                    decoder_error *error) {
+                    decoder_error *error)
+{
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     cursor c = {text, text + length, name, error};
     unsigned seen = 0;
@@ -164,7 +173,8 @@ int npy_header_read(const char *text, size_t length, const char *name, tensor_vi
                : decoder_fail(error, name, "shape", "the number of bytes overflows");
 }
 
-size_t npy_header_write(const tensor_view *view, char out[NPY_HEADER_MAX]) {
+size_t npy_header_write(const tensor_view *view, char out[NPY_HEADER_MAX])
+{
     const char *descr = NULL;
     for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
         if (view->dtype == spellings[i].dtype) {

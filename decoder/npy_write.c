@@ -11,7 +11,8 @@
 
 #include "decoder/npy_header.h"
 
-static int write_all(int descriptor, const void *bytes, size_t size) {
+static int write_all(int descriptor, const void *bytes, size_t size)
+{
     const char *at = bytes;
     while (size > 0) {
         ssize_t written = write(descriptor, at, size);
@@ -27,13 +28,15 @@ static int write_all(int descriptor, const void *bytes, size_t size) {
 }
 
 /* mkstemp() makes the file private; give it the mode that open() would have given. */
-static int set_default_mode(int descriptor) {
+static int set_default_mode(int descriptor)
+{
     mode_t mask = umask(0);
     umask(mask);
     return fchmod(descriptor, 0666 & ~mask);
 }
 
-static int fill(int descriptor, const char *header, size_t header_size, const tensor_view *array) {
+static int fill(int descriptor, const char *header, size_t header_size, const tensor_view *array)
+{
     int failed = set_default_mode(descriptor) != 0 ||
                  write_all(descriptor, header, header_size) != 0 ||
                  write_all(descriptor, array->data, array->bytes) != 0;
@@ -43,7 +46,8 @@ static int fill(int descriptor, const char *header, size_t header_size, const te
     return failed ? -1 : 0;
 }
 
-int npy_write(const char *path, const tensor_view *array, decoder_error *error) {
+int npy_write(const char *path, const tensor_view *array, decoder_error *error)
+{
     char header[NPY_HEADER_MAX];
     size_t header_size = npy_header_write(array, header);
     if (header_size == 0) {

@@ -25,7 +25,8 @@ struct pool {
     atomic_int next; /* the first item that nobody has taken */
 };
 
-static void take_items(pool *p) {
+static void take_items(pool *p)
+{
     for (;;) {
         int32_t item = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
         if (item >= p->count) {
@@ -35,7 +36,8 @@ static void take_items(pool *p) {
     }
 }
 
-static void *work(void *argument) {
+static void *work(void *argument)
+{
     pool *p = argument;
     uint64_t done = 0;
     pthread_mutex_lock(&p->lock);
@@ -58,13 +60,15 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static int32_t usable_cpus(void) {
+static int32_t usable_cpus(void)
+{
     cpu_set_t set;
     int32_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     return count < POOL_MAX_THREADS ? count : POOL_MAX_THREADS;
 }
 
-int pool_new(int32_t threads, pool **result, decoder_error *error) {
+int pool_new(int32_t threads, pool **result, decoder_error *error)
+{
     *result = NULL;
     if (threads < 0 || threads > POOL_MAX_THREADS) {
         return decoder_fail(error, NULL, "threads", "is %d, not in [0, %d]", threads,
@@ -91,7 +95,8 @@ int pool_new(int32_t threads, pool **result, decoder_error *error) {
     return 0;
 }
 
-void pool_free(pool *p) {
+void pool_free(pool *p)
+{
     if (!p) {
         return;
     }
@@ -109,11 +114,10 @@ void pool_free(pool *p) {
     free(p);
 }
 
-int32_t pool_threads(const pool *p) {
-    return p->started + 1;
-}
+int32_t pool_threads(const pool *p) { return p->started + 1; }
 
-void pool_run(pool *p, int32_t count, gumbel_task task, void *argument) {
+void pool_run(pool *p, int32_t count, gumbel_task task, void *argument)
+{
     if (p->started == 0 || count <= 1) {
         for (int32_t i = 0; i < count; i++) {
             task(argument, i);

@@ -31,11 +31,10 @@ typedef struct split {
     decoder_error *error;
 } split;
 
-pretokenizer *pretokenizer_new(void) {
-    return calloc(1, sizeof(pretokenizer));
-}
+pretokenizer *pretokenizer_new(void) { return calloc(1, sizeof(pretokenizer)); }
 
-void pretokenizer_free(pretokenizer *p) {
+void pretokenizer_free(pretokenizer *p)
+{
     if (p) {
         for (size_t i = 0; i < p->count; i++) {
             pcre2_code_free(p->patterns[i]);
@@ -52,7 +51,8 @@ void pretokenizer_free(pretokenizer *p) {
 
 /* Spell \s and \S out, also within a class ([^\s...]; \S has no such spelling there and stays).
  * `out` has room for SPACES_GROWTH * size bytes; returns the bytes written. */
-static size_t spell_out_spaces(const char *pattern, size_t size, char *out) {
+static size_t spell_out_spaces(const char *pattern, size_t size, char *out)
+{
     size_t used = 0;
     size_t first = 0; /* of a class: a bracket there does not close it */
     bool in_class = false;
@@ -78,7 +78,8 @@ static size_t spell_out_spaces(const char *pattern, size_t size, char *out) {
     return used;
 }
 
-static pcre2_code *compile(const char *pattern, size_t size, int *problem, PCRE2_SIZE *offset) {
+static pcre2_code *compile(const char *pattern, size_t size, int *problem, PCRE2_SIZE *offset)
+{
     char *spelled = malloc(SPACES_GROWTH * size + sizeof SPACES);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     pcre2_code *code = NULL;
@@ -97,7 +98,8 @@ static pcre2_code *compile(const char *pattern, size_t size, int *problem, PCRE2
 }
 
 int pretokenizer_add(pretokenizer *p, const char *pattern, size_t size, const char *file,
-                     const char *field, decoder_error *error) {
+                     const char *field, decoder_error *error)
+{
     if (p->count == PRETOKENIZER_MAX_PATTERNS || size > PATTERN_MAX) {
         return decoder_fail(error, file, field, "more than %d patterns, or one above %d bytes",
                             PRETOKENIZER_MAX_PATTERNS, PATTERN_MAX);
@@ -119,7 +121,8 @@ int pretokenizer_add(pretokenizer *p, const char *pattern, size_t size, const ch
 
 /* The next match at or after `from`: 1 with its ends, 0 where there is none, -1 on an error. */
 static int find(const split *s, size_t pattern, const char *text, size_t size, size_t from,
-                size_t *begin, size_t *end) {
+                size_t *begin, size_t *end)
+{
     const pcre2_code *code = s->chain->patterns[pattern];
     uint64_t steps = STEPS_FIXED + (uint64_t)STEPS_PER_BYTE * size;
     pcre2_set_match_limit(s->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
@@ -151,7 +154,8 @@ static int find(const split *s, size_t pattern, const char *text, size_t size, s
 static int apply(const split *s, size_t pattern, const char *text, size_t size);
 
 /* Hand a piece to the next pattern, or out. */
-static int pass_on(const split *s, size_t pattern, const char *text, size_t size) {
+static int pass_on(const split *s, size_t pattern, const char *text, size_t size)
+{
     if (size == 0) {
         return 0;
     }
@@ -159,7 +163,8 @@ static int pass_on(const split *s, size_t pattern, const char *text, size_t size
                                      : s->word(s->context, text, size);
 }
 
-static size_t next_character(const char *text, size_t size, size_t at) {
+static size_t next_character(const char *text, size_t size, size_t at)
+{
     at++;
     while (at < size && ((unsigned char)text[at] & 0xc0) == 0x80) {
         at++;
@@ -167,7 +172,8 @@ static size_t next_character(const char *text, size_t size, size_t at) {
     return at;
 }
 
-static int apply(const split *s, size_t pattern, const char *text, size_t size) {
+static int apply(const split *s, size_t pattern, const char *text, size_t size)
+{
     size_t done = 0, from = 0, begin = 0, end = 0;
     while (from < size) {
         int found = find(s, pattern, text, size, from, &begin, &end);
@@ -190,7 +196,8 @@ static int apply(const split *s, size_t pattern, const char *text, size_t size) 
 }
 
 int pretokenizer_split(const pretokenizer *p, const char *text, size_t size, pretokenizer_word word,
-                       void *context, const char *file, decoder_error *error) {
+                       void *context, const char *file, decoder_error *error)
+{
     split s = {p,
                pcre2_match_data_create(1, NULL),
                pcre2_match_context_create(NULL),

@@ -26,7 +26,8 @@ struct safetensors {
     size_t count;
 };
 
-static int by_offset(const void *a, const void *b) {
+static int by_offset(const void *a, const void *b)
+{
     const entry *x = a, *y = b;
     if (x->begin != y->begin) {
         return x->begin < y->begin ? -1 : 1;
@@ -34,12 +35,14 @@ static int by_offset(const void *a, const void *b) {
     return (x->view.bytes > y->view.bytes) - (x->view.bytes < y->view.bytes);
 }
 
-static int by_name(const void *a, const void *b) {
+static int by_name(const void *a, const void *b)
+{
     return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
 
 /* "dtype" and "shape", and with them view.bytes. */
-static int read_type(const json_place *place, tensor_view *view) {
+static int read_type(const json_place *place, tensor_view *view)
+{
     const char *dtype;
     if (json_text(place, "dtype", true, &dtype) != 0) {
         return -1;
@@ -68,7 +71,8 @@ static int read_type(const json_place *place, tensor_view *view) {
 
 /* "data_offsets", against the type and the data section. */
 static int read_offsets(const json_place *place, const unsigned char *data, size_t data_size,
-                        entry *tensor) {
+                        entry *tensor)
+{
     const json_t *offsets = json_object_get(place->object, "data_offsets");
     const json_t *first = json_array_get(offsets, 0);
     const json_t *last = json_array_get(offsets, 1);
@@ -96,14 +100,15 @@ static int read_offsets(const json_place *place, const unsigned char *data, size
 }
 
 static int read_entries(safetensors *file, const unsigned char *data, size_t data_size,
-                        decoder_error *error) {
+                        decoder_error *error)
+{
     file->entries = calloc(json_object_size(file->header) + 1, sizeof *file->entries);
     if (!file->entries) {
         return decoder_fail(error, file->path, NULL, "out of memory");
     }
     const char *name;
     json_t *value;
-    json_object_foreach(file->header, name, value) {
+    json_object_foreach (file->header, name, value) {
         if (strcmp(name, "__metadata__") == 0) {
             continue;
         }
@@ -122,7 +127,8 @@ static int read_entries(safetensors *file, const unsigned char *data, size_t dat
 }
 
 /* Sorted by offset, each tensor must begin where the one before it ends. */
-static int check_cover(safetensors *file, size_t data_size, decoder_error *error) {
+static int check_cover(safetensors *file, size_t data_size, decoder_error *error)
+{
     qsort(file->entries, file->count, sizeof *file->entries, by_offset);
     uint64_t end = 0;
     for (size_t i = 0; i < file->count; i++) {
@@ -143,7 +149,8 @@ static int check_cover(safetensors *file, size_t data_size, decoder_error *error
 }
 
 static int read_file(safetensors *file, const unsigned char *bytes, size_t size,
-                     decoder_error *error) {
+                     decoder_error *error)
+{
     if (size < PREFIX) {
         return decoder_fail(error, file->path, "header length",
                             "the file has %zu bytes, not even 8", size);
@@ -169,7 +176,8 @@ static int read_file(safetensors *file, const unsigned char *bytes, size_t size,
 }
 
 int safetensors_parse(const void *bytes, size_t size, const char *name, safetensors **file,
-                      decoder_error *error) {
+                      decoder_error *error)
+{
     *file = NULL;
     safetensors *result = calloc(1, sizeof *result);
     if (!result || !(result->path = strdup(name))) {
@@ -184,7 +192,8 @@ int safetensors_parse(const void *bytes, size_t size, const char *name, safetens
     return 0;
 }
 
-int safetensors_open(const char *path, safetensors **file, decoder_error *error) {
+int safetensors_open(const char *path, safetensors **file, decoder_error *error)
+{
     *file = NULL;
     file_mapping mapping;
     if (file_map(path, &mapping, error) != 0) {
@@ -198,7 +207,8 @@ int safetensors_open(const char *path, safetensors **file, decoder_error *error)
     return 0;
 }
 
-void safetensors_close(safetensors *file) {
+void safetensors_close(safetensors *file)
+{
     if (file) {
         free(file->entries);
         json_decref(file->header);
@@ -208,23 +218,21 @@ void safetensors_close(safetensors *file) {
     }
 }
 
-const tensor_view *safetensors_find(const safetensors *file, const char *name) {
+const tensor_view *safetensors_find(const safetensors *file, const char *name)
+{
     entry key = {.name = name};
     const entry *found = bsearch(&key, file->entries, file->count, sizeof key, by_name);
     return found ? &found->view : NULL;
 }
 
-size_t safetensors_count(const safetensors *file) {
-    return file->count;
-}
+size_t safetensors_count(const safetensors *file) { return file->count; }
 
-const tensor_view *safetensors_at(const safetensors *file, size_t index, const char **name) {
+const tensor_view *safetensors_at(const safetensors *file, size_t index, const char **name)
+{
     if (name) {
         *name = file->entries[index].name;
     }
     return &file->entries[index].view;
 }
 
-const char *safetensors_path(const safetensors *file) {
-    return file->path;
-}
+const char *safetensors_path(const safetensors *file) { return file->path; }

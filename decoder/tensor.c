@@ -22,11 +22,10 @@ static const struct {
     [TENSOR_F64] = {"F64", 8},
 };
 
-const char *tensor_dtype_name(tensor_dtype dtype) {
-    return dtypes[dtype].name;
-}
+const char *tensor_dtype_name(tensor_dtype dtype) { return dtypes[dtype].name; }
 
-bool tensor_dtype_from_name(const char *name, tensor_dtype *dtype) {
+bool tensor_dtype_from_name(const char *name, tensor_dtype *dtype)
+{
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (strcmp(dtypes[i].name, name) == 0) {
             *dtype = (tensor_dtype)i;
@@ -36,11 +35,10 @@ bool tensor_dtype_from_name(const char *name, tensor_dtype *dtype) {
     return false;
 }
 
-size_t tensor_element_size(tensor_dtype dtype) {
-    return dtypes[dtype].size;
-}
+size_t tensor_element_size(tensor_dtype dtype) { return dtypes[dtype].size; }
 
-bool tensor_set_shape(tensor_view *view, int rank, const int64_t *shape) {
+bool tensor_set_shape(tensor_view *view, int rank, const int64_t *shape)
+{
     if (rank < 0 || rank > TENSOR_MAX_RANK) {
         return false;
     }
@@ -60,7 +58,8 @@ bool tensor_set_shape(tensor_view *view, int rank, const int64_t *shape) {
     return (uint64_t)bytes <= SIZE_MAX;
 }
 
-bool tensor_as_matrix(const tensor_view *view, gumbel_tensor *matrix) {
+bool tensor_as_matrix(const tensor_view *view, gumbel_tensor *matrix)
+{
     gumbel_tensor result = {.data = view->data};
     switch (view->dtype) {
     case TENSOR_F32:
@@ -84,7 +83,8 @@ bool tensor_as_matrix(const tensor_view *view, gumbel_tensor *matrix) {
     return true;
 }
 
-const char *tensor_shape_text(const tensor_view *view, char *text, size_t size) {
+const char *tensor_shape_text(const tensor_view *view, char *text, size_t size)
+{
     size_t length = 0;
     for (int i = 0; i <= view->rank && length < size; i++) {
         const char *before = i == 0 ? "[" : i < view->rank ? ", " : "]";

@@ -10,7 +10,8 @@
 /* Symbols of a word and byte offsets are 32-bit numbers. */
 #define TEXT_MAX ((size_t)1 << 30)
 
-int token_list_append(token_list *list, const int32_t *ids, size_t count) {
+int token_list_append(token_list *list, const int32_t *ids, size_t count)
+{
     if (count > list->capacity - list->count) {
         size_t capacity = 2 * list->capacity + count + 16;
         if (capacity > SIZE_MAX / sizeof *ids) {
@@ -30,12 +31,14 @@ int token_list_append(token_list *list, const int32_t *ids, size_t count) {
     return 0;
 }
 
-void token_list_free(token_list *list) {
+void token_list_free(token_list *list)
+{
     free(list->ids);
     *list = (token_list){0};
 }
 
-void tokenizer_close(tokenizer *t) {
+void tokenizer_close(tokenizer *t)
+{
     if (t) {
         added_tokens_free(&t->added);
         pretokenizer_free(t->pretokenizer);
@@ -47,11 +50,10 @@ void tokenizer_close(tokenizer *t) {
     }
 }
 
-int32_t tokenizer_size(const tokenizer *t) {
-    return t->size;
-}
+int32_t tokenizer_size(const tokenizer *t) { return t->size; }
 
-int32_t tokenizer_find(const tokenizer *t, const char *content) {
+int32_t tokenizer_find(const tokenizer *t, const char *content)
+{
     size_t size = strlen(content);
     for (size_t i = 0; i < t->added.count; i++) {
         const added_token *token = &t->added.tokens[i];
@@ -70,11 +72,13 @@ typedef struct encoding {
     decoder_error *error;
 } encoding;
 
-static int out_of_memory(const encoding *e) {
+static int out_of_memory(const encoding *e)
+{
     return decoder_fail(e->error, e->t->path, NULL, "out of memory");
 }
 
-static int encode_word(void *context, const char *word, size_t size) {
+static int encode_word(void *context, const char *word, size_t size)
+{
     encoding *e = context;
     if (bpe_encode(e->t->bpe, (const unsigned char *)word, size, e->t->ignore_merges, &e->scratch,
                    e->list) != 0) {
@@ -83,7 +87,8 @@ static int encode_word(void *context, const char *word, size_t size) {
     return 0;
 }
 
-static int encode_plain(encoding *e, const char *text, size_t size) {
+static int encode_plain(encoding *e, const char *text, size_t size)
+{
     return pretokenizer_split(e->t->pretokenizer, text, size, encode_word, e, e->t->path, e->error);
 }
 
@@ -91,7 +96,8 @@ typedef int (*encode_piece)(encoding *e, const char *text, size_t size);
 
 /* Added tokens of one kind become their ids; `between` takes what lies between them. */
 static int cut_added(encoding *e, bool normalized, const char *text, size_t size,
-                     encode_piece between) {
+                     encode_piece between)
+{
     size_t done = 0, at = 0;
     const added_token *token;
     while ((token = added_tokens_next(&e->t->added, normalized, text, size, done, &at))) {
@@ -106,11 +112,13 @@ static int cut_added(encoding *e, bool normalized, const char *text, size_t size
     return between(e, text + done, size - done);
 }
 
-static int encode_normalized(encoding *e, const char *text, size_t size) {
+static int encode_normalized(encoding *e, const char *text, size_t size)
+{
     return cut_added(e, true, text, size, encode_plain);
 }
 
-static bool is_ascii(const char *text, size_t size) {
+static bool is_ascii(const char *text, size_t size)
+{
     unsigned char any = 0;
     for (size_t i = 0; i < size; i++) {
         any |= (unsigned char)text[i];
@@ -118,7 +126,8 @@ static bool is_ascii(const char *text, size_t size) {
     return any < 0x80;
 }
 
-static int normalize(encoding *e, const char *text, size_t size) {
+static int normalize(encoding *e, const char *text, size_t size)
+{
     if (!e->t->nfc || is_ascii(text, size)) {
         return encode_normalized(e, text, size);
     }
@@ -134,7 +143,8 @@ static int normalize(encoding *e, const char *text, size_t size) {
 }
 
 /* The offset of the first byte that is not UTF-8; `size` where all are. */
-static size_t utf8_prefix(const char *text, size_t size) {
+static size_t utf8_prefix(const char *text, size_t size)
+{
     size_t at = 0;
     while (at < size) {
         utf8proc_int32_t character;
@@ -149,7 +159,8 @@ static size_t utf8_prefix(const char *text, size_t size) {
 }
 
 int tokenizer_encode(const tokenizer *t, const char *text, size_t size, bool special,
-                     token_list *list, decoder_error *error) {
+                     token_list *list, decoder_error *error)
+{
     if (size > TEXT_MAX) {
         return decoder_fail(error, NULL, "text", "has %zu bytes, more than %zu", size, TEXT_MAX);
     }

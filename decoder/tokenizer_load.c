@@ -12,24 +12,28 @@
 #include "decoder/tokenizer_parts.h"
 
 /* The object under `key` of `place` as a place of its own. */
-static int enter(const json_place *place, const char *key, json_place *inner) {
+static int enter(const json_place *place, const char *key, json_place *inner)
+{
     *inner = (json_place){place->file, key, json_value(place, key), place->error};
     return json_is_object(inner->object) ? 0 : json_refuse(place, key, "is not a JSON object");
 }
 
 /* A field that must be absent, null or false. */
-static int refuse_set(const json_place *place, const char *key) {
+static int refuse_set(const json_place *place, const char *key)
+{
     const json_t *value = json_value(place, key);
     return value && !json_is_false(value) ? json_refuse(place, key, "is not supported") : 0;
 }
 
 /* Form C of a normalised token's content, since that is the form of the text it is looked for in.
  */
-static char *copy_content(const char *content, bool form_c) {
+static char *copy_content(const char *content, bool form_c)
+{
     return form_c ? (char *)utf8proc_NFC((const utf8proc_uint8_t *)content) : strdup(content);
 }
 
-static int read_added_token(tokenizer *t, const json_place *place) {
+static int read_added_token(tokenizer *t, const json_place *place)
+{
     static const char *const unsupported[] = {"single_word", "lstrip", "rstrip"};
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
         if (refuse_set(place, unsupported[i]) != 0) {
@@ -60,7 +64,8 @@ static int read_added_token(tokenizer *t, const json_place *place) {
     return 0;
 }
 
-static int read_added(tokenizer *t, const json_place *root) {
+static int read_added(tokenizer *t, const json_place *root)
+{
     const json_t *list = json_value(root, "added_tokens");
     if (list && !json_is_array(list)) {
         return json_refuse(root, "added_tokens", "is not an array");
@@ -71,7 +76,7 @@ static int read_added(tokenizer *t, const json_place *root) {
     }
     size_t index;
     const json_t *entry;
-    json_array_foreach(list, index, entry) {
+    json_array_foreach (list, index, entry) {
         char path[48];
         snprintf(path, sizeof path, "added_tokens[%zu]", index);
         json_place place = {root->file, path, entry, root->error};
@@ -87,7 +92,8 @@ static int read_added(tokenizer *t, const json_place *root) {
 
 /* An added token that is also in the vocabulary must have the same id there, and no two added
  * tokens may share a content. */
-static int check_added(const tokenizer *t, const json_place *root, const json_t *vocab) {
+static int check_added(const tokenizer *t, const json_place *root, const json_t *vocab)
+{
     for (size_t i = 0; i < t->added.count; i++) {
         const added_token *token = &t->added.tokens[i];
         const json_t *known = json_object_get(vocab, token->content);
@@ -105,7 +111,8 @@ static int check_added(const tokenizer *t, const json_place *root, const json_t 
 }
 
 /* NFC, alone or as the only step of a sequence. */
-static int read_normalizer(tokenizer *t, const json_place *root) {
+static int read_normalizer(tokenizer *t, const json_place *root)
+{
     json_place place;
     const char *type = "";
     if (!json_value(root, "normalizer")) {
@@ -131,7 +138,8 @@ static int read_normalizer(tokenizer *t, const json_place *root) {
     return 0;
 }
 
-static int read_split(tokenizer *t, const json_place *place) {
+static int read_split(tokenizer *t, const json_place *place)
+{
     const json_t *pattern = json_object_get(json_value(place, "pattern"), "Regex");
     const char *behavior = "";
     if (!json_is_string(pattern)) {
@@ -149,7 +157,8 @@ static int read_split(tokenizer *t, const json_place *place) {
 }
 
 /* One step: Split, or ByteLevel, which must come last. */
-static int read_pre_step(tokenizer *t, const json_place *place, bool last) {
+static int read_pre_step(tokenizer *t, const json_place *place, bool last)
+{
     const char *type = "";
     bool use_regex = true;
     if (json_text(place, "type", true, &type) != 0) {
@@ -172,7 +181,8 @@ static int read_pre_step(tokenizer *t, const json_place *place, bool last) {
                : 0;
 }
 
-static int read_pre_tokenizer(tokenizer *t, const json_place *root) {
+static int read_pre_tokenizer(tokenizer *t, const json_place *root)
+{
     json_place place;
     if (enter(root, "pre_tokenizer", &place) != 0) {
         return -1;
@@ -195,7 +205,8 @@ static int read_pre_tokenizer(tokenizer *t, const json_place *root) {
 }
 
 /* The tokens of one special entry of a template. */
-static int append_special(token_list *list, const json_place *place, const char *name) {
+static int append_special(token_list *list, const json_place *place, const char *name)
+{
     const json_t *known = json_object_get(json_value(place, "special_tokens"), name);
     const json_t *ids = json_object_get(known, "ids");
     size_t index;
@@ -203,7 +214,7 @@ static int append_special(token_list *list, const json_place *place, const char 
     if (json_array_size(ids) == 0) {
         return json_refuse(place, "special_tokens", "\"%.64s\" has no ids", name);
     }
-    json_array_foreach(ids, index, id) {
+    json_array_foreach (ids, index, id) {
         int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
         if (value < 0 || value >= BPE_MAX_TOKENS) {
             return json_refuse(place, "special_tokens", "\"%.64s\" has an id out of range", name);
@@ -217,13 +228,14 @@ static int append_special(token_list *list, const json_place *place, const char 
 }
 
 /* "single": special tokens around one sequence, "A". */
-static int read_template(tokenizer *t, const json_place *place) {
+static int read_template(tokenizer *t, const json_place *place)
+{
     size_t index, sequences = 0;
     const json_t *piece, *single = json_value(place, "single");
     if (t->before.count + t->after.count > 0) {
         return json_refuse(place, "type", "a second TemplateProcessing is not supported");
     }
-    json_array_foreach(single, index, piece) {
+    json_array_foreach (single, index, piece) {
         const json_t *special = json_object_get(piece, "SpecialToken");
         const char *name = json_string_value(json_object_get(special, "id"));
         if (name) {
@@ -240,7 +252,8 @@ static int read_template(tokenizer *t, const json_place *place) {
     return sequences == 1 ? 0 : json_refuse(place, "single", "does not hold one Sequence");
 }
 
-static int read_post_step(tokenizer *t, const json_place *place) {
+static int read_post_step(tokenizer *t, const json_place *place)
+{
     const char *type = "";
     if (json_text(place, "type", true, &type) != 0) {
         return -1;
@@ -254,7 +267,8 @@ static int read_post_step(tokenizer *t, const json_place *place) {
                : json_refuse(place, "type", "\"%.64s\" is not supported", type);
 }
 
-static int read_post_processor(tokenizer *t, const json_place *root) {
+static int read_post_processor(tokenizer *t, const json_place *root)
+{
     json_place place;
     if (!json_value(root, "post_processor")) {
         return 0;
@@ -268,7 +282,7 @@ static int read_post_processor(tokenizer *t, const json_place *root) {
     }
     size_t index;
     const json_t *step;
-    json_array_foreach(steps, index, step) {
+    json_array_foreach (steps, index, step) {
         place.object = step;
         if (read_post_step(t, &place) != 0) {
             return -1;
@@ -277,7 +291,8 @@ static int read_post_processor(tokenizer *t, const json_place *root) {
     return 0;
 }
 
-static int read_decoder(const json_place *root) {
+static int read_decoder(const json_place *root)
+{
     json_place place;
     const char *type = "";
     if (enter(root, "decoder", &place) != 0 || json_text(&place, "type", true, &type) != 0) {
@@ -288,7 +303,8 @@ static int read_decoder(const json_place *root) {
                : json_refuse(&place, "type", "\"%.64s\" is not supported; ByteLevel is", type);
 }
 
-static int read_document(tokenizer *t, const json_place *root) {
+static int read_document(tokenizer *t, const json_place *root)
+{
     json_place model;
     if (refuse_set(root, "truncation") != 0 || refuse_set(root, "padding") != 0 ||
         read_normalizer(t, root) != 0 || read_added(t, root) != 0 ||
@@ -302,7 +318,8 @@ static int read_document(tokenizer *t, const json_place *root) {
 }
 
 int tokenizer_parse(const void *bytes, size_t size, const char *name, tokenizer **result,
-                    decoder_error *error) {
+                    decoder_error *error)
+{
     *result = NULL;
     json_place root = {name, "", json_document(bytes, size, JSON_NUMBERS_EXACT, name, error),
                        error};

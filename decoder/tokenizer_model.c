@@ -7,7 +7,8 @@
 #include "decoder/tokenizer_parts.h"
 
 /* Variants of BPE that byte-level tokenizers do not use. */
-static int refuse_variants(const json_place *model) {
+static int refuse_variants(const json_place *model)
+{
     const char *type = "BPE", *prefix = "", *suffix = "";
     bool byte_fallback = false;
     double dropout = 0;
@@ -32,12 +33,13 @@ static int refuse_variants(const json_place *model) {
 }
 
 /* The largest id, and the bytes of all spellings together. */
-static int measure_vocab(const json_place *model, json_t *vocab, int32_t *size, size_t *bytes) {
+static int measure_vocab(const json_place *model, json_t *vocab, int32_t *size, size_t *bytes)
+{
     const char *spelling;
     json_t *value;
     *size = 0;
     *bytes = 0;
-    json_object_foreach(vocab, spelling, value) {
+    json_object_foreach (vocab, spelling, value) {
         int64_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (id < 0 || id >= BPE_MAX_TOKENS) {
             return json_refuse(model, "vocab", "\"%.64s\" has no id in [0, %d)", spelling,
@@ -53,7 +55,8 @@ static int measure_vocab(const json_place *model, json_t *vocab, int32_t *size, 
 }
 
 static int add_token(const json_place *model, bpe *b, const char *spelling, int32_t id,
-                     unsigned char *bytes) {
+                     unsigned char *bytes)
+{
     size_t size = strlen(spelling), written = 0;
     size_t taken;
     if (size == 0) {
@@ -72,7 +75,8 @@ static int add_token(const json_place *model, bpe *b, const char *spelling, int3
     return 0;
 }
 
-static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t bytes) {
+static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t bytes)
+{
     unsigned char *buffer = malloc(bytes + 1);
     if (!buffer) {
         return json_refuse(model, "vocab", "out of memory");
@@ -80,7 +84,7 @@ static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t byt
     const char *spelling;
     json_t *value;
     int result = 0;
-    json_object_foreach(vocab, spelling, value) {
+    json_object_foreach (vocab, spelling, value) {
         result = add_token(model, b, spelling, (int32_t)json_integer_value(value), buffer);
         if (result != 0) {
             break;
@@ -97,14 +101,15 @@ static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t byt
 }
 
 /* The id of a spelling of `size` bytes, -1 where no word can become it. */
-static int32_t find_spelling(const bpe *b, const char *spelling, size_t size,
-                             unsigned char *bytes) {
+static int32_t find_spelling(const bpe *b, const char *spelling, size_t size, unsigned char *bytes)
+{
     size_t written;
     return alphabet_to_bytes(spelling, size, bytes, &written) ? bpe_find(b, bytes, written) : -1;
 }
 
 /* "left right" or ["left", "right"]. */
-static bool merge_parts(const json_t *entry, const char *parts[2], size_t sizes[2]) {
+static bool merge_parts(const json_t *entry, const char *parts[2], size_t sizes[2])
+{
     if (json_is_string(entry)) {
         const char *text = json_string_value(entry);
         const char *space = strchr(text, ' ');
@@ -125,7 +130,8 @@ static bool merge_parts(const json_t *entry, const char *parts[2], size_t sizes[
     return json_array_size(entry) == 2 && parts[0] && parts[1];
 }
 
-static int read_merges(const json_place *model, const json_t *merges, bpe *b, size_t bytes) {
+static int read_merges(const json_place *model, const json_t *merges, bpe *b, size_t bytes)
+{
     unsigned char *buffer = malloc(bytes + 1);
     if (!buffer) {
         return json_refuse(model, "merges", "out of memory");
@@ -133,7 +139,7 @@ static int read_merges(const json_place *model, const json_t *merges, bpe *b, si
     int result = 0;
     size_t index;
     const json_t *entry;
-    json_array_foreach(merges, index, entry) {
+    json_array_foreach (merges, index, entry) {
         const char *parts[2];
         size_t sizes[2];
         /* No token is longer than all together; what is longer is no token. */
@@ -143,11 +149,9 @@ static int read_merges(const json_place *model, const json_t *merges, bpe *b, si
         }
         int32_t left = find_spelling(b, parts[0], sizes[0], buffer);
         int32_t right = find_spelling(b, parts[1], sizes[1], buffer);
-        int added = left < 0 || right < 0 ? -1 : bpe_add_merge(b, left, right);
-        if (added != 0) {
-            result = json_refuse(model, "merges", "entry %zu %s", index,
-                                 added == -1 ? "is of tokens that the vocabulary lacks"
-                                             : "repeats an earlier one");
+        if (left < 0 || right < 0 || bpe_add_merge(b, left, right) != 0) {
+            result = json_refuse(model, "merges",
+                                 "entry %zu is of tokens that the vocabulary lacks", index);
             break;
         }
     }
@@ -155,7 +159,8 @@ static int read_merges(const json_place *model, const json_t *merges, bpe *b, si
     return result;
 }
 
-int tokenizer_load_model(tokenizer *t, const json_place *model) {
+int tokenizer_load_model(tokenizer *t, const json_place *model)
+{
     json_t *vocab = json_value(model, "vocab");
     const json_t *merges = json_value(model, "merges");
     int32_t size;

@@ -7,7 +7,8 @@
 #include "decoder/tokenizer_parts.h"
 
 /* The bos token, where the config names one and does not say to leave it out. */
-static int read_bos(tokenizer *t, const json_place *config) {
+static int read_bos(tokenizer *t, const json_place *config)
+{
     bool add = true;
     if (json_flag(config, "add_bos_token", false, &add) != 0) {
         return -1;
@@ -28,7 +29,8 @@ static int read_bos(tokenizer *t, const json_place *config) {
                : json_refuse(config, "bos_token", "out of memory");
 }
 
-static int read_config(tokenizer *t, const char *path, decoder_error *error) {
+static int read_config(tokenizer *t, const char *path, decoder_error *error)
+{
     file_mapping mapping;
     if (file_map(path, &mapping, error) != 0) {
         return -1;
@@ -41,7 +43,8 @@ static int read_config(tokenizer *t, const char *path, decoder_error *error) {
     return result;
 }
 
-int tokenizer_open(const char *folder, tokenizer **result, decoder_error *error) {
+int tokenizer_open(const char *folder, tokenizer **result, decoder_error *error)
+{
     *result = NULL;
     file_mapping mapping = {0};
     char *path = path_join(folder, "tokenizer.json");

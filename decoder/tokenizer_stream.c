@@ -5,11 +5,15 @@
 #include "decoder/tokenizer.h"
 #include "decoder/tokenizer_parts.h"
 
+/* Bytes of a character that can wait for the rest of it. */
+#define PENDING_MAX 3
+
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
 /* The bytes that a token id stands for. */
 static const unsigned char *bytes_of(const tokenizer *t, int32_t id, bool skip_special,
-                                     size_t *size) {
+                                     size_t *size)
+{
     const added_token *added = added_tokens_by_id(&t->added, id);
     if (!added) {
         return bpe_token(t->bpe, id, size);
@@ -23,13 +27,15 @@ typedef enum utf8_state { UTF8_COMPLETE, UTF8_PREFIX, UTF8_INVALID } utf8_state;
 
 /* Whether `second` may follow `lead`: rules out overlong forms, surrogates, numbers past U+10FFFF.
  */
-static bool second_byte_fits(unsigned char lead, unsigned char second) {
+static bool second_byte_fits(unsigned char lead, unsigned char second)
+{
     unsigned char lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     unsigned char hi = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
     return second >= lo && second <= hi;
 }
 
-static utf8_state utf8_check(const unsigned char *bytes, size_t count) {
+static utf8_state utf8_check(const unsigned char *bytes, size_t count)
+{
     unsigned char lead = bytes[0];
     size_t length = lead < 0x80                   ? 1
                     : lead >= 0xc2 && lead < 0xe0 ? 2
@@ -47,13 +53,15 @@ static utf8_state utf8_check(const unsigned char *bytes, size_t count) {
     return count == length ? UTF8_COMPLETE : UTF8_PREFIX;
 }
 
-static void put(token_text *text, const void *bytes, size_t size) {
+static void put(token_text *text, const void *bytes, size_t size)
+{
     memcpy(text->bytes + text->size, bytes, size);
     text->size += size;
 }
 
 /* One more byte of the stream. */
-static void take_byte(token_stream *stream, unsigned char byte, token_text *text) {
+static void take_byte(token_stream *stream, unsigned char byte, token_text *text)
+{
     stream->pending[stream->count++] = byte;
     utf8_state state = utf8_check(stream->pending, stream->count);
     if (state == UTF8_INVALID && stream->count > 1) {
@@ -72,70 +80,76 @@ static void take_byte(token_stream *stream, unsigned char byte, token_text *text
     }
 }
 
-/* Room for `count` more bytes of input, each of which may put two replacements, and a NUL. */
-static int reserve(token_text *text, size_t count) {
-    if (count > (SIZE_MAX - text->size - 1) / 6) {
+/* Room for the text of `count` bytes of input and of what is pending, and for a NUL. */
+static int reserve(token_text *text, size_t count)
+{
+    *text = (token_text){0};
+    if (count > SIZE_MAX / 4 - PENDING_MAX) {
         return -1;
     }
-    char *grown = realloc(text->bytes, text->size + 6 * count + 1);
-    if (!grown) {
-        return -1;
-    }
-    text->bytes = grown;
-    return 0;
+    /* A byte that is not UTF-8 becomes three, also one that waited. */
+    text->bytes = malloc(3 * (count + PENDING_MAX) + 1);
+    return text->bytes ? 0 : -1;
 }
 
-static int append(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
-                  token_text *text) {
+static void take_token(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
+                       token_text *text)
+{
     size_t size;
     const unsigned char *bytes = bytes_of(t, id, skip_special, &size);
-    if (reserve(text, size) != 0) {
-        return -1;
-    }
     for (size_t i = 0; i < size; i++) {
         take_byte(stream, bytes[i], text);
     }
     text->bytes[text->size] = '\0';
-    return 0;
 }
 
-static int append_end(token_stream *stream, token_text *text) {
-    if (reserve(text, 1) != 0) {
-        return -1;
-    }
+static void take_end(token_stream *stream, token_text *text)
+{
     if (stream->count > 0) {
         put(text, replacement, 3);
         stream->count = 0;
     }
     text->bytes[text->size] = '\0';
-    return 0;
 }
 
 int tokenizer_stream(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
-                     token_text *text) {
-    *text = (token_text){0};
-    return append(t, stream, id, skip_special, text);
+                     token_text *text)
+{
+    size_t size;
+    bytes_of(t, id, skip_special, &size);
+    if (reserve(text, size) != 0) {
+        return -1;
+    }
+    take_token(t, stream, id, skip_special, text);
+    return 0;
 }
 
-int tokenizer_stream_end(token_stream *stream, token_text *text) {
-    *text = (token_text){0};
-    return append_end(stream, text);
+int tokenizer_stream_end(token_stream *stream, token_text *text)
+{
+    if (reserve(text, 0) != 0) {
+        return -1;
+    }
+    take_end(stream, text);
+    return 0;
 }
 
 int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t count, bool skip_special,
-                     token_text *text) {
+                     token_text *text)
+{
     token_stream stream = {0};
-    *text = (token_text){0};
-    int result = 0;
-    for (size_t i = 0; i < count && result == 0; i++) {
-        result = append(t, &stream, ids[i], skip_special, text);
+    size_t total = 0, size;
+    for (size_t i = 0; i < count; i++) {
+        bytes_of(t, ids[i], skip_special, &size);
+        if (__builtin_add_overflow(total, size, &total)) {
+            return -1;
+        }
     }
-    if (result == 0) {
-        result = append_end(&stream, text);
+    if (reserve(text, total) != 0) {
+        return -1;
     }
-    if (result != 0) {
-        free(text->bytes);
-        *text = (token_text){0};
+    for (size_t i = 0; i < count; i++) {
+        take_token(t, &stream, ids[i], skip_special, text);
     }
-    return result;
+    take_end(&stream, text);
+    return 0;
 }

@@ -34,7 +34,8 @@ struct trunk {
 };
 
 /* Give each array its place. With memory NULL it only counts: returns the floats needed. */
-static size_t carve(trunk *t) {
+static size_t carve(trunk *t)
+{
     const model_config *c = &t->m->config;
     int64_t widest = c->hidden_size > c->intermediate_size ? c->hidden_size : c->intermediate_size;
     widest = widest > t->query_size ? widest : t->query_size;
@@ -59,7 +60,8 @@ static size_t carve(trunk *t) {
     return used + linear_scratch(t->pool, widest, TRUNK_MAX_ROWS);
 }
 
-int trunk_new(const model *m, pool *p, trunk **result, decoder_error *error) {
+int trunk_new(const model *m, pool *p, trunk **result, decoder_error *error)
+{
     *result = NULL;
     trunk *t = calloc(1, sizeof *t);
     if (!t) {
@@ -80,7 +82,8 @@ int trunk_new(const model *m, pool *p, trunk **result, decoder_error *error) {
     return 0;
 }
 
-void trunk_free(trunk *t) {
+void trunk_free(trunk *t)
+{
     if (t) {
         free(t->memory);
         free(t);
@@ -88,7 +91,8 @@ void trunk_free(trunk *t) {
 }
 
 /* out = x / rms(x) * weight */
-static void rms_norm(const float *x, const float *weight, int64_t size, float epsilon, float *out) {
+static void rms_norm(const float *x, const float *weight, int64_t size, float epsilon, float *out)
+{
     double sum = 0;
     for (int64_t i = 0; i < size; i++) {
         sum += (double)x[i] * x[i];
@@ -99,7 +103,8 @@ static void rms_norm(const float *x, const float *weight, int64_t size, float ep
     }
 }
 
-static void norm_rows(const trunk *t, const float *weight) {
+static void norm_rows(const trunk *t, const float *weight)
+{
     int64_t d = t->m->config.hidden_size;
     for (int32_t row = 0; row < t->count; row++) {
         rms_norm(t->x + row * d, weight, d, t->m->config.rms_norm_eps, t->normed + row * d);
@@ -108,7 +113,8 @@ static void norm_rows(const trunk *t, const float *weight) {
 
 /* The angles of a row's position, once for all layers. The product is rounded to float32 before the
  * cosine, as the reference implementation does: far out, that rounding shows. */
-static void set_angles(const trunk *t, int32_t row) {
+static void set_angles(const trunk *t, int32_t row)
+{
     int32_t half = t->m->config.head_dim / 2;
     for (int32_t i = 0; i < half; i++) {
         float angle = (float)t->rows[row].position * t->frequencies[i];
@@ -118,8 +124,8 @@ static void set_angles(const trunk *t, int32_t row) {
 }
 
 /* Norm (where the family has one) and rotation of every head of a row, in place. */
-static void place_heads(const trunk *t, int32_t row, float *heads, int32_t count,
-                        const float *norm) {
+static void place_heads(const trunk *t, int32_t row, float *heads, int32_t count, const float *norm)
+{
     int32_t dim = t->m->config.head_dim, half = dim / 2;
     const float *c = t->cosines + row * half, *s = t->sines + row * half;
     for (int32_t h = 0; h < count; h++) {
@@ -136,11 +142,13 @@ static void place_heads(const trunk *t, int32_t row, float *heads, int32_t count
 }
 
 /* Where the cache keeps position `position` of this layer. */
-static size_t cache_offset(const trunk *t, const trunk_cache *cache, int32_t position) {
+static size_t cache_offset(const trunk *t, const trunk_cache *cache, int32_t position)
+{
     return ((size_t)t->layer * (size_t)cache->capacity + (size_t)position) * (size_t)t->kv_size;
 }
 
-static void store_row(void *argument, int32_t row) {
+static void store_row(void *argument, int32_t row)
+{
     const trunk *t = argument;
     const model_config *c = &t->m->config;
     const model_layer *layer = &t->m->layers[t->layer];
@@ -154,7 +162,8 @@ static void store_row(void *argument, int32_t row) {
 }
 
 /* Item = row * heads + head. */
-static void attend(void *argument, int32_t item) {
+static void attend(void *argument, int32_t item)
+{
     const trunk *t = argument;
     const model_config *c = &t->m->config;
     int32_t row = item / c->heads, head = item % c->heads;
@@ -173,7 +182,8 @@ static void attend(void *argument, int32_t item) {
 }
 
 /* gate = silu(gate) * up, silu(x) = x / (1 + exp(-x)) */
-static void activate_row(void *argument, int32_t row) {
+static void activate_row(void *argument, int32_t row)
+{
     const trunk *t = argument;
     int64_t size = t->m->config.intermediate_size;
     float *gate = t->gate + row * size;
@@ -184,7 +194,8 @@ static void activate_row(void *argument, int32_t row) {
 }
 
 /* x += weight . in, by way of `normed`, which is free then. */
-static void add_product(trunk *t, const gumbel_tensor *weight, const float *in) {
+static void add_product(trunk *t, const gumbel_tensor *weight, const float *in)
+{
     int64_t size = t->count * (int64_t)t->m->config.hidden_size;
     linear_output output = {weight, t->normed};
     linear(t->pool, &output, 1, in, t->count, t->scratch);
@@ -193,7 +204,8 @@ static void add_product(trunk *t, const gumbel_tensor *weight, const float *in) 
     }
 }
 
-static void run_layer(trunk *t) {
+static void run_layer(trunk *t)
+{
     const model_layer *layer = &t->m->layers[t->layer];
     norm_rows(t, layer->attention_norm);
     linear_output attention_in[] = {
@@ -209,7 +221,8 @@ static void run_layer(trunk *t) {
     add_product(t, &layer->down, t->gate);
 }
 
-void trunk_run(trunk *t, const trunk_row *rows, int32_t count) {
+void trunk_run(trunk *t, const trunk_row *rows, int32_t count)
+{
     const model *m = t->m;
     int64_t d = m->config.hidden_size;
     int64_t element = m->embedding.dtype == GUMBEL_FLOAT32 ? 4 : 2;

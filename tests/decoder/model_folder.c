@@ -19,7 +19,8 @@ typedef struct listed {
     int64_t cols;
 } listed;
 
-static int list_one(listed *list, int count, const char *name, int64_t rows, int64_t cols) {
+static int list_one(listed *list, int count, const char *name, int64_t rows, int64_t cols)
+{
     snprintf(list[count].name, sizeof list[count].name, "%s.weight", name);
     list[count].rows = rows;
     list[count].cols = cols;
@@ -27,7 +28,8 @@ static int list_one(listed *list, int count, const char *name, int64_t rows, int
 }
 
 /* All tensors of a model. */
-static int list_tensors(const folder_options *o, listed *list) {
+static int list_tensors(const folder_options *o, listed *list)
+{
     static const struct {
         const char *name;
         int rows, cols;
@@ -60,7 +62,8 @@ static int list_tensors(const folder_options *o, listed *list) {
     return count;
 }
 
-double folder_weight(const char *name, int64_t index) {
+double folder_weight(const char *name, int64_t index)
+{
     uint32_t hash = 2166136261u;
     for (const char *c = name; *c; c++) {
         hash = (hash ^ (unsigned char)*c) * 16777619u;
@@ -72,7 +75,8 @@ double folder_weight(const char *name, int64_t index) {
 }
 
 /* Write the float as a dtype that holds it exactly. */
-static size_t put(unsigned char *to, double value, tensor_dtype dtype) {
+static size_t put(unsigned char *to, double value, tensor_dtype dtype)
+{
     float single = (float)value;
     uint32_t bits;
     memcpy(&bits, &single, 4);
@@ -92,7 +96,8 @@ static size_t put(unsigned char *to, double value, tensor_dtype dtype) {
 
 /* One file with those tensors of `list` whose number is `part` modulo `parts`. */
 static void write_weights(const char *folder, const char *file, const folder_options *o,
-                          const listed *list, int count, int part, int parts) {
+                          const listed *list, int count, int part, int parts)
+{
     char *header = calloc(1, 64 * 1024);
     unsigned char *data = malloc((size_t)1 << 20);
     size_t length = 0, used = 0;
@@ -130,8 +135,8 @@ static void write_weights(const char *folder, const char *file, const folder_opt
     free(header);
 }
 
-static void write_shards(const char *folder, const folder_options *o, const listed *list,
-                         int count) {
+static void write_shards(const char *folder, const folder_options *o, const listed *list, int count)
+{
     char index[8192];
     size_t length = (size_t)sprintf(index, "{\"weight_map\":");
     for (int shard = 0; shard < o->shards; shard++) {
@@ -148,7 +153,8 @@ static void write_shards(const char *folder, const folder_options *o, const list
     scratch_write_text(folder, "model.safetensors.index.json", index);
 }
 
-void folder_write(const char *folder, const folder_options *o) {
+void folder_write(const char *folder, const folder_options *o)
+{
     listed list[TENSORS_MAX];
     int count = list_tensors(o, list);
     char config[1024];

@@ -15,7 +15,8 @@ enum {
 };
 
 /* out[r] = sum_c weight[r, c] x[c] */
-static void product(int layer, const char *part, int rows, int cols, const double *x, double *out) {
+static void product(int layer, const char *part, int rows, int cols, const double *x, double *out)
+{
     char name[96];
     snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, part);
     for (int r = 0; r < rows; r++) {
@@ -26,7 +27,8 @@ static void product(int layer, const char *part, int rows, int cols, const doubl
     }
 }
 
-static void norm(const char *name, int size, const double *x, double *out) {
+static void norm(const char *name, int size, const double *x, double *out)
+{
     double sum = 0;
     for (int i = 0; i < size; i++) {
         sum += x[i] * x[i];
@@ -36,13 +38,15 @@ static void norm(const char *name, int size, const double *x, double *out) {
     }
 }
 
-static void layer_norm(int layer, const char *part, int size, const double *x, double *out) {
+static void layer_norm(int layer, const char *part, int size, const double *x, double *out)
+{
     char name[96];
     snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, part);
     norm(name, size, x, out);
 }
 
-static void rotate(double *head, const float *frequencies, int position) {
+static void rotate(double *head, const float *frequencies, int position)
+{
     int half = FOLDER_HEAD_DIM / 2;
     for (int i = 0; i < half; i++) {
         double c = cos(position * (double)frequencies[i]),
@@ -55,7 +59,8 @@ static void rotate(double *head, const float *frequencies, int position) {
 
 /* Attention of the token at `position`, whose keys and values are the last of the list. */
 static void attend(const double *query, double keys[][KV_SIZE], double values[][KV_SIZE],
-                   int position, double *out) {
+                   int position, double *out)
+{
     for (int h = 0; h < FOLDER_HEADS; h++) {
         int shared = h / (FOLDER_HEADS / FOLDER_KV_HEADS) * FOLDER_HEAD_DIM;
         double mass = 0, *to = out + h * FOLDER_HEAD_DIM;
@@ -81,7 +86,8 @@ static double keys[FOLDER_LAYERS][MAX_TOKENS][KV_SIZE];
 static double values[FOLDER_LAYERS][MAX_TOKENS][KV_SIZE];
 
 static void attention_block(bool head_norm, const float *frequencies, int layer, int position,
-                            double *x) {
+                            double *x)
+{
     double normed[FOLDER_HIDDEN], query[Q_SIZE], mixed[Q_SIZE], out[FOLDER_HIDDEN];
     double *key = keys[layer][position];
     layer_norm(layer, "input_layernorm", FOLDER_HIDDEN, x, normed);
@@ -105,7 +111,8 @@ static void attention_block(bool head_norm, const float *frequencies, int layer,
     }
 }
 
-static void mlp_block(int layer, double *x) {
+static void mlp_block(int layer, double *x)
+{
     double normed[FOLDER_HIDDEN], gate[FOLDER_INNER], up[FOLDER_INNER], out[FOLDER_HIDDEN];
     layer_norm(layer, "post_attention_layernorm", FOLDER_HIDDEN, x, normed);
     product(layer, "mlp.gate_proj", FOLDER_INNER, FOLDER_HIDDEN, normed, gate);
@@ -120,7 +127,8 @@ static void mlp_block(int layer, double *x) {
 }
 
 void folder_reference(bool head_norm, const float *frequencies, const int32_t *tokens, int count,
-                      double *hidden) {
+                      double *hidden)
+{
     for (int position = 0; position < count; position++) {
         double x[FOLDER_HIDDEN];
         for (int i = 0; i < FOLDER_HIDDEN; i++) {

@@ -15,7 +15,8 @@
 
 #include "decoder/mapping.h"
 
-int scratch_set_up(void **state) {
+int scratch_set_up(void **state)
+{
     const char *base = getenv("TMPDIR");
     char path[512];
     snprintf(path, sizeof path, "%s/gumbel-test-XXXXXX", base ? base : "/tmp");
@@ -23,7 +24,8 @@ int scratch_set_up(void **state) {
     return *state ? 0 : -1;
 }
 
-int scratch_tear_down(void **state) {
+int scratch_tear_down(void **state)
+{
     DIR *folder = opendir(*state);
     struct dirent *entry;
     while (folder && (entry = readdir(folder))) {
@@ -35,7 +37,8 @@ int scratch_tear_down(void **state) {
     return result;
 }
 
-const char *scratch_path(const char *folder, const char *name) {
+const char *scratch_path(const char *folder, const char *name)
+{
     static char paths[8][1024];
     static unsigned next;
     char *path = paths[next++ % 8];
@@ -43,7 +46,8 @@ const char *scratch_path(const char *folder, const char *name) {
     return path;
 }
 
-const char *scratch_write(const char *folder, const char *name, const void *bytes, size_t size) {
+const char *scratch_write(const char *folder, const char *name, const void *bytes, size_t size)
+{
     const char *path = scratch_path(folder, name);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -52,11 +56,13 @@ const char *scratch_write(const char *folder, const char *name, const void *byte
     return path;
 }
 
-const char *scratch_write_text(const char *folder, const char *name, const char *text) {
+const char *scratch_write_text(const char *folder, const char *name, const char *text)
+{
     return scratch_write(folder, name, text, strlen(text));
 }
 
-const char *scratch_copy(const char *folder, const char *name, const char *from) {
+const char *scratch_copy(const char *folder, const char *name, const char *from)
+{
     file_mapping mapping;
     assert_int_equal(file_map(from, &mapping, NULL), 0);
     const char *path = scratch_write(folder, name, mapping.data, mapping.size);

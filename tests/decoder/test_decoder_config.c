@@ -25,7 +25,8 @@
     "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"                            \
     "\"original_max_position_embeddings\":8192"
 
-static model_config accept(const char *text) {
+static model_config accept(const char *text)
+{
     model_config config;
     decoder_error error;
     if (config_parse(text, strlen(text), "C", &config, &error) != 0) {
@@ -34,7 +35,8 @@ static model_config accept(const char *text) {
     return config;
 }
 
-static void families_and_defaults(void **state) {
+static void families_and_defaults(void **state)
+{
     (void)state;
     model_config c = accept(LLAMA "}");
     assert_string_equal(c.model_type, "llama");
@@ -69,7 +71,8 @@ static void families_and_defaults(void **state) {
     assert_true(c.rope.theta == 500000 && c.rope.llama3 && c.rope.original_positions == 8192);
 }
 
-static void what_is_not_supported_is_refused_by_name(void **state) {
+static void what_is_not_supported_is_refused_by_name(void **state)
+{
     (void)state;
     static const struct {
         const char *text, *field;
@@ -128,7 +131,8 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
     }
 }
 
-static void deep_nesting_is_refused(void **state) {
+static void deep_nesting_is_refused(void **state)
+{
     (void)state;
     static char bomb[2000000];
     memset(bomb, '[', sizeof bomb);
@@ -139,7 +143,8 @@ static void deep_nesting_is_refused(void **state) {
     assert_non_null(strstr(error.message, "depth"));
 }
 
-static void generation_config_replaces_eos(void **state) {
+static void generation_config_replaces_eos(void **state)
+{
     model_config config;
     decoder_error error;
     scratch_write_text(*state, "config.json", LLAMA ",\"eos_token_id\":1}");
@@ -166,7 +171,8 @@ static void generation_config_replaces_eos(void **state) {
  *   i = 15: 500000^(-30/64) = 2.1311e-3, wavelength 2948, 2.7785 turns, share (2.7785 - 1) / 3 =
  *           0.59284: 2.1311e-3 * (0.59284 + 0.40716 / 32) = 1.2905e-3.
  *   i = 18: 500000^(-36/64) = 6.2277e-4, wavelength 10089 > 8192: 6.2277e-4 / 32 = 1.9462e-5. */
-static void llama3_frequencies(void **state) {
+static void llama3_frequencies(void **state)
+{
     (void)state;
     rope_config rope = {.theta = 500000,
                         .llama3 = true,
@@ -191,7 +197,8 @@ static void llama3_frequencies(void **state) {
     assert_true(fabs(got[18] / 6.22772e-4 - 1) < 5e-5);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_and_defaults),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),

@@ -31,7 +31,8 @@ typedef struct texts {
 static decoder *model;
 static gumbel_device *device;
 
-static int set_up(void **state) {
+static int set_up(void **state)
+{
     (void)state;
     if (decoder_open(MODELS_FOLDER "/kjv-draft", 2, &model, NULL) != 0) {
         return -1;
@@ -39,14 +40,16 @@ static int set_up(void **state) {
     return gumbel_open(NULL, &device, NULL) == GUMBEL_OK ? 0 : -1;
 }
 
-static int tear_down(void **state) {
+static int tear_down(void **state)
+{
     (void)state;
     gumbel_close(device);
     decoder_close(model);
     return 0;
 }
 
-static bool keep(void *context, const generate_token *token) {
+static bool keep(void *context, const generate_token *token)
+{
     texts *t = context;
     assert_false(t->ended[token->sample]);
     assert_int_equal(token->position, PROMPT_COUNT + t->counts[token->sample]);
@@ -56,7 +59,8 @@ static bool keep(void *context, const generate_token *token) {
     return t->stop_after == 0 || --t->stop_after > 0;
 }
 
-static generate_options usual(texts *t) {
+static generate_options usual(texts *t)
+{
     return (generate_options){.prompt = prompt,
                               .prompt_count = PROMPT_COUNT,
                               .max_tokens = TOKENS_MAX,
@@ -66,14 +70,16 @@ static generate_options usual(texts *t) {
                               .context = t};
 }
 
-static void run(const generate_options *options) {
+static void run(const generate_options *options)
+{
     decoder_error error;
     if (generate(model, device, options, NULL, &error) != 0) {
         fail_msg("%s", error.message);
     }
 }
 
-static void a_text_does_not_depend_on_its_neighbours(void **state) {
+static void a_text_does_not_depend_on_its_neighbours(void **state)
+{
     (void)state;
     static texts many, one;
     generate_options o = usual(&many);
@@ -94,7 +100,8 @@ static void a_text_does_not_depend_on_its_neighbours(void **state) {
 }
 
 /* Each token is what gumbel_sample() draws at the position of its sequence. */
-static void tokens_are_the_librarys_draws(void **state) {
+static void tokens_are_the_librarys_draws(void **state)
+{
     (void)state;
     static texts t;
     memset(&t, 0, sizeof t);
@@ -132,7 +139,8 @@ static void tokens_are_the_librarys_draws(void **state) {
     decoder_sequence_free(sequence);
 }
 
-static void the_decoders_threads_can_serve_the_draw(void **state) {
+static void the_decoders_threads_can_serve_the_draw(void **state)
+{
     (void)state;
     static texts own, shared;
     gumbel_device_options options = {.struct_size = sizeof options,
@@ -149,7 +157,8 @@ static void the_decoders_threads_can_serve_the_draw(void **state) {
     gumbel_close(borrowing);
 }
 
-static void eos_ends_one_sample_and_not_the_others(void **state) {
+static void eos_ends_one_sample_and_not_the_others(void **state)
+{
     (void)state;
     /* High temperature: token 0 comes up among 20 * 24 draws with seed 1 in some sample. */
     static texts t, longer;
@@ -185,7 +194,8 @@ static void eos_ends_one_sample_and_not_the_others(void **state) {
     assert_true(times.prefill > 0 && times.trunk > 0 && times.head > 0);
 }
 
-static void the_callback_can_stop(void **state) {
+static void the_callback_can_stop(void **state)
+{
     (void)state;
     static texts t;
     memset(&t, 0, sizeof t);
@@ -195,7 +205,8 @@ static void the_callback_can_stop(void **state) {
     assert_int_equal(t.counts[0], 5);
 }
 
-static void wrong_options_are_refused(void **state) {
+static void wrong_options_are_refused(void **state)
+{
     (void)state;
     static texts t;
     static const struct {
@@ -228,7 +239,8 @@ static void wrong_options_are_refused(void **state) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_does_not_depend_on_its_neighbours),
         cmocka_unit_test(tokens_are_the_librarys_draws),

@@ -33,7 +33,8 @@ typedef struct golden {
     gumbel_device *device;
 } golden;
 
-static int set_up(void **state) {
+static int set_up(void **state)
+{
     static golden g;
     decoder_error error;
     if (safetensors_open(MODELS_FOLDER "/golden.safetensors", &g.tensors, &error) != 0) {
@@ -45,7 +46,8 @@ static int set_up(void **state) {
     return g.document && gumbel_open(NULL, &g.device, NULL) == GUMBEL_OK ? 0 : -1;
 }
 
-static int tear_down(void **state) {
+static int tear_down(void **state)
+{
     golden *g = *state;
     safetensors_close(g->tensors);
     json_decref(g->document);
@@ -53,7 +55,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static decoder *open_model(const char *name) {
+static decoder *open_model(const char *name)
+{
     char folder[512];
     decoder *d;
     decoder_error error;
@@ -64,7 +67,8 @@ static decoder *open_model(const char *name) {
     return d;
 }
 
-static const void *data(const golden *g, const char *name, tensor_dtype dtype) {
+static const void *data(const golden *g, const char *name, tensor_dtype dtype)
+{
     const tensor_view *view = safetensors_find(g->tensors, name);
     assert_non_null(view);
     assert_int_equal(view->dtype, dtype);
@@ -72,7 +76,8 @@ static const void *data(const golden *g, const char *name, tensor_dtype dtype) {
 }
 
 /* Hidden states of all tokens of context `row`, [LENGTH, D]; the caller frees them. */
-static float *run_context(decoder *d, const int32_t *context) {
+static float *run_context(decoder *d, const int32_t *context)
+{
     decoder_sequence *sequence;
     float *hidden = malloc(sizeof *hidden * LENGTH * (size_t)decoder_describe(d)->hidden_size);
     assert_int_equal(decoder_sequence_new(d, LENGTH, &sequence, NULL), 0);
@@ -82,7 +87,8 @@ static float *run_context(decoder *d, const int32_t *context) {
 }
 
 /* Logits of one hidden state in double, out[V]. */
-static void logits_of(const decoder *d, const float *hidden, double *out) {
+static void logits_of(const decoder *d, const float *hidden, double *out)
+{
     gumbel_tensor head = decoder_head(d);
     assert_int_equal(head.dtype, GUMBEL_BFLOAT16);
     const uint16_t *weight = head.data;
@@ -97,8 +103,8 @@ static void logits_of(const decoder *d, const float *hidden, double *out) {
     }
 }
 
-static double largest_difference(const float *got, const float *want, int64_t count,
-                                 double *scale) {
+static double largest_difference(const float *got, const float *want, int64_t count, double *scale)
+{
     double worst = 0;
     for (int64_t i = 0; i < count; i++) {
         worst = fmax(worst, fabs((double)got[i] - want[i]));
@@ -107,7 +113,8 @@ static double largest_difference(const float *got, const float *want, int64_t co
     return worst;
 }
 
-static void check_hidden(const golden *g, const char *name) {
+static void check_hidden(const golden *g, const char *name)
+{
     char tensor[32];
     snprintf(tensor, sizeof tensor, "%s.hidden", name);
     const float *want = data(g, tensor, TENSOR_F32);
@@ -130,15 +137,12 @@ static void check_hidden(const golden *g, const char *name) {
     decoder_close(d);
 }
 
-static void hidden_states_of_target(void **state) {
-    check_hidden(*state, "target");
-}
+static void hidden_states_of_target(void **state) { check_hidden(*state, "target"); }
 
-static void hidden_states_of_draft(void **state) {
-    check_hidden(*state, "draft");
-}
+static void hidden_states_of_draft(void **state) { check_hidden(*state, "draft"); }
 
-static void logits_of_target(void **state) {
+static void logits_of_target(void **state)
+{
     const float *want = data(*state, "target.logits", TENSOR_F32);
     const int32_t *context = data(*state, "context", TENSOR_I32);
     const int32_t *positions = data(*state, "positions", TENSOR_I32);
@@ -163,7 +167,8 @@ static void logits_of_target(void **state) {
 }
 
 /* Mean of -log p(next token) over a context. */
-static double loss_of(decoder *d, const int32_t *context) {
+static double loss_of(decoder *d, const int32_t *context)
+{
     int32_t vocab = decoder_describe(d)->vocab_size;
     int64_t size = decoder_describe(d)->hidden_size;
     float *hidden = run_context(d, context);
@@ -185,7 +190,8 @@ static double loss_of(decoder *d, const int32_t *context) {
     return loss / (LENGTH - 1);
 }
 
-static void losses(void **state) {
+static void losses(void **state)
+{
     const golden *g = *state;
     const char *const names[] = {"target", "draft"};
     const int32_t *context = data(g, "context", TENSOR_I32);
@@ -204,7 +210,8 @@ static void losses(void **state) {
     }
 }
 
-static bool check_token(void *context, const generate_token *token) {
+static bool check_token(void *context, const generate_token *token)
+{
     const json_t *want = context;
     size_t drawn = (size_t)token->position - json_array_size(json_object_get(want, "prompt_ids"));
     const json_t *id = json_array_get(json_object_get(want, "greedy_ids"), drawn);
@@ -212,7 +219,8 @@ static bool check_token(void *context, const generate_token *token) {
     return true;
 }
 
-static void check_greedy(const golden *g, decoder *d, json_t *want) {
+static void check_greedy(const golden *g, decoder *d, json_t *want)
+{
     const char *prompt = json_string_value(json_object_get(want, "prompt"));
     const json_t *prompt_ids = json_object_get(want, "prompt_ids");
     const json_t *greedy_ids = json_object_get(want, "greedy_ids");
@@ -247,7 +255,8 @@ static void check_greedy(const golden *g, decoder *d, json_t *want) {
     token_list_free(&drawn);
 }
 
-static void greedy_continuations(void **state) {
+static void greedy_continuations(void **state)
+{
     const golden *g = *state;
     const char *const names[] = {"target", "draft"};
     for (int n = 0; n < 2; n++) {
@@ -261,7 +270,8 @@ static void greedy_continuations(void **state) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hidden_states_of_target), cmocka_unit_test(hidden_states_of_draft),
         cmocka_unit_test(logits_of_target),        cmocka_unit_test(losses),

@@ -16,18 +16,18 @@
 #include "decoder/attention.h"
 #include "decoder/linear.h"
 
-static uint32_t next_random(uint32_t *seed) {
+static uint32_t next_random(uint32_t *seed)
+{
     *seed = *seed * 1664525u + 1013904223u;
     return *seed >> 8;
 }
 
 /* In [-1, 1). */
-static float next_value(uint32_t *seed) {
-    return (float)next_random(seed) / 8388608.0f - 1.0f;
-}
+static float next_value(uint32_t *seed) { return (float)next_random(seed) / 8388608.0f - 1.0f; }
 
 /* `count` random weights of a dtype, in memory that ends right behind them. */
-static void *random_weights(gumbel_dtype dtype, int64_t count, uint32_t seed, float *widened) {
+static void *random_weights(gumbel_dtype dtype, int64_t count, uint32_t seed, float *widened)
+{
     size_t size = dtype == GUMBEL_FLOAT32 ? 4 : 2;
     unsigned char *bytes = malloc((size_t)count * size);
     for (int64_t i = 0; i < count; i++) {
@@ -48,7 +48,8 @@ static void *random_weights(gumbel_dtype dtype, int64_t count, uint32_t seed, fl
     return bytes;
 }
 
-static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t cols, int32_t n) {
+static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t cols, int32_t n)
+{
     float *widened = malloc((size_t)(rows * cols) * sizeof *widened);
     gumbel_tensor weight = {random_weights(dtype, rows * cols, 5, widened), dtype, rows, cols, 0};
     float *x = malloc((size_t)(n * cols) * sizeof *x);
@@ -85,7 +86,8 @@ static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t col
     free(scratch);
 }
 
-static void products_of_every_size(void **state) {
+static void products_of_every_size(void **state)
+{
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 100};
     static const int32_t batches[] = {1, 2, 4, 5, 9};
@@ -99,7 +101,8 @@ static void products_of_every_size(void **state) {
     }
 }
 
-static void every_half_is_widened_exactly(void **state) {
+static void every_half_is_widened_exactly(void **state)
+{
     (void)state;
     static uint16_t halves[65536];
     static float widened[65536];
@@ -124,7 +127,8 @@ static void every_half_is_widened_exactly(void **state) {
     }
 }
 
-static void attention_is_a_weighted_mean(void **state) {
+static void attention_is_a_weighted_mean(void **state)
+{
     (void)state;
     enum { DIM = 20, COUNT = 100, STRIDE = 24 };
     static float query[DIM], keys[COUNT * STRIDE], values[COUNT * STRIDE], out[DIM];
@@ -156,16 +160,16 @@ static void attention_is_a_weighted_mean(void **state) {
     }
 }
 
-static int set_up(void **state) {
-    return pool_new(3, (pool **)state, NULL);
-}
+static int set_up(void **state) { return pool_new(3, (pool **)state, NULL); }
 
-static int tear_down(void **state) {
+static int tear_down(void **state)
+{
     pool_free(*state);
     return 0;
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_every_size),
         cmocka_unit_test(every_half_is_widened_exactly),

@@ -27,7 +27,8 @@
 static const folder_options llama = {.family = "llama", .dtype = TENSOR_BF16, .config = LLAMA3};
 static const folder_options qwen = {.family = "qwen3", .dtype = TENSOR_BF16, .tied = true};
 
-static decoder *open_folder(const char *folder, int32_t threads) {
+static decoder *open_folder(const char *folder, int32_t threads)
+{
     decoder *d;
     decoder_error error;
     if (decoder_open(folder, threads, &d, &error) != 0) {
@@ -36,14 +37,16 @@ static decoder *open_folder(const char *folder, int32_t threads) {
     return d;
 }
 
-static void make_tokens(int32_t tokens[COUNT]) {
+static void make_tokens(int32_t tokens[COUNT])
+{
     for (int i = 0; i < COUNT; i++) {
         tokens[i] = i * 7919 % FOLDER_VOCAB;
     }
 }
 
 /* Hidden states of the usual tokens, all fed at once. */
-static void run_all(decoder *d, float hidden[COUNT][FOLDER_HIDDEN]) {
+static void run_all(decoder *d, float hidden[COUNT][FOLDER_HIDDEN])
+{
     int32_t tokens[COUNT];
     decoder_sequence *sequence;
     make_tokens(tokens);
@@ -54,14 +57,16 @@ static void run_all(decoder *d, float hidden[COUNT][FOLDER_HIDDEN]) {
 }
 
 static void run_folder(const char *folder, const folder_options *o, int32_t threads,
-                       float hidden[COUNT][FOLDER_HIDDEN]) {
+                       float hidden[COUNT][FOLDER_HIDDEN])
+{
     folder_write(folder, o);
     decoder *d = open_folder(folder, threads);
     run_all(d, hidden);
     decoder_close(d);
 }
 
-static void check_reference(const char *folder, const folder_options *o, const rope_config *rope) {
+static void check_reference(const char *folder, const folder_options *o, const rope_config *rope)
+{
     static float hidden[COUNT][FOLDER_HIDDEN];
     static double want[COUNT][FOLDER_HIDDEN];
     int32_t tokens[COUNT];
@@ -80,7 +85,8 @@ static void check_reference(const char *folder, const folder_options *o, const r
     assert_true(worst < 1e-4);
 }
 
-static void hidden_states_match_the_reference(void **state) {
+static void hidden_states_match_the_reference(void **state)
+{
     rope_config rope = {.theta = 10000};
     check_reference(*state, &qwen, &rope);
     rope = (rope_config){100, true, 4, 1, 4, 64};
@@ -88,7 +94,8 @@ static void hidden_states_match_the_reference(void **state) {
 }
 
 /* The weights are exact in every dtype and the order of sums is fixed. */
-static void dtypes_shards_and_threads_give_the_same_bits(void **state) {
+static void dtypes_shards_and_threads_give_the_same_bits(void **state)
+{
     static float first[COUNT][FOLDER_HIDDEN], other[COUNT][FOLDER_HIDDEN];
     run_folder(*state, &llama, 1, first);
     folder_options o = llama;
@@ -103,7 +110,8 @@ static void dtypes_shards_and_threads_give_the_same_bits(void **state) {
     assert_memory_equal(first, other, sizeof first);
 }
 
-static void every_way_to_feed_gives_the_same_bits(void **state) {
+static void every_way_to_feed_gives_the_same_bits(void **state)
+{
     static float first[COUNT][FOLDER_HIDDEN], other[COUNT][FOLDER_HIDDEN], beside[2][FOLDER_HIDDEN];
     int32_t tokens[COUNT];
     decoder_sequence *a, *b;
@@ -138,7 +146,8 @@ static void every_way_to_feed_gives_the_same_bits(void **state) {
     decoder_close(d);
 }
 
-static void wrong_calls_change_nothing(void **state) {
+static void wrong_calls_change_nothing(void **state)
+{
     static float hidden[COUNT][FOLDER_HIDDEN];
     int32_t tokens[COUNT];
     decoder_sequence *a, *none;
@@ -167,7 +176,8 @@ static void wrong_calls_change_nothing(void **state) {
     decoder_close(d);
 }
 
-static void heads_tied_and_untied(void **state) {
+static void heads_tied_and_untied(void **state)
+{
     folder_write(*state, &llama);
     decoder *d = open_folder(*state, 1);
     gumbel_tensor head = decoder_head(d);
@@ -193,7 +203,8 @@ static void heads_tied_and_untied(void **state) {
     decoder_close(d);
 }
 
-static void incomplete_folders_are_refused(void **state) {
+static void incomplete_folders_are_refused(void **state)
+{
     static const struct {
         const char *leave_out, *reshape;
         tensor_dtype dtype;
@@ -238,7 +249,8 @@ static void incomplete_folders_are_refused(void **state) {
     assert_non_null(strstr(error.message, "tokenizer.json"));
 }
 
-int main(void) {
+int main(void)
+{
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_set_up, scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(hidden_states_match_the_reference),

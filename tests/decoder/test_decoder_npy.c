@@ -17,7 +17,8 @@
 #include "scratch_folder.h"
 
 /* A file image: version, dictionary, `data` zero bytes. The caller frees it. */
-static unsigned char *image(int major, const char *dictionary, size_t data, size_t *size) {
+static unsigned char *image(int major, const char *dictionary, size_t data, size_t *size)
+{
     size_t prefix = major == 1 ? 10 : 12;
     size_t length = (prefix + strlen(dictionary) + 63) / 64 * 64 - prefix;
     unsigned char *bytes = calloc(1, prefix + length + data + 1);
@@ -31,7 +32,8 @@ static unsigned char *image(int major, const char *dictionary, size_t data, size
     return bytes;
 }
 
-static void arrays_come_back(void **state) {
+static void arrays_come_back(void **state)
+{
     static const tensor_dtype dtypes[] = {TENSOR_F32, TENSOR_F16, TENSOR_I32, TENSOR_I64,
                                           TENSOR_U16};
     static const struct {
@@ -63,7 +65,8 @@ static void arrays_come_back(void **state) {
     }
 }
 
-static void a_failed_write_leaves_nothing(void **state) {
+static void a_failed_write_leaves_nothing(void **state)
+{
     tensor_view array = {.dtype = TENSOR_F64, .data = ""};
     decoder_error error = {""};
     assert_true(tensor_set_shape(&array, 1, (int64_t[]){0}));
@@ -81,7 +84,8 @@ static void a_failed_write_leaves_nothing(void **state) {
     assert_int_equal(mkdir(*state, 0700), 0);
 }
 
-static void versions_and_spellings_that_are_read(void **state) {
+static void versions_and_spellings_that_are_read(void **state)
+{
     (void)state;
     static const struct {
         int major;
@@ -109,7 +113,8 @@ static void versions_and_spellings_that_are_read(void **state) {
 
 #define REST ", 'fortran_order': False, 'shape': (2, 3), }"
 
-static void hostile_headers_are_refused(void **state) {
+static void hostile_headers_are_refused(void **state)
+{
     (void)state;
     static const struct {
         int major;
@@ -162,7 +167,8 @@ static void hostile_headers_are_refused(void **state) {
     }
 }
 
-static void every_truncation_is_refused(void **state) {
+static void every_truncation_is_refused(void **state)
+{
     (void)state;
     size_t size;
     unsigned char *whole = image(1, "{'descr': '<f4'" REST, 24, &size);
@@ -178,7 +184,8 @@ static void every_truncation_is_refused(void **state) {
     free(whole);
 }
 
-static void files_that_are_no_files(void **state) {
+static void files_that_are_no_files(void **state)
+{
     decoder_error error = {""};
     npy *file;
     assert_int_equal(npy_open(*state, &file, &error), -1);
@@ -189,7 +196,8 @@ static void files_that_are_no_files(void **state) {
     assert_non_null(strstr(error.message, "empty: magic"));
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(arrays_come_back, scratch_set_up, scratch_tear_down),
         cmocka_unit_test_setup_teardown(a_failed_write_leaves_nothing, scratch_set_up,

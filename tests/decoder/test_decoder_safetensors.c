@@ -17,7 +17,8 @@
 #include "scratch_folder.h"
 
 /* A file image: header padded to 8 bytes, then `data` bytes that count up. The caller frees it. */
-static unsigned char *image(const char *header, size_t data, size_t *size) {
+static unsigned char *image(const char *header, size_t data, size_t *size)
+{
     uint64_t length = (strlen(header) + 7) / 8 * 8;
     unsigned char *bytes = calloc(1, 8 + length + data + 1);
     memcpy(bytes, &length, 8);
@@ -35,7 +36,8 @@ static unsigned char *image(const char *header, size_t data, size_t *size) {
     "\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"                           \
     "\"a\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}}"
 
-static void tensors_are_found_by_name(void **state) {
+static void tensors_are_found_by_name(void **state)
+{
     (void)state;
     size_t size;
     unsigned char *bytes = image(TWO, 32, &size);
@@ -68,7 +70,8 @@ static void tensors_are_found_by_name(void **state) {
 #define T(dtype, shape, offsets)                                                                   \
     "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
-static void hostile_headers_are_refused(void **state) {
+static void hostile_headers_are_refused(void **state)
+{
     (void)state;
     static const struct {
         const char *header;
@@ -127,7 +130,8 @@ static void hostile_headers_are_refused(void **state) {
     }
 }
 
-static void lengths_that_lie_are_refused(void **state) {
+static void lengths_that_lie_are_refused(void **state)
+{
     (void)state;
     static const uint64_t lengths[] = {1, 1000000, UINT64_C(1) << 32, UINT64_MAX, UINT64_MAX - 7};
     size_t size;
@@ -142,7 +146,8 @@ static void lengths_that_lie_are_refused(void **state) {
     free(bytes);
 }
 
-static void every_truncation_is_refused(void **state) {
+static void every_truncation_is_refused(void **state)
+{
     (void)state;
     size_t size;
     unsigned char *whole = image(TWO, 32, &size);
@@ -158,7 +163,8 @@ static void every_truncation_is_refused(void **state) {
     free(whole);
 }
 
-static void nesting_bomb_is_refused(void **state) {
+static void nesting_bomb_is_refused(void **state)
+{
     (void)state;
     enum { DEPTH = 1000000 };
     char *header = malloc(DEPTH + 8);
@@ -178,14 +184,16 @@ static void nesting_bomb_is_refused(void **state) {
 #define ONE(name, size)                                                                            \
     "{\"" name "\":{\"dtype\":\"U8\",\"shape\":[" size "],\"data_offsets\":[0," size "]}}"
 
-static void write_image(const char *folder, const char *name, const char *header, size_t data) {
+static void write_image(const char *folder, const char *name, const char *header, size_t data)
+{
     size_t size;
     unsigned char *bytes = image(header, data, &size);
     scratch_write(folder, name, bytes, size);
     free(bytes);
 }
 
-static void shards_are_found_through_the_index(void **state) {
+static void shards_are_found_through_the_index(void **state)
+{
     checkpoint *weights;
     decoder_error error;
     const char *path;
@@ -206,7 +214,8 @@ static void shards_are_found_through_the_index(void **state) {
     checkpoint_close(weights);
 }
 
-static void hostile_indexes_are_refused(void **state) {
+static void hostile_indexes_are_refused(void **state)
+{
     static const struct {
         const char *index, *field;
     } cases[] = {
@@ -234,14 +243,16 @@ static void hostile_indexes_are_refused(void **state) {
     }
 }
 
-static void an_empty_folder_is_refused(void **state) {
+static void an_empty_folder_is_refused(void **state)
+{
     checkpoint *weights;
     decoder_error error;
     assert_int_equal(checkpoint_open(*state, &weights, &error), -1);
     assert_non_null(strstr(error.message, "model.safetensors: No such file"));
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_are_found_by_name),
         cmocka_unit_test(hostile_headers_are_refused),

@@ -20,7 +20,8 @@
 #include "decoder/tokenizer.h"
 #include "scratch_folder.h"
 
-static tokenizer *open_tokenizer(const char *folder) {
+static tokenizer *open_tokenizer(const char *folder)
+{
     tokenizer *t;
     decoder_error error;
     if (tokenizer_open(folder, &t, &error) != 0) {
@@ -30,7 +31,8 @@ static tokenizer *open_tokenizer(const char *folder) {
 }
 
 /* The tokenizer called `name`: a bundled model's, or one of tokenizers/. */
-static tokenizer *open_named(const char *name) {
+static tokenizer *open_named(const char *name)
+{
     bool bundled = strncmp(name, "kjv", 3) == 0;
     return open_tokenizer(scratch_path(bundled ? MODELS_FOLDER : CASES_FOLDER "/tokenizers", name));
 }
@@ -38,7 +40,8 @@ static tokenizer *open_named(const char *name) {
 /* Decoding the ids, all at once and one by one, gives `text` (in form C, where that is what was
  * encoded) behind the text of what `special` put in front. */
 static void check_decode(const tokenizer *t, const token_list *ids, const char *text, size_t size,
-                         bool form_c) {
+                         bool form_c)
+{
     token_text whole;
     utf8proc_uint8_t *composed = NULL;
     assert_int_equal(tokenizer_decode(t, ids->ids, ids->count, false, &whole), 0);
@@ -68,7 +71,8 @@ static void check_decode(const tokenizer *t, const token_list *ids, const char *
     free(composed);
 }
 
-static void check_case(const tokenizer *t, const json_t *item, bool special, bool form_c) {
+static void check_case(const tokenizer *t, const json_t *item, bool special, bool form_c)
+{
     const json_t *text = json_object_get(item, "text");
     const json_t *want = json_object_get(item, "ids");
     token_list ids = {0};
@@ -88,7 +92,8 @@ static void check_case(const tokenizer *t, const json_t *item, bool special, boo
     token_list_free(&ids);
 }
 
-static void golden_cases(void **state) {
+static void golden_cases(void **state)
+{
     (void)state;
     json_t *document = json_load_file(MODELS_FOLDER "/golden.json", 0, NULL);
     const json_t *cases = json_object_get(document, "tokenizer");
@@ -101,13 +106,14 @@ static void golden_cases(void **state) {
     json_decref(document);
 }
 
-static void hard_cases(void **state) {
+static void hard_cases(void **state)
+{
     (void)state;
     json_t *document = json_load_file(CASES_FOLDER "/tokenizer_cases.json", JSON_ALLOW_NUL, NULL);
     assert_int_equal(json_object_size(document), 4);
     const char *name;
     json_t *group;
-    json_object_foreach(document, name, group) {
+    json_object_foreach (document, name, group) {
         tokenizer *t = open_named(name);
         const json_t *cases = json_object_get(group, "cases");
         assert_true(json_array_size(cases) >= 100);
@@ -120,7 +126,8 @@ static void hard_cases(void **state) {
     json_decref(document);
 }
 
-static void invalid_text_is_refused_with_its_offset(void **state) {
+static void invalid_text_is_refused_with_its_offset(void **state)
+{
     (void)state;
     static const struct {
         const char *text;
@@ -146,7 +153,8 @@ static void invalid_text_is_refused_with_its_offset(void **state) {
     tokenizer_close(t);
 }
 
-static void stream_replaces_what_is_not_utf8(void **state) {
+static void stream_replaces_what_is_not_utf8(void **state)
+{
     (void)state;
     /* Single-byte tokens of the bundled tokenizer; the text is what Unicode recommends (U+FFFD for
      * each maximal part). */
@@ -179,7 +187,8 @@ static void stream_replaces_what_is_not_utf8(void **state) {
     tokenizer_close(t);
 }
 
-static void special_tokens_around_a_prompt(void **state) {
+static void special_tokens_around_a_prompt(void **state)
+{
     tokenizer *t = open_named("llama");
     token_list ids = {0};
     assert_int_equal(tokenizer_encode(t, "", 0, true, &ids, NULL), 0);
@@ -216,7 +225,8 @@ static void special_tokens_around_a_prompt(void **state) {
 }
 
 /* Encode `size` bytes of one repeated pattern and return the seconds it took. */
-static double seconds_for(const tokenizer *t, const char *pattern, size_t size) {
+static double seconds_for(const tokenizer *t, const char *pattern, size_t size)
+{
     char *text = malloc(size);
     size_t period = strlen(pattern);
     for (size_t i = 0; i < size; i++) {
@@ -232,7 +242,8 @@ static double seconds_for(const tokenizer *t, const char *pattern, size_t size) 
 }
 
 /* Quadratic merging would take minutes for these; the bound leaves room for sanitizers. */
-static void long_words_take_no_quadratic_time(void **state) {
+static void long_words_take_no_quadratic_time(void **state)
+{
     (void)state;
     static const char *const patterns[] = {"a", "the", " ", "\n", "!", "<", "<|end", "9"};
     tokenizer *t = open_named("kjv-target");
@@ -246,7 +257,8 @@ static void long_words_take_no_quadratic_time(void **state) {
 }
 
 /* The Qwen tokenizer with one place changed must be refused with a message that names the field. */
-static void changed_files_are_refused(void **state) {
+static void changed_files_are_refused(void **state)
+{
     (void)state;
     static const struct {
         const char *from, *to, *field;
@@ -310,7 +322,8 @@ static void changed_files_are_refused(void **state) {
     file_unmap(&file);
 }
 
-static void truncated_files_are_refused(void **state) {
+static void truncated_files_are_refused(void **state)
+{
     (void)state;
     file_mapping file;
     assert_int_equal(file_map(CASES_FOLDER "/tokenizers/gpt2/tokenizer.json", &file, NULL), 0);
@@ -325,7 +338,8 @@ static void truncated_files_are_refused(void **state) {
 }
 
 /* A pattern that backtracks without end is stopped. */
-static void endless_patterns_are_stopped(void **state) {
+static void endless_patterns_are_stopped(void **state)
+{
     (void)state;
     file_mapping file;
     assert_int_equal(file_map(CASES_FOLDER "/tokenizers/qwen/tokenizer.json", &file, NULL), 0);
@@ -350,7 +364,8 @@ static void endless_patterns_are_stopped(void **state) {
     file_unmap(&file);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_cases),
         cmocka_unit_test(hard_cases),
