@@ -30,10 +30,7 @@ void *map_pages(const char *what, size_t bytes)
     return pages;
 }
 
-void unmap_pages(void *pages, size_t bytes)
-{
-    munmap(pages, bytes);
-}
+void unmap_pages(void *pages, size_t bytes) { munmap(pages, bytes); }
 
 /* The SplitMix64 finaliser: word `index` of a random buffer, whichever thread writes it. */
 static uint64_t random_word(uint64_t index)

@@ -14,10 +14,7 @@
 
 static const char *command = "";
 
-void set_command(const char *name)
-{
-    command = name;
-}
+void set_command(const char *name) { command = name; }
 
 /* ---------------------------------------------------------------------------- failures ---- */
 

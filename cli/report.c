@@ -21,10 +21,7 @@ void print_json(json_t *value)
     json_decref(value);
 }
 
-json_t *json_number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
+json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 void json_put(json_t *object, const char *key, json_t *value)
 {

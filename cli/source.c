@@ -40,10 +40,7 @@ int64_t source_hidden_size(const struct source *source)
     return source->from_logits ? 0 : source->head.hidden.cols;
 }
 
-size_t dtype_size(gumbel_dtype dtype)
-{
-    return dtype == GUMBEL_FLOAT32 ? 4 : 2;
-}
+size_t dtype_size(gumbel_dtype dtype) { return dtype == GUMBEL_FLOAT32 ? 4 : 2; }
 
 static int64_t row_stride(const gumbel_tensor *matrix)
 {

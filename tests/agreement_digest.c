@@ -15,14 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t digest(const void *memory, size_t bytes) {
+static uint64_t digest(const void *memory, size_t bytes)
+{
     uint64_t hash = 0xcbf29ce484222325ull;
     for (size_t i = 0; i < bytes; i++)
         hash = (hash ^ ((const unsigned char *)memory)[i]) * 0x100000001b3ull;
     return hash;
 }
 
-static void print_outcome(const char *name, int index, const outcome *drawn) {
+static void print_outcome(const char *name, int index, const outcome *drawn)
+{
     size_t rows = (size_t)drawn->batch, draws = rows * (size_t)drawn->samples;
     printf("%s %d: tokens %016" PRIx64 " scores %016" PRIx64 " logprobs %016" PRIx64
            " lse %016" PRIx64 " status %016" PRIx64 "\n",
@@ -31,7 +33,8 @@ static void print_outcome(const char *name, int index, const outcome *drawn) {
            digest(drawn->status, rows * 4));
 }
 
-static void draw_plan(gumbel_device *device, const char *name, int index, problem_plan plan) {
+static void draw_plan(gumbel_device *device, const char *name, int index, problem_plan plan)
+{
     problem *made = problem_make(&plan);
     outcome *drawn = outcome_make(made->plan.batch, made->plan.samples);
     if (draw(device, &made->head, &made->sampling, drawn) != GUMBEL_OK)
@@ -42,7 +45,8 @@ static void draw_plan(gumbel_device *device, const char *name, int index, proble
 }
 
 /* The same from logits: the weights of a plan as if they were a matrix of logits. */
-static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan) {
+static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan)
+{
     plan.spread = 40;
     problem *made = problem_make(&plan);
     gumbel_logits logits = {.struct_size = sizeof logits,
@@ -61,7 +65,8 @@ static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan
     problem_free(made);
 }
 
-static void print_noise(int index) {
+static void print_noise(int index)
+{
     float g[4099];
     uint64_t state = (uint64_t)index;
     uint64_t seed = random_bits(&state);
@@ -71,14 +76,16 @@ static void print_noise(int index) {
     printf("noise %d: %016" PRIx64 "\n", index, digest(g, sizeof g));
 }
 
-static gumbel_isa isa_of_name(const char *name) {
+static gumbel_isa isa_of_name(const char *name)
+{
     for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++)
         if (strcmp(name, gumbel_isa_name(isa)) == 0)
             return isa;
     die("no ISA is called %s", name);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     if (argc < 2 || argc > 4)
         die("usage: agreement_digest ISA [THREADS [TILE]]");
     gumbel_device *device = open_device(isa_of_name(argv[1]), argc > 2 ? atoi(argv[2]) : 1,

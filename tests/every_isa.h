@@ -11,12 +11,14 @@
 static gumbel_isa isa_under_test;
 
 /* Odd thread counts and small tiles make the most borders. */
-static int open_under_test(void **state) {
+static int open_under_test(void **state)
+{
     *state = open_device(isa_under_test, 3, 128);
     return 0;
 }
 
-static int close_under_test(void **state) {
+static int close_under_test(void **state)
+{
     gumbel_close(*state);
     return 0;
 }

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void die(const char *format, ...) {
+void die(const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
@@ -17,25 +18,29 @@ void die(const char *format, ...) {
     exit(1);
 }
 
-void *make_zeroed(size_t count, size_t size) {
+void *make_zeroed(size_t count, size_t size)
+{
     void *memory = calloc(count ? count : 1, size);
     if (!memory)
         die("no memory for %zu x %zu bytes", count, size);
     return memory;
 }
 
-uint64_t random_bits(uint64_t *state) {
+uint64_t random_bits(uint64_t *state)
+{
     uint64_t mixed = *state += 0x9E3779B97F4A7C15ull;
     mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ull;
     mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBull;
     return mixed ^ (mixed >> 31);
 }
 
-uint32_t random_below(uint64_t *state, uint32_t below) {
+uint32_t random_below(uint64_t *state, uint32_t below)
+{
     return (uint32_t)((random_bits(state) >> 32) * below >> 32);
 }
 
-float random_normal(uint64_t *state) {
+float random_normal(uint64_t *state)
+{
     uint64_t bits = random_bits(state);
     int32_t sum = -2 * 65535;
     for (int i = 0; i < 4; i++)
@@ -43,11 +48,10 @@ float random_normal(uint64_t *state) {
     return (float)sum * (1.7320508f / 65536); /* four uniforms have variance 4 / 12 */
 }
 
-size_t dtype_size(gumbel_dtype dtype) {
-    return dtype == GUMBEL_FLOAT32 ? 4 : 2;
-}
+size_t dtype_size(gumbel_dtype dtype) { return dtype == GUMBEL_FLOAT32 ? 4 : 2; }
 
-const char *dtype_name(gumbel_dtype dtype) {
+const char *dtype_name(gumbel_dtype dtype)
+{
     switch (dtype) {
     case GUMBEL_FLOAT32:
         return "f32";
@@ -59,7 +63,8 @@ const char *dtype_name(gumbel_dtype dtype) {
     return "none";
 }
 
-static uint16_t narrow_half(float value) {
+static uint16_t narrow_half(float value)
+{
     uint16_t sign = signbit(value) ? 0x8000 : 0;
     float magnitude = fabsf(value);
     if (magnitude < 0x1p-14f)
@@ -71,7 +76,8 @@ static uint16_t narrow_half(float value) {
     return (uint16_t)(sign | bits >> 13);
 }
 
-void dtype_store(void *data, gumbel_dtype dtype, int64_t index, float value) {
+void dtype_store(void *data, gumbel_dtype dtype, int64_t index, float value)
+{
     if (dtype == GUMBEL_FLOAT32) {
         ((float *)data)[index] = value;
         return;
@@ -87,7 +93,8 @@ void dtype_store(void *data, gumbel_dtype dtype, int64_t index, float value) {
     ((uint16_t *)data)[index] = narrow;
 }
 
-float dtype_load(const void *data, gumbel_dtype dtype, int64_t index) {
+float dtype_load(const void *data, gumbel_dtype dtype, int64_t index)
+{
     if (dtype == GUMBEL_FLOAT32)
         return ((const float *)data)[index];
     uint16_t narrow = ((const uint16_t *)data)[index];
@@ -104,7 +111,8 @@ float dtype_load(const void *data, gumbel_dtype dtype, int64_t index) {
     return value;
 }
 
-void dtype_store_nan(void *data, gumbel_dtype dtype, int64_t index) {
+void dtype_store_nan(void *data, gumbel_dtype dtype, int64_t index)
+{
     if (dtype == GUMBEL_FLOAT32)
         ((float *)data)[index] = NAN;
     else
@@ -112,7 +120,8 @@ void dtype_store_nan(void *data, gumbel_dtype dtype, int64_t index) {
 }
 
 static gumbel_tensor make_tensor(gumbel_dtype dtype, int64_t rows, int64_t cols, int64_t gap,
-                                 float spread, uint64_t seed, void **owner) {
+                                 float spread, uint64_t seed, void **owner)
+{
     int64_t stride = cols + gap;
     *owner = make_zeroed((size_t)(rows * stride), dtype_size(dtype));
     for (int64_t r = 0; r < rows; r++) {
@@ -124,7 +133,8 @@ static gumbel_tensor make_tensor(gumbel_dtype dtype, int64_t rows, int64_t cols,
     return (gumbel_tensor){*owner, dtype, rows, cols, gap ? stride : 0};
 }
 
-static void make_rows(problem *made) {
+static void make_rows(problem *made)
+{
     const problem_plan *plan = &made->plan;
     size_t batch = (size_t)plan->batch;
     made->temperature = make_zeroed(batch, sizeof *made->temperature);
@@ -152,7 +162,8 @@ static void make_rows(problem *made) {
     };
 }
 
-problem *problem_make(const problem_plan *plan) {
+problem *problem_make(const problem_plan *plan)
+{
     problem *made = make_zeroed(1, sizeof *made);
     made->plan = *plan;
     problem_plan *p = &made->plan;
@@ -178,7 +189,8 @@ problem *problem_make(const problem_plan *plan) {
     return made;
 }
 
-void problem_free(problem *made) {
+void problem_free(problem *made)
+{
     free(made->weight);
     free(made->hidden);
     free(made->bias);
@@ -188,12 +200,14 @@ void problem_free(problem *made) {
     free(made);
 }
 
-static const void *advance(const gumbel_tensor *tensor, int64_t elements) {
+static const void *advance(const gumbel_tensor *tensor, int64_t elements)
+{
     return (const char *)tensor->data + (size_t)elements * dtype_size(tensor->dtype);
 }
 
 void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_head *head,
-                  gumbel_sampling *sampling) {
+                  gumbel_sampling *sampling)
+{
     *head = whole->head;
     gumbel_tensor *hidden = &head->hidden;
     hidden->data = advance(hidden, first * (hidden->stride ? hidden->stride : hidden->cols));
@@ -204,7 +218,8 @@ void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_hea
     sampling->position += first;
 }
 
-gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count) {
+gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count)
+{
     gumbel_head shard = *head;
     gumbel_tensor *weight = &shard.weight;
     weight->data = advance(weight, first * (weight->stride ? weight->stride : weight->cols));
@@ -220,7 +235,8 @@ gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count)
     return shard;
 }
 
-const char *problem_describe(const problem_plan *plan) {
+const char *problem_describe(const problem_plan *plan)
+{
     static char text[320];
     snprintf(text, sizeof text,
              "B %" PRId64 " V %" PRId64 " D %" PRId64 " S %d W %s+%" PRId64 " h %s+%" PRId64

@@ -9,7 +9,8 @@
 
 #include <jansson.h>
 
-static gumbel_dtype dtype_of(const char *name) {
+static gumbel_dtype dtype_of(const char *name)
+{
     if (strcmp(name, "F32") == 0)
         return GUMBEL_FLOAT32;
     if (strcmp(name, "F16") == 0)
@@ -19,14 +20,16 @@ static gumbel_dtype dtype_of(const char *name) {
     die("a tensor has dtype %s", name);
 }
 
-static void *read_at(FILE *file, uint64_t offset, size_t bytes) {
+static void *read_at(FILE *file, uint64_t offset, size_t bytes)
+{
     char *memory = make_zeroed(bytes + 1, 1);
     if (fseek(file, (long)offset, SEEK_SET) != 0 || fread(memory, 1, bytes, file) != bytes)
         die("a model file is too short");
     return memory;
 }
 
-gumbel_tensor model_tensor(const char *file, const char *name) {
+gumbel_tensor model_tensor(const char *file, const char *name)
+{
     char path[512];
     uint64_t header = 0, from, to, rows, cols;
     const char *dtype;

@@ -9,7 +9,8 @@
 /* 1/T grows no further: colder rows draw as this one. */
 #define HIGHEST_INVERSE 0x1p100f
 
-void oracle_philox(const uint32_t counter[4], const uint32_t key[2], int rounds, uint32_t out[4]) {
+void oracle_philox(const uint32_t counter[4], const uint32_t key[2], int rounds, uint32_t out[4])
+{
     uint32_t l0 = counter[0], r0 = counter[1], l1 = counter[2], r1 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
     for (int round = 0; round < rounds; round++) {
@@ -28,20 +29,23 @@ void oracle_philox(const uint32_t counter[4], const uint32_t key[2], int rounds,
     out[3] = r1;
 }
 
-double oracle_uniform(uint32_t r, uint32_t r2) {
+double oracle_uniform(uint32_t r, uint32_t r2)
+{
     if (r < 256)
         return ldexp(ldexp(r, 32) + r2 + 0.5, -64);
     return ldexp(r + 0.5, -32);
 }
 
-double oracle_noise_of_word(uint32_t r, uint32_t r2) {
+double oracle_noise_of_word(uint32_t r, uint32_t r2)
+{
     double exponential =
         r < 0x80000000u ? -log1p(-oracle_uniform(r, r2)) : -log(ldexp((double)~r + 0.5, -32));
     return -log(exponential);
 }
 
 double oracle_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t domain,
-                    int64_t token) {
+                    int64_t token)
+{
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t counter[4] = {(uint32_t)(token >> 2), position, sample, domain};
     uint32_t first[4], second[4] = {0};
@@ -53,14 +57,16 @@ double oracle_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t 
     return oracle_noise_of_word(first[token & 3], second[token & 3]);
 }
 
-uint64_t oracle_row_seed(uint64_t seed, uint64_t row) {
+uint64_t oracle_row_seed(uint64_t seed, uint64_t row)
+{
     uint64_t mixed = row * 0x9E3779B97F4A7C15ull;
     mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ull;
     mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBull;
     return seed ^ mixed ^ (mixed >> 31);
 }
 
-static double widen_half(uint16_t bits) {
+static double widen_half(uint16_t bits)
+{
     int exponent = (bits >> 10) & 31;
     int fraction = bits & 1023;
     double magnitude;
@@ -73,7 +79,8 @@ static double widen_half(uint16_t bits) {
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-double oracle_element(const gumbel_tensor *tensor, int64_t index) {
+double oracle_element(const gumbel_tensor *tensor, int64_t index)
+{
     if (tensor->dtype == GUMBEL_FLOAT32)
         return ((const float *)tensor->data)[index];
     uint16_t bits = ((const uint16_t *)tensor->data)[index];
@@ -87,7 +94,8 @@ double oracle_element(const gumbel_tensor *tensor, int64_t index) {
 
 /* eq. 2 for one logit l, known to within `error`. */
 static void transform(double l, double error, float scale, float soft_cap, float temperature,
-                      double *z, double *bound) {
+                      double *z, double *bound)
+{
     double factor = scale == 0 ? 1 : scale;
     double y = factor * l;
     error = fabs(factor) * error + UNIT * fabs(y);
@@ -105,7 +113,8 @@ static void transform(double l, double error, float scale, float soft_cap, float
 }
 
 /* The status of a row after its logits are known; `l` as the transforms met them. */
-static void note(oracle_logits *logits, double l, double z) {
+static void note(oracle_logits *logits, double l, double z)
+{
     if (isnan(l) || isnan(z))
         logits->status = GUMBEL_ROW_NAN;
     else if ((l == INFINITY || z == INFINITY) && logits->status != GUMBEL_ROW_NAN)
@@ -114,12 +123,14 @@ static void note(oracle_logits *logits, double l, double z) {
         logits->status = GUMBEL_ROW_OK;
 }
 
-static int counts(int64_t token, int64_t vocab_size) {
+static int counts(int64_t token, int64_t vocab_size)
+{
     return vocab_size == 0 || token < vocab_size;
 }
 
 void oracle_fused_row(const gumbel_head *head, int64_t row, float temperature,
-                      oracle_logits *logits) {
+                      oracle_logits *logits)
+{
     const gumbel_tensor *h = &head->hidden, *w = &head->weight, *bias = &head->bias;
     int64_t h_stride = h->stride ? h->stride : h->cols;
     int64_t w_stride = w->stride ? w->stride : w->cols;
@@ -148,7 +159,8 @@ void oracle_fused_row(const gumbel_head *head, int64_t row, float temperature,
 }
 
 void oracle_logits_row(const gumbel_logits *input, int64_t row, float temperature,
-                       oracle_logits *logits) {
+                       oracle_logits *logits)
+{
     const gumbel_tensor *l = &input->logits;
     int64_t stride = l->stride ? l->stride : l->cols;
     logits->first_token = input->first_token;
@@ -166,7 +178,8 @@ void oracle_logits_row(const gumbel_logits *input, int64_t row, float temperatur
     }
 }
 
-double oracle_lse(const oracle_logits *logits) {
+double oracle_lse(const oracle_logits *logits)
+{
     double highest = -INFINITY, sum = 0;
     for (int64_t i = 0; i < logits->count; i++)
         highest = fmax(highest, logits->z[i]);
@@ -175,8 +188,8 @@ double oracle_lse(const oracle_logits *logits) {
     return highest + log(sum);
 }
 
-double oracle_score(const oracle_logits *logits, oracle_stream stream, int64_t token,
-                    double *bound) {
+double oracle_score(const oracle_logits *logits, oracle_stream stream, int64_t token, double *bound)
+{
     int64_t i = token - logits->first_token;
     double s = logits->z[i];
     *bound = logits->bound[i];
@@ -188,7 +201,8 @@ double oracle_score(const oracle_logits *logits, oracle_stream stream, int64_t t
     return s;
 }
 
-oracle_draw oracle_pick(const oracle_logits *logits, oracle_stream stream) {
+oracle_draw oracle_pick(const oracle_logits *logits, oracle_stream stream)
+{
     oracle_draw best = {-1, NAN, NAN, NAN};
     if (logits->status != GUMBEL_ROW_OK)
         return best;

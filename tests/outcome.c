@@ -9,7 +9,8 @@
 
 #define POISON 0xA7
 
-int list_isas(gumbel_isa isas[4]) {
+int list_isas(gumbel_isa isas[4])
+{
     int count = 0;
     for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++)
         if (gumbel_isa_available(isa))
@@ -17,7 +18,8 @@ int list_isas(gumbel_isa isas[4]) {
     return count;
 }
 
-gumbel_device *open_device(gumbel_isa isa, int32_t threads, int32_t tile) {
+gumbel_device *open_device(gumbel_isa isa, int32_t threads, int32_t tile)
+{
     gumbel_device_options options = {
         .struct_size = sizeof options, .isa = isa, .threads = threads, .tile = tile};
     gumbel_device *device = NULL;
@@ -27,7 +29,8 @@ gumbel_device *open_device(gumbel_isa isa, int32_t threads, int32_t tile) {
     return device;
 }
 
-outcome *outcome_make(int64_t batch, int32_t samples) {
+outcome *outcome_make(int64_t batch, int32_t samples)
+{
     outcome *made = make_zeroed(1, sizeof *made);
     size_t rows = (size_t)batch, draws = rows * (size_t)samples;
     made->batch = batch;
@@ -43,7 +46,8 @@ outcome *outcome_make(int64_t batch, int32_t samples) {
     return made;
 }
 
-void outcome_free(outcome *made) {
+void outcome_free(outcome *made)
+{
     free(made->tokens);
     free(made->logprobs);
     free(made->scores);
@@ -52,7 +56,8 @@ void outcome_free(outcome *made) {
     free(made);
 }
 
-void outcome_poison(outcome *made) {
+void outcome_poison(outcome *made)
+{
     size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
     memset(made->tokens, POISON, draws * sizeof *made->tokens);
     memset(made->logprobs, POISON, draws * sizeof *made->logprobs);
@@ -61,14 +66,16 @@ void outcome_poison(outcome *made) {
     memset(made->status, POISON, rows * sizeof *made->status);
 }
 
-static int is_poison(const void *memory, size_t bytes) {
+static int is_poison(const void *memory, size_t bytes)
+{
     for (size_t i = 0; i < bytes; i++)
         if (((const unsigned char *)memory)[i] != POISON)
             return 0;
     return 1;
 }
 
-int outcome_untouched(const outcome *made) {
+int outcome_untouched(const outcome *made)
+{
     size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
     return is_poison(made->tokens, draws * sizeof *made->tokens) &&
            is_poison(made->logprobs, draws * sizeof *made->logprobs) &&
@@ -78,7 +85,8 @@ int outcome_untouched(const outcome *made) {
 }
 
 static int same_ints(const int32_t *a, const int32_t *b, size_t count, const char *name,
-                     const char *what) {
+                     const char *what)
+{
     for (size_t i = 0; i < count; i++)
         if (a[i] != b[i]) {
             printf("%s: %s[%zu] is %d in one and %d in the other\n", what, name, i, (int)a[i],
@@ -89,7 +97,8 @@ static int same_ints(const int32_t *a, const int32_t *b, size_t count, const cha
 }
 
 static int same_floats(const float *a, const float *b, size_t count, const char *name,
-                       const char *what) {
+                       const char *what)
+{
     for (size_t i = 0; i < count; i++)
         if (memcmp(&a[i], &b[i], sizeof a[i]) != 0 && !(isnan(a[i]) && isnan(b[i]))) {
             printf("%s: %s[%zu] is %a in one and %a in the other\n", what, name, i, (double)a[i],
@@ -100,7 +109,8 @@ static int same_floats(const float *a, const float *b, size_t count, const char 
 }
 
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
-                 const char *what) {
+                 const char *what)
+{
     size_t rows = (size_t)other->batch, draws = rows * (size_t)other->samples;
     size_t row = (size_t)first, at = row * (size_t)whole->samples;
     int same = 1;
@@ -116,7 +126,8 @@ int outcome_same(const outcome *whole, int64_t first, const outcome *other, outc
 }
 
 void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                     int32_t samples, size_t *bytes) {
+                     int32_t samples, size_t *bytes)
+{
     gumbel_error error = {"", ""};
     if (gumbel_workspace_size(device, batch, hidden_size, samples, bytes, &error) != GUMBEL_OK)
         die("gumbel_workspace_size: %s: %s", error.field, error.message);
@@ -127,19 +138,22 @@ void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_
     return workspace;
 }
 
-static gumbel_status report(const char *call, gumbel_status status, const gumbel_error *error) {
+static gumbel_status report(const char *call, gumbel_status status, const gumbel_error *error)
+{
     if (status != GUMBEL_OK)
         printf("%s: %s: %s: %s\n", call, gumbel_status_string(status), error->field,
                error->message);
     return status;
 }
 
-static int32_t samples_of(const gumbel_sampling *sampling) {
+static int32_t samples_of(const gumbel_sampling *sampling)
+{
     return sampling && sampling->num_samples ? sampling->num_samples : 1;
 }
 
 gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_sampling *sampling,
-                   outcome *into) {
+                   outcome *into)
+{
     size_t bytes;
     void *workspace =
         make_workspace(device, head->hidden.rows, head->hidden.cols, samples_of(sampling), &bytes);
@@ -151,7 +165,8 @@ gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_
 }
 
 gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
-                          const gumbel_sampling *sampling, outcome *into) {
+                          const gumbel_sampling *sampling, outcome *into)
+{
     size_t bytes;
     void *workspace = make_workspace(device, logits->logits.rows, 0, samples_of(sampling), &bytes);
     outcome_poison(into);
@@ -162,7 +177,8 @@ gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
 }
 
 gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
-                          const gumbel_logits *logits, const gumbel_sampling *sampling) {
+                          const gumbel_logits *logits, const gumbel_sampling *sampling)
+{
     int64_t batch = head ? head->hidden.rows : logits->logits.rows;
     int32_t samples = samples_of(sampling);
     size_t bytes;

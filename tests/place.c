@@ -8,7 +8,8 @@
 #define INVERSE_0 0x991A7CDBu
 #define INVERSE_1 0x6D7CAE67u
 
-void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t counter[4]) {
+void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t counter[4])
+{
     uint32_t c[4] = {out[0], out[1], out[2], out[3]};
     for (uint32_t round = 10; round-- > 0;) {
         uint32_t c2 = c[1] * INVERSE_1, c0 = c[3] * INVERSE_0;
@@ -23,7 +24,8 @@ void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t count
         counter[i] = c[i];
 }
 
-place place_of_word(uint32_t r, uint64_t *state) {
+place place_of_word(uint32_t r, uint64_t *state)
+{
     for (;;) {
         uint64_t seed = random_bits(state), low = random_bits(state), high = random_bits(state);
         uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -39,7 +41,8 @@ place place_of_word(uint32_t r, uint64_t *state) {
     }
 }
 
-void place_words(const place *at, uint32_t *r, uint32_t *r2) {
+void place_words(const place *at, uint32_t *r, uint32_t *r2)
+{
     uint32_t key[2] = {(uint32_t)at->seed, (uint32_t)(at->seed >> 32)};
     uint32_t counter[4] = {(uint32_t)(at->token >> 2), at->position, at->sample, at->domain};
     uint32_t out[4];
@@ -50,7 +53,8 @@ void place_words(const place *at, uint32_t *r, uint32_t *r2) {
     *r2 = out[at->token & 3];
 }
 
-float place_noise(const place *at) {
+float place_noise(const place *at)
+{
     float g;
     gumbel_error error = {"", ""};
     if (gumbel_noise(at->seed, at->position, at->sample, at->domain, at->token, 1, &g, &error) !=

@@ -5,12 +5,14 @@ static const gumbel_dtype dtypes[3] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BF
 static const int64_t sizes[15] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 100, 256};
 
 /* Where a shard of `vocab` rows may begin: aligned to a block, not aligned, at the very end. */
-static int64_t first_token_of(uint32_t choice, int64_t vocab) {
+static int64_t first_token_of(uint32_t choice, int64_t vocab)
+{
     const int64_t starts[] = {0, 0, 64, 37, 1000003, 4096, (INT64_C(1) << 31) - vocab};
     return starts[choice % 7];
 }
 
-problem_plan plan_by_size(int index) {
+problem_plan plan_by_size(int index)
+{
     int dtype = index % 9;
     return (problem_plan){
         .batch = 1 + index % 5,
@@ -26,7 +28,8 @@ problem_plan plan_by_size(int index) {
     };
 }
 
-problem_plan plan_by_vocab(int index) {
+problem_plan plan_by_vocab(int index)
+{
     int64_t vocab = 1 + index;
     int64_t first = first_token_of((uint32_t)index, vocab);
     return (problem_plan){
@@ -43,7 +46,8 @@ problem_plan plan_by_vocab(int index) {
     };
 }
 
-problem_plan plan_at_random(int index) {
+problem_plan plan_at_random(int index)
+{
     static const int64_t batches[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33};
     static const int64_t gaps[] = {0, 0, 1, 7, 64};
     static const float scales[] = {0, 0, 1, 0.5f, -2, 0.0625f};

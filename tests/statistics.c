@@ -8,7 +8,8 @@
 
 /* Q(a, x), the regularised upper incomplete gamma function: the series of P where x < a + 1, else
  * the continued fraction by Lentz's method (Numerical Recipes, 6.2). */
-static double upper_gamma(double a, double x) {
+static double upper_gamma(double a, double x)
+{
     double front = exp(a * log(x) - x - lgamma(a));
     if (x < a + 1) {
         double term = 1 / a, sum = term;
@@ -31,7 +32,8 @@ static double upper_gamma(double a, double x) {
     return front * fraction;
 }
 
-double chi_squared_p(double statistic, double degrees) {
+double chi_squared_p(double statistic, double degrees)
+{
     return statistic > 0 ? upper_gamma(degrees / 2, statistic / 2) : 1;
 }
 
@@ -41,7 +43,8 @@ typedef struct joined {
     int64_t counted, cells;
 } joined;
 
-static void join(joined *j, int64_t count, double expected) {
+static void join(joined *j, int64_t count, double expected)
+{
     j->counted += count;
     j->expected += expected;
     if (j->expected < 5)
@@ -55,7 +58,8 @@ static void join(joined *j, int64_t count, double expected) {
 }
 
 /* What is left over goes to the last cell. */
-static void join_rest(joined *j) {
+static void join_rest(joined *j)
+{
     if (j->cells == 0)
         return;
     double counted = j->last_counted + (double)j->counted,
@@ -69,13 +73,15 @@ typedef struct ranked {
     int64_t token;
 } ranked;
 
-static int falling(const void *a, const void *b) {
+static int falling(const void *a, const void *b)
+{
     double x = ((const ranked *)a)->probability, y = ((const ranked *)b)->probability;
     return (x < y) - (x > y);
 }
 
 /* Tokens by falling probability; free it. */
-static ranked *rank(const double *probability, int64_t cells) {
+static ranked *rank(const double *probability, int64_t cells)
+{
     ranked *order = make_zeroed((size_t)cells, sizeof *order);
     for (int64_t i = 0; i < cells; i++)
         order[i] = (ranked){probability[i], i};
@@ -84,7 +90,8 @@ static ranked *rank(const double *probability, int64_t cells) {
 }
 
 void chi_squared_add(chi_squared *sum, const int64_t *counts, const double *probability,
-                     int64_t cells, int64_t total) {
+                     int64_t cells, int64_t total)
+{
     joined j = {0};
     ranked *order = rank(probability, cells);
     sum->mass = 0;
@@ -100,8 +107,8 @@ void chi_squared_add(chi_squared *sum, const int64_t *counts, const double *prob
 }
 
 void chi_squared_add_joint(chi_squared *sum, const int64_t *counts, const double *row_probability,
-                           int64_t rows, const double *col_probability, int64_t cols,
-                           int64_t total) {
+                           int64_t rows, const double *col_probability, int64_t cols, int64_t total)
+{
     double *product = make_zeroed((size_t)(rows * cols), sizeof *product);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
@@ -110,7 +117,8 @@ void chi_squared_add_joint(chi_squared *sum, const int64_t *counts, const double
     free(product);
 }
 
-void softmax(const double *logits, int64_t count, double temperature, double *probability) {
+void softmax(const double *logits, int64_t count, double temperature, double *probability)
+{
     double highest = -INFINITY, sum = 0;
     for (int64_t i = 0; i < count; i++)
         highest = fmax(highest, logits[i]);
@@ -120,7 +128,8 @@ void softmax(const double *logits, int64_t count, double temperature, double *pr
         probability[i] /= sum;
 }
 
-int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, int64_t *class_of) {
+int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, int64_t *class_of)
+{
     ranked *order = rank(probability, cells);
     int64_t group = 0;
     double mass = 0;
@@ -136,6 +145,4 @@ int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, 
     return group + 1;
 }
 
-int nightly_factor(void) {
-    return getenv("GUMBEL_NIGHTLY") ? 20 : 1;
-}
+int nightly_factor(void) { return getenv("GUMBEL_NIGHTLY") ? 20 : 1; }

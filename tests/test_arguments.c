@@ -32,7 +32,8 @@ static outcome *outputs;
 static void *workspace_;
 static size_t workspace_size_;
 
-static call sound_call(problem *made) {
+static call sound_call(problem *made)
+{
     call c = {.device = device_,
               .made = made,
               .head = made->head,
@@ -57,9 +58,7 @@ static float bad_temperatures[2];
 
 /* One spoiler a line: SPOIL(name, what it does to the call c). */
 #define SPOIL(name, ...)                                                                           \
-    static void name(call *c) {                                                                    \
-        __VA_ARGS__;                                                                               \
-    }
+    static void name(call *c) { __VA_ARGS__; }
 
 SPOIL(no_device, c->device = NULL)
 SPOIL(head_size_zero, c->head.struct_size = 0)
@@ -184,14 +183,16 @@ static const refusal refusals[] = {
     {"workspace_bytes", workspace_small, 3},
 };
 
-static gumbel_status make_call(const call *c, int way, gumbel_error *error) {
+static gumbel_status make_call(const call *c, int way, gumbel_error *error)
+{
     return way == 1 ? gumbel_sample(c->device, &c->head, &c->sampling, &c->output, c->workspace,
                                     c->workspace_bytes, error)
                     : gumbel_sample_logits(c->device, &c->logits, &c->sampling, &c->output,
                                            c->workspace, c->workspace_bytes, error);
 }
 
-static problem *small_problem(void) {
+static problem *small_problem(void)
+{
     return problem_make(&(problem_plan){.batch = 2,
                                         .vocab = 20,
                                         .hidden_size = 9,
@@ -201,7 +202,8 @@ static problem *small_problem(void) {
 }
 
 /* `field` is one name, or one for each way in. */
-static void assert_names(const char *field, int way, const char *found) {
+static void assert_names(const char *field, int way, const char *found)
+{
     const char *second = strchr(field, '|');
     size_t length = second ? (size_t)(second - field) : strlen(field);
     if (way == 2 && second) {
@@ -212,7 +214,8 @@ static void assert_names(const char *field, int way, const char *found) {
         fail_msg("the error names %s, not %.*s", found, (int)length, field);
 }
 
-static void every_refusal(void **state) {
+static void every_refusal(void **state)
+{
     (void)state;
     problem *made = small_problem();
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
@@ -248,7 +251,8 @@ static void every_refusal(void **state) {
     problem_free(made);
 }
 
-static void null_structs(void **state) {
+static void null_structs(void **state)
+{
     (void)state;
     problem *made = small_problem();
     call c = sound_call(made);
@@ -274,7 +278,8 @@ static void null_structs(void **state) {
     problem_free(made);
 }
 
-static int open_shared(void **state) {
+static int open_shared(void **state)
+{
     (void)state;
     device_ = open_device(GUMBEL_ISA_AUTO, 2, 0);
     outputs = outcome_make(2, 1);
@@ -282,7 +287,8 @@ static int open_shared(void **state) {
     return 0;
 }
 
-static int close_shared(void **state) {
+static int close_shared(void **state)
+{
     (void)state;
     gumbel_close(device_);
     outcome_free(outputs);
@@ -290,7 +296,8 @@ static int close_shared(void **state) {
     return 0;
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_refusal),
         cmocka_unit_test(null_structs),

@@ -29,7 +29,8 @@
 
 /* Draw `total` tokens of one row and count them. `input` or `head` is NULL; both have B = 1. */
 static void count_draws(gumbel_device *device, const gumbel_logits *input, const gumbel_head *head,
-                        float temperature, uint64_t seed, int64_t total, int64_t *counts) {
+                        float temperature, uint64_t seed, int64_t total, int64_t *counts)
+{
     outcome *drawn = outcome_make(1, CALL);
     int64_t first = input ? input->first_token : head->first_token;
     uint32_t position = 0;
@@ -49,14 +50,16 @@ static void count_draws(gumbel_device *device, const gumbel_logits *input, const
     outcome_free(drawn);
 }
 
-static void print_result(const char *name, const chi_squared *found) {
+static void print_result(const char *name, const chi_squared *found)
+{
     print_message("%s: chi-squared %.1f, %.0f degrees of freedom, p %.4f, %.1f%% of the mass in "
                   "cells of one token\n",
                   name, found->statistic, found->degrees,
                   chi_squared_p(found->statistic, found->degrees), 100 * found->mass);
 }
 
-static void assert_fair(const char *name, const chi_squared *found) {
+static void assert_fair(const char *name, const chi_squared *found)
+{
     print_result(name, found);
     assert_true(found->degrees >= 1);
     assert_true(chi_squared_p(found->statistic, found->degrees) > LOWEST_P);
@@ -70,7 +73,8 @@ typedef struct powered {
 } powered;
 
 static void add_powered(powered *sum, const int64_t *counts, const double *logits, int64_t vocab,
-                        double temperature, int64_t total) {
+                        double temperature, int64_t total)
+{
     double *p = make_zeroed((size_t)vocab, sizeof *p);
     softmax(logits, vocab, temperature, p);
     chi_squared_add(&sum->fair, counts, p, vocab, total);
@@ -81,7 +85,8 @@ static void add_powered(powered *sum, const int64_t *counts, const double *logit
     free(p);
 }
 
-static void assert_powered(const char *name, const powered *sum) {
+static void assert_powered(const char *name, const powered *sum)
+{
     assert_fair(name, &sum->fair);
     print_result("  against T 2% lower", &sum->cold);
     print_result("  against T 2% higher", &sum->hot);
@@ -89,7 +94,8 @@ static void assert_powered(const char *name, const powered *sum) {
     assert_true(chi_squared_p(sum->hot.statistic, sum->hot.degrees) < CAUGHT_P);
 }
 
-static void model_logits(void **state) {
+static void model_logits(void **state)
+{
     gumbel_tensor golden = model_tensor("golden.safetensors", "target.logits");
     int64_t vocab = golden.cols, total = 2 * CALL * nightly_factor();
     double *logits = make_zeroed((size_t)vocab, sizeof *logits);
@@ -110,7 +116,8 @@ static void model_logits(void **state) {
     free((void *)golden.data);
 }
 
-static void model_hidden_states(void **state) {
+static void model_hidden_states(void **state)
+{
     gumbel_tensor hidden = model_tensor("golden.safetensors", "target.hidden");
     gumbel_tensor weight =
         model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
@@ -138,7 +145,8 @@ static void model_hidden_states(void **state) {
 /* ------------------------------------------------------------------------ synthetic rows ---- */
 
 /* All logits far below 0: a lane of padding that counted as 0 would win every draw. */
-static void large_vocabulary(void **state) {
+static void large_vocabulary(void **state)
+{
     enum { V = 151936, CLASSES = 500, PARTS = 187 };
     int64_t total = CALL / 4 * nightly_factor();
     float *values = make_zeroed(V, sizeof *values);
@@ -175,7 +183,8 @@ static void large_vocabulary(void **state) {
 }
 
 /* One token with nine tenths of the mass, at each end and in the middle. */
-static void one_hot(void **state) {
+static void one_hot(void **state)
+{
     enum { V = 1000 };
     static float values[V];
     static double logits[V], p[V];
@@ -194,7 +203,8 @@ static void one_hot(void **state) {
     assert_fair("one-hot", &sum);
 }
 
-static void ragged_sizes(void **state) {
+static void ragged_sizes(void **state)
+{
     enum { MOST = 130, DRAWS = 16384 };
     chi_squared sum = {0};
     for (int64_t vocab = 1; vocab <= MOST; vocab++) {
@@ -225,7 +235,8 @@ static void ragged_sizes(void **state) {
 
 /* The tokens of PAIRS rows with the same logits: seeds, positions and samples are the caller's. */
 static void draw_many(gumbel_device *device, gumbel_sampling sampling, const double p[FEW],
-                      int32_t *tokens) {
+                      int32_t *tokens)
+{
     static float values[FEW * 1024];
     outcome *drawn = outcome_make(1024, 1);
     sampling.struct_size = sizeof sampling;
@@ -248,7 +259,8 @@ static void draw_many(gumbel_device *device, gumbel_sampling sampling, const dou
 }
 
 static void assert_independent(const char *name, const int32_t *a, const int32_t *b, int64_t count,
-                               const double p[FEW]) {
+                               const double p[FEW])
+{
     int64_t counts[FEW * FEW] = {0};
     chi_squared joint = {0};
     for (int64_t i = 0; i < count; i++)
@@ -257,7 +269,8 @@ static void assert_independent(const char *name, const int32_t *a, const int32_t
     assert_fair(name, &joint);
 }
 
-static void independence(void **state) {
+static void independence(void **state)
+{
     const double p[FEW] = {0.3, 0.2, 0.15, 0.1, 0.1, 0.07, 0.05, 0.03};
     int32_t *a = make_zeroed(PAIRS, sizeof *a), *b = make_zeroed(PAIRS, sizeof *b);
     uint64_t *seed = make_zeroed(PAIRS, sizeof *seed),
@@ -292,17 +305,20 @@ static void independence(void **state) {
     free(position);
 }
 
-static int open_default(void **state) {
+static int open_default(void **state)
+{
     *state = open_device(GUMBEL_ISA_AUTO, 0, 0);
     return 0;
 }
 
-static int close_default(void **state) {
+static int close_default(void **state)
+{
     gumbel_close(*state);
     return 0;
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model_logits),     cmocka_unit_test(model_hidden_states),
         cmocka_unit_test(large_vocabulary), cmocka_unit_test(one_hot),

@@ -26,7 +26,8 @@ typedef struct guarded {
 } guarded;
 
 /* `bytes` flush against the guard behind, or, `at_front`, the one before. */
-static guarded guard(const void *content, size_t bytes, int at_front, int writable) {
+static guarded guard(const void *content, size_t bytes, int at_front, int writable)
+{
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
     guarded g = {.length = inner + 2 * page};
     g.pages = mmap(NULL, g.length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -43,12 +44,11 @@ static guarded guard(const void *content, size_t bytes, int at_front, int writab
     return g;
 }
 
-static void unguard(guarded *g) {
-    munmap(g->pages, g->length);
-}
+static void unguard(guarded *g) { munmap(g->pages, g->length); }
 
 /* Bytes of a tensor from its first element to its last, without the gap behind the last row. */
-static size_t tensor_bytes(const gumbel_tensor *t) {
+static size_t tensor_bytes(const gumbel_tensor *t)
+{
     int64_t stride = t->stride ? t->stride : t->cols;
     return (size_t)((t->rows - 1) * stride + t->cols) * dtype_size(t->dtype);
 }
@@ -60,25 +60,29 @@ typedef struct fence {
     int count, at_front;
 } fence;
 
-static void *inside(fence *f, const void *content, size_t bytes, int writable) {
+static void *inside(fence *f, const void *content, size_t bytes, int writable)
+{
     f->all[f->count] = guard(content, bytes, f->at_front, writable);
     return f->all[f->count++].data;
 }
 
-static gumbel_tensor tensor_inside(fence *f, gumbel_tensor t) {
+static gumbel_tensor tensor_inside(fence *f, gumbel_tensor t)
+{
     if (t.rows > 0)
         t.data = inside(f, t.data, tensor_bytes(&t), 0);
     return t;
 }
 
-static gumbel_sampling sampling_inside(fence *f, gumbel_sampling s, size_t batch) {
+static gumbel_sampling sampling_inside(fence *f, gumbel_sampling s, size_t batch)
+{
     s.temperature = inside(f, s.temperature, batch * sizeof *s.temperature, 0);
     s.seed = inside(f, s.seed, batch * sizeof *s.seed, 0);
     s.position = inside(f, s.position, batch * sizeof *s.position, 0);
     return s;
 }
 
-static outcome outcome_inside(fence *f, int64_t batch, int32_t samples) {
+static outcome outcome_inside(fence *f, int64_t batch, int32_t samples)
+{
     size_t rows = (size_t)batch, draws = rows * (size_t)samples;
     outcome o = {.batch = batch, .samples = samples};
     o.tokens = inside(f, NULL, draws * sizeof *o.tokens, 1);
@@ -90,21 +94,24 @@ static outcome outcome_inside(fence *f, int64_t batch, int32_t samples) {
     return o;
 }
 
-static void take_down(fence *f) {
+static void take_down(fence *f)
+{
     for (int i = 0; i < f->count; i++)
         unguard(&f->all[i]);
 }
 
 /* Sizes of workspaces are multiples of 64, so that one can be flush and aligned. */
 static void *workspace_inside(fence *f, gumbel_device *device, int64_t batch, int64_t hidden_size,
-                              int32_t samples, size_t *bytes) {
+                              int32_t samples, size_t *bytes)
+{
     assert_int_equal(gumbel_workspace_size(device, batch, hidden_size, samples, bytes, NULL),
                      GUMBEL_OK);
     assert_int_equal(*bytes % 64, 0);
     return inside(f, NULL, *bytes, 1);
 }
 
-static void check_fused(gumbel_device *device, problem_plan plan, int at_front) {
+static void check_fused(gumbel_device *device, problem_plan plan, int at_front)
+{
     problem *made = problem_make(&plan);
     outcome *expected = outcome_make(plan.batch, made->plan.samples);
     assert_int_equal(draw(device, &made->head, &made->sampling, expected), GUMBEL_OK);
@@ -127,7 +134,8 @@ static void check_fused(gumbel_device *device, problem_plan plan, int at_front) 
 }
 
 /* The weights of a plan as a matrix of logits. */
-static void check_logits(gumbel_device *device, problem_plan plan, int at_front) {
+static void check_logits(gumbel_device *device, problem_plan plan, int at_front)
+{
     problem *made = problem_make(&plan);
     int64_t rows = made->head.weight.rows;
     gumbel_logits logits = {.struct_size = sizeof logits, .logits = made->head.weight};
@@ -148,7 +156,8 @@ static void check_logits(gumbel_device *device, problem_plan plan, int at_front)
     problem_free(made);
 }
 
-static void guarded_plans(void **state) {
+static void guarded_plans(void **state)
+{
     for (int at_front = 0; at_front <= 1; at_front++) {
         for (int i = 0; i < PLANS_BY_SIZE; i++)
             check_fused(*state, plan_by_size(i), at_front);
@@ -159,7 +168,8 @@ static void guarded_plans(void **state) {
     }
 }
 
-static void guarded_logits(void **state) {
+static void guarded_logits(void **state)
+{
     for (int at_front = 0; at_front <= 1; at_front++) {
         for (int i = 0; i < PLANS_BY_SIZE; i++)
             check_logits(*state, plan_by_size(i), at_front);
@@ -176,7 +186,8 @@ static void guarded_logits(void **state) {
     }
 }
 
-static void guarded_noise(void **state) {
+static void guarded_noise(void **state)
+{
     (void)state;
     for (int at_front = 0; at_front <= 1; at_front++)
         for (int64_t count = 0; count <= 130; count++)
@@ -187,7 +198,8 @@ static void guarded_noise(void **state) {
             }
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(guarded_plans),
         cmocka_unit_test(guarded_logits),

@@ -25,7 +25,8 @@ typedef struct newer_sampling {
 
 /* An older caller's shorter struct means its missing fields are defaults; a newer caller's longer
  * one passes as long as what is not known here is zero. */
-static void struct_sizes(void **state) {
+static void struct_sizes(void **state)
+{
     problem_plan plan = {.batch = 2, .vocab = 50, .hidden_size = 5, .seed = 1};
     problem *made = problem_make(&plan);
     gumbel_sampling short_one = made->sampling;
@@ -66,7 +67,8 @@ static void struct_sizes(void **state) {
 /* ------------------------------------------------------------------------------- devices ---- */
 
 static void assert_open_refused(gumbel_device_options options, gumbel_status status,
-                                const char *field) {
+                                const char *field)
+{
     gumbel_error error = {"", ""};
     gumbel_device *device = (gumbel_device *)&error;
     options.struct_size = options.struct_size ? options.struct_size : sizeof options;
@@ -77,7 +79,8 @@ static void assert_open_refused(gumbel_device_options options, gumbel_status sta
     assert_int_equal(gumbel_open(&options, &device, NULL), status);
 }
 
-static void opening(void **state) {
+static void opening(void **state)
+{
     (void)state;
     gumbel_device *device = NULL;
     assert_int_equal(gumbel_open(NULL, &device, NULL), GUMBEL_OK);
@@ -111,7 +114,8 @@ static void opening(void **state) {
                                 "options.isa");
 }
 
-static gumbel_isa isa_of_default(void) {
+static gumbel_isa isa_of_default(void)
+{
     gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 1, 0);
     gumbel_device_info info = {.struct_size = sizeof info};
     assert_int_equal(gumbel_describe(device, &info), GUMBEL_OK);
@@ -120,7 +124,8 @@ static gumbel_isa isa_of_default(void) {
 }
 
 /* GUMBEL_ISA chooses where the options leave it open; a name that is not known is an error. */
-static void isa_from_the_environment(void **state) {
+static void isa_from_the_environment(void **state)
+{
     (void)state;
     const char *kept = getenv("GUMBEL_ISA");
     char *restore = kept ? strdup(kept) : NULL;
@@ -150,7 +155,8 @@ static void isa_from_the_environment(void **state) {
     free(restore);
 }
 
-static void describing(void **state) {
+static void describing(void **state)
+{
     gumbel_device_info info;
     memset(&info, 0xA7, sizeof info);
     info.struct_size = offsetof(gumbel_device_info, tile);
@@ -169,7 +175,8 @@ static void describing(void **state) {
 
 /* ----------------------------------------------------------------------------- workspaces ---- */
 
-static void workspace_sizes(void **state) {
+static void workspace_sizes(void **state)
+{
     size_t bytes = 0, before = 0;
     for (int64_t batch = 0; batch <= 64; batch++) {
         assert_int_equal(gumbel_workspace_size(*state, batch, 4096, 4, &bytes, NULL), GUMBEL_OK);
@@ -206,7 +213,8 @@ static void workspace_sizes(void **state) {
 
 /* ----------------------------------------------------------------------- trivial problems ---- */
 
-static void empty_batch(void **state) {
+static void empty_batch(void **state)
+{
     problem_plan plan = {.batch = 0, .vocab = 10, .hidden_size = 3};
     problem *made = problem_make(&plan);
     outcome *untouched = outcome_make(3, 1);
@@ -225,7 +233,8 @@ static void empty_batch(void **state) {
 }
 
 /* V = 1, D = 1: the token is the only one, its log-probability 0, its log-normaliser z. */
-static void one_token(void **state) {
+static void one_token(void **state)
+{
     float h = 3, w = -0.5f;
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = {&h, GUMBEL_FLOAT32, 1, 1, 0},
@@ -241,7 +250,8 @@ static void one_token(void **state) {
     outcome_free(drawn);
 }
 
-static void noise_refusals(void **state) {
+static void noise_refusals(void **state)
+{
     (void)state;
     float out[4] = {7, 7, 7, 7};
     gumbel_error error;
@@ -268,7 +278,8 @@ static void noise_refusals(void **state) {
         assert_true(out[i] == 7);
 }
 
-static void finish_refusals(void **state) {
+static void finish_refusals(void **state)
+{
     (void)state;
     gumbel_summary summary;
     gumbel_error error;
@@ -288,7 +299,8 @@ static void finish_refusals(void **state) {
 
 /* -------------------------------------------------------------------------------- strings ---- */
 
-static void strings_and_versions(void **state) {
+static void strings_and_versions(void **state)
+{
     (void)state;
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", GUMBEL_VERSION_MAJOR, GUMBEL_VERSION_MINOR,
@@ -308,17 +320,20 @@ static void strings_and_versions(void **state) {
     assert_true(gumbel_isa_available((gumbel_isa)99) == 0);
 }
 
-static int open_two_threads(void **state) {
+static int open_two_threads(void **state)
+{
     *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
     return 0;
 }
 
-static int close_device(void **state) {
+static int close_device(void **state)
+{
     gumbel_close(*state);
     return 0;
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(struct_sizes),
         cmocka_unit_test(opening),

@@ -52,43 +52,51 @@ void *__wrap_mmap(void *at, size_t length, int protection, int flags, int file, 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*start)(void *), void *argument);
 
-void *__wrap_malloc(size_t size) {
+void *__wrap_malloc(size_t size)
+{
     allocations++;
     return __real_malloc(size);
 }
 
-void *__wrap_calloc(size_t count, size_t size) {
+void *__wrap_calloc(size_t count, size_t size)
+{
     allocations++;
     return __real_calloc(count, size);
 }
 
-void *__wrap_realloc(void *old, size_t size) {
+void *__wrap_realloc(void *old, size_t size)
+{
     allocations++;
     return __real_realloc(old, size);
 }
 
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
     allocations++;
     return __real_aligned_alloc(alignment, size);
 }
 
-int __wrap_posix_memalign(void **out, size_t alignment, size_t size) {
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size)
+{
     allocations++;
     return __real_posix_memalign(out, alignment, size);
 }
 
-void *__wrap_mmap(void *at, size_t length, int protection, int flags, int file, off_t offset) {
+void *__wrap_mmap(void *at, size_t length, int protection, int flags, int file, off_t offset)
+{
     allocations++;
     return __real_mmap(at, length, protection, flags, file, offset);
 }
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*start)(void *), void *argument) {
+                          void *(*start)(void *), void *argument)
+{
     allocations++;
     return __real_pthread_create(thread, attributes, start, argument);
 }
 
-static void no_call_allocates(void **state) {
+static void no_call_allocates(void **state)
+{
     (void)state;
     problem_plan plan = {.batch = 16, .vocab = 5000, .hidden_size = 64, .samples = 2, .seed = 71};
     problem *made = problem_make(&plan);
@@ -130,13 +138,15 @@ static void no_call_allocates(void **state) {
 /* --------------------------------------------------------------------- no [B, V] array ---- */
 
 /* Peak resident memory of the process, in bytes. */
-static int64_t peak(void) {
+static int64_t peak(void)
+{
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (int64_t)usage.ru_maxrss * 1024;
 }
 
-static void no_array_of_logits(void **state) {
+static void no_array_of_logits(void **state)
+{
     (void)state;
     if (SANITIZED) {
         print_message("skipped: a sanitizer's own memory grows\n");
@@ -161,7 +171,8 @@ static void no_array_of_logits(void **state) {
     problem_free(made);
 }
 
-static void workspace_is_small(void **state) {
+static void workspace_is_small(void **state)
+{
     (void)state;
     gumbel_isa isas[4];
     int known = list_isas(isas);
@@ -181,7 +192,8 @@ static void workspace_is_small(void **state) {
 /* A matrix whose rows lie `stride` bytes apart in reserved address space, each on pages of its own;
  * what is between them cannot be read. */
 static char *spread_rows(const void *rows, int64_t count, size_t row_bytes, size_t stride,
-                         size_t *length) {
+                         size_t *length)
+{
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t held = (row_bytes + page - 1) / page * page;
     *length = (size_t)(count - 1) * stride + held;
@@ -198,7 +210,8 @@ static char *spread_rows(const void *rows, int64_t count, size_t row_bytes, size
     return space;
 }
 
-static void skip_without_space(const void *space) {
+static void skip_without_space(const void *space)
+{
     if (space)
         return;
     print_message("skipped: no address space of this size\n");
@@ -206,7 +219,8 @@ static void skip_without_space(const void *space) {
 }
 
 /* Weights over 8 GiB and 2^32 elements of two bytes. */
-static void wide_weights(void **state) {
+static void wide_weights(void **state)
+{
     (void)state;
     if (SANITIZED) {
         print_message("skipped: a sanitizer's shadow of so much address space is too slow\n");
@@ -247,7 +261,8 @@ static void wide_weights(void **state) {
 }
 
 /* Hidden states, and logits, whose row 2 starts at element 2^32. */
-static void wide_batches(void **state) {
+static void wide_batches(void **state)
+{
     (void)state;
     if (SANITIZED) {
         print_message("skipped: a sanitizer's shadow of so much address space is too slow\n");
@@ -281,7 +296,8 @@ static void wide_batches(void **state) {
     problem_free(made);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_call_allocates),  cmocka_unit_test(no_array_of_logits),
         cmocka_unit_test(workspace_is_small), cmocka_unit_test(wide_weights),

@@ -22,7 +22,8 @@
  * is an absolute error of g, and g is added to a logit: an absolute error is what counts. */
 #define HIGHEST_ERROR 2.0
 
-static double error_in_ulps(float g, double exact) {
+static double error_in_ulps(float g, double exact)
+{
     int exponent;
     frexp(fmax(1, fabs(exact)), &exponent);
     return fabs(g - exact) / ldexp(1, exponent - 24);
@@ -34,7 +35,8 @@ typedef struct worst {
     int64_t words;
 } worst;
 
-static float check_place(const place *at, worst *seen) {
+static float check_place(const place *at, worst *seen)
+{
     uint32_t r, r2;
     place_words(at, &r, &r2);
     float g = place_noise(at);
@@ -50,7 +52,8 @@ static float check_place(const place *at, worst *seen) {
     return g;
 }
 
-static void print_worst(const char *name, const worst *seen) {
+static void print_worst(const char *name, const worst *seen)
+{
     print_message("%s: %" PRId64 " words, largest error %.3f ulp of max(1, |g|) at r %#" PRIx32
                   "\n",
                   name, seen->words, seen->ulps, seen->r);
@@ -58,7 +61,8 @@ static void print_worst(const char *name, const worst *seen) {
 
 /* Every word of [first, last]. Where the words are few, each step of r moves g by more than its
  * error, so g must fall strictly; elsewhere it may not rise by more than the two errors. */
-static void sweep(const char *name, uint32_t first, uint32_t last, int strict) {
+static void sweep(const char *name, uint32_t first, uint32_t last, int strict)
+{
     worst seen = {0};
     uint64_t random = first;
     float before = INFINITY;
@@ -73,7 +77,8 @@ static void sweep(const char *name, uint32_t first, uint32_t last, int strict) {
     print_worst(name, &seen);
 }
 
-static void ends_and_seams(void **state) {
+static void ends_and_seams(void **state)
+{
     (void)state;
     uint32_t reach = 20000u * (uint32_t)nightly_factor();
     sweep("r from 256 on", 256, 256 + 4096, 1);
@@ -88,7 +93,8 @@ static void ends_and_seams(void **state) {
 }
 
 /* Words below 256: as many further bits as turn up, and those nearest to the end. */
-static void tail_extension(void **state) {
+static void tail_extension(void **state)
+{
     (void)state;
     worst seen = {0};
     uint64_t random = 11;
@@ -108,7 +114,8 @@ static void tail_extension(void **state) {
 }
 
 /* Places found by running through many counters, kept in noise_ends.txt with their words. */
-static void extreme_words(void **state) {
+static void extreme_words(void **state)
+{
     (void)state;
     FILE *file = fopen(TEST_SOURCE "/noise_ends.txt", "r");
     assert_non_null(file);
@@ -137,7 +144,8 @@ static void extreme_words(void **state) {
     assert_true(highest > 45.05f);
 }
 
-static void words_everywhere(void **state) {
+static void words_everywhere(void **state)
+{
     (void)state;
     worst seen = {0};
     uint64_t random = 12;
@@ -155,7 +163,8 @@ static void words_everywhere(void **state) {
 }
 
 /* The score of a token with z = 0 is its noise: the kernels' own map, in every lane of a block. */
-static float score_at(gumbel_device *device, const place *at, outcome *into) {
+static float score_at(gumbel_device *device, const place *at, outcome *into)
+{
     static float logits[64];
     int64_t first = at->token & ~INT64_C(63);
     for (int i = 0; i < 64; i++)
@@ -173,7 +182,8 @@ static float score_at(gumbel_device *device, const place *at, outcome *into) {
     return into->scores[0];
 }
 
-static void same_bits_from_every_isa(void **state) {
+static void same_bits_from_every_isa(void **state)
+{
     (void)state;
     gumbel_isa isas[4];
     int count = list_isas(isas);
@@ -197,7 +207,8 @@ static void same_bits_from_every_isa(void **state) {
 }
 
 /* Noise asked for in pieces is the noise asked for at once, whatever the borders. */
-static void pieces(void **state) {
+static void pieces(void **state)
+{
     (void)state;
     enum { COUNT = 300 };
     float whole[COUNT], part[COUNT];
@@ -218,13 +229,15 @@ static void pieces(void **state) {
 #define BINS  1024
 #define JOINT 32
 
-static int bin_of(float g, int bins) {
+static int bin_of(float g, int bins)
+{
     int bin = (int)(exp(-exp(-(double)g)) * bins);
     return bin < bins ? bin : bins - 1;
 }
 
 /* g against the Gumbel law, and the independence of neighbours, in cells of equal mass. */
-static void distribution(void **state) {
+static void distribution(void **state)
+{
     (void)state;
     int64_t total = INT64_C(1) << 20;
     float *g[4];
@@ -263,7 +276,8 @@ static void distribution(void **state) {
         free(g[k]);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_and_seams),
         cmocka_unit_test(tail_extension),

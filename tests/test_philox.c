@@ -18,7 +18,8 @@
 
 /* One line of philox_kat.txt: the library, the oracle and, for 10 rounds, the way back. */
 static void check_answer(int rounds, const uint32_t counter[4], const uint32_t key[2],
-                         const uint32_t answer[4]) {
+                         const uint32_t answer[4])
+{
     uint32_t out[4];
     memset(out, 0xA7, sizeof out);
     assert_int_equal(gumbel_philox4x32(counter, key, rounds, out), GUMBEL_OK);
@@ -31,7 +32,8 @@ static void check_answer(int rounds, const uint32_t counter[4], const uint32_t k
     }
 }
 
-static void published_answers(void **state) {
+static void published_answers(void **state)
+{
     (void)state;
     FILE *file = fopen(TEST_SOURCE "/philox_kat.txt", "r");
     assert_non_null(file);
@@ -55,7 +57,8 @@ static void published_answers(void **state) {
     assert_int_equal(answers, 6);
 }
 
-static void every_round_count(void **state) {
+static void every_round_count(void **state)
+{
     (void)state;
     uint64_t random = 1;
     for (int rounds = 0; rounds <= 16; rounds++)
@@ -74,7 +77,8 @@ static void every_round_count(void **state) {
         }
 }
 
-static void refusals(void **state) {
+static void refusals(void **state)
+{
     (void)state;
     uint32_t counter[4] = {0}, key[2] = {0}, out[4] = {7, 7, 7, 7};
     assert_int_equal(gumbel_philox4x32(NULL, key, 10, out), GUMBEL_ERROR_ARGUMENT);
@@ -92,16 +96,15 @@ typedef struct four {
     float g[4];
 } four;
 
-static int compare_fours(const void *a, const void *b) {
-    return memcmp(a, b, sizeof(four));
-}
+static int compare_fours(const void *a, const void *b) { return memcmp(a, b, sizeof(four)); }
 
 typedef struct blocks {
     four *made;
     size_t count, room;
 } blocks;
 
-static void add_block(blocks *all, const place *at) {
+static void add_block(blocks *all, const place *at)
+{
     assert_true(all->count < all->room);
     gumbel_error error;
     assert_int_equal(gumbel_noise(at->seed, at->position, at->sample, at->domain, at->token, 4,
@@ -109,7 +112,8 @@ static void add_block(blocks *all, const place *at) {
                      GUMBEL_OK);
 }
 
-static void assert_all_differ(blocks *all) {
+static void assert_all_differ(blocks *all)
+{
     qsort(all->made, all->count, sizeof *all->made, compare_fours);
     for (size_t i = 1; i < all->count; i++)
         assert_int_not_equal(compare_fours(&all->made[i - 1], &all->made[i]), 0);
@@ -117,13 +121,15 @@ static void assert_all_differ(blocks *all) {
     free(all->made);
 }
 
-static blocks make_blocks(size_t room) {
+static blocks make_blocks(size_t room)
+{
     return (blocks){make_zeroed(room, sizeof(four)), 0, room};
 }
 
 /* Every combination of small values: 16 blocks of tokens, 16 positions, 16 samples, 8 domains, and
  * neighbouring seeds. */
-static void small_counters_differ(void **state) {
+static void small_counters_differ(void **state)
+{
     (void)state;
     blocks all = make_blocks(16 * 16 * 16 * 8 * 4);
     for (uint32_t i = 0; i < all.room; i++) {
@@ -134,7 +140,8 @@ static void small_counters_differ(void **state) {
 }
 
 /* Every single bit of every field, and every pair of bits, changes the noise. */
-static void every_bit_counts(void **state) {
+static void every_bit_counts(void **state)
+{
     (void)state;
     enum { BITS = 64 + 32 + 32 + 31 + 29 };
     blocks all = make_blocks(1 + BITS * (BITS + 1) / 2);
@@ -165,7 +172,8 @@ static void every_bit_counts(void **state) {
 }
 
 /* The counter is the documented one, so that other programs can make the same noise. */
-static void counter_is_the_documented_one(void **state) {
+static void counter_is_the_documented_one(void **state)
+{
     (void)state;
     uint64_t random = 2;
     for (int i = 0; i < 20000; i++) {
@@ -177,7 +185,8 @@ static void counter_is_the_documented_one(void **state) {
     }
 }
 
-static void row_seeds(void **state) {
+static void row_seeds(void **state)
+{
     (void)state;
     uint64_t random = 3;
     for (uint64_t row = 0; row < 10000; row++) {
@@ -189,7 +198,8 @@ static void row_seeds(void **state) {
     assert_true(gumbel_row_seed(1, UINT64_MAX) == oracle_row_seed(1, UINT64_MAX));
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_answers), cmocka_unit_test(every_round_count),
         cmocka_unit_test(refusals),          cmocka_unit_test(small_counters_differ),

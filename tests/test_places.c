@@ -25,20 +25,23 @@ typedef struct solved {
     outcome *whole;
 } solved;
 
-static solved solve(gumbel_device *device, problem_plan plan) {
+static solved solve(gumbel_device *device, problem_plan plan)
+{
     solved s = {problem_make(&plan), NULL};
     s.whole = outcome_make(plan.batch, s.made->plan.samples);
     assert_int_equal(draw(device, &s.made->head, &s.made->sampling, s.whole), GUMBEL_OK);
     return s;
 }
 
-static void forget(solved *s) {
+static void forget(solved *s)
+{
     outcome_free(s->whole);
     problem_free(s->made);
 }
 
 static void assert_same(const solved *s, int64_t first, const outcome *part, outcome_parts parts,
-                        const char *name) {
+                        const char *name)
+{
     char what[400];
     snprintf(what, sizeof what, "%s from row %" PRId64 ": %s", name, first,
              problem_describe(&s->made->plan));
@@ -47,7 +50,8 @@ static void assert_same(const solved *s, int64_t first, const outcome *part, out
 }
 
 /* Every run of rows [first, first + count) of the batch, drawn as a batch of its own. */
-static void parts_of_a_batch(void **state) {
+static void parts_of_a_batch(void **state)
+{
     gumbel_device *device = *state;
     const int64_t batches[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
@@ -72,7 +76,8 @@ static void parts_of_a_batch(void **state) {
 }
 
 /* Draw j of S is the one draw at sample counter first_sample + j. */
-static void samples_one_by_one(void **state) {
+static void samples_one_by_one(void **state)
+{
     gumbel_device *device = *state;
     for (int i = 0; i < 20; i++) {
         problem_plan plan = plan_at_random(500 + i);
@@ -96,7 +101,8 @@ static void samples_one_by_one(void **state) {
 }
 
 /* One seed for the batch is gumbel_row_seed() for each row; a stride of 0 is one value for all. */
-static void shared_parameters(void **state) {
+static void shared_parameters(void **state)
+{
     gumbel_device *device = *state;
     enum { B = 9 };
     solved s =
@@ -145,7 +151,8 @@ static void shared_parameters(void **state) {
 /* Merge count pieces of n summaries in a random tree: two random ones at a time. The last one left
  * is finished into `into`. */
 static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *random,
-                       outcome *into) {
+                       outcome *into)
+{
     while (count > 1) {
         uint32_t a = random_below(random, (uint32_t)count);
         gumbel_summary *taken = pieces[a];
@@ -161,7 +168,8 @@ static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *
 
 /* Cut the vocabulary at random, at global ids that are multiples of `grain`. */
 static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, uint64_t *random,
-                         outcome_parts parts) {
+                         outcome_parts parts)
+{
     gumbel_summary *pieces[64];
     int count = 0;
     int64_t vocab = s->made->plan.vocab, first_token = s->made->plan.first_token, at = 0;
@@ -182,7 +190,8 @@ static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, 
     outcome_free(merged);
 }
 
-static void chunks(void **state) {
+static void chunks(void **state)
+{
     gumbel_device *device = *state;
     uint64_t random = 6;
     for (int i = 0; i < 120 * (getenv("GUMBEL_NIGHTLY") ? 20 : 1); i++) {
@@ -197,7 +206,8 @@ static void chunks(void **state) {
 
 /* With D = 1 and h = 1 the logits are the weights, so both ways in see equal logits; and a stride,
  * a dtype, a shard and padding mean the same in both. */
-static void from_logits(void **state) {
+static void from_logits(void **state)
+{
     gumbel_device *device = *state;
     for (int i = 0; i < 150; i++) {
         problem_plan plan = plan_at_random(2000 + i);
@@ -245,7 +255,8 @@ static void from_logits(void **state) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_of_a_batch),  cmocka_unit_test(samples_one_by_one),
         cmocka_unit_test(shared_parameters), cmocka_unit_test(chunks),

@@ -22,19 +22,22 @@
 #define B 5
 #define V 203
 
-static void fill(float *logits, int64_t count, uint64_t seed) {
+static void fill(float *logits, int64_t count, uint64_t seed)
+{
     for (int64_t i = 0; i < count; i++)
         logits[i] = 2 * random_normal(&seed) - 20;
 }
 
-static gumbel_logits matrix(const float *values, int64_t batch, int64_t vocab) {
+static gumbel_logits matrix(const float *values, int64_t batch, int64_t vocab)
+{
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
                            .logits = {values, GUMBEL_FLOAT32, batch, vocab, 0}};
 }
 
 /* Draw B rows of which row `bad` has been spoilt, and B rows of which none has. */
 static void check_spoilt(gumbel_device *device, const float *sound, const float *spoilt, int bad,
-                         gumbel_row_status expected, const char *what) {
+                         gumbel_row_status expected, const char *what)
+{
     gumbel_logits a = matrix(sound, B, V), b = matrix(spoilt, B, V);
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = 3};
     outcome *before = outcome_make(B, 3), *after = outcome_make(B, 3);
@@ -59,7 +62,8 @@ static void check_spoilt(gumbel_device *device, const float *sound, const float 
     outcome_free(after);
 }
 
-static void spoilt_rows(void **state) {
+static void spoilt_rows(void **state)
+{
     static float sound[B * V], spoilt[B * V];
     fill(sound, B * V, 31);
     for (int bad = 0; bad < B; bad++)
@@ -86,7 +90,8 @@ static void spoilt_rows(void **state) {
 }
 
 /* -inf is a token that is never drawn, not an error; one that is left is always drawn. */
-static void lone_survivor(void **state) {
+static void lone_survivor(void **state)
+{
     static float logits[V];
     for (int at = 0; at < V; at++) {
         for (int i = 0; i < V; i++)
@@ -107,7 +112,8 @@ static void lone_survivor(void **state) {
 }
 
 /* Whatever stands in padding rows never counts; with no row that counts, nothing can be drawn. */
-static void padding_never_counts(void **state) {
+static void padding_never_counts(void **state)
+{
     static float padded[V], cut[V];
     const float rubbish[] = {NAN, INFINITY, 1e30f, -INFINITY};
     fill(cut, V, 33);
@@ -137,7 +143,8 @@ static void padding_never_counts(void **state) {
 }
 
 /* The same through the product: NaN or inf in a hidden row or in a weight row. */
-static void fused_rows(void **state) {
+static void fused_rows(void **state)
+{
     problem_plan plan = {.batch = B,
                          .vocab = V,
                          .hidden_size = 33,
@@ -180,7 +187,8 @@ static void fused_rows(void **state) {
     problem_free(made);
 }
 
-static void greedy_ties(void **state) {
+static void greedy_ties(void **state)
+{
     static float logits[V];
     const float zero = 0;
     gumbel_sampling sampling = {
@@ -210,7 +218,8 @@ static void greedy_ties(void **state) {
 
 /* A tiny T draws the argmax, a huge one nearly uniformly; none is an error or leaves the row's
  * range. */
-static void extreme_temperatures(void **state) {
+static void extreme_temperatures(void **state)
+{
     static float logits[V];
     fill(logits, V, 35);
     int best = 0;
@@ -243,7 +252,8 @@ static void extreme_temperatures(void **state) {
     outcome_free(drawn);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spoilt_rows),          cmocka_unit_test(lone_survivor),
         cmocka_unit_test(padding_never_counts), cmocka_unit_test(fused_rows),

@@ -29,7 +29,8 @@ typedef struct tally {
 /* One draw. Where the tokens differ, the oracle's scores of the two must be closer than their
  * bounds. */
 static void check_draw(const oracle_logits *logits, oracle_stream stream, int32_t token,
-                       float score, const problem_plan *plan, int64_t row, tally *seen) {
+                       float score, const problem_plan *plan, int64_t row, tally *seen)
+{
     oracle_draw expected = oracle_pick(logits, stream);
     double bound = expected.score_bound, exact = expected.score;
     seen->draws++;
@@ -55,7 +56,8 @@ static void check_draw(const oracle_logits *logits, oracle_stream stream, int32_
 }
 
 static void check_lse(const oracle_logits *logits, float lse, const problem_plan *plan, int64_t row,
-                      tally *seen) {
+                      tally *seen)
+{
     double exact = oracle_lse(logits), bound = 2 * 0x1p-23 * fmax(1, fabs(exact)), widest = 0;
     for (int64_t i = 0; i < logits->count; i++)
         widest = fmax(widest, logits->bound[i]);
@@ -66,7 +68,8 @@ static void check_lse(const oracle_logits *logits, float lse, const problem_plan
     seen->worst_lse = fmax(seen->worst_lse, error);
 }
 
-static void check_problem(const problem *made, const outcome *drawn, tally *seen) {
+static void check_problem(const problem *made, const outcome *drawn, tally *seen)
+{
     const problem_plan *plan = &made->plan;
     oracle_logits logits = {.z = make_zeroed((size_t)plan->vocab, sizeof(double)),
                             .bound = make_zeroed((size_t)plan->vocab, sizeof(double))};
@@ -90,7 +93,8 @@ static void check_problem(const problem *made, const outcome *drawn, tally *seen
 /* --------------------------------------------------------------- against each other ---- */
 
 static void check_device(const problem *made, const outcome *expected, gumbel_isa isa,
-                         int32_t threads, int32_t tile) {
+                         int32_t threads, int32_t tile)
+{
     gumbel_device *device = open_device(isa, threads, tile);
     outcome *found = outcome_make(made->plan.batch, made->plan.samples);
     char what[420];
@@ -104,7 +108,8 @@ static void check_device(const problem *made, const outcome *expected, gumbel_is
 }
 
 /* `devices` ways of drawing for each ISA, going round threads and tiles. */
-static void check_plan(problem_plan plan, int devices, uint64_t *random, tally *seen) {
+static void check_plan(problem_plan plan, int devices, uint64_t *random, tally *seen)
+{
     problem *made = problem_make(&plan);
     outcome *expected = outcome_make(made->plan.batch, made->plan.samples);
     gumbel_device *reference = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
@@ -121,7 +126,8 @@ static void check_plan(problem_plan plan, int devices, uint64_t *random, tally *
     problem_free(made);
 }
 
-static void print_tally(const tally *seen) {
+static void print_tally(const tally *seen)
+{
     print_message("%" PRId64 " draws against the oracle: %" PRId64
                   " near ties differ; largest errors: score %.2f, lse %.2f of their bounds\n",
                   seen->draws, seen->near_ties, seen->worst_score, seen->worst_lse);
@@ -129,7 +135,8 @@ static void print_tally(const tally *seen) {
     assert_true(seen->near_ties <= 1 + seen->draws / 1000);
 }
 
-static void hidden_sizes_and_dtypes(void **state) {
+static void hidden_sizes_and_dtypes(void **state)
+{
     (void)state;
     tally seen = {0};
     uint64_t random = 1;
@@ -138,7 +145,8 @@ static void hidden_sizes_and_dtypes(void **state) {
     print_tally(&seen);
 }
 
-static void every_residue(void **state) {
+static void every_residue(void **state)
+{
     (void)state;
     tally seen = {0};
     uint64_t random = 2;
@@ -147,7 +155,8 @@ static void every_residue(void **state) {
     print_tally(&seen);
 }
 
-static void everything_mixed(void **state) {
+static void everything_mixed(void **state)
+{
     (void)state;
     tally seen = {0};
     uint64_t random = 3;
@@ -157,7 +166,8 @@ static void everything_mixed(void **state) {
 }
 
 /* Every thread count with every tile, on a vocabulary of many tiles. */
-static void every_thread_count_and_tile(void **state) {
+static void every_thread_count_and_tile(void **state)
+{
     (void)state;
     problem_plan plan = {.batch = 5, .vocab = 10037, .hidden_size = 40, .samples = 2, .seed = 77};
     problem *made = problem_make(&plan);
@@ -178,7 +188,8 @@ static void every_thread_count_and_tile(void **state) {
     problem_free(made);
 }
 
-static void describe_isas(void **state) {
+static void describe_isas(void **state)
+{
     (void)state;
     for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++) {
         gumbel_device_info info = {.struct_size = sizeof info};
@@ -196,7 +207,8 @@ static void describe_isas(void **state) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(describe_isas),
         cmocka_unit_test(hidden_sizes_and_dtypes),

@@ -26,7 +26,8 @@
 
 /* Summaries of PIECES random shards of random rows, with logits of very different sizes so that the
  * fixed point of the mass has to move. */
-static void make_pieces(gumbel_device *device, uint64_t *random, gumbel_summary pieces[PIECES]) {
+static void make_pieces(gumbel_device *device, uint64_t *random, gumbel_summary pieces[PIECES])
+{
     static const float sizes[] = {0, 1, 5, 80, 300, 1e4f, 1e8f, 1e9f};
     float logits[150];
     int64_t at = 0;
@@ -50,19 +51,22 @@ static void make_pieces(gumbel_device *device, uint64_t *random, gumbel_summary 
     }
 }
 
-static gumbel_summary merged(gumbel_summary a, gumbel_summary b) {
+static gumbel_summary merged(gumbel_summary a, gumbel_summary b)
+{
     gumbel_merge(&a, &b, 1);
     return a;
 }
 
-static void print_summary(const char *name, const gumbel_summary *s) {
+static void print_summary(const char *name, const gumbel_summary *s)
+{
     print_message("%s: best %a z %a id %" PRId32 " max %a mass %" PRIx64 " %" PRIx64 " %" PRIx64
                   " at %" PRId32 " flags %" PRIu32 "\n",
                   name, (double)s->best_score, (double)s->best_z, s->best_id, (double)s->max_z,
                   s->mass[0], s->mass[1], s->mass[2], s->mass_exponent, s->flags);
 }
 
-static void assert_same_summary(gumbel_summary a, gumbel_summary b) {
+static void assert_same_summary(gumbel_summary a, gumbel_summary b)
+{
     if (memcmp(&a, &b, sizeof a) != 0) {
         print_summary("one  ", &a);
         print_summary("other", &b);
@@ -70,7 +74,8 @@ static void assert_same_summary(gumbel_summary a, gumbel_summary b) {
     }
 }
 
-static void merging_is_associative_and_commutative(void **state) {
+static void merging_is_associative_and_commutative(void **state)
+{
     uint64_t random = 21;
     for (int round = 0; round < 2000; round++) {
         gumbel_summary pieces[PIECES], order[PIECES], straight;
@@ -94,7 +99,8 @@ static void merging_is_associative_and_commutative(void **state) {
     }
 }
 
-static void empty_element(void **state) {
+static void empty_element(void **state)
+{
     uint64_t random = 22;
     gumbel_summary empty[2], pieces[PIECES];
     memset(empty, 0xA7, sizeof empty);
@@ -121,7 +127,8 @@ static void empty_element(void **state) {
     outcome_free(drawn);
 }
 
-static void ties_and_flags(void **state) {
+static void ties_and_flags(void **state)
+{
     (void)state;
     gumbel_summary low, high;
     gumbel_summary_clear(&low, 1);
@@ -150,7 +157,8 @@ static void ties_and_flags(void **state) {
 }
 
 /* Only what is asked for is written; tokens alone is enough. */
-static void optional_outputs(void **state) {
+static void optional_outputs(void **state)
+{
     uint64_t random = 23;
     gumbel_summary pieces[PIECES];
     make_pieces(*state, &random, pieces);
@@ -179,14 +187,16 @@ static void optional_outputs(void **state) {
 
 /* ------------------------------------------------------------------- the log-normaliser ---- */
 
-static double ulp(double x) {
+static double ulp(double x)
+{
     int exponent;
     frexp(fmax(1, fabs(x)), &exponent);
     return ldexp(1, exponent - 24);
 }
 
 /* |lse - exact| in ulp of max(1, |lse|). */
-static double lse_error(gumbel_device *device, const float *values, int64_t count) {
+static double lse_error(gumbel_device *device, const float *values, int64_t count)
+{
     gumbel_logits input = {.struct_size = sizeof input,
                            .logits = {values, GUMBEL_FLOAT32, 1, count, 0}};
     oracle_logits exact = {.z = make_zeroed((size_t)count, sizeof(double)),
@@ -207,7 +217,8 @@ static double lse_error(gumbel_device *device, const float *values, int64_t coun
     return error;
 }
 
-static void lse_accuracy(void **state) {
+static void lse_accuracy(void **state)
+{
     static const float spreads[] = {0, 1e-6f, 0.1f, 1, 4, 40, 80, 1000, 1e4f};
     static const float middles[] = {0, 1, -8, 20, -80, 88, -104, 1e4f, -1e4f, 1e6f, -1e8f};
     static const int64_t counts[] = {1, 2, 3, 63, 64, 65, 129, 1000, 20000};
@@ -226,7 +237,8 @@ static void lse_accuracy(void **state) {
 }
 
 /* Values at which a fixed point or an exponential may run out. */
-static void lse_extremes(void **state) {
+static void lse_extremes(void **state)
+{
     const float all[] = {FLT_MAX,        -FLT_MAX, 0x1p31f, -0x1p31f,
                          0x1.fffffep30f, 3e9f,     FLT_MIN, 1e-45f};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -245,7 +257,8 @@ static void lse_extremes(void **state) {
         assert_true(lse_error(*state, mixed[i], 3) <= 1);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_is_associative_and_commutative),
         cmocka_unit_test(empty_element),

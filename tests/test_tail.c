@@ -38,12 +38,14 @@ typedef struct enumeration {
     int counts[256];
 } enumeration;
 
-static int compare_tails(const void *a, const void *b) {
+static int compare_tails(const void *a, const void *b)
+{
     double x = ((const tail_point *)a)->r2, y = ((const tail_point *)b)->r2;
     return (x > y) - (x < y);
 }
 
-static enumeration enumerate(void) {
+static enumeration enumerate(void)
+{
     enumeration e = {.g = make_zeroed(WORDS, sizeof *e.g)};
     uint64_t random = 91;
     for (uint32_t r = 256; r < WORDS; r++) {
@@ -64,18 +66,18 @@ static enumeration enumerate(void) {
     return e;
 }
 
-static void forget(enumeration *e) {
+static void forget(enumeration *e)
+{
     free(e->g);
     for (int r = 0; r < 256; r++)
         free(e->tails[r]);
 }
 
-static double wins(double g, double gap) {
-    return exp(-exp(gap - g));
-}
+static double wins(double g, double gap) { return exp(-exp(gap - g)); }
 
 /* The mean of wins() over the further bits of a word. */
-static double tail_mean(const tail_point *points, int count, double gap) {
+static double tail_mean(const tail_point *points, int count, double gap)
+{
     double sum = 0, before = wins(points[0].g, gap), at = 0;
     for (int i = 0; i < count; i++) {
         double now = wins(points[i].g, gap);
@@ -86,7 +88,8 @@ static double tail_mean(const tail_point *points, int count, double gap) {
     return (sum + (0x1p32 - at) * before) * 0x1p-32;
 }
 
-static double rate(const enumeration *e, double gap) {
+static double rate(const enumeration *e, double gap)
+{
     double sum = 0;
     for (uint32_t r = 256; r < WORDS; r++)
         sum += wins(e->g[r], gap);
@@ -96,14 +99,16 @@ static double rate(const enumeration *e, double gap) {
 }
 
 /* The same for uniforms of 24 bits at midpoints, which other samplers use. */
-static double rate_of_24_bits(double gap) {
+static double rate_of_24_bits(double gap)
+{
     double sum = 0;
     for (int k = 0; k < 1 << 16; k++)
         sum += exp(log1p(-(k + 0.5) * 0x1p-24) * exp(gap));
     return sum * 0x1p-24 * (1 + exp(gap));
 }
 
-static void tail_by_enumeration(void **state) {
+static void tail_by_enumeration(void **state)
+{
     (void)state;
     enumeration e = enumerate();
     print_message("gap   this contract   24-bit uniforms\n");
@@ -119,7 +124,8 @@ static void tail_by_enumeration(void **state) {
 }
 
 /* One dominant token, V - 1 rare ones `gap` below; `total` draws. Returns how many were rare. */
-static int64_t count_rare(gumbel_device *device, int64_t vocab, float gap, int64_t total) {
+static int64_t count_rare(gumbel_device *device, int64_t vocab, float gap, int64_t total)
+{
     enum { CALL = 65536 };
     float *values = make_zeroed((size_t)vocab, sizeof *values);
     outcome *drawn = outcome_make(1, CALL);
@@ -142,7 +148,8 @@ static int64_t count_rare(gumbel_device *device, int64_t vocab, float gap, int64
     return rare;
 }
 
-static void tail_by_drawing(void **state) {
+static void tail_by_drawing(void **state)
+{
     (void)state;
     const struct {
         int64_t vocab, draws;
@@ -164,7 +171,8 @@ static void tail_by_drawing(void **state) {
     gumbel_close(device);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tail_by_enumeration),
         cmocka_unit_test(tail_by_drawing),

@@ -23,13 +23,15 @@ static outcome *expected;
 
 /* ----------------------------------------------------------- an engine's own parallel-for ---- */
 
-static void forwards(void *context, int32_t count, gumbel_task task, void *argument) {
+static void forwards(void *context, int32_t count, gumbel_task task, void *argument)
+{
     ++*(int *)context;
     for (int32_t i = 0; i < count; i++)
         task(argument, i);
 }
 
-static void backwards(void *context, int32_t count, gumbel_task task, void *argument) {
+static void backwards(void *context, int32_t count, gumbel_task task, void *argument)
+{
     ++*(int *)context;
     for (int32_t i = count - 1; i >= 0; i--)
         task(argument, i);
@@ -41,14 +43,16 @@ typedef struct one_task {
     int32_t index;
 } one_task;
 
-static void *run_task(void *given) {
+static void *run_task(void *given)
+{
     one_task *one = given;
     one->task(one->argument, one->index);
     return NULL;
 }
 
 /* A thread for each index, the odd ones first. */
-static void odd_threads_first(void *context, int32_t count, gumbel_task task, void *argument) {
+static void odd_threads_first(void *context, int32_t count, gumbel_task task, void *argument)
+{
     ++*(int *)context;
     pthread_t *threads = make_zeroed((size_t)count, sizeof *threads);
     one_task *tasks = make_zeroed((size_t)count, sizeof *tasks);
@@ -65,7 +69,8 @@ static void odd_threads_first(void *context, int32_t count, gumbel_task task, vo
     free(tasks);
 }
 
-static void engines_parallel_for(void **state) {
+static void engines_parallel_for(void **state)
+{
     (void)state;
     const gumbel_parallel_for ways[] = {forwards, backwards, odd_threads_first};
     const char *names[] = {"forwards", "backwards", "odd threads first"};
@@ -102,7 +107,8 @@ typedef struct caller {
     int differences;
 } caller;
 
-static void *call_again_and_again(void *given) {
+static void *call_again_and_again(void *given)
+{
     caller *me = given;
     outcome *whole = outcome_make(large.batch, large.samples),
             *one = outcome_make(1, large.samples);
@@ -121,7 +127,8 @@ static void *call_again_and_again(void *given) {
     return NULL;
 }
 
-static void several_calls_at_once(void **state) {
+static void several_calls_at_once(void **state)
+{
     (void)state;
     for (int32_t threads = 1; threads <= 4; threads++) {
         gumbel_device *device = open_device(GUMBEL_ISA_AUTO, threads, 0);
@@ -141,7 +148,8 @@ static void several_calls_at_once(void **state) {
 }
 
 /* From logits, with a row of many tiles, so that threads share rows. */
-static void threads_from_logits(void **state) {
+static void threads_from_logits(void **state)
+{
     (void)state;
     enum { V = 60013 };
     static float values[2 * V];
@@ -170,13 +178,15 @@ static void threads_from_logits(void **state) {
 }
 
 /* Opening and closing leaves no thread behind that has not started yet. */
-static void open_and_close(void **state) {
+static void open_and_close(void **state)
+{
     (void)state;
     for (int i = 0; i < 200; i++)
         gumbel_close(open_device(GUMBEL_ISA_AUTO, 1 + i % 8, 0));
 }
 
-static int make_shared(void **state) {
+static int make_shared(void **state)
+{
     (void)state;
     shared = problem_make(&large);
     expected = outcome_make(large.batch, large.samples);
@@ -186,14 +196,16 @@ static int make_shared(void **state) {
     return status != GUMBEL_OK;
 }
 
-static int free_shared(void **state) {
+static int free_shared(void **state)
+{
     (void)state;
     outcome_free(expected);
     problem_free(shared);
     return 0;
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_parallel_for),
         cmocka_unit_test(several_calls_at_once),

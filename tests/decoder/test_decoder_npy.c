@@ -48,7 +48,7 @@ static void arrays_come_back(void **state)
         for (size_t s = 0; s < 5; s++) {
             tensor_view array = {.dtype = dtypes[d], .data = data};
             decoder_error error;
-            npy *file;
+            npy *file = NULL;
             const char *path = scratch_path(*state, "a.npy");
             assert_true(tensor_set_shape(&array, shapes[s].rank, shapes[s].shape));
             if (npy_write(path, &array, &error) != 0 || npy_open(path, &file, &error) != 0) {
