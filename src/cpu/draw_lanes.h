@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the draw from a row's transformed logits (eq. 3, 4) and the mass of its blocks, on the sixteen
- *        lanes of cpu/lanes_*.h.
- * COST   Philox for 64 tokens is about 110 vector operations, the screen 6 a vector, the mass about 15 a
- *        vector. The noise itself is computed for a handful of tokens a row.
- * SCREEN A standard exponential E is at least u, and a token beats the best score so far only if
- *        E <= exp(z - best). So a token with u above a bound that is never below exp(z - best) cannot
- *        win, and its logarithms are never taken. The bound is 2^n (1 + f) >= 2^(n + f), made by writing
- *        (z - best) log2 e into the bits of a float; a margin covers the rounding of z + g. Tokens that
- *        pass, about ln V a row, are scored exactly: the screen can cost time, never a token.
+ * WHAT   the draw from a row's transformed logits (eq. 3, 4) and the mass of its blocks, on the
+ *        sixteen lanes of cpu/lanes_*.h.
+ * COST   Philox for 64 tokens is about 110 vector operations, the screen 6 a vector, the mass about
+ *        15 a vector. The noise itself is computed for a handful of tokens a row.
+ * SCREEN A standard exponential E is at least u, and a token beats the best score so far only if E
+ *        <= exp(z - best). So a token with u above a bound that is never below exp(z - best) cannot
+ *        win, and its logarithms are never taken. The bound is 2^n (1 + f) >= 2^(n + f), made by
+ *        writing (z - best) log2 e into the bits of a float; a margin covers the rounding of z + g.
+ *        Tokens that pass, about ln V a row, are scored exactly: the screen can cost time, never a
+ *        token.
  */
 #ifndef GUMBEL_CPU_DRAW_LANES_H
 #define GUMBEL_CPU_DRAW_LANES_H
@@ -47,8 +48,8 @@ LANES void philox_start(v16u c[4], v16u block, gumbel_stream stream, uint32_t ke
     c[3] = vu_set((uint32_t)product);
 }
 
-/* Words of the 64 tokens from `token` on, a multiple of 64: r[q] lane j is that of token + 16 q + j. The
- * blocks stand in the lanes so that a transpose within quarters puts the words in order. */
+/* Words of the 64 tokens from `token` on, a multiple of 64: r[q] lane j is that of token + 16 q +
+ * j. The blocks stand in the lanes so that a transpose within quarters puts the words in order. */
 LANES void philox_words(v16u r[4], uint32_t token, gumbel_stream stream)
 {
     static const uint32_t places[CPU_LANES] = {0, 4, 8,  12, 1, 5, 9,  13,
@@ -67,8 +68,8 @@ LANES void philox_words(v16u r[4], uint32_t token, gumbel_stream stream)
 /* A z this far above the threshold passes without a bound: exp() of it would not fit a float. */
 #define SCREEN_REACH 60.0f
 
-/* The best score so far less a margin: 1e-3 for the screen's own rounding, and 4 ulp of the best for
- * that of z + g. */
+/* The best score so far less a margin: 1e-3 for the screen's own rounding, and 4 ulp of the best
+ * for that of z + g. */
 static inline float screen_threshold(float best)
 {
     return best - fmaf(fabsf(best), 0x1p-21f, 1e-3f);
@@ -92,8 +93,8 @@ static inline int screen_one(float z, uint32_t r, float threshold)
     return bound > 0.0f && (float)r < gumbel_float_of((uint32_t)bound + 1);
 }
 
-/* Score the tokens of a block that passed the screen, each against the best so far; of a block with a
- * NaN or +inf, record that. */
+/* Score the tokens of a block that passed the screen, each against the best so far; of a block with
+ * a NaN or +inf, record that. */
 static __attribute__((noinline)) void settle_block(const cpu_draw *d, int sample, const float *z,
                                                    const v16u words[4], const uint32_t pass[4],
                                                    uint32_t token)

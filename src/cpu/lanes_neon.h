@@ -18,7 +18,9 @@ typedef uint32x4x4_t v16m;
 /* The four quarters of an expression in the quarter's number q. */
 #define QUARTERS(type, expression)                                                                 \
     type result;                                                                                   \
-    UNROLLED for (int q = 0; q < 4; q++) result.val[q] = (expression);                             \
+    UNROLLED                                                                                       \
+    for (int q = 0; q < 4; q++)                                                                    \
+        result.val[q] = (expression);                                                              \
     return result
 
 LANES v16f vf_load(const void *p) { QUARTERS(v16f, vld1q_f32((const float *)p + 4 * q)); }

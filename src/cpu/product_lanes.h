@@ -85,17 +85,19 @@ LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int 
             sum[m][n] = vf_load(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES);
     }
     for (int64_t at = 0; at < end; at += chunk_bytes, panel += CPU_CHUNK * batch) {
-        if (ahead)
+        if (ahead) {
             UNROLLED
             for (int line = 0; line < rows * chunk_bytes / 64; line++, ahead += 64)
                 __builtin_prefetch(ahead, 0, 2);
+        }
         multiply_chunk(weight, at, panel, rows, batch, dtype, sum);
     }
     UNROLLED
-    for (int m = 0; m < rows; m++)
+    for (int m = 0; m < rows; m++) {
         UNROLLED
         for (int n = 0; n < batch; n++)
             vf_store(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES, sum[m][n]);
+    }
 }
 
 /* All rows of the block: PRODUCT_ROWS at a time, the rest one by one. */
