@@ -86,10 +86,6 @@ LANES v16f vf_fma(v16f a, v16f b, v16f c)
 {
     return (v16f){_mm256_fmadd_ps(a.l, b.l, c.l), _mm256_fmadd_ps(a.h, b.h, c.h)};
 }
-LANES v16f vf_min(v16f a, v16f b)
-{
-    return (v16f){_mm256_min_ps(a.l, b.l), _mm256_min_ps(a.h, b.h)};
-}
 LANES v16f vf_max(v16f a, v16f b)
 {
     return (v16f){_mm256_max_ps(a.l, b.l), _mm256_max_ps(a.h, b.h)};

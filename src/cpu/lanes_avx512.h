@@ -46,7 +46,6 @@ LANES v16f vf_sub(v16f a, v16f b) { return _mm512_sub_ps(a, b); }
 LANES v16f vf_mul(v16f a, v16f b) { return _mm512_mul_ps(a, b); }
 LANES v16f vf_div(v16f a, v16f b) { return _mm512_div_ps(a, b); }
 LANES v16f vf_fma(v16f a, v16f b, v16f c) { return _mm512_fmadd_ps(a, b, c); }
-LANES v16f vf_min(v16f a, v16f b) { return _mm512_min_ps(a, b); }
 LANES v16f vf_max(v16f a, v16f b) { return _mm512_max_ps(a, b); }
 LANES v16m vf_less(v16f a, v16f b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 LANES v16f vf_select(v16m m, v16f yes, v16f no) { return _mm512_mask_blend_ps(m, no, yes); }

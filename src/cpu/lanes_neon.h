@@ -61,7 +61,6 @@ LANES v16f vf_fma(v16f a, v16f b, v16f c)
 {
     QUARTERS(v16f, vfmaq_f32(c.val[q], a.val[q], b.val[q]));
 }
-LANES v16f vf_min(v16f a, v16f b) { QUARTERS(v16f, vminq_f32(a.val[q], b.val[q])); }
 LANES v16f vf_max(v16f a, v16f b) { QUARTERS(v16f, vmaxq_f32(a.val[q], b.val[q])); }
 LANES v16m vf_less(v16f a, v16f b) { QUARTERS(v16m, vcltq_f32(a.val[q], b.val[q])); }
 LANES v16f vf_select(v16m m, v16f yes, v16f no)
