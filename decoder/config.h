@@ -52,8 +52,7 @@ int config_load(const char *folder, model_config *config, decoder_error *error);
 int config_parse(const void *bytes, size_t size, const char *name, model_config *config,
                  decoder_error *error);
 
-/* config_parse_generation(): take over the eos tokens of a generation_config.json, if it has any.
- */
+/* config_parse_generation(): take over the eos tokens of a generation_config.json, if any. */
 int config_parse_generation(const void *bytes, size_t size, const char *name, model_config *config,
                             decoder_error *error);
 

@@ -56,8 +56,7 @@ const decoder_info *decoder_describe(const decoder *d);
 
 const tokenizer *decoder_tokenizer(const decoder *d);
 
-/* The LM head [V, D], in the file's dtype: `lm_head.weight`, or the embedding where they are tied.
- */
+/* The LM head [V, D], in the file's dtype: `lm_head.weight`, or the embedding where tied. */
 gumbel_tensor decoder_head(const decoder *d);
 
 /* decoder_parallel_for(): the decoder's own threads, in the form that gumbel_device_options takes

@@ -148,6 +148,8 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     int64_t d = decoder_describe(l->d)->hidden_size;
     int32_t span = writers[count - 1].sample - writers[0].sample + 1;
     uint32_t position = (uint32_t)decoder_sequence_length(writers[0].sequence);
+    gumbel_tensor weight = decoder_head(l->d);
+    int64_t known = tokenizer_size(decoder_tokenizer(l->d));
     uint64_t seeds[GROUP];
     int32_t tokens[GROUP * GROUP];
     float logprobs[GROUP * GROUP];
@@ -156,7 +158,8 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     }
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = {l->hidden + first * d, GUMBEL_FLOAT32, count, d, 0},
-                        .weight = decoder_head(l->d)};
+                        .weight = weight,
+                        .vocab_size = known < weight.rows ? known : weight.rows};
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .temperature = &o->temperature,
                                 .seed = seeds,
@@ -217,8 +220,7 @@ static bool ends_text(const loop *l, int32_t id)
     return false;
 }
 
-/* Report the drawn tokens and keep the writers that go on. False when the callback wants to stop.
- */
+/* Report the drawn tokens, keep the writers that go on. False when the callback wants to stop. */
 static bool report(loop *l)
 {
     const generate_options *o = l->options;

@@ -5,7 +5,8 @@
  * Sample j of a call is a sequence of its own, and draws with sample counter first_sample + j; all
  * share the seed. The position counter of a draw is the number of tokens that its sequence already
  * has, the prompt included. So a text depends on (model, prompt, seed, temperature, sample counter)
- * alone, not on how many samples run beside it.
+ * alone, not on how many samples run beside it. Rows of the head behind the tokenizer's last token
+ * are padding and never drawn.
  */
 #ifndef DECODER_GENERATE_H
 #define DECODER_GENERATE_H

@@ -43,8 +43,7 @@ void pretokenizer_free(pretokenizer *p)
     }
 }
 
-/* White space as Unicode defines it. PCRE2's own \s also takes U+180E, which Unicode has dropped.
- */
+/* White space as Unicode defines it. PCRE2's own \s also takes U+180E, which is none any more. */
 #define SPACES "\\x09-\\x0d\\x{85}\\p{Z}"
 /* A pattern grows at most this much: \s, 2 bytes, becomes a class. */
 #define SPACES_GROWTH (sizeof "[^" SPACES "]" / 2 + 1)

@@ -34,8 +34,7 @@ const tensor_view *safetensors_find(const safetensors *file, const char *name);
 /* Number of tensors. */
 size_t safetensors_count(const safetensors *file);
 
-/* Tensor `index` in order of names, index < count; its name goes to *name where that is not NULL.
- */
+/* Tensor `index` < count in order of names; its name goes to *name where that is not NULL. */
 const tensor_view *safetensors_at(const safetensors *file, size_t index, const char **name);
 
 /* The path it was opened with. */

@@ -25,8 +25,7 @@ static int refuse_set(const json_place *place, const char *key)
     return value && !json_is_false(value) ? json_refuse(place, key, "is not supported") : 0;
 }
 
-/* Form C of a normalised token's content, since that is the form of the text it is looked for in.
- */
+/* Form C of a normalised token's content: the form of the text that it is looked for in. */
 static char *copy_content(const char *content, bool form_c)
 {
     return form_c ? (char *)utf8proc_NFC((const utf8proc_uint8_t *)content) : strdup(content);

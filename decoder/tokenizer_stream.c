@@ -25,8 +25,7 @@ static const unsigned char *bytes_of(const tokenizer *t, int32_t id, bool skip_s
 /* What the bytes of a character that came so far are. */
 typedef enum utf8_state { UTF8_COMPLETE, UTF8_PREFIX, UTF8_INVALID } utf8_state;
 
-/* Whether `second` may follow `lead`: rules out overlong forms, surrogates, numbers past U+10FFFF.
- */
+/* Whether `second` may follow `lead`: no overlong forms, surrogates, numbers past U+10FFFF. */
 static bool second_byte_fits(unsigned char lead, unsigned char second)
 {
     unsigned char lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;

@@ -7,8 +7,7 @@
 
 #include <stddef.h>
 
-/* cmocka set-up and tear-down: *state is the path of a new, empty folder, and then it is removed.
- */
+/* cmocka set-up and tear-down: *state is the path of a new, empty folder, removed in the end. */
 int scratch_set_up(void **state);
 int scratch_tear_down(void **state);
 
