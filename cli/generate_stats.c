@@ -147,7 +147,6 @@ static void compare_routes(decoder *model, gumbel_device *device, const struct s
         .device = device,
         .sampling = {.struct_size = sizeof(gumbel_sampling), .temperature = &temperature},
         .output = {.struct_size = sizeof(gumbel_output), .tokens = tokens, .logprobs = logprobs},
-        .workspace = source_workspace(&first, device, 1, &timing.workspace_bytes),
         .materialised = {.batch = states->rows,
                          .vocab = source_vocab(&all),
                          .logits = exact,
@@ -158,6 +157,7 @@ static void compare_routes(decoder *model, gumbel_device *device, const struct s
                          .tokens = tokens},
     };
 
+    timing.workspace = source_workspace(&first, device, 1, &timing.workspace_bytes);
     gumbel_describe(device, &info);
     timing.materialised.threads = info.threads;
     timing.materialised.isa = info.isa;
