@@ -3,8 +3,8 @@
 # usage: compare_digests.sh COMMAND COMMAND
 #
 # Run two commands and compare what they print, as in
-#   compare_digests.sh "cat tests/agreement_digests.txt" "build/release/tests/agreement_digest avx2"
-#   compare_digests.sh "build/release/tests/agreement_digest reference" \
+#   compare_digests.sh "cat tests/agreement_digests.txt" "build/dev/tests/agreement_digest avx2"
+#   compare_digests.sh "build/dev/tests/agreement_digest reference" \
 #       "qemu-aarch64-static -L /usr/aarch64-linux-gnu build/aarch64/tests/agreement_digest neon"
 # Exits 0 where both succeed and agree in every line.
 set -eu
