@@ -154,14 +154,19 @@ static void pad_tail(char *block, const char *weight, int64_t stride_bytes, int 
         memcpy(block + m * 4 * CPU_CHUNK, weight + m * stride_bytes, (size_t)tail_bytes);
 }
 
-/* The weights of rows first .. first + rows as one pass sees them from its start. */
-static product_pass start_pass(const cpu_product *p, int first, int64_t b, int batch)
+/* Rows that a block holds: row, row + apart, ... of the tile. */
+typedef struct product_block {
+    int row, apart, count;
+} product_block;
+
+/* The weights of a block as one pass sees them from its start. */
+static product_pass start_pass(const cpu_product *p, product_block block, int64_t b, int batch)
 {
     int64_t chunks = (p->hidden_size + CPU_CHUNK - 1) / CPU_CHUNK;
-    const char *weight = (const char *)p->weight + first * p->stride_bytes;
+    const char *weight = (const char *)p->weight + block.row * p->stride_bytes;
     return (product_pass){
         .weight = weight,
-        .stride_bytes = p->stride_bytes,
+        .stride_bytes = block.apart * p->stride_bytes,
         .panel = p->panels + b * chunks * CPU_CHUNK,
         .ahead = batch > STREAMED_BATCH ? weight + PRODUCT_BLOCK * p->stride_bytes : NULL,
         .turn = (int)(b / PRODUCT_PANEL),
@@ -170,45 +175,73 @@ static product_pass start_pass(const cpu_product *p, int first, int64_t b, int b
     };
 }
 
-/* One panel's dot products with `rows` weight rows, from row `first` of the tile on. */
-static void product_panel(const cpu_product *p, int first, int rows, int64_t b, int batch)
+/* Sum the lanes of a block into the dot products. */
+static void sum_block(const cpu_product *p, product_block block, int64_t b, int batch)
+{
+    for (int n = 0; n < batch; n++) {
+        float *out = p->out + (b + n) * p->out_stride + block.row, sums[CPU_LANES];
+        v16f sum = vf_sums(p->lanes + n * PRODUCT_ROOM * CPU_LANES);
+        if (block.apart == 1) {
+            vf_store(out, sum);
+            continue;
+        }
+        vf_store(sums, sum);
+        for (int i = 0; i < block.count; i++)
+            out[i * block.apart] = sums[i];
+    }
+}
+
+/* One panel's dot products with the rows of a block. */
+static void product_panel(const cpu_product *p, product_block block, int64_t b, int batch)
 {
     char padded[PRODUCT_BLOCK * 4 * CPU_CHUNK];
     void (*run)(const product_pass *, int) = passes[batch][p->dtype - GUMBEL_FLOAT32];
     int tail = (int)(p->hidden_size % CPU_CHUNK);
     int element_bytes = p->dtype == GUMBEL_FLOAT32 ? 4 : 2;
     int64_t most = PASS_BYTES(batch) / (4 * CPU_CHUNK * batch);
-    product_pass pass = start_pass(p, first, b, batch);
+    product_pass pass = start_pass(p, block, b, batch);
     memset(p->lanes, 0, (size_t)batch * PRODUCT_ROOM * CPU_LANES * sizeof(float));
     for (int64_t left = p->hidden_size / CPU_CHUNK; left > 0; left -= pass.chunks) {
         pass.chunks = at_most(left, most);
-        run(&pass, rows);
+        run(&pass, block.count);
         int64_t row_bytes = pass.chunks * CPU_CHUNK * element_bytes;
         pass.weight += row_bytes;
         pass.panel += pass.chunks * CPU_CHUNK * batch;
-        pass.ahead += pass.ahead ? rows * row_bytes : 0;
+        pass.ahead += pass.ahead ? block.count * row_bytes : 0;
     }
     if (tail > 0) {
-        pad_tail(padded, pass.weight, p->stride_bytes, rows, tail * element_bytes);
+        pad_tail(padded, pass.weight, pass.stride_bytes, block.count, tail * element_bytes);
         pass = (product_pass){.weight = padded,
                               .stride_bytes = 4 * CPU_CHUNK,
                               .panel = pass.panel,
                               .chunks = 1,
                               .turns = 1,
                               .lanes = p->lanes};
-        run(&pass, rows);
+        run(&pass, block.count);
     }
-    for (int n = 0; n < batch; n++)
-        vf_store(p->out + (b + n) * p->out_stride + first,
-                 vf_sums(p->lanes + n * PRODUCT_ROOM * CPU_LANES));
+    sum_block(p, block, b, batch);
+}
+
+/* Batches of one panel that memory alone bounds: the rows of a micro-kernel stand far apart, so that each
+ * reads one long stream, and several streams at once keep more of memory busy than one does. Returns the
+ * rows done, from the first on. */
+static int product_streams(const cpu_product *p)
+{
+    if (p->batch > PRODUCT_PANEL || p->batch > STREAMED_BATCH)
+        return 0;
+    int batch = (int)p->batch, streams = PRODUCT_ROWS(batch), apart = p->count / streams;
+    for (int row = 0; row < apart; row++)
+        product_panel(p, (product_block){row, apart, streams}, 0, batch);
+    return apart * streams;
 }
 
 static void product(const cpu_product *p)
 {
-    for (int first = 0; first < p->count; first += PRODUCT_BLOCK)
-        for (int64_t b = 0; b < p->batch; b += PRODUCT_PANEL)
-            product_panel(p, first, (int)at_most(p->count - first, PRODUCT_BLOCK), b,
-                          (int)at_most(p->batch - b, PRODUCT_PANEL));
+    for (int row = product_streams(p); row < p->count; row += PRODUCT_BLOCK)
+        for (int64_t b = 0; b < p->batch; b += PRODUCT_PANEL) {
+            product_block block = {row, 1, (int)at_most(p->count - row, PRODUCT_BLOCK)};
+            product_panel(p, block, b, (int)at_most(p->batch - b, PRODUCT_PANEL));
+        }
 }
 
 #endif
