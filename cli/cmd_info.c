@@ -36,6 +36,22 @@ static const gumbel_isa all_isas[] = {GUMBEL_ISA_REFERENCE, GUMBEL_ISA_AVX2, GUM
                                       GUMBEL_ISA_NEON};
 enum { ISAS = sizeof all_isas / sizeof all_isas[0] };
 
+/* What the first CUDA device is, or why there is none. */
+static const char *describe_cuda(void)
+{
+    static gumbel_device_info info = {.struct_size = sizeof info};
+    static gumbel_error error;
+    const gumbel_device_options options = {.struct_size = sizeof options, .device = "cuda:0"};
+    gumbel_device *device = NULL;
+
+    if (gumbel_open(&options, &device, &error) != GUMBEL_OK) {
+        return error.message;
+    }
+    gumbel_describe(device, &info);
+    gumbel_close(device);
+    return info.description;
+}
+
 static void print_text(const gumbel_device_info *info)
 {
     printf("version   %s\n", gumbel_version_string());
@@ -50,7 +66,7 @@ static void print_text(const gumbel_device_info *info)
     printf(")\n");
     printf("threads   %d\n", info->threads);
     printf("tile      %d vocabulary rows\n", info->tile);
-    printf("devices   cpu: available; cuda: not in this build\n");
+    printf("cuda      %s\n", describe_cuda());
 }
 
 static json_t *to_json(const gumbel_device_info *info)
@@ -65,7 +81,7 @@ static json_t *to_json(const gumbel_device_info *info)
         }
     }
     json_put(devices, "cpu", json_string("available"));
-    json_put(devices, "cuda", json_string("not in this build"));
+    json_put(devices, "cuda", json_string(describe_cuda()));
     json_put(root, "version", json_string(gumbel_version_string()));
     json_put(root, "commit", json_string(GUMBEL_COMMIT));
     json_put(root, "cpu", json_string(info->description));

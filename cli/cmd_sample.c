@@ -5,8 +5,10 @@
 #include <float.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "commands.h"
+#include "cuda_source.h"
 #include "options.h"
 #include "report.h"
 #include "sample_results.h"
@@ -246,7 +248,12 @@ static void draw(const struct sample_options *options, const struct source *sour
         .domain = options->domain,
     };
 
-    if (options->chunk) {
+    gumbel_device_info info = {.struct_size = sizeof info};
+
+    gumbel_describe(device, &info);
+    if (strncmp(info.name, "cuda", strlen("cuda")) == 0) {
+        cuda_source_sample(source, device, info.name, &sampling, output, options->chunk);
+    } else if (options->chunk) {
         source_sample_chunks(source, device, &sampling, output, options->chunk, true, "sampling");
     } else {
         source_sample(source, device, &sampling, output);

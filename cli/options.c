@@ -205,7 +205,7 @@ static error_t parse_device_option(int key, char *argument, struct argp_state *s
 }
 
 static const struct argp_option device_options[] = {
-    {"device", 'd', "NAME", 0, "Device to run on: cpu", 0},
+    {"device", 'd', "NAME", 0, "Device to run on: cpu, or cuda:0 and so on", 0},
     {"isa", 'i', "ISA", 0, "auto, reference, avx2, avx512 or neon; all give the same bits", 0},
     {"threads", 't', "N", 0, "Threads, 1 to 1024 (default: the CPUs this process may use)", 0},
     {"help", 'h', 0, 0, "Print this list", -1},

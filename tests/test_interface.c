@@ -93,8 +93,18 @@ static void opening(void **state)
     assert_int_equal(gumbel_open(NULL, NULL, &error), GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "device");
 
-    assert_open_refused((gumbel_device_options){.device = "cuda:0"}, GUMBEL_ERROR_UNSUPPORTED,
+    assert_open_refused((gumbel_device_options){.device = "cuda"}, GUMBEL_ERROR_UNSUPPORTED,
                         "options.device");
+    assert_open_refused((gumbel_device_options){.device = "cuda:9999"}, GUMBEL_ERROR_UNSUPPORTED,
+                        "options.device");
+    gumbel_device_options cuda = {.struct_size = sizeof cuda, .device = "cuda:0"};
+    if (gumbel_open(&cuda, &device, &error) == GUMBEL_OK)
+        gumbel_close(device);
+    else
+        assert_true(strstr(error.message, "no CUDA kernels") ||
+                    strstr(error.message, "NVIDIA driver") ||
+                    strstr(error.message, "CUDA driver") || strstr(error.message, "CUDA devices") ||
+                    strstr(error.message, "capability"));
     assert_open_refused((gumbel_device_options){.isa = (gumbel_isa)99}, GUMBEL_ERROR_ARGUMENT,
                         "options.isa");
     assert_open_refused((gumbel_device_options){.threads = -1}, GUMBEL_ERROR_ARGUMENT,

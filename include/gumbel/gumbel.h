@@ -29,6 +29,13 @@
  * Memory.   No call allocates but gumbel_open(). The caller owns every buffer; nothing is kept
  *           after a call returns. Inputs are only read. Outputs must not overlap inputs or the
  *           workspace.
+ * CUDA.     On a device "cuda:N" every pointer to data, that is tensors, row parameters, outputs,
+ *           summaries and the workspace, is to memory of that GPU; the structs themselves are in
+ *           host memory. A call queues its work on the caller's stream and returns: it neither
+ *           waits nor reads device memory, and it may be captured into a graph, whose replays read
+ *           the row parameters anew. Buffers belong to the call until the stream has passed it. A
+ *           bad temperature is then no error but a GUMBEL_ROW_TEMPERATURE. gumbel_merge(),
+ *           gumbel_finish() and gumbel_noise() work on host memory whatever the device.
  * Threads.  Calls on one device may run at the same time if their outputs and workspaces differ.
  * Errors.   A call returns a gumbel_status; on an error no output has been touched, and `error`,
  *           where it is not NULL, names the field. What only the data can show (NaN, +inf, nothing
@@ -76,15 +83,17 @@ typedef enum gumbel_status {
     GUMBEL_ERROR_WORKSPACE = 20,   /* workspace missing, too small or not 64-byte aligned */
     GUMBEL_ERROR_UNSUPPORTED = 30, /* understood, and not to be had on this device or build */
     GUMBEL_ERROR_MEMORY = 40,      /* gumbel_open() could not allocate or start its threads */
+    GUMBEL_ERROR_DEVICE = 50,      /* the device's driver refused; the message has its words */
 } gumbel_status;
 
 /* What a row's data showed. A row that is not GUMBEL_ROW_OK has token -1, and NaN in its float
  * outputs. When several hold, the smallest non-zero value is reported. */
 typedef enum gumbel_row_status {
     GUMBEL_ROW_OK = 0,
-    GUMBEL_ROW_NAN = 1,      /* a logit that counts was NaN (before or after the transforms) */
-    GUMBEL_ROW_INFINITE = 2, /* a logit that counts was +inf, or became so in the transforms */
-    GUMBEL_ROW_EMPTY = 3,    /* every logit was -inf: no token can be drawn */
+    GUMBEL_ROW_NAN = 1,         /* a logit that counts was NaN (before or after the transforms) */
+    GUMBEL_ROW_INFINITE = 2,    /* a logit that counts was +inf, or became so in the transforms */
+    GUMBEL_ROW_EMPTY = 3,       /* every logit was -inf: no token can be drawn */
+    GUMBEL_ROW_TEMPERATURE = 4, /* on a CUDA device: it is negative or not finite */
 } gumbel_row_status;
 
 /* One English phrase for a status; static storage; never NULL, for unknown values too. since 0.1 */
@@ -123,7 +132,7 @@ typedef void (*gumbel_parallel_for)(void *context, int32_t count, gumbel_task ta
 
 typedef struct gumbel_device_options {
     size_t struct_size;
-    const char *device; /* NULL or "cpu"; other names are refused by this version */
+    const char *device; /* NULL or "cpu"; or "cuda:N", where the fields below are 0 */
     gumbel_isa isa;     /* AUTO: environment variable GUMBEL_ISA, else the best available */
     int32_t threads;    /* 1..1024 ways to split a call; 0: the CPUs this process may use */
     int32_t tile;       /* vocabulary rows a tile, multiple of 64 up to 4096; 0: chosen */
@@ -136,8 +145,10 @@ typedef struct gumbel_device_options {
  *  device     receives the device, NULL on error. Release it with gumbel_close().
  *  threads    a device that is busy with one call runs a second one on that caller's thread alone;
  *             the results do not change.
+ *  CUDA       libcuda is loaded at run time, and the GPU's primary context is retained: that of the
+ *             CUDA runtime API, whose streams and memory serve.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (an ISA or device that is
- *             not to be had here), GUMBEL_ERROR_MEMORY.                                since 0.1 */
+ *             not to be had here), GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_DEVICE.           since 0.1 */
 GUMBEL_API gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **device,
                                      gumbel_error *error);
 
@@ -146,10 +157,10 @@ GUMBEL_API void gumbel_close(gumbel_device *device);
 
 typedef struct gumbel_device_info {
     size_t struct_size;
-    gumbel_isa isa;        /* the one in use, never AUTO */
-    int32_t threads;       /* ways a call is split */
+    gumbel_isa isa;        /* the one in use, never AUTO; CUDA: AUTO */
+    int32_t threads;       /* ways a call is split; CUDA: multiprocessors */
     int32_t tile;          /* vocabulary rows a tile */
-    char name[64];         /* "cpu" */
+    char name[64];         /* "cpu" or "cuda:N" */
     char description[128]; /* the processor's own name for itself, "" where unknown */
 } gumbel_device_info;
 
@@ -219,6 +230,7 @@ typedef struct gumbel_sampling {
     int32_t num_samples;   /* S independent draws of every row, 1..65536; 0: 1 */
     uint32_t first_sample; /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
     uint32_t domain;       /* a gumbel_domain, < 2^31 */
+    void *stream; /* CUDA: the CUstream (cudaStream_t) to queue on, NULL the default; CPU: NULL */
 } gumbel_sampling;
 
 /* Where results go. Every pointer but `tokens` may be NULL. What is not asked for costs nothing. */
@@ -237,8 +249,9 @@ typedef struct gumbel_output {
  *  batch        B >= 0
  *  hidden_size  D >= 1 for the fused way in; 0 for logits
  *  num_samples  S >= 1
- *  bytes        receives the size: about 4 * B * D + 64 * threads * B * (S + 4). It grows with each
- *               argument, so a workspace for the largest batch serves every smaller one.
+ *  bytes        receives the size: about 4 * B * D + 64 * threads * B * (S + 4); on CUDA about
+ *               80 * B * S and up to some MiB. It grows with each argument, so a workspace for the
+ *               largest batch serves every smaller one.
  *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.1 */
 GUMBEL_API gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch,
                                                int64_t hidden_size, int32_t num_samples,
@@ -253,7 +266,8 @@ GUMBEL_API gumbel_status gumbel_workspace_size(const gumbel_device *device, int6
  *  trivial    B = 0 succeeds and writes nothing.
  *  threads    re-entrant.
  *  repeats    same data, seed, position, sample, domain: same bits, as said at the top.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_WORKSPACE.                since 0.1 */
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_WORKSPACE, and on CUDA
+ *             GUMBEL_ERROR_DEVICE, or GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.    since 0.1 */
 GUMBEL_API gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
                                        const gumbel_sampling *sampling, const gumbel_output *output,
                                        void *workspace, size_t workspace_bytes,
@@ -280,7 +294,7 @@ typedef struct gumbel_summary {
     float max_z;      /* the largest z; -inf when empty */
     uint64_t mass[3];
     int32_t mass_exponent; /* INT32_MIN when empty */
-    uint32_t flags;        /* bit 0: a NaN was seen, bit 1: a +inf was seen */
+    uint32_t flags; /* bit 0: a NaN was seen, bit 1: a +inf, bit 2: an unusable temperature */
 } gumbel_summary;
 
 /* gumbel_partial(): the summaries of one shard or chunk of the vocabulary.
@@ -339,7 +353,7 @@ GUMBEL_API uint64_t gumbel_row_seed(uint64_t seed, uint64_t row);
 #ifdef GUMBEL_EXPERIMENTAL
 /* gumbel_multiply(): the product of gumbel_sample() with the draw switched off: every tile of
  *  logits is computed on chip and thrown away. For measuring what the draw costs; not for engines.
- *                                                                                      since 0.1 */
+ *  On CUDA it goes to the default stream.                                              since 0.1 */
 GUMBEL_API gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head,
                                          void *workspace, size_t workspace_bytes,
                                          gumbel_error *error);

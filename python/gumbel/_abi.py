@@ -99,6 +99,7 @@ class Sampling(Sized):
         ("num_samples", c_int32),
         ("first_sample", c_uint32),
         ("domain", c_uint32),
+        ("stream", c_void_p),
     ]
 
 

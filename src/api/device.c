@@ -3,6 +3,7 @@
 #include "core/validate.h"
 #include "cpu/cpu_device.h"
 #include "cpu/cpu_policy.h"
+#include "cuda/cuda_open.h"
 
 gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **device,
                           gumbel_error *error)
@@ -12,9 +13,11 @@ gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **
     *device = NULL;
     if (options)
         GUMBEL_FORWARD(gumbel_read_options(&o, sizeof o, options, "options", error));
+    if (o.device && strncmp(o.device, "cuda", 4) == 0)
+        return cuda_open(&o, device, error);
     if (o.device && strcmp(o.device, "cpu") != 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                           "device '%.64s' is not in this build; it has cpu", o.device);
+                           "device '%.64s' is none of cpu, cuda:0, cuda:1, ...", o.device);
     GUMBEL_REFUSE_IF((int)o.isa < 0 || o.isa > GUMBEL_ISA_NEON, error, "options.isa",
                      "isa is %d, which no gumbel_isa has", (int)o.isa);
     GUMBEL_REFUSE_IF(o.threads < 0 || o.threads > CPU_THREADS_MOST, error, "options.threads",

@@ -17,13 +17,7 @@ gumbel_status gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2]
     return GUMBEL_OK;
 }
 
-uint64_t gumbel_row_seed(uint64_t seed, uint64_t row)
-{
-    uint64_t x = row * UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return seed ^ x ^ (x >> 31);
-}
+uint64_t gumbel_row_seed(uint64_t seed, uint64_t row) { return gumbel_mix_seed(seed, row); }
 
 gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t domain,
                            int64_t first_token, int64_t count, float *out, gumbel_error *error)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entry points: validate, let the backend make summaries, read them out.
+ * The entry points: validate, let the backend make summaries, read them out; or let the backend do
+ * it all where its memory is its own.
  */
 #define GUMBEL_EXPERIMENTAL
 #include "core/backend.h"
@@ -14,10 +15,13 @@
 /* Sizes up to here keep every product of two of them inside 64 bits. */
 #define SIZE_END (INT64_C(1) << 40)
 
-/* The workspace of a sampling call: the summaries [B, S], then the backend's own. */
-static gumbel_summary *carve_summaries(gumbel_cursor *cursor, int64_t batch, int32_t num_samples)
+/* The workspace of a sampling call: the summaries [B, S] that are finished here, then the backend's
+ * own. */
+static gumbel_summary *carve_summaries(gumbel_cursor *cursor, const gumbel_device *device,
+                                       int64_t batch, int32_t num_samples)
 {
-    return gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+    size_t rows = device->backend->sample ? 0 : (size_t)batch;
+    return gumbel_carve(cursor, rows, (size_t)num_samples, sizeof(gumbel_summary));
 }
 
 gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
@@ -32,7 +36,7 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, 
     GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
                      "num_samples is %d; it must be in 1..65536", (int)num_samples);
     gumbel_cursor cursor = {0};
-    carve_summaries(&cursor, batch, num_samples);
+    carve_summaries(&cursor, device, batch, num_samples);
     size_t own = device->backend->workspace_size(device, batch, hidden_size, num_samples), total;
     GUMBEL_REFUSE_IF(cursor.used == SIZE_MAX || own == SIZE_MAX ||
                          __builtin_add_overflow(cursor.used, own, &total),
@@ -91,11 +95,14 @@ static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
     GUMBEL_FORWARD(check_workspace(device, problem, workspace, workspace_bytes, error));
     if (problem->batch == 0)
         return GUMBEL_OK;
+    problem->with_mass = out.lse || out.logprobs;
+    if (device->backend->sample)
+        return device->backend->sample(device, problem, &out, workspace, error);
     gumbel_cursor cursor = {workspace, 0};
     int32_t num_samples = problem->sampling.num_samples;
-    gumbel_summary *summaries = carve_summaries(&cursor, problem->batch, num_samples);
-    problem->with_mass = out.lse || out.logprobs;
-    device->backend->partial(device, problem, summaries, cursor.base + cursor.used);
+    gumbel_summary *summaries = carve_summaries(&cursor, device, problem->batch, num_samples);
+    GUMBEL_FORWARD(
+        device->backend->partial(device, problem, summaries, cursor.base + cursor.used, error));
     finish(summaries, problem->batch, num_samples, &out);
     return GUMBEL_OK;
 }
@@ -110,8 +117,25 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
     if (problem->batch == 0)
         return GUMBEL_OK;
     problem->with_mass = 1;
-    device->backend->partial(device, problem, summaries, workspace);
-    return GUMBEL_OK;
+    return device->backend->partial(device, problem, summaries, workspace, error);
+}
+
+static gumbel_status read_head(gumbel_problem *problem, const gumbel_device *device,
+                               const gumbel_head *head, const gumbel_sampling *sampling,
+                               gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_FORWARD(gumbel_read_head(problem, head, sampling, error));
+    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
+}
+
+static gumbel_status read_logits(gumbel_problem *problem, const gumbel_device *device,
+                                 const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                 gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
+    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
 }
 
 gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
@@ -119,8 +143,7 @@ gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
                             void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_head(&problem, head, sampling, error));
+    GUMBEL_FORWARD(read_head(&problem, device, head, sampling, error));
     return sample(device, &problem, output, workspace, workspace_bytes, error);
 }
 
@@ -129,8 +152,7 @@ gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbel_logits *l
                                    void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_logits(&problem, logits, sampling, error));
+    GUMBEL_FORWARD(read_logits(&problem, device, logits, sampling, error));
     return sample(device, &problem, output, workspace, workspace_bytes, error);
 }
 
@@ -139,8 +161,7 @@ gumbel_status gumbel_partial(gumbel_device *device, const gumbel_head *head,
                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_head(&problem, head, sampling, error));
+    GUMBEL_FORWARD(read_head(&problem, device, head, sampling, error));
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
@@ -149,8 +170,7 @@ gumbel_status gumbel_partial_logits(gumbel_device *device, const gumbel_logits *
                                     void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_logits(&problem, logits, sampling, error));
+    GUMBEL_FORWARD(read_logits(&problem, device, logits, sampling, error));
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
@@ -158,12 +178,11 @@ gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, vo
                               size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_head(&problem, head, NULL, error));
+    GUMBEL_FORWARD(read_head(&problem, device, head, NULL, error));
     GUMBEL_FORWARD(check_workspace(device, &problem, workspace, workspace_bytes, error));
-    if (problem.batch > 0)
-        device->backend->multiply(device, &problem, workspace);
-    return GUMBEL_OK;
+    if (problem.batch == 0)
+        return GUMBEL_OK;
+    return device->backend->multiply(device, &problem, workspace, error);
 }
 
 void gumbel_summary_clear(gumbel_summary *summaries, int64_t count)

@@ -24,6 +24,8 @@ const char *gumbel_status_string(gumbel_status status)
         return "not supported by this device or build";
     case GUMBEL_ERROR_MEMORY:
         return "out of memory or threads";
+    case GUMBEL_ERROR_DEVICE:
+        return "the device's driver refused";
     }
     return "unknown status";
 }
@@ -39,6 +41,8 @@ const char *gumbel_row_status_string(gumbel_row_status status)
         return "a logit is +inf";
     case GUMBEL_ROW_EMPTY:
         return "no token has a finite logit";
+    case GUMBEL_ROW_TEMPERATURE:
+        return "the row's temperature is negative or not finite";
     }
     return "unknown row status";
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a backend offers to the public entry points. They validate; a backend may assert.
+ *
+ * Where `sample` is NULL the data are in host memory and the entry points finish the summaries. A
+ * backend that has it keeps them where the host cannot read: row parameters are then not checked.
  */
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
@@ -14,10 +17,14 @@ typedef struct gumbel_backend {
     size_t (*workspace_size)(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                              int32_t num_samples);
     /* Fill summaries [B, S]. */
-    void (*partial)(gumbel_device *device, const gumbel_problem *problem, gumbel_summary *summaries,
-                    void *workspace);
+    gumbel_status (*partial)(gumbel_device *device, const gumbel_problem *problem,
+                             gumbel_summary *summaries, void *workspace, gumbel_error *error);
+    /* Fill the outputs. Optional. */
+    gumbel_status (*sample)(gumbel_device *device, const gumbel_problem *problem,
+                            const gumbel_output *output, void *workspace, gumbel_error *error);
     /* Compute every tile of logits and drop it. */
-    void (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace);
+    gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
+                              gumbel_error *error);
 } gumbel_backend;
 
 /* Every backend's device starts with this. */

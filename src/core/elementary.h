@@ -12,6 +12,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* The same code serves C and CUDA. */
+#ifdef __CUDACC__
+#define GUMBEL_INLINE static __host__ __device__ __forceinline__
+#else
+#define GUMBEL_INLINE static inline
+#endif
+
 /* ln 2 in two parts; the high one has 9 significant bits, so that exponent * high is exact. */
 #define GUMBEL_LN2_HIGH 0x1.63p-1f
 #define GUMBEL_LN2_LOW  -0x1.bd0106p-13f
@@ -40,14 +47,14 @@
 /* clang-format on */
 #define GUMBEL_TANH_SMALL 0.625f
 
-static inline uint32_t gumbel_bits_of(float x)
+GUMBEL_INLINE uint32_t gumbel_bits_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float gumbel_float_of(uint32_t bits)
+GUMBEL_INLINE float gumbel_float_of(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
@@ -55,7 +62,7 @@ static inline float gumbel_float_of(uint32_t bits)
 }
 
 /* Horner's rule, one fma a term. */
-static inline float gumbel_polynomial(const float *terms, int count, float x)
+GUMBEL_INLINE float gumbel_polynomial(const float *terms, int count, float x)
 {
     float sum = terms[count - 1];
     for (int i = count - 2; i >= 0; i--)
@@ -64,7 +71,7 @@ static inline float gumbel_polynomial(const float *terms, int count, float x)
 }
 
 /* exponent * ln 2 + log1p(f) for f in [sqrt(1/2) - 1, sqrt(2) - 1] and an integer exponent. */
-static inline float gumbel_log_assemble(float exponent, float f)
+GUMBEL_INLINE float gumbel_log_assemble(float exponent, float f)
 {
     static const float terms[GUMBEL_LOG_TERMS] = GUMBEL_LOG_POLYNOMIAL;
     float square = f * f;
@@ -75,7 +82,7 @@ static inline float gumbel_log_assemble(float exponent, float f)
 
 /* log(x) for a positive normal x: x = 2^exponent * m with m in [sqrt(1/2), sqrt(2)). Where x is
  * near 1 the relative error stays below 2 ulp, since f = m - 1 is exact. */
-static inline float gumbel_log(float x)
+GUMBEL_INLINE float gumbel_log(float x)
 {
     uint32_t shifted = gumbel_bits_of(x) - 0x3f3504f3u; /* the bits of sqrt(1/2) */
     float exponent = (float)((int32_t)shifted >> 23);
@@ -84,7 +91,7 @@ static inline float gumbel_log(float x)
 }
 
 /* exp(x) for x <= 0; x below GUMBEL_EXP_LOWEST counts as that. */
-static inline float gumbel_exp(float x)
+GUMBEL_INLINE float gumbel_exp(float x)
 {
     static const float terms[GUMBEL_EXP_TERMS] = GUMBEL_EXP_POLYNOMIAL;
     float clamped = x > GUMBEL_EXP_LOWEST ? x : GUMBEL_EXP_LOWEST;
@@ -96,7 +103,7 @@ static inline float gumbel_exp(float x)
 }
 
 /* tanh(x): an odd polynomial near 0, else 1 - 2 e / (1 + e) with e = exp(-2 |x|). */
-static inline float gumbel_tanh(float x)
+GUMBEL_INLINE float gumbel_tanh(float x)
 {
     static const float terms[GUMBEL_TANH_TERMS] = GUMBEL_TANH_POLYNOMIAL;
     float a = fabsf(x);

@@ -29,8 +29,17 @@ typedef struct gumbel_stream {
     uint32_t domain;
 } gumbel_stream;
 
+/* gumbel_row_seed(). */
+GUMBEL_INLINE uint64_t gumbel_mix_seed(uint64_t seed, uint64_t row)
+{
+    uint64_t x = row * UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return seed ^ x ^ (x >> 31);
+}
+
 /* One block of Philox4x32 (Salmon et al., SC 2011), in place. */
-static inline void gumbel_philox_block(uint32_t c[4], uint32_t key0, uint32_t key1, int rounds)
+GUMBEL_INLINE void gumbel_philox_block(uint32_t c[4], uint32_t key0, uint32_t key1, int rounds)
 {
     for (int i = 0; i < rounds; i++) {
         uint64_t p0 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_0 * c[0];
@@ -47,7 +56,7 @@ static inline void gumbel_philox_block(uint32_t c[4], uint32_t key0, uint32_t ke
 }
 
 /* Words of the tokens 4 * block .. 4 * block + 3. `tail` is 0 or GUMBEL_TAIL_DOMAIN. */
-static inline void gumbel_words(gumbel_stream stream, uint32_t block, uint32_t tail,
+GUMBEL_INLINE void gumbel_words(gumbel_stream stream, uint32_t block, uint32_t tail,
                                 uint32_t out[4])
 {
     out[0] = block;
@@ -59,11 +68,11 @@ static inline void gumbel_words(gumbel_stream stream, uint32_t block, uint32_t t
 }
 
 /* g = -log(E) of a standard exponential E. */
-static inline float gumbel_of_exponential(float e) { return -gumbel_log(e); }
+GUMBEL_INLINE float gumbel_of_exponential(float e) { return -gumbel_log(e); }
 
 /* g for a word r >= GUMBEL_TAIL_WORDS. With x = r below 2^31, else ~r, v = (x + 0.5) * 2^-32 is in
  * (0, 0.5]; E = -log1p(-v) below, -log(v) above, so that neither end of u is ever rounded away. */
-static inline float gumbel_of_word(uint32_t r)
+GUMBEL_INLINE float gumbel_of_word(uint32_t r)
 {
     int high = r >= 0x80000000u;
     float v = fmaf((float)(int32_t)(high ? ~r : r), 0x1p-32f, 0x1p-33f);
@@ -77,14 +86,14 @@ static inline float gumbel_of_word(uint32_t r)
 
 /* g for a word r < GUMBEL_TAIL_WORDS with its further bits r2: u = (r * 2^32 + r2 + 0.5) * 2^-64 is
  * below 2^-24, where E = -log1p(-u) is u to within half an ulp. */
-static inline float gumbel_of_tail(uint32_t r, uint32_t r2)
+GUMBEL_INLINE float gumbel_of_tail(uint32_t r, uint32_t r2)
 {
     double u = ((double)r * 0x1p32 + (double)r2 + 0.5) * 0x1p-64;
     return gumbel_of_exponential((float)u);
 }
 
 /* g of one token. */
-static inline float gumbel_of_token(gumbel_stream stream, uint32_t token)
+GUMBEL_INLINE float gumbel_of_token(gumbel_stream stream, uint32_t token)
 {
     uint32_t words[4], more[4];
     gumbel_words(stream, token >> 2, 0, words);

@@ -18,6 +18,7 @@
 
 typedef struct gumbel_problem {
     int64_t batch;        /* B */
+    int64_t first_row;    /* what row 0 is in the caller's batch, for a seed that all rows share */
     int64_t vocab;        /* V of this shard */
     int64_t hidden_size;  /* D; 0 where logits are given */
     gumbel_tensor logits; /* [B, V] where hidden_size is 0 */
@@ -39,23 +40,33 @@ typedef struct gumbel_row {
     gumbel_stream stream; /* of sample 0 */
 } gumbel_row;
 
-static inline gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
+GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
 {
     const gumbel_sampling *s = &p->sampling;
     float t = s->temperature ? s->temperature[b * s->temperature_stride] : 1.0f;
     uint64_t seed = s->seed ? s->seed[b * s->seed_stride] : 0;
-    gumbel_row row = {.inverse_temperature = 1.0f, .greedy = t == 0.0f};
+    gumbel_row row;
+    row.inverse_temperature = 1.0f;
+    row.greedy = t == 0.0f;
     if (t > 0.0f)
         row.inverse_temperature = fminf(1.0f / t, GUMBEL_INVERSE_TEMPERATURE_HIGHEST);
-    row.stream.seed = s->seed_stride ? seed : gumbel_row_seed(seed, (uint64_t)b);
+    row.stream.seed = s->seed_stride ? seed : gumbel_mix_seed(seed, (uint64_t)(p->first_row + b));
     row.stream.position = s->position ? s->position[b * s->position_stride] : 0;
     row.stream.sample = s->first_sample;
     row.stream.domain = s->domain;
     return row;
 }
 
+/* Whether row b's temperature can be drawn at. Entry points check what the host can read. */
+GUMBEL_INLINE int gumbel_problem_row_valid(const gumbel_problem *p, int64_t b)
+{
+    const gumbel_sampling *s = &p->sampling;
+    float t = s->temperature ? s->temperature[b * s->temperature_stride] : 1.0f;
+    return t >= 0.0f && t < INFINITY;
+}
+
 /* Transformed logit z of a logit, eq. 2. What is not finite passes the soft-cap unchanged. */
-static inline float gumbel_transform(float logit, float scale, float soft_cap, float inverse_cap,
+GUMBEL_INLINE float gumbel_transform(float logit, float scale, float soft_cap, float inverse_cap,
                                      float inverse_temperature)
 {
     float y = logit * scale;

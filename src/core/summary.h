@@ -16,23 +16,26 @@
 #include "core/elementary.h"
 #include "gumbel/gumbel.h"
 
-#define GUMBEL_FLAG_NAN      1u
-#define GUMBEL_FLAG_INFINITE 2u
+#define GUMBEL_FLAG_NAN         1u
+#define GUMBEL_FLAG_INFINITE    2u
+#define GUMBEL_FLAG_TEMPERATURE 4u
 
 /* From here on a float32 is so coarse (an ulp of 256) that ln V <= 21.5 cannot move it. */
 #define GUMBEL_MASS_RANGE 0x1p31f
 
-static inline void gumbel_summary_empty(gumbel_summary *s)
+GUMBEL_INLINE void gumbel_summary_empty(gumbel_summary *s)
 {
-    *s = (gumbel_summary){.best_score = -INFINITY,
-                          .best_z = -INFINITY,
-                          .best_id = -1,
-                          .max_z = -INFINITY,
-                          .mass_exponent = INT32_MIN};
+    s->best_score = -INFINITY;
+    s->best_z = -INFINITY;
+    s->best_id = -1;
+    s->max_z = -INFINITY;
+    s->mass[0] = s->mass[1] = s->mass[2] = 0;
+    s->mass_exponent = INT32_MIN;
+    s->flags = 0;
 }
 
 /* Move the words up so that word 0 stands at `exponent`, which is not below the present one. */
-static inline void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
+GUMBEL_INLINE void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
 {
     int64_t steps = (int64_t)exponent - s->mass_exponent;
     if (steps > 0) {
@@ -44,7 +47,7 @@ static inline void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
 }
 
 /* Add `value` to the word that stands at `exponent`; below the third word it is dropped. */
-static inline void gumbel_mass_add_word(gumbel_summary *s, int32_t exponent, uint64_t value)
+GUMBEL_INLINE void gumbel_mass_add_word(gumbel_summary *s, int32_t exponent, uint64_t value)
 {
     int64_t below = (int64_t)s->mass_exponent - exponent;
     if (below < 3)
@@ -53,7 +56,7 @@ static inline void gumbel_mass_add_word(gumbel_summary *s, int32_t exponent, uin
 
 /* 2^x for |x| <= 1/2: the Taylor series of exp(x ln 2) to degree 8, an error below 2^-32, far under
  * that of a float32 sum. */
-static inline double gumbel_exp2_small(double x)
+GUMBEL_INLINE double gumbel_exp2_small(double x)
 {
     static const double terms[] = {1.0,       1.0,       1.0 / 2,    1.0 / 6,    1.0 / 24,
                                    1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320};
@@ -64,7 +67,7 @@ static inline double gumbel_exp2_small(double x)
 }
 
 /* Add the mass of a block with largest z `m` and s = sum exp(z - m). Nothing for m not finite. */
-static inline void gumbel_mass_add_block(gumbel_summary *s, float m, float sum)
+GUMBEL_INLINE void gumbel_mass_add_block(gumbel_summary *s, float m, float sum)
 {
     if (!(fabsf(m) < GUMBEL_MASS_RANGE))
         return;
@@ -84,7 +87,7 @@ static inline void gumbel_mass_add_block(gumbel_summary *s, float m, float sum)
 }
 
 /* Offer a token. NaN never wins; a tie goes to the lower id. */
-static inline void gumbel_summary_offer(gumbel_summary *s, float score, float z, int32_t id)
+GUMBEL_INLINE void gumbel_summary_offer(gumbel_summary *s, float score, float z, int32_t id)
 {
     if (score > s->best_score || (score == s->best_score && id < s->best_id && score > -INFINITY)) {
         s->best_score = score;
@@ -93,7 +96,7 @@ static inline void gumbel_summary_offer(gumbel_summary *s, float score, float z,
     }
 }
 
-static inline void gumbel_summary_merge(gumbel_summary *into, const gumbel_summary *from)
+GUMBEL_INLINE void gumbel_summary_merge(gumbel_summary *into, const gumbel_summary *from)
 {
     if (from->best_id >= 0)
         gumbel_summary_offer(into, from->best_score, from->best_z, from->best_id);
@@ -106,7 +109,7 @@ static inline void gumbel_summary_merge(gumbel_summary *into, const gumbel_summa
 }
 
 /* ln of the mass; max_z where the mass is out of the fixed point's range. */
-static inline float gumbel_summary_lse(const gumbel_summary *s)
+GUMBEL_INLINE float gumbel_summary_lse(const gumbel_summary *s)
 {
     if (!(fabsf(s->max_z) < GUMBEL_MASS_RANGE))
         return s->max_z;
@@ -114,8 +117,10 @@ static inline float gumbel_summary_lse(const gumbel_summary *s)
     return (float)(log(words) + 32.0 * ((double)s->mass_exponent - 2.0) * 0x1.62e42fefa39efp-1);
 }
 
-static inline gumbel_row_status gumbel_summary_status(const gumbel_summary *s)
+GUMBEL_INLINE gumbel_row_status gumbel_summary_status(const gumbel_summary *s)
 {
+    if (s->flags & GUMBEL_FLAG_TEMPERATURE)
+        return GUMBEL_ROW_TEMPERATURE;
     if (s->flags & GUMBEL_FLAG_NAN)
         return GUMBEL_ROW_NAN;
     if (s->flags & GUMBEL_FLAG_INFINITE)

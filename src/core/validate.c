@@ -111,16 +111,22 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                      "sampling.position_stride",
                      "stride is %" PRId64 "; it must be >= 0, and 0 without data",
                      s->position_stride);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *error)
+{
+    const gumbel_sampling *s = &p->sampling;
     int64_t temperatures = !s->temperature ? 0 : s->temperature_stride ? p->batch : p->batch > 0;
-    for (int64_t b = 0; b < temperatures; b++) {
-        float t = s->temperature[b * s->temperature_stride];
-        if (!(t >= 0.0f && isfinite(t))) {
+    for (int64_t b = 0; b < temperatures; b++)
+        if (!gumbel_problem_row_valid(p, b)) {
             char field[48];
             snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]", b);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
-                               "temperature is %g; it must be finite and >= 0", (double)t);
+                               "temperature is %g; it must be finite and >= 0",
+                               (double)s->temperature[b * s->temperature_stride]);
         }
-    }
+    GUMBEL_REFUSE_IF(s->stream, error, "sampling.stream", "it must be NULL on the CPU");
     return GUMBEL_OK;
 }
 

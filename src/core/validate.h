@@ -19,6 +19,9 @@ gumbel_status gumbel_read_head(gumbel_problem *problem, const gumbel_head *head,
 gumbel_status gumbel_read_logits(gumbel_problem *problem, const gumbel_logits *logits,
                                  const gumbel_sampling *sampling, gumbel_error *error);
 
+/* What only the host's eyes can check: temperatures, and that no stream is given. */
+gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_error *error);
+
 /* `output` in full length; refused unless tokens is there when batch > 0. */
 gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,
                                  gumbel_error *error);

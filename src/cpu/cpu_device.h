@@ -27,8 +27,9 @@ gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **dev
 /* The backend's three jobs (cpu_run.c); see core/backend.h. */
 size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                           int32_t num_samples);
-void cpu_partial(gumbel_device *device, const gumbel_problem *problem, gumbel_summary *summaries,
-                 void *workspace);
-void cpu_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace);
+gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *problem,
+                          gumbel_summary *summaries, void *workspace, gumbel_error *error);
+gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
+                           gumbel_error *error);
 
 #endif

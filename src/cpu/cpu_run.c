@@ -240,9 +240,10 @@ static void prepare(cpu_job *job, cpu_device *cpu, const gumbel_problem *p, void
         pack_hidden(cpu, p, panels);
 }
 
-void cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel_summary *summaries,
-                 void *workspace)
+gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel_summary *summaries,
+                          void *workspace, gumbel_error *error)
 {
+    (void)error;
     cpu_device *cpu = (cpu_device *)device;
     int32_t samples = p->sampling.num_samples;
     cpu_job job = {0};
@@ -266,11 +267,15 @@ void cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel_summary 
             }
         }
     }
+    return GUMBEL_OK;
 }
 
-void cpu_multiply(gumbel_device *device, const gumbel_problem *p, void *workspace)
+gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *p, void *workspace,
+                           gumbel_error *error)
 {
+    (void)error;
     cpu_job job = {.multiply_only = 1};
     prepare(&job, (cpu_device *)device, p, workspace);
     run_job((cpu_device *)device, &job);
+    return GUMBEL_OK;
 }

@@ -222,9 +222,9 @@ static void product_panel(const cpu_product *p, product_block block, int64_t b, 
     sum_block(p, block, b, batch);
 }
 
-/* Batches of one panel that memory alone bounds: the rows of a micro-kernel stand far apart, so that
- * each reads one long stream, and several streams at once keep more of memory busy than one does.
- * Returns the rows done, from the first on. */
+/* Batches of one panel that memory alone bounds: the rows of a micro-kernel stand far apart, so
+ * that each reads one long stream, and several streams at once keep more of memory busy than one
+ * does. Returns the rows done, from the first on. */
 static int product_streams(const cpu_product *p)
 {
     if (p->batch > PRODUCT_PANEL || p->batch > STREAMED_BATCH)

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda/cuda_device.h"
+
+#include "core/fail.h"
+#include "cuda/cuda_images.h"
+#include "cuda/cuda_open.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void close_device(gumbel_device *device)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    const cuda_driver *driver = &cuda->driver;
+    CUcontext popped;
+    if (cuda->context && driver->cuCtxPushCurrent(cuda->context) == CUDA_SUCCESS) {
+        for (int i = 0; i < CUDA_MODULES; i++)
+            if (cuda->modules[i])
+                driver->cuModuleUnload(cuda->modules[i]);
+        driver->cuCtxPopCurrent(&popped);
+    }
+    if (cuda->context)
+        driver->cuDevicePrimaryCtxRelease(cuda->device);
+    free(cuda);
+}
+
+static void describe(const gumbel_device *device, gumbel_device_info *info)
+{
+    const cuda_device *cuda = (const cuda_device *)device;
+    info->isa = GUMBEL_ISA_AUTO;
+    info->threads = cuda->multiprocessors;
+    info->tile = CUDA_SM90_TILE;
+    snprintf(info->name, sizeof info->name, "cuda:%d", cuda->ordinal);
+    cuda->driver.cuDeviceGetName(info->description, sizeof info->description, cuda->device);
+}
+
+static const gumbel_backend backend = {
+    .close = close_device,
+    .describe = describe,
+    .workspace_size = cuda_workspace_size,
+    .partial = cuda_partial,
+    .sample = cuda_sample,
+    .multiply = cuda_multiply,
+};
+
+/* "cuda:N" to N; -1 for anything else. */
+static int ordinal_of(const char *name)
+{
+    const char *digits = name + strlen("cuda:");
+    size_t length = strncmp(name, "cuda:", strlen("cuda:")) == 0 ? strlen(digits) : 0;
+    if (length < 1 || length > 4 || strspn(digits, "0123456789") != length)
+        return -1;
+    return atoi(digits);
+}
+
+static gumbel_status check_options(const gumbel_device_options *o, gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(o->isa != GUMBEL_ISA_AUTO, error, "options.isa",
+                     "only the CPU has instruction sets to choose from");
+    GUMBEL_REFUSE_IF(o->threads != 0, error, "options.threads", "only the CPU has threads");
+    GUMBEL_REFUSE_IF(o->tile != 0, error, "options.tile", "only the CPU lets it be chosen");
+    GUMBEL_REFUSE_IF(o->parallel_for != NULL, error, "options.parallel_for",
+                     "only the CPU has threads");
+    return GUMBEL_OK;
+}
+
+/* Find the GPU and what it is. */
+static gumbel_status find_device(cuda_device *cuda, gumbel_error *error)
+{
+    const cuda_driver *driver = &cuda->driver;
+    int count = 0, major = 0, minor = 0;
+    CUDA_TRY(driver, error, cuDeviceGetCount, &count);
+    if (cuda->ordinal >= count)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
+                           "there is no cuda:%d: this machine has %d CUDA devices", cuda->ordinal,
+                           count);
+    CUDA_TRY(driver, error, cuDeviceGet, &cuda->device, cuda->ordinal);
+    CUDA_TRY(driver, error, cuDeviceGetAttribute, &major,
+             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cuda->device);
+    CUDA_TRY(driver, error, cuDeviceGetAttribute, &minor,
+             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cuda->device);
+    CUDA_TRY(driver, error, cuDeviceGetAttribute, &cuda->multiprocessors,
+             CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cuda->device);
+    cuda->capability = 10 * major + minor;
+    if (cuda->capability < CUDA_CAPABILITY_LEAST)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
+                           "cuda:%d has compute capability %d.%d; the kernels need %d.%d",
+                           cuda->ordinal, major, minor, CUDA_CAPABILITY_LEAST / 10,
+                           CUDA_CAPABILITY_LEAST % 10);
+    return GUMBEL_OK;
+}
+
+/* A kernel by name, on the GPU already: a first launch that had to load it would wait. */
+static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const char *name,
+                                CUfunction *kernel, gumbel_error *error)
+{
+    int registers;
+    CUDA_TRY(&cuda->driver, error, cuModuleGetFunction, kernel, cuda->modules[module], name);
+    CUDA_TRY(&cuda->driver, error, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS,
+             *kernel);
+    return GUMBEL_OK;
+}
+
+static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
+{
+    static const char *const names[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16"};
+    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++)
+        for (int i = 0; i < CUDA_SM90_WIDTHS; i++) {
+            char name[64];
+            CUfunction *kernel = &cuda->fused_sm90[dtype][i];
+            snprintf(name, sizeof name, "gumbel_fused_sm90_%s_%d", names[dtype],
+                     cuda_sm90_widths[i]);
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM90, name, kernel, error));
+            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
+        }
+    return GUMBEL_OK;
+}
+
+/* Load every kernel that this GPU can run. The context is current. */
+static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
+{
+    const unsigned char *const images[] = {
+        [CUDA_MODULE_FINISH] = cuda_image_finish,
+        [CUDA_MODULE_NAIVE] = cuda_image_naive,
+        [CUDA_MODULE_LOGITS] = cuda_image_logits,
+        [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
+    };
+    for (int i = 0; i < CUDA_MODULES; i++)
+        if (i != CUDA_MODULE_FUSED_SM90 || cuda->capability == CUDA_SM90_CAPABILITY)
+            CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_rows", &cuda->finish, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NAIVE, "gumbel_draw_naive", &cuda->naive, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, "gumbel_draw_logits_bf16",
+                              &cuda->logits[CUDA_BF16], error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, "gumbel_draw_logits_f16",
+                              &cuda->logits[CUDA_F16], error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, "gumbel_draw_logits_f32",
+                              &cuda->logits[CUDA_F32], error));
+    return cuda->modules[CUDA_MODULE_FUSED_SM90] ? get_fused_sm90(cuda, error) : GUMBEL_OK;
+}
+
+static gumbel_status start(cuda_device *cuda, gumbel_error *error)
+{
+    const cuda_driver *driver = &cuda->driver;
+    CUcontext popped;
+    GUMBEL_FORWARD(cuda_driver_load(&cuda->driver, error));
+    GUMBEL_FORWARD(find_device(cuda, error));
+    CUDA_TRY(driver, error, cuDevicePrimaryCtxRetain, &cuda->context, cuda->device);
+    CUDA_TRY(driver, error, cuCtxPushCurrent, cuda->context);
+    gumbel_status status = load_kernels(cuda, error);
+    driver->cuCtxPopCurrent(&popped);
+    return status;
+}
+
+gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **device,
+                        gumbel_error *error)
+{
+    int ordinal = ordinal_of(options->device);
+    if (ordinal < 0)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
+                           "device '%.64s' is none of cpu, cuda:0, cuda:1, ...", options->device);
+    GUMBEL_FORWARD(check_options(options, error));
+    cuda_device *cuda = calloc(1, sizeof *cuda);
+    if (!cuda)
+        return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "device", "out of memory");
+    cuda->base.backend = &backend;
+    cuda->ordinal = ordinal;
+    gumbel_status status = start(cuda, error);
+    if (status != GUMBEL_OK) {
+        close_device(&cuda->base);
+        return status;
+    }
+    *device = &cuda->base;
+    return GUMBEL_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA device.
+ */
+#ifndef GUMBEL_CUDA_DEVICE_H
+#define GUMBEL_CUDA_DEVICE_H
+
+#include "core/backend.h"
+#include "cuda/cuda_driver.h"
+#include "cuda/cuda_policy.h"
+
+#include <stdatomic.h>
+
+/* Places of the kernels of one dtype in cuda_device's tables. */
+typedef enum cuda_dtype {
+    CUDA_BF16,
+    CUDA_F16,
+    CUDA_F32,
+    CUDA_DTYPES,
+} cuda_dtype;
+
+typedef enum cuda_module {
+    CUDA_MODULE_FINISH,
+    CUDA_MODULE_NAIVE,
+    CUDA_MODULE_LOGITS,
+    CUDA_MODULE_FUSED_SM90,
+    CUDA_MODULES,
+} cuda_module;
+
+typedef struct cuda_device {
+    struct gumbel_device base;
+    cuda_driver driver;
+    CUdevice device;
+    CUcontext context; /* the primary one, retained */
+    int ordinal;
+    int capability; /* 10 * major + minor */
+    int multiprocessors;
+    CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
+    CUfunction finish;
+    CUfunction naive;
+    CUfunction logits[CUDA_DTYPES];
+    CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
+    _Atomic uint64_t launches; /* so far: makes the tags of floors (cuda/floor.cuh) */
+} cuda_device;
+
+static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)
+{
+    return dtype == GUMBEL_BFLOAT16 ? CUDA_BF16 : dtype == GUMBEL_FLOAT16 ? CUDA_F16 : CUDA_F32;
+}
+
+/* The backend's jobs (cuda_backend.c); see core/backend.h. */
+size_t cuda_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                           int32_t num_samples);
+gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
+                           gumbel_summary *summaries, void *workspace, gumbel_error *error);
+gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
+                          const gumbel_output *output, void *workspace, gumbel_error *error);
+gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
+                            gumbel_error *error);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA driver, loaded at run time, so that one build serves machines with and without it.
+ */
+#ifndef GUMBEL_CUDA_DRIVER_H
+#define GUMBEL_CUDA_DRIVER_H
+
+#include "gumbel/gumbel.h"
+
+#include <cuda.h>
+
+/* Every driver function that the library calls. cuda.h turns a name into its current version's. */
+#define CUDA_DRIVER_FUNCTIONS(F)                                                                   \
+    F(cuInit)                                                                                      \
+    F(cuGetErrorString)                                                                            \
+    F(cuDeviceGet)                                                                                 \
+    F(cuDeviceGetCount)                                                                            \
+    F(cuDeviceGetName)                                                                             \
+    F(cuDeviceGetAttribute)                                                                        \
+    F(cuDevicePrimaryCtxRetain)                                                                    \
+    F(cuDevicePrimaryCtxRelease)                                                                   \
+    F(cuCtxPushCurrent)                                                                            \
+    F(cuCtxPopCurrent)                                                                             \
+    F(cuModuleLoadData)                                                                            \
+    F(cuModuleUnload)                                                                              \
+    F(cuModuleGetFunction)                                                                         \
+    F(cuFuncGetAttribute)                                                                          \
+    F(cuFuncSetAttribute)                                                                          \
+    F(cuLaunchKernelEx)                                                                            \
+    F(cuTensorMapEncodeTiled)
+
+#define CUDA_DRIVER_MEMBER(name) __typeof__(name) *name;
+typedef struct cuda_driver {
+    CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_MEMBER)
+} cuda_driver;
+#undef CUDA_DRIVER_MEMBER
+
+/* Load libcuda and start the driver. It stays loaded until the process ends.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_UNSUPPORTED with the reason. */
+gumbel_status cuda_driver_load(cuda_driver *driver, gumbel_error *error);
+
+/* GUMBEL_ERROR_DEVICE with the driver's own words for `result`, which `call` gave. */
+gumbel_status cuda_driver_fail(const cuda_driver *driver, CUresult result, const char *call,
+                               gumbel_error *error);
+
+/* Return from the calling function with an error unless driver->function(arguments) succeeds. */
+#define CUDA_TRY(driver, error, function, ...)                                                     \
+    do {                                                                                           \
+        CUresult tried_result = (driver)->function(__VA_ARGS__);                                   \
+        if (tried_result != CUDA_SUCCESS)                                                          \
+            return cuda_driver_fail(driver, tried_result, #function, error);                       \
+    } while (0)
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The compiled kernels inside the library: fat binaries, one a source file.
+ */
+#ifndef GUMBEL_CUDA_IMAGES_H
+#define GUMBEL_CUDA_IMAGES_H
+
+extern const unsigned char cuda_image_finish[];
+extern const unsigned char cuda_image_fused_sm90[];
+extern const unsigned char cuda_image_logits[];
+extern const unsigned char cuda_image_naive[];
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the host hands to a kernel: read by C and by CUDA.
+ */
+#ifndef GUMBEL_CUDA_PARAMS_H
+#define GUMBEL_CUDA_PARAMS_H
+
+#include "core/problem.h"
+
+/* Everything but tensor maps. All pointers are device pointers. */
+typedef struct cuda_params {
+    gumbel_problem problem;
+    float inverse_cap;
+    int32_t tiles;             /* of the vocabulary */
+    int32_t parts;             /* summaries a row and sample: CTAs that draw from one row */
+    int64_t chunk;             /* tokens a part, in whole blocks; not of the tiled kernels */
+    gumbel_summary *summaries; /* [parts][B, S] */
+    gumbel_output output;
+    gumbel_summary *partials; /* [B, S]: where merged summaries go instead of output; or NULL */
+    uint64_t *shared_floors; /* [B, S][4]: a score that the row is sure to reach (cuda/floor.cuh) */
+    uint64_t tag;            /* of this launch: the upper 40 bits of a floor that it wrote */
+    int32_t multiply_only;   /* drop every tile of logits: for measuring the draw */
+} cuda_params;
+
+#endif

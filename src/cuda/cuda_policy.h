@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every choice of kernel and size that the CUDA backend makes; kernels and launcher only receive
+ * the numbers. Read by C and by CUDA.
+ */
+#ifndef GUMBEL_CUDA_POLICY_H
+#define GUMBEL_CUDA_POLICY_H
+
+#include "core/problem.h"
+
+/* The oldest GPUs that the portable kernels are compiled for. */
+#define CUDA_CAPABILITY_LEAST 80
+
+/* ---------------------------------------------------------------- the fused way on Hopper ---- */
+
+#define CUDA_SM90_CAPABILITY 90
+#define CUDA_SM90_THREADS    384
+#define CUDA_SM90_TILE       128
+/* All that a CTA may have: there is one a multiprocessor anyhow. */
+#define CUDA_SM90_SHARED_BYTES (227 * 1024)
+/* Batch columns times samples whose draw state fits beside the ring of stages. */
+#define CUDA_SM90_STATES 256
+
+/* 64-bit words of a row and sample's floor (cuda/floor.cuh). */
+#define CUDA_FLOOR_WORDS 4
+
+/* Batch columns of the kernels that exist. */
+#define CUDA_SM90_WIDTHS 6
+static const int cuda_sm90_widths[CUDA_SM90_WIDTHS] = {8, 16, 32, 64, 128, 256};
+
+/* Whether the copy engine can read the rows of a [.., D] matrix: aligned to 16 bytes. */
+static inline int cuda_sm90_can_copy(const gumbel_tensor *t)
+{
+    return (uintptr_t)t->data % 16 == 0 && t->stride % 8 == 0;
+}
+
+/* Whether the Hopper kernel serves a call. Nothing here depends on B: a row's bits must not. */
+static inline int cuda_sm90_serves(int capability, const gumbel_problem *p)
+{
+    return capability == CUDA_SM90_CAPABILITY && p->weight.dtype == p->hidden.dtype &&
+           p->weight.dtype != GUMBEL_FLOAT32 && p->vocab % 16 == 0 && p->hidden_size % 8 == 0 &&
+           p->first_token % 4 == 0 && cuda_sm90_can_copy(&p->weight) &&
+           cuda_sm90_can_copy(&p->hidden) &&
+           p->sampling.num_samples <= CUDA_SM90_STATES / cuda_sm90_widths[0];
+}
+
+/* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
+static inline int cuda_sm90_width_for(int64_t rows)
+{
+    int i = 0;
+    while (i < CUDA_SM90_WIDTHS - 1 && cuda_sm90_widths[i] < rows)
+        i++;
+    return i;
+}
+
+/* Rows a launch takes at most. The kernel of 256 columns sums masses in another order than the
+ * others, so with the mass it does not serve: a row's bits must not depend on the batch. */
+static inline int cuda_sm90_rows_most(int num_samples, int with_mass)
+{
+    int i = CUDA_SM90_WIDTHS - 1 - (with_mass != 0);
+    while (i > 0 && cuda_sm90_widths[i] * num_samples > CUDA_SM90_STATES)
+        i--;
+    return cuda_sm90_widths[i];
+}
+
+/* ------------------------------------------------------------------- the portable kernels ---- */
+
+#define CUDA_THREADS 256
+/* Batch rows that a CTA of the naive kernel takes side by side. */
+#define CUDA_NAIVE_ROWS 4
+/* Samples of a row that a CTA draws from logits side by side. */
+#define CUDA_LOGITS_SAMPLES 32
+/* Tokens that a CTA reads from logits at a time: four a thread. */
+#define CUDA_LOGITS_STEP (4 * CUDA_THREADS)
+/* CTAs a multiprocessor that keep it busy. */
+#define CUDA_NAIVE_CTAS  16
+#define CUDA_LOGITS_CTAS 4
+
+/* Parts that the vocabulary is cut into so that `wanted` CTAs have work: few where there are many
+ * rows. parts * B * S is then at most max(wanted * min(S, 32), B * S). */
+static inline int64_t cuda_parts_most(int64_t wanted, int64_t batch, int32_t num_samples)
+{
+    int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
+    int64_t parts = wanted * side / (batch * num_samples);
+    return parts > 1 ? parts : 1;
+}
+
+/* Tokens a part, a multiple of `unit`, where `range` tokens go to at most `parts` parts. */
+static inline int64_t cuda_chunk(int64_t range, int64_t parts, int64_t unit)
+{
+    int64_t least = (range + parts - 1) / parts;
+    return (least + unit - 1) / unit * unit;
+}
+
+#endif

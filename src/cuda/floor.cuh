@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Floors: for each row and sample the best score that any CTA has seen, in global memory. A CTA
+ * that knows what the others found scores only what beats it: about ln V tokens a row in all,
+ * where without it every CTA finds its own records.
+ *
+ * A word is the launch's tag in the upper 40 bits, and 24 bits of a float that orders as integers
+ * do, rounded down. The workspace starts undefined: a word with another tag counts as empty, and
+ * the launch that merges the summaries clears the words, so that a replay never meets its own
+ * past.
+ */
+#ifndef GUMBEL_CUDA_FLOOR_CUH
+#define GUMBEL_CUDA_FLOOR_CUH
+
+#include "cuda/draw.cuh"
+
+#define FLOOR_BITS 24
+/* Words of a floor: one a 32-byte sector, so that the second-level cache can take them side by
+ * side. */
+#define FLOOR_STRIDE 4
+
+static __device__ __forceinline__ uint64_t floor_pack(float x)
+{
+    uint32_t bits = __float_as_uint(x);
+    return ((bits & 0x80000000u) ? ~bits : bits | 0x80000000u) >> (32 - FLOOR_BITS);
+}
+
+static __device__ __forceinline__ float floor_unpack(uint64_t word)
+{
+    uint32_t bits = (uint32_t)word << (32 - FLOOR_BITS);
+    return __uint_as_float((bits & 0x80000000u) ? bits & 0x7fffffffu : ~bits);
+}
+
+static __device__ __forceinline__ uint64_t floor_load(const uint64_t *word)
+{
+    return __ldcg((const unsigned long long *)word);
+}
+
+/* Raise the row's threshold to the floor that `word` holds. */
+static __device__ __forceinline__ void floor_take(draw_state *s, uint64_t word, uint64_t tag)
+{
+    if (word >> FLOOR_BITS == tag)
+        draw_raise(s, floor_unpack(word));
+}
+
+/* Raise the floor to a row's threshold. An atomic that returns nothing is enough unless the word
+ * holds somebody else's large number. */
+static __device__ __forceinline__ void floor_give(uint64_t *word, float threshold, uint64_t tag)
+{
+    if (!(threshold > -INFINITY))
+        return;
+    unsigned long long own = tag << FLOOR_BITS | floor_pack(threshold), seen = floor_load(word);
+    if (seen < own)
+        atomicMax((unsigned long long *)word, own);
+    else if (seen >> FLOOR_BITS != tag)
+        atomicCAS((unsigned long long *)word, seen, own);
+}
+
+#endif

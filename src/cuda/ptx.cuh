@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hopper instructions, one a function: mbarriers, bulk tensor copies, wgmma's fences.
+ */
+#ifndef GUMBEL_CUDA_PTX_CUH
+#define GUMBEL_CUDA_PTX_CUH
+
+#include <cuda.h>
+#include <stdint.h>
+
+#define PTX static __device__ __forceinline__
+
+PTX uint32_t ptx_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+PTX void ptx_barrier_init(uint64_t *barrier, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(ptx_shared_address(barrier)),
+                 "r"(arrivals));
+}
+
+/* Makes initialised barriers visible to the copy engine. */
+PTX void ptx_fence_barrier_init()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+PTX void ptx_barrier_arrive(uint64_t *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(ptx_shared_address(barrier))
+                 : "memory");
+}
+
+PTX void ptx_barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
+{
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(ptx_shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+}
+
+/* Return once the phase of parity `parity` has completed. */
+PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra finished;\n"
+                 "bra again;\n"
+                 "finished:\n"
+                 "}" ::"r"(ptx_shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* Cache policies of createpolicy: weights pass through once, hidden states are read by every CTA.
+ * */
+PTX uint64_t ptx_policy_evict_first()
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+PTX uint64_t ptx_policy_evict_last()
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+PTX void ptx_copy_2d(void *to, const CUtensorMap *map, int x, int y, uint64_t *barrier,
+                     uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(ptx_shared_address(to)),
+                 "l"(map), "r"(x), "r"(y), "r"(ptx_shared_address(barrier)), "l"(policy)
+                 : "memory");
+}
+
+PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int a, int b, int c, int d,
+                     uint64_t *barrier, uint64_t policy)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(ptx_shared_address(to)),
+        "l"(map), "r"(x), "r"(a), "r"(b), "r"(c), "r"(d), "r"(ptx_shared_address(barrier)),
+        "l"(policy)
+        : "memory");
+}
+
+PTX void ptx_prefetch_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+PTX void ptx_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+PTX void ptx_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int pending> PTX void ptx_wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+template <int registers> PTX void ptx_registers_more()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers> PTX void ptx_registers_fewer()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+/* What an earlier launch on the stream wrote is visible after this (programmatic dependent launch,
+ * which GPUs before Hopper lack). */
+PTX void ptx_wait_for_launch()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+PTX void ptx_allow_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+PTX float ptx_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+PTX float ptx_log2(float x)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the tests on a GPU stand on: the driver, problems in device memory, draws compared with the
+ * CPU's, and a runner that needs no test framework, since GPU machines rarely carry one.
+ */
+#ifndef TESTS_CUDA_SUPPORT_H
+#define TESTS_CUDA_SUPPORT_H
+
+#include "inputs.h"
+#include "outcome.h"
+
+#include <cuda.h>
+
+/* Exit code of a test that was skipped. */
+enum { SKIPPED = 77 };
+
+/* ---------------------------------------------------------------------------------- runner ---- */
+
+typedef struct cuda_test {
+    const char *name;
+    void (*run)(void);
+} cuda_test;
+
+/* Run the tests that argv names, or all; those named nightly_ only where GUMBEL_NIGHTLY is set.
+ * Prints a line for each. The exit code is 0, 1 or, where none could run, SKIPPED. Tests end with
+ * name NULL. */
+int cuda_run_tests(int argc, char **argv, const cuda_test *tests);
+
+/* Print the message and count a failure unless `condition` holds; gives the condition. */
+#define CHECK(condition, ...) check(!!(condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
+int check(int holds, const char *file, int line, const char *condition, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Devices of the running tests. */
+extern gumbel_device *gpu, *cpu;
+
+/* ---------------------------------------------------------------------------------- driver ---- */
+
+#define GPU_FUNCTIONS(F)                                                                           \
+    F(cuInit)                                                                                      \
+    F(cuGetErrorString)                                                                            \
+    F(cuDevicePrimaryCtxRetain)                                                                    \
+    F(cuCtxSetCurrent)                                                                             \
+    F(cuMemAlloc)                                                                                  \
+    F(cuMemFree)                                                                                   \
+    F(cuMemcpyHtoD)                                                                                \
+    F(cuMemcpyDtoH)                                                                                \
+    F(cuMemsetD8)                                                                                  \
+    F(cuCtxSynchronize)                                                                            \
+    F(cuStreamCreate)                                                                              \
+    F(cuStreamDestroy)                                                                             \
+    F(cuStreamSynchronize)                                                                         \
+    F(cuStreamBeginCapture)                                                                        \
+    F(cuStreamEndCapture)                                                                          \
+    F(cuGraphInstantiate)                                                                          \
+    F(cuGraphLaunch)                                                                               \
+    F(cuGraphExecDestroy)                                                                          \
+    F(cuGraphDestroy)
+#define GPU_MEMBER(name) __typeof__(name) *name;
+typedef struct gpu_driver {
+    GPU_FUNCTIONS(GPU_MEMBER)
+} gpu_driver;
+#undef GPU_MEMBER
+extern gpu_driver driver;
+
+/* End the program with the driver's words unless driver.function(...) succeeds. */
+#define GPU(function, ...) gpu_require(driver.function(__VA_ARGS__), #function)
+void gpu_require(CUresult result, const char *call);
+
+/* Device memory of at least one byte, full of poison; free it with gpu_free(). */
+void *gpu_make(size_t bytes);
+void gpu_free(void *memory);
+/* A copy in device memory; NULL for NULL. */
+void *gpu_copy(const void *from, size_t bytes);
+void gpu_fetch(void *to, const void *from, size_t bytes);
+
+/* ----------------------------------------------------------------------------------- draws ---- */
+
+/* The same problem with its tensors and row parameters in device memory. */
+problem *gpu_problem(const problem *host);
+void gpu_problem_free(problem *made);
+
+/* Logits [B, V] made from a seed, in host memory, with what the head of `made` says about scale,
+ * soft-cap and range. Free data with free(). `gap` columns of NaN follow each row. */
+gumbel_logits make_logits(const problem *made, gumbel_dtype dtype, int64_t gap);
+/* Its copy in device memory; gpu_free() the data. */
+gumbel_logits gpu_logits(const gumbel_logits *host);
+
+/* Draw on the GPU from a head, or from logits (the other NULL), into host memory. Outputs and
+ * workspace are poisoned before. Without OUTCOME_MASS in `parts` lse and logprobs are not asked
+ * for. Ends the program on an error of the call. */
+void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel_sampling *sampling,
+              outcome_parts parts, outcome *into);
+
+/* Summaries [B, S] by the GPU, copied to host memory; free them. */
+gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logits,
+                              const gumbel_sampling *sampling);
+
+/* ------------------------------------------------------------------------------ comparison ---- */
+
+/* Draws looked at, and tokens that differed between equals, since the program started. */
+extern int64_t draws_compared, near_ties;
+
+/* CHECK that the GPU's outcome is the CPU's. Where `exact`, tokens and scores have the same bits,
+ * and lse and logprobs are within two ulps of lse, since the two take the logarithm by different
+ * libraries. Else a score is off by less than 1e-3 * max(1, |score|), the error of summing the dot
+ * product in another order, and where the token differs its score is as near: a near tie. */
+int compare(const outcome *host, const outcome *device, outcome_parts parts, int exact,
+            const char *what);
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fused draw on a GPU, tuned kernels and naive one, against the CPU.
+ */
+#define GUMBEL_EXPERIMENTAL
+#include "cuda_support.h"
+
+#include "plans.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 1 where the naive kernel runs on every GPU: it gives the CPU's bits. */
+static int is_naive(const problem_plan *p)
+{
+    return p->weight_dtype == GUMBEL_FLOAT32 || p->weight_dtype != p->hidden_dtype ||
+           p->vocab % 16 != 0 || p->hidden_size % 8 != 0 || p->first_token % 4 != 0 ||
+           (p->hidden_size + p->weight_gap) % 8 != 0 || (p->hidden_size + p->hidden_gap) % 8 != 0;
+}
+
+/* Draw with and without mass on both and compare. */
+static void check_plan(const problem_plan *plan)
+{
+    problem *host = problem_make(plan), *device = gpu_problem(host);
+    outcome *theirs = outcome_make(plan->batch, host->plan.samples);
+    outcome *ours = outcome_make(plan->batch, host->plan.samples);
+    const char *what = problem_describe(&host->plan);
+    int exact = is_naive(&host->plan);
+    CHECK(draw(cpu, &host->head, &host->sampling, theirs) == GUMBEL_OK, "%s", what);
+    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_TOKENS | OUTCOME_SCORES, ours);
+    compare(theirs, ours, OUTCOME_TOKENS | OUTCOME_SCORES, exact, what);
+    outcome_poison(ours);
+    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, ours);
+    compare(theirs, ours, OUTCOME_ALL, exact, what);
+    outcome_free(theirs);
+    outcome_free(ours);
+    gpu_problem_free(device);
+    problem_free(host);
+}
+
+/* A plan that the tuned kernels serve. */
+static problem_plan tuned(int64_t batch, int64_t vocab, int64_t hidden_size)
+{
+    return (problem_plan){
+        .batch = batch,
+        .vocab = vocab,
+        .hidden_size = hidden_size,
+        .weight_dtype = batch % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT16,
+        .hidden_dtype = batch % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT16,
+        .temperature = -0.8f,
+        .seed = (uint64_t)(batch * 1000003 + vocab * 101 + hidden_size),
+    };
+}
+
+static void batches(void)
+{
+    static const int64_t larger[] = {96, 128, 192, 256, 300, 512};
+    for (int64_t batch = 1; batch <= 80; batch++) {
+        problem_plan plan = tuned(batch, 1040, 72);
+        check_plan(&plan);
+    }
+    for (int i = 0; i < 6; i++) {
+        problem_plan plan = tuned(larger[i], 2064, 136);
+        check_plan(&plan);
+    }
+}
+
+static void vocabularies(void)
+{
+    for (int64_t vocab = 1; vocab <= 160; vocab++) {
+        problem_plan plan = tuned(3, vocab, 24);
+        check_plan(&plan);
+    }
+    /* Every residue of a tile of 128 that keeps a stretch of 16, then the real thing. */
+    for (int64_t vocab = 16; vocab <= 4096; vocab += 16 * 13) {
+        problem_plan plan = tuned(2 + vocab % 7, vocab, 64);
+        check_plan(&plan);
+    }
+    for (int64_t vocab = 151936 - 16; vocab <= 151936; vocab += 16) {
+        problem_plan plan = tuned(5, vocab, 64);
+        check_plan(&plan);
+    }
+}
+
+static void hidden_sizes(void)
+{
+    for (int64_t size = 1; size <= 20; size++) {
+        problem_plan plan = tuned(3, 272, size);
+        check_plan(&plan);
+    }
+    for (int64_t size = 24; size <= 1100; size += 8 * 7) {
+        problem_plan plan = tuned(9, 528, size);
+        check_plan(&plan);
+    }
+}
+
+static void dtypes_and_strides(void)
+{
+    static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
+    static const int64_t gaps[] = {0, 1, 3, 8, 40};
+    for (int i = 0; i < 3 * 3 * 5 * 5; i++) {
+        problem_plan plan = tuned(4, 400, 40);
+        plan.weight_dtype = dtypes[i % 3];
+        plan.hidden_dtype = dtypes[i / 3 % 3];
+        plan.weight_gap = gaps[i / 9 % 5];
+        plan.hidden_gap = gaps[i / 45];
+        plan.bias_dtype = i % 4 ? dtypes[i % 4 - 1] : 0;
+        check_plan(&plan);
+    }
+}
+
+/* Scales, soft-caps, bias, samples, shards, domains: as the CPU's own tests draw them. */
+static void random_plans(void)
+{
+    for (int i = 0; i < 300; i++) {
+        problem_plan plan = plan_at_random(i);
+        check_plan(&plan);
+        plan.vocab = (plan.vocab + 15) / 16 * 16;
+        plan.hidden_size = (plan.hidden_size + 7) / 8 * 8;
+        plan.weight_gap = plan.hidden_gap = 8 * (i % 3);
+        plan.first_token = i % 2 ? 0 : 4 * (1 + i);
+        plan.vocab_size = i % 3 ? 0 : plan.first_token + plan.vocab - i % 16;
+        plan.hidden_dtype = plan.weight_dtype = i % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT16;
+        check_plan(&plan);
+    }
+}
+
+static void many_samples(void)
+{
+    static const int32_t samples[] = {2, 3, 8, 31, 32, 33, 100};
+    for (int i = 0; i < 7; i++)
+        for (int64_t batch = 1; batch <= 90; batch += 37) {
+            problem_plan plan = tuned(batch, 1552, 64);
+            plan.samples = samples[i];
+            check_plan(&plan);
+        }
+}
+
+/* One seed for all rows is mixed with the row, also in the second slice of a batch. */
+static void shared_parameters(void)
+{
+    problem_plan plan = tuned(301, 1024, 64);
+    problem *host = problem_make(&plan), *device = gpu_problem(host);
+    outcome *theirs = outcome_make(plan.batch, 1), *ours = outcome_make(plan.batch, 1);
+    for (int shared = 0; shared < 2; shared++) {
+        problem *const both[] = {host, device};
+        for (int i = 0; i < 2; i++) {
+            both[i]->sampling.seed_stride = both[i]->sampling.position_stride = 0;
+            both[i]->sampling.temperature_stride = 0;
+            if (shared)
+                both[i]->sampling.seed = NULL;
+            if (shared)
+                both[i]->sampling.temperature = NULL;
+        }
+        draw(cpu, &host->head, &host->sampling, theirs);
+        gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_TOKENS, ours);
+        compare(theirs, ours, OUTCOME_TOKENS, 0, problem_describe(&plan));
+        CHECK(memcmp(ours->tokens, ours->tokens + 150, 150 * sizeof(int32_t)) != 0,
+              "rows draw alike");
+    }
+    outcome_free(theirs);
+    outcome_free(ours);
+    gpu_problem_free(device);
+    problem_free(host);
+}
+
+/* Shards on the GPU, summaries copied back, merged and finished on the host. */
+static void shards(void)
+{
+    problem_plan plan = tuned(7, 1600, 64);
+    plan.samples = 3;
+    problem *host = problem_make(&plan), *device = gpu_problem(host);
+    outcome *whole = outcome_make(plan.batch, plan.samples);
+    outcome *joined = outcome_make(plan.batch, plan.samples);
+    static const int64_t cuts[] = {64, 256, 640};
+    int64_t count = plan.batch * plan.samples;
+    gumbel_error error;
+    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, whole);
+    for (int i = 0; i < 3; i++) {
+        gumbel_summary *merged = make_zeroed((size_t)count, sizeof *merged);
+        gumbel_summary_clear(merged, count);
+        for (int64_t at = 0; at < plan.vocab; at += cuts[i]) {
+            int64_t rows = plan.vocab - at < cuts[i] ? plan.vocab - at : cuts[i];
+            gumbel_head shard = problem_shard(&device->head, at, rows);
+            gumbel_summary *part = gpu_summarise(&shard, NULL, &device->sampling);
+            gumbel_merge(merged, part, count);
+            free(part);
+        }
+        outcome_poison(joined);
+        CHECK(gumbel_finish(merged, plan.batch, plan.samples, &joined->output, &error) == GUMBEL_OK,
+              "finish");
+        compare(whole, joined, OUTCOME_ALL, 1, "shards");
+        free(merged);
+    }
+    outcome_free(whole);
+    outcome_free(joined);
+    gpu_problem_free(device);
+    problem_free(host);
+}
+
+/* A row alone, and in any batch at any place: the same bits. */
+static void batch_invariance(void)
+{
+    enum { BATCH = 520, ROWS = 40 };
+    problem_plan plan = tuned(BATCH, 4112, 128);
+    problem *host = problem_make(&plan), *device = gpu_problem(host);
+    outcome *whole = outcome_make(BATCH, 1);
+    static const outcome_parts ways[] = {OUTCOME_TOKENS | OUTCOME_SCORES, OUTCOME_ALL};
+    uint64_t state = 9;
+    for (int way = 0; way < 2; way++) {
+        gpu_draw(&device->head, NULL, &device->sampling, ways[way], whole);
+        for (int i = 0; i < ROWS; i++) {
+            static const int64_t sizes[] = {1, 1, 2, 7, 8, 9, 17, 33, 65, 130, 257};
+            int64_t count = sizes[i % 11];
+            int64_t first = random_below(&state, (uint32_t)(BATCH - count + 1));
+            outcome *some = outcome_make(count, 1);
+            gumbel_head head;
+            gumbel_sampling sampling;
+            char what[64];
+            problem_rows(device, first, count, &head, &sampling);
+            gpu_draw(&head, NULL, &sampling, ways[way], some);
+            snprintf(what, sizeof what, "rows %d + %d of %d", (int)first, (int)count, BATCH);
+            CHECK(outcome_same(whole, first, some, ways[way], what), "%s", what);
+            outcome_free(some);
+        }
+    }
+    outcome_free(whole);
+    gpu_problem_free(device);
+    problem_free(host);
+}
+
+/* The draw switched off, and a shard of which no token counts. */
+static void odd_calls(void)
+{
+    problem_plan plan = tuned(4, 512, 64);
+    plan.first_token = 1024;
+    plan.vocab_size = 1000;
+    problem *host = problem_make(&plan), *device = gpu_problem(host);
+    outcome *ours = outcome_make(plan.batch, 1);
+    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, ours);
+    for (int64_t b = 0; b < plan.batch; b++)
+        CHECK(ours->status[b] == GUMBEL_ROW_EMPTY && ours->tokens[b] == -1, "row %d: status %d",
+              (int)b, (int)ours->status[b]);
+    size_t bytes;
+    gumbel_error error = {"", ""};
+    gumbel_workspace_size(gpu, plan.batch, plan.hidden_size, 1, &bytes, &error);
+    void *workspace = gpu_make(bytes);
+    device->head.vocab_size = 0;
+    CHECK(gumbel_multiply(gpu, &device->head, workspace, bytes, &error) == GUMBEL_OK, "%s: %s",
+          error.field, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_free(workspace);
+    outcome_free(ours);
+    gpu_problem_free(device);
+    problem_free(host);
+}
+
+/* Little work through every kernel: what sanitizers can afford. */
+static void small(void)
+{
+    for (int i = 0; i < 6; i++) {
+        static const int64_t batches_of[] = {1, 9, 17, 40, 100, 200};
+        problem_plan plan = tuned(batches_of[i], 272, 72);
+        plan.samples = i == 0 ? 3 : 1;
+        plan.soft_cap = i == 1 ? 20 : 0;
+        plan.bias_dtype = i == 2 ? GUMBEL_BFLOAT16 : 0;
+        check_plan(&plan);
+    }
+    problem_plan plan = plan_at_random(3);
+    check_plan(&plan);
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"batches", batches},
+        {"vocabularies", vocabularies},
+        {"hidden_sizes", hidden_sizes},
+        {"dtypes_and_strides", dtypes_and_strides},
+        {"random_plans", random_plans},
+        {"many_samples", many_samples},
+        {"shared_parameters", shared_parameters},
+        {"shards", shards},
+        {"batch_invariance", batch_invariance},
+        {"odd_calls", odd_calls},
+        {"small", small},
+        {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}
