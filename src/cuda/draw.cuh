@@ -19,7 +19,7 @@ struct draw_best {
     int id;
     uint32_t flags;
     int lock;
-    int index; /* row * S + sample */
+    gumbel_stream stream;
 };
 
 /* What the hot loop reads of a row and sample. The first two Philox rounds of a row have products
@@ -71,7 +71,7 @@ draw_state_init(draw_state *s, draw_best *best, const gumbel_problem *p, int64_t
     s->fourth = (uint32_t)product;
     best->score = best->z = -INFINITY;
     best->id = -1;
-    best->index = (int)b * p->sampling.num_samples + sample;
+    best->stream = row.stream;
 }
 
 /* The words of tokens 4 * block .. + 3. */
@@ -116,8 +116,7 @@ static __device__ __forceinline__ bool draw_screen(float z, uint32_t r, uint32_t
 }
 
 /* Score a token exactly and keep it if it is the best so far. */
-static __device__ __noinline__ void draw_offer(const cuda_params &p, draw_state *s, float z,
-                                               uint32_t token)
+static __device__ __noinline__ void draw_offer(draw_state *s, float z, uint32_t token)
 {
     draw_best *best = s->best;
     volatile draw_best *v = best;
@@ -125,13 +124,7 @@ static __device__ __noinline__ void draw_offer(const cuda_params &p, draw_state 
         atomicOr(&best->flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
         return;
     }
-    float score = z;
-    if (!s->ones) {
-        int samples = p.problem.sampling.num_samples;
-        gumbel_stream stream = gumbel_problem_row(&p.problem, best->index / samples).stream;
-        stream.sample += (uint32_t)(best->index % samples);
-        score += gumbel_of_token(stream, token);
-    }
+    float score = s->ones ? z : z + gumbel_of_token(best->stream, token);
     if (score < v->score || score == -INFINITY)
         return;
     for (bool done = false; !done;) {

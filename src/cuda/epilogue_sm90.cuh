@@ -178,14 +178,20 @@ template <int n> struct epilogue {
             offer(z, pass, column, sample);
     }
 
+    /* Score what passed. Each lane goes through its own, so that a warp takes as many turns as its
+     * busiest lane has, not one for every place that passed in any. */
     __device__ __forceinline__ void offer(const float (&z)[4 * groups], uint32_t pass, int column,
                                           int sample) const
     {
+        for (; pass != 0; pass &= pass - 1) {
+            int at = __ffs(pass) - 1;
+            float own = z[0];
 #pragma unroll
-        for (int i = 0; i < 4 * groups; i++)
-            if (pass >> i & 1)
-                draw_offer(p, state(column + 8 * (i / 4) + 2 * (lane & 3) + (i & 1), sample), z[i],
-                           token + (i >> 1 & 1));
+            for (int i = 1; i < 4 * groups; i++)
+                own = i == at ? z[i] : own;
+            draw_offer(state(column + 8 * (at / 4) + 2 * (lane & 3) + (at & 1), sample), own,
+                       token + (at >> 1 & 1));
+        }
     }
 
     /* Draw from the prepared tile in `sum`, which is as before afterwards. */

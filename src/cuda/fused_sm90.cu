@@ -10,7 +10,7 @@
  *        block, so each computes the block of one column and they swap halves.
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
  *        both in 128-byte swizzle; the barriers (256 bytes); the draw's state of N columns and S
- *        samples (72 bytes each); where the mass is asked for, 8 warps x N x 8 bytes of it.
+ *        samples (96 bytes each); where the mass is asked for, 8 warps x N x 8 bytes of it.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
  *        each warpgroup that multiplies the stage, once the products that read it are done.
  *        turns[w]: one arrival of the other warpgroup, once it has seen all stages of its tile

@@ -159,7 +159,7 @@ __device__ __forceinline__ void screen(const cuda_params &p, draw_state *s, four
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (draw_screen(z.v[i], r[i], s->ones, offset))
-            draw_offer(p, s, z.v[i], token + i);
+            draw_offer(s, z.v[i], token + i);
 }
 
 template <gumbel_dtype dtype> __device__ void draw_row(const cuda_params &p)
