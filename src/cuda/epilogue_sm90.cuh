@@ -42,6 +42,7 @@ template <int n> struct epilogue {
 
     const cuda_params &p;
     draw_state *states; /* [n columns][S] */
+    uint32_t *seeds;    /* [n columns][S]: ordered bits of a score surely reached; 0: none */
     float2 *masses;     /* [8 warps][n columns]: largest z so far, and the sum of exp(z - that) */
     int columns, samples, lane;
     int thread, threads; /* of those that draw from this tile together */
@@ -120,7 +121,7 @@ template <int n> struct epilogue {
                 sum[i] = draw_capped(p, sum[i]);
     }
 
-    /* Raise the thresholds of the first group's columns to what this tile's tokens surely reach. */
+    /* Find what this tile's tokens surely reach in the first group's columns. */
     __device__ __forceinline__ void seed_group(const float *sum, int left, int sample) const
     {
         draw_state *const s[2] = {state(left, sample), state(left + 1, sample)};
@@ -133,8 +134,8 @@ template <int n> struct epilogue {
 #pragma unroll
             for (int lanes = 4; lanes < 32; lanes *= 2)
                 floor = fmaxf(floor, __shfl_xor_sync(~0u, floor, lanes));
-            if (lane < 4)
-                draw_raise(s[c], floor);
+            if (lane < 4 && fabsf(floor) < INFINITY)
+                atomicMax(&seeds[(left + c) * samples + sample], ordered_bits(floor));
         }
     }
 
@@ -149,6 +150,13 @@ template <int n> struct epilogue {
                     seed_group(sum, 8 * j + 2 * (lane & 3), sample);
                 rotate<1>(sum);
             }
+    }
+
+    __device__ __forceinline__ void take_seeds() const
+    {
+        for (int i = thread; i < columns * samples; i += threads)
+            if (seeds[i] != 0)
+                draw_raise(&states[i], ordered_float(seeds[i]));
     }
 
     /* One round over `groups` groups of columns from `column` on. */

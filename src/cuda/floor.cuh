@@ -19,16 +19,26 @@
  * side. */
 #define FLOOR_STRIDE 4
 
-static __device__ __forceinline__ uint64_t floor_pack(float x)
+/* Bits that order as the float does; never 0. */
+static __device__ __forceinline__ uint32_t ordered_bits(float x)
 {
     uint32_t bits = __float_as_uint(x);
-    return ((bits & 0x80000000u) ? ~bits : bits | 0x80000000u) >> (32 - FLOOR_BITS);
+    return (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
+}
+
+static __device__ __forceinline__ float ordered_float(uint32_t bits)
+{
+    return __uint_as_float((bits & 0x80000000u) ? bits & 0x7fffffffu : ~bits);
+}
+
+static __device__ __forceinline__ uint64_t floor_pack(float x)
+{
+    return ordered_bits(x) >> (32 - FLOOR_BITS);
 }
 
 static __device__ __forceinline__ float floor_unpack(uint64_t word)
 {
-    uint32_t bits = (uint32_t)word << (32 - FLOOR_BITS);
-    return __uint_as_float((bits & 0x80000000u) ? bits & 0x7fffffffu : ~bits);
+    return ordered_float((uint32_t)word << (32 - FLOOR_BITS));
 }
 
 static __device__ __forceinline__ uint64_t floor_load(const uint64_t *word)

@@ -9,8 +9,8 @@
  *        token 16 w + 4 h + 2 l + f: two neighbouring lanes hold the four tokens of a Philox
  *        block, so each computes the block of one column and they swap halves.
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
- *        both in 128-byte swizzle; the barriers (256 bytes); the draw's state of N columns and S
- *        samples (96 bytes each); where the mass is asked for, 8 warps x N x 8 bytes of it.
+ *        both in 128-byte swizzle; the barriers (256 bytes); for each of N columns and S samples
+ *        the draw's state (96 bytes) and a seed (4); with the mass, 8 warps x N x 8 bytes of it.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
  *        each warpgroup that multiplies the stage, once the products that read it are done.
  *        turns[w]: one arrival of the other warpgroup, once it has seen all stages of its tile
@@ -34,8 +34,8 @@ constexpr int kSeeders = 8;
 template <int n> struct layout {
     static constexpr int hidden_bytes = n * kDepth * 2;
     static constexpr int stage_bytes = kWeightBytes + hidden_bytes;
-    /* As many stages as 200 KiB hold, 12 at most. */
-    static constexpr int stages = 200 * 1024 / stage_bytes < 12 ? 200 * 1024 / stage_bytes : 12;
+    /* As many stages as 192 KiB hold, 12 at most; the draw has the rest. */
+    static constexpr int stages = 192 * 1024 / stage_bytes < 12 ? 192 * 1024 / stage_bytes : 12;
 };
 
 /* A place in the ring: how many stages went by. */
@@ -130,12 +130,10 @@ __device__ __forceinline__ void finish_tile(epilogue<n> &end, float (&sum)[halve
         end.prepare(sum[h]);
     }
     if (first) {
-#pragma unroll
-        for (int h = 0; h < halves; h++) {
-            end.token = token + 64 * h;
-            end.seed(sum[h]);
-        }
+        end.token = token;
+        end.seed(sum[0]); /* the other half's tokens would add little */
         team_meets<threads>(team);
+        end.take_seeds();
         end.give_floors(given, blockIdx.x, kSeeders);
         floor = end.load_floor();
     }
@@ -157,7 +155,7 @@ __device__ __forceinline__ void finish_tile(epilogue<n> &end, float (&sum)[halve
  * share each tile. */
 template <int n, bool half>
 __device__ void consume(const cuda_params &p, unsigned char *stages, draw_state *states,
-                        float2 *masses, uint64_t *full, uint64_t *empty)
+                        uint32_t *seeds, float2 *masses, uint64_t *full, uint64_t *empty)
 {
     constexpr int halves = n <= 128 ? 2 : 1;
     constexpr bool alone = halves == 2;
@@ -168,6 +166,7 @@ __device__ void consume(const cuda_params &p, unsigned char *stages, draw_state 
     int thread = alone ? threadIdx.x % 128 : threadIdx.x;
     epilogue<n> end = {p,
                        states,
+                       seeds,
                        masses,
                        (int)p.problem.batch,
                        p.problem.sampling.num_samples,
@@ -229,6 +228,7 @@ __device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *w
     draw_state *states = (draw_state *)(full + 32);
     draw_best *bests = (draw_best *)(states + n * p.problem.sampling.num_samples);
     float2 *masses = (float2 *)(bests + n * p.problem.sampling.num_samples);
+    uint32_t *seeds = (uint32_t *)(masses + (p.problem.with_mass ? 8 * n : 0));
     int samples = p.problem.sampling.num_samples, rows = (int)p.problem.batch;
     if (threadIdx.x == 0) {
         for (int i = 0; i < sizes::stages; i++) {
@@ -246,6 +246,8 @@ __device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *w
             draw_state_init(&states[i], &bests[i], &p.problem, i / samples, i % samples);
         else
             draw_state_idle(&states[i], &bests[i]);
+    for (int i = threadIdx.x; i < n * samples; i += kThreads)
+        seeds[i] = 0;
     if (p.problem.with_mass)
         for (int i = threadIdx.x; i < 8 * n; i += kThreads)
             masses[i] = {-INFINITY, 0.0f};
@@ -256,7 +258,7 @@ __device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *w
             produce<n>(p, weight, hidden, stages, full, empty);
     } else {
         ptx_registers_more<232>();
-        consume<n, half>(p, stages, states, masses, full, empty);
+        consume<n, half>(p, stages, states, seeds, masses, full, empty);
     }
     __syncthreads();
     for (int i = threadIdx.x; i < rows * samples; i += kThreads) {
