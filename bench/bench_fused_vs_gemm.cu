@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Does the fused draw on an NVIDIA GPU cost more than cuBLAS multiplying alone?
+ *
+ * usage: bench_fused_vs_gemm [--json FILE] [--commit TEXT]; script/bench-gpu builds and runs it.
+ *
+ * Tokens are compared with the CPU's before anything is timed. A time is that of one of 5 calls in
+ * a captured graph, so that neither side pays for its host code, over 30 replays. Product and draw
+ * take turns, twice each, so that a clock that drifts cannot favour one.
+ */
+#include <cuda_bf16.h>
+
+#include "cuda_measure.cuh"
+
+static const char QUESTION[] =
+    "does the fused draw on an NVIDIA GPU cost more than cuBLAS multiplying alone?";
+static const char CEILING[] =
+    "max(2 D (V + B) bytes / read bandwidth of this run, 2 V D B / 790 TFLOP/s)";
+
+constexpr int64_t MAX_VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 256;
+constexpr size_t WEIGHTS = size_t(128256) * 8192; /* elements of the largest LM head below */
+constexpr size_t BLAS_WORKSPACE = 64 << 20;
+constexpr double FLOPS_PER_US = 790e6; /* four fifths of what the data sheet of an H200 claims */
+
+/* Everything on the GPU, sized for the largest call. */
+struct bench {
+    cudaStream_t stream;
+    cublasHandle_t blas;
+    gumbel_device *gpu;
+    __nv_bfloat16 *weight, *hidden, *product;
+    float *logits, *temperature, *logprobs;
+    uint64_t *seed;
+    uint32_t *position;
+    int32_t *tokens;
+    void *workspace;
+    size_t workspace_bytes;
+    double bytes_per_us;
+};
+
+static bench open_bench()
+{
+    bench b = {};
+    std::vector<float> temperature(MAX_BATCH);
+    std::vector<uint64_t> seed(MAX_BATCH);
+    std::vector<uint32_t> position(MAX_BATCH);
+    for (int row = 0; row < MAX_BATCH; row++) {
+        temperature[row] = 0.6f + 0.002f * row;
+        seed[row] = 1000 + 77 * row;
+        position[row] = 3 * row;
+    }
+    gumbel_device_options options = {};
+    options.struct_size = sizeof options;
+    options.device = "cuda:0";
+    CHECKED(cudaSetDevice, 0);
+    CHECKED(gumbel_open, &options, &b.gpu, &error);
+    CHECKED(cudaStreamCreate, &b.stream);
+    CHECKED(cublasCreate, &b.blas);
+    CHECKED(cublasSetStream, b.blas, b.stream);
+    CHECKED(cublasSetWorkspace, b.blas, make<char>(BLAS_WORKSPACE), BLAS_WORKSPACE);
+    CHECKED(gumbel_workspace_size, b.gpu, MAX_BATCH, MAX_HIDDEN, 1, &b.workspace_bytes, &error);
+    b.workspace = make<char>(b.workspace_bytes);
+    b.weight = make<__nv_bfloat16>(WEIGHTS);
+    b.hidden = make<__nv_bfloat16>(MAX_BATCH * MAX_HIDDEN);
+    b.product = make<__nv_bfloat16>(MAX_BATCH * MAX_VOCAB);
+    b.logits = make<float>(MAX_BATCH * MAX_VOCAB);
+    b.tokens = make<int32_t>(MAX_BATCH);
+    b.logprobs = make<float>(MAX_BATCH);
+    b.temperature = copy_in(temperature);
+    b.seed = copy_in(seed);
+    b.position = copy_in(position);
+    make_random(b.hidden, MAX_BATCH * MAX_HIDDEN, 1, 1);
+    make_random(b.logits, MAX_BATCH * MAX_VOCAB, 2, 2.5f);
+    return b;
+}
+
+/* Weights that give logits a standard deviation of 2.5. */
+static void make_weight(const bench &b, int64_t vocab, int64_t hidden)
+{
+    make_random(b.weight, size_t(vocab * hidden), 3, 2.5f / sqrtf(float(hidden)));
+}
+
+/* ----------------------------------------------------------------------------------- calls ---- */
+
+static gumbel_head make_head(const void *hidden, const void *weight, int64_t B, int64_t V,
+                             int64_t D)
+{
+    gumbel_head head = {};
+    head.struct_size = sizeof head;
+    head.hidden = {hidden, GUMBEL_BFLOAT16, B, D, 0};
+    head.weight = {weight, GUMBEL_BFLOAT16, V, D, 0};
+    return head;
+}
+
+static gumbel_sampling make_sampling(const float *temperature, const uint64_t *seed,
+                                     const uint32_t *position, void *stream)
+{
+    gumbel_sampling sampling = {};
+    sampling.struct_size = sizeof sampling;
+    sampling.temperature = temperature;
+    sampling.seed = seed;
+    sampling.position = position;
+    sampling.temperature_stride = sampling.seed_stride = sampling.position_stride = 1;
+    sampling.stream = stream;
+    return sampling;
+}
+
+static gumbel_output make_output(int32_t *tokens, float *logprobs)
+{
+    gumbel_output output = {};
+    output.struct_size = sizeof output;
+    output.tokens = tokens;
+    output.logprobs = logprobs;
+    return output;
+}
+
+static void draw(const bench &b, int64_t B, int64_t V, int64_t D, float *logprobs)
+{
+    gumbel_head head = make_head(b.hidden, b.weight, B, V, D);
+    gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position, b.stream);
+    gumbel_output output = make_output(b.tokens, logprobs);
+    CHECKED(gumbel_sample, b.gpu, &head, &sampling, &output, b.workspace, b.workspace_bytes,
+            &error);
+}
+
+static void draw_from_logits(const bench &b, int64_t B, int64_t V)
+{
+    gumbel_logits logits = {};
+    logits.struct_size = sizeof logits;
+    logits.logits = {b.logits, GUMBEL_FLOAT32, B, V, 0};
+    gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position, b.stream);
+    gumbel_output output = make_output(b.tokens, nullptr);
+    CHECKED(gumbel_sample_logits, b.gpu, &logits, &sampling, &output, b.workspace,
+            b.workspace_bytes, &error);
+}
+
+/* [B, V] bfloat16 logits, summed in float32: the least that a route with logits writes. */
+static void multiply(const bench &b, int64_t B, int64_t V, int64_t D)
+{
+    float one = 1, zero = 0;
+    CHECKED(cublasGemmEx, b.blas, CUBLAS_OP_T, CUBLAS_OP_N, int(V), int(B), int(D), &one, b.weight,
+            CUDA_R_16BF, int(D), b.hidden, CUDA_R_16BF, int(D), &zero, b.product, CUDA_R_16BF,
+            int(V), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
+
+/* The GPU's tokens are the CPU's, at V = 8192, D = 256. */
+static void verify(const bench &b)
+{
+    const int64_t B = 8, V = 8192, D = 256;
+    make_weight(b, V, D);
+    draw(b, B, V, D, nullptr);
+    CHECKED(cudaStreamSynchronize, b.stream);
+    auto tokens = copy_out(b.tokens, B);
+    auto weight = copy_out(b.weight, V * D), hidden = copy_out(b.hidden, B * D);
+    auto temperature = copy_out(b.temperature, B);
+    auto seed = copy_out(b.seed, B);
+    auto position = copy_out(b.position, B);
+
+    gumbel_device *cpu;
+    size_t bytes;
+    std::vector<int32_t> expected(B);
+    CHECKED(gumbel_open, nullptr, &cpu, &error);
+    CHECKED(gumbel_workspace_size, cpu, B, D, 1, &bytes, &error);
+    void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!workspace)
+        die("out of memory");
+    gumbel_head head = make_head(hidden.data(), weight.data(), B, V, D);
+    gumbel_sampling sampling =
+        make_sampling(temperature.data(), seed.data(), position.data(), nullptr);
+    gumbel_output output = make_output(expected.data(), nullptr);
+    CHECKED(gumbel_sample, cpu, &head, &sampling, &output, workspace, bytes, &error);
+    for (int row = 0; row < B; row++)
+        if (tokens[row] != expected[row])
+            die("row %d: token %d on the GPU, %d on the CPU", row, tokens[row], expected[row]);
+    free(workspace);
+    gumbel_close(cpu);
+}
+
+/* ---------------------------------------------------------------------------------- report ---- */
+
+struct fused_row {
+    int64_t V, D, B;
+    double floor_us, ratio, percent; /* ratio: fused / GEMM; percent: of the ceiling */
+    spread gemm, fused, logprobs;
+};
+
+struct logits_row {
+    int64_t V, B;
+    spread draw;
+};
+
+struct report {
+    cudaDeviceProp gpu;
+    char driver[64];
+    const char *commit;
+    double bytes_per_us;
+    std::vector<fused_row> fused;
+    std::vector<logits_row> logits;
+};
+
+static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
+{
+    std::vector<double> gemm, fused, logprobs;
+    for (int turn = 0; turn < 2; turn++) {
+        time_call(b.stream, gemm, [&] { multiply(b, B, V, D); });
+        time_call(b.stream, fused, [&] { draw(b, B, V, D, nullptr); });
+    }
+    time_call(b.stream, logprobs, [&] { draw(b, B, V, D, b.logprobs); });
+    fused_row row = {};
+    row.V = V;
+    row.D = D;
+    row.B = B;
+    row.gemm = describe(gemm);
+    row.fused = describe(fused);
+    row.logprobs = describe(logprobs);
+    row.floor_us = 2.0 * D * (V + B) / b.bytes_per_us;
+    row.ratio = row.fused.median / row.gemm.median;
+    double ceiling = std::max(row.floor_us, 2.0 * V * D * B / FLOPS_PER_US);
+    row.percent = 100 * ceiling / row.fused.median;
+    return row;
+}
+
+static void measure(const bench &b, report &r)
+{
+    const int64_t shapes[][2] = {{151936, 4096}, {128256, 8192}, {151936, 2048}};
+    printf("\n%7s %5s %4s %10s %9s %9s %15s %11s %10s\n", "V", "D", "B", "floor us", "GEMM us",
+           "fused us", "with logprob us", "fused/GEMM", "% ceiling");
+    for (auto &shape : shapes) {
+        make_weight(b, shape[0], shape[1]);
+        for (int64_t B : {1, 8, 16, 32, 64, 128, 256}) {
+            fused_row row = measure_fused(b, shape[0], shape[1], B);
+            printf("%7lld %5lld %4lld %10.1f %9.1f %9.1f %15.1f %11.3f %10.1f\n", (long long)row.V,
+                   (long long)row.D, (long long)B, row.floor_us, row.gemm.median, row.fused.median,
+                   row.logprobs.median, row.ratio, row.percent);
+            fflush(stdout);
+            r.fused.push_back(row);
+        }
+    }
+    printf("\nfrom float32 logits; small batches stay in L2, as just behind the product\n");
+    printf("%7s %4s %9s\n", "V", "B", "us");
+    for (int64_t B : {1, 8, 64, 256}) {
+        std::vector<double> times;
+        time_call(b.stream, times, [&] { draw_from_logits(b, B, MAX_VOCAB); });
+        logits_row row = {MAX_VOCAB, B, describe(times)};
+        printf("%7lld %4lld %9.1f\n", (long long)row.V, (long long)B, row.draw.median);
+        r.logits.push_back(row);
+    }
+}
+
+static void write_spread(FILE *file, const char *name, const spread &s, const char *after)
+{
+    fprintf(file, "      \"%s\": {\"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}%s\n",
+            name, s.median, s.p10, s.p90, after);
+}
+
+static void write_json(const char *path, const report &r)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        die("%s: it cannot be written", path);
+    fprintf(file, "{\n  \"question\": \"%s\",\n  \"version\": \"%d.%d.%d\",\n", QUESTION,
+            GUMBEL_VERSION_MAJOR, GUMBEL_VERSION_MINOR, GUMBEL_VERSION_PATCH);
+    fprintf(file, "  \"commit\": \"%s\",\n  \"gpu\": \"%s\",\n  \"driver\": \"%s\",\n", r.commit,
+            r.gpu.name, r.driver);
+    fprintf(file, "  \"multiprocessors\": %d,\n  \"read_bytes_per_second\": %.8e,\n",
+            r.gpu.multiProcessorCount, r.bytes_per_us * 1e6);
+    fprintf(file, "  \"ceiling\": \"%s\",\n  \"dtype\": \"bf16\",\n", CEILING);
+    fprintf(file, "  \"calls_a_replay\": %d,\n  \"replays\": %d,\n  \"fused\": [", CALLS, REPLAYS);
+    for (size_t i = 0; i < r.fused.size(); i++) {
+        const fused_row &row = r.fused[i];
+        fprintf(file, "%s\n    {\n      \"vocab\": %lld,\n      \"hidden\": %lld,\n", i ? "," : "",
+                (long long)row.V, (long long)row.D);
+        fprintf(file, "      \"batch\": %lld,\n      \"floor_us\": %.3f,\n", (long long)row.B,
+                row.floor_us);
+        write_spread(file, "gemm", row.gemm, ",");
+        write_spread(file, "fused", row.fused, ",");
+        write_spread(file, "fused_with_logprobs", row.logprobs, ",");
+        fprintf(file, "      \"fused_vs_gemm\": %.5f,\n      \"percent_of_ceiling\": %.2f\n    }",
+                row.ratio, row.percent);
+    }
+    fprintf(file, "\n  ],\n  \"from_float32_logits\": [");
+    for (size_t i = 0; i < r.logits.size(); i++) {
+        fprintf(file, "%s\n    {\n      \"vocab\": %lld,\n      \"batch\": %lld,\n", i ? "," : "",
+                (long long)r.logits[i].V, (long long)r.logits[i].B);
+        write_spread(file, "draw", r.logits[i].draw, "");
+        fprintf(file, "    }");
+    }
+    fprintf(file, "\n  ]\n}\n");
+    bool failed = ferror(file);
+    if (fclose(file) != 0 || failed)
+        die("%s: writing failed", path);
+}
+
+int main(int argc, char **argv)
+{
+    const char *json = nullptr;
+    report r = {};
+    r.commit = "unknown";
+    for (int i = 1; i < argc; i += 2)
+        if (i + 1 < argc && strcmp(argv[i], "--json") == 0)
+            json = argv[i + 1];
+        else if (i + 1 < argc && strcmp(argv[i], "--commit") == 0)
+            r.commit = argv[i + 1];
+        else
+            die("%s: the options are --json FILE and --commit TEXT", argv[i]);
+    for (const char *at = r.commit; *at; at++)
+        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
+            die("--commit: plain ASCII without quotes and backslashes is expected");
+
+    bench b = open_bench();
+    CHECKED(cudaGetDeviceProperties, &r.gpu, 0);
+    find_driver(r.driver, sizeof r.driver);
+    verify(b);
+    make_random(b.weight, WEIGHTS, 3, 1);
+    r.bytes_per_us = measure_reading(b.stream, r.gpu.multiProcessorCount, b.weight,
+                                     WEIGHTS * sizeof *b.weight, b.product);
+    b.bytes_per_us = r.bytes_per_us;
+    printf("question: %s\n", QUESTION);
+    printf("machine: %s, driver %s, %d SMs, reads %.2f TB/s\n", r.gpu.name, r.driver,
+           r.gpu.multiProcessorCount, r.bytes_per_us / 1e6);
+    printf("ceiling: %s\n", CEILING);
+    measure(b, r);
+    if (json)
+        write_json(json, r);
+    gumbel_close(b.gpu);
+    return 0;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What benches on an NVIDIA GPU share: checked calls, random data on the GPU, the time of a call
+ * and the bandwidth of reading. Every failure is one line on stderr and exit status 1.
+ */
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "gumbel/gumbel.h"
+
+constexpr int CALLS = 5, REPLAYS = 30;
+
+/* ---------------------------------------------------------------------------------- errors ---- */
+
+static gumbel_error error;
+
+[[noreturn]] static void die(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "bench: ");
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+    va_end(arguments);
+    exit(1);
+}
+
+static void check(cudaError_t result, const char *call)
+{
+    if (result != cudaSuccess)
+        die("%s: %s", call, cudaGetErrorString(result));
+}
+
+static void check(cublasStatus_t result, const char *call)
+{
+    if (result != CUBLAS_STATUS_SUCCESS)
+        die("%s: %s", call, cublasGetStatusString(result));
+}
+
+static void check(gumbel_status result, const char *call)
+{
+    if (result != GUMBEL_OK)
+        die("%s: %s: %s", call, error.field, error.message);
+}
+
+#define CHECKED(function, ...) check(function(__VA_ARGS__), #function)
+
+/* ------------------------------------------------------------------------------------ data ---- */
+
+template <class T> static T *make(size_t count)
+{
+    void *made;
+    CHECKED(cudaMalloc, &made, count * sizeof(T));
+    return static_cast<T *>(made);
+}
+
+template <class T> static T *copy_in(const std::vector<T> &host)
+{
+    T *made = make<T>(host.size());
+    CHECKED(cudaMemcpy, made, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice);
+    return made;
+}
+
+template <class T> static std::vector<T> copy_out(const T *from, size_t count)
+{
+    std::vector<T> made(count);
+    CHECKED(cudaMemcpy, made.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost);
+    return made;
+}
+
+/* Near-normal values: the sum of four uniforms, which are the parts of a SplitMix64 of the place.
+ * Zeros would draw less power and so flatter the clocks. */
+template <class T> __global__ void fill(T *into, size_t count, uint64_t seed, float deviation)
+{
+    size_t step = size_t(gridDim.x) * blockDim.x;
+    for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+        uint64_t x = (i + (seed << 40)) * 0x9E3779B97F4A7C15ull;
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+        x ^= x >> 31;
+        float sum =
+            float(x & 65535) + float(x >> 16 & 65535) + float(x >> 32 & 65535) + float(x >> 48);
+        into[i] = T((sum / 65536 - 2) * 1.7320508f * deviation); /* variance 4 / 12 before */
+    }
+}
+
+template <class T> static void make_random(T *into, size_t count, uint64_t seed, float deviation)
+{
+    fill<<<1024, 256>>>(into, count, seed, deviation);
+    CHECKED(cudaGetLastError);
+    CHECKED(cudaDeviceSynchronize);
+}
+
+/* ------------------------------------------------------------------------------------ time ---- */
+
+struct spread {
+    double p10, median, p90; /* microseconds of a call */
+};
+
+static spread describe(std::vector<double> times)
+{
+    std::sort(times.begin(), times.end());
+    size_t last = times.size() - 1;
+    return {times[last / 10], times[last / 2], times[last - last / 10]};
+}
+
+/* Adds to `times` one entry a replay: the microseconds of one of its CALLS calls, all of which
+ * `call` queues on `stream`. */
+template <class F> static void time_call(cudaStream_t stream, std::vector<double> &times, F call)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t replay;
+    cudaEvent_t begin, end;
+    call();
+    CHECKED(cudaStreamBeginCapture, stream, cudaStreamCaptureModeThreadLocal);
+    for (int i = 0; i < CALLS; i++)
+        call();
+    CHECKED(cudaStreamEndCapture, stream, &graph);
+    CHECKED(cudaGraphInstantiate, &replay, graph, 0);
+    CHECKED(cudaEventCreate, &begin);
+    CHECKED(cudaEventCreate, &end);
+    CHECKED(cudaGraphLaunch, replay, stream); /* the first one uploads the graph */
+    for (int i = 0; i < REPLAYS; i++) {
+        float milliseconds;
+        CHECKED(cudaEventRecord, begin, stream);
+        CHECKED(cudaGraphLaunch, replay, stream);
+        CHECKED(cudaEventRecord, end, stream);
+        CHECKED(cudaEventSynchronize, end);
+        CHECKED(cudaEventElapsedTime, &milliseconds, begin, end);
+        times.push_back(milliseconds * 1e3 / CALLS);
+    }
+    CHECKED(cudaEventDestroy, begin);
+    CHECKED(cudaEventDestroy, end);
+    CHECKED(cudaGraphExecDestroy, replay);
+    CHECKED(cudaGraphDestroy, graph);
+}
+
+/* Reads `count` times 16 bytes. The store, which never happens, keeps the loads. */
+__global__ void read_all(const uint4 *from, size_t count, uint4 *never)
+{
+    size_t step = size_t(gridDim.x) * blockDim.x;
+    size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    uint4 sum = {0, 0, 0, 0};
+    auto add = [&](uint4 x) { sum = {sum.x ^ x.x, sum.y ^ x.y, sum.z ^ x.z, sum.w ^ x.w}; };
+    for (; i + 3 * step < count; i += 4 * step) {
+        uint4 words[4];
+        for (int part = 0; part < 4; part++)
+            words[part] = __ldcs(from + i + part * step);
+        for (int part = 0; part < 4; part++)
+            add(words[part]);
+    }
+    for (; i < count; i += step)
+        add(__ldcs(from + i));
+    if (sum.x == 0x12345 && sum.y == 0x54321 && sum.z == 0x13254 && sum.w == 0x45231)
+        *never = sum;
+}
+
+/* Bytes a microsecond: the best of several grids over `bytes` on the GPU; `never` holds 16. */
+static double measure_reading(cudaStream_t stream, int processors, const void *from, size_t bytes,
+                              void *never)
+{
+    double best = INFINITY;
+    for (int blocks : {2, 4, 8, 16})
+        for (int threads : {256, 512, 1024}) {
+            std::vector<double> times;
+            time_call(stream, times, [&] {
+                read_all<<<blocks * processors, threads, 0, stream>>>(
+                    static_cast<const uint4 *>(from), bytes / sizeof(uint4),
+                    static_cast<uint4 *>(never));
+                CHECKED(cudaGetLastError);
+            });
+            best = std::min(best, describe(times).median);
+        }
+    return double(bytes) / best;
+}
+
+/* The kernel module's version and the CUDA that it speaks. */
+static void find_driver(char *into, size_t size)
+{
+    char word[32], version[32] = "unknown", probe;
+    int cuda, numbers[2];
+    CHECKED(cudaDriverGetVersion, &cuda);
+    FILE *file = fopen("/proc/driver/nvidia/version", "r");
+    while (file && strcmp(version, "unknown") == 0 && fscanf(file, "%31s", word) == 1)
+        if (sscanf(word, "%d.%d%c", &numbers[0], &numbers[1], &probe) >= 2)
+            strcpy(version, word);
+    if (file)
+        fclose(file);
+    snprintf(into, size, "%s (CUDA %d.%d)", version, cuda / 1000, cuda % 1000 / 10);
+}
