@@ -164,7 +164,7 @@ static gumbel_status encode(const cuda_job *job, CUtensorMap *map, const gumbel_
     CUDA_TRY(&job->cuda->driver, job->error, cuTensorMapEncodeTiled, map, map_dtype(t->dtype),
              (cuuint32_t)rank, (void *)(uintptr_t)t->data, sizes, strides, box, every,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return GUMBEL_OK;
 }
 
