@@ -8,8 +8,8 @@
 gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **device,
                         gumbel_error *error)
 {
-    (void)options;
     *device = NULL;
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                       "this build has no CUDA kernels");
+                       "device '%.64s' is not to be had: this build has no CUDA kernels",
+                       options->device);
 }
