@@ -21,7 +21,8 @@
 /* Batch columns times samples whose draw state fits beside the ring of stages. */
 #define CUDA_SM90_STATES 256
 
-/* 64-bit words of a row and sample's floor (cuda/floor.cuh). */
+/* 64-bit words of a row and sample's floor (cuda/floor.cuh), of which the first is used: one a
+ * 32-byte sector, so that the second-level cache can take them side by side. */
 #define CUDA_FLOOR_WORDS 4
 
 /* Batch columns of the kernels that exist. */

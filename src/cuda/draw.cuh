@@ -101,7 +101,7 @@ static __device__ __noinline__ float draw_capped(const cuda_params &p, float log
     return fabsf(y) < INFINITY ? p.problem.soft_cap * gumbel_tanh(y * p.inverse_cap) : y;
 }
 
-/* Offset of the screen's exponent: 32 bits of margin for rounding, see docs/maths.md, section 6. */
+/* What the screen adds to z log2 e: the threshold, and a margin for rounding (docs/maths.md, 6). */
 static __device__ __forceinline__ float draw_offset(float threshold)
 {
     return fmaf(fabsf(threshold), 0x1p-19f, fmaf(-LOG2E, threshold, 1e-3f));

@@ -57,14 +57,17 @@ template <int n> struct epilogue {
     __device__ __forceinline__ uint64_t load_floor() const
     {
         int own = thread;
-        return own < columns * samples ? floor_load(&p.shared_floors[FLOOR_STRIDE * own]) : 0;
+        if (own >= columns * samples)
+            return 0;
+        return floor_load(&p.shared_floors[CUDA_FLOOR_WORDS * own]);
     }
 
     __device__ __forceinline__ void take_floors(uint64_t own) const
     {
         for (int i = thread; i < columns * samples; i += threads)
             floor_take(&states[i],
-                       i == thread ? own : floor_load(&p.shared_floors[FLOOR_STRIDE * i]), p.tag);
+                       i == thread ? own
+                                   : floor_load(&p.shared_floors[CUDA_FLOOR_WORDS * i]), p.tag);
     }
 
     /* `given` is what this thread gave last for its first entry. Entries i with (i + phase) %
@@ -75,7 +78,7 @@ template <int n> struct epilogue {
             float threshold = *(volatile const float *)&states[i].threshold;
             bool first = i == thread;
             if ((i + phase) % every == 0 && (!first || threshold > given)) {
-                floor_give(&p.shared_floors[FLOOR_STRIDE * i], threshold, p.tag);
+                floor_give(&p.shared_floors[CUDA_FLOOR_WORDS * i], threshold, p.tag);
                 given = first ? threshold : given;
             }
         }

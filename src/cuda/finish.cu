@@ -6,6 +6,7 @@
  * MAP    a CTA of 128 threads a row and sample; threads merge every 128th part, then a tree.
  */
 #include "cuda/cuda_params.h"
+#include "cuda/cuda_policy.h"
 #include "cuda/ptx.cuh"
 
 #include "core/summary.h"
@@ -57,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (!gumbel_problem_row_valid(&p.problem, at / samples))
         merged[0].flags |= GUMBEL_FLAG_TEMPERATURE;
     if (p.shared_floors)
-        p.shared_floors[4 * at] = 0;
+        p.shared_floors[CUDA_FLOOR_WORDS * at] = 0;
     if (p.partials)
         p.partials[at] = merged[0];
     else

@@ -12,12 +12,10 @@
 #ifndef GUMBEL_CUDA_FLOOR_CUH
 #define GUMBEL_CUDA_FLOOR_CUH
 
+#include "cuda/cuda_policy.h"
 #include "cuda/draw.cuh"
 
 #define FLOOR_BITS 24
-/* Words of a floor: one a 32-byte sector, so that the second-level cache can take them side by
- * side. */
-#define FLOOR_STRIDE 4
 
 /* Bits that order as the float does; never 0. */
 static __device__ __forceinline__ uint32_t ordered_bits(float x)

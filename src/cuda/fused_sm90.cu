@@ -25,7 +25,9 @@
 namespace
 {
 
-constexpr int kTile = 128, kDepth = 64, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
+constexpr int kTile = CUDA_SM90_TILE, kDepth = 64, kConsumers = 2;
+constexpr int kThreads = 128 * (kConsumers + 1);
+static_assert(kThreads == CUDA_SM90_THREADS, "the launcher starts what the roles add up to");
 constexpr int kWeightBytes = kTile * kDepth * 2;
 /* In the first tile one CTA in this many shares its floor of a row: all at once, on one address,
  * they would queue for 15 us. */
