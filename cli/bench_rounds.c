@@ -261,7 +261,7 @@ static void run_way(struct stage *stage, enum way way)
                        bench->info.isa);
         break;
     case WAY_PRODUCT:
-        status = gumbel_multiply(bench->device, &stage->fused.head, stage->fused_room.bytes,
+        status = gumbel_multiply(bench->device, &stage->fused.head, NULL, stage->fused_room.bytes,
                                  stage->fused_room.size, &error);
         break;
     case WAY_FUSED:

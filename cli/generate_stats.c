@@ -99,7 +99,7 @@ static void time_step(struct timing *timing, const struct source *source, double
                              timing->workspace, timing->workspace_bytes, &error),
                &error);
     drawn = seconds_now();
-    require_ok(gumbel_multiply(timing->device, &source->head, timing->workspace,
+    require_ok(gumbel_multiply(timing->device, &source->head, NULL, timing->workspace,
                                timing->workspace_bytes, &error),
                &error);
     multiplied = seconds_now();

@@ -248,8 +248,8 @@ static void odd_calls(void)
     gumbel_workspace_size(gpu, plan.batch, plan.hidden_size, 1, &bytes, &error);
     void *workspace = gpu_make(bytes);
     device->head.vocab_size = 0;
-    CHECK(gumbel_multiply(gpu, &device->head, workspace, bytes, &error) == GUMBEL_OK, "%s: %s",
-          error.field, error.message);
+    CHECK(gumbel_multiply(gpu, &device->head, NULL, workspace, bytes, &error) == GUMBEL_OK,
+          "%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
     gpu_free(workspace);
     outcome_free(ours);

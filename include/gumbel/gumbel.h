@@ -353,9 +353,9 @@ GUMBEL_API uint64_t gumbel_row_seed(uint64_t seed, uint64_t row);
 #ifdef GUMBEL_EXPERIMENTAL
 /* gumbel_multiply(): the product of gumbel_sample() with the draw switched off: every tile of
  *  logits is computed on chip and thrown away. For measuring what the draw costs; not for engines.
- *  On CUDA it goes to the default stream.                                              since 0.1 */
+ *  stream     as in gumbel_sampling: the CUstream to queue on; NULL on the CPU.        since 0.1 */
 GUMBEL_API gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head,
-                                         void *workspace, size_t workspace_bytes,
+                                         void *stream, void *workspace, size_t workspace_bytes,
                                          gumbel_error *error);
 #endif
 

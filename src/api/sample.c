@@ -174,11 +174,12 @@ gumbel_status gumbel_partial_logits(gumbel_device *device, const gumbel_logits *
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
-gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, void *workspace,
-                              size_t workspace_bytes, gumbel_error *error)
+gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, void *stream,
+                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
+    const gumbel_sampling sampling = {.struct_size = sizeof sampling, .stream = stream};
     gumbel_problem problem;
-    GUMBEL_FORWARD(read_head(&problem, device, head, NULL, error));
+    GUMBEL_FORWARD(read_head(&problem, device, head, &sampling, error));
     GUMBEL_FORWARD(check_workspace(device, &problem, workspace, workspace_bytes, error));
     if (problem.batch == 0)
         return GUMBEL_OK;
