@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One launch, the merge that ends every call, and the cutting of a call into slices.
+ */
+#include "core/fail.h"
+#include "cuda/cuda_run.h"
+
+#define FINISH_THREADS 128
+
+gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
+                          void **arguments)
+{
+    CUlaunchAttribute overlap = {
+        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        .value.programmaticStreamSerializationAllowed = 1,
+    };
+    CUlaunchConfig config = {
+        .gridDimX = (unsigned)shape.ctas,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = (unsigned)shape.threads,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .sharedMemBytes = (unsigned)shape.shared_bytes,
+        .hStream = job->stream,
+        .attrs = &overlap,
+        .numAttrs = shape.overlaps && job->cuda->capability >= CUDA_SM90_CAPABILITY,
+    };
+    CUDA_TRY(&job->cuda->driver, job->error, cuLaunchKernelEx, &config, kernel, arguments, NULL);
+    return GUMBEL_OK;
+}
+
+gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
+{
+    void *arguments[] = {p};
+    cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, FINISH_THREADS, 0, 1};
+    return p->multiply_only ? GUMBEL_OK : cuda_launch(job, job->cuda->finish, shape, arguments);
+}
+
+cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
+{
+    cuda_params p = *whole;
+    gumbel_problem *q = &p.problem;
+    gumbel_sampling *s = &q->sampling;
+    gumbel_output *out = &p.output;
+    int64_t draws = first * s->num_samples;
+    q->batch = count;
+    q->first_row += first;
+    q->hidden.rows = count;
+    q->hidden.data = (const uint16_t *)q->hidden.data + first * q->hidden.stride;
+    s->temperature = s->temperature ? s->temperature + first * s->temperature_stride : NULL;
+    s->seed = s->seed ? s->seed + first * s->seed_stride : NULL;
+    s->position = s->position ? s->position + first * s->position_stride : NULL;
+    out->tokens = out->tokens ? out->tokens + draws : NULL;
+    out->logprobs = out->logprobs ? out->logprobs + draws : NULL;
+    out->scores = out->scores ? out->scores + draws : NULL;
+    out->lse = out->lse ? out->lse + first : NULL;
+    out->status = out->status ? out->status + first : NULL;
+    p.partials = p.partials ? p.partials + draws : NULL;
+    p.shared_floors += draws * CUDA_FLOOR_WORDS;
+    return p;
+}

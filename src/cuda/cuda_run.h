@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a call gets onto the caller's stream: each function queues kernels and returns; nothing here
+ * waits.
+ */
+#ifndef GUMBEL_CUDA_RUN_H
+#define GUMBEL_CUDA_RUN_H
+
+#include "cuda/cuda_device.h"
+#include "cuda/cuda_params.h"
+
+/* One call on its way. */
+typedef struct cuda_job {
+    cuda_device *cuda;
+    cuda_params params; /* of the whole call */
+    CUstream stream;
+    gumbel_error *error;
+} cuda_job;
+
+typedef struct cuda_shape {
+    int64_t ctas;
+    int threads;
+    int shared_bytes;
+    int overlaps; /* may start while the launch before it ends */
+} cuda_shape;
+
+gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
+                          void **arguments);
+
+/* Merge what the parts of a slice found, and write what was asked for; p->parts may be 0. */
+gumbel_status cuda_finish(const cuda_job *job, cuda_params *p);
+
+/* The rows [first, first + count) of a call. */
+cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count);
+
+/* Draw all rows of the call, with the kernels of the name. */
+gumbel_status cuda_run_naive(const cuda_job *job);
+gumbel_status cuda_run_logits(const cuda_job *job);
+gumbel_status cuda_run_sm90(const cuda_job *job);
+
+#endif

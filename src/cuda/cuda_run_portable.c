@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels that every GPU runs: the naive one, and the one from logits.
+ */
+#include "core/fail.h"
+#include "cuda/cuda_run.h"
+
+/* Tokens that count, from the block on that holds the first one. */
+static int64_t block_range(const gumbel_problem *p)
+{
+    return p->end_token - p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+}
+
+gumbel_status cuda_run_naive(const cuda_job *job)
+{
+    cuda_params p = job->params;
+    int64_t batch = p.problem.batch, groups = (batch + CUDA_NAIVE_ROWS - 1) / CUDA_NAIVE_ROWS;
+    int64_t parts = cuda_parts_most((int64_t)job->cuda->multiprocessors * CUDA_NAIVE_CTAS, batch,
+                                    p.problem.sampling.num_samples);
+    p.chunk = cuda_chunk(block_range(&p.problem), parts, GUMBEL_BLOCK);
+    p.parts = (int32_t)((block_range(&p.problem) + p.chunk - 1) / p.chunk);
+    void *arguments[] = {&p};
+    cuda_shape shape = {p.parts * groups, CUDA_THREADS, 0, 0};
+    GUMBEL_FORWARD(cuda_launch(job, job->cuda->naive, shape, arguments));
+    return cuda_finish(job, &p);
+}
+
+gumbel_status cuda_run_logits(const cuda_job *job)
+{
+    cuda_params p = job->params;
+    int64_t batch = p.problem.batch, range = block_range(&p.problem);
+    int32_t samples = p.problem.sampling.num_samples;
+    int64_t groups = (samples + CUDA_LOGITS_SAMPLES - 1) / CUDA_LOGITS_SAMPLES;
+    int64_t parts =
+        cuda_parts_most((int64_t)job->cuda->multiprocessors * CUDA_LOGITS_CTAS, batch, samples);
+    p.chunk = cuda_chunk(range, parts, CUDA_LOGITS_STEP);
+    p.parts = (int32_t)((range + p.chunk - 1) / p.chunk);
+    void *arguments[] = {&p};
+    cuda_shape shape = {p.parts * batch * groups, CUDA_THREADS, 0, 0};
+    CUfunction kernel = job->cuda->logits[cuda_dtype_of(p.problem.logits.dtype)];
+    GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
+    return cuda_finish(job, &p);
+}
