@@ -2,7 +2,7 @@
 #include "cpu/lanes_avx512.h"
 
 /* 32 registers: up to 24 accumulators and 8 for weights and operands. */
-#define PRODUCT_ROWS(batch) ((batch) <= 4 ? 6 : (batch) <= 6 ? 4 : 3)
+#define PRODUCT_ROWS(batch) ((batch) <= 2 ? 4 : (batch) <= 4 ? 6 : (batch) <= 6 ? 4 : 3)
 
 #define PRODUCT_PANEL 8
 

@@ -9,9 +9,9 @@
  * MAP    blocks of PRODUCT_BLOCK weight rows go through all panels, each panel in passes over as
  *        many chunks as stay in the first-level cache. Accumulator (m, n) holds the 16 lanes of
  *        weight row m and hidden state n; accumulators rest in `lanes` between passes.
- * MEMORY up to STREAMED_BATCH hidden states the processor's own prefetching keeps memory busy.
- *        Beyond, arithmetic would alternate with waiting, so the block after this one is fetched
- *        meanwhile; panels take turns at it.
+ * MEMORY up to STREAMED_BATCH hidden states the rows of a micro-kernel are as many long streams,
+ *        each fetched STREAM_AHEAD bytes before its use. Beyond, arithmetic would alternate with
+ *        waiting, so the block after this one is fetched meanwhile; panels take turns at it.
  * NUMERICS  the order of every lane's sum is that of D, whatever the tile, block, panel or pass.
  */
 #ifndef GUMBEL_CPU_PRODUCT_LANES_H
@@ -21,6 +21,9 @@
 
 /* Batches up to here are bound by memory alone. */
 #define STREAMED_BATCH 4
+/* How far before its use a stream is fetched: the processor's own prefetching starts anew at each
+ * page and leaves a sixth of the bandwidth idle; 3 KiB of each stream keep memory busy. */
+#define STREAM_AHEAD 3072
 /* Bytes of a panel that a pass keeps in the first-level cache: longer runs of each weight row where
  * the processor has to see a stream in them, shorter ones where rows come from the second level. */
 #define PASS_BYTES(batch) ((batch) <= STREAMED_BATCH ? 32768 : 16384)
@@ -67,6 +70,16 @@ LANES void multiply_chunk(const char *const weight[], int64_t at, const float *p
     }
 }
 
+LANES void prefetch_chunk(const char *const weight[], int64_t at, int rows, int64_t chunk_bytes)
+{
+    UNROLLED
+    for (int m = 0; m < rows; m++) {
+        UNROLLED
+        for (int64_t line = 0; line < chunk_bytes; line += 64)
+            __builtin_prefetch(weight[m] + at + line, 0, 2);
+    }
+}
+
 /* rows, batch and dtype are constants of each instance. `ahead` is NULL or as many bytes to
  * prefetch as the weights that are read. */
 LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int batch,
@@ -90,6 +103,8 @@ LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int 
             for (int line = 0; line < rows * chunk_bytes / 64; line++, ahead += 64)
                 __builtin_prefetch(ahead, 0, 2);
         }
+        if (batch <= STREAMED_BATCH)
+            prefetch_chunk(weight, at + STREAM_AHEAD, rows, chunk_bytes);
         multiply_chunk(weight, at, panel, rows, batch, dtype, sum);
     }
     UNROLLED
