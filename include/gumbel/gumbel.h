@@ -217,6 +217,12 @@ typedef enum gumbel_domain {
     GUMBEL_DOMAIN_STREAM = 5,
 } gumbel_domain;
 
+/* How closely a draw follows the arithmetic of docs/maths.md, section 4 (field `math`). */
+typedef enum gumbel_math {
+    GUMBEL_MATH_EXACT = 0, /* every operation between a logit and its score as written there */
+    GUMBEL_MATH_FAST = 1,  /* may take logarithms and exponentials from the hardware */
+} gumbel_math;
+
 /* Parameters of the draw. A row parameter is data[b * stride]; stride 0 gives all rows data[0];
  * data NULL gives all rows the default. */
 typedef struct gumbel_sampling {
@@ -231,6 +237,9 @@ typedef struct gumbel_sampling {
     uint32_t first_sample; /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
     uint32_t domain;       /* a gumbel_domain, < 2^31 */
     void *stream; /* CUDA: the CUstream (cudaStream_t) to queue on, NULL the default; CPU: NULL */
+    const float *noise;   /* [B, S, V] made ahead of time; default NULL: made on the fly */
+    int64_t noise_stride; /* elements from one draw's noise to the next, >= V; 0: V */
+    gumbel_math math;     /* what the call may do; default GUMBEL_MATH_EXACT */
 } gumbel_sampling;
 
 /* Where results go. Every pointer but `tokens` may be NULL. What is not asked for costs nothing. */

@@ -100,6 +100,9 @@ class Sampling(Sized):
         ("first_sample", c_uint32),
         ("domain", c_uint32),
         ("stream", c_void_p),
+        ("noise", c_void_p),
+        ("noise_stride", c_int64),
+        ("math", c_int),
     ]
 
 

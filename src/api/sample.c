@@ -120,13 +120,23 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
     return device->backend->partial(device, problem, summaries, workspace, error);
 }
 
+/* What only the backend's own eyes can tell. */
+static gumbel_status check_sampling(const gumbel_problem *problem, const gumbel_device *device,
+                                    gumbel_error *error)
+{
+    if (problem->sampling.noise)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "sampling.noise",
+                           "this device makes noise on the fly alone");
+    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
+}
+
 static gumbel_status read_head(gumbel_problem *problem, const gumbel_device *device,
                                const gumbel_head *head, const gumbel_sampling *sampling,
                                gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_head(problem, head, sampling, error));
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
+    return check_sampling(problem, device, error);
 }
 
 static gumbel_status read_logits(gumbel_problem *problem, const gumbel_device *device,
@@ -135,7 +145,7 @@ static gumbel_status read_logits(gumbel_problem *problem, const gumbel_device *d
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
+    return check_sampling(problem, device, error);
 }
 
 gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,

@@ -87,6 +87,29 @@ static gumbel_status read_range(gumbel_problem *p, float scale, float soft_cap, 
     return GUMBEL_OK;
 }
 
+/* Noise made ahead of time: its stride made explicit, and its size small enough to count. */
+static gumbel_status read_noise(gumbel_problem *p, gumbel_error *error)
+{
+    gumbel_sampling *s = &p->sampling;
+    int64_t elements, bytes;
+    GUMBEL_REFUSE_IF((uintptr_t)s->noise % sizeof(float) != 0, error, "sampling.noise",
+                     "it is not aligned to %zu bytes", sizeof(float));
+    GUMBEL_REFUSE_IF(!s->noise && s->noise_stride != 0, error, "sampling.noise_stride",
+                     "stride is %" PRId64 "; it must be 0 without noise", s->noise_stride);
+    GUMBEL_REFUSE_IF(s->noise_stride != 0 && s->noise_stride < p->vocab, error,
+                     "sampling.noise_stride", "stride is %" PRId64 ", less than %" PRId64 " tokens",
+                     s->noise_stride, p->vocab);
+    if (s->noise && s->noise_stride == 0)
+        s->noise_stride = p->vocab;
+    GUMBEL_REFUSE_IF(__builtin_mul_overflow(p->batch, s->noise_stride, &elements) ||
+                         __builtin_mul_overflow(elements, s->num_samples, &elements) ||
+                         __builtin_mul_overflow(elements, (int64_t)sizeof(float), &bytes),
+                     error, "sampling.noise_stride",
+                     "[%" PRId64 ", %d] with stride %" PRId64 " is larger than any memory",
+                     p->batch, (int)s->num_samples, s->noise_stride);
+    return GUMBEL_OK;
+}
+
 static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sampling,
                                    gumbel_error *error)
 {
@@ -111,7 +134,9 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                      "sampling.position_stride",
                      "stride is %" PRId64 "; it must be >= 0, and 0 without data",
                      s->position_stride);
-    return GUMBEL_OK;
+    GUMBEL_REFUSE_IF((int)s->math < 0 || s->math > GUMBEL_MATH_FAST, error, "sampling.math",
+                     "math is %d, which no gumbel_math has", (int)s->math);
+    return read_noise(p, error);
 }
 
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *error)
