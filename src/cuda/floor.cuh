@@ -17,18 +17,6 @@
 
 #define FLOOR_BITS 24
 
-/* Bits that order as the float does; never 0. */
-static __device__ __forceinline__ uint32_t ordered_bits(float x)
-{
-    uint32_t bits = __float_as_uint(x);
-    return (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
-}
-
-static __device__ __forceinline__ float ordered_float(uint32_t bits)
-{
-    return __uint_as_float((bits & 0x80000000u) ? bits & 0x7fffffffu : ~bits);
-}
-
 static __device__ __forceinline__ uint64_t floor_pack(float x)
 {
     return ordered_bits(x) >> (32 - FLOOR_BITS);
