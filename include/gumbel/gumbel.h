@@ -34,8 +34,9 @@
  *           host memory. A call queues its work on the caller's stream and returns: it neither
  *           waits nor reads device memory, and it may be captured into a graph, whose replays read
  *           the row parameters anew. Buffers belong to the call until the stream has passed it. A
- *           bad temperature is then no error but a GUMBEL_ROW_TEMPERATURE. gumbel_merge(),
- *           gumbel_finish() and gumbel_noise() work on host memory whatever the device.
+ *           bad temperature is then no error but a GUMBEL_ROW_TEMPERATURE. Calls that take no
+ *           device work on host memory alone: gumbel_merge(), gumbel_finish(), gumbel_noise().
+ *           Summaries that gumbel_partial() left on a GPU are copied to the host before them.
  * Threads.  Calls on one device may run at the same time if their outputs and workspaces differ.
  * Errors.   A call returns a gumbel_status; on an error no output has been touched, and `error`,
  *           where it is not NULL, names the field. What only the data can show (NaN, +inf, nothing
@@ -217,14 +218,21 @@ typedef enum gumbel_domain {
     GUMBEL_DOMAIN_STREAM = 5,
 } gumbel_domain;
 
-/* How closely a draw follows the arithmetic of docs/maths.md, section 4 (field `math`). */
+/* Whether the fixed operations of docs/maths.md, section 4, bind the noise and the mass. FAST is a
+ * permission: what has nothing faster, the CPU for one, stays exact. It may cost the agreement of
+ * bits between devices, kernels and batches. */
 typedef enum gumbel_math {
-    GUMBEL_MATH_EXACT = 0, /* every operation between a logit and its score as written there */
-    GUMBEL_MATH_FAST = 1,  /* may take logarithms and exponentials from the hardware */
+    GUMBEL_MATH_EXACT = 0,
+    GUMBEL_MATH_FAST = 1, /* logarithms and exponentials may come from the hardware */
 } gumbel_math;
 
 /* Parameters of the draw. A row parameter is data[b * stride]; stride 0 gives all rows data[0];
- * data NULL gives all rows the default. */
+ * data NULL gives all rows the default.
+ *  noise      g of draw j of row b and token first_token + i at
+ *             noise[(b * S + j) * noise_stride + i], finite, all of [B, S, V] readable. seed,
+ *             position, first_sample and domain are then not used. With what
+ *             gumbel_prepare_noise() made of the same parameters and the same math every output
+ *             has the bits that it has without. Greedy rows do not use it. */
 typedef struct gumbel_sampling {
     size_t struct_size;
     const float *temperature; /* [B], finite, >= 0; 0 is greedy; default 1 */
@@ -290,6 +298,37 @@ GUMBEL_API gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbe
                                               const gumbel_output *output, void *workspace,
                                               size_t workspace_bytes, gumbel_error *error);
 
+/* ------------------------------------------------------------------ chains of decode steps ---- */
+
+/* The end of a decode step: the tokens go to their places in a ring, and every position moves on.
+ * All memory is the device's. */
+typedef struct gumbel_step {
+    size_t struct_size;
+    int64_t batch;           /* B >= 0 */
+    int32_t num_samples;     /* S, 1..65536; 0: 1 */
+    const int32_t *tokens;   /* [B, S] just drawn; not read without a ring */
+    uint32_t *position;      /* [B], read and written */
+    int64_t position_stride; /* elements between rows; 0: one position serves all rows */
+    int32_t *ring;           /* [ring_length, B, S], or NULL: only positions move on */
+    int64_t ring_length;     /* slots, >= 1; 0 without a ring */
+    void *stream;            /* as in gumbel_sampling */
+} gumbel_step;
+
+/* gumbel_advance(): store the tokens of row b, drawn at p = position[b * position_stride], in slot
+ *                   p % ring_length of the ring, and make the position p + 1 (mod 2^32).
+ *  With it a decode step needs no CPU: trunk, gumbel_sample() and gumbel_advance(), with the same
+ *  `position`, captured into one CUDA graph are a loop's body. After n replays the ring holds the
+ *  last min(n, ring_length) tokens of every row, found by that row's own positions, so that rows
+ *  may stand at different ones; with ring_length a sequence's greatest length, and positions that
+ *  start at its prompt's, ring[p][b] is token p of row b. A row without a token stores its -1.
+ *  step       `tokens` and `ring` must not overlap.
+ *  stream     queued; it neither waits nor allocates. On the CPU done on return.
+ *  threads    re-entrant where positions and rings differ.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, and on CUDA GUMBEL_ERROR_DEVICE, or
+ *             GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.                            since 0.1 */
+GUMBEL_API gumbel_status gumbel_advance(gumbel_device *device, const gumbel_step *step,
+                                        gumbel_error *error);
+
 /* ------------------------------------------------------ summaries: shards, ranks, streams ---- */
 
 /* What a tile, thread, device, shard or rank hands upwards for one row and sample. Plain data: it
@@ -308,6 +347,8 @@ typedef struct gumbel_summary {
 
 /* gumbel_partial(): the summaries of one shard or chunk of the vocabulary.
  *  summaries  [B, S], written in full on success, untouched on error; mass included.
+ *             On CUDA they are in device memory: 48 bytes each to copy to the host, or to another
+ *             rank, once the stream has passed.
  *  else as gumbel_sample(). Streaming weights larger than memory: call it chunk after chunk, each
  *  with its own first_token and the same vocab_size, and merge.                        since 0.1 */
 GUMBEL_API gumbel_status gumbel_partial(gumbel_device *device, const gumbel_head *head,
@@ -326,11 +367,12 @@ GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
 
 /* gumbel_merge(): into[i] = merge(into[i], from[i]) for i < count. Associative and commutative bit
  *  for bit; ties of score go to the lower id. Disjoint shards merged in any order and any tree give
- *  what one pass over all of them gives.   [Lemma 4.9]                                 since 0.1 */
+ *  what one pass over all of them gives; shards from CPUs and GPUs mix.   [Lemma 4.9]
+ *  into, from  [count] in host memory, whatever device made them.                      since 0.1 */
 GUMBEL_API void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count);
 
 /* gumbel_finish(): turn merged summaries into outputs.
- *  summaries  [B, S]
+ *  summaries  [B, S], and with them all outputs, in host memory, whatever device made them.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
 GUMBEL_API gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch,
                                        int32_t num_samples, const gumbel_output *output,
@@ -351,6 +393,29 @@ GUMBEL_API gumbel_status gumbel_philox4x32(const uint32_t counter[4], const uint
 GUMBEL_API gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample,
                                       uint32_t domain, int64_t first_token, int64_t count,
                                       float *out, gumbel_error *error);
+
+/* gumbel_prepare_noise(): the noise of a coming step, off the critical path: gumbel_sampling's
+ *                         `noise` takes it.                               [docs/maths.md, section 3]
+ *  sampling     the coming step's. Its seed, position, num_samples, first_sample, domain, math and
+ *               stream count; temperature does not, and `noise` must be NULL. NULL for defaults.
+ *  batch        B >= 0
+ *  first_token  as in gumbel_head; first_token >= 0, first_token + count <= 2^31
+ *  count        V >= 0 of the shard
+ *  noise        [B, S, count] float32: token first_token + i of draw j of row b goes to
+ *               noise[(b * S + j) * noise_stride + i]; written in full, nothing between. What is
+ *               there does not depend on B, count or first_token. 4 B S V bytes: 0.6 MB a draw at
+ *               V = 151936.
+ *  noise_stride elements from one draw to the next, >= count; 0: count
+ *  CUDA         queued on sampling->stream, which may be another one than the draw's: an event
+ *               recorded behind it, for which the draw's stream waits, puts them in order.
+ *  CPU          split over the device's threads.
+ *  threads      re-entrant, no workspace.
+ *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, and on CUDA GUMBEL_ERROR_DEVICE, or
+ *               GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.                          since 0.1 */
+GUMBEL_API gumbel_status gumbel_prepare_noise(gumbel_device *device,
+                                              const gumbel_sampling *sampling, int64_t batch,
+                                              int64_t first_token, int64_t count, float *noise,
+                                              int64_t noise_stride, gumbel_error *error);
 
 /* gumbel_row_seed(): the seed of row b where one seed serves the batch: seed XOR mix(b), where mix
  *  is the SplitMix64 finaliser of b * 0x9E3779B97F4A7C15. mix(0) = 0, so a batch of one row uses

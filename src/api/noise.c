@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/noise.h"
 
+#include "core/backend.h"
 #include "core/fail.h"
+#include "core/validate.h"
 
 #include <inttypes.h>
 
@@ -31,13 +33,32 @@ gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample, ui
                      count);
     GUMBEL_REFUSE_IF(!out && count > 0, error, "out", "out is NULL");
     gumbel_stream stream = {seed, position, sample, domain};
-    uint32_t words[4];
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t token = (uint32_t)(first_token + i);
-        if (i == 0 || (token & 3) == 0)
-            gumbel_words(stream, token >> 2, 0, words);
-        uint32_t r = words[token & 3];
-        out[i] = r < GUMBEL_TAIL_WORDS ? gumbel_of_token(stream, token) : gumbel_of_word(r);
-    }
+    gumbel_noise_fill(stream, (uint32_t)first_token, count, out);
     return GUMBEL_OK;
+}
+
+gumbel_status gumbel_prepare_noise(gumbel_device *device, const gumbel_sampling *sampling,
+                                   int64_t batch, int64_t first_token, int64_t count, float *noise,
+                                   int64_t noise_stride, gumbel_error *error)
+{
+    gumbel_problem problem;
+    int64_t stride = noise_stride == 0 ? count : noise_stride, elements;
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_FORWARD(gumbel_read_noise(&problem, sampling, batch, first_token, count, error));
+    if (!device->backend->sample)
+        GUMBEL_FORWARD(gumbel_check_host_stream(problem.sampling.stream, "sampling.stream", error));
+    GUMBEL_REFUSE_IF(stride < count, error, "noise_stride",
+                     "stride is %" PRId64 ", less than %" PRId64 " tokens", stride, count);
+    GUMBEL_REFUSE_IF(
+        __builtin_mul_overflow(batch * problem.sampling.num_samples, stride, &elements) ||
+            elements > INT64_MAX / (int64_t)sizeof(float),
+        error, "noise_stride",
+        "[%" PRId64 ", %d] with stride %" PRId64 " is larger than any memory", batch,
+        (int)problem.sampling.num_samples, stride);
+    if (batch == 0 || count == 0)
+        return GUMBEL_OK;
+    GUMBEL_REFUSE_IF(!noise, error, "noise", "noise is NULL");
+    GUMBEL_REFUSE_IF((uintptr_t)noise % sizeof(float) != 0, error, "noise",
+                     "it is not aligned to %zu bytes", sizeof(float));
+    return device->backend->noise(device, &problem, noise, stride, error);
 }

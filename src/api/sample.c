@@ -12,9 +12,6 @@
 
 #include <inttypes.h>
 
-/* Sizes up to here keep every product of two of them inside 64 bits. */
-#define SIZE_END (INT64_C(1) << 40)
-
 /* The workspace of a sampling call: the summaries [B, S] that are finished here, then the backend's
  * own. */
 static gumbel_summary *carve_summaries(gumbel_cursor *cursor, const gumbel_device *device,
@@ -29,9 +26,9 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, 
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
-    GUMBEL_REFUSE_IF(batch < 0 || batch > SIZE_END, error, "batch",
+    GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
-    GUMBEL_REFUSE_IF(hidden_size < 0 || hidden_size > SIZE_END, error, "hidden_size",
+    GUMBEL_REFUSE_IF(hidden_size < 0 || hidden_size > GUMBEL_SIZE_END, error, "hidden_size",
                      "hidden_size is %" PRId64 "; it must be in 0..2^40", hidden_size);
     GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
                      "num_samples is %d; it must be in 1..65536", (int)num_samples);
@@ -120,23 +117,13 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
     return device->backend->partial(device, problem, summaries, workspace, error);
 }
 
-/* What only the backend's own eyes can tell. */
-static gumbel_status check_sampling(const gumbel_problem *problem, const gumbel_device *device,
-                                    gumbel_error *error)
-{
-    if (problem->sampling.noise)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "sampling.noise",
-                           "this device makes noise on the fly alone");
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
-}
-
 static gumbel_status read_head(gumbel_problem *problem, const gumbel_device *device,
                                const gumbel_head *head, const gumbel_sampling *sampling,
                                gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_head(problem, head, sampling, error));
-    return check_sampling(problem, device, error);
+    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
 }
 
 static gumbel_status read_logits(gumbel_problem *problem, const gumbel_device *device,
@@ -145,7 +132,7 @@ static gumbel_status read_logits(gumbel_problem *problem, const gumbel_device *d
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
-    return check_sampling(problem, device, error);
+    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
 }
 
 gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
@@ -212,7 +199,7 @@ gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int3
                             const gumbel_output *output, gumbel_error *error)
 {
     gumbel_output out;
-    GUMBEL_REFUSE_IF(batch < 0 || batch > SIZE_END, error, "batch",
+    GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
                      "num_samples is %d; it must be in 1..65536", (int)num_samples);

@@ -22,6 +22,11 @@ typedef struct gumbel_backend {
     /* Fill the outputs. Optional. */
     gumbel_status (*sample)(gumbel_device *device, const gumbel_problem *problem,
                             const gumbel_output *output, void *workspace, gumbel_error *error);
+    /* Fill noise [B, S, V] of a problem that has no tensors, only a batch and a range. */
+    gumbel_status (*noise)(gumbel_device *device, const gumbel_problem *problem, float *noise,
+                           int64_t noise_stride, gumbel_error *error);
+    /* Store tokens and move positions on. batch > 0. */
+    gumbel_status (*advance)(gumbel_device *device, const gumbel_step *step, gumbel_error *error);
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);

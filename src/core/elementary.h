@@ -80,14 +80,20 @@ GUMBEL_INLINE float gumbel_log_assemble(float exponent, float f)
     return fmaf(exponent, GUMBEL_LN2_HIGH, f + fmaf(-0.5f, square, tail));
 }
 
-/* log(x) for a positive normal x: x = 2^exponent * m with m in [sqrt(1/2), sqrt(2)). Where x is
- * near 1 the relative error stays below 2 ulp, since f = m - 1 is exact. */
-GUMBEL_INLINE float gumbel_log(float x)
+/* A positive normal x as 2^exponent * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); f is exact. */
+GUMBEL_INLINE void gumbel_log_split(float x, float *exponent, float *f)
 {
     uint32_t shifted = gumbel_bits_of(x) - 0x3f3504f3u; /* the bits of sqrt(1/2) */
-    float exponent = (float)((int32_t)shifted >> 23);
-    float m = gumbel_float_of((shifted & 0x007fffffu) + 0x3f3504f3u);
-    return gumbel_log_assemble(exponent, m - 1.0f);
+    *exponent = (float)((int32_t)shifted >> 23);
+    *f = gumbel_float_of((shifted & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+}
+
+/* log(x) for a positive normal x. Where x is near 1 the relative error stays below 2 ulp. */
+GUMBEL_INLINE float gumbel_log(float x)
+{
+    float exponent, f;
+    gumbel_log_split(x, &exponent, &f);
+    return gumbel_log_assemble(exponent, f);
 }
 
 /* exp(x) for x <= 0; x below GUMBEL_EXP_LOWEST counts as that. */

@@ -76,12 +76,12 @@ GUMBEL_INLINE float gumbel_of_word(uint32_t r)
 {
     int high = r >= 0x80000000u;
     float v = fmaf((float)(int32_t)(high ? ~r : r), 0x1p-32f, 0x1p-33f);
-    if (high)
-        return gumbel_of_exponential(-gumbel_log(v));
-    /* 1 - v as 2^exponent * (1 + f), f exact on both sides of the cut. */
+    /* 1 - v as 2^exponent * (1 + f), f exact on both sides of the cut; or v itself. */
     int halve = v >= GUMBEL_HALVING;
-    float f = halve ? fmaf(-2.0f, v, 1.0f) : -v;
-    return gumbel_of_exponential(-gumbel_log_assemble(halve ? -1.0f : 0.0f, f));
+    float exponent = halve ? -1.0f : 0.0f, f = halve ? fmaf(-2.0f, v, 1.0f) : -v;
+    if (high)
+        gumbel_log_split(v, &exponent, &f);
+    return gumbel_of_exponential(-gumbel_log_assemble(exponent, f));
 }
 
 /* g for a word r < GUMBEL_TAIL_WORDS with its further bits r2: u = (r * 2^32 + r2 + 0.5) * 2^-64 is
@@ -102,6 +102,20 @@ GUMBEL_INLINE float gumbel_of_token(gumbel_stream stream, uint32_t token)
         return gumbel_of_word(r);
     gumbel_words(stream, token >> 2, GUMBEL_TAIL_DOMAIN, more);
     return gumbel_of_tail(r, more[token & 3]);
+}
+
+/* g of the tokens [first, first + count), a Philox block for every four. */
+GUMBEL_INLINE void gumbel_noise_fill(gumbel_stream stream, uint32_t first, int64_t count,
+                                     float *out)
+{
+    uint32_t words[4];
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t token = (uint32_t)(first + i);
+        if (i == 0 || (token & 3) == 0)
+            gumbel_words(stream, token >> 2, 0, words);
+        uint32_t r = words[token & 3];
+        out[i] = r < GUMBEL_TAIL_WORDS ? gumbel_of_token(stream, token) : gumbel_of_word(r);
+    }
 }
 
 #endif

@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define VOCAB_END (INT64_C(1) << 31)
+#define VOCAB_END    (INT64_C(1) << 31)
+#define SAMPLES_MOST 65536
 
 gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
                                   gumbel_error *error)
@@ -119,8 +120,9 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
         GUMBEL_FORWARD(gumbel_read_options(s, sizeof *s, sampling, "sampling", error));
     if (s->num_samples == 0)
         s->num_samples = 1;
-    GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > 65536, error, "sampling.num_samples",
-                     "num_samples is %d; it must be in 1..65536", (int)s->num_samples);
+    GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > SAMPLES_MOST, error,
+                     "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
+                     (int)s->num_samples, SAMPLES_MOST);
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_REFUSE_IF(s->temperature_stride < 0 || (!s->temperature && s->temperature_stride), error,
@@ -139,6 +141,12 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     return read_noise(p, error);
 }
 
+gumbel_status gumbel_check_host_stream(const void *stream, const char *name, gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(stream, error, name, "it must be NULL on the CPU");
+    return GUMBEL_OK;
+}
+
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *error)
 {
     const gumbel_sampling *s = &p->sampling;
@@ -151,8 +159,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
                                "temperature is %g; it must be finite and >= 0",
                                (double)s->temperature[b * s->temperature_stride]);
         }
-    GUMBEL_REFUSE_IF(s->stream, error, "sampling.stream", "it must be NULL on the CPU");
-    return GUMBEL_OK;
+    return gumbel_check_host_stream(s->stream, "sampling.stream", error);
 }
 
 gumbel_status gumbel_read_head(gumbel_problem *p, const gumbel_head *head,
@@ -201,6 +208,54 @@ gumbel_status gumbel_read_logits(gumbel_problem *p, const gumbel_logits *logits,
                           .first_token = l.first_token};
     GUMBEL_FORWARD(read_range(p, l.scale, l.soft_cap, l.vocab_size, "logits", error));
     return read_sampling(p, sampling, error);
+}
+
+gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampling, int64_t batch,
+                                int64_t first_token, int64_t count, gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
+                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
+    GUMBEL_REFUSE_IF(
+        count < 0 || first_token < 0 || count > VOCAB_END || first_token > VOCAB_END - count, error,
+        "first_token", "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31", first_token,
+        count);
+    *p = (gumbel_problem){.batch = batch, .vocab = count, .first_token = first_token};
+    GUMBEL_FORWARD(read_sampling(p, sampling, error));
+    GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise", "it is what this call makes");
+    p->sampling.temperature = NULL;
+    p->sampling.temperature_stride = 0;
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!step, error, "step", "step is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, step, "step", error));
+    if (into->num_samples == 0)
+        into->num_samples = 1;
+    GUMBEL_REFUSE_IF(into->batch < 0 || into->batch > GUMBEL_SIZE_END, error, "step.batch",
+                     "batch is %" PRId64 "; it must be in 0..2^40", into->batch);
+    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > SAMPLES_MOST, error,
+                     "step.num_samples", "num_samples is %d; it must be in 1..%d",
+                     (int)into->num_samples, SAMPLES_MOST);
+    GUMBEL_REFUSE_IF(!into->position && into->batch > 0, error, "step.position",
+                     "position is NULL");
+    GUMBEL_REFUSE_IF(into->position_stride < 0, error, "step.position_stride",
+                     "stride is %" PRId64 "; it must be >= 0", into->position_stride);
+    GUMBEL_REFUSE_IF(into->ring ? into->ring_length < 1 || into->ring_length > GUMBEL_SIZE_END
+                                : into->ring_length != 0,
+                     error, "step.ring_length",
+                     "ring_length is %" PRId64 "; it must be in 1..2^40, and 0 without a ring",
+                     into->ring_length);
+    GUMBEL_REFUSE_IF(into->ring && !into->tokens && into->batch > 0, error, "step.tokens",
+                     "tokens is NULL");
+    int64_t elements;
+    GUMBEL_REFUSE_IF(
+        __builtin_mul_overflow(into->batch * into->num_samples, into->ring_length, &elements) ||
+            elements > INT64_MAX / (int64_t)sizeof(int32_t),
+        error, "step.ring_length", "[%" PRId64 ", %" PRId64 ", %d] is larger than any memory",
+        into->ring_length, into->batch, (int)into->num_samples);
+    return GUMBEL_OK;
 }
 
 gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,

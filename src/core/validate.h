@@ -8,6 +8,9 @@
 
 #include "core/problem.h"
 
+/* Sizes up to here keep every product of two of them inside 64 bits. */
+#define GUMBEL_SIZE_END (INT64_C(1) << 40)
+
 /* Copy a caller's options struct of `given` bytes over the zeroed `known` bytes at `into`. A longer
  * struct of a newer caller passes if what this version does not know is zero. `name` is for
  * errors. */
@@ -18,6 +21,17 @@ gumbel_status gumbel_read_head(gumbel_problem *problem, const gumbel_head *head,
                                const gumbel_sampling *sampling, gumbel_error *error);
 gumbel_status gumbel_read_logits(gumbel_problem *problem, const gumbel_logits *logits,
                                  const gumbel_sampling *sampling, gumbel_error *error);
+
+/* A problem without tensors: noise of `count` tokens from `first_token` on, for `batch` rows. */
+gumbel_status gumbel_read_noise(gumbel_problem *problem, const gumbel_sampling *sampling,
+                                int64_t batch, int64_t first_token, int64_t count,
+                                gumbel_error *error);
+
+/* `step` in full length, with num_samples filled in. */
+gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbel_error *error);
+
+/* The stream of a call on a device whose memory is the host's: there is none. */
+gumbel_status gumbel_check_host_stream(const void *stream, const char *name, gumbel_error *error);
 
 /* What only the host's eyes can check: temperatures, and that no stream is given. */
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_error *error);

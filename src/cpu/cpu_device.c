@@ -34,8 +34,24 @@ static const gumbel_backend backend = {
     .describe = describe,
     .workspace_size = cpu_workspace_size,
     .partial = cpu_partial,
+    .noise = cpu_noise,
+    .advance = cpu_advance,
     .multiply = cpu_multiply,
 };
+
+int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void *argument)
+{
+    if (cpu->threads > 1 && worth_threads) {
+        if (cpu->parallel_for) {
+            cpu->parallel_for(cpu->parallel_context, cpu->threads, task, argument);
+            return cpu->threads;
+        }
+        if (cpu_pool_run(cpu->pool, task, argument))
+            return cpu->threads;
+    }
+    task(argument, 0);
+    return 1;
+}
 
 /* CPUs that this process may use. */
 static int32_t usable_cpus(void)

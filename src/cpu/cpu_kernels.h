@@ -45,6 +45,9 @@ typedef struct cpu_draw {
     uint32_t token;            /* global id of z[0], a multiple of 64 */
     int blocks;                /* z holds 64 * blocks tokens; what does not count is -inf */
     gumbel_summary *summaries; /* [num_samples]; mass, max_z and flags go to the first */
+    const float *noise;        /* of z[low], made ahead of time; NULL: to be made here */
+    int64_t noise_stride;      /* to the next sample's */
+    int low, high;             /* tokens of z that have noise */
 } cpu_draw;
 
 typedef struct cpu_transform {
@@ -95,6 +98,17 @@ static inline void cpu_offer(gumbel_summary *s, gumbel_stream stream, float z, u
 {
     float g = r >= GUMBEL_TAIL_WORDS ? gumbel_of_word(r) : gumbel_of_token(stream, token);
     gumbel_summary_offer(s, z + g, z, (int32_t)token);
+}
+
+/* One sample's draw from the block at z, places at .. at + 63 of the tile, with the noise that was
+ * made ahead. */
+static inline void cpu_draw_given(const cpu_draw *d, int sample, const float *z, int at)
+{
+    const float *g = d->noise + sample * d->noise_stride;
+    int end = d->high < at + GUMBEL_BLOCK ? d->high : at + GUMBEL_BLOCK;
+    for (int i = d->low > at ? d->low : at; i < end; i++)
+        gumbel_summary_offer(&d->summaries[sample], z[i - at] + g[i - d->low], z[i - at],
+                             (int32_t)(d->token + (uint32_t)i));
 }
 
 /* Record what a block with a logit that is NaN or +inf shows; 0 where it has none. */

@@ -17,10 +17,14 @@
 /* Tokens a tile from logits: 16 KiB of float32, which stay in the first-level cache. */
 #define CPU_LOGITS_TILE 4096
 
-/* Below this many multiply-adds (fused) or tokens (logits) one thread is done before a second one
- * has woken up. */
+/* Tokens of noise that a thread makes at a time: 50 us. */
+#define CPU_NOISE_PIECE 4096
+
+/* Below this many multiply-adds (fused), tokens (logits) or pieces of noise one thread is done
+ * before a second one has woken up. */
 #define CPU_PARALLEL_PRODUCTS INT64_C(1000000)
 #define CPU_PARALLEL_TOKENS   INT64_C(50000)
+#define CPU_PARALLEL_PIECES   2
 
 static inline int cpu_worth_threads(const gumbel_problem *p)
 {

@@ -59,6 +59,10 @@ static void draw(const float *z, const cpu_draw *d)
         if (d->with_mass)
             add_mass(d->summaries, z);
         for (int s = 0; s < d->num_samples; s++) {
+            if (d->noise) {
+                cpu_draw_given(d, s, z, block * GUMBEL_BLOCK);
+                continue;
+            }
             gumbel_stream stream = d->row->stream;
             stream.sample += (uint32_t)s;
             for (uint32_t i = 0; i < GUMBEL_BLOCK; i++) {

@@ -132,7 +132,13 @@ static void draw_row(const cpu_job *job, const cpu_slot *slot, int64_t b, const 
                      .with_mass = p->with_mass,
                      .token = (uint32_t)token,
                      .blocks = blocks,
-                     .summaries = slot->summaries + b * samples};
+                     .summaries = slot->summaries + b * samples,
+                     .noise_stride = p->sampling.noise_stride,
+                     .low = low,
+                     .high = high};
+    if (p->sampling.noise && !row.greedy)
+        draw.noise =
+            p->sampling.noise + b * samples * draw.noise_stride + (token + low - p->first_token);
     job->device->kernels->draw(as_is ? from : z, &draw);
 }
 
@@ -206,19 +212,10 @@ static void run_slot(void *argument, int32_t index)
     }
 }
 
-/* Run the job on the device's threads, the engine's, or the caller's alone; the slots used. */
+/* Run the job; the slots used. */
 static int32_t run_job(cpu_device *cpu, cpu_job *job)
 {
-    if (cpu->threads > 1 && cpu_worth_threads(job->problem)) {
-        if (cpu->parallel_for) {
-            cpu->parallel_for(cpu->parallel_context, cpu->threads, run_slot, job);
-            return cpu->threads;
-        }
-        if (cpu_pool_run(cpu->pool, run_slot, job))
-            return cpu->threads;
-    }
-    run_slot(job, 0);
-    return 1;
+    return cpu_run_task(cpu, cpu_worth_threads(job->problem), run_slot, job);
 }
 
 /* Lay out the workspace and pack; the job is ready to run. */

@@ -132,6 +132,25 @@ LANES void draw_block(const cpu_draw *d, int sample, const float *z, uint32_t to
         settle_block(d, sample, z, r, pass, token);
 }
 
+/* The same with noise that was made ahead: a load and an add take the place of Philox and screen.
+ * Blocks at the ends of the shard may lack noise at theirs. */
+LANES void draw_given_block(const cpu_draw *d, int sample, const float *z, int at)
+{
+    uint32_t below = 0;
+    if (at >= d->low && at + GUMBEL_BLOCK <= d->high) {
+        const float *g = d->noise + sample * d->noise_stride + (at - d->low);
+        v16f best = vf_set(d->summaries[sample].best_score);
+        below = 0xffffu;
+        UNROLLED
+        for (int q = 0; q < 4; q++) {
+            v16f score = vf_add(vf_load(z + 16 * q), vf_load(g + 16 * q));
+            below &= vm_bits(vf_less(score, best));
+        }
+    }
+    if (__builtin_expect(below != 0xffffu, 0) && !cpu_flag_block(d->summaries, z))
+        cpu_draw_given(d, sample, z, at);
+}
+
 /* Greedy: the score is z. */
 LANES void argmax_block(gumbel_summary *s, const float *z, float largest, uint32_t token)
 {
@@ -199,7 +218,10 @@ static void draw(const float *z, const cpu_draw *d)
             }
         }
         for (int s = 0; s < d->num_samples; s++)
-            draw_block(d, s, z, token);
+            if (d->noise)
+                draw_given_block(d, s, z, block * GUMBEL_BLOCK);
+            else
+                draw_block(d, s, z, token);
     }
 }
 

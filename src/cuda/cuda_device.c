@@ -40,6 +40,8 @@ static const gumbel_backend backend = {
     .workspace_size = cuda_workspace_size,
     .partial = cuda_partial,
     .sample = cuda_sample,
+    .noise = cuda_noise,
+    .advance = cuda_advance,
     .multiply = cuda_multiply,
 };
 
@@ -121,14 +123,22 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
 static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
 {
     const unsigned char *const images[] = {
+        [CUDA_MODULE_ADVANCE] = cuda_image_advance,
         [CUDA_MODULE_FINISH] = cuda_image_finish,
         [CUDA_MODULE_NAIVE] = cuda_image_naive,
+        [CUDA_MODULE_NOISE] = cuda_image_noise,
         [CUDA_MODULE_LOGITS] = cuda_image_logits,
         [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     };
     for (int i = 0; i < CUDA_MODULES; i++)
         if (i != CUDA_MODULE_FUSED_SM90 || cuda->capability == CUDA_SM90_CAPABILITY)
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_ADVANCE, "gumbel_advance_rows", &cuda->advance, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NOISE, "gumbel_make_noise_exact",
+                              &cuda->noise[GUMBEL_MATH_EXACT], error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NOISE, "gumbel_make_noise_fast",
+                              &cuda->noise[GUMBEL_MATH_FAST], error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_rows", &cuda->finish, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NAIVE, "gumbel_draw_naive", &cuda->naive, error));

@@ -20,8 +20,10 @@ typedef enum cuda_dtype {
 } cuda_dtype;
 
 typedef enum cuda_module {
+    CUDA_MODULE_ADVANCE,
     CUDA_MODULE_FINISH,
     CUDA_MODULE_NAIVE,
+    CUDA_MODULE_NOISE,
     CUDA_MODULE_LOGITS,
     CUDA_MODULE_FUSED_SM90,
     CUDA_MODULES,
@@ -36,8 +38,10 @@ typedef struct cuda_device {
     int capability; /* 10 * major + minor */
     int multiprocessors;
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
+    CUfunction advance;
     CUfunction finish;
     CUfunction naive;
+    CUfunction noise[GUMBEL_MATH_FAST + 1];
     CUfunction logits[CUDA_DTYPES];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (cuda/floor.cuh) */
@@ -48,13 +52,16 @@ static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)
     return dtype == GUMBEL_BFLOAT16 ? CUDA_BF16 : dtype == GUMBEL_FLOAT16 ? CUDA_F16 : CUDA_F32;
 }
 
-/* The backend's jobs (cuda_backend.c); see core/backend.h. */
+/* The backend's jobs (cuda_backend.c, cuda_step.c); see core/backend.h. */
 size_t cuda_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                            int32_t num_samples);
 gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
                            gumbel_summary *summaries, void *workspace, gumbel_error *error);
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
                           const gumbel_output *output, void *workspace, gumbel_error *error);
+gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
+                         int64_t noise_stride, gumbel_error *error);
+gumbel_status cuda_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error);
 gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                             gumbel_error *error);
 

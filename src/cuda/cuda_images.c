@@ -15,7 +15,9 @@
             ".size cuda_image_" #name ", . - cuda_image_" #name "\n"                               \
             ".popsection\n")
 
+IMAGE(advance);
 IMAGE(finish);
 IMAGE(fused_sm90);
 IMAGE(logits);
 IMAGE(naive);
+IMAGE(noise);

@@ -5,9 +5,11 @@
 #ifndef GUMBEL_CUDA_IMAGES_H
 #define GUMBEL_CUDA_IMAGES_H
 
+extern const unsigned char cuda_image_advance[];
 extern const unsigned char cuda_image_finish[];
 extern const unsigned char cuda_image_fused_sm90[];
 extern const unsigned char cuda_image_logits[];
 extern const unsigned char cuda_image_naive[];
+extern const unsigned char cuda_image_noise[];
 
 #endif

@@ -22,4 +22,12 @@ typedef struct cuda_params {
     int32_t multiply_only;   /* drop every tile of logits: for measuring the draw */
 } cuda_params;
 
+/* What the kernel that makes noise ahead of time gets. */
+typedef struct cuda_noise_params {
+    gumbel_problem problem; /* batch, range and sampling */
+    float *noise;           /* [B, S] rows of V at `stride` */
+    int64_t stride;
+    int64_t pieces; /* of a row: CUDA_NOISE_PIECE tokens each */
+} cuda_noise_params;
+
 #endif

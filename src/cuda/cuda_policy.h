@@ -77,6 +77,13 @@ static inline int cuda_sm90_rows_most(int num_samples, int with_mass)
 #define CUDA_NAIVE_CTAS  16
 #define CUDA_LOGITS_CTAS 4
 
+/* Tokens of a row that a CTA makes noise for at a time, and CTAs a multiprocessor that do. */
+#define CUDA_NOISE_PIECE 4096
+#define CUDA_NOISE_CTAS  8
+
+/* Rows whose tokens a CTA stores at the end of a step. */
+#define CUDA_ADVANCE_ROWS 256
+
 /* Parts that the vocabulary is cut into so that `wanted` CTAs have work: few where there are many
  * rows. parts * B * S is then at most max(wanted * min(S, 32), B * S). */
 static inline int64_t cuda_parts_most(int64_t wanted, int64_t batch, int32_t num_samples)

@@ -106,9 +106,18 @@ __device__ void measure(block &b, int row, int lane)
     }
 }
 
-/* Draw one sample of a row from the block, by one warp; lane 0 keeps `best`. */
-__device__ void draw(const block &b, int row, int sample, int64_t token, int lane, bool with_mass,
-                     gumbel_summary *best)
+/* The noise of a token that counts, in draw `at` of the call. */
+__device__ float noise_of(const gumbel_problem &q, gumbel_stream stream, int64_t at, int64_t token)
+{
+    if (q.sampling.noise)
+        return q.sampling.noise[at * q.sampling.noise_stride + token - q.first_token];
+    return gumbel_of_token(stream, (uint32_t)token);
+}
+
+/* Draw one sample of a row from the block, by one warp; lane 0 keeps `best`. `at` is the draw's
+ * place in the call. */
+__device__ void draw(const gumbel_problem &q, const block &b, int row, int sample, int64_t at,
+                     int64_t token, int lane, gumbel_summary *best)
 {
     gumbel_stream stream = b.rows[row].stream;
     stream.sample += (uint32_t)sample;
@@ -116,8 +125,9 @@ __device__ void draw(const block &b, int row, int sample, int64_t token, int lan
     int32_t id = INT32_MAX;
     for (int t = lane; t < GUMBEL_BLOCK; t += 32) {
         float own = b.z[row][t];
-        float s =
-            own + (b.rows[row].greedy ? 0.0f : gumbel_of_token(stream, (uint32_t)(token + t)));
+        if (own == -INFINITY)
+            continue;
+        float s = own + (b.rows[row].greedy ? 0.0f : noise_of(q, stream, at, token + t));
         if (s > score) {
             score = s;
             z = own;
@@ -140,7 +150,7 @@ __device__ void draw(const block &b, int row, int sample, int64_t token, int lan
     if (b.flags[row])
         return;
     gumbel_summary_offer(best, score, z, id);
-    if (with_mass) {
+    if (q.with_mass) {
         best->max_z = fmaxf(best->max_z, b.largest[row]);
         gumbel_mass_add_block(best, b.largest[row], b.mass[row]);
     }
@@ -176,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
             measure(b, warp, lane);
         __syncthreads();
         for (int i = warp; i < rows * samples; i += kWarps)
-            draw(b, i / samples, i % samples, token, lane, q.with_mass, &out[i]);
+            draw(q, b, i / samples, i % samples, first * samples + i, token, lane, &out[i]);
         __syncthreads();
     }
 }

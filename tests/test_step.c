@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What surrounds a decode step: noise made ahead of time gives the bits that noise made on the fly
+ * gives, positions move on, tokens land in the ring.
+ */
+#include "outcome.h"
+#include "plans.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+/* ------------------------------------------------------------------------ noise ahead ---- */
+
+/* Noise [B, S, count] at `stride`, all of it and no more; free it. Gaps must stay as they were. */
+static float *prepare(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
+                      int64_t first_token, int64_t count, int64_t stride)
+{
+    int64_t rows = batch * (sampling->num_samples ? sampling->num_samples : 1);
+    int64_t apart = stride ? stride : count, length = (rows - 1) * apart + count;
+    float *noise = malloc((size_t)length * sizeof *noise);
+    gumbel_error error = {"", ""};
+    if (!noise)
+        die("out of memory");
+    for (int64_t i = 0; i < length; i++)
+        noise[i] = 77;
+    if (gumbel_prepare_noise(device, sampling, batch, first_token, count, noise, stride, &error) !=
+        GUMBEL_OK)
+        fail_msg("%s: %s", error.field, error.message);
+    for (int64_t i = 0; i < length; i++)
+        if ((noise[i] == 77) != (i % apart >= count))
+            fail_msg("element %lld of %lld is %g", (long long)i, (long long)length,
+                     (double)noise[i]);
+    return noise;
+}
+
+/* Each token's noise is what gumbel_noise() says, whatever the shape; more tokens than one thread
+ * takes at a time. */
+static void noise_of_every_row(void **state)
+{
+    enum { B = 3, S = 2, COUNT = 9001, FIRST = 1000003 };
+    const uint64_t seeds[B] = {5, UINT64_MAX, 0};
+    const uint32_t positions[2 * B] = {7, 0, UINT32_MAX, 0, 1, 0};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .seed = seeds,
+                                .position = positions,
+                                .position_stride = 2,
+                                .num_samples = S,
+                                .first_sample = UINT32_MAX,
+                                .domain = GUMBEL_DOMAIN_DRAFT};
+    for (int64_t stride = 0; stride <= 1; stride++) {
+        sampling.seed_stride = stride;
+        float *noise = prepare(*state, &sampling, B, FIRST, COUNT, stride * (COUNT + 3));
+        float *row = make_zeroed(COUNT, sizeof *row);
+        for (uint32_t draw = 0; draw < B * S; draw++) {
+            uint32_t b = draw / S;
+            uint64_t seed = stride ? seeds[b] : gumbel_row_seed(seeds[0], b);
+            assert_int_equal(gumbel_noise(seed, positions[2 * b], UINT32_MAX + draw % S,
+                                          GUMBEL_DOMAIN_DRAFT, FIRST, COUNT, row, NULL),
+                             GUMBEL_OK);
+            assert_memory_equal(noise + draw * (COUNT + 3 * stride), row, sizeof(float) * COUNT);
+        }
+        free(row);
+        free(noise);
+    }
+}
+
+/* Draw without, then with noise made ahead, once seed and position are gone. */
+static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t gap)
+{
+    problem *made = problem_make(plan);
+    outcome *wanted = outcome_make(plan->batch, plan->samples),
+            *found = outcome_make(plan->batch, plan->samples);
+    gumbel_logits logits = {.struct_size = sizeof logits,
+                            .logits = {made->weight, plan->weight_dtype, plan->batch, plan->vocab,
+                                       plan->hidden_size + plan->weight_gap},
+                            .first_token = plan->first_token,
+                            .vocab_size = plan->vocab_size};
+    int from_logits = plan->hidden_size >= plan->vocab && plan->batch <= plan->vocab;
+    float *noise = prepare(device, &made->sampling, plan->batch, plan->first_token, plan->vocab,
+                           gap ? plan->vocab + gap : 0);
+    gumbel_sampling ahead = made->sampling;
+    ahead.noise = noise;
+    ahead.noise_stride = gap ? plan->vocab + gap : 0;
+    ahead.seed = NULL;
+    ahead.position = NULL;
+    ahead.seed_stride = ahead.position_stride = 0;
+    ahead.first_sample = ahead.domain = 0;
+    assert_int_equal(draw(device, &made->head, &made->sampling, wanted), GUMBEL_OK);
+    assert_int_equal(draw(device, &made->head, &ahead, found), GUMBEL_OK);
+    assert_true(outcome_same(wanted, 0, found, OUTCOME_ALL, problem_describe(plan)));
+    if (from_logits) {
+        assert_int_equal(draw_logits(device, &logits, &made->sampling, wanted), GUMBEL_OK);
+        assert_int_equal(draw_logits(device, &logits, &ahead, found), GUMBEL_OK);
+        assert_true(outcome_same(wanted, 0, found, OUTCOME_ALL, problem_describe(plan)));
+    }
+    free(noise);
+    outcome_free(wanted);
+    outcome_free(found);
+    problem_free(made);
+}
+
+static void noise_ahead(void **state)
+{
+    for (int i = 0; i < PLANS_BY_VOCAB; i++) {
+        problem_plan plan = plan_by_vocab(i);
+        check_plan(*state, &plan, i % 3);
+    }
+    for (int i = 0; i < 100; i++) {
+        problem_plan plan = plan_at_random(i);
+        check_plan(*state, &plan, i % 3);
+    }
+    /* Weights serve as logits: a row a token, NaN behind it. */
+    for (int64_t vocab = 1; vocab <= 200; vocab += 7) {
+        problem_plan plan = {.batch = 1 + vocab % 4,
+                             .vocab = vocab,
+                             .hidden_size = vocab,
+                             .samples = 2,
+                             .weight_dtype = vocab % 2 ? GUMBEL_FLOAT32 : GUMBEL_BFLOAT16,
+                             .weight_gap = 5,
+                             .first_token = vocab % 5 * 33,
+                             .temperature = -0.7f,
+                             .seed = 9000 + (uint64_t)vocab};
+        plan.batch = plan.batch > vocab ? vocab : plan.batch;
+        check_plan(*state, &plan, vocab % 3);
+    }
+}
+
+/* A shard's noise is a slice of the whole's. */
+static void noise_of_shards(void **state)
+{
+    problem_plan plan = plan_by_vocab(129);
+    problem *made = problem_make(&plan);
+    const gumbel_sampling *whole_sampling = &made->sampling;
+    float *whole = prepare(*state, whole_sampling, 3, plan.first_token, plan.vocab, 0);
+    gumbel_summary *wanted = summarise(*state, &made->head, NULL, whole_sampling);
+    gumbel_summary merged[9];
+    gumbel_summary_clear(merged, 9);
+    for (int64_t first = 0, count; first < plan.vocab; first += count) {
+        count = plan.vocab - first < 64 ? plan.vocab - first : 64;
+        gumbel_head shard = problem_shard(&made->head, first, count);
+        gumbel_sampling sampling = *whole_sampling;
+        sampling.noise = whole + first;
+        sampling.noise_stride = plan.vocab;
+        gumbel_summary *part = summarise(*state, &shard, NULL, &sampling);
+        gumbel_merge(merged, part, 9);
+        free(part);
+    }
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(merged[i].best_id, wanted[i].best_id);
+        assert_true(merged[i].best_score == wanted[i].best_score);
+    }
+    free(wanted);
+    free(whole);
+    problem_free(made);
+}
+
+/* A NaN or +inf among the logits is that row's status with noise too; noise that is not finite
+ * never makes a token of an empty row. */
+static void odd_rows(void **state)
+{
+    enum { B = 4, V = 150 };
+    float logits[B][V] = {{0}}, *noise = make_zeroed(B * V, sizeof *noise);
+    outcome *drawn = outcome_make(B, 1);
+    logits[0][V - 1] = NAN;
+    logits[1][70] = INFINITY;
+    for (int i = 0; i < V; i++)
+        logits[2][i] = -INFINITY;
+    noise[2 * V + 100] = INFINITY;
+    noise[3 * V + 5] = NAN;
+    noise[3 * V + 140] = 1;
+    gumbel_logits input = {.struct_size = sizeof input,
+                           .logits = {logits, GUMBEL_FLOAT32, B, V, 0}};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling, .noise = noise};
+    assert_int_equal(draw_logits(*state, &input, &sampling, drawn), GUMBEL_OK);
+    const int32_t status[B] = {GUMBEL_ROW_NAN, GUMBEL_ROW_INFINITE, GUMBEL_ROW_EMPTY,
+                               GUMBEL_ROW_OK};
+    const int32_t tokens[B] = {-1, -1, -1, 140};
+    assert_memory_equal(drawn->status, status, sizeof status);
+    assert_memory_equal(drawn->tokens, tokens, sizeof tokens);
+    outcome_free(drawn);
+    free(noise);
+}
+
+/* Fast maths is a permission that the CPU has no use for. */
+static void fast_maths(void **state)
+{
+    problem_plan plan = plan_at_random(3);
+    problem *made = problem_make(&plan);
+    outcome *exact = outcome_make(plan.batch, plan.samples),
+            *fast = outcome_make(plan.batch, plan.samples);
+    gumbel_sampling sampling = made->sampling;
+    sampling.math = GUMBEL_MATH_FAST;
+    assert_int_equal(draw(*state, &made->head, &made->sampling, exact), GUMBEL_OK);
+    assert_int_equal(draw(*state, &made->head, &sampling, fast), GUMBEL_OK);
+    assert_true(outcome_same(exact, 0, fast, OUTCOME_ALL, problem_describe(&plan)));
+    outcome_free(exact);
+    outcome_free(fast);
+    problem_free(made);
+}
+
+static void prepare_refusals(void **state)
+{
+    float out[8] = {7, 7, 7, 7, 7, 7, 7, 7};
+    const gumbel_sampling sound = {.struct_size = sizeof sound};
+    gumbel_sampling with_noise = sound, with_stream = sound, with_domain = sound;
+    with_noise.noise = out;
+    with_stream.stream = out;
+    with_domain.domain = 0x80000000u;
+    const struct {
+        const char *field;
+        const gumbel_sampling *sampling;
+        int64_t batch, first, count;
+        float *noise;
+        int64_t stride;
+    } bad[] = {
+        {"batch", &sound, -1, 0, 4, out, 0},
+        {"batch", &sound, INT64_MAX, 0, 4, out, 0},
+        {"first_token", &sound, 1, -1, 4, out, 0},
+        {"first_token", &sound, 1, 0, -4, out, 0},
+        {"first_token", &sound, 1, (INT64_C(1) << 31) - 3, 4, out, 0},
+        {"first_token", &sound, 1, INT64_MAX, INT64_MAX, out, 0},
+        {"noise_stride", &sound, 1, 0, 4, out, 3},
+        {"noise_stride", &sound, 1, 0, 4, out, -4},
+        {"noise_stride", &sound, 4, 0, 4, out, INT64_MAX / 2},
+        {"noise", &sound, 1, 0, 4, NULL, 0},
+        {"noise", &sound, 1, 0, 4, (float *)((uintptr_t)out + 1), 0},
+        {"sampling.noise", &with_noise, 1, 0, 4, out, 0},
+        {"sampling.stream", &with_stream, 1, 0, 4, out, 0},
+        {"sampling.domain", &with_domain, 1, 0, 4, out, 0},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        gumbel_error error = {"", ""};
+        assert_int_equal(gumbel_prepare_noise(*state, bad[i].sampling, bad[i].batch, bad[i].first,
+                                              bad[i].count, bad[i].noise, bad[i].stride, &error),
+                         GUMBEL_ERROR_ARGUMENT);
+        if (strcmp(error.field, bad[i].field) != 0)
+            fail_msg("refusal %zu names %s, not %s", i, error.field, bad[i].field);
+    }
+    for (int i = 0; i < 8; i++)
+        assert_true(out[i] == 7);
+    assert_int_equal(gumbel_prepare_noise(NULL, &sound, 1, 0, 4, out, 0, NULL),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_prepare_noise(*state, NULL, 0, 0, 4, NULL, 0, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_prepare_noise(*state, NULL, 4, 0, 0, NULL, 0, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_prepare_noise(*state, NULL, 1, 0, 8, out, 0, NULL), GUMBEL_OK);
+    assert_true(out[7] != 7);
+}
+
+/* ------------------------------------------------------------------------ advance ---- */
+
+/* Rows at their own positions: each token lies where its row's position says, the ring forgets
+ * what is older than its length, gaps between positions stay. */
+static void ring_of_tokens(void **state)
+{
+    enum { B = 3, S = 2, LENGTH = 5, STEPS = 12 };
+    const uint32_t starts[B] = {0, 7, UINT32_MAX - 3};
+    uint32_t position[2 * B] = {starts[0], 99, starts[1], 99, starts[2], 99};
+    int32_t tokens[B][S], ring[LENGTH][B][S], last[LENGTH][B][S];
+    gumbel_step step = {.struct_size = sizeof step,
+                        .batch = B,
+                        .num_samples = S,
+                        .tokens = tokens[0],
+                        .position = position,
+                        .position_stride = 2,
+                        .ring = ring[0][0],
+                        .ring_length = LENGTH};
+    memset(ring, 0xA7, sizeof ring);
+    memset(last, 0xA7, sizeof last);
+    for (int i = 0; i < STEPS; i++) {
+        for (uint32_t b = 0; b < B; b++)
+            for (int s = 0; s < S; s++)
+                tokens[b][s] = last[(starts[b] + (uint32_t)i) % LENGTH][b][s] =
+                    i == 3 ? -1 : 1000 * i + 10 * (int)b + s;
+        assert_int_equal(gumbel_advance(*state, &step, NULL), GUMBEL_OK);
+        assert_memory_equal(ring, last, sizeof ring);
+    }
+    for (uint32_t b = 0; b < B; b++) {
+        assert_int_equal(position[2 * b], (uint32_t)(starts[b] + STEPS));
+        assert_int_equal(position[2 * b + 1], 99);
+    }
+}
+
+/* One position for all rows moves once; an older, shorter struct has no ring. */
+static void shared_position(void **state)
+{
+    uint32_t position = 41;
+    int32_t tokens[3] = {4, 5, 6}, ring[2][3] = {{0}};
+    gumbel_step step = {.struct_size = sizeof step,
+                        .batch = 3,
+                        .tokens = tokens,
+                        .position = &position,
+                        .ring = ring[0],
+                        .ring_length = 2};
+    assert_int_equal(gumbel_advance(*state, &step, NULL), GUMBEL_OK);
+    assert_int_equal(position, 42);
+    assert_memory_equal(ring[1], tokens, sizeof tokens);
+    assert_int_equal(ring[0][0], 0);
+    step.struct_size = offsetof(gumbel_step, ring);
+    assert_int_equal(gumbel_advance(*state, &step, NULL), GUMBEL_OK);
+    assert_int_equal(position, 43);
+    assert_int_equal(ring[0][0], 0);
+    step.batch = 0;
+    assert_int_equal(gumbel_advance(*state, &step, NULL), GUMBEL_OK);
+    assert_int_equal(position, 43);
+}
+
+static void advance_refusals(void **state)
+{
+    uint32_t position[2] = {3, 4};
+    int32_t tokens[2] = {1, 2}, ring[4] = {9, 9, 9, 9};
+    const gumbel_step sound = {.struct_size = sizeof sound,
+                               .batch = 2,
+                               .tokens = tokens,
+                               .position = position,
+                               .position_stride = 1,
+                               .ring = ring,
+                               .ring_length = 2};
+    struct {
+        const char *field;
+        gumbel_step step;
+    } bad[12];
+    int count = 0;
+#define BAD(name, member, value)                                                                   \
+    bad[count].field = name;                                                                       \
+    bad[count].step = sound;                                                                       \
+    bad[count++].step.member = value
+    BAD("step", struct_size, 4);
+    BAD("step.batch", batch, -1);
+    BAD("step.batch", batch, INT64_MAX);
+    BAD("step.num_samples", num_samples, -1);
+    BAD("step.num_samples", num_samples, 65537);
+    BAD("step.tokens", tokens, NULL);
+    BAD("step.position", position, NULL);
+    BAD("step.position_stride", position_stride, -1);
+    BAD("step.ring_length", ring_length, 0);
+    BAD("step.ring_length", ring_length, INT64_MAX);
+    BAD("step.ring_length", ring, NULL);
+    BAD("step.stream", stream, ring);
+#undef BAD
+    for (int i = 0; i < count; i++) {
+        gumbel_error error = {"", ""};
+        assert_int_equal(gumbel_advance(*state, &bad[i].step, &error), GUMBEL_ERROR_ARGUMENT);
+        if (strcmp(error.field, bad[i].field) != 0)
+            fail_msg("refusal %d names %s, not %s", i, error.field, bad[i].field);
+    }
+    assert_int_equal(gumbel_advance(*state, NULL, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_advance(NULL, &sound, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_true(position[0] == 3 && position[1] == 4 && ring[0] == 9 && ring[3] == 9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(noise_of_every_row), cmocka_unit_test(noise_ahead),
+        cmocka_unit_test(noise_of_shards),    cmocka_unit_test(odd_rows),
+        cmocka_unit_test(fast_maths),         cmocka_unit_test(prepare_refusals),
+        cmocka_unit_test(ring_of_tokens),     cmocka_unit_test(shared_position),
+        cmocka_unit_test(advance_refusals),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}
