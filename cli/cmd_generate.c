@@ -10,124 +10,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "commands.h"
+#include "cuda_head.h"
 #include "generate_stats.h"
-#include "options.h"
 #include "report.h"
 #include "text_writer.h"
 
-enum bos_rule { BOS_OF_MODEL, BOS_ALWAYS, BOS_NEVER };
-
 struct generate_arguments {
-    struct device_choice device;
+    struct common_options common;
     const char *model, *prompt;
     int32_t max_tokens, samples;
     uint32_t first_sample;
     float temperature;
     uint64_t seed;
-    enum bos_rule bos;
-    bool ignore_eos, echo, json, stats;
+    bool bos, no_bos, ignore_eos, echo, stats;
 };
 
-enum option_key {
-    KEY_MAX_TOKENS = 256,
-    KEY_TEMPERATURE,
-    KEY_SEED,
-    KEY_SAMPLES,
-    KEY_FIRST_SAMPLE,
-    KEY_BOS,
-    KEY_NO_BOS,
-    KEY_IGNORE_EOS,
-    KEY_ECHO,
-    KEY_STATS,
-};
-
-static const struct argp_option entries[] = {
-    {0, 0, 0, 0, "The model and the prompt:", 1},
-    {"model", 'm', "DIR", 0, "Hugging Face folder (Qwen3 or Llama)", 1},
-    {"prompt", 'p', "TEXT", 0, "Prompt; without it stdin is read, less one newline at its end", 1},
-    {"bos", KEY_BOS, 0, 0, "Begin with the model's bos token (default: as its tokenizer says)", 1},
-    {"no-bos", KEY_NO_BOS, 0, 0, "Put no special tokens around the prompt", 1},
-    {0, 0, 0, 0, "The draw:", 2},
-    {"max-tokens", KEY_MAX_TOKENS, "N", 0, "Tokens to draw at most (default 100)", 2},
-    {"temperature", KEY_TEMPERATURE, "X", 0, "Temperature >= 0; 0 is greedy (default 1)", 2},
-    {"seed", KEY_SEED, "N", 0, "64-bit seed (default 0)", 2},
-    {"samples", KEY_SAMPLES, "N", 0, "Independent texts, 1 to 1024 (default 1)", 2},
-    {"first-sample", KEY_FIRST_SAMPLE, "N", 0, "Sample counter of the first text (default 0)", 2},
-    {"ignore-eos", KEY_IGNORE_EOS, 0, 0, "Do not stop at the model's end tokens", 2},
-    {0, 0, 0, 0, "Output:", 3},
-    {"echo", KEY_ECHO, 0, 0, "Print the prompt before each text", 3},
-    {"stats", KEY_STATS, 0, 0, "Say on stderr how long it took, and what other ways take", 3},
-    {"json", 'j', 0, 0, "Print one JSON object at the end", 3},
+#define AT(member) .offset = offsetof(struct generate_arguments, member)
+static const struct argument accepted[] = {
+    {.help = "The model and the prompt:"},
+    {"model", 'm', "DIR", "Hugging Face folder (Qwen3 or Llama)", ARGUMENT_TEXT, AT(model)},
+    {"prompt", 'p', "TEXT", "Prompt; without it stdin is read, less one newline at its end",
+     ARGUMENT_TEXT, AT(prompt)},
+    {"bos", 0, NULL, "Begin with the model's bos token (default: as its tokenizer says)",
+     ARGUMENT_FLAG, AT(bos)},
+    {"no-bos", 0, NULL, "Put no special tokens around the prompt", ARGUMENT_FLAG, AT(no_bos)},
+    {.help = "The draw:"},
+    {"max-tokens", 0, "N", "Tokens to draw at most (default 100)", ARGUMENT_INT32, AT(max_tokens),
+     1, INT32_MAX},
+    {"temperature", 0, "X", "Temperature >= 0; 0 is greedy (default 1)", ARGUMENT_FLOAT,
+     AT(temperature), .most = FLT_MAX},
+    {"seed", 0, "N", "64-bit seed (default 0)", ARGUMENT_UINT64, AT(seed)},
+    {"samples", 0, "N", "Independent texts, 1 to 1024 (default 1)", ARGUMENT_INT32, AT(samples), 1,
+     1024},
+    {"first-sample", 0, "N", "Sample counter of the first text (default 0)", ARGUMENT_UINT32,
+     AT(first_sample)},
+    {"ignore-eos", 0, NULL, "Do not stop at the model's end tokens", ARGUMENT_FLAG, AT(ignore_eos)},
+    {.help = "Output:"},
+    {"echo", 0, NULL, "Print the prompt before each text", ARGUMENT_FLAG, AT(echo)},
+    {"stats", 0, NULL, "Say on stderr how long it took, and what other ways take", ARGUMENT_FLAG,
+     AT(stats)},
     {0},
 };
-
-static error_t parse_draw_option(int key, char *argument, struct generate_arguments *arguments)
-{
-    switch (key) {
-    case KEY_MAX_TOKENS:
-        arguments->max_tokens = (int32_t)parse_integer("--max-tokens", argument, 1, INT32_MAX);
-        return 0;
-    case KEY_TEMPERATURE:
-        arguments->temperature = parse_float("--temperature", argument, 0, FLT_MAX);
-        return 0;
-    case KEY_SEED:
-        arguments->seed = parse_unsigned("--seed", argument, UINT64_MAX);
-        return 0;
-    case KEY_SAMPLES:
-        arguments->samples = (int32_t)parse_integer("--samples", argument, 1, 1024);
-        return 0;
-    case KEY_FIRST_SAMPLE:
-        arguments->first_sample = (uint32_t)parse_unsigned("--first-sample", argument, UINT32_MAX);
-        return 0;
-    case KEY_IGNORE_EOS:
-        arguments->ignore_eos = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-    struct generate_arguments *arguments = state->input;
-
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments->device;
-        return 0;
-    case 'm':
-        arguments->model = argument;
-        return 0;
-    case 'p':
-        arguments->prompt = argument;
-        return 0;
-    case KEY_BOS:
-        arguments->bos = BOS_ALWAYS;
-        return 0;
-    case KEY_NO_BOS:
-        arguments->bos = BOS_NEVER;
-        return 0;
-    case KEY_ECHO:
-        arguments->echo = true;
-        return 0;
-    case KEY_STATS:
-        arguments->stats = true;
-        return 0;
-    case 'j':
-        arguments->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        fail(argument, "unexpected argument");
-    case ARGP_KEY_END:
-        if (!arguments->model) {
-            fail("--model", "missing");
-        }
-        return 0;
-    default:
-        return parse_draw_option(key, argument, arguments);
-    }
-}
 
 /* ------------------------------------------------------------------------------- prompt ---- */
 
@@ -163,18 +88,18 @@ static token_list encode_prompt(const struct generate_arguments *arguments, cons
                                 const char *text, size_t size)
 {
     const int32_t bos = decoder_describe(model)->bos_id;
-    const bool special = arguments->bos != BOS_NEVER;
+    const bool special = !arguments->no_bos;
     token_list list = {0};
     token_list plain = {0};
     decoder_error error = {""};
 
-    if (arguments->bos == BOS_ALWAYS && bos < 0) {
+    if (arguments->bos && bos < 0) {
         fail("--bos", "%s: the model has no bos token", arguments->model);
     }
     if (tokenizer_encode(decoder_tokenizer(model), text, size, special, &plain, &error) != 0) {
         fail("--prompt", "%s", error.message);
     }
-    if ((arguments->bos == BOS_ALWAYS && (plain.count == 0 || plain.ids[0] != bos) &&
+    if ((arguments->bos && (plain.count == 0 || plain.ids[0] != bos) &&
          token_list_append(&list, &bos, 1) != 0) ||
         token_list_append(&list, plain.ids, plain.count) != 0) {
         fail("--prompt", "not enough memory");
@@ -194,7 +119,7 @@ static void report(const struct generate_arguments *arguments, const struct writ
 {
     json_t *root = NULL;
 
-    if (arguments->json) {
+    if (arguments->common.json) {
         root = writer_to_json(writer, prompt);
     } else if (arguments->samples == 1) {
         putchar('\n');
@@ -226,10 +151,12 @@ static void report(const struct generate_arguments *arguments, const struct writ
 static void write_texts(const struct generate_arguments *arguments, decoder *model,
                         gumbel_device *device, const char *text, size_t size)
 {
+    struct cuda_head *head =
+        device_is_cuda(device) ? cuda_head_new(device, decoder_head(model)) : NULL;
     token_list prompt = encode_prompt(arguments, model, text, size);
     struct writer writer = writer_new(model, text, size, arguments->samples,
                                       (struct writer_style){
-                                          .quiet = arguments->json,
+                                          .quiet = arguments->common.json,
                                           .echo = arguments->echo,
                                           .ignore_eos = arguments->ignore_eos,
                                           .first_sample = arguments->first_sample,
@@ -245,6 +172,8 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
         .ignore_eos = arguments->ignore_eos,
         .on_token = writer_take,
         .context = &writer,
+        .draw = head ? cuda_head_draw : NULL,
+        .draw_context = head,
     };
     generate_times times = {0};
     decoder_error error = {""};
@@ -256,19 +185,29 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     report(arguments, &writer, model, device, &prompt, &times);
     writer_free(&writer);
     token_list_free(&prompt);
+    cuda_head_free(head);
+}
+
+/* The CPU draws on the decoder's threads; a GPU has its own. */
+static gumbel_device *open_for(const struct generate_arguments *arguments, decoder *model)
+{
+    struct device_choice choice = arguments->common.device;
+
+    if (choice.device && strncmp(choice.device, "cuda", strlen("cuda")) == 0) {
+        choice.threads = 0;
+        return open_device(&choice);
+    }
+    choice.threads = model ? decoder_describe(model)->threads : choice.threads;
+    return model ? open_device_on(&choice, decoder_parallel_for, model) : open_device(&choice);
 }
 
 int command_generate(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&device_argp, 0, "The device:", 4}, {0}};
-    static const struct argp argp = {
-        .options = entries,
-        .parser = parse_option,
-        .doc = "Write text with a model folder, every token drawn by the fused sampler. One text "
-               "is printed as it comes; several are printed one after another, each when it and "
-               "those before it are complete.",
-        .children = children,
-    };
+    static const struct command_line line = {
+        "Write text with a model folder, every token drawn by the fused sampler. One text is "
+        "printed as it comes; several are printed one after another, each when it and those before "
+        "it are complete.",
+        accepted};
     struct generate_arguments arguments = {.max_tokens = 100, .temperature = 1, .samples = 1};
     decoder *model = NULL;
     gumbel_device *device = NULL;
@@ -276,13 +215,18 @@ int command_generate(int argc, char **argv)
     char *from_stdin = NULL;
     size_t size = 0;
 
-    parse_arguments(&argp, argc, argv, &arguments);
-    gumbel_close(open_device(&arguments.device)); /* a wrong device is told before loading */
-    if (decoder_open(arguments.model, arguments.device.threads, &model, &error) != 0) {
+    parse_arguments(&line, argc, argv, &arguments);
+    if (!arguments.model) {
+        fail("--model", "missing");
+    }
+    if (arguments.bos && arguments.no_bos) {
+        fail("--bos", "contradicts --no-bos");
+    }
+    gumbel_close(open_for(&arguments, NULL)); /* a wrong device is told before loading */
+    if (decoder_open(arguments.model, arguments.common.device.threads, &model, &error) != 0) {
         fail("--model", "%s", error.message);
     }
-    arguments.device.threads = decoder_describe(model)->threads;
-    device = open_device_on(&arguments.device, decoder_parallel_for, model);
+    device = open_for(&arguments, model);
     if (arguments.prompt) {
         size = strlen(arguments.prompt);
     } else {

@@ -2,35 +2,11 @@
  *
  * gumbel info: what this build and this machine offer.
  */
-#include <stdbool.h>
 #include <stdio.h>
 
+#include "arguments.h"
 #include "commands.h"
-#include "options.h"
 #include "report.h"
-
-struct info_options {
-    struct device_choice device;
-    bool json;
-};
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-    struct info_options *options = state->input;
-
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options->device;
-        return 0;
-    case 'j':
-        options->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        fail(argument, "unexpected argument");
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 static const gumbel_isa all_isas[] = {GUMBEL_ISA_REFERENCE, GUMBEL_ISA_AVX2, GUMBEL_ISA_AVX512,
                                       GUMBEL_ISA_NEON};
@@ -95,22 +71,14 @@ static json_t *to_json(const gumbel_device_info *info)
 
 int command_info(int argc, char **argv)
 {
-    static const struct argp_option entries[] = {
-        {"json", 'j', 0, 0, "Print one JSON object", 0},
-        {0},
-    };
-    static const struct argp_child children[] = {{&device_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
-        .options = entries,
-        .parser = parse_option,
-        .doc = "Show the version, the processor, the instruction sets and the devices.",
-        .children = children,
-    };
-    struct info_options options = {0};
+    static const struct argument accepted[] = {{0}};
+    static const struct command_line line = {
+        "Show the version, the processor, the instruction sets and the devices.", accepted};
+    struct common_options options = {0};
     gumbel_device_info info = {.struct_size = sizeof info};
     gumbel_device *device = NULL;
 
-    parse_arguments(&argp, argc, argv, &options);
+    parse_arguments(&line, argc, argv, &options);
     device = open_device(&options.device);
     gumbel_describe(device, &info);
     if (options.json) {

@@ -3,20 +3,19 @@
  * gumbel sample: draw tokens from tensors in files.
  */
 #include <float.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "commands.h"
 #include "cuda_source.h"
-#include "options.h"
 #include "report.h"
 #include "sample_results.h"
 #include "source.h"
 #include "tensor_file.h"
 
 struct sample_options {
-    struct device_choice device;
+    struct common_options common;
     const char *weights, *hidden, *bias, *logits;
     const char *temperature, *seed, *position;
     struct result_paths out;
@@ -24,153 +23,54 @@ struct sample_options {
     int64_t vocab_size, first_token, chunk;
     int32_t num_samples;
     uint32_t first_sample, domain;
-    bool json;
 };
 
-enum option_key {
-    KEY_WEIGHTS = 256,
-    KEY_HIDDEN,
-    KEY_BIAS,
-    KEY_LOGITS,
-    KEY_TEMPERATURE,
-    KEY_SEED,
-    KEY_POSITION,
-    KEY_SCALE,
-    KEY_SOFT_CAP,
-    KEY_VOCAB_SIZE,
-    KEY_FIRST_TOKEN,
-    KEY_CHUNK,
-    KEY_NUM_SAMPLES,
-    KEY_FIRST_SAMPLE,
-    KEY_DOMAIN,
-    KEY_OUT_TOKENS,
-    KEY_OUT_LOGPROBS,
-    KEY_OUT_SCORES,
-    KEY_OUT_LSE,
-    KEY_OUT_STATUS,
-};
-
-static const struct argp_option entries[] = {
-    {0, 0, 0, 0, "What to draw from. FILE is .safetensors, or FILE:TENSOR, or .npy:", 1},
-    {"weights", KEY_WEIGHTS, "FILE", 0, "LM head [V, D], float32, float16 or bfloat16", 1},
-    {"hidden", KEY_HIDDEN, "FILE", 0, "Hidden states [B, D]", 1},
-    {"bias", KEY_BIAS, "FILE", 0, "Bias of the head [V]", 1},
-    {"logits", KEY_LOGITS, "FILE", 0, "Logits [B, V], in place of weights and hidden states", 1},
-    {0, 0, 0, 0, "The logits:", 2},
-    {"scale", KEY_SCALE, "X", 0, "Factor of the logits (default 1)", 2},
-    {"soft-cap", KEY_SOFT_CAP, "X", 0, "cap * tanh(logit / cap); 0 is off (default 0)", 2},
-    {"vocab-size", KEY_VOCAB_SIZE, "N", 0, "Tokens from N on never count (default: all count)", 2},
-    {"first-token", KEY_FIRST_TOKEN, "N", 0, "Token id of the first weight row (default 0)", 2},
-    {0, 0, 0, 0, "The draw. X is a number, or a .npy file with one value for each row:", 3},
-    {"temperature", KEY_TEMPERATURE, "X", 0, "Temperature >= 0; 0 is greedy (default 1)", 3},
-    {"seed", KEY_SEED, "X", 0, "64-bit seed; one for all rows is mixed with the row (default 0)",
-     3},
-    {"position", KEY_POSITION, "X", 0, "Step of the row in its sequence (default 0)", 3},
-    {"num-samples", KEY_NUM_SAMPLES, "N", 0, "Draws of each row, 1 to 65536 (default 1)", 3},
-    {"first-sample", KEY_FIRST_SAMPLE, "N", 0, "Sample counter of the first draw (default 0)", 3},
-    {"domain", KEY_DOMAIN, "N", 0, "Stream of randomness, below 2^31 (default 0)", 3},
-    {"chunk", KEY_CHUNK, "ROWS", 0,
+#define AT(member) .offset = offsetof(struct sample_options, member)
+static const struct argument accepted[] = {
+    {.help = "What to draw from. FILE is .safetensors, or FILE:TENSOR, or .npy:"},
+    {"weights", 0, "FILE", "LM head [V, D], float32, float16 or bfloat16", ARGUMENT_TEXT,
+     AT(weights)},
+    {"hidden", 0, "FILE", "Hidden states [B, D]", ARGUMENT_TEXT, AT(hidden)},
+    {"bias", 0, "FILE", "Bias of the head [V]", ARGUMENT_TEXT, AT(bias)},
+    {"logits", 0, "FILE", "Logits [B, V], in place of weights and hidden states", ARGUMENT_TEXT,
+     AT(logits)},
+    {.help = "The logits:"},
+    {"scale", 0, "X", "Factor of the logits, not 0 (default 1)", ARGUMENT_FLOAT, AT(scale),
+     .least = -FLT_MAX, .most = FLT_MAX},
+    {"soft-cap", 0, "X", "cap * tanh(logit / cap); 0 is off (default 0)", ARGUMENT_FLOAT,
+     AT(soft_cap), .most = FLT_MAX},
+    {"vocab-size", 0, "N", "Tokens from N on never count (default: all count)", ARGUMENT_INT64,
+     AT(vocab_size), 1, INT64_C(1) << 31},
+    {"first-token", 0, "N", "Token id of the first weight row (default 0)", ARGUMENT_INT64,
+     AT(first_token), 0, INT32_MAX},
+    {.help = "The draw. X is a number, or a .npy file with one value for each row:"},
+    {"temperature", 0, "X", "Temperature >= 0; 0 is greedy (default 1)", ARGUMENT_TEXT,
+     AT(temperature)},
+    {"seed", 0, "X", "64-bit seed; one for all rows is mixed with the row (default 0)",
+     ARGUMENT_TEXT, AT(seed)},
+    {"position", 0, "X", "Step of the row in its sequence (default 0)", ARGUMENT_TEXT,
+     AT(position)},
+    {"num-samples", 0, "N", "Draws of each row, 1 to 65536 (default 1)", ARGUMENT_INT32,
+     AT(num_samples), 1, 65536},
+    {"first-sample", 0, "N", "Sample counter of the first draw (default 0)", ARGUMENT_UINT32,
+     AT(first_sample)},
+    {"domain", 0, "N", "Stream of randomness, below 2^31 (default 0)", ARGUMENT_UINT32, AT(domain),
+     .high = INT32_MAX},
+    {"chunk", 0, "ROWS",
      "Stream the vocabulary, ROWS at a time; the tokens stay the same, and with multiples of 64 so "
      "does every bit",
-     3},
-    {0, 0, 0, 0, "Results. Without any of these JSON goes to stdout:", 4},
-    {"out-tokens", KEY_OUT_TOKENS, "FILE.npy", 0, "Tokens, int32 [B, S]", 4},
-    {"out-logprobs", KEY_OUT_LOGPROBS, "FILE.npy", 0, "Log-probabilities, float32 [B, S]", 4},
-    {"out-scores", KEY_OUT_SCORES, "FILE.npy", 0, "Perturbed scores, float32 [B, S]", 4},
-    {"out-lse", KEY_OUT_LSE, "FILE.npy", 0, "Log-normalisers, float32 [B]", 4},
-    {"out-status", KEY_OUT_STATUS, "FILE.npy", 0, "Row statuses, int32 [B]; 0 is good", 4},
-    {"json", 'j', 0, 0, "Print JSON to stdout also beside these", 4},
+     ARGUMENT_INT64, AT(chunk), 1, INT64_C(1) << 31},
+    {.help = "Results. Without any of these JSON goes to stdout; --json prints it beside them:"},
+    {"out-tokens", 0, "FILE.npy", "Tokens, int32 [B, S]", ARGUMENT_TEXT, AT(out.tokens)},
+    {"out-logprobs", 0, "FILE.npy", "Log-probabilities, float32 [B, S]", ARGUMENT_TEXT,
+     AT(out.logprobs)},
+    {"out-scores", 0, "FILE.npy", "Perturbed scores, float32 [B, S]", ARGUMENT_TEXT,
+     AT(out.scores)},
+    {"out-lse", 0, "FILE.npy", "Log-normalisers, float32 [B]", ARGUMENT_TEXT, AT(out.lse)},
+    {"out-status", 0, "FILE.npy", "Row statuses, int32 [B]; 0 is good", ARGUMENT_TEXT,
+     AT(out.status)},
     {0},
 };
-
-static error_t parse_draw_option(int key, char *argument, struct sample_options *options)
-{
-    switch (key) {
-    case KEY_TEMPERATURE:
-        options->temperature = argument;
-        return 0;
-    case KEY_SEED:
-        options->seed = argument;
-        return 0;
-    case KEY_POSITION:
-        options->position = argument;
-        return 0;
-    case KEY_SCALE:
-        options->scale = parse_float("--scale", argument, -FLT_MAX, FLT_MAX);
-        if (options->scale == 0) {
-            fail("--scale", "0 would make all tokens equal");
-        }
-        return 0;
-    case KEY_SOFT_CAP:
-        options->soft_cap = parse_float("--soft-cap", argument, 0, FLT_MAX);
-        return 0;
-    case KEY_VOCAB_SIZE:
-        options->vocab_size = parse_integer("--vocab-size", argument, 1, INT64_C(1) << 31);
-        return 0;
-    case KEY_FIRST_TOKEN:
-        options->first_token = parse_integer("--first-token", argument, 0, INT32_MAX);
-        return 0;
-    case KEY_CHUNK:
-        options->chunk = parse_integer("--chunk", argument, 1, INT64_C(1) << 31);
-        return 0;
-    case KEY_NUM_SAMPLES:
-        options->num_samples = (int32_t)parse_integer("--num-samples", argument, 1, 65536);
-        return 0;
-    case KEY_FIRST_SAMPLE:
-        options->first_sample = (uint32_t)parse_unsigned("--first-sample", argument, UINT32_MAX);
-        return 0;
-    case KEY_DOMAIN:
-        options->domain = (uint32_t)parse_unsigned("--domain", argument, INT32_MAX);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-    struct sample_options *options = state->input;
-
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options->device;
-        return 0;
-    case KEY_WEIGHTS:
-        options->weights = argument;
-        return 0;
-    case KEY_HIDDEN:
-        options->hidden = argument;
-        return 0;
-    case KEY_BIAS:
-        options->bias = argument;
-        return 0;
-    case KEY_LOGITS:
-        options->logits = argument;
-        return 0;
-    case KEY_OUT_TOKENS:
-        options->out.tokens = argument;
-        return 0;
-    case KEY_OUT_LOGPROBS:
-        options->out.logprobs = argument;
-        return 0;
-    case KEY_OUT_SCORES:
-        options->out.scores = argument;
-        return 0;
-    case KEY_OUT_LSE:
-        options->out.lse = argument;
-        return 0;
-    case KEY_OUT_STATUS:
-        options->out.status = argument;
-        return 0;
-    case 'j':
-        options->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        fail(argument, "unexpected argument");
-    default:
-        return parse_draw_option(key, argument, options);
-    }
-}
 
 /* ------------------------------------------------------------------------------- inputs ---- */
 
@@ -247,11 +147,10 @@ static void draw(const struct sample_options *options, const struct source *sour
         .first_sample = options->first_sample,
         .domain = options->domain,
     };
-
     gumbel_device_info info = {.struct_size = sizeof info};
 
     gumbel_describe(device, &info);
-    if (strncmp(info.name, "cuda", strlen("cuda")) == 0) {
+    if (device_is_cuda(device)) {
         cuda_source_sample(source, device, info.name, &sampling, output, options->chunk);
     } else if (options->chunk) {
         source_sample_chunks(source, device, &sampling, output, options->chunk, true, "sampling");
@@ -265,29 +164,27 @@ static void draw(const struct sample_options *options, const struct source *sour
 
 int command_sample(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&device_argp, 0, "The device:", 5}, {0}};
-    static const struct argp argp = {
-        .options = entries,
-        .parser = parse_option,
-        .doc = "Draw tokens from weights and hidden states, or from logits, in safetensors or .npy "
-               "files. The files are mapped, not read; with --chunk they may be larger than the "
-               "memory.",
-        .children = children,
-    };
-    struct sample_options options = {.num_samples = 1};
+    static const struct command_line line = {
+        "Draw tokens from weights and hidden states, or from logits, in safetensors or .npy files. "
+        "The files are mapped, not read; with --chunk they may be larger than the memory.",
+        accepted};
+    struct sample_options options = {.num_samples = 1, .scale = 1};
     struct sample_files files = {0};
     struct source source;
     struct results results;
     gumbel_device *device = NULL;
 
-    parse_arguments(&argp, argc, argv, &options);
+    parse_arguments(&line, argc, argv, &options);
+    if (options.scale == 0) {
+        fail("--scale", "0 would make all tokens equal");
+    }
     results_check_paths(&options.out);
     source = open_source(&options, &files);
-    device = open_device(&options.device);
+    device = open_device(&options.common.device);
     results = results_new(source_batch(&source), options.num_samples);
     draw(&options, &source, device, &results.output);
     results_write(&results, &options.out);
-    if (options.json || !results_have_path(&options.out)) {
+    if (options.common.json || !results_have_path(&options.out)) {
         print_json(results_to_json(&results));
     }
     results_free(&results);

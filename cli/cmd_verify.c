@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_rounds.h"
+#include "arguments.h"
+#include "number_pages.h"
 #include "commands.h"
 #include "decoder/decoder.h"
 #include "report.h"
@@ -17,83 +18,34 @@
 #include "verify.h"
 
 struct verify_options {
-    struct device_choice device;
+    struct common_options common;
     const char *model, *prompt, *weights, *hidden, *logits;
     float temperature;
     int64_t row; /* -1: the last of a prompt, else 0 */
     int64_t draws;
     uint64_t seed;
-    bool json;
 };
 
-enum option_key {
-    KEY_WEIGHTS = 256,
-    KEY_HIDDEN,
-    KEY_LOGITS,
-    KEY_ROW,
-    KEY_DRAWS,
-    KEY_TEMPERATURE,
-    KEY_SEED,
-};
-
-static const struct argp_option entries[] = {
-    {"model", 'm', "DIR", 0, "Hugging Face folder; the rows are the positions of the prompt", 1},
-    {"prompt", 'p', "TEXT", 0, "Prompt (default: In the beginning God created)", 1},
-    {"weights", KEY_WEIGHTS, "FILE", 0, "LM head [V, D], as for `gumbel sample`", 1},
-    {"hidden", KEY_HIDDEN, "FILE", 0, "Hidden states [B, D]", 1},
-    {"logits", KEY_LOGITS, "FILE", 0, "Logits [B, V], in place of these", 1},
-    {"row", KEY_ROW, "N", 0, "Row to count draws of (default: the prompt's last, or 0)", 1},
-    {"temperature", KEY_TEMPERATURE, "X", 0, "Temperature > 0 (default 1)", 2},
-    {"seed", KEY_SEED, "N", 0, "64-bit seed (default 0)", 2},
-    {"draws", KEY_DRAWS, "N", 0, "Draws each way (default: about five seconds of them)", 2},
-    {"json", 'j', 0, 0, "Print one JSON object", 2},
+#define AT(member) .offset = offsetof(struct verify_options, member)
+static const struct argument accepted[] = {
+    {.help = "What to draw from (default: a synthetic head):"},
+    {"model", 'm', "DIR", "Hugging Face folder; the rows are the positions of the prompt",
+     ARGUMENT_TEXT, AT(model)},
+    {"prompt", 'p', "TEXT", "Prompt (default: In the beginning God created)", ARGUMENT_TEXT,
+     AT(prompt)},
+    {"weights", 0, "FILE", "LM head [V, D], as for `gumbel sample`", ARGUMENT_TEXT, AT(weights)},
+    {"hidden", 0, "FILE", "Hidden states [B, D]", ARGUMENT_TEXT, AT(hidden)},
+    {"logits", 0, "FILE", "Logits [B, V], in place of these", ARGUMENT_TEXT, AT(logits)},
+    {"row", 0, "N", "Row to count draws of (default: the prompt's last, or 0)", ARGUMENT_INT64,
+     AT(row), 0, INT64_MAX},
+    {.help = "The draws:"},
+    {"temperature", 0, "X", "Temperature > 0 (default 1)", ARGUMENT_FLOAT, AT(temperature),
+     .least = FLT_MIN, .most = FLT_MAX},
+    {"seed", 0, "N", "64-bit seed (default 0)", ARGUMENT_UINT64, AT(seed)},
+    {"draws", 0, "N", "Draws each way (default: about five seconds of them)", ARGUMENT_INT64,
+     AT(draws), 1, INT64_C(1) << 32},
     {0},
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-    struct verify_options *options = state->input;
-
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options->device;
-        return 0;
-    case 'm':
-        options->model = argument;
-        return 0;
-    case 'p':
-        options->prompt = argument;
-        return 0;
-    case KEY_WEIGHTS:
-        options->weights = argument;
-        return 0;
-    case KEY_HIDDEN:
-        options->hidden = argument;
-        return 0;
-    case KEY_LOGITS:
-        options->logits = argument;
-        return 0;
-    case KEY_ROW:
-        options->row = parse_integer("--row", argument, 0, INT64_MAX);
-        return 0;
-    case KEY_DRAWS:
-        options->draws = parse_integer("--draws", argument, 1, INT64_C(1) << 32);
-        return 0;
-    case KEY_TEMPERATURE:
-        options->temperature = parse_float("--temperature", argument, FLT_MIN, FLT_MAX);
-        return 0;
-    case KEY_SEED:
-        options->seed = parse_unsigned("--seed", argument, UINT64_MAX);
-        return 0;
-    case 'j':
-        options->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        fail(argument, "unexpected argument");
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 /* ------------------------------------------------------------------------------ verdicts ---- */
 
@@ -144,7 +96,7 @@ static void rows_of_model(const struct verify_options *options, struct verify_ro
     token_list list = {0};
     gumbel_tensor hidden = {.dtype = GUMBEL_FLOAT32};
 
-    if (decoder_open(options->model, options->device.threads, &rows->model, &error) != 0) {
+    if (decoder_open(options->model, options->common.device.threads, &rows->model, &error) != 0) {
         fail("--model", "%s", error.message);
     }
     if (tokenizer_encode(decoder_tokenizer(rows->model), prompt, strlen(prompt), true, &list,
@@ -251,7 +203,7 @@ static void open_rows(const struct verify_options *options, struct verify_rows *
         fail("--row", "%lld; there are %lld rows", (long long)input->row,
              (long long)source_batch(&input->source));
     }
-    if (!options->json) {
+    if (!options->common.json) {
         printf("%s: V = %lld, D = %lld, row %lld of %lld, temperature %g\n", rows->description,
                (long long)source_vocab(&input->source),
                (long long)source_hidden_size(&input->source), (long long)input->row,
@@ -291,7 +243,7 @@ static void close_rows(struct verify_rows *rows)
 
 static void print_summary(const struct verify_options *options, struct verdicts *verdicts)
 {
-    if (!options->json) {
+    if (!options->common.json) {
         printf("%d passed, %d failed, %d skipped\n", verdicts->count[PASSED],
                verdicts->count[FAILED], verdicts->count[SKIPPED]);
         json_decref(verdicts->checks);
@@ -308,27 +260,24 @@ static void print_summary(const struct verify_options *options, struct verdicts 
 
 int command_verify(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&device_argp, 0, "The device:", 3}, {0}};
-    static const struct argp argp = {
-        .options = entries,
-        .parser = parse_option,
-        .doc =
-            "Prove the draws exact on this machine: chi-squared of many draws of one row, the "
-            "power of that test, the tail of the noise, and the same bits from every instruction "
-            "set, thread count, chunk size and way in. Without a model or files a synthetic "
-            "head is used. Exit code 1 where a check fails.",
-        .children = children,
-    };
+    static const struct command_line line = {
+        "Prove the draws exact on this machine: chi-squared of many draws of one row, the power of "
+        "that test, the tail of the noise, and the same bits from every instruction set, thread "
+        "count, chunk size and way in. Exit code 1 where a check fails.",
+        accepted};
     struct verify_options options = {.temperature = 1.0f, .row = -1};
     struct verify_rows rows = {0};
     struct verify_input input = {0};
     struct verdicts verdicts = {.checks = json_array()};
     int code = 0;
 
-    parse_arguments(&argp, argc, argv, &options);
-    verdicts.print = !options.json;
-    input.choice = options.device;
-    input.device = open_device(&options.device);
+    parse_arguments(&line, argc, argv, &options);
+    verdicts.print = !options.common.json;
+    input.choice = options.common.device;
+    input.device = open_device(&options.common.device);
+    if (device_is_cuda(input.device)) {
+        fail("--device", "verify draws on the CPU alone");
+    }
     input.temperature = options.temperature;
     input.seed = options.seed;
     input.draws = options.draws;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "device_driver.h"
 #include "device_memory.h"
 #include "options.h"
 #include "report.h"
@@ -15,20 +16,6 @@ struct uploaded {
     void *workspace;
     size_t workspace_bytes;
 };
-
-static gumbel_tensor upload_tensor(gumbel_tensor tensor)
-{
-    const int64_t stride = tensor.stride ? tensor.stride : tensor.cols;
-    const int64_t elements = tensor.rows ? (tensor.rows - 1) * stride + tensor.cols : 0;
-
-    tensor.data = device_memory_copy(tensor.data, (size_t)elements * dtype_size(tensor.dtype));
-    return tensor;
-}
-
-static void free_tensor(gumbel_tensor tensor)
-{
-    device_memory_free((void *)(uintptr_t)tensor.data);
-}
 
 /* One value, or one a row where there is a stride. */
 static void *upload_rows(const void *data, int64_t stride, int64_t batch, size_t size)
@@ -52,7 +39,7 @@ static struct uploaded upload(const struct source *source, gumbel_device *device
     rows->position =
         upload_rows(rows->position, rows->position_stride, batch, sizeof *rows->position);
     if (!source->from_logits) {
-        made.hidden = upload_tensor(source->head.hidden);
+        made.hidden = device_memory_copy_tensor(source->head.hidden);
     }
     require_ok(gumbel_workspace_size(device, batch, source_hidden_size(source),
                                      rows->num_samples ? rows->num_samples : 1,
@@ -65,10 +52,10 @@ static struct uploaded upload(const struct source *source, gumbel_device *device
 
 static void free_uploaded(const struct uploaded *made)
 {
-    device_memory_free((void *)(uintptr_t)made->sampling.temperature);
-    device_memory_free((void *)(uintptr_t)made->sampling.seed);
-    device_memory_free((void *)(uintptr_t)made->sampling.position);
-    free_tensor(made->hidden);
+    device_memory_free(made->sampling.temperature);
+    device_memory_free(made->sampling.seed);
+    device_memory_free(made->sampling.position);
+    device_memory_free(made->hidden.data);
     device_memory_free(made->workspace);
     device_memory_free(made->summaries);
 }
@@ -81,22 +68,22 @@ static void summarise(const struct source *chunk, gumbel_device *device, const s
     if (chunk->from_logits) {
         gumbel_logits logits = chunk->logits;
 
-        logits.logits = upload_tensor(logits.logits);
+        logits.logits = device_memory_copy_tensor(logits.logits);
         require_ok(gumbel_partial_logits(device, &logits, &on->sampling, on->summaries,
                                          on->workspace, on->workspace_bytes, &error),
                    &error);
-        free_tensor(logits.logits);
+        device_memory_free(logits.logits.data);
     } else {
         gumbel_head head = chunk->head;
 
         head.hidden = on->hidden;
-        head.weight = upload_tensor(head.weight);
-        head.bias = upload_tensor(head.bias);
+        head.weight = device_memory_copy_tensor(head.weight);
+        head.bias = device_memory_copy_tensor(head.bias);
         require_ok(gumbel_partial(device, &head, &on->sampling, on->summaries, on->workspace,
                                   on->workspace_bytes, &error),
                    &error);
-        free_tensor(head.weight);
-        free_tensor(head.bias);
+        device_memory_free(head.weight.data);
+        device_memory_free(head.bias.data);
     }
 }
 
@@ -111,7 +98,7 @@ void cuda_source_sample(const struct source *source, gumbel_device *device, cons
     gumbel_error error = {"", ""};
     struct uploaded on;
 
-    device_memory_use(name);
+    device_driver_use(name);
     on = upload(source, device, sampling, draws);
     gumbel_summary_clear(merged, draws);
     progress_start("sampling");

@@ -1,85 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device_memory.h"
 
-#include <dlfcn.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "options.h"
-
-/* The few functions of the driver that are used, as cuda.h declares them: a result of 0 is success,
- * a device an int, a context a pointer, an address 64 bits. So a build needs nothing of CUDA. */
-static struct {
-    int (*init)(unsigned flags);
-    int (*device_get)(int *device, int ordinal);
-    int (*retain)(void **context, int device);
-    int (*set_current)(void *context);
-    int (*allocate)(unsigned long long *address, size_t bytes);
-    int (*release)(unsigned long long address);
-    int (*upload)(unsigned long long to, const void *from, size_t bytes);
-    int (*download)(void *to, unsigned long long from, size_t bytes);
-    int (*error_string)(int result, const char **words);
-} driver;
-
-static void require_success(int result, const char *what)
-{
-    const char *words = NULL;
-
-    if (result == 0) {
-        return;
-    }
-    driver.error_string(result, &words);
-    fail("--device", "%s: the CUDA driver says: %s", what, words ? words : "an unknown error");
-}
-
-static void load(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
-
-    if (!found) {
-        fail("--device", "the NVIDIA driver is too old: it lacks %s", name);
-    }
-    memcpy(function, &found, sizeof found);
-}
-
-void device_memory_use(const char *device)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    void *context = NULL;
-    int handle = 0;
-
-    if (!library) {
-        fail("--device", "no NVIDIA driver: %s", dlerror());
-    }
-    load(library, "cuInit", &driver.init);
-    load(library, "cuDeviceGet", &driver.device_get);
-    load(library, "cuDevicePrimaryCtxRetain", &driver.retain);
-    load(library, "cuCtxSetCurrent", &driver.set_current);
-    load(library, "cuMemAlloc_v2", &driver.allocate);
-    load(library, "cuMemFree_v2", &driver.release);
-    load(library, "cuMemcpyHtoD_v2", &driver.upload);
-    load(library, "cuMemcpyDtoH_v2", &driver.download);
-    load(library, "cuGetErrorString", &driver.error_string);
-    require_success(driver.init(0), device);
-    require_success(driver.device_get(&handle, atoi(device + strlen("cuda:"))), device);
-    require_success(driver.retain(&context, handle), device);
-    require_success(driver.set_current(context), device);
-}
+#include "device_driver.h"
+#include "source.h"
 
 void *device_memory_make(size_t bytes)
 {
-    unsigned long long made = 0;
+    device_address made = 0;
 
-    require_success(driver.allocate(&made, bytes ? bytes : 1), "memory");
+    require_driver(device_driver.allocate(&made, bytes ? bytes : 1), "memory");
     return (void *)(uintptr_t)made;
 }
 
-void device_memory_free(void *memory)
+void device_memory_free(const void *memory)
 {
     if (memory) {
-        driver.release((uintptr_t)memory);
+        device_driver.release((uintptr_t)memory);
     }
+}
+
+void device_memory_put(void *to, const void *from, size_t bytes)
+{
+    require_driver(device_driver.upload((uintptr_t)to, from, bytes), "copy to the GPU");
 }
 
 void *device_memory_copy(const void *from, size_t bytes)
@@ -88,12 +32,21 @@ void *device_memory_copy(const void *from, size_t bytes)
 
     if (from) {
         made = device_memory_make(bytes);
-        require_success(driver.upload((uintptr_t)made, from, bytes), "copy to the GPU");
+        device_memory_put(made, from, bytes);
     }
     return made;
 }
 
 void device_memory_fetch(void *to, const void *from, size_t bytes)
 {
-    require_success(driver.download(to, (uintptr_t)from, bytes), "copy from the GPU");
+    require_driver(device_driver.download(to, (uintptr_t)from, bytes), "copy from the GPU");
+}
+
+gumbel_tensor device_memory_copy_tensor(gumbel_tensor tensor)
+{
+    const int64_t stride = tensor.stride ? tensor.stride : tensor.cols;
+    const int64_t elements = tensor.rows ? (tensor.rows - 1) * stride + tensor.cols : 0;
+
+    tensor.data = device_memory_copy(tensor.data, (size_t)elements * dtype_size(tensor.dtype));
+    return tensor;
 }

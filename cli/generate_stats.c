@@ -179,20 +179,31 @@ struct generate_stats measure_generate_stats(decoder *model, gumbel_device *devi
         .tokens_per_second = decode > 0 ? (double)times->drawn / decode : 0,
         .head_share = decode > 0 ? times->head / decode : 0,
     };
-    struct step_states states = gather_states(model, texts);
 
-    compare_routes(model, device, &states, temperature, &stats);
-    free(states.hidden);
+    stats.where.struct_size = sizeof stats.where;
+    gumbel_describe(device, &stats.where);
+    if (!device_is_cuda(device)) {
+        struct step_states states = gather_states(model, texts);
+
+        compare_routes(model, device, &states, temperature, &stats);
+        free(states.hidden);
+    }
     return stats;
 }
 
 void print_generate_stats(const struct generate_stats *stats)
 {
-    const double rest = stats->step_materialised - stats->step_product;
-
     fprintf(stderr, "%lld tokens, %.1f tokens/s (prompt: %.3f s, then %.3f s)\n",
             (long long)stats->times.drawn, stats->tokens_per_second, stats->times.prefill,
             stats->times.trunk + stats->times.head);
+    if (stats->step_rows == 0) {
+        fprintf(stderr,
+                "head and sampling on %s (%s): %.1f%% of the time; %.0f us a step, copies to and "
+                "from it included\n",
+                stats->where.name, stats->where.description, 100 * stats->head_share,
+                stats->times.head / stats->times.steps * 1e6);
+        return;
+    }
     fprintf(stderr, "head and sampling, fused: %.1f%% of the time; %.0f us a step of %lld row%s\n",
             100 * stats->head_share, stats->step_fused * 1e6, (long long)stats->step_rows,
             stats->step_rows == 1 ? "" : "s");
@@ -200,7 +211,7 @@ void print_generate_stats(const struct generate_stats *stats)
             "materialised route beside it: %.0f us a step, %.2f times as much "
             "(product %.0f us; [B, V] stores, softmax and inverse CDF %.0f us)\n",
             stats->step_materialised * 1e6, stats->step_materialised / stats->step_fused,
-            stats->step_product * 1e6, rest * 1e6);
+            stats->step_product * 1e6, (stats->step_materialised - stats->step_product) * 1e6);
 }
 
 json_t *generate_stats_to_json(const struct generate_stats *stats)
@@ -214,6 +225,10 @@ json_t *generate_stats_to_json(const struct generate_stats *stats)
     json_put(root, "head_seconds", json_number(stats->times.head));
     json_put(root, "tokens_per_second", json_number(stats->tokens_per_second));
     json_put(root, "head_share", json_number(stats->head_share));
+    json_put(root, "device", json_string(stats->where.name));
+    if (stats->step_rows == 0) {
+        return root;
+    }
     json_put(root, "step_rows", json_integer(stats->step_rows));
     json_put(root, "step_fused_us", json_number(stats->step_fused * 1e6));
     json_put(root, "step_product_us", json_number(stats->step_product * 1e6));

@@ -167,52 +167,13 @@ int parse_integers(const char *field, const char *text, int64_t low, int64_t hig
 
 /* ------------------------------------------------------------------------------ device ---- */
 
-static gumbel_isa parse_isa(const char *name)
+bool device_is_cuda(const gumbel_device *device)
 {
-    for (int isa = GUMBEL_ISA_AUTO; isa <= GUMBEL_ISA_NEON; isa++) {
-        if (strcmp(name, gumbel_isa_name((gumbel_isa)isa)) == 0) {
-            return (gumbel_isa)isa;
-        }
-    }
-    fail("--isa", "'%s' is not auto, reference, avx2, avx512 or neon", name);
+    gumbel_device_info info = {.struct_size = sizeof info};
+
+    gumbel_describe(device, &info);
+    return strncmp(info.name, "cuda", strlen("cuda")) == 0;
 }
-
-static error_t parse_device_option(int key, char *argument, struct argp_state *state)
-{
-    struct device_choice *choice = state->input;
-
-    switch (key) {
-    case 'd':
-        choice->device = argument;
-        return 0;
-    case 'i':
-        choice->isa = parse_isa(argument);
-        return 0;
-    case 't':
-        choice->threads = (int32_t)parse_integer("--threads", argument, 1, 1024);
-        return 0;
-    case 'h':
-        argp_help(state->root_argp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_DOC | ARGP_HELP_LONG,
-                  state->name);
-        finish_stdout();
-        exit(0);
-    case ARGP_KEY_ERROR:
-        fail(state->argv[state->next > 1 ? state->next - 1 : 0],
-             "not an option of this command, or without its value (see gumbel %s --help)", command);
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_option device_options[] = {
-    {"device", 'd', "NAME", 0, "Device to run on: cpu, or cuda:0 and so on", 0},
-    {"isa", 'i', "ISA", 0, "auto, reference, avx2, avx512 or neon; all give the same bits", 0},
-    {"threads", 't', "N", 0, "Threads, 1 to 1024 (default: the CPUs this process may use)", 0},
-    {"help", 'h', 0, 0, "Print this list", -1},
-    {0},
-};
-
-const struct argp device_argp = {.options = device_options, .parser = parse_device_option};
 
 gumbel_device *open_device(const struct device_choice *choice)
 {
@@ -235,17 +196,4 @@ gumbel_device *open_device_on(const struct device_choice *choice, gumbel_paralle
 
     require_ok(gumbel_open(&options, &device, &error), &error);
     return device;
-}
-
-void parse_arguments(const struct argp *argp, int argc, char **argv, void *input)
-{
-    char name[64];
-
-    snprintf(name, sizeof name, "gumbel %s", command);
-    argv[0] = name;
-    /* Argp would print two lines for an error, and without errors no help: device_argp does both.
-     */
-    if (argp_parse(argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, input) != 0) {
-        fail("arguments", "not understood (see gumbel %s --help)", command);
-    }
 }

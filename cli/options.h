@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every command shares: how a wrong input is reported, how numbers are read, and the options
- * that choose a device. Every failure here ends the program: a command line has one caller, the
- * user, and one answer, a line on stderr and an exit code.
+ * What every command shares: how a wrong input is reported, how numbers are read, and how a device
+ * is opened. Every failure here ends the program: a command line has one caller, the user, and one
+ * answer, a line on stderr and an exit code.
  */
 #ifndef GUMBEL_CLI_OPTIONS_H
 #define GUMBEL_CLI_OPTIONS_H
 
-#include <argp.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "gumbel/gumbel.h"
@@ -46,23 +47,20 @@ float parse_float(const char *field, const char *text, float low, float high);
 int parse_integers(const char *field, const char *text, int64_t low, int64_t high, int64_t *values,
                    int capacity);
 
-/* --device, --isa, --threads and --help. A command puts device_argp among its argp's children and
- * hands it a device_choice in ARGP_KEY_INIT through state->child_inputs. device_argp also turns an
- * option that argp does not know into one line of fail(). */
+/* Which device a user wants. */
 struct device_choice {
     const char *device; /* NULL: the library's default */
     gumbel_isa isa;
     int32_t threads; /* 0: the CPUs this process may use */
 };
-extern const struct argp device_argp;
+
+/* Whether a device draws from the memory of a GPU. */
+bool device_is_cuda(const gumbel_device *device);
 
 /* Open the chosen device; fail() with the library's message where there is none. The second runs on
  * an engine's threads instead of its own; `context` must outlive the device. */
 gumbel_device *open_device(const struct device_choice *choice);
 gumbel_device *open_device_on(const struct device_choice *choice, gumbel_parallel_for parallel_for,
                               void *context);
-
-/* Run a command's argp over its arguments; `input` is handed to its parser. */
-void parse_arguments(const struct argp *argp, int argc, char **argv, void *input);
 
 #endif

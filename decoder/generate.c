@@ -8,8 +8,6 @@
 #include <time.h>
 
 #define SAMPLES_MAX 1024
-/* Rows that draw in one call. */
-#define GROUP 8
 
 /* A sequence that is still being written. Ended ones leave the front of the list to the others. */
 typedef struct writer {
@@ -75,11 +73,12 @@ static int allocate(loop *l)
     size_t n = (size_t)l->samples;
     size_t d = (size_t)decoder_describe(l->d)->hidden_size;
     gumbel_error problem;
-    if (gumbel_workspace_size(l->device, GROUP, (int64_t)d, GROUP, &l->workspace_bytes, &problem) !=
-        GUMBEL_OK) {
+    if (!l->options->draw &&
+        gumbel_workspace_size(l->device, GENERATE_GROUP, (int64_t)d, GENERATE_GROUP,
+                              &l->workspace_bytes, &problem) != GUMBEL_OK) {
         return fail_gumbel(l, &problem);
     }
-    l->workspace_bytes = (l->workspace_bytes + 63) / 64 * 64;
+    l->workspace_bytes = (l->workspace_bytes + 64) / 64 * 64;
     l->workspace = aligned_alloc(64, l->workspace_bytes);
     l->writers = calloc(n, sizeof *l->writers);
     l->stepped = calloc(n, sizeof *l->stepped);
@@ -140,7 +139,7 @@ static int prefill(loop *l)
 
 /* Draw for `count` neighbouring writers in one call, which reads the head once. All rows of a call
  * share their sample counters, so each row makes the draws of the whole span, and its own is kept:
- * the noise of GROUP draws costs far less than reading the head again. */
+ * the noise of GENERATE_GROUP draws costs far less than reading the head again. */
 static int draw_group(loop *l, int32_t first, int32_t count)
 {
     const generate_options *o = l->options;
@@ -150,9 +149,9 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     uint32_t position = (uint32_t)decoder_sequence_length(writers[0].sequence);
     gumbel_tensor weight = decoder_head(l->d);
     int64_t known = tokenizer_size(decoder_tokenizer(l->d));
-    uint64_t seeds[GROUP];
-    int32_t tokens[GROUP * GROUP];
-    float logprobs[GROUP * GROUP];
+    uint64_t seeds[GENERATE_GROUP];
+    int32_t tokens[GENERATE_GROUP * GENERATE_GROUP];
+    float logprobs[GENERATE_GROUP * GENERATE_GROUP];
     for (int32_t i = 0; i < count; i++) {
         seeds[i] = o->seed;
     }
@@ -172,8 +171,10 @@ static int draw_group(loop *l, int32_t first, int32_t count)
                             .logprobs = logprobs,
                             .status = l->status + first};
     gumbel_error problem;
-    if (gumbel_sample(l->device, &head, &sampling, &output, l->workspace, l->workspace_bytes,
-                      &problem) != GUMBEL_OK) {
+    gumbel_status status = o->draw ? o->draw(o->draw_context, &head, &sampling, &output, &problem)
+                                   : gumbel_sample(l->device, &head, &sampling, &output,
+                                                   l->workspace, l->workspace_bytes, &problem);
+    if (status != GUMBEL_OK) {
         return fail_gumbel(l, &problem);
     }
     for (int32_t i = 0; i < count; i++) {
@@ -191,7 +192,7 @@ static int draw(loop *l)
     for (int32_t first = 0, count; first < l->active; first += count) {
         count = 1;
         while (first + count < l->active &&
-               l->writers[first + count].sample - l->writers[first].sample < GROUP) {
+               l->writers[first + count].sample - l->writers[first].sample < GENERATE_GROUP) {
             count++;
         }
         if (draw_group(l, first, count) != 0) {

@@ -28,6 +28,17 @@ typedef struct generate_token {
  * whole call, which then succeeds. */
 typedef bool (*generate_callback)(void *context, const generate_token *token);
 
+/* Rows, and samples a row, of one call of gumbel_sample() or a generate_draw at most. */
+#define GENERATE_GROUP 8
+
+/* Draws in place of gumbel_sample(), for an engine that keeps the head elsewhere. All pointers are
+ * to host memory; `head->weight` is decoder_head(), the same in every call, the hidden states are
+ * float32 without gaps, and tokens, logprobs and status are asked for. `context` is the pointer
+ * that the engine gave. Returns what gumbel_sample() would. */
+typedef gumbel_status (*generate_draw)(void *context, const gumbel_head *head,
+                                       const gumbel_sampling *sampling, const gumbel_output *output,
+                                       gumbel_error *error);
+
 /* Zero in any field but `prompt` and `max_tokens` is its default. */
 typedef struct generate_options {
     const int32_t *prompt; /* [prompt_count] token ids */
@@ -40,19 +51,22 @@ typedef struct generate_options {
     bool ignore_eos;            /* draw max_tokens tokens whatever they are */
     generate_callback on_token; /* NULL is allowed */
     void *context;
+    generate_draw draw; /* NULL: gumbel_sample() on the device */
+    void *draw_context;
 } generate_options;
 
 /* Where the time went, in seconds, and how many tokens there were. */
 typedef struct generate_times {
     double prefill; /* trunk, the prompt */
     double trunk;   /* trunk, one token a sample and step */
-    double head;    /* gumbel_sample(): head product and draw */
+    double head;    /* head product and draw */
     int64_t drawn;  /* tokens, all samples together */
-    int32_t steps;  /* calls of gumbel_sample() */
+    int32_t steps;  /* in which every unfinished sample drew a token */
 } generate_times;
 
 /* generate(): draw texts.
- *  device   makes the draws. It may run on the decoder's threads (decoder_parallel_for()).
+ *  device   makes the draws. It may run on the decoder's threads (decoder_parallel_for()). NULL
+ *           where options->draw makes them.
  *  times    filled on success, and with what had passed on an error; NULL is allowed.
  *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits were
  * not finite. Tokens that the callback has seen by then are right. */

@@ -43,6 +43,7 @@ class Generate(Case):
         with_bos = self.succeed_json(*rest)["prompt_ids"]
         self.assertEqual(self.succeed_json(*rest, "--bos")["prompt_ids"], with_bos)
         self.assertEqual(self.succeed_json(*rest, "--no-bos")["prompt_ids"], with_bos[1:])
+        self.refuse("--bos", *rest, "--bos", "--no-bos")
 
     def test_samples_are_independent_of_each_other(self):
         rest = ("generate", "--model", self.model, "--prompt", "In the", "--max-tokens", 12,

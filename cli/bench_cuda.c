@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ways to draw on an NVIDIA GPU: replays of graphs, timed by the GPU. Every replay reads the
+ * position of its round from device memory.
+ */
+#define _GNU_SOURCE
+#define GUMBEL_EXPERIMENTAL
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "cuda_source.h"
+#include "device_driver.h"
+#include "device_gemm.h"
+#include "device_graph.h"
+#include "device_memory.h"
+#include "device_reader.h"
+#include "number_pages.h"
+#include "source.h"
+
+enum {
+    CHECK_ROWS = 8,
+    CHECK_TOKENS = 8192,
+    SQUARE = 8192,           /* rows and columns of the product that the peak is measured with */
+    RANDOM_BYTES = 64 << 20, /* of a large buffer; the rest are copies of them */
+};
+
+struct cuda_data {
+    struct device_reader reader;
+    struct device_gemm *gemm; /* NULL: not installed */
+    gumbel_tensor weight;     /* [V, D] */
+    gumbel_tensor hidden;     /* [most_rows, D] */
+    gumbel_tensor logits;     /* [most_rows, V] float32, near-normal */
+    gumbel_tensor stored;     /* [most_rows, V] what cuBLAS writes; data NULL without it */
+    uint32_t *position;       /* [1] */
+};
+
+/* -------------------------------------------------------------------------------- ceiling ---- */
+
+static int32_t host_threads(void) { return (int32_t)sysconf(_SC_NPROCESSORS_ONLN); }
+
+/* [rows, cols] random numbers in device memory. */
+static gumbel_tensor random_matrix(const char *what, int64_t rows, int64_t cols, gumbel_dtype dtype,
+                                   int exponent, uint64_t stream)
+{
+    const size_t bytes = matrix_bytes(rows, cols, dtype);
+    void *pages = map_pages(what, bytes);
+    gumbel_tensor made = {.dtype = dtype, .rows = rows, .cols = cols};
+
+    fill_numbers(pages, bytes, dtype, exponent, stream, host_threads());
+    made.data = device_memory_copy(pages, bytes);
+    unmap_pages(pages, bytes);
+    return made;
+}
+
+/* Logits as spread as those of trained heads. */
+static gumbel_tensor normal_logits(int64_t rows, int64_t cols)
+{
+    const size_t bytes = matrix_bytes(rows, cols, GUMBEL_FLOAT32);
+    float *pages = map_pages("logits", bytes);
+    gumbel_tensor made = {.dtype = GUMBEL_FLOAT32, .rows = rows, .cols = cols};
+
+    fill_normal(pages, rows * cols, 2.5f, 2, host_threads());
+    made.data = device_memory_copy(pages, bytes);
+    unmap_pages(pages, bytes);
+    return made;
+}
+
+static double measure_bandwidth(struct device_reader *reader, size_t bytes)
+{
+    const size_t random = bytes < RANDOM_BYTES ? bytes : RANDOM_BYTES;
+    const gumbel_tensor part =
+        random_matrix("bandwidth buffer", 1, (int64_t)(random / 4), GUMBEL_FLOAT32, 0, 3);
+    char *buffer = device_memory_make(bytes);
+    double bandwidth = 0;
+
+    for (size_t done = 0; done < bytes; done += random) {
+        const size_t rest = bytes - done;
+
+        require_driver(device_driver.copy((uintptr_t)buffer + done, (uintptr_t)part.data,
+                                          rest < random ? rest : random),
+                       "copy on the GPU");
+    }
+    bandwidth = device_reader_measure(reader, buffer, bytes);
+    device_memory_free(part.data);
+    device_memory_free(buffer);
+    return bandwidth;
+}
+
+/* A square product that is large enough for every unit to be busy. */
+struct square {
+    struct device_gemm *gemm;
+    gumbel_tensor matrix;
+    void *out;
+};
+
+static void queue_square(void *argument, void *stream)
+{
+    struct square *square = argument;
+
+    device_gemm_queue(square->gemm, square->matrix, square->matrix, square->out, stream);
+}
+
+static double measure_peak(struct device_gemm *gemm, gumbel_dtype dtype)
+{
+    enum { REPLAYS = 3 };
+    struct square square = {gemm, random_matrix("matrix", SQUARE, SQUARE, dtype, -6, 4),
+                            device_memory_make(matrix_bytes(SQUARE, SQUARE, dtype))};
+    const double seconds = device_call_best(queue_square, &square, REPLAYS);
+
+    device_memory_free(square.matrix.data);
+    device_memory_free(square.out);
+    return 2.0 * SQUARE * SQUARE * SQUARE / seconds;
+}
+
+/* ---------------------------------------------------------------------- opening, checking ---- */
+
+static void open_cuda(struct bench *bench)
+{
+    enum { DEFAULT_MIB = 2048 };
+    const int handle = device_driver_use(bench->info.name);
+    const int64_t B = bench->most_rows, V = bench->vocab, D = bench->hidden_size;
+    struct cuda_data *data = require_memory("bench", 1, sizeof *data);
+
+    *data = (struct cuda_data){.reader = device_reader_new(handle), .gemm = device_gemm_open()};
+    bench->data = data;
+    if (!data->gemm) {
+        fprintf(stderr, "gumbel bench: no cuBLAS (libcublas.so.13 or .12) here: neither it nor the "
+                        "materialised route is measured\n");
+    }
+    for (int way = 0; way < WAYS; way++) {
+        bench->has[way] =
+            way != WAY_LOGITS_ONE && (data->gemm || (way != WAY_GEMM && way != WAY_MATERIALISED));
+    }
+    bench->checked_rows = B < CHECK_ROWS ? B : CHECK_ROWS;
+    bench->ceiling.buffer_bytes = (size_t)(bench->buffer_mib ? bench->buffer_mib : DEFAULT_MIB)
+                                  << 20;
+    bench->ceiling.bandwidth = measure_bandwidth(&data->reader, bench->ceiling.buffer_bytes);
+    bench->ceiling.peak = data->gemm ? measure_peak(data->gemm, bench->dtype) : 0;
+    data->weight = random_matrix("weights", V, D, bench->dtype, -5, 0);
+    data->hidden = random_matrix("hidden states", B, D, bench->dtype, 0, 1);
+    data->logits = normal_logits(B, V);
+    if (data->gemm) {
+        data->stored = data->logits;
+        data->stored.dtype = bench->dtype;
+        data->stored.data = device_memory_make(matrix_bytes(B, V, bench->dtype));
+    }
+    data->position = device_memory_make(sizeof *data->position);
+}
+
+static void close_cuda(struct bench *bench)
+{
+    struct cuda_data *data = bench->data;
+
+    device_gemm_close(data->gemm);
+    device_memory_free(data->reader.never);
+    device_memory_free(data->weight.data);
+    device_memory_free(data->hidden.data);
+    device_memory_free(data->logits.data);
+    device_memory_free(data->stored.data);
+    device_memory_free(data->position);
+    free(data);
+}
+
+/* A copy of a matrix of the GPU, in host memory that the caller frees. */
+static gumbel_tensor fetch_tensor(gumbel_tensor matrix)
+{
+    const size_t bytes = (size_t)matrix.rows * (size_t)matrix.cols * dtype_size(matrix.dtype);
+    void *copy = require_memory("check", (int64_t)bytes, 1);
+
+    device_memory_fetch(copy, matrix.data, bytes);
+    matrix.data = copy;
+    return matrix;
+}
+
+static int64_t check_cuda(const struct bench *bench)
+{
+    const struct cuda_data *data = bench->data;
+    const int64_t rows = bench->checked_rows;
+    const int64_t tokens = bench->vocab < CHECK_TOKENS ? bench->vocab : CHECK_TOKENS;
+    const struct source on =
+        source_from_head(tensor_rows(data->hidden, 0, rows), tensor_rows(data->weight, 0, tokens));
+    const struct source host =
+        source_from_head(fetch_tensor(on.head.hidden), fetch_tensor(on.head.weight));
+    const gumbel_sampling sampling = {.struct_size = sizeof sampling};
+    int32_t found[CHECK_ROWS], expected[CHECK_ROWS];
+    gumbel_output output = {.struct_size = sizeof output, .tokens = expected};
+    gumbel_device *cpu = open_device(&(struct device_choice){0});
+    int64_t different = -1;
+
+    source_sample(&host, cpu, &sampling, &output);
+    output.tokens = found;
+    cuda_source_sample(&host, bench->device, bench->info.name, &sampling, &output, 0);
+    for (int64_t b = rows - 1; b >= 0; b--) {
+        different = found[b] != expected[b] || found[b] < 0 ? b : different;
+    }
+    gumbel_close(cpu);
+    free((void *)(uintptr_t)host.head.hidden.data);
+    free((void *)(uintptr_t)host.head.weight.data);
+    return different;
+}
+
+/* ------------------------------------------------------------------------------ one batch ---- */
+
+struct cuda_stage {
+    const struct bench *bench;
+    gumbel_head head;
+    gumbel_logits logits, stored;
+    gumbel_sampling sampling;
+    gumbel_output output;
+    void *workspace;
+    size_t workspace_bytes;
+    uint32_t round;
+    struct device_graph *graphs[WAYS];
+};
+
+struct way_call {
+    struct cuda_stage *stage;
+    enum way way;
+};
+
+static void draw_logits(struct cuda_stage *stage, const gumbel_logits *logits, void *stream)
+{
+    gumbel_error error = {"", ""};
+
+    stage->sampling.stream = stream;
+    require_ok(gumbel_sample_logits(stage->bench->device, logits, &stage->sampling, &stage->output,
+                                    stage->workspace, stage->workspace_bytes, &error),
+               &error);
+}
+
+static void queue_way(void *argument, void *stream)
+{
+    const struct way_call *call = argument;
+    struct cuda_stage *stage = call->stage;
+    const struct bench *bench = stage->bench;
+    const struct cuda_data *data = bench->data;
+    gumbel_error error = {"", ""};
+
+    switch (call->way) {
+    case WAY_READ:
+        device_reader_queue(&data->reader, data->weight.data, bench_weight_bytes(bench), stream);
+        break;
+    case WAY_PRODUCT:
+        require_ok(gumbel_multiply(bench->device, &stage->head, stream, stage->workspace,
+                                   stage->workspace_bytes, &error),
+                   &error);
+        break;
+    case WAY_FUSED:
+        stage->sampling.stream = stream;
+        require_ok(gumbel_sample(bench->device, &stage->head, &stage->sampling, &stage->output,
+                                 stage->workspace, stage->workspace_bytes, &error),
+                   &error);
+        break;
+    case WAY_GEMM:
+    case WAY_MATERIALISED:
+        device_gemm_queue(data->gemm, stage->head.hidden, stage->head.weight,
+                          (void *)(uintptr_t)stage->stored.logits.data, stream);
+        if (call->way == WAY_MATERIALISED) {
+            draw_logits(stage, &stage->stored, stream);
+        }
+        break;
+    case WAY_LOGITS:
+        draw_logits(stage, &stage->logits, stream);
+        break;
+    default:
+        break;
+    }
+}
+
+static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspace_bytes)
+{
+    const struct cuda_data *data = bench->data;
+    struct cuda_stage *stage = require_memory("stage", 1, sizeof *stage);
+    gumbel_error error = {"", ""};
+
+    *stage = (struct cuda_stage){
+        .bench = bench,
+        .head = source_from_head(tensor_rows(data->hidden, 0, batch), data->weight).head,
+        .logits = source_from_logits(tensor_rows(data->logits, 0, batch)).logits,
+        .stored = source_from_logits(tensor_rows(data->stored, 0, batch)).logits,
+        .sampling = {.struct_size = sizeof(gumbel_sampling), .position = data->position},
+        .output = {.struct_size = sizeof(gumbel_output)},
+    };
+    require_ok(gumbel_workspace_size(bench->device, batch, bench->hidden_size, 1,
+                                     &stage->workspace_bytes, &error),
+               &error);
+    *workspace_bytes = stage->workspace_bytes;
+    stage->workspace = device_memory_make(stage->workspace_bytes);
+    stage->output.tokens = device_memory_make((size_t)batch * sizeof(int32_t));
+    if (bench->logprobs) {
+        stage->output.logprobs = device_memory_make((size_t)batch * sizeof(float));
+    }
+    device_memory_put(data->position, &stage->round, sizeof stage->round);
+    for (int way = 0; way < WAYS; way++) {
+        if (bench->has[way]) {
+            stage->graphs[way] =
+                device_graph_new(queue_way, &(struct way_call){stage, (enum way)way});
+        }
+    }
+    return stage;
+}
+
+static void free_stage(void *freed)
+{
+    struct cuda_stage *stage = freed;
+
+    for (int way = 0; way < WAYS; way++) {
+        device_graph_free(stage->graphs[way]);
+    }
+    device_memory_free(stage->workspace);
+    device_memory_free(stage->output.tokens);
+    device_memory_free(stage->output.logprobs);
+    free(stage);
+}
+
+static double time_way(void *timed, enum way way, uint32_t round)
+{
+    struct cuda_stage *stage = timed;
+    const struct cuda_data *data = stage->bench->data;
+
+    if (stage->round != round) {
+        stage->round = round;
+        device_memory_put(data->position, &round, sizeof round);
+    }
+    return device_graph_time(stage->graphs[way]);
+}
+
+/* --------------------------------------------------------------------------------- report ---- */
+
+/* The kernel module's version and the CUDA that the driver speaks. */
+static void describe_driver(char *into, size_t size)
+{
+    FILE *file = fopen("/proc/driver/nvidia/version", "r");
+    char word[32], module[32] = "unknown", probe = 0;
+    int cuda = 0, numbers[2];
+
+    while (file && strcmp(module, "unknown") == 0 && fscanf(file, "%31s", word) == 1) {
+        if (sscanf(word, "%d.%d%c", &numbers[0], &numbers[1], &probe) >= 2) {
+            memcpy(module, word, sizeof module);
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    require_driver(device_driver.version(&cuda), "its version");
+    snprintf(into, size, "%s (CUDA %d.%d)", module, cuda / 1000, cuda % 1000 / 10);
+}
+
+static void describe(const struct bench *bench, char *line, size_t size)
+{
+    char driver[64];
+
+    describe_driver(driver, sizeof driver);
+    snprintf(line, size, "%s, driver %s, %d multiprocessors", bench->info.description, driver,
+             bench->info.threads);
+}
+
+static void describe_json(const struct bench *bench, json_t *root)
+{
+    const struct cuda_data *data = bench->data;
+    char driver[64];
+
+    describe_driver(driver, sizeof driver);
+    json_put(root, "gpu", json_string(bench->info.description));
+    json_put(root, "driver", json_string(driver));
+    json_put(root, "multiprocessors", json_integer(bench->info.threads));
+    json_put(root, "cublas",
+             data->gemm ? json_string(device_gemm_library(data->gemm)) : json_null());
+}
+
+const struct bench_machine bench_cuda = {
+    .materialised_is = "cuBLAS writes [B, V] logits in the weights' dtype, then the draw from them",
+    .peak_is = "of cuBLAS at 8192 cubed",
+    .check_is = "the GPU's tokens are the CPU's, of 8192 tokens at most",
+    .open = open_cuda,
+    .close = close_cuda,
+    .check = check_cuda,
+    .stage_new = new_stage,
+    .stage_free = free_stage,
+    .time_way = time_way,
+    .describe = describe,
+    .describe_json = describe_json,
+};

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "bench.h"
+#include "source.h"
+
+static const char question[] =
+    "what does drawing tokens cost beside the product alone, and beside the materialised route?";
+static const char *const way_names[WAYS] = {"read weights",         "product",      "fused draw",
+                                            "cuBLAS alone",         "materialised", "from logits",
+                                            "from logits, 1 thread"};
+static const char *const base_keys[BASES] = {"vs_product", "vs_materialised", "vs_cublas"};
+static const char *const base_titles[BASES] = {"vs product", "vs material.", "vs cuBLAS"};
+
+static const char *dtype_name(gumbel_dtype dtype)
+{
+    return dtype == GUMBEL_BFLOAT16 ? "bf16" : dtype == GUMBEL_FLOAT16 ? "f16" : "f32";
+}
+
+static bool reads_logits(enum way way) { return way == WAY_LOGITS || way == WAY_LOGITS_ONE; }
+
+/* Bytes that a way must read at least. */
+static double way_bytes(const struct bench *bench, int64_t batch, enum way way)
+{
+    return reads_logits(way) ? 4.0 * (double)batch * (double)bench->vocab
+                             : (double)bench->vocab * (double)bench->hidden_size *
+                                   (double)dtype_size(bench->dtype);
+}
+
+/* Seconds under which a way cannot go; 0 from logits, which may lie in a cache. */
+static double way_floor(const struct bench *bench, int64_t batch, enum way way)
+{
+    const struct ceiling *ceiling = &bench->ceiling;
+    const double reading = way_bytes(bench, batch, way) / ceiling->bandwidth;
+    const double operations =
+        2.0 * (double)bench->vocab * (double)bench->hidden_size * (double)batch;
+    const double computing = ceiling->peak > 0 ? operations / ceiling->peak : 0;
+
+    if (reads_logits(way)) {
+        return 0;
+    }
+    return way == WAY_READ || reading > computing ? reading : computing;
+}
+
+/* ----------------------------------------------------------------------------------- text ---- */
+
+void bench_print_head(const struct bench *bench, int rounds)
+{
+    const struct ceiling *ceiling = &bench->ceiling;
+    char machine[256];
+
+    bench->machine->describe(bench, machine, sizeof machine);
+    printf("question: %s\n", question);
+    printf("machine: %s, gumbel %s, commit %s\n", machine, gumbel_version_string(), GUMBEL_COMMIT);
+    printf("ceiling: max(bytes / %.2f GB/s read from %.0f MiB", ceiling->bandwidth / 1e9,
+           (double)ceiling->buffer_bytes / 0x1p20);
+    if (ceiling->peak > 0) {
+        printf(", operations / %.1f GFLOP/s %s", ceiling->peak / 1e9, bench->machine->peak_is);
+    }
+    printf(")\ncheck: %s, %lld rows\n", bench->machine->check_is, (long long)bench->checked_rows);
+    if (bench->has[WAY_MATERIALISED]) {
+        printf("materialised: %s\n", bench->machine->materialised_is);
+    }
+    printf(
+        "times: median of %d interleaved rounds; ratios: medians over rounds of paired times\n\n",
+        rounds);
+    printf("%7s %5s %3s  %-21s %9s %19s %7s %6s", "V", "D", "B", "way", "median us", "p10 .. p90",
+           "GB/s", "% ceil");
+    for (int base = 0; base < BASES; base++) {
+        if (bench->has[base_ways[base]]) {
+            printf(" %12s", base_titles[base]);
+        }
+    }
+    printf("\n");
+}
+
+static void print_way(const struct bench *bench, const struct bench_result *result, enum way way)
+{
+    const struct spread seconds = result->seconds[way];
+    const double bound = way_floor(bench, result->batch, way);
+    char share[16] = "-";
+    char range[48];
+
+    if (bound > 0) {
+        snprintf(share, sizeof share, "%.1f", 100 * bound / seconds.median);
+    }
+    snprintf(range, sizeof range, "%.1f .. %.1f", seconds.p10 * 1e6, seconds.p90 * 1e6);
+    printf("%7lld %5lld %3lld  %-21s %9.1f %19s %7.2f %6s", (long long)bench->vocab,
+           (long long)bench->hidden_size, (long long)result->batch, way_names[way],
+           seconds.median * 1e6, range, way_bytes(bench, result->batch, way) / seconds.median / 1e9,
+           share);
+    for (int base = 0; base < BASES; base++) {
+        if (bench->has[base_ways[base]]) {
+            printf(" %12.3f", result->ratios[way][base]);
+        }
+    }
+    printf("\n");
+}
+
+void bench_print_result(const struct bench *bench, const struct bench_result *result)
+{
+    for (int way = 0; way < WAYS; way++) {
+        if (bench->has[way]) {
+            print_way(bench, result, (enum way)way);
+        }
+    }
+    printf("%7s %5s %3s  memory: workspace %.1f KiB; a [B, V] array would be %.1f KiB\n\n", "", "",
+           "", (double)result->workspace_bytes / 1024,
+           4.0 * (double)result->batch * (double)bench->vocab / 1024);
+    fflush(stdout);
+}
+
+/* ----------------------------------------------------------------------------------- JSON ---- */
+
+static json_t *way_to_json(const struct bench *bench, const struct bench_result *result,
+                           enum way way)
+{
+    const struct spread seconds = result->seconds[way];
+    const double bound = way_floor(bench, result->batch, way);
+    json_t *entry = json_object();
+
+    json_put(entry, "median_us", json_number(seconds.median * 1e6));
+    json_put(entry, "p10_us", json_number(seconds.p10 * 1e6));
+    json_put(entry, "p90_us", json_number(seconds.p90 * 1e6));
+    json_put(entry, "bytes", json_number(way_bytes(bench, result->batch, way)));
+    json_put(entry, "of_ceiling", bound > 0 ? json_number(bound / seconds.median) : json_null());
+    for (int base = 0; base < BASES; base++) {
+        if (bench->has[base_ways[base]]) {
+            json_put(entry, base_keys[base], json_number(result->ratios[way][base]));
+        }
+    }
+    return entry;
+}
+
+json_t *bench_result_to_json(const struct bench *bench, const struct bench_result *result)
+{
+    json_t *root = json_object();
+    json_t *ways = json_object();
+
+    for (int way = 0; way < WAYS; way++) {
+        if (bench->has[way]) {
+            json_put(ways, way_names[way], way_to_json(bench, result, (enum way)way));
+        }
+    }
+    json_put(root, "batch", json_integer(result->batch));
+    json_put(root, "workspace_bytes", json_integer((json_int_t)result->workspace_bytes));
+    json_put(root, "logits_bytes", json_integer((json_int_t)(4 * result->batch * bench->vocab)));
+    json_put(root, "ways", ways);
+    return root;
+}
+
+json_t *bench_head_to_json(const struct bench *bench, int rounds)
+{
+    const struct ceiling *ceiling = &bench->ceiling;
+    json_t *root = json_object();
+
+    json_put(root, "question", json_string(question));
+    json_put(root, "version", json_string(gumbel_version_string()));
+    json_put(root, "commit", json_string(GUMBEL_COMMIT));
+    bench->machine->describe_json(bench, root);
+    json_put(root, "read_bytes_per_second", json_number(ceiling->bandwidth));
+    json_put(root, "float_operations_per_second",
+             ceiling->peak > 0 ? json_number(ceiling->peak) : json_null());
+    json_put(root, "bandwidth_buffer_bytes", json_integer((json_int_t)ceiling->buffer_bytes));
+    if (bench->has[WAY_MATERIALISED]) {
+        json_put(root, "materialised", json_string(bench->machine->materialised_is));
+    }
+    json_put(root, "vocab", json_integer(bench->vocab));
+    json_put(root, "hidden", json_integer(bench->hidden_size));
+    json_put(root, "dtype", json_string(dtype_name(bench->dtype)));
+    json_put(root, "logprobs", json_boolean(bench->logprobs));
+    json_put(root, "rounds", json_integer(rounds));
+    return root;
+}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bench` and `generate` on a GPU; without one, how the command says so."""
+
+import json
+import os
+import unittest
+
+from cli_case import MODELS, Case, gumbel
+
+DEVICE = ("--device", "cuda:0")
+WHY = gumbel("info", *DEVICE).stderr.strip()  # empty where there is a GPU
+MODEL = ("--model", os.path.join(MODELS, "kjv-target"))
+
+
+@unittest.skipUnless(WHY, "there is a GPU")
+class WithoutGpu(Case):
+    def test_refusals(self):
+        for arguments in (("info",), ("bench",), ("bench", "--json"), ("verify",),
+                          ("generate", *MODEL, "--prompt", "And"),
+                          ("generate", "--model", self.path("none"), "--threads", 2)):
+            with self.subTest(arguments):
+                self.assertIn("cuda:0", self.refuse("options.device", *arguments, *DEVICE))
+
+
+@unittest.skipIf(WHY, WHY)
+class Cuda(Case):
+    QUICK = ("bench", *DEVICE, "--vocab", 8192, "--hidden", 256, "--rounds", 3, "--buffer", 256)
+
+    def test_bench_json(self):
+        done = gumbel(*self.QUICK, "--batch", "1,3,80", "--json", "--logprobs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertTrue(found["gpu"])
+        self.assertTrue(found["driver"])
+        self.assertGreater(found["read_bytes_per_second"], 1e11)
+        self.assertEqual([result["batch"] for result in found["results"]], [1, 3, 80])
+        names = {"read weights", "product", "fused draw", "from logits"}
+        if found["cublas"]:
+            names |= {"cuBLAS alone", "materialised"}
+            self.assertGreater(found["float_operations_per_second"], 1e12)
+        else:
+            self.assertIn("cuBLAS", done.stderr)
+        for result in found["results"]:
+            self.assertEqual(set(result["ways"]), names)
+            self.assertEqual(result["ways"]["product"]["vs_product"], 1)
+            for way in result["ways"].values():
+                self.assertTrue(0 < way["p10_us"] <= way["median_us"] <= way["p90_us"], way)
+
+    def test_bench_text(self):
+        for dtype in ("f16", "f32"):
+            done = gumbel(*self.QUICK, "--batch", 2, "--dtype", dtype)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for start in ("question: ", "machine: ", "ceiling: ", "check: "):
+                self.assertRegex(done.stdout, f"(?m)^{start}")
+            for way in ("read weights", "product", "fused draw", "from logits"):
+                self.assertIn(way, done.stdout)
+
+    def test_texts_are_those_of_the_cpu(self):
+        rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
+                "--ignore-eos")
+        for seed, temperature, samples in ((0, 0, 1), (1, 1, 1), (2, 0.7, 3), (3, 1.3, 11),
+                                           (2**64 - 1, 1, 2)):
+            draw = ("--seed", seed, "--temperature", temperature, "--samples", samples)
+            with self.subTest(draw):
+                ours = self.succeed_json(*rest, *draw, *DEVICE)["samples"]
+                theirs = self.succeed_json(*rest, *draw)["samples"]
+                self.assertEqual([text["ids"] for text in ours], [text["ids"] for text in theirs])
+
+    def test_stats(self):
+        arguments = ("generate", *MODEL, "--prompt", "And", "--max-tokens", 9, "--stats",
+                     "--ignore-eos", *DEVICE)
+        done = gumbel(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"head and sampling on cuda:0 \(.+\): [\d.]+% of the time")
+
+    def test_wrong_input(self):
+        self.refuse("options.isa", "bench", *DEVICE, "--isa", "reference")
+        self.refuse("--device", "verify", *DEVICE)
+        self.refuse("--model", "generate", "--model", self.path("none"), *DEVICE)
+
+
+if __name__ == "__main__":
+    unittest.main()
