@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An LM head that stays in the memory of an NVIDIA GPU while a text is written: the hidden states of
- * a step go there, its tokens come back.
+ * An LM head that stays in the memory of an NVIDIA GPU while a text is written: the hidden states
+ * of a step go there, its tokens come back.
  */
 #ifndef GUMBEL_CLI_CUDA_HEAD_H
 #define GUMBEL_CLI_CUDA_HEAD_H

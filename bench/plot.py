@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draw the measurements in bench/results/ as SVG into docs/.
+
+usage: bench/plot.py [--check]
+
+Three plots a device: time over the batch, share of the read bandwidth over the batch, and the
+roofline; from a file of contestants the first alone. Drawing needs matplotlib. --check draws
+nothing: it exits 1 where a plot in docs/ is missing, left over, or not of today's results and
+today's script, which each plot names by a digest. Where matplotlib is the version that drew a
+plot, --check also compares every byte.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+DOCS = ROOT / "docs"
+
+ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
+# What a series is called in the files: what it is called here.
+NAMES = {"fused draw": "fused", "cuBLAS alone": "gemm"}
+LEGEND = {
+    "fused": "fused draw",
+    "fused_with_logprobs": "fused draw, log-probabilities too",
+    "gemm": "cuBLAS writing logits, no draw",
+    "product": "the same product, no draw",
+    "materialised": "product, stored logits, draw from them",
+}
+# Not of a product: what only reads, and what starts from logits.
+ELSEWHERE = {"read weights", "from logits", "from logits, 1 thread"}
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; ours first.
+OURS = {"fused": "#D55E00", "fused_with_logprobs": "#E69F00"}
+OTHERS = ["#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8C6D1F", "#7F7F7F"]
+SHAPES = ["#D55E00", "#0072B2", "#009E73", "#CC79A7"]
+GREY = "#999999"
+
+
+# --------------------------------------------------------------------------------- results ----
+
+
+@dataclasses.dataclass
+class Results:
+    """One file: microseconds by shape (V, D), series and batch."""
+
+    machine: str
+    commit: str
+    element_bytes: int
+    bandwidth: float | None  # bytes a second
+    peak: float | None  # operations a second
+    times: dict  # (V, D) -> series -> {B: microseconds}
+
+    def bytes_read(self, shape, batch):
+        vocab, hidden = shape
+        return self.element_bytes * hidden * (vocab + batch)
+
+    def operations(self, shape, batch):
+        vocab, hidden = shape
+        return 2 * vocab * hidden * batch
+
+    def floor_us(self, shape, batch):
+        """Reading the weights once, or multiplying, whichever takes longer."""
+        reading = self.bytes_read(shape, batch) / self.bandwidth
+        computing = self.operations(shape, batch) / self.peak if self.peak else 0
+        return 1e6 * max(reading, computing)
+
+
+def rows_of(data):
+    """(V, D, B, series, microseconds) of each form that a file has: what a bench program wrote,
+    one entry a shape and batch; or what `gumbel bench --json` wrote, one file a shape. Nothing
+    from a file that answers another question."""
+    for entry in data.get("fused", []):
+        for series, spread in entry.items():
+            if isinstance(spread, dict) and "median_us" in spread:
+                place = entry["vocab"], entry["hidden"], entry["batch"]
+                yield *place, series, spread["median_us"]
+    for result in data.get("results", []):
+        for series, spread in result.get("ways", {}).items():
+            yield data["vocab"], data["hidden"], result["batch"], series, spread["median_us"]
+
+
+def peak_of(data):
+    """Operations a second: measured, or what the ceiling in words says."""
+    words = re.search(r"([\d.]+) TFLOP/s", data.get("ceiling", ""))
+    return data.get("float_operations_per_second") or (float(words[1]) * 1e12 if words else None)
+
+
+def read_results(path):
+    """None where the file has no times of a product."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    times = {}
+    for vocab, hidden, batch, series, us in rows_of(data):
+        if series not in ELSEWHERE:
+            shape = times.setdefault((vocab, hidden), {})
+            shape.setdefault(NAMES.get(series, series), {})[batch] = us
+    if not times:
+        return None
+    return Results(
+        machine=data.get("gpu") or data["cpu"],
+        commit=data["commit"],
+        element_bytes=ELEMENT_BYTES[data["dtype"]],
+        bandwidth=data.get("read_bytes_per_second"),
+        peak=peak_of(data),
+        times=times,
+    )
+
+
+def plots_of(folder):
+    """name of a plot -> (how to draw it, its results, their files). Files of one device whose
+    names differ in the shape alone, as cpu-bf16-d2048 and cpu-bf16-d4096, share their plots."""
+    groups = {}
+    for path in sorted(folder.glob("*.json"), key=lambda path: (len(path.stem), path.stem)):
+        groups.setdefault(re.sub(r"-d\d+$", "", path.stem), []).append(path)
+    plots = {}
+    for group, paths in groups.items():
+        results = [read_results(path) for path in paths]
+        if not all(results):
+            continue
+        plots[f"{group}-time"] = draw_time, results, paths
+        if all(each.bandwidth for each in results):
+            plots[f"{group}-bandwidth"] = draw_bandwidth, results, paths
+            plots[f"{group}-roofline"] = draw_roofline, results, paths
+    return plots
+
+
+def shapes_of(results):
+    return [(each, shape) for each in results for shape in each.times]
+
+
+# --------------------------------------------------------------------------------- drawing ----
+
+
+def label_of(shape):
+    return f"V = {shape[0]}, D = {shape[1]}"
+
+
+def source_of(results):
+    commits = sorted({each.commit for each in results})
+    return f"{results[0].machine}, commit {', '.join(commits)}"
+
+
+def styles_of(results):
+    """A colour for each series, the same in every panel; ours stand out."""
+    names = dict.fromkeys(name for each, shape in shapes_of(results) for name in each.times[shape])
+    others = [name for name in names if name not in OURS]
+    styles = {name: {"color": colour, "marker": "o"} for name, colour in OURS.items()}
+    for i, name in enumerate(others):
+        round_, place = divmod(i, len(OTHERS))
+        styles[name] = {"color": OTHERS[place], "marker": "s^v"[round_ % 3]}
+    return styles
+
+
+def set_batches(axes, batches):
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.minorticks_off()
+    axes.set_xlabel("batch B")
+
+
+def draw_time(pyplot, results):
+    """A panel a shape: microseconds of a step over the batch, and the floor."""
+    shapes, styles = shapes_of(results), styles_of(results)
+    figure, panels = pyplot.subplots(
+        1, len(shapes), figsize=(4.4 * len(shapes), 4.6), squeeze=False
+    )
+    for axes, (each, shape) in zip(panels[0], shapes):
+        series = each.times[shape]
+        batches = sorted({batch for times in series.values() for batch in times})
+        if each.bandwidth:
+            floor = [each.floor_us(shape, batch) for batch in batches]
+            axes.plot(batches, floor, color=GREY, linestyle="--", label="floor: read or multiply")
+        for name, times in series.items():
+            label = LEGEND.get(name, name.replace("_", " "))
+            axes.plot(*zip(*sorted(times.items())), label=label, markersize=3, **styles[name])
+        axes.set_title(label_of(shape))
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda us, _: f"{us:,.0f}")
+        set_batches(axes, batches)
+    panels[0][0].set_ylabel("microseconds of a step")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    columns = 3
+    height = 0.06 * -(-len(labels) // columns)
+    figure.legend(handles, labels, loc="lower center", ncols=columns, frameon=False)
+    figure.suptitle(source_of(results), fontsize="medium")
+    figure.tight_layout(rect=(0, height, 1, 1))
+    return figure
+
+
+def draw_bandwidth(pyplot, results):
+    """The bytes that must be read, over the time, as a share of the bandwidth measured in the same
+    run. It falls where multiplying, not reading, takes the time."""
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.6))
+    batches = set()
+    for colour, (each, shape) in zip(SHAPES, shapes_of(results)):
+        for name, line in (("fused", "-"), ("gemm", ":"), ("product", ":")):
+            times = each.times[shape].get(name, {})
+            share = [
+                100 * each.bytes_read(shape, batch) / (us * 1e-6) / each.bandwidth
+                for batch, us in times.items()
+            ]
+            label = f"{LEGEND[name]}, {label_of(shape)}"
+            if times:
+                axes.plot(
+                    list(times), share, line, color=colour, marker="o", markersize=3, label=label
+                )
+            batches |= times.keys()
+    axes.axhline(100, color=GREY, linestyle="--")
+    axes.set_ylim(0, 105)
+    axes.set_ylabel("% of the read bandwidth")
+    axes.set_title(source_of(results), fontsize="medium")
+    set_batches(axes, sorted(batches))
+    axes.legend(frameon=False, fontsize="small")
+    figure.tight_layout()
+    return figure
+
+
+def draw_roof(axes, each, at_most):
+    """What the bandwidth allows up to the ridge, and the arithmetic from there on."""
+    ridge = each.peak / each.bandwidth if each.peak else at_most
+    intensities = [1, ridge, max(ridge, at_most)]
+    speeds = [min(x, ridge) * each.bandwidth / 1e12 for x in intensities]
+    label = "roof: read bandwidth, multiply-adds"
+    axes.plot(intensities, speeds, color=GREY, linestyle="--", label=label)
+
+
+def draw_roofline(pyplot, results):
+    """Operations a second over operations a byte, under what memory and arithmetic allow."""
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.6))
+    at_most = 1.0
+    for colour, (each, shape) in zip(SHAPES, shapes_of(results)):
+        for name, marker in (("fused", "o"), ("gemm", "x"), ("product", "x")):
+            times = each.times[shape].get(name, {})
+            work = [each.operations(shape, batch) for batch in times]
+            intensity = [
+                operations / each.bytes_read(shape, batch) for operations, batch in zip(work, times)
+            ]
+            speed = [operations / us * 1e-6 for operations, us in zip(work, times.values())]
+            label = f"{LEGEND[name]}, {label_of(shape)}"
+            if times:
+                axes.plot(intensity, speed, marker, color=colour, markersize=5, label=label)
+                at_most = max(at_most, *intensity)
+    draw_roof(axes, results[0], at_most)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=10)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(lambda value, _: "")
+    axes.yaxis.set_major_locator(pyplot.matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    axes.set_xlabel("operations a byte")
+    axes.set_ylabel("TFLOP/s")
+    axes.set_title(source_of(results), fontsize="medium")
+    axes.legend(frameon=False, fontsize="small", loc="lower right")
+    figure.tight_layout()
+    return figure
+
+
+def digest_of(paths):
+    """Of the script and the results that a plot shows."""
+    found = hashlib.sha256(pathlib.Path(__file__).read_bytes())
+    for path in paths:
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def render(draw, results, paths):
+    """The plot as SVG, the same bytes whenever matplotlib is the same version."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    style = {
+        "svg.hashsalt": "gumbel",
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "axes.grid": True,
+        "grid.color": "#DDDDDD",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **style}):
+        figure = draw(pyplot, results)
+        file = io.BytesIO()
+        metadata = {"Date": None, "Source": f"sha256 {digest_of(paths)}"}
+        figure.savefig(file, format="svg", metadata=metadata)
+        pyplot.close(figure)
+    lines = file.getvalue().decode().splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+# --------------------------------------------------------------------------------- command ----
+
+
+def matplotlib_version():
+    try:
+        import matplotlib
+    except ImportError:
+        return None
+    return matplotlib.__version__
+
+
+def faults(plots):
+    """What is wrong with the plots in docs/, a line each."""
+    for path in sorted(DOCS.glob("*.svg")):
+        if path.stem not in plots:
+            yield f"{path.name}: no results that it could be of"
+    for name, plot in plots.items():
+        path = DOCS / f"{name}.svg"
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        drawn_by = re.search(r"Matplotlib v([\w.]+)", text)
+        if not text:
+            yield f"{path.name}: missing"
+        elif f"sha256 {digest_of(plot[2])}" not in text:
+            yield f"{path.name}: not of today's results and script"
+        elif drawn_by and drawn_by[1] == matplotlib_version() and text != render(*plot):
+            yield f"{path.name}: not what bench/plot.py draws"
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        print(__doc__.strip())
+        return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
+    plots = plots_of(RESULTS)
+    if sys.argv[1:]:
+        found = list(faults(plots))
+        print(*found, f"plots: {len(plots)}, {len(found)} faults", sep="\n", file=sys.stderr)
+        return 1 if found else 0
+    if not matplotlib_version():
+        sys.exit("plot: matplotlib is needed: pip install matplotlib")
+    for name, plot in plots.items():
+        (DOCS / f"{name}.svg").write_text(render(*plot), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

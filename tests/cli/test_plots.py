@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plots in docs/ are of the results in bench/results/; checking needs no matplotlib."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def check(root):
+    """(exit code, lines of faults) of bench/plot.py --check in a tree."""
+    done = subprocess.run([sys.executable, root / "bench" / "plot.py", "--check"],
+                          capture_output=True, text=True)
+    return done.returncode, done.stderr.splitlines()[:-1]
+
+
+class Plots(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        shutil.copytree(ROOT / "bench" / "results", self.root / "bench" / "results")
+        shutil.copy(ROOT / "bench" / "plot.py", self.root / "bench")
+        shutil.copytree(ROOT / "docs", self.root / "docs")
+
+    def test_as_committed(self):
+        self.assertEqual(check(ROOT), (0, []))
+        self.assertEqual(check(self.root), (0, []))
+
+    def test_faults_are_told(self):
+        docs, results = self.root / "docs", self.root / "bench" / "results"
+        file = results / "cuda-h200.json"
+        file.write_text(file.read_text().replace('"median_us": 2', '"median_us": 3', 1))
+        (docs / "cpu-bf16-time.svg").unlink()
+        (docs / "left-over.svg").write_text("<svg/>")
+        (results / "another-question.json").write_text('{"question": "none of a product"}')
+        code, faults = check(self.root)
+        self.assertEqual(code, 1)
+        told = [fault.partition(":")[0] for fault in faults]
+        self.assertEqual(sorted(told), ["cpu-bf16-time.svg", "cuda-h200-bandwidth.svg",
+                                        "cuda-h200-roofline.svg", "cuda-h200-time.svg",
+                                        "left-over.svg"])
+
+
+if __name__ == "__main__":
+    unittest.main()
