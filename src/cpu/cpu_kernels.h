@@ -17,8 +17,10 @@
 /* The most batch rows a panel of packed hidden states holds. */
 #define CPU_PANEL_MOST 8
 
-/* Weight rows that go through all panels at a time. Few, so that the block that is fetched
- * meanwhile arrives just before its turn; a multiple of every micro-kernel's rows. */
+/* Panels that a pass over weights serves, so that memory has their arithmetic's time to answer. */
+#define PRODUCT_GROUP 2
+/* Weight rows a block: a multiple of every micro-kernel's rows. More would fetch the next pass's
+ * weights too far ahead, and crowd the first-level cache. */
 #define PRODUCT_BLOCK 12
 /* Rows of scratch a block takes: a vector of dot products is summed at a time. */
 #define PRODUCT_ROOM 16
@@ -32,7 +34,7 @@ typedef struct cpu_product {
     int count;           /* rows of the tile */
     const float *panels; /* packed hidden states: panels of [ceil(D / 32)][rows][32] */
     int64_t batch;       /* B */
-    float *lanes;        /* scratch: [panel][PRODUCT_ROOM][16] */
+    float *lanes;        /* scratch: [PRODUCT_GROUP * panel][PRODUCT_ROOM][16] */
     float *out;          /* [B] rows of dot products, each followed by up to 15 spilt floats */
     int64_t out_stride;  /* >= count + 15 */
 } cpu_product;

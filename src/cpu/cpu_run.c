@@ -15,7 +15,7 @@ typedef struct cpu_slot {
     gumbel_summary *summaries; /* [B, S] */
     float *z;                  /* [B] or [1] rows of tile + 16: whole vectors may spill over */
     float *bias;               /* [tile] */
-    float *lanes;              /* [panel][PRODUCT_ROOM][16], fused only */
+    float *lanes;              /* [PRODUCT_GROUP * panel][PRODUCT_ROOM][16], fused only */
 } cpu_slot;
 
 typedef struct cpu_job {
@@ -39,13 +39,13 @@ static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t
 {
     int fused = hidden_size > 0;
     size_t tile = (size_t)(fused ? cpu->fused_tile : cpu->logits_tile);
-    size_t panel = fused ? (size_t)cpu->kernels->panel : 1;
+    size_t group = PRODUCT_GROUP * (size_t)cpu->kernels->panel;
     cpu_slot slot;
     slot.summaries =
         gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
     slot.z = gumbel_carve(cursor, fused ? (size_t)batch : 1, tile + CPU_LANES, sizeof(float));
     slot.bias = gumbel_carve(cursor, fused, tile, sizeof(float));
-    slot.lanes = gumbel_carve(cursor, fused * panel * CPU_LANES, PRODUCT_ROOM, sizeof(float));
+    slot.lanes = gumbel_carve(cursor, fused * group * CPU_LANES, PRODUCT_ROOM, sizeof(float));
     return slot;
 }
 

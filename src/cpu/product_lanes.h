@@ -6,12 +6,13 @@
  *        a micro-kernel holds in registers beside a panel of n.
  * COST   D * element bytes a weight row from memory, once; D * B fused multiply-adds a row. A
  *        bfloat16 pair costs a shift and a mask, shared by the rows of the panel.
- * MAP    blocks of PRODUCT_BLOCK weight rows go through all panels, each panel in passes over as
- *        many chunks as stay in the first-level cache. Accumulator (m, n) holds the 16 lanes of
- *        weight row m and hidden state n; accumulators rest in `lanes` between passes.
+ * MAP    blocks of PRODUCT_BLOCK weight rows go through groups of PRODUCT_GROUP panels, in passes
+ *        over as many chunks as stay in the first-level cache. Accumulator (m, n) holds the 16
+ *        lanes of weight row m and hidden state n; accumulators rest in `lanes` between passes.
  * MEMORY up to STREAMED_BATCH hidden states the rows of a micro-kernel are as many long streams,
- *        each fetched STREAM_AHEAD bytes before its use. Beyond, arithmetic would alternate with
- *        waiting, so the block after this one is fetched meanwhile; panels take turns at it.
+ *        each fetched STREAM_AHEAD bytes before its use. Beyond, a pass fetches the weights of the
+ *        next one into the first-level cache, where no multiply-add has to wait for one of the few
+ *        line buffers that memory keeps busy; the panels of a group take turns at it.
  * NUMERICS  the order of every lane's sum is that of D, whatever the tile, block, panel or pass.
  */
 #ifndef GUMBEL_CPU_PRODUCT_LANES_H
@@ -24,8 +25,8 @@
 /* How far before its use a stream is fetched: the processor's own prefetching starts anew at each
  * page and leaves a sixth of the bandwidth idle; 3 KiB of each stream keep memory busy. */
 #define STREAM_AHEAD 3072
-/* Bytes of a panel that a pass keeps in the first-level cache: longer runs of each weight row where
- * the processor has to see a stream in them, shorter ones where rows come from the second level. */
+/* Bytes of a group's hidden states that a pass keeps in the first-level cache, beside the weights of
+ * two passes. */
 #define PASS_BYTES(batch) ((batch) <= STREAMED_BATCH ? 32768 : 16384)
 
 /* Sixteen elements of a chunk in the packed order (cpu_pack_place()). */
@@ -45,9 +46,9 @@ typedef struct product_pass {
     int64_t stride_bytes;
     const float *panel;
     int64_t chunks;
-    const char *ahead; /* weights of the next block, to prefetch meanwhile; NULL: none */
-    int turn, turns;   /* this panel prefetches every turns-th piece, from the turn-th on */
-    float *lanes;      /* [panel rows][PRODUCT_ROOM][16], added to */
+    int64_t ahead;   /* from the weights that are read to those that are fetched meanwhile, bytes */
+    int turn, turns; /* this panel fetches for every turns-th micro-kernel, from the turn-th on */
+    float *lanes;    /* [panel rows][PRODUCT_ROOM][16], added to */
 } product_pass;
 
 /* Both halves of a chunk in turn: the weights into registers, each hidden state past them. */
@@ -70,20 +71,18 @@ LANES void multiply_chunk(const char *const weight[], int64_t at, const float *p
     }
 }
 
-LANES void prefetch_chunk(const char *const weight[], int64_t at, int rows, int64_t chunk_bytes)
+LANES void fetch_chunk(const char *const weight[], int64_t at, int rows, int64_t chunk_bytes)
 {
     UNROLLED
     for (int m = 0; m < rows; m++) {
         UNROLLED
         for (int64_t line = 0; line < chunk_bytes; line += 64)
-            __builtin_prefetch(weight[m] + at + line, 0, 2);
+            __builtin_prefetch(weight[m] + at + line, 0, 3);
     }
 }
 
-/* rows, batch and dtype are constants of each instance. `ahead` is NULL or as many bytes to
- * prefetch as the weights that are read. */
-LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int batch,
-                        gumbel_dtype dtype)
+/* rows, batch and dtype are constants of each instance. */
+LANES void micro_kernel(const product_pass *p, int fetches, int rows, int batch, gumbel_dtype dtype)
 {
     v16f sum[8][CPU_PANEL_MOST];
     const char *weight[8];
@@ -98,13 +97,8 @@ LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int 
             sum[m][n] = vf_load(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES);
     }
     for (int64_t at = 0; at < end; at += chunk_bytes, panel += CPU_CHUNK * batch) {
-        if (ahead) {
-            UNROLLED
-            for (int line = 0; line < rows * chunk_bytes / 64; line++, ahead += 64)
-                __builtin_prefetch(ahead, 0, 2);
-        }
-        if (batch <= STREAMED_BATCH)
-            prefetch_chunk(weight, at + STREAM_AHEAD, rows, chunk_bytes);
+        if (fetches)
+            fetch_chunk(weight, at + p->ahead, rows, chunk_bytes);
         multiply_chunk(weight, at, panel, rows, batch, dtype, sum);
     }
     UNROLLED
@@ -118,17 +112,14 @@ LANES void micro_kernel(const product_pass *p, const char *ahead, int rows, int 
 /* All rows of the block: PRODUCT_ROWS at a time, the rest one by one. */
 LANES void pass_rows(product_pass pass, int count, int batch, gumbel_dtype dtype)
 {
-    int64_t row_bytes = pass.chunks * CPU_CHUNK * (dtype == GUMBEL_FLOAT32 ? 4 : 2);
     for (; count >= PRODUCT_ROWS(batch); count -= PRODUCT_ROWS(batch)) {
-        const char *ahead = pass.turn == 0 ? pass.ahead : NULL;
-        micro_kernel(&pass, ahead, PRODUCT_ROWS(batch), batch, dtype);
+        micro_kernel(&pass, pass.turn == 0, PRODUCT_ROWS(batch), batch, dtype);
         pass.turn = (pass.turn + 1) % pass.turns;
         pass.weight += PRODUCT_ROWS(batch) * pass.stride_bytes;
-        pass.ahead += pass.ahead ? PRODUCT_ROWS(batch) * row_bytes : 0;
         pass.lanes += PRODUCT_ROWS(batch) * CPU_LANES;
     }
     for (; count > 0; count--) {
-        micro_kernel(&pass, NULL, 1, batch, dtype);
+        micro_kernel(&pass, 0, 1, batch, dtype);
         pass.weight += pass.stride_bytes;
         pass.lanes += CPU_LANES;
     }
@@ -174,23 +165,7 @@ typedef struct product_block {
     int row, apart, count;
 } product_block;
 
-/* The weights of a block as one pass sees them from its start. */
-static product_pass start_pass(const cpu_product *p, product_block block, int64_t b, int batch)
-{
-    int64_t chunks = (p->hidden_size + CPU_CHUNK - 1) / CPU_CHUNK;
-    const char *weight = (const char *)p->weight + block.row * p->stride_bytes;
-    return (product_pass){
-        .weight = weight,
-        .stride_bytes = block.apart * p->stride_bytes,
-        .panel = p->panels + b * chunks * CPU_CHUNK,
-        .ahead = batch > STREAMED_BATCH ? weight + PRODUCT_BLOCK * p->stride_bytes : NULL,
-        .turn = (int)(b / PRODUCT_PANEL),
-        .turns = (int)((p->batch + PRODUCT_PANEL - 1) / PRODUCT_PANEL),
-        .lanes = p->lanes,
-    };
-}
-
-/* Sum the lanes of a block into the dot products. */
+/* Sum the lanes of a block into the dot products with hidden states b, b + 1, ... */
 static void sum_block(const cpu_product *p, product_block block, int64_t b, int batch)
 {
     for (int n = 0; n < batch; n++) {
@@ -206,56 +181,86 @@ static void sum_block(const cpu_product *p, product_block block, int64_t b, int 
     }
 }
 
-/* One panel's dot products with the rows of a block. */
-static void product_panel(const cpu_product *p, product_block block, int64_t b, int batch)
+/* Memory alone bounds the product, and one panel holds the batch. */
+static int is_streamed(const cpu_product *p)
+{
+    return p->batch <= STREAMED_BATCH && p->batch <= PRODUCT_PANEL;
+}
+
+/* From the weights of a pass, which begins `offset` bytes into its rows, to those that come next:
+ * the next pass of these rows, the first one of the next group, or that of the next block. */
+static int64_t distance_ahead(const cpu_product *p, int64_t offset, int64_t bytes, int is_last_pass,
+                              int is_last_group)
+{
+    if (is_streamed(p))
+        return STREAM_AHEAD;
+    if (!is_last_pass)
+        return bytes;
+    return (is_last_group ? PRODUCT_BLOCK * p->stride_bytes : 0) - offset;
+}
+
+/* One pass over `count` rows, from the given chunk on, for hidden states b .. b + batch - 1. */
+static void pass_group(const cpu_product *p, product_pass pass, int count, int64_t b, int batch,
+                       int64_t chunk)
+{
+    int64_t chunks = (p->hidden_size + CPU_CHUNK - 1) / CPU_CHUNK;
+    pass.turns = (batch + PRODUCT_PANEL - 1) / PRODUCT_PANEL;
+    for (int i = 0; i < pass.turns; i++) {
+        int start = i * PRODUCT_PANEL, rows = (int)at_most(batch - start, PRODUCT_PANEL);
+        pass.turn = i;
+        pass.panel = p->panels + ((b + start) * chunks + chunk * rows) * CPU_CHUNK;
+        pass.lanes = p->lanes + start * PRODUCT_ROOM * CPU_LANES;
+        passes[rows][p->dtype - GUMBEL_FLOAT32](&pass, count);
+    }
+}
+
+/* The dot products of a block with the hidden states of a group. */
+static void product_group(const cpu_product *p, product_block block, int64_t b, int batch)
 {
     char padded[PRODUCT_BLOCK * 4 * CPU_CHUNK];
-    void (*run)(const product_pass *, int) = passes[batch][p->dtype - GUMBEL_FLOAT32];
-    int tail = (int)(p->hidden_size % CPU_CHUNK);
-    int element_bytes = p->dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    int64_t most = PASS_BYTES(batch) / (4 * CPU_CHUNK * batch);
-    product_pass pass = start_pass(p, block, b, batch);
+    int64_t chunk_bytes = CPU_CHUNK * (p->dtype == GUMBEL_FLOAT32 ? 4 : 2);
+    int64_t chunks = p->hidden_size / CPU_CHUNK;
+    int64_t most = PASS_BYTES(p->batch) / (4 * CPU_CHUNK * batch);
+    int tail_bytes = (int)(p->hidden_size % CPU_CHUNK * chunk_bytes / CPU_CHUNK);
+    product_pass pass = {.weight = (const char *)p->weight + block.row * p->stride_bytes,
+                         .stride_bytes = block.apart * p->stride_bytes};
     memset(p->lanes, 0, (size_t)batch * PRODUCT_ROOM * CPU_LANES * sizeof(float));
-    for (int64_t left = p->hidden_size / CPU_CHUNK; left > 0; left -= pass.chunks) {
-        pass.chunks = at_most(left, most);
-        run(&pass, block.count);
-        int64_t row_bytes = pass.chunks * CPU_CHUNK * element_bytes;
-        pass.weight += row_bytes;
-        pass.panel += pass.chunks * CPU_CHUNK * batch;
-        pass.ahead += pass.ahead ? block.count * row_bytes : 0;
+    for (int64_t chunk = 0; chunk < chunks; chunk += pass.chunks) {
+        pass.chunks = at_most(chunks - chunk, most);
+        int64_t bytes = pass.chunks * chunk_bytes;
+        pass.ahead = distance_ahead(p, chunk * chunk_bytes, bytes, chunk + pass.chunks == chunks,
+                                    b + batch == p->batch);
+        pass_group(p, pass, block.count, b, batch, chunk);
+        pass.weight += bytes;
     }
-    if (tail > 0) {
-        pad_tail(padded, pass.weight, pass.stride_bytes, block.count, tail * element_bytes);
-        pass = (product_pass){.weight = padded,
-                              .stride_bytes = 4 * CPU_CHUNK,
-                              .panel = pass.panel,
-                              .chunks = 1,
-                              .turns = 1,
-                              .lanes = p->lanes};
-        run(&pass, block.count);
+    if (tail_bytes > 0) {
+        pad_tail(padded, pass.weight, pass.stride_bytes, block.count, tail_bytes);
+        pass = (product_pass){.weight = padded, .stride_bytes = 4 * CPU_CHUNK, .chunks = 1};
+        pass_group(p, pass, block.count, b, batch, chunks);
     }
     sum_block(p, block, b, batch);
 }
 
-/* Batches of one panel that memory alone bounds: the rows of a micro-kernel stand far apart, so
- * that each reads one long stream, and several streams at once keep more of memory busy than one
- * does. Returns the rows done, from the first on. */
+/* The rows of a micro-kernel stand far apart, so that each reads one long stream, and several
+ * streams at once keep more of memory busy than one does. Returns the rows done, from the first
+ * on. */
 static int product_streams(const cpu_product *p)
 {
-    if (p->batch > PRODUCT_PANEL || p->batch > STREAMED_BATCH)
+    if (!is_streamed(p))
         return 0;
     int batch = (int)p->batch, streams = PRODUCT_ROWS(batch), apart = p->count / streams;
     for (int row = 0; row < apart; row++)
-        product_panel(p, (product_block){row, apart, streams}, 0, batch);
+        product_group(p, (product_block){row, apart, streams}, 0, batch);
     return apart * streams;
 }
 
 static void product(const cpu_product *p)
 {
+    const int most = PRODUCT_GROUP * PRODUCT_PANEL;
     for (int row = product_streams(p); row < p->count; row += PRODUCT_BLOCK)
-        for (int64_t b = 0; b < p->batch; b += PRODUCT_PANEL) {
+        for (int64_t b = 0; b < p->batch; b += most) {
             product_block block = {row, 1, (int)at_most(p->count - row, PRODUCT_BLOCK)};
-            product_panel(p, block, b, (int)at_most(p->batch - b, PRODUCT_PANEL));
+            product_group(p, block, b, (int)at_most(p->batch - b, most));
         }
 }
 
