@@ -254,6 +254,15 @@ void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel
     gpu_free(workspace);
 }
 
+void make_noise(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
+                int64_t first_token, int64_t count, float *noise, int64_t stride)
+{
+    gumbel_error error = {"", ""};
+    if (gumbel_prepare_noise(device, sampling, batch, first_token, count, noise, stride, &error) !=
+        GUMBEL_OK)
+        die("gumbel_prepare_noise: %s: %s", error.field, error.message);
+}
+
 gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logits,
                               const gumbel_sampling *sampling)
 {

@@ -50,6 +50,10 @@ extern gumbel_device *gpu, *cpu;
     F(cuStreamCreate)                                                                              \
     F(cuStreamDestroy)                                                                             \
     F(cuStreamSynchronize)                                                                         \
+    F(cuStreamWaitEvent)                                                                           \
+    F(cuEventCreate)                                                                               \
+    F(cuEventRecord)                                                                               \
+    F(cuEventDestroy)                                                                              \
     F(cuStreamBeginCapture)                                                                        \
     F(cuStreamEndCapture)                                                                          \
     F(cuGraphInstantiate)                                                                          \
@@ -91,6 +95,10 @@ gumbel_logits gpu_logits(const gumbel_logits *host);
  * for. Ends the program on an error of the call. */
 void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel_sampling *sampling,
               outcome_parts parts, outcome *into);
+
+/* Noise by the CPU, or queued on the GPU; ends the program on an error. */
+void make_noise(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
+                int64_t first_token, int64_t count, float *noise, int64_t stride);
 
 /* Summaries [B, S] by the GPU, copied to host memory; free them. */
 gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logits,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls on a GPU as work on streams: repeats, two streams at once, graphs, and refusals.
+ * Calls on a GPU as work on streams: repeats, two streams at once, graphs, chains of steps without
+ * the CPU, noise made on a side stream, and refusals.
  */
 #include "cuda_support.h"
 
@@ -17,14 +18,14 @@ typedef struct call {
     int64_t draws;
 } call;
 
-static call call_make(int64_t batch, uint64_t seed)
+static call call_make_of(int64_t batch, uint64_t seed, gumbel_dtype dtype)
 {
     problem_plan plan = {.batch = batch,
                          .vocab = 4096,
                          .hidden_size = 256,
                          .seed = seed,
-                         .weight_dtype = GUMBEL_BFLOAT16,
-                         .hidden_dtype = GUMBEL_BFLOAT16};
+                         .weight_dtype = dtype,
+                         .hidden_dtype = dtype};
     call c = {.host = problem_make(&plan), .draws = batch};
     gumbel_error error;
     c.device = gpu_problem(c.host);
@@ -36,6 +37,11 @@ static call call_make(int64_t batch, uint64_t seed)
                                .tokens = gpu_make((size_t)batch * sizeof(int32_t)),
                                .scores = gpu_make((size_t)batch * sizeof(float))};
     return c;
+}
+
+static call call_make(int64_t batch, uint64_t seed)
+{
+    return call_make_of(batch, seed, GUMBEL_BFLOAT16);
 }
 
 static void call_free(call *c)
@@ -168,6 +174,166 @@ static void graphs(void)
     }
 }
 
+/* Noise of the call's rows at its positions, into `noise` [B, V]. */
+static void noise_queue(const call *c, float *noise, CUstream stream)
+{
+    gumbel_sampling sampling = c->device->sampling;
+    sampling.stream = stream;
+    sampling.noise = NULL;
+    make_noise(gpu, &sampling, c->draws, 0, c->host->plan.vocab, noise, 0);
+}
+
+/* Queue the end of a step. */
+static void step_queue(const call *c, int32_t *ring, int64_t length, CUstream stream)
+{
+    gumbel_error error = {"", ""};
+    gumbel_step step = {.struct_size = sizeof step,
+                        .batch = c->draws,
+                        .tokens = c->output.tokens,
+                        .position = c->device->position,
+                        .position_stride = 1,
+                        .ring = ring,
+                        .ring_length = length,
+                        .stream = stream};
+    if (gumbel_advance(gpu, &step, &error) != GUMBEL_OK)
+        die("gumbel_advance: %s: %s", error.field, error.message);
+}
+
+/* Tokens [steps, B] of separate calls, positions moved on by the CPU in between; then they are back
+ * where they were. */
+static int32_t *separate_calls(call *c, int steps)
+{
+    size_t rows = (size_t)c->draws, bytes = rows * sizeof(int32_t);
+    int32_t *tokens = make_zeroed((size_t)steps * rows, sizeof *tokens);
+    CUdeviceptr position = (CUdeviceptr)(uintptr_t)c->device->position;
+    for (int step = 0; step < steps; step++) {
+        call_queue(c, NULL);
+        GPU(cuCtxSynchronize);
+        gpu_fetch(tokens + (size_t)step * rows, c->output.tokens, bytes);
+        for (size_t b = 0; b < rows; b++)
+            c->host->position[b]++;
+        GPU(cuMemcpyHtoD, position, c->host->position, bytes);
+    }
+    for (size_t b = 0; b < rows; b++)
+        c->host->position[b] -= (uint32_t)steps;
+    GPU(cuMemcpyHtoD, position, c->host->position, bytes);
+    return tokens;
+}
+
+/* The ring holds the last `length` of `steps` tokens of each row, by its own positions. */
+static void check_ring(const call *c, const int32_t *wanted, int steps, const int32_t *ring,
+                       int64_t length, const char *what)
+{
+    int64_t rows = c->draws;
+    int32_t *found = make_zeroed((size_t)(length * rows), sizeof *found);
+    gpu_fetch(found, ring, (size_t)(length * rows) * sizeof *found);
+    for (int64_t step = steps > length ? steps - length : 0; step < steps; step++)
+        for (int64_t b = 0; b < rows; b++) {
+            int64_t slot = (c->host->position[b] + (uint32_t)step) % length;
+            CHECK(found[slot * rows + b] == wanted[step * rows + b],
+                  "%s, B %d: step %d of row %d is %d, not %d", what, (int)rows, (int)step, (int)b,
+                  (int)found[slot * rows + b], (int)wanted[step * rows + b]);
+        }
+    draws_compared += steps * rows;
+    free(found);
+}
+
+/* Steps captured once: noise ahead or on the fly, the draw, the end of the step. Replayed in one
+ * go, with no look at them in between, they give the tokens of separate calls. */
+static void check_chain(int64_t batch, gumbel_dtype dtype, int64_t length, int ahead)
+{
+    enum { STEPS = 40 };
+    call c = call_make_of(batch, 80 + (uint64_t)batch, dtype);
+    int32_t *wanted = separate_calls(&c, STEPS);
+    int32_t *ring = gpu_make((size_t)(length * batch) * sizeof *ring);
+    float *noise = ahead ? gpu_make((size_t)(batch * c.host->plan.vocab) * sizeof *noise) : NULL;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec replay;
+    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (ahead)
+        noise_queue(&c, noise, stream);
+    c.device->sampling.noise = noise;
+    call_queue(&c, stream);
+    step_queue(&c, ring, length, stream);
+    GPU(cuStreamEndCapture, stream, &graph);
+    GPU(cuGraphInstantiate, &replay, graph, 0);
+    for (int step = 0; step < STEPS; step++)
+        GPU(cuGraphLaunch, replay, stream);
+    GPU(cuStreamSynchronize, stream);
+    check_ring(&c, wanted, STEPS, ring, length, ahead ? "noise ahead" : "on the fly");
+    GPU(cuGraphExecDestroy, replay);
+    GPU(cuGraphDestroy, graph);
+    GPU(cuStreamDestroy, stream);
+    gpu_free(noise);
+    gpu_free(ring);
+    free(wanted);
+    call_free(&c);
+}
+
+static void chain(void)
+{
+    check_chain(1, GUMBEL_BFLOAT16, 40, 0);
+    check_chain(5, GUMBEL_BFLOAT16, 7, 0);
+    check_chain(300, GUMBEL_BFLOAT16, 64, 0);
+    check_chain(3, GUMBEL_FLOAT32, 40, 0);
+    check_chain(3, GUMBEL_FLOAT32, 40, 1);
+}
+
+/* While a step is drawn, a side stream makes the noise of the next one. Two buffers take turns;
+ * an event tells each stream when the other is done with one. */
+static void side_stream(void)
+{
+    enum { STEPS = 40, BATCH = 6 };
+    call c = call_make_of(BATCH, 90, GUMBEL_FLOAT32);
+    int32_t *wanted = separate_calls(&c, STEPS), *ring = gpu_make(STEPS * BATCH * sizeof *ring);
+    size_t bytes = BATCH * (size_t)c.host->plan.vocab * sizeof(float);
+    float *noise[2] = {gpu_make(bytes), gpu_make(bytes)};
+    uint32_t *drawing = c.device->position, *making = gpu_copy(c.host->position, BATCH * 4);
+    CUstream stream, side;
+    CUevent made[2], used[2];
+    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    GPU(cuStreamCreate, &side, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 2; i++) {
+        GPU(cuEventCreate, &made[i], CU_EVENT_DISABLE_TIMING);
+        GPU(cuEventCreate, &used[i], CU_EVENT_DISABLE_TIMING);
+    }
+    gumbel_step ahead = {.struct_size = sizeof ahead,
+                         .batch = BATCH,
+                         .position = making,
+                         .position_stride = 1,
+                         .stream = side};
+    for (int step = 0; step < STEPS; step++) {
+        int turn = step % 2;
+        if (step >= 2)
+            GPU(cuStreamWaitEvent, side, used[turn], 0);
+        c.device->sampling.position = making;
+        noise_queue(&c, noise[turn], side);
+        CHECK(gumbel_advance(gpu, &ahead, NULL) == GUMBEL_OK, "step %d", step);
+        GPU(cuEventRecord, made[turn], side);
+        GPU(cuStreamWaitEvent, stream, made[turn], 0);
+        c.device->sampling.position = drawing;
+        c.device->sampling.noise = noise[turn];
+        call_queue(&c, stream);
+        step_queue(&c, ring, STEPS, stream);
+        GPU(cuEventRecord, used[turn], stream);
+    }
+    GPU(cuStreamSynchronize, stream);
+    check_ring(&c, wanted, STEPS, ring, STEPS, "side stream");
+    for (int i = 0; i < 2; i++) {
+        GPU(cuEventDestroy, made[i]);
+        GPU(cuEventDestroy, used[i]);
+        gpu_free(noise[i]);
+    }
+    GPU(cuStreamDestroy, stream);
+    GPU(cuStreamDestroy, side);
+    gpu_free(making);
+    gpu_free(ring);
+    free(wanted);
+    call_free(&c);
+}
+
 static void refusals(void)
 {
     call c = call_make(2, 70);
@@ -194,8 +360,8 @@ static void refusals(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"repeats", repeats}, {"two_streams", two_streams},
-        {"graphs", graphs},   {"refusals", refusals},
+        {"repeats", repeats}, {"two_streams", two_streams}, {"graphs", graphs},
+        {"chain", chain},     {"side_stream", side_stream}, {"refusals", refusals},
         {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);

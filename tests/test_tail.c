@@ -3,17 +3,10 @@
  * Rare tokens: the rate at which a token `gap` nats under a dominant one is drawn, relative to the
  * truth 1 / (1 + e^gap). By enumeration of the noise that the library makes, to gap 30; and by
  * drawing.
- *
- * The rare token wins where its exponential E is below that of the dominant one times e^-gap, so
- * its rate is the mean of exp(-E e^gap) over all words. Beyond E e^gap = 60 nothing is added, so
- * for gaps from 14 on the words below 2^18 are enough. Words below 256 take 32 further bits; of
- * these a sample is sorted and integrated by the trapezoidal rule, 2^19 of them for the word 0,
- * where the rate changes fastest.
  */
-#include "oracle.h"
 #include "outcome.h"
-#include "place.h"
 #include "statistics.h"
+#include "tail_rates.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -23,82 +16,13 @@
 
 #include <cmocka.h>
 
-#define WORDS       (1u << 18)
-#define FIRST_TAILS (1 << 19)
-#define TAILS       256
-
-typedef struct tail_point {
-    double r2; /* the further bits */
-    float g;
-} tail_point;
-
-typedef struct enumeration {
-    float *g;               /* of word r >= 256 */
-    tail_point *tails[256]; /* of words below, sorted by r2 */
-    int counts[256];
-} enumeration;
-
-static int compare_tails(const void *a, const void *b)
+static void noise_of_places(const place *places, int64_t count, float *g)
 {
-    double x = ((const tail_point *)a)->r2, y = ((const tail_point *)b)->r2;
-    return (x > y) - (x < y);
+    for (int64_t i = 0; i < count; i++)
+        g[i] = place_noise(&places[i]);
 }
 
-static enumeration enumerate(void)
-{
-    enumeration e = {.g = make_zeroed(WORDS, sizeof *e.g)};
-    uint64_t random = 91;
-    for (uint32_t r = 256; r < WORDS; r++) {
-        place at = place_of_word(r, &random);
-        e.g[r] = place_noise(&at);
-    }
-    for (uint32_t r = 0; r < 256; r++) {
-        e.counts[r] = r == 0 ? FIRST_TAILS : TAILS;
-        e.tails[r] = make_zeroed((size_t)e.counts[r], sizeof *e.tails[r]);
-        for (int i = 0; i < e.counts[r]; i++) {
-            place at = place_of_word(r, &random);
-            uint32_t word, r2;
-            place_words(&at, &word, &r2);
-            e.tails[r][i] = (tail_point){r2, place_noise(&at)};
-        }
-        qsort(e.tails[r], (size_t)e.counts[r], sizeof *e.tails[r], compare_tails);
-    }
-    return e;
-}
-
-static void forget(enumeration *e)
-{
-    free(e->g);
-    for (int r = 0; r < 256; r++)
-        free(e->tails[r]);
-}
-
-static double wins(double g, double gap) { return exp(-exp(gap - g)); }
-
-/* The mean of wins() over the further bits of a word. */
-static double tail_mean(const tail_point *points, int count, double gap)
-{
-    double sum = 0, before = wins(points[0].g, gap), at = 0;
-    for (int i = 0; i < count; i++) {
-        double now = wins(points[i].g, gap);
-        sum += (points[i].r2 - at) * (before + now) / 2;
-        before = now;
-        at = points[i].r2;
-    }
-    return (sum + (0x1p32 - at) * before) * 0x1p-32;
-}
-
-static double rate(const enumeration *e, double gap)
-{
-    double sum = 0;
-    for (uint32_t r = 256; r < WORDS; r++)
-        sum += wins(e->g[r], gap);
-    for (int r = 0; r < 256; r++)
-        sum += tail_mean(e->tails[r], e->counts[r], gap);
-    return sum * 0x1p-32 * (1 + exp(gap));
-}
-
-/* The same for uniforms of 24 bits at midpoints, which other samplers use. */
+/* The rate of uniforms of 24 bits at midpoints, which other samplers use. */
 static double rate_of_24_bits(double gap)
 {
     double sum = 0;
@@ -110,17 +34,17 @@ static double rate_of_24_bits(double gap)
 static void tail_by_enumeration(void **state)
 {
     (void)state;
-    enumeration e = enumerate();
+    tail_rates *rates = tail_rates_make(noise_of_places);
     print_message("gap   this contract   24-bit uniforms\n");
     for (int gap = 14; gap <= 30; gap += 2) {
-        double ratio = rate(&e, gap), other = rate_of_24_bits(gap);
+        double ratio = tail_rate(rates, gap), other = rate_of_24_bits(gap);
         print_message("%3d   %.5f         %.5f\n", gap, ratio, other);
         assert_true(fabs(ratio - 1) < 1e-3);
         /* The enumeration does tell them apart. */
         assert_true(gap < 18 || other < 0.6);
         assert_true(gap < 22 || other < 1e-3);
     }
-    forget(&e);
+    tail_rates_free(rates);
 }
 
 /* One dominant token, V - 1 rare ones `gap` below; `total` draws. Returns how many were rare. */

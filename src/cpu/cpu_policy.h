@@ -17,7 +17,7 @@
 /* Tokens a tile from logits: 16 KiB of float32, which stay in the first-level cache. */
 #define CPU_LOGITS_TILE 4096
 
-/* Tokens of noise that a thread makes at a time: 50 us. */
+/* Tokens of noise that a thread makes at a time: 200 us. */
 #define CPU_NOISE_PIECE 4096
 
 /* Below this many multiply-adds (fused), tokens (logits) or pieces of noise one thread is done

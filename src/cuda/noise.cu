@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the noise of a coming step, into memory (eq. 5, 6).
- * COST   4 bytes a token written; a Philox block of ten rounds every four tokens, and two logarithms
+ * COST   4 bytes a token written; a Philox block of ten rounds every four tokens and two logarithms
  *        a token, which bound it: about 60 instructions exact, 25 by the hardware's logarithm.
  * MAP    a CTA makes a piece of 4096 tokens of one draw, then the next that is its turn; a thread
  *        the four tokens of a Philox block at a time.
