@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the measurements in bench/results/ as SVG into docs/.
+"""Draw the measurements in bench/results/ as SVG into docs/. Needs matplotlib, but not to check.
 
 usage: bench/plot.py [--check]
 
 Three plots a device: time over the batch, share of the read bandwidth over the batch, and the
-roofline; from a file of contestants the first alone. Drawing needs matplotlib. --check draws
+roofline; from a file of contestants one, their times over that of the fused draw. --check draws
 nothing: it exits 1 where a plot in docs/ is missing, left over, or not of today's results and
 today's script, which each plot names by a digest. Where matplotlib is the version that drew a
 plot, --check also compares every byte.
@@ -31,6 +31,7 @@ LEGEND = {
     "fused_with_logprobs": "fused draw, log-probabilities too",
     "gemm": "cuBLAS writing logits, no draw",
     "product": "the same product, no draw",
+    "flashsampling": "FlashSampling (Triton)",
     "materialised": "product, stored logits, draw from them",
 }
 # Not of a product: what only reads, and what starts from logits.
@@ -38,7 +39,7 @@ ELSEWHERE = {"read weights", "from logits", "from logits, 1 thread"}
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; ours first.
 OURS = {"fused": "#D55E00", "fused_with_logprobs": "#E69F00"}
-OTHERS = ["#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8C6D1F", "#7F7F7F"]
+OTHERS = ["#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8C6D1F", "#7F7F7F", "#882255"]
 SHAPES = ["#D55E00", "#0072B2", "#009E73", "#CC79A7"]
 GREY = "#999999"
 
@@ -123,10 +124,12 @@ def plots_of(folder):
         results = [read_results(path) for path in paths]
         if not all(results):
             continue
-        plots[f"{group}-time"] = draw_time, results, paths
         if all(each.bandwidth for each in results):
+            plots[f"{group}-time"] = draw_time, results, paths
             plots[f"{group}-bandwidth"] = draw_bandwidth, results, paths
             plots[f"{group}-roofline"] = draw_roofline, results, paths
+        else:
+            plots[f"{group}-ratio"] = draw_ratio, results, paths
     return plots
 
 
@@ -144,6 +147,11 @@ def label_of(shape):
 def source_of(results):
     commits = sorted({each.commit for each in results})
     return f"{results[0].machine}, commit {', '.join(commits)}"
+
+
+def legend_of(name):
+    words = name.replace("gemm_", "cuBLAS, then ").replace("_", " ")
+    return LEGEND.get(name, words)
 
 
 def styles_of(results):
@@ -164,33 +172,60 @@ def set_batches(axes, batches):
     axes.set_xlabel("batch B")
 
 
-def draw_time(pyplot, results):
-    """A panel a shape: microseconds of a step over the batch, and the floor."""
-    shapes, styles = shapes_of(results), styles_of(results)
+def panels_of(pyplot, results):
+    """A panel a shape, side by side: the figure, and the panels with their results."""
+    shapes = shapes_of(results)
     figure, panels = pyplot.subplots(
         1, len(shapes), figsize=(4.4 * len(shapes), 4.6), squeeze=False
     )
     for axes, (each, shape) in zip(panels[0], shapes):
-        series = each.times[shape]
-        batches = sorted({batch for times in series.values() for batch in times})
-        if each.bandwidth:
-            floor = [each.floor_us(shape, batch) for batch in batches]
-            axes.plot(batches, floor, color=GREY, linestyle="--", label="floor: read or multiply")
-        for name, times in series.items():
-            label = LEGEND.get(name, name.replace("_", " "))
-            axes.plot(*zip(*sorted(times.items())), label=label, markersize=3, **styles[name])
         axes.set_title(label_of(shape))
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(lambda us, _: f"{us:,.0f}")
-        set_batches(axes, batches)
-    panels[0][0].set_ylabel("microseconds of a step")
+        set_batches(
+            axes, sorted({batch for times in each.times[shape].values() for batch in times})
+        )
+    figure.suptitle(source_of(results), fontsize="medium")
+    return figure, [(axes, *shape) for axes, shape in zip(panels[0], shapes)]
+
+
+def finish_panels(figure, panels):
+    """One legend for all panels, below them."""
     handles, labels = panels[0][0].get_legend_handles_labels()
     columns = 3
-    height = 0.06 * -(-len(labels) // columns)
+    rows = -(-len(labels) // columns)
     figure.legend(handles, labels, loc="lower center", ncols=columns, frameon=False)
-    figure.suptitle(source_of(results), fontsize="medium")
-    figure.tight_layout(rect=(0, height, 1, 1))
+    figure.tight_layout(rect=(0, 0.055 * rows, 1, 1))
     return figure
+
+
+def draw_time(pyplot, results):
+    """Microseconds of a step over the batch, and the floor."""
+    styles = styles_of(results)
+    figure, panels = panels_of(pyplot, results)
+    for axes, each, shape in panels:
+        batches = axes.get_xticks()
+        floor = [each.floor_us(shape, batch) for batch in batches]
+        axes.plot(batches, floor, color=GREY, linestyle="--", label="floor: read or multiply")
+        for name, times in each.times[shape].items():
+            points = zip(*sorted(times.items()))
+            axes.plot(*points, label=legend_of(name), markersize=3, **styles[name])
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda us, _: f"{us:,.0f}")
+    panels[0][0].set_ylabel("microseconds of a step")
+    return finish_panels(figure, panels)
+
+
+def draw_ratio(pyplot, results):
+    """The time of each contestant over that of the fused draw, in the same run."""
+    styles = styles_of(results)
+    figure, panels = panels_of(pyplot, results)
+    for axes, each, shape in panels:
+        fused = each.times[shape]["fused"]
+        for name, times in each.times[shape].items():
+            points = zip(*sorted((batch, us / fused[batch]) for batch, us in times.items()))
+            axes.plot(*points, label=legend_of(name), markersize=3, **styles[name])
+        axes.set_ylim(bottom=0)
+    panels[0][0].set_ylabel("time of a step / that of the fused draw")
+    return finish_panels(figure, panels)
 
 
 def draw_bandwidth(pyplot, results):

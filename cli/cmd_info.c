@@ -28,10 +28,14 @@ static const char *describe_cuda(void)
     return info.description;
 }
 
-static void print_text(const gumbel_device_info *info)
+static void print_text(const gumbel_device_info *info, bool cuda)
 {
     printf("version   %s\n", gumbel_version_string());
     printf("commit    %s\n", GUMBEL_COMMIT);
+    if (cuda) {
+        printf("gpu       %s, %d multiprocessors\n", info->description, info->threads);
+        return;
+    }
     printf("cpu       %s\n", info->description[0] ? info->description : "unknown");
     printf("isa       %s (of", gumbel_isa_name(info->isa));
     for (int i = 0; i < ISAS; i++) {
@@ -45,7 +49,7 @@ static void print_text(const gumbel_device_info *info)
     printf("cuda      %s\n", describe_cuda());
 }
 
-static json_t *to_json(const gumbel_device_info *info)
+static json_t *to_json(const gumbel_device_info *info, bool cuda)
 {
     json_t *root = json_object();
     json_t *available = json_array();
@@ -60,11 +64,13 @@ static json_t *to_json(const gumbel_device_info *info)
     json_put(devices, "cuda", json_string(describe_cuda()));
     json_put(root, "version", json_string(gumbel_version_string()));
     json_put(root, "commit", json_string(GUMBEL_COMMIT));
-    json_put(root, "cpu", json_string(info->description));
-    json_put(root, "isa", json_string(gumbel_isa_name(info->isa)));
+    json_put(root, cuda ? "gpu" : "cpu", json_string(info->description));
+    json_put(root, cuda ? "multiprocessors" : "threads", json_integer(info->threads));
+    if (!cuda) {
+        json_put(root, "isa", json_string(gumbel_isa_name(info->isa)));
+        json_put(root, "tile", json_integer(info->tile));
+    }
     json_put(root, "isas", available);
-    json_put(root, "threads", json_integer(info->threads));
-    json_put(root, "tile", json_integer(info->tile));
     json_put(root, "devices", devices);
     return root;
 }
@@ -77,14 +83,16 @@ int command_info(int argc, char **argv)
     struct common_options options = {0};
     gumbel_device_info info = {.struct_size = sizeof info};
     gumbel_device *device = NULL;
+    bool cuda = false;
 
     parse_arguments(&line, argc, argv, &options);
     device = open_device(&options.device);
     gumbel_describe(device, &info);
+    cuda = device_is_cuda(device);
     if (options.json) {
-        print_json(to_json(&info));
+        print_json(to_json(&info, cuda));
     } else {
-        print_text(&info);
+        print_text(&info, cuda);
     }
     gumbel_close(device);
     return 0;

@@ -26,6 +26,10 @@ class WithoutGpu(Case):
 class Cuda(Case):
     QUICK = ("bench", *DEVICE, "--vocab", 8192, "--hidden", 256, "--rounds", 3, "--buffer", 256)
 
+    def test_info(self):
+        self.assertRegex(self.succeed("info", *DEVICE), r"(?m)^gpu +.+, \d+ multiprocessors$")
+        self.assertGreater(self.succeed_json("info", *DEVICE)["multiprocessors"], 0)
+
     def test_bench_json(self):
         done = gumbel(*self.QUICK, "--batch", "1,3,80", "--json", "--logprobs")
         self.assertEqual(done.returncode, 0, done.stderr)
