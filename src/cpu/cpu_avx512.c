@@ -6,6 +6,7 @@
 
 #define PRODUCT_PANEL 8
 
+#include "cpu/noise_lanes.h"
 #include "cpu/product_lanes.h"
 #include "cpu/stage_lanes.h"
 
@@ -15,4 +16,5 @@ const cpu_kernels cpu_avx512_kernels = {
     .product = product,
     .transform = transform,
     .draw = draw,
+    .noise = noise,
 };

@@ -76,6 +76,8 @@ typedef struct cpu_kernels {
     void (*transform)(const void *from, gumbel_dtype dtype, int count,
                       const cpu_transform *transform, float *z);
     void (*draw)(const float *z, const cpu_draw *draw);
+    /* g of the 64 * blocks tokens from `token` on, a multiple of 64. */
+    void (*noise)(gumbel_stream stream, uint32_t token, int blocks, float *out);
 } cpu_kernels;
 
 extern const cpu_kernels cpu_reference_kernels;

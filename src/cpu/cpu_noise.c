@@ -8,13 +8,29 @@
 #include <stdatomic.h>
 
 typedef struct noise_job {
+    const cpu_kernels *kernels;
     const gumbel_problem *problem;
     float *noise; /* [B, S] rows at `stride` */
     int64_t stride;
-    int64_t pieces; /* of a draw */
+    int64_t pieces; /* of a draw: CPU_NOISE_PIECE tokens, from a multiple of it on */
     int64_t items;  /* claims: pieces times B times S */
     _Atomic int64_t next;
 } noise_job;
+
+/* Noise of the tokens [first, end): whole blocks by the kernel, the ends one by one. */
+static void fill(const cpu_kernels *kernels, gumbel_stream stream, int64_t first, int64_t end,
+                 float *out)
+{
+    int64_t low = (first + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    int64_t high = end / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    if (low >= high) {
+        gumbel_noise_fill(stream, (uint32_t)first, end - first, out);
+        return;
+    }
+    gumbel_noise_fill(stream, (uint32_t)first, low - first, out);
+    kernels->noise(stream, (uint32_t)low, (int)((high - low) / GUMBEL_BLOCK), out + (low - first));
+    gumbel_noise_fill(stream, (uint32_t)high, end - high, out + (high - first));
+}
 
 /* One thread's share: claim pieces until none is left. */
 static void make_noise(void *argument, int32_t index)
@@ -22,16 +38,18 @@ static void make_noise(void *argument, int32_t index)
     noise_job *job = argument;
     const gumbel_problem *p = job->problem;
     int32_t samples = p->sampling.num_samples;
+    int64_t end = p->first_token + p->vocab;
     (void)index;
     for (int64_t item;
          (item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) < job->items;) {
-        int64_t draw = item / job->pieces, first = item % job->pieces * CPU_NOISE_PIECE;
-        int64_t left = p->vocab - first;
+        int64_t draw = item / job->pieces;
+        int64_t first = (p->first_token / CPU_NOISE_PIECE + item % job->pieces) * CPU_NOISE_PIECE;
+        int64_t low = first > p->first_token ? first : p->first_token;
+        int64_t high = first + CPU_NOISE_PIECE < end ? first + CPU_NOISE_PIECE : end;
         gumbel_stream stream = gumbel_problem_row(p, draw / samples).stream;
         stream.sample += (uint32_t)(draw % samples);
-        gumbel_noise_fill(stream, (uint32_t)(p->first_token + first),
-                          left < CPU_NOISE_PIECE ? left : CPU_NOISE_PIECE,
-                          job->noise + draw * job->stride + first);
+        fill(job->kernels, stream, low, high,
+             job->noise + draw * job->stride + (low - p->first_token));
     }
 }
 
@@ -39,10 +57,12 @@ gumbel_status cpu_noise(gumbel_device *device, const gumbel_problem *p, float *n
                         int64_t noise_stride, gumbel_error *error)
 {
     (void)error;
-    noise_job job = {.problem = p, .noise = noise, .stride = noise_stride};
-    job.pieces = (p->vocab + CPU_NOISE_PIECE - 1) / CPU_NOISE_PIECE;
+    cpu_device *cpu = (cpu_device *)device;
+    noise_job job = {.kernels = cpu->kernels, .problem = p, .noise = noise, .stride = noise_stride};
+    int64_t tokens = p->first_token % CPU_NOISE_PIECE + p->vocab;
+    job.pieces = (tokens + CPU_NOISE_PIECE - 1) / CPU_NOISE_PIECE;
     job.items = job.pieces * p->batch * p->sampling.num_samples;
-    cpu_run_task((cpu_device *)device, job.items >= CPU_PARALLEL_PIECES, make_noise, &job);
+    cpu_run_task(cpu, job.items >= CPU_PARALLEL_PIECES, make_noise, &job);
     return GUMBEL_OK;
 }
 

@@ -73,10 +73,16 @@ static void draw(const float *z, const cpu_draw *d)
     }
 }
 
+static void noise(gumbel_stream stream, uint32_t token, int blocks, float *out)
+{
+    gumbel_noise_fill(stream, token, (int64_t)blocks * GUMBEL_BLOCK, out);
+}
+
 const cpu_kernels cpu_reference_kernels = {
     .isa = GUMBEL_ISA_REFERENCE,
     .panel = 1,
     .product = product,
     .transform = transform,
     .draw = draw,
+    .noise = noise,
 };

@@ -52,6 +52,7 @@ LANES v16f vf_select(v16m m, v16f yes, v16f no) { return _mm512_mask_blend_ps(m,
 /* A word as a float of its WORD_BITS leading bits. */
 #define WORD_BITS 32
 LANES v16f vf_of_word(v16u r) { return _mm512_cvtepu32_ps(r); }
+LANES v16f vf_of_int(v16u a) { return _mm512_cvtepi32_ps(a); }
 LANES v16u vu_of_float(v16f a) { return _mm512_cvtps_epi32(a); }
 
 LANES v16u vu_add(v16u a, v16u b) { return _mm512_add_epi32(a, b); }

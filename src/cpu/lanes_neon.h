@@ -70,6 +70,7 @@ LANES v16f vf_select(v16m m, v16f yes, v16f no)
 /* A word as a float of its WORD_BITS leading bits. */
 #define WORD_BITS 32
 LANES v16f vf_of_word(v16u r) { QUARTERS(v16f, vcvtq_f32_u32(r.val[q])); }
+LANES v16f vf_of_int(v16u a) { QUARTERS(v16f, vcvtq_f32_s32(vreinterpretq_s32_u32(a.val[q]))); }
 LANES v16u vu_of_float(v16f a) { QUARTERS(v16u, vreinterpretq_u32_s32(vcvtnq_s32_f32(a.val[q]))); }
 
 LANES v16u vu_add(v16u a, v16u b) { QUARTERS(v16u, vaddq_u32(a.val[q], b.val[q])); }

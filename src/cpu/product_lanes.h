@@ -25,9 +25,11 @@
 /* How far before its use a stream is fetched: the processor's own prefetching starts anew at each
  * page and leaves a sixth of the bandwidth idle; 3 KiB of each stream keep memory busy. */
 #define STREAM_AHEAD 3072
-/* Bytes of a group's hidden states that a pass keeps in the first-level cache, beside the weights of
- * two passes. */
-#define PASS_BYTES(batch) ((batch) <= STREAMED_BATCH ? 32768 : 16384)
+/* Chunks a pass. A stream is left as seldom as the first-level cache allows: its hidden states fill
+ * 32 KiB of it. Otherwise 8 chunks of two panels take 16 KiB, beside the weights of this pass and
+ * the next; longer passes fetch too far ahead. */
+#define STREAM_CHUNKS(batch) (256 / (batch))
+#define PASS_CHUNKS          8
 
 /* Sixteen elements of a chunk in the packed order (cpu_pack_place()). */
 LANES v16f load_half_chunk(const char *weight, gumbel_dtype dtype, int half)
@@ -220,7 +222,7 @@ static void product_group(const cpu_product *p, product_block block, int64_t b, 
     char padded[PRODUCT_BLOCK * 4 * CPU_CHUNK];
     int64_t chunk_bytes = CPU_CHUNK * (p->dtype == GUMBEL_FLOAT32 ? 4 : 2);
     int64_t chunks = p->hidden_size / CPU_CHUNK;
-    int64_t most = PASS_BYTES(p->batch) / (4 * CPU_CHUNK * batch);
+    int64_t most = is_streamed(p) ? STREAM_CHUNKS(batch) : PASS_CHUNKS;
     int tail_bytes = (int)(p->hidden_size % CPU_CHUNK * chunk_bytes / CPU_CHUNK);
     product_pass pass = {.weight = (const char *)p->weight + block.row * p->stride_bytes,
                          .stride_bytes = block.apart * p->stride_bytes};
