@@ -4,6 +4,7 @@
  * gives, positions move on, tokens land in the ring.
  */
 #include "outcome.h"
+#include "place.h"
 #include "plans.h"
 
 #include <math.h>
@@ -45,7 +46,7 @@ static float *prepare(gumbel_device *device, const gumbel_sampling *sampling, in
  * takes at a time. */
 static void noise_of_every_row(void **state)
 {
-    enum { B = 3, S = 2, COUNT = 9001, FIRST = 1000003 };
+    enum { B = 3, S = 2, COUNT = 40001, FIRST = 1000003 };
     const uint64_t seeds[B] = {5, UINT64_MAX, 0};
     const uint32_t positions[2 * B] = {7, 0, UINT32_MAX, 0, 1, 0};
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
@@ -68,6 +69,28 @@ static void noise_of_every_row(void **state)
             assert_memory_equal(noise + draw * (COUNT + 3 * stride), row, sizeof(float) * COUNT);
         }
         free(row);
+        free(noise);
+    }
+}
+
+/* Words at the ends and seams of the map to noise, each in the middle of a whole block. */
+static void noise_of_odd_words(void **state)
+{
+    static const uint32_t seams[] = {
+        0,           1,           255,         256,         257,         0x4afb0ccfu, 0x4afb0cd0u,
+        0x4afb0cd1u, 0x7fffffffu, 0x80000000u, 0x80000001u, 0xffffff00u, 0xfffffffeu, 0xffffffffu};
+    uint64_t random = 5;
+    for (uint32_t i = 0; i < 400; i++) {
+        uint32_t word = i < 14 ? seams[i] : i < 200 ? i : (uint32_t)random_bits(&random);
+        place at = place_of_word(word, &random);
+        gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                    .seed = &at.seed,
+                                    .position = &at.position,
+                                    .first_sample = at.sample,
+                                    .domain = at.domain};
+        int64_t first = at.token / 64 * 64;
+        float *noise = prepare(*state, &sampling, 1, first, 64, 0), wanted = place_noise(&at);
+        assert_memory_equal(&noise[at.token - first], &wanted, sizeof wanted);
         free(noise);
     }
 }
@@ -359,11 +382,11 @@ static void advance_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(noise_of_every_row), cmocka_unit_test(noise_ahead),
-        cmocka_unit_test(noise_of_shards),    cmocka_unit_test(odd_rows),
-        cmocka_unit_test(fast_maths),         cmocka_unit_test(prepare_refusals),
-        cmocka_unit_test(ring_of_tokens),     cmocka_unit_test(shared_position),
-        cmocka_unit_test(advance_refusals),
+        cmocka_unit_test(noise_of_every_row), cmocka_unit_test(noise_of_odd_words),
+        cmocka_unit_test(noise_ahead),        cmocka_unit_test(noise_of_shards),
+        cmocka_unit_test(odd_rows),           cmocka_unit_test(fast_maths),
+        cmocka_unit_test(prepare_refusals),   cmocka_unit_test(ring_of_tokens),
+        cmocka_unit_test(shared_position),    cmocka_unit_test(advance_refusals),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);
