@@ -50,7 +50,8 @@ typedef struct product_pass {
     int64_t chunks;
     int64_t ahead;   /* from the weights that are read to those that are fetched meanwhile, bytes */
     int turn, turns; /* this panel fetches for every turns-th micro-kernel, from the turn-th on */
-    float *lanes;    /* [panel rows][PRODUCT_ROOM][16], added to */
+    int is_first;    /* `lanes` is written, not added to */
+    float *lanes;    /* [panel rows][PRODUCT_ROOM][16] */
 } product_pass;
 
 /* Both halves of a chunk in turn: the weights into registers, each hidden state past them. */
@@ -96,7 +97,8 @@ LANES void micro_kernel(const product_pass *p, int fetches, int rows, int batch,
         weight[m] = p->weight + m * p->stride_bytes;
         UNROLLED
         for (int n = 0; n < batch; n++)
-            sum[m][n] = vf_load(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES);
+            sum[m][n] =
+                p->is_first ? vf_set(0.0f) : vf_load(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES);
     }
     for (int64_t at = 0; at < end; at += chunk_bytes, panel += CPU_CHUNK * batch) {
         if (fetches)
@@ -167,7 +169,8 @@ typedef struct product_block {
     int row, apart, count;
 } product_block;
 
-/* Sum the lanes of a block into the dot products with hidden states b, b + 1, ... */
+/* Sum the lanes of a block into the dot products with hidden states b, b + 1, ...; rows that it does
+ * not hold spill whatever their lanes held. */
 static void sum_block(const cpu_product *p, product_block block, int64_t b, int batch)
 {
     for (int n = 0; n < batch; n++) {
@@ -226,9 +229,9 @@ static void product_group(const cpu_product *p, product_block block, int64_t b, 
     int tail_bytes = (int)(p->hidden_size % CPU_CHUNK * chunk_bytes / CPU_CHUNK);
     product_pass pass = {.weight = (const char *)p->weight + block.row * p->stride_bytes,
                          .stride_bytes = block.apart * p->stride_bytes};
-    memset(p->lanes, 0, (size_t)batch * PRODUCT_ROOM * CPU_LANES * sizeof(float));
     for (int64_t chunk = 0; chunk < chunks; chunk += pass.chunks) {
         pass.chunks = at_most(chunks - chunk, most);
+        pass.is_first = chunk == 0;
         int64_t bytes = pass.chunks * chunk_bytes;
         pass.ahead = distance_ahead(p, chunk * chunk_bytes, bytes, chunk + pass.chunks == chunks,
                                     b + batch == p->batch);
@@ -237,7 +240,8 @@ static void product_group(const cpu_product *p, product_block block, int64_t b, 
     }
     if (tail_bytes > 0) {
         pad_tail(padded, pass.weight, pass.stride_bytes, block.count, tail_bytes);
-        pass = (product_pass){.weight = padded, .stride_bytes = 4 * CPU_CHUNK, .chunks = 1};
+        pass = (product_pass){
+            .weight = padded, .stride_bytes = 4 * CPU_CHUNK, .chunks = 1, .is_first = chunks == 0};
         pass_group(p, pass, block.count, b, batch, chunks);
     }
     sum_block(p, block, b, batch);
