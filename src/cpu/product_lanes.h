@@ -169,8 +169,8 @@ typedef struct product_block {
     int row, apart, count;
 } product_block;
 
-/* Sum the lanes of a block into the dot products with hidden states b, b + 1, ...; rows that it does
- * not hold spill whatever their lanes held. */
+/* Sum the lanes of a block into the dot products with hidden states b, b + 1, ...; a row that it
+ * does not hold spills whatever its lanes held. */
 static void sum_block(const cpu_product *p, product_block block, int64_t b, int batch)
 {
     for (int n = 0; n < batch; n++) {
