@@ -17,14 +17,6 @@
 /* The most batch rows a panel of packed hidden states holds. */
 #define CPU_PANEL_MOST 8
 
-/* Panels that a pass over weights serves, so that memory has their arithmetic's time to answer. */
-#define PRODUCT_GROUP 2
-/* Weight rows a block: a multiple of every micro-kernel's rows. More would fetch the next pass's
- * weights too far ahead, and crowd the first-level cache. */
-#define PRODUCT_BLOCK 12
-/* Rows of scratch a block takes: a vector of dot products is summed at a time. */
-#define PRODUCT_ROOM 16
-
 /* The product of `count` weight rows with the hidden states of the batch. */
 typedef struct cpu_product {
     const void *weight; /* [count, D] rows at `stride_bytes` */

@@ -20,6 +20,25 @@
 /* Tokens of noise that a thread makes at a time, a multiple of GUMBEL_BLOCK: about 20 us. */
 #define CPU_NOISE_PIECE 16384
 
+/* Panels that a pass over weights serves, so that memory has their arithmetic's time to answer. */
+#define PRODUCT_GROUP 2
+/* Weight rows a block: a multiple of every micro-kernel's rows. More would fetch the next pass's
+ * weights too far ahead, and crowd the first-level cache. */
+#define PRODUCT_BLOCK 12
+/* Rows of scratch a block takes: a vector of dot products is summed at a time. */
+#define PRODUCT_ROOM 16
+
+/* Batches up to here are bound by memory alone. */
+#define STREAMED_BATCH 4
+/* How far before its use a stream is fetched: the processor's own prefetching starts anew at each
+ * page and leaves a sixth of the bandwidth idle; 3 KiB of each stream keep memory busy. */
+#define STREAM_AHEAD 3072
+/* Chunks a pass. A stream is left as seldom as the first-level cache allows: its hidden states fill
+ * 32 KiB of it. Otherwise 8 chunks of two panels take 16 KiB, beside the weights of this pass and
+ * the next; longer passes fetch too far ahead. */
+#define STREAM_CHUNKS(batch) (256 / (batch))
+#define PASS_CHUNKS          8
+
 /* Below this many multiply-adds (fused), tokens (logits) or pieces of noise one thread is done
  * before a second one has woken up. */
 #define CPU_PARALLEL_PRODUCTS INT64_C(1000000)

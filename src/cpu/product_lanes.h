@@ -19,17 +19,7 @@
 #define GUMBEL_CPU_PRODUCT_LANES_H
 
 #include "cpu/cpu_kernels.h"
-
-/* Batches up to here are bound by memory alone. */
-#define STREAMED_BATCH 4
-/* How far before its use a stream is fetched: the processor's own prefetching starts anew at each
- * page and leaves a sixth of the bandwidth idle; 3 KiB of each stream keep memory busy. */
-#define STREAM_AHEAD 3072
-/* Chunks a pass. A stream is left as seldom as the first-level cache allows: its hidden states fill
- * 32 KiB of it. Otherwise 8 chunks of two panels take 16 KiB, beside the weights of this pass and
- * the next; longer passes fetch too far ahead. */
-#define STREAM_CHUNKS(batch) (256 / (batch))
-#define PASS_CHUNKS          8
+#include "cpu/cpu_policy.h"
 
 /* Sixteen elements of a chunk in the packed order (cpu_pack_place()). */
 LANES v16f load_half_chunk(const char *weight, gumbel_dtype dtype, int half)
