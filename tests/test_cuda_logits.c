@@ -119,6 +119,70 @@ static void logits_invariance(void)
     problem_free(host);
 }
 
+/* Rows of which little is left: thresholds have to be found where first there is nothing. */
+static void logits_masked(void)
+{
+    enum { BATCH = 4, VOCAB = 30011 };
+    problem_plan plan = {
+        .batch = BATCH, .vocab = VOCAB, .hidden_size = 1, .temperature = -1, .seed = 31};
+    problem *host = problem_make(&plan), *device = gpu_problem(host);
+    gumbel_logits logits = make_logits(host, GUMBEL_FLOAT32, 0);
+    float *values = (float *)(uintptr_t)logits.logits.data;
+    outcome *theirs = outcome_make(BATCH, 1), *ours = outcome_make(BATCH, 1);
+    for (int i = 0; i < VOCAB; i++) {
+        values[i] = i == VOCAB - 1 ? values[i] : -INFINITY;
+        values[VOCAB + i] = i > 3 * VOCAB / 4 ? values[VOCAB + i] : -INFINITY;
+        values[2 * VOCAB + i] = i % 97 == 0 ? values[2 * VOCAB + i] : -INFINITY;
+        values[3 * VOCAB + i] = i == 0 ? -1e30f : -INFINITY;
+    }
+    gumbel_logits on_gpu = gpu_logits(&logits);
+    CHECK(draw_logits(cpu, &logits, &host->sampling, theirs) == GUMBEL_OK, "masked rows");
+    gpu_draw(NULL, &on_gpu, &device->sampling, OUTCOME_TOKENS | OUTCOME_SCORES, ours);
+    compare(theirs, ours, OUTCOME_TOKENS | OUTCOME_SCORES, 1, "masked rows");
+    gpu_draw(NULL, &on_gpu, &device->sampling, OUTCOME_ALL, ours);
+    compare(theirs, ours, OUTCOME_ALL, 1, "masked rows");
+    CHECK(theirs->tokens[0] == VOCAB - 1 && theirs->tokens[3] == 0, "lone survivors: %d, %d",
+          (int)theirs->tokens[0], (int)theirs->tokens[3]);
+    outcome_free(theirs);
+    outcome_free(ours);
+    gpu_free((void *)(uintptr_t)on_gpu.logits.data);
+    free(values);
+    gpu_problem_free(device);
+    problem_free(host);
+}
+
+/* Where fast maths is permitted the draw stays as it is, and the log-normaliser is near. */
+static void logits_fast(void)
+{
+    for (int i = 0; i < 12; i++) {
+        problem_plan plan = {.batch = 1 + i % 5,
+                             .vocab = 700 * (i + 1) + i,
+                             .hidden_size = 1,
+                             .soft_cap = i == 3 ? 10.0f : 0.0f,
+                             .temperature = -1,
+                             .seed = 40 + (uint64_t)i};
+        problem *host = problem_make(&plan), *device = gpu_problem(host);
+        gumbel_logits logits = make_logits(host, dtypes[i % 3], i), on_gpu = gpu_logits(&logits);
+        outcome *exact = outcome_make(plan.batch, 1), *fast = outcome_make(plan.batch, 1);
+        gumbel_sampling sampling = device->sampling;
+        gpu_draw(NULL, &on_gpu, &sampling, OUTCOME_ALL, exact);
+        sampling.math = GUMBEL_MATH_FAST;
+        gpu_draw(NULL, &on_gpu, &sampling, OUTCOME_ALL, fast);
+        CHECK(outcome_same(exact, 0, fast, OUTCOME_TOKENS | OUTCOME_SCORES, "fast"), "plan %d", i);
+        for (int64_t b = 0; b < plan.batch; b++) {
+            double lse = (double)exact->lse[b], off = fabs(lse - (double)fast->lse[b]);
+            CHECK(off <= 1e-6 * fmax(1, fabs(lse)), "plan %d row %d: off by %g", i, (int)b, off);
+        }
+        draws_compared += plan.batch;
+        outcome_free(exact);
+        outcome_free(fast);
+        gpu_free((void *)(uintptr_t)on_gpu.logits.data);
+        free((void *)(uintptr_t)logits.logits.data);
+        gpu_problem_free(device);
+        problem_free(host);
+    }
+}
+
 /* ------------------------------------------------------------------------------- odd rows ---- */
 
 /* Rows with NaN, +inf and nothing but -inf among sound ones, from logits and through a head. */
@@ -265,6 +329,8 @@ int main(int argc, char **argv)
         {"logits_batches", logits_batches},
         {"logits_large", logits_large},
         {"logits_invariance", logits_invariance},
+        {"logits_masked", logits_masked},
+        {"logits_fast", logits_fast},
         {"odd_rows", odd_rows},
         {"odd_temperatures", odd_temperatures},
         {"logits_small", logits_small},

@@ -118,50 +118,50 @@ static void check_ahead(const problem_plan *plan, gumbel_dtype logits_dtype, int
     problem_free(host);
 }
 
-/* Whether the call is refused for its noise. */
-static int refuses_noise(problem_plan plan, gumbel_dtype logits_dtype)
+/* Whether the fused kernel refuses the call for its noise. */
+static int refuses_noise(problem_plan plan)
 {
     problem *host = problem_make(&plan), *device = gpu_problem(host);
-    gumbel_logits logits = make_logits(host, GUMBEL_FLOAT32, 0), on_gpu = gpu_logits(&logits);
     gumbel_error error = {"", ""};
     gumbel_sampling sampling = device->sampling;
     int32_t *tokens = gpu_make((size_t)plan.batch * sizeof *tokens);
+    float *made = gpu_make((size_t)(plan.batch * plan.vocab) * sizeof *made);
     gumbel_output output = {.struct_size = sizeof output, .tokens = tokens};
     size_t bytes;
     if (gumbel_workspace_size(gpu, plan.batch, plan.hidden_size, 1, &bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     void *workspace = gpu_make(bytes);
-    sampling.noise = on_gpu.logits.data;
+    sampling.noise = made;
     gumbel_status status =
-        logits_dtype
-            ? gumbel_sample_logits(gpu, &on_gpu, &sampling, &output, workspace, bytes, &error)
-            : gumbel_sample(gpu, &device->head, &sampling, &output, workspace, bytes, &error);
+        gumbel_sample(gpu, &device->head, &sampling, &output, workspace, bytes, &error);
     GPU(cuCtxSynchronize);
     gpu_free(workspace);
     gpu_free(tokens);
-    gpu_free((void *)(uintptr_t)on_gpu.logits.data);
-    free((void *)(uintptr_t)logits.logits.data);
+    gpu_free(made);
     gpu_problem_free(device);
     problem_free(host);
     return status == GUMBEL_ERROR_UNSUPPORTED && strcmp(error.field, "sampling.noise") == 0;
 }
 
-/* The three ways that a call is served; two make noise on the fly alone so far, and say so. */
+/* The three ways that a call is served; one makes noise on the fly alone, and says so. */
 static void noise_ahead(void)
 {
+    static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     for (int i = 0; i < 60; i++) {
         problem_plan plan = i % 2 ? plan_by_vocab(2 * i) : plan_at_random(i);
         plan.weight_dtype = GUMBEL_FLOAT32; /* served by the naive kernel */
         plan.samples = plan.samples ? plan.samples : 1;
         check_ahead(&plan, 0, i % 3);
+        check_ahead(&plan, dtypes[i % 3], i % 5);
     }
+    problem_plan long_rows = {.batch = 3, .vocab = 50021, .hidden_size = 1, .samples = 2};
+    check_ahead(&long_rows, GUMBEL_FLOAT32, 1);
     problem_plan tiled = {.batch = 3,
                           .vocab = 1024,
                           .hidden_size = 64,
                           .weight_dtype = GUMBEL_BFLOAT16,
                           .hidden_dtype = GUMBEL_BFLOAT16};
-    CHECK(refuses_noise(tiled, 0), "the fused kernel");
-    CHECK(refuses_noise(tiled, GUMBEL_FLOAT32), "the kernel from logits");
+    CHECK(refuses_noise(tiled), "the fused kernel");
 }
 
 /* -------------------------------------------------------------------------------- advance ---- */
@@ -231,6 +231,7 @@ static void step_small(void)
     problem_plan plan = plan_by_vocab(100);
     plan.weight_dtype = GUMBEL_FLOAT32;
     check_ahead(&plan, 0, 1);
+    check_ahead(&plan, GUMBEL_FLOAT16, 1);
 }
 
 int main(int argc, char **argv)

@@ -119,6 +119,24 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
     return GUMBEL_OK;
 }
 
+static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
+{
+    static const char *const names[] = {
+        [CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
+    for (int i = 0; i < 4 * CUDA_DTYPES; i++) {
+        int dtype = i / 4, mass = i / 2 % 2, noise = i % 2;
+        char name[64];
+        CUfunction *kernel = &cuda->logits[dtype][mass][noise];
+        snprintf(name, sizeof name, "gumbel_draw_logits_%s%s%s", names[dtype],
+                 noise ? "_noise" : "", mass ? "_mass" : "");
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, name, kernel, error));
+        CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                 cuda_logits_shared_bytes(dtype == CUDA_F32 ? 4 : 2, mass));
+    }
+    return GUMBEL_OK;
+}
+
 /* Load every kernel that this GPU can run. The context is current. */
 static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
 {
@@ -142,12 +160,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_rows", &cuda->finish, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NAIVE, "gumbel_draw_naive", &cuda->naive, error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, "gumbel_draw_logits_bf16",
-                              &cuda->logits[CUDA_BF16], error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, "gumbel_draw_logits_f16",
-                              &cuda->logits[CUDA_F16], error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, "gumbel_draw_logits_f32",
-                              &cuda->logits[CUDA_F32], error));
+    GUMBEL_FORWARD(get_logits(cuda, error));
     return cuda->modules[CUDA_MODULE_FUSED_SM90] ? get_fused_sm90(cuda, error) : GUMBEL_OK;
 }
 

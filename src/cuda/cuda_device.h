@@ -42,7 +42,7 @@ typedef struct cuda_device {
     CUfunction finish;
     CUfunction naive;
     CUfunction noise[GUMBEL_MATH_FAST + 1];
-    CUfunction logits[CUDA_DTYPES];
+    CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (cuda/floor.cuh) */
 } cuda_device;

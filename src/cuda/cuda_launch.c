@@ -37,6 +37,12 @@ gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
     return p->multiply_only ? GUMBEL_OK : cuda_launch(job, job->cuda->finish, shape, arguments);
 }
 
+uint64_t cuda_tag(cuda_device *cuda)
+{
+    uint64_t launches = atomic_fetch_add_explicit(&cuda->launches, 1, memory_order_relaxed);
+    return gumbel_mix_seed(0, launches + 1) >> 24;
+}
+
 cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
 {
     cuda_params p = *whole;

@@ -71,11 +71,18 @@ static inline int cuda_sm90_rows_most(int num_samples, int with_mass)
 #define CUDA_NAIVE_ROWS 4
 /* Samples of a row that a CTA draws from logits side by side. */
 #define CUDA_LOGITS_SAMPLES 32
-/* Tokens that a CTA reads from logits at a time: four a thread. */
-#define CUDA_LOGITS_STEP (4 * CUDA_THREADS)
-/* CTAs a multiprocessor that keep it busy. */
+/* Threads of a CTA that draws from logits. */
+#define CUDA_LOGITS_THREADS 384
+/* Tokens that a warp takes from logits at a time, and how many such steps are on their way. */
+#define CUDA_LOGITS_STEP   512
+#define CUDA_LOGITS_STAGES 2
+/* Tokens of logits that a CTA takes at least: fewer would leave more to merge than to draw. */
+#define CUDA_LOGITS_CHUNK 3072
+/* Shared memory for the draws of a CTA. */
+#define CUDA_LOGITS_STATE_BYTES 8192
+/* CTAs a multiprocessor that keep it busy; of those from logits it holds just as many. */
 #define CUDA_NAIVE_CTAS  16
-#define CUDA_LOGITS_CTAS 4
+#define CUDA_LOGITS_CTAS 2
 
 /* Tokens of a row that a CTA makes noise for at a time, and CTAs a multiprocessor that do. */
 #define CUDA_NOISE_PIECE 4096
@@ -98,6 +105,14 @@ static inline int64_t cuda_chunk(int64_t range, int64_t parts, int64_t unit)
 {
     int64_t least = (range + parts - 1) / parts;
     return (least + unit - 1) / unit * unit;
+}
+
+/* Shared memory of a CTA that draws from logits of `size` bytes an element. */
+static inline int cuda_logits_shared_bytes(int size, int with_mass)
+{
+    int ring = CUDA_LOGITS_STAGES * CUDA_LOGITS_STEP * (CUDA_LOGITS_THREADS / 32) * size;
+    int masses = with_mass ? CUDA_LOGITS_THREADS * (int)sizeof(gumbel_summary) : 0;
+    return ring + CUDA_LOGITS_STATE_BYTES + masses;
 }
 
 #endif

@@ -30,6 +30,9 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
 /* Merge what the parts of a slice found, and write what was asked for; p->parts may be 0. */
 gumbel_status cuda_finish(const cuda_job *job, cuda_params *p);
 
+/* A tag for a launch's words in the workspace (cuda/floor.cuh, cuda/merge.cuh): 40 bits. */
+uint64_t cuda_tag(cuda_device *cuda);
+
 /* The rows [first, first + count) of a call. */
 cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count);
 

@@ -28,16 +28,18 @@ gumbel_status cuda_run_naive(const cuda_job *job)
 gumbel_status cuda_run_logits(const cuda_job *job)
 {
     cuda_params p = job->params;
+    const gumbel_sampling *s = &p.problem.sampling;
     int64_t batch = p.problem.batch, range = block_range(&p.problem);
-    int32_t samples = p.problem.sampling.num_samples;
-    int64_t groups = (samples + CUDA_LOGITS_SAMPLES - 1) / CUDA_LOGITS_SAMPLES;
-    int64_t parts =
-        cuda_parts_most((int64_t)job->cuda->multiprocessors * CUDA_LOGITS_CTAS, batch, samples);
-    p.chunk = cuda_chunk(range, parts, CUDA_LOGITS_STEP);
+    int64_t groups = (s->num_samples + CUDA_LOGITS_SAMPLES - 1) / CUDA_LOGITS_SAMPLES;
+    int64_t parts = cuda_parts_most((int64_t)job->cuda->multiprocessors * CUDA_LOGITS_CTAS, batch,
+                                    s->num_samples);
+    int mass = p.problem.with_mass != 0;
+    cuda_dtype dtype = cuda_dtype_of(p.problem.logits.dtype);
+    p.chunk = cuda_chunk(range, parts, CUDA_LOGITS_CHUNK);
     p.parts = (int32_t)((range + p.chunk - 1) / p.chunk);
+    p.tag = cuda_tag(job->cuda);
     void *arguments[] = {&p};
-    cuda_shape shape = {p.parts * batch * groups, CUDA_THREADS, 0, 0};
-    CUfunction kernel = job->cuda->logits[cuda_dtype_of(p.problem.logits.dtype)];
-    GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
-    return cuda_finish(job, &p);
+    cuda_shape shape = {p.parts * batch * groups, CUDA_LOGITS_THREADS,
+                        cuda_logits_shared_bytes(dtype == CUDA_F32 ? 4 : 2, mass), 1};
+    return cuda_launch(job, job->cuda->logits[dtype][mass][s->noise != NULL], shape, arguments);
 }

@@ -120,6 +120,62 @@ PTX void ptx_wait_for_launch()
 }
 PTX void ptx_allow_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+/* Copy 8 or 16 aligned bytes to shared memory, with this thread's current group. */
+template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
+{
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx_shared_address(to)),
+                     "l"(from)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(ptx_shared_address(to)),
+                     "l"(from), "n"(bytes)
+                     : "memory");
+}
+PTX void ptx_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/* Return once at most `pending` of this thread's groups are on their way. */
+template <int pending> PTX void ptx_copy_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+/* Add 1 to a word in global memory; what it was. What was written before is there for those who
+ * count later. */
+PTX uint64_t ptx_count(unsigned long long *word)
+{
+    uint64_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u64 %0, [%1], 1;"
+                 : "=l"(before)
+                 : "l"(word)
+                 : "memory");
+    return before;
+}
+
+/* Where `chosen`, add to a word in shared memory; what it was, or 0. Without a branch, so that what
+ * does not need the answer goes on. */
+PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
+{
+    uint32_t before = 0;
+    asm volatile("{\n"
+                 ".reg .pred chosen;\n"
+                 "setp.ne.u32 chosen, %1, 0;\n"
+                 "@chosen atom.shared.add.u32 %0, [%2], %3;\n"
+                 "}"
+                 : "+r"(before)
+                 : "r"((uint32_t)chosen), "r"(ptx_shared_address(word)), "r"(value)
+                 : "memory");
+    return before;
+}
+
+/* The larger one; NaN where either is. */
+PTX float ptx_max_nan(float a, float b)
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+
 PTX float ptx_exp2(float x)
 {
     float y;
