@@ -287,6 +287,20 @@ gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logi
 
 /* ------------------------------------------------------------------------------ comparison ---- */
 
+static int is_aligned(int64_t elements, gumbel_dtype dtype)
+{
+    return elements * (int64_t)dtype_size(dtype) % 16 == 0;
+}
+
+int is_naive(const problem_plan *p)
+{
+    int hopper = p->weight_dtype != GUMBEL_FLOAT32 && p->vocab % 16 == 0 &&
+                 p->hidden_size % 8 == 0 && p->first_token % 4 == 0;
+    return p->weight_dtype != p->hidden_dtype || p->samples > (hopper ? 32 : 16) ||
+           !is_aligned(p->hidden_size + p->weight_gap, p->weight_dtype) ||
+           !is_aligned(p->hidden_size + p->hidden_gap, p->hidden_dtype);
+}
+
 static float largest_of_1(float x, float y) { return fmaxf(1, fmaxf(fabsf(x), fabsf(y))); }
 
 static int near(float x, float y, float scale, float bound)

@@ -106,6 +106,10 @@ gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logi
 
 /* ------------------------------------------------------------------------------ comparison ---- */
 
+/* 1 where the naive kernel, which gives the CPU's bits, serves a plan on every GPU: dtypes are
+ * mixed, rows are not whole 16 bytes apart, or there are too many samples. */
+int is_naive(const problem_plan *plan);
+
 /* Draws looked at, and tokens that differed between equals, since the program started. */
 extern int64_t draws_compared, near_ties;
 

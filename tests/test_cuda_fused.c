@@ -12,14 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 1 where the naive kernel runs on every GPU: it gives the CPU's bits. */
-static int is_naive(const problem_plan *p)
-{
-    return p->weight_dtype == GUMBEL_FLOAT32 || p->weight_dtype != p->hidden_dtype ||
-           p->vocab % 16 != 0 || p->hidden_size % 8 != 0 || p->first_token % 4 != 0 ||
-           (p->hidden_size + p->weight_gap) % 8 != 0 || (p->hidden_size + p->hidden_gap) % 8 != 0;
-}
-
 /* Draw with and without mass on both and compare. */
 static void check_plan(const problem_plan *plan)
 {

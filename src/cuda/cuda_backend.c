@@ -17,9 +17,12 @@ static cuda_room carve(gumbel_cursor *cursor, const cuda_device *cuda, size_t ba
     if (!__builtin_mul_overflow(batch, samples, &draws)) {
         size_t side = samples < CUDA_LOGITS_SAMPLES ? samples : CUDA_LOGITS_SAMPLES;
         size_t portable = sms * CUDA_NAIVE_CTAS * side;
-        size_t fused = sms * (draws < CUDA_SM90_STATES ? draws : CUDA_SM90_STATES);
+        size_t sm80 =
+            CUDA_SM80_CTAS_MOST * sms * (draws < CUDA_SM80_STATES ? draws : CUDA_SM80_STATES);
+        size_t sm90 = sms * (draws < CUDA_SM90_STATES ? draws : CUDA_SM90_STATES);
         count = draws > portable ? draws : portable;
-        count = count > fused ? count : fused;
+        count = count > sm80 ? count : sm80;
+        count = count > sm90 ? count : sm90;
     }
     cuda_room room;
     room.summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
@@ -50,7 +53,9 @@ static gumbel_status run(const cuda_job *job)
         return cuda_finish(job, &nothing);
     if (p->hidden_size == 0)
         return cuda_run_logits(job);
-    return cuda_sm90_serves(job->cuda->capability, p) ? cuda_run_sm90(job) : cuda_run_naive(job);
+    if (cuda_sm90_serves(job->cuda->capability, p))
+        return cuda_run_sm90(job);
+    return cuda_sm80_serves(p) ? cuda_run_sm80(job) : cuda_run_naive(job);
 }
 
 /* Run with the device's context current. */

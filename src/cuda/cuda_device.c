@@ -83,6 +83,8 @@ static gumbel_status find_device(cuda_device *cuda, gumbel_error *error)
              CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cuda->device);
     CUDA_TRY(driver, error, cuDeviceGetAttribute, &cuda->multiprocessors,
              CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cuda->device);
+    CUDA_TRY(driver, error, cuDeviceGetAttribute, &cuda->shared_bytes,
+             CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, cuda->device);
     cuda->capability = 10 * major + minor;
     if (cuda->capability < CUDA_CAPABILITY_LEAST)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
@@ -100,6 +102,24 @@ static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const cha
     CUDA_TRY(&cuda->driver, error, cuModuleGetFunction, kernel, cuda->modules[module], name);
     CUDA_TRY(&cuda->driver, error, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS,
              *kernel);
+    return GUMBEL_OK;
+}
+
+static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
+{
+    static const char *const names[] = {
+        [CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
+    for (int dtype = CUDA_BF16; dtype < CUDA_DTYPES; dtype++)
+        for (int i = 0; i < CUDA_SM80_WIDTHS; i++) {
+            char name[64];
+            int n = cuda_sm80_widths[i], samples = CUDA_SM80_STATES / n;
+            CUfunction *kernel = &cuda->fused_sm80[dtype][i];
+            snprintf(name, sizeof name, "gumbel_fused_sm80_%s_%d", names[dtype], n);
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM80, name, kernel, error));
+            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                     cuda_sm80_shared_bytes(n, samples, 1));
+        }
     return GUMBEL_OK;
 }
 
@@ -146,6 +166,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_NAIVE] = cuda_image_naive,
         [CUDA_MODULE_NOISE] = cuda_image_noise,
         [CUDA_MODULE_LOGITS] = cuda_image_logits,
+        [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
         [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     };
     for (int i = 0; i < CUDA_MODULES; i++)
@@ -161,6 +182,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_rows", &cuda->finish, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NAIVE, "gumbel_draw_naive", &cuda->naive, error));
     GUMBEL_FORWARD(get_logits(cuda, error));
+    GUMBEL_FORWARD(get_fused_sm80(cuda, error));
     return cuda->modules[CUDA_MODULE_FUSED_SM90] ? get_fused_sm90(cuda, error) : GUMBEL_OK;
 }
 

@@ -25,6 +25,7 @@ typedef enum cuda_module {
     CUDA_MODULE_NAIVE,
     CUDA_MODULE_NOISE,
     CUDA_MODULE_LOGITS,
+    CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90,
     CUDA_MODULES,
 } cuda_module;
@@ -37,12 +38,14 @@ typedef struct cuda_device {
     int ordinal;
     int capability; /* 10 * major + minor */
     int multiprocessors;
+    int shared_bytes;               /* of a multiprocessor */
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
     CUfunction finish;
     CUfunction naive;
     CUfunction noise[GUMBEL_MATH_FAST + 1];
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
+    CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (cuda/floor.cuh) */
 } cuda_device;

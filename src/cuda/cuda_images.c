@@ -17,6 +17,7 @@
 
 IMAGE(advance);
 IMAGE(finish);
+IMAGE(fused_sm80);
 IMAGE(fused_sm90);
 IMAGE(logits);
 IMAGE(naive);

@@ -50,10 +50,11 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     gumbel_sampling *s = &q->sampling;
     gumbel_output *out = &p.output;
     int64_t draws = first * s->num_samples;
+    int64_t size = q->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
     q->batch = count;
     q->first_row += first;
     q->hidden.rows = count;
-    q->hidden.data = (const uint16_t *)q->hidden.data + first * q->hidden.stride;
+    q->hidden.data = (const char *)q->hidden.data + first * q->hidden.stride * size;
     s->temperature = s->temperature ? s->temperature + first * s->temperature_stride : NULL;
     s->seed = s->seed ? s->seed + first * s->seed_stride : NULL;
     s->position = s->position ? s->position + first * s->position_stride : NULL;

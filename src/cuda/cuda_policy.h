@@ -64,7 +64,77 @@ static inline int cuda_sm90_rows_most(int num_samples, int with_mass)
     return cuda_sm90_widths[i];
 }
 
-/* ------------------------------------------------------------------- the portable kernels ---- */
+/* ----------------------------------------------------------------- the fused way elsewhere ---- */
+
+#define CUDA_SM80_THREADS 128
+#define CUDA_SM80_TILE    128
+/* Tokens that a warp takes of a tile, and that the vocabulary is shared out in. */
+#define CUDA_SM80_SLAB 32
+/* CTAs of n columns a multiprocessor at most, where its shared memory holds as many. */
+#define CUDA_SM80_CTAS(n)   ((n) <= 8 ? 3 : 2)
+#define CUDA_SM80_CTAS_MOST CUDA_SM80_CTAS(8)
+/* Batch columns times samples of a launch at most. */
+#define CUDA_SM80_STATES 128
+/* Stages of the ring for n columns: what leaves room, in the 99 KiB that a CTA has on the smallest
+ * of these GPUs, for CUDA_SM80_STATES columns and samples and for the masses. */
+#define CUDA_SM80_STAGES(n)   ((n) <= 32 ? 4 : 3)
+#define CUDA_SM80_STATE_BYTES 104 /* a column and sample */
+#define CUDA_SM80_MASS_BYTES  192 /* a column */
+/* Shared memory that CUDA keeps to itself, a CTA. */
+#define CUDA_RESERVED_BYTES 1024
+
+#define CUDA_SM80_WIDTHS 4
+static const int cuda_sm80_widths[CUDA_SM80_WIDTHS] = {8, 16, 32, 64};
+
+/* Whether every row of a [.., D] matrix can be copied 16 bytes at a time. */
+static inline int cuda_sm80_can_copy(const gumbel_tensor *t, int64_t size)
+{
+    return (uintptr_t)t->data % 16 == 0 && t->stride * size % 16 == 0;
+}
+
+/* Whether the portable tensor-core kernel serves a call; on every GPU, and whatever B. */
+static inline int cuda_sm80_serves(const gumbel_problem *p)
+{
+    int64_t size = p->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    return p->weight.dtype == p->hidden.dtype && p->hidden_size < (INT64_C(1) << 28) &&
+           cuda_sm80_can_copy(&p->weight, size) && cuda_sm80_can_copy(&p->hidden, size) &&
+           p->sampling.num_samples <= CUDA_SM80_STATES / cuda_sm80_widths[0];
+}
+
+/* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
+static inline int cuda_sm80_width_for(int64_t rows)
+{
+    int i = 0;
+    while (i < CUDA_SM80_WIDTHS - 1 && cuda_sm80_widths[i] < rows)
+        i++;
+    return i;
+}
+
+/* Rows a launch takes at most. */
+static inline int cuda_sm80_rows_most(int num_samples)
+{
+    int i = CUDA_SM80_WIDTHS - 1;
+    while (i > 0 && cuda_sm80_widths[i] * num_samples > CUDA_SM80_STATES)
+        i--;
+    return cuda_sm80_widths[i];
+}
+
+/* Of a CTA of n columns. */
+static inline int cuda_sm80_shared_bytes(int n, int num_samples, int with_mass)
+{
+    int stage = 128 * (CUDA_SM80_TILE + n);
+    return CUDA_SM80_STAGES(n) * stage + n * num_samples * CUDA_SM80_STATE_BYTES +
+           (with_mass ? n * CUDA_SM80_MASS_BYTES : 0);
+}
+
+/* CTAs of n columns and so much shared memory that a multiprocessor of `room` bytes is given. */
+static inline int cuda_sm80_ctas(int n, int room, int shared_bytes)
+{
+    int fit = room / (shared_bytes + CUDA_RESERVED_BYTES), most = CUDA_SM80_CTAS(n);
+    return fit < 1 ? 1 : fit < most ? fit : most;
+}
+
+/* ---------------------------------------------------------------------- the simple kernels ---- */
 
 #define CUDA_THREADS 256
 /* Batch rows that a CTA of the naive kernel takes side by side. */

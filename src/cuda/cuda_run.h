@@ -39,6 +39,7 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count);
 /* Draw all rows of the call, with the kernels of the name. */
 gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_logits(const cuda_job *job);
+gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
 
 #endif

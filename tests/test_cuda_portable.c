@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The portable rung of the fused draw against the CPU. It serves every GPU, so that on Hopper too
+ * the plans below are its own: V is no multiple of 16, or the first token none of 4, or float32.
+ */
+#include "cuda_support.h"
+
+#include "plans.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const gumbel_dtype dtypes[] = {GUMBEL_BFLOAT16, GUMBEL_FLOAT16, GUMBEL_FLOAT32};
+
+/* Draw with and without mass on both and compare. */
+static void check_problem(problem *host, const char *what)
+{
+    problem *device = gpu_problem(host);
+    outcome *theirs = outcome_make(host->plan.batch, host->plan.samples);
+    outcome *ours = outcome_make(host->plan.batch, host->plan.samples);
+    int exact = is_naive(&host->plan);
+    CHECK(draw(cpu, &host->head, &host->sampling, theirs) == GUMBEL_OK, "%s", what);
+    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_TOKENS | OUTCOME_SCORES, ours);
+    compare(theirs, ours, OUTCOME_TOKENS | OUTCOME_SCORES, exact, what);
+    outcome_poison(ours);
+    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, ours);
+    compare(theirs, ours, OUTCOME_ALL, exact, what);
+    outcome_free(theirs);
+    outcome_free(ours);
+    gpu_problem_free(device);
+}
+
+static void check_plan(const problem_plan *plan)
+{
+    problem *host = problem_make(plan);
+    check_problem(host, problem_describe(&host->plan));
+    problem_free(host);
+}
+
+/* A plan that the portable rung serves: the dtype goes round, and where V would suit the Hopper
+ * kernel the shard begins at an odd token. Rows are as long as whole 16 bytes, whatever D. */
+static problem_plan portable(int64_t batch, int64_t vocab, int64_t hidden_size)
+{
+    problem_plan plan = {
+        .batch = batch,
+        .vocab = vocab,
+        .hidden_size = hidden_size,
+        .weight_dtype = dtypes[(batch + vocab + hidden_size) % 3],
+        .weight_gap = (8 - hidden_size % 8) % 8,
+        .hidden_gap = (8 - hidden_size % 8) % 8 + 8 * (batch % 2),
+        .first_token = vocab % 16 ? 0 : 1 + 2 * (batch % 70),
+        .temperature = -0.8f,
+        .seed = (uint64_t)(batch * 1000003 + vocab * 101 + hidden_size),
+    };
+    plan.hidden_dtype = plan.weight_dtype;
+    return plan;
+}
+
+static void portable_batches(void)
+{
+    static const int64_t larger[] = {96, 128, 192, 256, 300, 512};
+    for (int64_t batch = 1; batch <= 80; batch++) {
+        problem_plan plan = portable(batch, 1041, 72);
+        check_plan(&plan);
+    }
+    for (int i = 0; i < 6; i++)
+        for (int64_t vocab = 2049; vocab < 2052; vocab++) {
+            problem_plan plan = portable(larger[i], vocab, 136);
+            check_plan(&plan);
+        }
+}
+
+static void portable_vocabularies(void)
+{
+    for (int64_t vocab = 1; vocab <= 260; vocab++) {
+        problem_plan plan = portable(3, vocab, 24);
+        check_plan(&plan);
+    }
+    /* Shares of one slab, of a few, and of tiles with an end. */
+    for (int64_t vocab = 4001; vocab <= 80000; vocab += 4999) {
+        problem_plan plan = portable(2 + vocab % 9, vocab, 16);
+        check_plan(&plan);
+    }
+    for (int64_t vocab = 151936 - 2; vocab <= 151936; vocab++) {
+        problem_plan plan = portable(5, vocab, 64);
+        check_plan(&plan);
+    }
+}
+
+static void portable_sizes(void)
+{
+    for (int64_t size = 1; size <= 140; size++) {
+        problem_plan plan = portable(3, 273, size);
+        check_plan(&plan);
+    }
+    for (int64_t size = 150; size <= 2200; size += 41) {
+        problem_plan plan = portable(9 + size % 40, 529, size);
+        check_plan(&plan);
+    }
+}
+
+/* Rows that are not whole 16 bytes apart fall back to the naive kernel, as mixed dtypes do. */
+static void portable_strides(void)
+{
+    static const int64_t gaps[] = {0, 1, 4, 8, 40};
+    for (int i = 0; i < 3 * 3 * 5 * 5; i++) {
+        problem_plan plan = portable(4, 401, 40);
+        plan.weight_dtype = dtypes[i % 3];
+        plan.hidden_dtype = dtypes[i / 3 % 3];
+        plan.weight_gap = gaps[i / 9 % 5];
+        plan.hidden_gap = gaps[i / 45];
+        plan.bias_dtype = i % 4 ? dtypes[i % 4 - 1] : 0;
+        check_plan(&plan);
+    }
+}
+
+/* Scales, soft-caps, bias, samples, shards, domains, padding. */
+static void portable_random(void)
+{
+    for (int i = 0; i < 300; i++) {
+        problem_plan plan = plan_at_random(i);
+        plan.vocab |= 1;
+        plan.hidden_dtype = plan.weight_dtype = dtypes[i % 3];
+        plan.weight_gap = (8 - plan.hidden_size % 8) % 8;
+        plan.hidden_gap = plan.weight_gap + 8 * (i % 3);
+        plan.first_token = i % 2 ? 0 : 7 * i;
+        plan.vocab_size = i % 3 ? 0 : plan.first_token + (plan.vocab + 15) / 16 * 16 - i % 16;
+        check_plan(&plan);
+    }
+}
+
+static void portable_samples(void)
+{
+    static const int32_t samples[] = {2, 3, 4, 7, 8, 15, 16, 17, 33};
+    for (int i = 0; i < 9; i++)
+        for (int64_t batch = 1; batch <= 90; batch += 22) {
+            problem_plan plan = portable(batch, 1553, 64);
+            plan.samples = samples[i];
+            check_plan(&plan);
+        }
+}
+
+/* A NaN in one row, +inf in another, tokens that a bias forbids, all of them at last. */
+static void portable_rows(void)
+{
+    for (int i = 0; i < 3; i++) {
+        problem_plan plan = portable(20, 2049 + i, 64);
+        plan.bias_dtype = GUMBEL_FLOAT32;
+        problem *host = problem_make(&plan);
+        float *bias = host->bias;
+        dtype_store_nan(host->hidden, plan.hidden_dtype, 3 * (64 + plan.hidden_gap) + 9);
+        for (int64_t t = 0; t < plan.vocab; t++)
+            bias[t] = t % 500 == 7 ? bias[t] : -INFINITY;
+        check_problem(host, "forbidden tokens");
+        bias[1234] = INFINITY;
+        check_problem(host, "an infinite logit");
+        for (int64_t t = 0; t < plan.vocab; t++)
+            bias[t] = -INFINITY;
+        check_problem(host, "no token left");
+        problem_free(host);
+    }
+}
+
+/* Noise made ahead of time gives the outcome that noise on the fly gives. */
+static void portable_noise(void)
+{
+    for (int i = 0; i < 24; i++) {
+        problem_plan plan = portable(1 + 3 * i, 1201 + 16 * (i % 5), 64);
+        plan.samples = 1 + i % 3;
+        plan.first_token = 5 * i;
+        plan.vocab_size = plan.first_token + plan.vocab - i % 4;
+        problem *host = problem_make(&plan), *device = gpu_problem(host);
+        outcome *wanted = outcome_make(plan.batch, plan.samples);
+        outcome *found = outcome_make(plan.batch, plan.samples);
+        int64_t stride = plan.vocab + i % 3;
+        float *noise = gpu_make((size_t)(plan.batch * plan.samples * stride) * sizeof *noise);
+        make_noise(gpu, &device->sampling, plan.batch, plan.first_token, plan.vocab, noise, stride);
+        gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, wanted);
+        device->sampling.noise = noise;
+        device->sampling.noise_stride = stride;
+        gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, found);
+        CHECK(outcome_same(wanted, 0, found, OUTCOME_ALL, problem_describe(&plan)), "noise ahead");
+        draws_compared += plan.batch * plan.samples;
+        outcome_free(wanted);
+        outcome_free(found);
+        gpu_free(noise);
+        gpu_problem_free(device);
+        problem_free(host);
+    }
+}
+
+/* The same draws from shards, merged on the host. Borders between slabs keep every bit, others
+ * those of tokens and scores. */
+static void portable_shards(void)
+{
+    static const int64_t cuts[] = {32, 96, 640, 77, 501};
+    problem_plan plan = portable(7, 1601, 64);
+    plan.hidden_dtype = plan.weight_dtype = GUMBEL_FLOAT32;
+    plan.samples = 3;
+    problem *host = problem_make(&plan), *device = gpu_problem(host);
+    outcome *whole = outcome_make(plan.batch, plan.samples);
+    outcome *joined = outcome_make(plan.batch, plan.samples);
+    int64_t count = plan.batch * plan.samples;
+    gumbel_error error;
+    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, whole);
+    for (int i = 0; i < 5; i++) {
+        gumbel_summary *merged = make_zeroed((size_t)count, sizeof *merged);
+        gumbel_summary_clear(merged, count);
+        for (int64_t at = 0; at < plan.vocab; at += cuts[i]) {
+            int64_t rows = plan.vocab - at < cuts[i] ? plan.vocab - at : cuts[i];
+            gumbel_head shard = problem_shard(&device->head, at, rows);
+            gumbel_summary *part = gpu_summarise(&shard, NULL, &device->sampling);
+            gumbel_merge(merged, part, count);
+            free(part);
+        }
+        outcome_poison(joined);
+        CHECK(gumbel_finish(merged, plan.batch, plan.samples, &joined->output, &error) == GUMBEL_OK,
+              "finish");
+        compare(whole, joined, OUTCOME_TOKENS | OUTCOME_SCORES, 1, "shards");
+        compare(whole, joined, OUTCOME_ALL, cuts[i] % 32 == 0, "shards");
+        free(merged);
+    }
+    outcome_free(whole);
+    outcome_free(joined);
+    gpu_problem_free(device);
+    problem_free(host);
+}
+
+/* A row alone, and in any batch at any place: the same bits. */
+static void check_invariance(const problem_plan *plan, outcome_parts parts)
+{
+    static const int64_t sizes[] = {1, 2, 7, 8, 9, 16, 17, 31, 33, 64, 65, 130};
+    problem *host = problem_make(plan), *device = gpu_problem(host);
+    outcome *whole = outcome_make(plan->batch, 1);
+    uint64_t state = plan->seed;
+    gpu_draw(&device->head, NULL, &device->sampling, parts, whole);
+    for (int i = 0; i < 24; i++) {
+        int64_t count = sizes[i % 12];
+        int64_t first = random_below(&state, (uint32_t)(plan->batch - count + 1));
+        outcome *some = outcome_make(count, 1);
+        gumbel_head head;
+        gumbel_sampling sampling;
+        char what[64];
+        problem_rows(device, first, count, &head, &sampling);
+        gpu_draw(&head, NULL, &sampling, parts, some);
+        snprintf(what, sizeof what, "rows %d + %d", (int)first, (int)count);
+        CHECK(outcome_same(whole, first, some, parts, what), "%s", what);
+        outcome_free(some);
+    }
+    outcome_free(whole);
+    gpu_problem_free(device);
+    problem_free(host);
+}
+
+static void portable_invariance(void)
+{
+    for (int i = 0; i < 3; i++) {
+        problem_plan plan = portable(150, 4113 + i, 128);
+        check_invariance(&plan, OUTCOME_TOKENS | OUTCOME_SCORES);
+        check_invariance(&plan, OUTCOME_ALL);
+    }
+}
+
+/* Little work through every width and dtype: what sanitizers can afford. */
+static void portable_small(void)
+{
+    for (int i = 0; i < 12; i++) {
+        static const int64_t batches_of[] = {5, 13, 30, 66};
+        problem_plan plan = portable(batches_of[i / 3], 300 + i % 3, 72);
+        plan.samples = i == 4 ? 3 : 1;
+        plan.soft_cap = i == 5 ? 20 : 0;
+        plan.bias_dtype = i == 6 ? GUMBEL_BFLOAT16 : 0;
+        check_plan(&plan);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"portable_batches", portable_batches}, {"portable_vocabularies", portable_vocabularies},
+        {"portable_sizes", portable_sizes},     {"portable_strides", portable_strides},
+        {"portable_random", portable_random},   {"portable_samples", portable_samples},
+        {"portable_rows", portable_rows},       {"portable_noise", portable_noise},
+        {"portable_shards", portable_shards},   {"portable_invariance", portable_invariance},
+        {"portable_small", portable_small},     {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}
