@@ -21,8 +21,9 @@
 /* Batch columns times samples whose draw state fits beside the ring of stages. */
 #define CUDA_SM90_STATES 256
 
-/* 64-bit words of a row and sample's floor (cuda/floor.cuh), of which the first is used: one a
- * 32-byte sector, so that the second-level cache can take them side by side. */
+/* 64-bit words of a row and sample's floor (cuda/floor.cuh), of which the second counts CTAs
+ * (cuda/merge.cuh): a 32-byte sector, so that the second-level cache can take neighbours side by
+ * side. */
 #define CUDA_FLOOR_WORDS 4
 
 /* Batch columns of the kernels that exist. */

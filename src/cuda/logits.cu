@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1).
- * COST   reads B V elements once. For every four tokens and sample Philox takes 18 wide multiplies,
- *        four cycles of a scheduler each, and all else about 30 instructions; the log-normaliser
- *        takes another 75. Findings: findings/cuda_logits.md.
+ * COST   reads B V elements once. Four tokens and a sample take about 90 instructions, 18 of them
+ *        Philox's wide multiplies at four cycles of a scheduler each; the log-normaliser takes as
+ *        many again. What bounds it: findings/cuda_logits.md.
  * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary; its warps take steps
  *        of 512 tokens, eight blocks of 64, as they get done. Four lanes hold a block: lane j of
  *        them the quads (four tokens, one block of Philox) j, j + 4, j + 8 and j + 12, so that it
