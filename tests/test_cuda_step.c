@@ -118,32 +118,7 @@ static void check_ahead(const problem_plan *plan, gumbel_dtype logits_dtype, int
     problem_free(host);
 }
 
-/* Whether the fused kernel refuses the call for its noise. */
-static int refuses_noise(problem_plan plan)
-{
-    problem *host = problem_make(&plan), *device = gpu_problem(host);
-    gumbel_error error = {"", ""};
-    gumbel_sampling sampling = device->sampling;
-    int32_t *tokens = gpu_make((size_t)plan.batch * sizeof *tokens);
-    float *made = gpu_make((size_t)(plan.batch * plan.vocab) * sizeof *made);
-    gumbel_output output = {.struct_size = sizeof output, .tokens = tokens};
-    size_t bytes;
-    if (gumbel_workspace_size(gpu, plan.batch, plan.hidden_size, 1, &bytes, &error) != GUMBEL_OK)
-        die("%s: %s", error.field, error.message);
-    void *workspace = gpu_make(bytes);
-    sampling.noise = made;
-    gumbel_status status =
-        gumbel_sample(gpu, &device->head, &sampling, &output, workspace, bytes, &error);
-    GPU(cuCtxSynchronize);
-    gpu_free(workspace);
-    gpu_free(tokens);
-    gpu_free(made);
-    gpu_problem_free(device);
-    problem_free(host);
-    return status == GUMBEL_ERROR_UNSUPPORTED && strcmp(error.field, "sampling.noise") == 0;
-}
-
-/* The three ways that a call is served; one makes noise on the fly alone, and says so. */
+/* Every kernel that serves a call. */
 static void noise_ahead(void)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
@@ -156,12 +131,16 @@ static void noise_ahead(void)
     }
     problem_plan long_rows = {.batch = 3, .vocab = 50021, .hidden_size = 1, .samples = 2};
     check_ahead(&long_rows, GUMBEL_FLOAT32, 1);
-    problem_plan tiled = {.batch = 3,
-                          .vocab = 1024,
-                          .hidden_size = 64,
-                          .weight_dtype = GUMBEL_BFLOAT16,
-                          .hidden_dtype = GUMBEL_BFLOAT16};
-    CHECK(refuses_noise(tiled), "the fused kernel");
+    for (int64_t batch = 1; batch <= 256; batch += 1 + batch / 3) {
+        problem_plan tiled = {.batch = batch,
+                              .vocab = 1024 + 16 * batch,
+                              .hidden_size = 64,
+                              .samples = batch <= 64 ? 2 : 1,
+                              .temperature = -0.8f,
+                              .weight_dtype = GUMBEL_BFLOAT16,
+                              .hidden_dtype = GUMBEL_BFLOAT16};
+        check_ahead(&tiled, 0, batch % 3);
+    }
 }
 
 /* -------------------------------------------------------------------------------- advance ---- */

@@ -46,9 +46,6 @@ static gumbel_status run(const cuda_job *job)
     if (p->batch > INT32_MAX / p->sampling.num_samples)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B * S is 2^31 or more, which one call on CUDA does not take");
-    if (p->sampling.noise && p->hidden_size != 0 && cuda_sm90_serves(job->cuda->capability, p))
-        return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "sampling.noise",
-                           "the kernel that serves these tensors makes noise on the fly alone");
     if (p->end_token <= p->first_token)
         return cuda_finish(job, &nothing);
     if (p->hidden_size == 0)

@@ -5,8 +5,6 @@
 #include "core/fail.h"
 #include "cuda/cuda_run.h"
 
-#define FINISH_THREADS 128
-
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                           void **arguments)
 {
@@ -33,7 +31,8 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
 gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
 {
     void *arguments[] = {p};
-    cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, FINISH_THREADS, 0, 1};
+    cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
+                        1};
     return p->multiply_only ? GUMBEL_OK : cuda_launch(job, job->cuda->finish, shape, arguments);
 }
 

@@ -12,6 +12,7 @@ typedef struct cuda_params {
     gumbel_problem problem;
     float inverse_cap;
     int32_t tiles;             /* of the vocabulary */
+    int32_t stages;            /* of the Hopper kernel's ring */
     int32_t parts;             /* summaries a row and sample: CTAs that draw from one row */
     int64_t chunk;             /* tokens a part, in whole blocks; not of the tiled kernels */
     gumbel_summary *summaries; /* [parts][B, S] */

@@ -18,8 +18,9 @@
 #define CUDA_SM90_TILE       128
 /* All that a CTA may have: there is one a multiprocessor anyhow. */
 #define CUDA_SM90_SHARED_BYTES (227 * 1024)
-/* Batch columns times samples whose draw state fits beside the ring of stages. */
-#define CUDA_SM90_STATES 256
+/* Batch columns times samples that one launch draws: a consumer thread each. */
+#define CUDA_SM90_STATES      256
+#define CUDA_SM90_STAGES_MOST 12
 
 /* 64-bit words of a row and sample's floor (cuda/floor.cuh), of which the second counts CTAs
  * (cuda/merge.cuh): a 32-byte sector, so that the second-level cache can take neighbours side by
@@ -55,14 +56,23 @@ static inline int cuda_sm90_width_for(int64_t rows)
     return i;
 }
 
-/* Rows a launch takes at most. The kernel of 256 columns sums masses in another order than the
- * others, so with the mass it does not serve: a row's bits must not depend on the batch. */
-static inline int cuda_sm90_rows_most(int num_samples, int with_mass)
+/* Rows a launch takes at most. */
+static inline int cuda_sm90_rows_most(int num_samples)
 {
-    int i = CUDA_SM90_WIDTHS - 1 - (with_mass != 0);
+    int i = CUDA_SM90_WIDTHS - 1;
     while (i > 0 && cuda_sm90_widths[i] * num_samples > CUDA_SM90_STATES)
         i--;
     return cuda_sm90_widths[i];
+}
+
+/* Stages of the ring that fit beside what cuda/shared_sm90.cuh lays out: 120 bytes a draw, a mass
+ * of 8 bytes a column and warp, and the lists of offers and the barriers. */
+static inline int cuda_sm90_stages(int width, int num_samples, int with_mass)
+{
+    int beside = 120 * width * num_samples + (with_mass ? 64 * width : 0) + 4096 +
+                 16 * CUDA_SM90_STAGES_MOST;
+    int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
+    return stages < CUDA_SM90_STAGES_MOST ? stages : CUDA_SM90_STAGES_MOST;
 }
 
 /* ----------------------------------------------------------------- the fused way elsewhere ---- */
@@ -138,6 +148,8 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes)
 /* ---------------------------------------------------------------------- the simple kernels ---- */
 
 #define CUDA_THREADS 256
+/* A warp merges a draw's summaries. */
+#define CUDA_FINISH_THREADS 32
 /* Batch rows that a CTA of the naive kernel takes side by side. */
 #define CUDA_NAIVE_ROWS 4
 /* Samples of a row that a CTA draws from logits side by side. */

@@ -48,7 +48,7 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
     cuda_device *cuda = job->cuda;
     const gumbel_problem *whole = &job->params.problem;
     CUtensorMap weight, hidden;
-    int64_t most = cuda_sm90_rows_most(whole->sampling.num_samples, whole->with_mass);
+    int64_t most = cuda_sm90_rows_most(whole->sampling.num_samples);
     int64_t tokens = whole->end_token - whole->first_token;
     int32_t tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     GUMBEL_FORWARD(encode_weight(job, &weight));
@@ -56,10 +56,11 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         int64_t rows = whole->batch - first < most ? whole->batch - first : most;
         int width = cuda_sm90_width_for(rows);
         cuda_params p = cuda_slice(&job->params, first, rows);
-        uint64_t launches = atomic_fetch_add_explicit(&cuda->launches, 1, memory_order_relaxed);
         p.tiles = tiles;
         p.parts = tiles < cuda->multiprocessors ? tiles : cuda->multiprocessors;
-        p.tag = gumbel_mix_seed(0, launches + 1) >> 24;
+        p.stages = cuda_sm90_stages(cuda_sm90_widths[width], p.problem.sampling.num_samples,
+                                    p.problem.with_mass);
+        p.tag = cuda_tag(cuda);
         GUMBEL_FORWARD(encode_hidden(job, &hidden, &p.problem.hidden, cuda_sm90_widths[width]));
         void *arguments[] = {&p, &weight, &hidden};
         cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 0};

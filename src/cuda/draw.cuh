@@ -43,20 +43,32 @@ static __device__ __forceinline__ draw_philox draw_philox_of(const gumbel_stream
             (uint32_t)p0};
 }
 
-/* The words of tokens 4 * block .. + 3. `tail` is 0 or GUMBEL_TAIL_DOMAIN. */
-static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t block,
+/* A block after its first two rounds. `tail` is 0 or GUMBEL_TAIL_DOMAIN. */
+static __device__ __forceinline__ uint4 draw_start(const draw_philox &f, uint32_t block,
                                                    uint32_t tail = 0)
 {
     uint64_t p0 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_0 * block;
     uint64_t p1 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_1 * ((uint32_t)(p0 >> 32) ^ f.first ^ tail);
-    uint4 c = {(uint32_t)(p1 >> 32) ^ f.second, (uint32_t)p1, f.third ^ (uint32_t)p0, f.fourth};
+    return {(uint32_t)(p1 >> 32) ^ f.second, (uint32_t)p1, f.third ^ (uint32_t)p0, f.fourth};
+}
+
+static __device__ __forceinline__ void draw_round(uint4 &c, uint32_t key0, uint32_t key1)
+{
+    uint64_t p0 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_0 * c.x;
+    uint64_t p1 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_1 * c.z;
+    c = {(uint32_t)(p1 >> 32) ^ c.y ^ key0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c.w ^ key1,
+         (uint32_t)p0};
+}
+
+/* The words of tokens 4 * block .. + 3. */
+static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t block,
+                                                   uint32_t tail = 0)
+{
+    uint4 c = draw_start(f, block, tail);
     uint32_t key0 = f.key0, key1 = f.key1;
 #pragma unroll
     for (int i = 2; i < GUMBEL_PHILOX_ROUNDS; i++) {
-        p0 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_0 * c.x;
-        p1 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_1 * c.z;
-        c = {(uint32_t)(p1 >> 32) ^ c.y ^ key0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c.w ^ key1,
-             (uint32_t)p0};
+        draw_round(c, key0, key1);
         key0 += GUMBEL_PHILOX_WEYL_0;
         key1 += GUMBEL_PHILOX_WEYL_1;
     }
@@ -176,110 +188,6 @@ static __device__ __forceinline__ float draw_floor_of_warp(float floor)
 {
     uint32_t own = fabsf(floor) < INFINITY ? ordered_bits(floor) : ordered_bits(-INFINITY);
     return ordered_float(__reduce_max_sync(~0u, own));
-}
-
-/* ------------------------------------------------- a state in shared memory, with its lock ---- */
-
-/* The best token of a row and sample so far, and what the row's logits showed. */
-struct draw_best {
-    float score, z;
-    int id;
-    uint32_t flags;
-    int lock;
-};
-
-/* What the hot loop reads of a row and sample. 48 bytes: eight neighbours' sixteen bytes then lie
- * in eight different groups of banks (64 bytes cost 17 times the loads). */
-struct __align__(16) draw_state
-{
-    float scale; /* logit to z where there is no soft-cap: by scale, then by */
-    float inverse_temperature;
-    float threshold; /* no token below can win; -inf at first */
-    uint32_t ones;   /* DRAW_ONES or 0 */
-    draw_philox philox;
-    draw_best *best;
-};
-static_assert(sizeof(draw_state) == 48,
-              "the stride that keeps neighbours out of each other's banks");
-
-/* A column that no row uses: nothing passes its screen, or wins. */
-static __device__ __forceinline__ void draw_state_idle(draw_state *s, draw_best *best)
-{
-    *s = draw_state();
-    *best = draw_best();
-    s->threshold = 1e30f;
-    s->best = best;
-    best->score = INFINITY;
-}
-
-static __device__ __forceinline__ void
-draw_state_init(draw_state *s, draw_best *best, const gumbel_problem *p, int64_t b, int sample)
-{
-    gumbel_row row = gumbel_problem_row(p, b);
-    row.stream.sample += (uint32_t)sample;
-    draw_state_idle(s, best);
-    s->scale = p->soft_cap == 0.0f ? p->scale : 1.0f;
-    s->inverse_temperature = row.inverse_temperature;
-    s->threshold = -INFINITY;
-    s->ones = row.greedy ? DRAW_ONES : 0;
-    s->philox = draw_philox_of(row.stream);
-    best->score = best->z = -INFINITY;
-    best->id = -1;
-}
-
-static __device__ __forceinline__ uint4 draw_words(const draw_state *s, uint32_t block)
-{
-    return draw_words(s->philox, block);
-}
-
-static __device__ __forceinline__ float draw_floor(const draw_state *s, float z, uint32_t r)
-{
-    return draw_floor(s->ones != 0, z, r);
-}
-
-/* Score a token exactly and keep it if it is the best so far. */
-static __device__ __noinline__ void draw_offer(draw_state *s, float z, uint32_t token)
-{
-    draw_best *best = s->best;
-    volatile draw_best *v = best;
-    if (!(z < INFINITY)) {
-        atomicOr(&best->flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
-        return;
-    }
-    uint4 w = draw_words(s->philox, token >> 2);
-    uint32_t low = token & 1 ? w.y : w.x, high = token & 1 ? w.w : w.z;
-    float score = draw_score(s->philox, s->ones != 0, z, token & 2 ? high : low, token);
-    if (score < v->score || score == -INFINITY)
-        return;
-    for (bool done = false; !done;) {
-        if (atomicCAS(&best->lock, 0, 1) != 0)
-            continue;
-        __threadfence_block();
-        if (score > v->score || (score == v->score && (int)token < v->id)) {
-            v->score = score;
-            v->z = z;
-            v->id = (int)token;
-            *(volatile float *)&s->threshold = draw_threshold(score);
-        }
-        __threadfence_block();
-        atomicExch(&best->lock, 0);
-        done = true;
-    }
-}
-
-/* Raise a threshold in shared memory to `floor`, which may be NaN or infinite: then nothing
- * happens. */
-static __device__ __forceinline__ void draw_raise(draw_state *s, float floor)
-{
-    if (!(fabsf(floor) < INFINITY))
-        return;
-    int *bits = (int *)&s->threshold, seen = *(volatile int *)bits;
-    while (floor > __int_as_float(seen)) {
-        int found = atomicCAS(bits, seen, __float_as_int(floor));
-        if (found == seen)
-            break;
-        seen = found;
-    }
 }
 
 #endif

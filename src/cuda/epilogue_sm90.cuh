@@ -1,279 +1,437 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The draw from a warpgroup's accumulators (layout: cuda/wgmma.cuh). A thread holds two tokens of
- * each of its columns, which are batch rows; its neighbour four lanes on holds the other two of
- * the Philox block.
+ * The draw from two warpgroups' accumulators (layout: cuda/wgmma.cuh). A thread holds two tokens of
+ * each of its columns, which are batch rows.
  *
- * The loop over columns is unrolled four groups deep and no deeper: registers cannot be indexed,
- * so all of 256 columns unrolled are 100 KB of instructions, which the instruction cache does not
- * hold. Between rounds the accumulators rotate instead.
+ * SCREEN In units of the noise's bytes, a token may win only if z - threshold + byte >= 0. The left
+ *        side is one fused multiply-add of the logit: its result is kept near 1.5 * 2^23, where the
+ *        bits of a float count in ones, so that byte and comparison are integer instructions. Two
+ *        neighbouring tokens are screened at once, by the larger of each side.
+ * OFFERS What passes waits in a list of its warp, for later tiles too, until 32 lanes can score an
+ *        offer each: the exact noise is some 400 instructions, and the other warps would wait.
+ * RACES  Thresholds change between tiles only, each by the one thread that owns it; the best token
+ *        of a draw is replaced whole. A stale threshold costs time, never a token.
  */
 #ifndef GUMBEL_CUDA_EPILOGUE_SM90_CUH
 #define GUMBEL_CUDA_EPILOGUE_SM90_CUH
 
 #include "cuda/floor.cuh"
+#include "cuda/mass_sm90.cuh"
+#include "cuda/noise_sm90.cuh"
+#include "cuda/widen.cuh"
+
+/* 1.5 * 2^23: adding it leaves an integer in the low bits of a float. */
+#define SM90_SCREEN_ORIGIN 12582912.0f
+/* Less the bits of the origin, in the upper three bytes; the lowest takes the noise. */
+#define SM90_SCREEN_BITS 0xb4c00000u
+/* What rounding may take from a screened value: of the origin's unit, and of the threshold. */
+#define SM90_SCREEN_SLACK 2.0f
+#define SM90_SCREEN_REACH 0x1p21f
+
+/* In the first tile about one CTA in this many gives its floor of a row: all at once, on one
+ * address, they would queue for 15 us. */
+#define SM90_SEEDERS 8
+
+/* Tiles of a CTA that an offer can tell apart. */
+#define SM90_TURNS (1 << 17)
 
 namespace
 {
 
-/* The words of this thread's two tokens in a column pair: r[token][column]. */
-struct words {
-    uint32_t r[2][2];
-};
-
-/* Even lanes compute the left column's block, odd lanes the right one's, and they swap halves. */
-__device__ __forceinline__ words share_words(const draw_state *own, uint32_t block, bool odd)
+template <int n> class epilogue
 {
-    uint4 c = draw_words(own, block);
-    uint32_t send0 = odd ? c.x : c.z, send1 = odd ? c.y : c.w;
-    uint32_t keep0 = odd ? c.z : c.x, keep1 = odd ? c.w : c.y;
-    uint32_t got0 = __shfl_xor_sync(~0u, send0, 4), got1 = __shfl_xor_sync(~0u, send1, 4);
-    words w;
-    w.r[0][0] = odd ? got0 : keep0;
-    w.r[1][0] = odd ? got1 : keep1;
-    w.r[0][1] = odd ? keep0 : got0;
-    w.r[1][1] = odd ? keep1 : got1;
-    return w;
-}
-
-template <int n> struct epilogue {
-    static constexpr int groups = n / 8 < 4 ? n / 8 : 4; /* of 8 columns, unrolled */
+    static constexpr int groups = n / 8 < 4 ? n / 8 : 4; /* of 8 columns, screened at once */
     static constexpr int rounds = n / 8 / groups;
 
     const cuda_params &p;
-    draw_state *states; /* [n columns][S] */
-    uint32_t *seeds;    /* [n columns][S]: ordered bits of a score surely reached; 0: none */
-    float2 *masses;     /* [8 warps][n columns]: largest z so far, and the sum of exp(z - that) */
-    int columns, samples, lane;
-    int thread, threads; /* of those that draw from this tile together */
-    uint32_t token;      /* of this thread's first element */
+    const shared_sm90<n> &shared;
+    int columns, samples;
+    int lane, thread;
+    uint32_t own;              /* place of this thread's first token in the tile */
+    int first_tile, turn = -1; /* the tile is gridDim.x * turn past the first one */
+    int waiting = 0;           /* offers in the warp's list, since the first tile */
+    float threshold = -INFINITY, given = -INFINITY; /* of the draw that this thread owns */
 
-    __device__ __forceinline__ draw_state *state(int column, int sample) const
+  public:
+    const float scale; /* prepared logit to z, before the temperature */
+
+    __device__ epilogue(const cuda_params &params, const shared_sm90<n> &memory)
+        : p(params), shared(memory), columns((int)params.problem.batch),
+          samples(params.problem.sampling.num_samples), lane(threadIdx.x % 32), thread(threadIdx.x),
+          scale(prepared() ? 1.0f : params.problem.scale), first_tile(blockIdx.x)
     {
-        return &states[column * samples + sample];
+        int g = lane / 4;
+        own = 16 * (thread / 32) + 4 * (g >> 1) + 2 * (g & 1);
+        if (owns())
+            shared.screens[thread] = {slope(), SM90_SCREEN_ORIGIN};
     }
 
-    /* Floors go to and fro between shared and global memory, some with each consumer thread. */
+    /* Go on to this CTA's next tile. */
+    __device__ __forceinline__ void start_tile()
+    {
+        if (++turn < SM90_TURNS)
+            return;
+        settle();
+        first_tile += SM90_TURNS * (int)gridDim.x;
+        turn = 0;
+    }
+
+    /* Score every offer that waits. */
+    __device__ __forceinline__ void settle()
+    {
+        __syncwarp();
+        score_offers(waiting);
+        waiting = 0;
+    }
+
+    /* ----------------------------------------------------------------------- transforms ---- */
+
+    /* What is rare: bias, soft-cap, a negative scale, tokens that do not count. In place. */
+    __device__ __forceinline__ void prepare(float (&sum)[n / 2]) const
+    {
+        const gumbel_problem &q = p.problem;
+#pragma unroll
+        for (int f = 0; f < 2 && q.bias.data; f++) {
+            int64_t i = (int64_t)token_of(turn, own) + f - q.first_token;
+            float add = i < q.vocab ? bias(i) : 0.0f;
+#pragma unroll
+            for (int k = 0; k < n / 2; k++)
+                sum[k] += (k >> 1 & 1) == f ? add : -0.0f;
+        }
+        if (prepared())
+#pragma unroll
+            for (int k = 0; k < n / 2; k++)
+                sum[k] = q.soft_cap != 0.0f ? draw_capped(p, sum[k]) : sum[k] * q.scale;
+        int64_t left = q.end_token - token_of(turn, own);
+        if (left < CUDA_SM90_TILE)
+#pragma unroll
+            for (int k = 0; k < n / 2; k++)
+                sum[k] = (k >> 1 & 1) < left ? sum[k] : -INFINITY;
+    }
+
+    /* ----------------------------------------------------------------------- thresholds ---- */
+
+    /* The floor of this thread's draw, from the other CTAs. */
     __device__ __forceinline__ uint64_t load_floor() const
     {
-        int own = thread;
-        if (own >= columns * samples)
-            return 0;
-        return floor_load(&p.shared_floors[CUDA_FLOOR_WORDS * own]);
+        return owns() ? floor_load(floor_word()) : 0;
     }
 
-    __device__ __forceinline__ void take_floors(uint64_t own) const
+    __device__ __forceinline__ void take_floor(uint64_t word)
     {
-        for (int i = thread; i < columns * samples; i += threads)
-            floor_take(&states[i],
-                       i == thread ? own
-                                   : floor_load(&p.shared_floors[CUDA_FLOOR_WORDS * i]), p.tag);
+        if (!owns() || word >> FLOOR_BITS != p.tag || !(floor_unpack(word) > threshold))
+            return;
+        given = threshold = floor_unpack(word);
+        set_screen();
     }
 
-    /* `given` is what this thread gave last for its first entry. Entries i with (i + phase) %
-     * every != 0 are left out. */
-    __device__ __forceinline__ void give_floors(float &given, int phase, int every) const
+    __device__ __forceinline__ void give_floor()
     {
-        for (int i = thread; i < columns * samples; i += threads) {
-            float threshold = *(volatile const float *)&states[i].threshold;
-            bool first = i == thread;
-            if ((i + phase) % every == 0 && (!first || threshold > given)) {
-                floor_give(&p.shared_floors[CUDA_FLOOR_WORDS * i], threshold, p.tag);
-                given = first ? threshold : given;
-            }
+        if (owns() && threshold > given)
+            floor_give(floor_word(), threshold, p.tag);
+        given = threshold;
+    }
+
+    /* Raise the threshold to the best score of this CTA, less 4 ulp and 1e-3 for the rounding of z
+     * + g. A row that has shown a NaN or +inf is done. */
+    __device__ __forceinline__ void take_best()
+    {
+        if (!owns())
+            return;
+        float score = shared.best[thread].score;
+        float safe = score - fmaf(fabsf(score), 0x1p-21f, 1e-3f);
+        threshold = safe > threshold ? safe : threshold;
+        if (shared.flags[thread])
+            shared.screens[thread] = {0.0f, -INFINITY};
+        else
+            set_screen();
+    }
+
+    /* The first tile has no thresholds, and every token would pass. Each CTA finds those of one
+     * round's columns, and has the others' from its neighbours: of each of its columns it takes the
+     * largest screened value, scores the tokens that have it, and keeps the best score. */
+    __device__ __forceinline__ void seed(const float (&sum)[n / 2])
+    {
+        const int every = (int)gridDim.x >= rounds ? rounds : 1, phase = blockIdx.x % every;
+        bool mine = owns() && thread % n / (8 * groups) % every == phase;
+        for (int round = phase; round < rounds; round += every)
+            for (int sample = 0; sample < samples; sample++)
+                find_highest(sum, round, sample);
+        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+        if (mine) {
+            float highest = (float)shared.highest[thread];
+            highest = fminf(fmaxf(highest, -SM90_SCREEN_REACH), SM90_SCREEN_REACH);
+            shared.screens[thread].offset = SM90_SCREEN_ORIGIN - highest;
         }
+        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+        for (int round = phase; round < rounds; round += every)
+            for (int sample = 0; sample < samples; sample++)
+                offer_rounds(sum, 1u << round, sample);
+        settle();
+        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+        if (mine) {
+            take_best();
+            if (blockIdx.x / every % (SM90_SEEDERS / rounds) == 0)
+                give_floor();
+        } else if (owns()) {
+            take_floor(wait_for_floor());
+            set_screen();
+        }
+        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+    }
+
+    /* ----------------------------------------------------------------------------- draw ---- */
+
+    /* Draw from the prepared tile in `sum`. */
+    __device__ __forceinline__ void draw(const float (&sum)[n / 2])
+    {
+        for (int sample = 0; sample < samples; sample++) {
+            const sm90_screen *screens = shared.screens + sample * n + 2 * (lane & 3);
+            uint32_t passed = 0;
+#pragma unroll
+            for (int i = 0; i < rounds; i++) {
+                uint2 bytes = load_bytes(sample, i);
+                int highest = INT_MIN;
+#pragma unroll
+                for (int j = 0; j < groups; j++) {
+                    float4 s = *(const float4 *)(screens + 8 * (groups * i + j));
+                    const float *v = sum + 4 * (groups * i + j);
+                    highest = max(highest, screened(v[0], v[2], {s.x, s.y}, bytes, 2 * j));
+                    highest = max(highest, screened(v[1], v[3], {s.z, s.w}, bytes, 2 * j + 1));
+                }
+                passed |= (uint32_t)(__any_sync(~0u, highest >= 0) != 0) << i;
+            }
+            if (passed)
+                offer_rounds(sum, passed, sample);
+        }
+    }
+
+  private:
+    __device__ __forceinline__ bool owns() const
+    {
+        return thread < n * samples && thread % n < columns;
+    }
+
+    /* The largest screened value of each column of a round, into `highest`. */
+    __device__ __forceinline__ void find_highest(const float (&sum)[n / 2], int round,
+                                                 int sample) const
+    {
+        uint2 bytes = load_bytes(sample, round);
+        float v[4 * groups];
+        pick(sum, round, v);
+#pragma unroll
+        for (int k = 0; k < 2 * groups; k++) {
+            int draw = sample * n + 8 * (groups * round + k / 2) + 2 * (lane & 3) + (k & 1);
+            int at = 4 * (k / 2) + (k & 1);
+            int value = screened(v[at], v[at + 2], shared.screens[draw], bytes, k);
+#pragma unroll
+            for (int lanes = 4; lanes < 32; lanes *= 2)
+                value = max(value, __shfl_xor_sync(~0u, value, lanes));
+            if (lane < 4)
+                atomicMax(&shared.highest[draw], value);
+        }
+    }
+
+    /* A floor that some CTA has given by now, or soon; none for a row whose first tiles are empty.
+     */
+    __device__ __forceinline__ uint64_t wait_for_floor() const
+    {
+        uint64_t word = load_floor();
+        for (int i = 0; i < 8 && word >> FLOOR_BITS != p.tag; i++) {
+            __nanosleep(100);
+            word = load_floor();
+        }
+        return word;
+    }
+
+    __device__ __forceinline__ uint64_t *floor_word() const
+    {
+        return &p.shared_floors[CUDA_FLOOR_WORDS * (thread % n * samples + thread / n)];
+    }
+
+    /* The token at a place of the CTA's turn-th tile since first_tile. */
+    __device__ __forceinline__ uint32_t token_of(uint32_t turns, uint32_t place) const
+    {
+        return (uint32_t)p.problem.first_token + CUDA_SM90_TILE * (first_tile + turns * gridDim.x) +
+               place;
+    }
+
+    __device__ __forceinline__ bool prepared() const
+    {
+        return p.problem.soft_cap != 0.0f || p.problem.scale < 0.0f;
     }
 
     __device__ __forceinline__ float bias(int64_t i) const
     {
         const gumbel_tensor &t = p.problem.bias;
-        if (t.dtype == GUMBEL_FLOAT32)
-            return ((const float *)t.data)[i];
-        uint16_t bits = ((const uint16_t *)t.data)[i];
-        if (t.dtype == GUMBEL_BFLOAT16)
-            return __uint_as_float((uint32_t)bits << 16);
-        float wide;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
-        return wide;
+        return widen_element(t.data, t.dtype, i);
     }
 
-    /* What is rare: bias, soft-cap, tokens that do not count. In place, out of the hot loop. */
-    __device__ __forceinline__ void prepare(float (&sum)[n / 2]) const
+    __device__ __forceinline__ float slope() const
+    {
+        return scale * shared.draws[thread].inverse_temperature * SM90_UNITS;
+    }
+
+    /* Thresholds that leave no room for rounding let everything pass. */
+    __device__ __forceinline__ void set_screen() const
+    {
+        float t = threshold * SM90_UNITS;
+        float slack = fmaf(fabsf(t), 0x1p-20f, SM90_SCREEN_ORIGIN + SM90_SCREEN_SLACK);
+        shared.screens[thread].offset = fabsf(t) < 1e37f ? slack - t : INFINITY;
+    }
+
+    __device__ __forceinline__ uint2 load_bytes(int sample, int round) const
+    {
+        const unsigned char *at =
+            shared.noise + sample * 64 * n + noise_place<n>(thread, groups * round);
+        if constexpr (noise_piece<n> == 8)
+            return *(const uint2 *)at;
+        else if constexpr (noise_piece<n> == 4)
+            return {*(const uint32_t *)at, 0};
+        else
+            return {*(const uint16_t *)at, 0};
+    }
+
+    /* At least 0 where one of two tokens may reach the threshold; byte j of `bytes` bounds their
+     * noise. NaN and +inf pass. */
+    static __device__ __forceinline__ int screened(float a, float b, sm90_screen s, uint2 bytes,
+                                                   int j)
+    {
+        float larger;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+        int noise = (int)__byte_perm(j < 4 ? bytes.x : bytes.y, SM90_SCREEN_BITS, 0x7650 | j % 4);
+        return __float_as_int(fmaf(larger, s.slope, s.offset)) + noise;
+    }
+
+    /* One round's sums. */
+    static __device__ __forceinline__ void pick(const float (&sum)[n / 2], int round,
+                                                float (&v)[4 * groups])
+    {
+#pragma unroll
+        for (int i = 0; i < rounds; i++)
+            if (i == round)
+#pragma unroll
+                for (int k = 0; k < 4 * groups; k++)
+                    v[k] = sum[4 * groups * i + k];
+    }
+
+    /* Offer what passed in the rounds of the mask, picked out one at a time, so that the code that
+     * offers exists once. */
+    __device__ __forceinline__ void offer_rounds(const float (&sum)[n / 2], uint32_t passed,
+                                                 int sample)
+    {
+        for (; passed != 0; passed &= passed - 1) {
+            int round = __ffs(passed) - 1;
+            float v[4 * groups];
+            pick(sum, round, v);
+            offer_round(v, round, sample);
+        }
+    }
+
+    __device__ __forceinline__ void offer_round(const float (&v)[4 * groups], int round, int sample)
+    {
+        uint2 bytes = load_bytes(sample, round);
+        int first = sample * n + 8 * groups * round + 2 * (lane & 3);
+        uint32_t mask = 0;
+#pragma unroll
+        for (int k = 0; k < 4 * groups; k++) {
+            int column = 8 * (k / 4) + (k & 1);
+            bool pass = screened(v[k], v[k], shared.screens[first + column], bytes,
+                                 2 * (k / 4) + (k & 1)) >= 0;
+            mask |= (uint32_t)(pass && (first + column) % n < columns) << k;
+        }
+        while (__any_sync(~0u, mask != 0)) {
+            int at = mask ? __ffs(mask) - 1 : 0;
+            float logit = v[0];
+#pragma unroll
+            for (int k = 1; k < 4 * groups; k++)
+                logit = k == at ? v[k] : logit;
+            int draw = first + 8 * (at / 4) + (at & 1);
+            float z = (logit * scale) * shared.draws[draw].inverse_temperature;
+            put(mask != 0 && z != -INFINITY, z, draw, own + (at >> 1 & 1));
+            mask &= mask - 1;
+        }
+    }
+
+    /* Put the offers of the lanes that have one into the warp's list; score 32 once they are. */
+    __device__ __forceinline__ void put(bool have, float z, int draw, uint32_t token)
+    {
+        sm90_offer *list = shared.offers + thread / 32 * SM90_OFFERS;
+        uint32_t lanes = __ballot_sync(~0u, have);
+        if (have)
+            list[waiting + __popc(lanes & ((1u << lane) - 1))] = {z, (uint32_t)draw | token << 8 |
+                                                                         (uint32_t)turn << 15};
+        waiting += __popc(lanes);
+        __syncwarp();
+        if (waiting < 32)
+            return;
+        score_offers(32);
+        waiting -= 32;
+        __syncwarp();
+        sm90_offer moved = list[32 + lane];
+        __syncwarp();
+        list[lane] = moved;
+        __syncwarp();
+    }
+
+    __device__ __forceinline__ void score_offers(int count) const
+    {
+        if (lane < count) {
+            sm90_offer offer = shared.offers[thread / 32 * SM90_OFFERS + lane];
+            int i = offer.place & 0xff;
+            uint32_t token = token_of(offer.place >> 15, offer.place >> 8 & 0x7f);
+            score_offer(p.problem, shared.draws[i], given_noise(i, token), offer.z, token,
+                        &shared.best[i], &shared.flags[i]);
+        }
+        __syncwarp();
+    }
+
+    /* Where the caller gave the noise of draw i's token; NULL where it is to be made. */
+    __device__ __forceinline__ const float *given_noise(int i, uint32_t token) const
     {
         const gumbel_problem &q = p.problem;
-        float never = -copysignf(INFINITY, q.scale); /* -inf once scaled */
-#pragma unroll
-        for (int f = 0; f < 2; f++) {
-            int64_t t = (int64_t)token + f;
-            if (t >= q.end_token) {
-#pragma unroll
-                for (int i = 0; i < n / 2; i++)
-                    sum[i] = (i >> 1 & 1) == f ? never : sum[i];
-                continue;
-            }
-            if (q.bias.data) {
-                float add = bias(t - q.first_token);
-#pragma unroll
-                for (int i = 0; i < n / 2; i++)
-                    sum[i] += (i >> 1 & 1) == f ? add : -0.0f;
-            }
-        }
-        if (q.soft_cap != 0.0f)
-#pragma unroll
-            for (int i = 0; i < n / 2; i++)
-                sum[i] = draw_capped(p, sum[i]);
+        int64_t draw = (int64_t)(i % n) * samples + i / n;
+        return q.sampling.noise
+                   ? q.sampling.noise + draw * q.sampling.noise_stride + token - q.first_token
+                   : nullptr;
     }
 
-    /* Find what this tile's tokens surely reach in the first group's columns. */
-    __device__ __forceinline__ void seed_group(const float *sum, int left, int sample) const
+    /* Score a token exactly and keep it if it is the draw's best so far. */
+    static __device__ __noinline__ void score_offer(const gumbel_problem &q, const sm90_draw &draw,
+                                                    const float *given, float z, uint32_t token,
+                                                    sm90_best *best, uint32_t *flags)
     {
-        draw_state *const s[2] = {state(left, sample), state(left + 1, sample)};
-        words w = share_words(lane & 4 ? s[1] : s[0], token >> 2, lane & 4);
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-            float by = s[c]->scale, then = s[c]->inverse_temperature;
-            float floor = fmaxf(draw_floor(s[c], sum[c] * by * then, w.r[0][c]),
-                                draw_floor(s[c], sum[2 + c] * by * then, w.r[1][c]));
-#pragma unroll
-            for (int lanes = 4; lanes < 32; lanes *= 2)
-                floor = fmaxf(floor, __shfl_xor_sync(~0u, floor, lanes));
-            if (lane < 4 && fabsf(floor) < INFINITY)
-                atomicMax(&seeds[(left + c) * samples + sample], ordered_bits(floor));
-        }
-    }
-
-    /* The first tile starts without a threshold, and every token would pass: find one. Rolled up,
-     * one group a round, since code that runs once is paid for by instruction fetches. */
-    __device__ __forceinline__ void seed(float (&sum)[n / 2]) const
-    {
-        for (int sample = 0; sample < samples; sample++)
-#pragma unroll 1
-            for (int j = 0; j < n / 8; j++) {
-                if (8 * j < columns)
-                    seed_group(sum, 8 * j + 2 * (lane & 3), sample);
-                rotate<1>(sum);
-            }
-    }
-
-    __device__ __forceinline__ void take_seeds() const
-    {
-        for (int i = thread; i < columns * samples; i += threads)
-            if (seeds[i] != 0)
-                draw_raise(&states[i], ordered_float(seeds[i]));
-    }
-
-    /* One round over `groups` groups of columns from `column` on. */
-    __device__ __forceinline__ void round(const float *sum, int column, int sample) const
-    {
-        float z[4 * groups];
-        uint32_t pass = 0;
-#pragma unroll
-        for (int j = 0; j < groups; j++) {
-            int left = column + 8 * j + 2 * (lane & 3);
-            draw_state *const s[2] = {state(left, sample), state(left + 1, sample)};
-            words w = share_words(lane & 4 ? s[1] : s[0], token >> 2, lane & 4);
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                float4 hot = *(const float4 *)s[c];
-                float offset = draw_offset(hot.z);
-#pragma unroll
-                for (int i = c; i < 4; i += 2) {
-                    z[4 * j + i] = (sum[4 * j + i] * hot.x) * hot.y;
-                    pass |= (uint32_t)draw_screen(z[4 * j + i], w.r[i >> 1][c],
-                                                  __float_as_uint(hot.w), offset)
-                            << (4 * j + i);
-                }
-            }
-        }
-        if (pass)
-            offer(z, pass, column, sample);
-    }
-
-    /* Score what passed. Each lane goes through its own, so that a warp takes as many turns as its
-     * busiest lane has, not one for every place that passed in any. */
-    __device__ __forceinline__ void offer(const float (&z)[4 * groups], uint32_t pass, int column,
-                                          int sample) const
-    {
-        for (; pass != 0; pass &= pass - 1) {
-            int at = __ffs(pass) - 1;
-            float own = z[0];
-#pragma unroll
-            for (int i = 1; i < 4 * groups; i++)
-                own = i == at ? z[i] : own;
-            draw_offer(state(column + 8 * (at / 4) + 2 * (lane & 3) + (at & 1), sample), own,
-                       token + (at >> 1 & 1));
-        }
-    }
-
-    /* Draw from the prepared tile in `sum`, which is as before afterwards. */
-    __device__ __forceinline__ void draw(float (&sum)[n / 2]) const
-    {
-        for (int sample = 0; sample < samples; sample++) {
-#pragma unroll 1
-            for (int i = 0; i < rounds; i++) {
-                if (8 * groups * i < columns)
-                    round(sum, 8 * groups * i, sample);
-                rotate<groups>(sum);
-            }
-        }
-    }
-
-    /* Add the tile to the masses: a warp sums its sixteen tokens of a column relative to their
-     * largest, in a fixed order, so that the result does not depend on the batch. */
-    __device__ __forceinline__ void add_mass(float (&sum)[n / 2]) const
-    {
-        float2 *own = masses + threadIdx.x / 32 * n;
-#pragma unroll 1
-        for (int i = 0; i < rounds; i++) {
-            if (8 * groups * i < columns) {
-#pragma unroll
-                for (int j = 0; j < groups; j++) {
-                    int left = 8 * groups * i + 8 * j + 2 * (lane & 3);
-                    add_column(own, left, sum[4 * j], sum[4 * j + 2]);
-                    add_column(own, left + 1, sum[4 * j + 1], sum[4 * j + 3]);
-                }
-            }
-            rotate<groups>(sum);
-        }
-    }
-
-    __device__ __forceinline__ void add_column(float2 *own, int column, float a, float b) const
-    {
-        const draw_state *s = state(column, 0);
-        float za = (a * s->scale) * s->inverse_temperature;
-        float zb = (b * s->scale) * s->inverse_temperature;
-        float largest = fmaxf(za, zb);
-#pragma unroll
-        for (int lanes = 4; lanes < 32; lanes *= 2)
-            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
-        float from = largest > -INFINITY ? largest : 0.0f;
-        float part = ptx_exp2((za - from) * LOG2E) + ptx_exp2((zb - from) * LOG2E);
-#pragma unroll
-        for (int lanes = 4; lanes < 32; lanes *= 2)
-            part += __shfl_xor_sync(~0u, part, lanes);
-        if (lane < 4) {
-            float2 m = own[column];
-            float top = fmaxf(m.x, from);
-            own[column] = {top, m.y * ptx_exp2((m.x - top) * LOG2E) +
-                                    part * ptx_exp2((from - top) * LOG2E)};
-        }
-    }
-
-    /* Move every group of columns `by` groups down, the lowest ones to the top. */
-    template <int by> static __device__ __forceinline__ void rotate(float (&sum)[n / 2])
-    {
-        if constexpr (8 * by == n)
+        if (!(z < INFINITY)) {
+            atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
             return;
-        float head[4 * by];
-#pragma unroll
-        for (int i = 0; i < 4 * by; i++)
-            head[i] = sum[i];
-#pragma unroll
-        for (int i = 0; i < n / 2 - 4 * by; i++)
-            sum[i] = sum[i + 4 * by];
-#pragma unroll
-        for (int i = 0; i < 4 * by; i++)
-            sum[n / 2 - 4 * by + i] = head[i];
+        }
+        float score = z;
+        if (!draw.greedy && given)
+            score += *given;
+        else if (!draw.greedy)
+            score += noise_of_token({draw.seed, draw.position, draw.sample, q.sampling.domain},
+                                    q.sampling.math == GUMBEL_MATH_FAST, token);
+        keep_best(best, {score, z, (int)token, 0});
+    }
+
+    static __device__ __forceinline__ void keep_best(sm90_best *best, sm90_best offer)
+    {
+        sm90_best seen, found = swap_best(best, offer, offer); /* only reads */
+        while (offer.score > found.score || (offer.score == found.score && offer.id < found.id)) {
+            seen = found;
+            found = swap_best(best, seen, offer);
+            if (found.id == seen.id && found.score == seen.score)
+                return;
+        }
+    }
+
+    /* Replace *best by `next` if it is `seen`; what it was. */
+    static __device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen,
+                                                          sm90_best next)
+    {
+        ulonglong2 was = ptx_swap_16(best, seen.bits(), next.bits());
+        return {__uint_as_float((uint32_t)was.x), __uint_as_float((uint32_t)(was.x >> 32)),
+                (int)(uint32_t)was.y, 0};
     }
 };
 

@@ -32,13 +32,6 @@ static __device__ __forceinline__ uint64_t floor_load(const uint64_t *word)
     return __ldcg((const unsigned long long *)word);
 }
 
-/* Raise the row's threshold to the floor that `word` holds. */
-static __device__ __forceinline__ void floor_take(draw_state *s, uint64_t word, uint64_t tag)
-{
-    if (word >> FLOOR_BITS == tag)
-        draw_raise(s, floor_unpack(word));
-}
-
 /* Raise the floor to a row's threshold. An atomic that returns nothing is enough unless the word
  * holds somebody else's large number. */
 static __device__ __forceinline__ void floor_give(uint64_t *word, float threshold, uint64_t tag)

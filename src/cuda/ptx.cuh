@@ -120,6 +120,23 @@ PTX void ptx_wait_for_launch()
 }
 PTX void ptx_allow_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+/* Replace the 16 bytes at `at`, in shared memory, by `next` if they are `seen`; what they were. */
+PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
+{
+    ulonglong2 was;
+    asm volatile("{\n"
+                 ".reg .b128 was, seen, next;\n"
+                 "mov.b128 seen, {%3, %4};\n"
+                 "mov.b128 next, {%5, %6};\n"
+                 "atom.shared.cas.b128 was, [%2], seen, next;\n"
+                 "mov.b128 {%0, %1}, was;\n"
+                 "}"
+                 : "=l"(was.x), "=l"(was.y)
+                 : "r"(ptx_shared_address(at)), "l"(seen.x), "l"(seen.y), "l"(next.x), "l"(next.y)
+                 : "memory");
+    return was;
+}
+
 /* Copy 8 or 16 aligned bytes to shared memory, with this thread's current group. */
 template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
 {
