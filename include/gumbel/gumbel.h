@@ -229,6 +229,85 @@ typedef enum gumbel_math {
     GUMBEL_MATH_FAST = 1, /* logarithms and exponentials may come from the hardware */
 } gumbel_math;
 
+/* Lists of tokens: row b's are ids[offsets[b]] .. ids[offsets[b + 1] - 1]. Ids are global; those of
+ * other shards, and those that do not count, are passed over. */
+typedef struct gumbel_token_lists {
+    const int64_t *offsets; /* [B + 1], >= 0, never falling; NULL: no lists */
+    const int32_t *ids;     /* in [0, 2^31) */
+    const float *values;    /* one an id where the field says so; else NULL */
+} gumbel_token_lists;
+
+/* What the penalties of B rows count: the caller's memory, on CUDA of the device, all zero for rows
+ * without history. gumbel_history_start() and gumbel_history_update() fill it. */
+typedef struct gumbel_history {
+    size_t struct_size;
+    int64_t vocab_size; /* tokens below are counted, 1..2^31; W = ceil(vocab_size / 32) */
+    uint32_t *prompt;   /* [B, W]: bit t & 31 of word t >> 5 is set if t is in the prompt */
+    uint32_t *output;   /* [B, W]: the same of the output */
+    uint16_t *counts;   /* [B, vocab_size]: how often in the output, 65535 for more */
+} gumbel_history;
+
+/* What is done to y = soft_cap(scale * l) before the temperature, in this order; row parameters as
+ * in gumbel_sampling. What is not asked for costs nothing. A masked or banned token has y = -inf.
+ *  mask         bit t & 31 of word t >> 5 of row b, at mask[b * mask_stride + (t >> 5)], allows t.
+ *  bias         y += value; an id that is listed twice gets both, in the list's order.
+ *  repetition   r, of prompt and output: y > 0 ? y / r : y * r
+ *  frequency    f, of the output: y -= f * count
+ *  presence     p, of the output: y -= p where count > 0 */
+typedef struct gumbel_transforms {
+    size_t struct_size;
+    const int32_t *mask; /* [B, ceil((first_token + V) / 32)]; NULL: all are allowed */
+    int64_t mask_stride; /* words from a row to the next; 0: one mask for all rows */
+    gumbel_token_lists banned;
+    gumbel_token_lists bias; /* with values: finite or -inf */
+    const float *repetition; /* [B], finite, > 0; default 1 */
+    int64_t repetition_stride;
+    const float *frequency; /* [B], finite; default 0 */
+    int64_t frequency_stride;
+    const float *presence; /* [B], finite; default 0 */
+    int64_t presence_stride;
+    const gumbel_history *history;    /* what the penalties count; or the same as lists: */
+    gumbel_token_lists prompt_tokens; /* NULL offsets where `history` is given */
+    gumbel_token_lists output_tokens;
+} gumbel_transforms;
+
+/* In which order the rules of truncation apply, and to what. */
+typedef enum gumbel_order {
+    GUMBEL_ORDER_MIN_P_TOP_K_TOP_P = 0,  /* each to what the one before it left, renormalised */
+    GUMBEL_ORDER_JOINT = 1,              /* each to the whole distribution; what all keep stays */
+    GUMBEL_ORDER_BEFORE_TEMPERATURE = 2, /* as the first, to y instead of z */
+} gumbel_order;
+
+/* Whether tokens of equal z at a cut stay together. */
+typedef enum gumbel_ties {
+    GUMBEL_TIES_ALL = 0,   /* all of them stay: the rules are by value */
+    GUMBEL_TIES_EXACT = 1, /* lower ids first: exactly k tokens, the shortest nucleus */
+} gumbel_ties;
+
+/* Which tokens may be drawn. With m the largest z:
+ *  min_p   keeps z >= m + ln(min_p)
+ *  top_k   keeps z >= the k-th largest z
+ *  top_p   keeps a token if the mass of strictly larger z is below top_p of the mass
+ * Masses are sums of exp(z - m), rounded to float32 by the fixed operations of docs/maths.md and
+ * added exactly, so no order of summation shows. Greedy rows are not truncated. */
+typedef struct gumbel_truncation {
+    size_t struct_size;
+    const float *min_p; /* [B], in [0, 1]; default 0: off */
+    int64_t min_p_stride;
+    const int32_t *top_k; /* [B], >= 0; default 0: off */
+    int64_t top_k_stride;
+    const float *top_p; /* [B], in (0, 1]; default 1: off */
+    int64_t top_p_stride;
+    gumbel_order order;
+    gumbel_ties ties;
+} gumbel_truncation;
+
+/* Which distribution log-probabilities are of. */
+typedef enum gumbel_distribution {
+    GUMBEL_PROCESSED = 0, /* that of the draw: of z, over what truncation kept */
+    GUMBEL_RAW = 1,       /* softmax of the logits l as they are */
+} gumbel_distribution;
+
 /* Parameters of the draw. A row parameter is data[b * stride]; stride 0 gives all rows data[0];
  * data NULL gives all rows the default.
  *  noise      g of draw j of row b and token first_token + i at
@@ -251,6 +330,8 @@ typedef struct gumbel_sampling {
     const float *noise;   /* [B, S, V] made ahead of time; default NULL: made on the fly */
     int64_t noise_stride; /* elements from one draw's noise to the next, >= V; 0: V */
     gumbel_math math;     /* what the call may do; default GUMBEL_MATH_EXACT */
+    const gumbel_transforms *transforms; /* NULL: none */
+    const gumbel_truncation *truncation; /* NULL: none */
 } gumbel_sampling;
 
 /* Where results go. Every pointer but `tokens` may be NULL. What is not asked for costs nothing. */
@@ -259,8 +340,15 @@ typedef struct gumbel_output {
     int32_t *tokens; /* [B, S] global token ids, in [0, vocab_size) or -1 */
     float *logprobs; /* [B, S] log-probability of the token: z - lse */
     float *scores;   /* [B, S] perturbed score s of the token */
-    float *lse;      /* [B] log-normaliser: ln(sum_i exp(z_i)) */
+    float *lse;      /* [B] log-normaliser: ln(sum_i exp(z_i)) of that distribution */
     int32_t *status; /* [B] a gumbel_row_status */
+    int32_t *ranks;  /* [B, S] 1 + how many tokens have a larger z than the token; -1 without one */
+    int32_t *kept;   /* [B] how many tokens truncation kept: all that count where it is off */
+    int32_t *top_ids;    /* [B, num_top] the most likely tokens, larger z first, then lower id; -1
+                            after the last token that has z > -inf */
+    float *top_logprobs; /* [B, num_top] theirs; -inf for those that truncation removed */
+    int32_t num_top;     /* 0..128 */
+    gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */
@@ -331,6 +419,49 @@ typedef struct gumbel_step {
  *             GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.                            since 0.1 */
 GUMBEL_API gumbel_status gumbel_advance(gumbel_device *device, const gumbel_step *step,
                                         gumbel_error *error);
+
+/* gumbel_call_workspace_size(): bytes of workspace for one call with these arguments. Calls with
+ *  transforms, truncation, ranks, kept, num_top or raw log-probabilities need it; it is at most
+ *  what gumbel_workspace_size() says, and 4 * B * V and some KiB a row and thread beside.
+ *  head, logits  the way in: one of the two, the other NULL; data pointers are not followed
+ *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                     since 0.1 */
+GUMBEL_API gumbel_status gumbel_call_workspace_size(const gumbel_device *device,
+                                                    const gumbel_head *head,
+                                                    const gumbel_logits *logits,
+                                                    const gumbel_sampling *sampling,
+                                                    const gumbel_output *output, size_t *bytes,
+                                                    gumbel_error *error);
+
+/* gumbel_process_logits(): what the draw sees: z, with -inf for what does not count, is masked or
+ *  banned, or was removed by truncation. Noise and samples play no part.
+ *  processed  [B, V] float32 rows at `stride` elements (0: V); may be the logits themselves if they
+ *             are float32 at the same stride, which makes penalties, masks and temperature of one
+ *             call the in-place kernels of others
+ *  workspace  gumbel_call_workspace_size() with `output` NULL
+ *  rows       a row with a NaN or +inf is NaN throughout.
+ *  else as gumbel_sample_logits().                                                     since 0.1 */
+GUMBEL_API gumbel_status gumbel_process_logits(gumbel_device *device, const gumbel_logits *logits,
+                                               const gumbel_sampling *sampling, float *processed,
+                                               int64_t stride, void *workspace,
+                                               size_t workspace_bytes, gumbel_error *error);
+
+/* gumbel_history_start(): forget everything of `batch` rows and count prompts and outputs.
+ *  prompts, outputs  lists without values; NULL: none
+ *  stream            as in gumbel_sampling
+ *  returns           GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, and on CUDA GUMBEL_ERROR_DEVICE. since 0.1 */
+GUMBEL_API gumbel_status gumbel_history_start(gumbel_device *device, const gumbel_history *history,
+                                              int64_t batch, const gumbel_token_lists *prompts,
+                                              const gumbel_token_lists *outputs, void *stream,
+                                              gumbel_error *error);
+
+/* gumbel_history_update(): count one more token of output a row.
+ *  tokens   [B] at `token_stride` elements (0: 1); -1 and ids of vocab_size or more are passed over
+ *  graphs   may be captured: replays read the tokens anew.
+ *  returns  as gumbel_history_start().                                                 since 0.1 */
+GUMBEL_API gumbel_status gumbel_history_update(gumbel_device *device, const gumbel_history *history,
+                                               int64_t batch, const int32_t *tokens,
+                                               int64_t token_stride, void *stream,
+                                               gumbel_error *error);
 
 /* ------------------------------------------------------ summaries: shards, ranks, streams ---- */
 

@@ -123,6 +123,10 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > SAMPLES_MOST, error,
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
                      (int)s->num_samples, SAMPLES_MOST);
+    if (s->transforms || s->truncation)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED,
+                           s->transforms ? "sampling.transforms" : "sampling.truncation",
+                           "it must be NULL here");
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_REFUSE_IF(s->temperature_stride < 0 || (!s->temperature && s->temperature_stride), error,
@@ -264,5 +268,8 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, output, "output", error));
     GUMBEL_REFUSE_IF(!into->tokens && batch > 0, error, "output.tokens", "tokens is NULL");
+    if (into->ranks || into->kept || into->num_top || into->logprobs_of)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "output",
+                           "ranks, kept, num_top and logprobs_of are not to be had here");
     return GUMBEL_OK;
 }
