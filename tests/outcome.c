@@ -40,8 +40,12 @@ outcome *outcome_make(int64_t batch, int32_t samples)
     made->scores = make_zeroed(draws, sizeof *made->scores);
     made->lse = make_zeroed(rows, sizeof *made->lse);
     made->status = make_zeroed(rows, sizeof *made->status);
-    made->output = (gumbel_output){sizeof made->output, made->tokens, made->logprobs,
-                                   made->scores,        made->lse,    made->status};
+    made->output = (gumbel_output){.struct_size = sizeof made->output,
+                                   .tokens = made->tokens,
+                                   .logprobs = made->logprobs,
+                                   .scores = made->scores,
+                                   .lse = made->lse,
+                                   .status = made->status};
     outcome_poison(made);
     return made;
 }

@@ -90,7 +90,12 @@ static outcome outcome_inside(fence *f, int64_t batch, int32_t samples)
     o.scores = inside(f, NULL, draws * sizeof *o.scores, 1);
     o.lse = inside(f, NULL, rows * sizeof *o.lse, 1);
     o.status = inside(f, NULL, rows * sizeof *o.status, 1);
-    o.output = (gumbel_output){sizeof o.output, o.tokens, o.logprobs, o.scores, o.lse, o.status};
+    o.output = (gumbel_output){.struct_size = sizeof o.output,
+                               .tokens = o.tokens,
+                               .logprobs = o.logprobs,
+                               .scores = o.scores,
+                               .lse = o.lse,
+                               .status = o.status};
     return o;
 }
 
