@@ -50,8 +50,29 @@ outcome *outcome_make(int64_t batch, int32_t samples)
     return made;
 }
 
+void outcome_widen(outcome *made, int32_t num_top, gumbel_distribution logprobs_of)
+{
+    size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
+    size_t tops = rows * (size_t)num_top;
+    made->ranks = make_zeroed(draws, sizeof *made->ranks);
+    made->kept = make_zeroed(rows, sizeof *made->kept);
+    made->top_ids = make_zeroed(tops, sizeof *made->top_ids);
+    made->top_logprobs = make_zeroed(tops, sizeof *made->top_logprobs);
+    made->output.ranks = made->ranks;
+    made->output.kept = made->kept;
+    made->output.top_ids = made->top_ids;
+    made->output.top_logprobs = made->top_logprobs;
+    made->output.num_top = num_top;
+    made->output.logprobs_of = logprobs_of;
+    outcome_poison(made);
+}
+
 void outcome_free(outcome *made)
 {
+    free(made->ranks);
+    free(made->kept);
+    free(made->top_ids);
+    free(made->top_logprobs);
     free(made->tokens);
     free(made->logprobs);
     free(made->scores);
@@ -60,19 +81,41 @@ void outcome_free(outcome *made)
     free(made);
 }
 
+/* Entries of the outputs of outcome_widen(): none until it has been called. */
+typedef struct further {
+    size_t ranks, kept, tops;
+} further;
+
+static further count_further(const outcome *made)
+{
+    size_t rows = made->kept ? (size_t)made->batch : 0;
+    return (further){rows * (size_t)made->samples, rows, rows * (size_t)made->output.num_top};
+}
+
+static void poison(void *memory, size_t count)
+{
+    if (count)
+        memset(memory, POISON, count * 4);
+}
+
 void outcome_poison(outcome *made)
 {
     size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
-    memset(made->tokens, POISON, draws * sizeof *made->tokens);
-    memset(made->logprobs, POISON, draws * sizeof *made->logprobs);
-    memset(made->scores, POISON, draws * sizeof *made->scores);
-    memset(made->lse, POISON, rows * sizeof *made->lse);
-    memset(made->status, POISON, rows * sizeof *made->status);
+    further more = count_further(made);
+    poison(made->ranks, more.ranks);
+    poison(made->kept, more.kept);
+    poison(made->top_ids, more.tops);
+    poison(made->top_logprobs, more.tops);
+    poison(made->tokens, draws);
+    poison(made->logprobs, draws);
+    poison(made->scores, draws);
+    poison(made->lse, rows);
+    poison(made->status, rows);
 }
 
-static int is_poison(const void *memory, size_t bytes)
+static int is_poison(const void *memory, size_t count)
 {
-    for (size_t i = 0; i < bytes; i++)
+    for (size_t i = 0; i < count * 4; i++)
         if (((const unsigned char *)memory)[i] != POISON)
             return 0;
     return 1;
@@ -81,11 +124,12 @@ static int is_poison(const void *memory, size_t bytes)
 int outcome_untouched(const outcome *made)
 {
     size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
-    return is_poison(made->tokens, draws * sizeof *made->tokens) &&
-           is_poison(made->logprobs, draws * sizeof *made->logprobs) &&
-           is_poison(made->scores, draws * sizeof *made->scores) &&
-           is_poison(made->lse, rows * sizeof *made->lse) &&
-           is_poison(made->status, rows * sizeof *made->status);
+    further more = count_further(made);
+    return is_poison(made->tokens, draws) && is_poison(made->logprobs, draws) &&
+           is_poison(made->scores, draws) && is_poison(made->lse, rows) &&
+           is_poison(made->status, rows) && is_poison(made->ranks, more.ranks) &&
+           is_poison(made->kept, more.kept) && is_poison(made->top_ids, more.tops) &&
+           is_poison(made->top_logprobs, more.tops);
 }
 
 static int same_ints(const int32_t *a, const int32_t *b, size_t count, const char *name,
@@ -112,6 +156,17 @@ static int same_floats(const float *a, const float *b, size_t count, const char 
     return 1;
 }
 
+static int same_further(const outcome *whole, size_t row, const outcome *other, const char *what)
+{
+    further count = count_further(other);
+    size_t draw = row * (size_t)whole->samples, top = row * (size_t)whole->output.num_top;
+    return same_ints(whole->kept + row, other->kept, count.kept, "kept", what) &&
+           same_ints(whole->ranks + draw, other->ranks, count.ranks, "ranks", what) &&
+           same_ints(whole->top_ids + top, other->top_ids, count.tops, "top_ids", what) &&
+           same_floats(whole->top_logprobs + top, other->top_logprobs, count.tops, "top_logprobs",
+                       what);
+}
+
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
                  const char *what)
 {
@@ -126,6 +181,8 @@ int outcome_same(const outcome *whole, int64_t first, const outcome *other, outc
     if (same && parts & OUTCOME_MASS)
         same = same_floats(whole->lse + row, other->lse, rows, "lse", what) &&
                same_floats(whole->logprobs + at, other->logprobs, draws, "logprobs", what);
+    if (same && parts & OUTCOME_FURTHER && other->kept)
+        same = same_further(whole, row, other, what);
     return same;
 }
 

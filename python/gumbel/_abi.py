@@ -16,6 +16,10 @@ FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
 
 OK, ERROR_ARGUMENT, ERROR_WORKSPACE, ERROR_UNSUPPORTED, ERROR_MEMORY = 0, 10, 20, 30, 40
 
+ORDER_MIN_P_TOP_K_TOP_P, ORDER_JOINT, ORDER_BEFORE_TEMPERATURE = 0, 1, 2
+TIES_ALL, TIES_EXACT = 0, 1
+PROCESSED, RAW = 0, 1
+
 WORKSPACE_ALIGNMENT = 64
 
 
@@ -87,6 +91,90 @@ class Logits(Sized):
     ]
 
 
+class TokenLists(Structure):
+    _fields_ = [("offsets", c_void_p), ("ids", c_void_p), ("values", c_void_p)]
+
+
+class Transforms(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("mask", c_void_p),
+        ("mask_stride", c_int64),
+        ("banned", TokenLists),
+        ("bias", TokenLists),
+        ("repetition", c_void_p),
+        ("repetition_stride", c_int64),
+        ("frequency", c_void_p),
+        ("frequency_stride", c_int64),
+        ("presence", c_void_p),
+        ("presence_stride", c_int64),
+        ("history", c_void_p),
+        ("prompt_tokens", TokenLists),
+        ("output_tokens", TokenLists),
+    ]
+
+
+class Truncation(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("min_p", c_void_p),
+        ("min_p_stride", c_int64),
+        ("top_k", c_void_p),
+        ("top_k_stride", c_int64),
+        ("top_p", c_void_p),
+        ("top_p_stride", c_int64),
+        ("order", c_int),
+        ("ties", c_int),
+    ]
+
+
+class TokenLists(Structure):
+    _fields_ = [("offsets", c_void_p), ("ids", c_void_p), ("values", c_void_p)]
+
+
+class History(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("vocab_size", c_int64),
+        ("prompt", c_void_p),
+        ("output", c_void_p),
+        ("counts", c_void_p),
+    ]
+
+
+class Transforms(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("mask", c_void_p),
+        ("mask_stride", c_int64),
+        ("banned", TokenLists),
+        ("bias", TokenLists),
+        ("repetition", c_void_p),
+        ("repetition_stride", c_int64),
+        ("frequency", c_void_p),
+        ("frequency_stride", c_int64),
+        ("presence", c_void_p),
+        ("presence_stride", c_int64),
+        ("history", c_void_p),
+        ("prompt_tokens", TokenLists),
+        ("output_tokens", TokenLists),
+    ]
+
+
+class Truncation(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("min_p", c_void_p),
+        ("min_p_stride", c_int64),
+        ("top_k", c_void_p),
+        ("top_k_stride", c_int64),
+        ("top_p", c_void_p),
+        ("top_p_stride", c_int64),
+        ("order", c_int),
+        ("ties", c_int),
+    ]
+
+
 class Sampling(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -103,6 +191,10 @@ class Sampling(Sized):
         ("noise", c_void_p),
         ("noise_stride", c_int64),
         ("math", c_int),
+        ("transforms", c_void_p),
+        ("truncation", c_void_p),
+        ("transforms", POINTER(Transforms)),
+        ("truncation", POINTER(Truncation)),
     ]
 
 
@@ -114,6 +206,18 @@ class Output(Sized):
         ("scores", c_void_p),
         ("lse", c_void_p),
         ("status", c_void_p),
+        ("ranks", c_void_p),
+        ("kept", c_void_p),
+        ("top_ids", c_void_p),
+        ("top_logprobs", c_void_p),
+        ("num_top", c_int32),
+        ("logprobs_of", c_int),
+        ("ranks", c_void_p),
+        ("kept", c_void_p),
+        ("top_ids", c_void_p),
+        ("top_logprobs", c_void_p),
+        ("num_top", c_int32),
+        ("logprobs_of", c_int),
     ]
 
 
@@ -125,9 +229,17 @@ _PROTOTYPES = {
     "gumbel_isa_available": (c_int, [c_int]),
     "gumbel_open": (c_int, [POINTER(DeviceOptions), POINTER(c_void_p), POINTER(Error)]),
     "gumbel_describe": (c_int, [c_void_p, POINTER(DeviceInfo)]),
-    "gumbel_workspace_size": (
+    "gumbel_call_workspace_size": (
         c_int,
-        [c_void_p, c_int64, c_int64, c_int32, POINTER(c_size_t), POINTER(Error)],
+        [
+            c_void_p,
+            POINTER(Head),
+            POINTER(Logits),
+            POINTER(Sampling),
+            POINTER(Output),
+            POINTER(c_size_t),
+            POINTER(Error),
+        ],
     ),
     "gumbel_sample": (
         c_int,
@@ -148,6 +260,19 @@ _PROTOTYPES = {
             POINTER(Logits),
             POINTER(Sampling),
             POINTER(Output),
+            c_void_p,
+            c_size_t,
+            POINTER(Error),
+        ],
+    ),
+    "gumbel_process_logits": (
+        c_int,
+        [
+            c_void_p,
+            POINTER(Logits),
+            POINTER(Sampling),
+            c_void_p,
+            c_int64,
             c_void_p,
             c_size_t,
             POINTER(Error),

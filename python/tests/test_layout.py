@@ -18,6 +18,13 @@ STRUCTS = {
     "gumbel_tensor": _abi.Tensor,
     "gumbel_head": _abi.Head,
     "gumbel_logits": _abi.Logits,
+    "gumbel_token_lists": _abi.TokenLists,
+    "gumbel_transforms": _abi.Transforms,
+    "gumbel_truncation": _abi.Truncation,
+    "gumbel_token_lists": _abi.TokenLists,
+    "gumbel_history": _abi.History,
+    "gumbel_transforms": _abi.Transforms,
+    "gumbel_truncation": _abi.Truncation,
     "gumbel_sampling": _abi.Sampling,
     "gumbel_output": _abi.Output,
 }
@@ -31,6 +38,13 @@ CONSTANTS = {
     "GUMBEL_ERROR_WORKSPACE": _abi.ERROR_WORKSPACE,
     "GUMBEL_ERROR_UNSUPPORTED": _abi.ERROR_UNSUPPORTED,
     "GUMBEL_ERROR_MEMORY": _abi.ERROR_MEMORY,
+    "GUMBEL_ORDER_MIN_P_TOP_K_TOP_P": _abi.ORDER_MIN_P_TOP_K_TOP_P,
+    "GUMBEL_ORDER_JOINT": _abi.ORDER_JOINT,
+    "GUMBEL_ORDER_BEFORE_TEMPERATURE": _abi.ORDER_BEFORE_TEMPERATURE,
+    "GUMBEL_TIES_ALL": _abi.TIES_ALL,
+    "GUMBEL_TIES_EXACT": _abi.TIES_EXACT,
+    "GUMBEL_PROCESSED": _abi.PROCESSED,
+    "GUMBEL_RAW": _abi.RAW,
 }
 
 

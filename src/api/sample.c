@@ -4,61 +4,12 @@
  * it all where its memory is its own.
  */
 #define GUMBEL_EXPERIMENTAL
-#include "core/backend.h"
+#include "api/call.h"
 #include "core/fail.h"
 #include "core/summary.h"
 #include "core/validate.h"
-#include "core/workspace.h"
 
 #include <inttypes.h>
-
-/* The workspace of a sampling call: the summaries [B, S] that are finished here, then the backend's
- * own. */
-static gumbel_summary *carve_summaries(gumbel_cursor *cursor, const gumbel_device *device,
-                                       int64_t batch, int32_t num_samples)
-{
-    size_t rows = device->backend->sample ? 0 : (size_t)batch;
-    return gumbel_carve(cursor, rows, (size_t)num_samples, sizeof(gumbel_summary));
-}
-
-gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                                    int32_t num_samples, size_t *bytes, gumbel_error *error)
-{
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
-    GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
-                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
-    GUMBEL_REFUSE_IF(hidden_size < 0 || hidden_size > GUMBEL_SIZE_END, error, "hidden_size",
-                     "hidden_size is %" PRId64 "; it must be in 0..2^40", hidden_size);
-    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
-                     "num_samples is %d; it must be in 1..65536", (int)num_samples);
-    gumbel_cursor cursor = {0};
-    carve_summaries(&cursor, device, batch, num_samples);
-    size_t own = device->backend->workspace_size(device, batch, hidden_size, num_samples), total;
-    GUMBEL_REFUSE_IF(cursor.used == SIZE_MAX || own == SIZE_MAX ||
-                         __builtin_add_overflow(cursor.used, own, &total),
-                     error, "batch", "a batch of %" PRId64 " is larger than any memory", batch);
-    *bytes = batch == 0 ? 0 : total;
-    return GUMBEL_OK;
-}
-
-/* Check the workspace of a call on `problem`. */
-static gumbel_status check_workspace(const gumbel_device *device, const gumbel_problem *problem,
-                                     const void *workspace, size_t given, gumbel_error *error)
-{
-    size_t needed;
-    GUMBEL_FORWARD(gumbel_workspace_size(device, problem->batch, problem->hidden_size,
-                                         problem->sampling.num_samples, &needed, error));
-    if (given < needed)
-        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
-                           "%zu bytes were given, %zu are needed", given, needed);
-    if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
-        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
-                           workspace ? "it is not aligned to %d bytes"
-                                     : "it is NULL, not %d-byte aligned memory",
-                           GUMBEL_WORKSPACE_ALIGNMENT);
-    return GUMBEL_OK;
-}
 
 static void finish(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
                    const gumbel_output *out)
@@ -89,7 +40,9 @@ static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
 {
     gumbel_output out;
     GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
-    GUMBEL_FORWARD(check_workspace(device, problem, workspace, workspace_bytes, error));
+    problem->request |= gumbel_output_request(&out);
+    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, workspace, workspace_bytes, error));
     if (problem->batch == 0)
         return GUMBEL_OK;
     problem->with_mass = out.lse || out.logprobs;
@@ -97,9 +50,11 @@ static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
         return device->backend->sample(device, problem, &out, workspace, error);
     gumbel_cursor cursor = {workspace, 0};
     int32_t num_samples = problem->sampling.num_samples;
-    gumbel_summary *summaries = carve_summaries(&cursor, device, problem->batch, num_samples);
-    GUMBEL_FORWARD(
-        device->backend->partial(device, problem, summaries, cursor.base + cursor.used, error));
+    gumbel_summary *summaries = gumbel_call_summaries(&cursor, device, problem->batch, num_samples);
+    void *rest = cursor.base + cursor.used;
+    if (problem->request & ~GUMBEL_REQUEST_TRANSFORMS)
+        return device->backend->sample_request(device, problem, &out, rest, error);
+    GUMBEL_FORWARD(device->backend->partial(device, problem, summaries, rest, error));
     finish(summaries, problem->batch, num_samples, &out);
     return GUMBEL_OK;
 }
@@ -110,29 +65,14 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
                              gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "summaries is NULL");
-    GUMBEL_FORWARD(check_workspace(device, problem, workspace, workspace_bytes, error));
+    GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_TRUNCATION, error, "sampling.truncation",
+                     "a part of the vocabulary cannot know what the whole keeps");
+    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, workspace, workspace_bytes, error));
     if (problem->batch == 0)
         return GUMBEL_OK;
     problem->with_mass = 1;
     return device->backend->partial(device, problem, summaries, workspace, error);
-}
-
-static gumbel_status read_head(gumbel_problem *problem, const gumbel_device *device,
-                               const gumbel_head *head, const gumbel_sampling *sampling,
-                               gumbel_error *error)
-{
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_head(problem, head, sampling, error));
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
-}
-
-static gumbel_status read_logits(gumbel_problem *problem, const gumbel_device *device,
-                                 const gumbel_logits *logits, const gumbel_sampling *sampling,
-                                 gumbel_error *error)
-{
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
 }
 
 gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
@@ -140,7 +80,7 @@ gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
                             void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(read_head(&problem, device, head, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, head, sampling, error));
     return sample(device, &problem, output, workspace, workspace_bytes, error);
 }
 
@@ -149,7 +89,7 @@ gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbel_logits *l
                                    void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(read_logits(&problem, device, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, logits, sampling, error));
     return sample(device, &problem, output, workspace, workspace_bytes, error);
 }
 
@@ -158,7 +98,7 @@ gumbel_status gumbel_partial(gumbel_device *device, const gumbel_head *head,
                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(read_head(&problem, device, head, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, head, sampling, error));
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
@@ -167,7 +107,7 @@ gumbel_status gumbel_partial_logits(gumbel_device *device, const gumbel_logits *
                                     void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(read_logits(&problem, device, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, logits, sampling, error));
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
@@ -176,8 +116,8 @@ gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, vo
 {
     const gumbel_sampling sampling = {.struct_size = sizeof sampling, .stream = stream};
     gumbel_problem problem;
-    GUMBEL_FORWARD(read_head(&problem, device, head, &sampling, error));
-    GUMBEL_FORWARD(check_workspace(device, &problem, workspace, workspace_bytes, error));
+    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, head, &sampling, error));
+    GUMBEL_FORWARD(gumbel_call_workspace(device, &problem, workspace, workspace_bytes, error));
     if (problem.batch == 0)
         return GUMBEL_OK;
     return device->backend->multiply(device, &problem, workspace, error);
@@ -205,6 +145,9 @@ gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int3
                      "num_samples is %d; it must be in 1..65536", (int)num_samples);
     GUMBEL_REFUSE_IF(!summaries && batch > 0, error, "summaries", "summaries is NULL");
     GUMBEL_FORWARD(gumbel_read_output(&out, output, batch, error));
+    uint32_t more = gumbel_output_request(&out);
+    GUMBEL_REFUSE_IF(more, error, gumbel_request_field((gumbel_request)(more & -more)),
+                     "summaries do not tell it");
     finish(summaries, batch, num_samples, &out);
     return GUMBEL_OK;
 }

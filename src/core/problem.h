@@ -16,6 +16,25 @@
  * further apart than any two noises, so smaller temperatures draw as this one does. */
 #define GUMBEL_INVERSE_TEMPERATURE_HIGHEST 0x1p100f
 
+/* What a call asks for beyond plain sampling, as bits of gumbel_problem.request. A field that is
+ * there and has nothing to do sets none, so `request == 0` is the plain call. */
+typedef enum gumbel_request {
+    GUMBEL_REQUEST_MASK = 1 << 0,
+    GUMBEL_REQUEST_BANNED = 1 << 1,
+    GUMBEL_REQUEST_BIAS = 1 << 2,
+    GUMBEL_REQUEST_PENALTIES = 1 << 3,
+    GUMBEL_REQUEST_TRUNCATION = 1 << 4,
+    GUMBEL_REQUEST_RANKS = 1 << 5,
+    GUMBEL_REQUEST_KEPT = 1 << 6,
+    GUMBEL_REQUEST_TOP = 1 << 7, /* num_top > 0, and ids or log-probabilities of them */
+    GUMBEL_REQUEST_RAW = 1 << 8, /* log-probabilities or log-normaliser of the raw logits */
+    GUMBEL_REQUEST_END = 1 << 9,
+} gumbel_request;
+
+/* What changes z itself. A shard alone can do these; all others need the whole vocabulary. */
+#define GUMBEL_REQUEST_TRANSFORMS                                                                  \
+    (GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS | GUMBEL_REQUEST_PENALTIES)
+
 typedef struct gumbel_problem {
     int64_t batch;        /* B */
     int64_t first_row;    /* what row 0 is in the caller's batch, for a seed that all rows share */
@@ -28,8 +47,12 @@ typedef struct gumbel_problem {
     float scale;
     float soft_cap;
     int64_t first_token;
-    int64_t end_token; /* tokens from here on do not count; may be <= first_token */
-    gumbel_sampling sampling;
+    int64_t end_token;            /* tokens from here on do not count; may be <= first_token */
+    gumbel_sampling sampling;     /* transforms and truncation are NULL here; they stand below */
+    uint32_t request;             /* gumbel_request bits */
+    gumbel_transforms transforms; /* history is NULL here; what no bit asks for is not looked at */
+    gumbel_history history;       /* prompt NULL where the penalties count lists */
+    gumbel_truncation truncation;
     int with_mass; /* the log-normaliser will be asked for */
 } gumbel_problem;
 

@@ -123,10 +123,6 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > SAMPLES_MOST, error,
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
                      (int)s->num_samples, SAMPLES_MOST);
-    if (s->transforms || s->truncation)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED,
-                           s->transforms ? "sampling.transforms" : "sampling.truncation",
-                           "it must be NULL here");
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_REFUSE_IF(s->temperature_stride < 0 || (!s->temperature && s->temperature_stride), error,
@@ -142,7 +138,8 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                      s->position_stride);
     GUMBEL_REFUSE_IF((int)s->math < 0 || s->math > GUMBEL_MATH_FAST, error, "sampling.math",
                      "math is %d, which no gumbel_math has", (int)s->math);
-    return read_noise(p, error);
+    GUMBEL_FORWARD(read_noise(p, error));
+    return gumbel_read_request(p, error);
 }
 
 gumbel_status gumbel_check_host_stream(const void *stream, const char *name, gumbel_error *error)
@@ -163,6 +160,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
                                "temperature is %g; it must be finite and >= 0",
                                (double)s->temperature[b * s->temperature_stride]);
         }
+    GUMBEL_FORWARD(gumbel_check_host_request(p, error));
     return gumbel_check_host_stream(s->stream, "sampling.stream", error);
 }
 
@@ -228,6 +226,7 @@ gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampli
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise", "it is what this call makes");
     p->sampling.temperature = NULL;
     p->sampling.temperature_stride = 0;
+    p->request = 0;
     return GUMBEL_OK;
 }
 
@@ -268,8 +267,10 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, output, "output", error));
     GUMBEL_REFUSE_IF(!into->tokens && batch > 0, error, "output.tokens", "tokens is NULL");
-    if (into->ranks || into->kept || into->num_top || into->logprobs_of)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "output",
-                           "ranks, kept, num_top and logprobs_of are not to be had here");
+    GUMBEL_REFUSE_IF(into->num_top < 0 || into->num_top > GUMBEL_TOP_MOST, error, "output.num_top",
+                     "num_top is %d; it must be in 0..%d", (int)into->num_top, GUMBEL_TOP_MOST);
+    GUMBEL_REFUSE_IF((int)into->logprobs_of < 0 || into->logprobs_of > GUMBEL_RAW, error,
+                     "output.logprobs_of", "logprobs_of is %d, which no gumbel_distribution has",
+                     (int)into->logprobs_of);
     return GUMBEL_OK;
 }

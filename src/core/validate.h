@@ -11,6 +11,9 @@
 /* Sizes up to here keep every product of two of them inside 64 bits. */
 #define GUMBEL_SIZE_END (INT64_C(1) << 40)
 
+/* The most likely tokens that a call lists. */
+#define GUMBEL_TOP_MOST 128
+
 /* Copy a caller's options struct of `given` bytes over the zeroed `known` bytes at `into`. A longer
  * struct of a newer caller passes if what this version does not know is zero. `name` is for
  * errors. */
@@ -33,11 +36,39 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
 /* The stream of a call on a device whose memory is the host's: there is none. */
 gumbel_status gumbel_check_host_stream(const void *stream, const char *name, gumbel_error *error);
 
-/* What only the host's eyes can check: temperatures, and that no stream is given. */
+/* What only the host's eyes can check: temperatures, what the request's rows and lists hold, and
+ * that no stream is given. */
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_error *error);
 
 /* `output` in full length; refused unless tokens is there when batch > 0. */
 gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,
                                  gumbel_error *error);
+
+/* ---------------------------------------- of a request (validate_request.c, validate_lists.c) */
+
+/* Move transforms and truncation of a problem's sampling to their places, and set their bits. */
+gumbel_status gumbel_read_request(gumbel_problem *problem, gumbel_error *error);
+
+/* What the rows and lists of the request hold. */
+gumbel_status gumbel_check_host_request(const gumbel_problem *problem, gumbel_error *error);
+
+/* The bits that an output in full length asks for. */
+uint32_t gumbel_output_request(const gumbel_output *output);
+
+/* The field that a bit stands for, as "sampling.transforms.mask". */
+const char *gumbel_request_field(gumbel_request bit);
+
+/* `history` in full length, for `batch` rows. */
+gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *history,
+                                  int64_t batch, const char *name, gumbel_error *error);
+
+/* Lists that take values, or may not have any. */
+gumbel_status gumbel_check_lists(const gumbel_token_lists *lists, int takes_values,
+                                 const char *name, gumbel_error *error);
+
+/* What lists hold, where the host can read them: offsets, ids, and values that are finite or -inf
+ */
+gumbel_status gumbel_check_host_lists(const gumbel_token_lists *lists, int64_t batch,
+                                      const char *name, gumbel_error *error);
 
 #endif

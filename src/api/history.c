@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What penalties count, from one decode step to the next.
+ */
+#include "core/backend.h"
+#include "core/fail.h"
+#include "core/validate.h"
+
+#include <inttypes.h>
+
+/* What both calls take: a device that keeps histories, the history, B and the stream. */
+static gumbel_status read_history(gumbel_history *into, const gumbel_device *device,
+                                  const gumbel_history *history, int64_t batch, const void *stream,
+                                  gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    if (!device->backend->history_start || !device->backend->history_update)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device", "it keeps no history");
+    GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
+                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
+    GUMBEL_FORWARD(gumbel_read_history(into, history, batch, "history", error));
+    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_stream(stream, "stream", error);
+}
+
+static gumbel_status check_lists(const gumbel_device *device, const gumbel_token_lists *lists,
+                                 int64_t batch, const char *name, gumbel_error *error)
+{
+    GUMBEL_FORWARD(gumbel_check_lists(lists, 0, name, error));
+    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_lists(lists, batch, name, error);
+}
+
+gumbel_status gumbel_history_start(gumbel_device *device, const gumbel_history *history,
+                                   int64_t batch, const gumbel_token_lists *prompts,
+                                   const gumbel_token_lists *outputs, void *stream,
+                                   gumbel_error *error)
+{
+    static const gumbel_token_lists none = {0};
+    gumbel_history full;
+    prompts = prompts ? prompts : &none;
+    outputs = outputs ? outputs : &none;
+    GUMBEL_FORWARD(read_history(&full, device, history, batch, stream, error));
+    GUMBEL_FORWARD(check_lists(device, prompts, batch, "prompts", error));
+    GUMBEL_FORWARD(check_lists(device, outputs, batch, "outputs", error));
+    if (batch == 0)
+        return GUMBEL_OK;
+    return device->backend->history_start(device, &full, batch, prompts, outputs, stream, error);
+}
+
+gumbel_status gumbel_history_update(gumbel_device *device, const gumbel_history *history,
+                                    int64_t batch, const int32_t *tokens, int64_t token_stride,
+                                    void *stream, gumbel_error *error)
+{
+    gumbel_history full;
+    int64_t elements;
+    if (token_stride == 0)
+        token_stride = 1;
+    GUMBEL_FORWARD(read_history(&full, device, history, batch, stream, error));
+    GUMBEL_REFUSE_IF(token_stride < 0 || __builtin_mul_overflow(batch, token_stride, &elements) ||
+                         elements > INT64_MAX / (int64_t)sizeof *tokens,
+                     error, "token_stride",
+                     "stride is %" PRId64 "; it must be >= 0, and the tokens fit in memory",
+                     token_stride);
+    if (batch == 0)
+        return GUMBEL_OK;
+    GUMBEL_REFUSE_IF(!tokens, error, "tokens", "tokens is NULL");
+    GUMBEL_REFUSE_IF((uintptr_t)tokens % sizeof *tokens != 0, error, "tokens",
+                     "it is not aligned to %zu bytes", sizeof *tokens);
+    return device->backend->history_update(device, &full, batch, tokens, token_stride, stream,
+                                           error);
+}
