@@ -33,7 +33,7 @@ gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
     void *arguments[] = {p};
     cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
                         1};
-    return p->multiply_only ? GUMBEL_OK : cuda_launch(job, job->cuda->finish, shape, arguments);
+    return p->multiply_only || p->stored ? GUMBEL_OK : cuda_launch(job, job->cuda->finish, shape, arguments);
 }
 
 uint64_t cuda_tag(cuda_device *cuda)
@@ -64,6 +64,7 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     out->lse = out->lse ? out->lse + first : NULL;
     out->status = out->status ? out->status + first : NULL;
     p.partials = p.partials ? p.partials + draws : NULL;
+    p.stored = p.stored ? p.stored + first * p.stored_stride : NULL;
     p.shared_floors += draws * CUDA_FLOOR_WORDS;
     return p;
 }

@@ -21,6 +21,8 @@ typedef struct cuda_params {
     uint64_t *shared_floors; /* [B, S][4]: a score that the row is sure to reach (cuda/floor.cuh) */
     uint64_t tag;            /* of this launch: the upper 40 bits of a floor that it wrote */
     int32_t multiply_only;   /* drop every tile of logits: for measuring the draw */
+    float *stored;         /* [B, V] where the logits l of tokens that count go, undrawn; or NULL */
+    int64_t stored_stride; /* even */
 } cuda_params;
 
 /* What the kernel that makes noise ahead of time gets. */

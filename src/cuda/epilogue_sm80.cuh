@@ -80,6 +80,28 @@ template <int n> struct epilogue {
         return draw_screen(largest, s.factor, smallest, s.ones, s.offset);
     }
 
+    /* Store the logits of tokens from `first` to `end`. */
+    __device__ __forceinline__ void store(const float (&sum)[n / 8][8], int64_t first,
+                                          int64_t end) const
+    {
+        const gumbel_problem &q = p.problem;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int64_t id = (int64_t)token + i, at = id - q.first_token;
+            if (id < first || id >= end)
+                continue;
+            float bias = q.bias.data ? widen_element(q.bias.data, q.bias.dtype, at) : -0.0f;
+#pragma unroll
+            for (int j = 0; j < n / 8; j++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    int column = 8 * j + 2 * (lane & 3) + c;
+                    if (column < columns)
+                        p.stored[column * p.stored_stride + at] = sum[j][2 * i + c] + bias;
+                }
+        }
+    }
+
     /* From sums to y, in place; tokens from `first` to `end` count. */
     __device__ __forceinline__ void prepare(float (&sum)[n / 8][8], int64_t first,
                                             int64_t end) const

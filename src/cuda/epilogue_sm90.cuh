@@ -86,18 +86,28 @@ template <int n> class epilogue
 
     /* ----------------------------------------------------------------------- transforms ---- */
 
+    /* Store the tile's logits. */
+    __device__ __forceinline__ void store(float (&sum)[n / 2]) const
+    {
+        int64_t at = token_of(turn, own) - p.problem.first_token;
+        int64_t left = p.problem.end_token - p.problem.first_token - at;
+        add_bias(sum);
+#pragma unroll
+        for (int k = 0; k < n / 4; k++) {
+            int column = 8 * (k / 2) + 2 * (lane & 3) + (k & 1), from = 4 * (k / 2) + (k & 1);
+            float *to = &p.stored[column * p.stored_stride + at];
+            if (column < columns && left > 1)
+                *(float2 *)to = {sum[from], sum[from + 2]};
+            else if (column < columns && left == 1)
+                *to = sum[from];
+        }
+    }
+
     /* What is rare: bias, soft-cap, a negative scale, tokens that do not count. In place. */
     __device__ __forceinline__ void prepare(float (&sum)[n / 2]) const
     {
         const gumbel_problem &q = p.problem;
-#pragma unroll
-        for (int f = 0; f < 2 && q.bias.data; f++) {
-            int64_t i = (int64_t)token_of(turn, own) + f - q.first_token;
-            float add = i < q.vocab ? bias(i) : 0.0f;
-#pragma unroll
-            for (int k = 0; k < n / 2; k++)
-                sum[k] += (k >> 1 & 1) == f ? add : -0.0f;
-        }
+        add_bias(sum);
         if (prepared())
 #pragma unroll
             for (int k = 0; k < n / 2; k++)
@@ -261,10 +271,17 @@ template <int n> class epilogue
         return p.problem.soft_cap != 0.0f || p.problem.scale < 0.0f;
     }
 
-    __device__ __forceinline__ float bias(int64_t i) const
+    __device__ __forceinline__ void add_bias(float (&sum)[n / 2]) const
     {
-        const gumbel_tensor &t = p.problem.bias;
-        return widen_element(t.data, t.dtype, i);
+        const gumbel_problem &q = p.problem;
+#pragma unroll
+        for (int f = 0; f < 2 && q.bias.data; f++) {
+            int64_t i = (int64_t)token_of(turn, own) + f - q.first_token;
+            float add = i < q.vocab ? widen_element(q.bias.data, q.bias.dtype, i) : 0.0f;
+#pragma unroll
+            for (int k = 0; k < n / 2; k++)
+                sum[k] += (k >> 1 & 1) == f ? add : -0.0f;
+        }
     }
 
     __device__ __forceinline__ float slope() const

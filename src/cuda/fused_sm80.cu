@@ -168,12 +168,13 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
     epilogue<n> finish = {p, warp_tallies<n>(t, samples), (int)q.batch, samples, lane, 0};
     drawing<n> draw = {finish, floors, samples, q.with_mass != 0};
     float sum[n / 8][8], y[n / 8][8] = {};
+    bool undrawn = p.multiply_only || p.stored;
     /* Each turn multiplies a tile and draws from the one before. */
     for (int64_t tile = begin; tile < end + kTile; tile += kTile) {
         int64_t slab = tile + warp * kSlab;
         bool active = slab < end, first = tile == begin + kTile;
         int steps = tile < end ? depths : 0;
-        int items = tile == begin || p.multiply_only ? 0 : draw.items(first);
+        int items = tile == begin || undrawn ? 0 : draw.items(first);
         if (tile + kTile >= end)
             sm80_allow_launch();
 #pragma unroll
@@ -196,6 +197,8 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
         if (!active)
             continue; /* and y stays what the draws to come find */
         finish.token = (uint32_t)slab + 4 * (lane / 4);
+        if (p.stored)
+            finish.store(sum, q.first_token, end);
 #pragma unroll
         for (int i = 0; i < n; i++)
             y[i / 8][i % 8] = sum[i / 8][i % 8];

@@ -133,11 +133,15 @@ __device__ void consume(const cuda_params &p, const shared_sm90<n> &shared)
             keep(sum, shared.flags);
             continue;
         }
+        end.start_tile();
+        if (p.stored) {
+            end.store(sum);
+            continue;
+        }
         if (noise_between<n>) {
             named_sync<SM90_NOISE_WANTED, kTogether>();
             noise_of_tile<n>(p, shared, tile, threadIdx.x / 32, SM90_WARPS + kNoiseWarps);
         }
-        end.start_tile();
         end.prepare(sum);
         end.take_floor(floor);
         named_sync<SM90_NOISE_MADE, kTogether>();
@@ -161,7 +165,8 @@ __device__ void consume(const cuda_params &p, const shared_sm90<n> &shared)
 template <int n> __device__ void make_noise(const cuda_params &p, const shared_sm90<n> &shared)
 {
     int warp = (threadIdx.x - SM90_DRAW_THREADS) / 32;
-    for (int tile = blockIdx.x; tile < p.tiles && !p.multiply_only; tile += gridDim.x) {
+    int tiles = p.multiply_only || p.stored ? 0 : p.tiles;
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         if (noise_between<n> || tile != (int)blockIdx.x)
             named_sync<SM90_NOISE_WANTED, kTogether>();
         if (noise_between<n>)

@@ -57,7 +57,7 @@ __device__ __forceinline__ void sum_up(const cta_state &state, bool with_mass, g
     if (with_mass) {
         if (lane < kWarps)
             own = state.masses[lane];
-        merge_masses_of_warp(&own);
+        merge_masses_of_lanes<32>(&own);
     }
     if (lane >= samples)
         return;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     if (with_mass) {
         mass.flush();
         gumbel_summary sum = *masses;
-        merge_masses_of_warp(&sum);
+        merge_masses_of_lanes<32>(&sum);
         if (lane == 0)
             state.masses[warp] = sum;
     }

@@ -43,77 +43,73 @@ template <int n> class tile_mass
         return (sum * scale) * shared.draws[column].inverse_temperature;
     }
 
-    /* Add the columns from `first` on. A mass is relative to a z that the warp saw early; where the
-     * tile goes 8 nats above it, that z is raised first. */
+    /* Add the columns from `first` on. A mass is relative to a z that the warp saw early; columns
+     * where the tile goes 8 nats above it have that z raised, and are added in a second pass. */
     __device__ __forceinline__ void add_groups(const float *v, int first) const
     {
         float2 *masses = shared.masses + threadIdx.x / 32 * n + first;
-        float part[2 * groups];
-#pragma unroll
-        for (int k = 0; k < 2 * groups; k++) {
-            int column = 8 * (k / 2) + 2 * (lane & 3) + (k & 1), at = 4 * (k / 2) + (k & 1);
-            float from = masses[column].x;
-            part[k] = ptx_exp2((z_of(v[at], first + column) - from) * LOG2E) +
-                      ptx_exp2((z_of(v[at + 2], first + column) - from) * LOG2E);
-        }
-        int own = sum_columns(part);
+        int own = lane / 4 % (2 * groups);
         float2 *mass = &masses[8 * (own / 2) + 2 * (lane & 3) + (own & 1)];
-        bool owner = lane / 4 < 2 * groups, low = !(part[0] < 0x1p12f);
-        if (owner && !low)
-            mass->y += part[0];
-        uint32_t raise = __ballot_sync(~0u, owner && low);
-        if (raise == 0)
-            return;
+        bool waits = lane / 4 < 2 * groups;
+        for (int pass = 0; pass < 2 && __any_sync(~0u, waits); pass++) {
+            float part[2 * groups];
+            if (pass == 1)
+                waits = raise(v, first, mass, waits);
 #pragma unroll
-        for (int k = 0; k < 2 * groups; k++)
-            raise_mass(first + 8 * (k / 2) + 2 * (lane & 3) + (k & 1), v[4 * (k / 2) + (k & 1)],
-                       v[4 * (k / 2) + (k & 1) + 2], raise >> (4 * k + (lane & 3)) & 1);
-    }
-
-    /* Sum columns over the eight lanes that share them. Lane 4 k + q ends with the sum of its k-th
-     * column in part[0], and returns k: with each step a lane keeps half of its columns. */
-    __device__ __forceinline__ int sum_columns(float (&part)[2 * groups]) const
-    {
-        int count = 2 * groups, own = 0;
-#pragma unroll
-        for (int lanes = 16; lanes >= 4; lanes /= 2) {
-            bool upper = lane & lanes;
-            if (count > lanes / 4) {
-                count /= 2;
-                own += upper ? count : 0;
-#pragma unroll
-                for (int k = 0; k < count; k++) {
-                    float pass = upper ? part[k] : part[k + count];
-                    part[k] =
-                        (upper ? part[k + count] : part[k]) + __shfl_xor_sync(~0u, pass, lanes);
-                }
-            } else {
-#pragma unroll
-                for (int k = 0; k < count; k++)
-                    part[k] += __shfl_xor_sync(~0u, part[k], lanes);
+            for (int k = 0; k < 2 * groups; k++) {
+                int column = 8 * (k / 2) + 2 * (lane & 3) + (k & 1), at = 4 * (k / 2) + (k & 1);
+                float from = masses[column].x;
+                part[k] = ptx_exp2((z_of(v[at], first + column) - from) * LOG2E) +
+                          ptx_exp2((z_of(v[at + 2], first + column) - from) * LOG2E);
+            }
+            over_lanes(part, [](float a, float b) { return a + b; });
+            if (waits && (pass == 1 || part[0] < 0x1p12f)) {
+                mass->y += part[0];
+                waits = false;
             }
         }
-        return own;
     }
 
-    /* Add two tokens a lane to a column's mass, relative to the largest z so far; if `wanted`. */
-    __device__ __forceinline__ void raise_mass(int column, float a, float b, bool wanted) const
+    /* Make the masses of the lanes that wait relative to the largest z so far. A column that has
+     * none yet waits no more. */
+    __device__ __forceinline__ bool raise(const float *v, int first, float2 *mass, bool waits) const
     {
-        float2 *mass = shared.masses + threadIdx.x / 32 * n + column;
-        float za = z_of(a, column), zb = z_of(b, column), largest = fmaxf(za, zb);
+        float largest[2 * groups];
 #pragma unroll
-        for (int lanes = 4; lanes < 32; lanes *= 2)
-            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
-        float2 m = *mass;
-        float top = fmaxf(m.x, largest), from = top > -INFINITY ? top : 0.0f;
-        float part = ptx_exp2((za - from) * LOG2E) + ptx_exp2((zb - from) * LOG2E);
+        for (int k = 0; k < 2 * groups; k++) {
+            int column = first + 8 * (k / 2) + 2 * (lane & 3) + (k & 1);
+            int at = 4 * (k / 2) + (k & 1);
+            largest[k] = fmaxf(z_of(v[at], column), z_of(v[at + 2], column));
+        }
+        over_lanes(largest, [](float a, float b) { return fmaxf(a, b); });
+        __syncwarp();
+        if (waits) {
+            float top = fmaxf(mass->x, largest[0]);
+            waits = top > -INFINITY;
+            if (waits)
+                *mass = {top, mass->y * ptx_exp2((mass->x - top) * LOG2E)};
+        }
+        __syncwarp();
+        return waits;
+    }
+
+    /* Reduce columns over the eight lanes that share them. Lane 4 k + q ends with its k-th column's
+     * value in value[0]: with each step a lane keeps half of its columns. */
+    template <class F>
+    __device__ __forceinline__ void over_lanes(float (&value)[2 * groups], F join) const
+    {
+        int count = 2 * groups;
 #pragma unroll
-        for (int lanes = 4; lanes < 32; lanes *= 2)
-            part += __shfl_xor_sync(~0u, part, lanes);
-        __syncwarp();
-        if (lane < 4 && wanted)
-            *mass = {top, m.y * ptx_exp2((m.x - from) * LOG2E) + part};
-        __syncwarp();
+        for (int lanes = 16; lanes >= 4; lanes /= 2) {
+            bool upper = lane & lanes, halves = count > lanes / 4;
+            count = halves ? count / 2 : count;
+#pragma unroll
+            for (int k = 0; k < count; k++) {
+                float keep = halves && upper ? value[k + count] : value[k];
+                float pass = halves && !upper ? value[k + count] : value[k];
+                value[k] = join(keep, __shfl_xor_sync(~0u, pass, lanes));
+            }
+        }
     }
 };
 

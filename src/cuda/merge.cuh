@@ -8,17 +8,23 @@
 #include "cuda/cuda_policy.h"
 #include "cuda/draw.cuh"
 
-/* The merge of the masses, and of the largest z, of 32 lanes that are together; every lane gets it.
- * Aligned at the largest exponent, words add one by one, as gumbel_summary_merge() adds them. */
-static __device__ __forceinline__ void merge_masses_of_warp(gumbel_summary *s)
+/* The merge of the masses, and of the largest z, of `lanes` neighbouring lanes of a warp that is
+ * together; every lane gets it. Aligned at the largest exponent, words add one by one, as
+ * gumbel_summary_merge() adds them. */
+template <int lanes> static __device__ __forceinline__ void merge_masses_of_lanes(gumbel_summary *s)
 {
-    gumbel_mass_raise(s, __reduce_max_sync(~0u, s->mass_exponent));
+    int32_t exponent = s->mass_exponent;
 #pragma unroll
-    for (int half = 16; half > 0; half /= 2)
+    for (int half = lanes / 2; half > 0; half /= 2)
+        exponent = max(exponent, __shfl_xor_sync(~0u, exponent, half));
+    gumbel_mass_raise(s, exponent);
+#pragma unroll
+    for (int half = lanes / 2; half > 0; half /= 2) {
+        s->max_z = fmaxf(s->max_z, __shfl_xor_sync(~0u, s->max_z, half));
 #pragma unroll
         for (int i = 0; i < 3; i++)
             s->mass[i] += __shfl_xor_sync(~0u, (unsigned long long)s->mass[i], half);
-    s->max_z = ordered_float(__reduce_max_sync(~0u, ordered_bits(s->max_z)));
+    }
 }
 
 /* The merge of the best tokens and flags of 32 lanes; every lane gets it. */
@@ -65,7 +71,7 @@ static __device__ __forceinline__ gumbel_summary merge_parts(const gumbel_summar
     __syncwarp();
     merge_winners_of_warp(&own);
     if (with_mass)
-        merge_masses_of_warp(&own);
+        merge_masses_of_lanes<32>(&own);
     return own;
 }
 

@@ -9,7 +9,7 @@
 
 #include "core/summary.h"
 #include "cuda/cuda_params.h"
-#include "cuda/cuda_policy.h"
+#include "cuda/merge.cuh"
 #include "cuda/ptx.cuh"
 
 #include <limits.h>
@@ -131,33 +131,32 @@ template <int n> struct shared_sm90 {
                 masses[i] = {-INFINITY, 0.0f};
     }
 
-    /* The eight warps' masses of a column. */
-    __device__ void sum_masses(gumbel_summary *s, int column) const
-    {
-        for (int warp = 0; warp < SM90_WARPS; warp++) {
-            float2 m = masses[warp * n + column];
-            if (m.y > 0.0f) {
-                s->max_z = fmaxf(s->max_z, m.x);
-                gumbel_mass_add_block(s, m.x, m.y);
-            }
-        }
-    }
-
-    /* All threads, once all tiles are drawn from. */
+    /* All threads, once all tiles are drawn from: eight lanes write a draw's summary, of which each
+     * adds one warp's mass. */
     __device__ void write_summaries(const cuda_params &p) const
     {
-        int samples = p.problem.sampling.num_samples, rows = (int)p.problem.batch;
-        for (int i = threadIdx.x; i < rows * samples; i += CUDA_SM90_THREADS) {
-            int column = i / samples, own = i % samples * n + column;
+        int samples = p.problem.sampling.num_samples, draws = (int)p.problem.batch * samples;
+        int warp = threadIdx.x % SM90_WARPS;
+        for (int at = 0; at < draws; at += CUDA_SM90_THREADS / SM90_WARPS) {
+            int i = at + threadIdx.x / SM90_WARPS, column = i < draws ? i / samples : 0;
             gumbel_summary s;
             gumbel_summary_empty(&s);
+            if (p.problem.with_mass) {
+                float2 m = masses[warp * n + column];
+                if (m.y > 0.0f) {
+                    s.max_z = m.x;
+                    gumbel_mass_add_block(&s, m.x, m.y);
+                }
+                merge_masses_of_lanes<SM90_WARPS>(&s);
+            }
+            if (i >= draws || warp != 0)
+                continue;
+            int own = i % samples * n + column;
             s.best_score = best[own].score;
             s.best_z = best[own].z;
             s.best_id = best[own].id;
             s.flags = flags[own];
-            if (p.problem.with_mass)
-                sum_masses(&s, column);
-            p.summaries[(int64_t)blockIdx.x * rows * samples + i] = s;
+            p.summaries[(int64_t)blockIdx.x * draws + i] = s;
         }
     }
 };
