@@ -20,11 +20,18 @@ typedef struct outcome {
     int32_t *tokens;
     float *logprobs, *scores, *lse;
     int32_t *status;
+    int32_t *ranks, *kept, *top_ids; /* these four: NULL until outcome_widen() */
+    float *top_logprobs;
     gumbel_output output; /* points at all of them */
     gumbel_error error;   /* of the last call that failed */
 } outcome;
 
 outcome *outcome_make(int64_t batch, int32_t samples);
+
+/* Ask for ranks, kept and the num_top most likely tokens, too, and say what log-probabilities are
+ * of. */
+void outcome_widen(outcome *made, int32_t num_top, gumbel_distribution logprobs_of);
+
 void outcome_free(outcome *made);
 
 /* Fill every array with a pattern that no call would write. */
@@ -37,8 +44,9 @@ int outcome_untouched(const outcome *made);
 typedef enum outcome_parts {
     OUTCOME_TOKENS = 1,
     OUTCOME_SCORES = 2,
-    OUTCOME_MASS = 4, /* lse and logprobs */
-    OUTCOME_ALL = 7,
+    OUTCOME_MASS = 4,    /* lse and logprobs */
+    OUTCOME_FURTHER = 8, /* what outcome_widen() asks for */
+    OUTCOME_ALL = 15,
 } outcome_parts;
 
 /* 1 where rows [first, first + other->batch) of `whole` hold the bits of `other`, a NaN being any

@@ -128,10 +128,6 @@ class Truncation(Sized):
     ]
 
 
-class TokenLists(Structure):
-    _fields_ = [("offsets", c_void_p), ("ids", c_void_p), ("values", c_void_p)]
-
-
 class History(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -139,39 +135,6 @@ class History(Sized):
         ("prompt", c_void_p),
         ("output", c_void_p),
         ("counts", c_void_p),
-    ]
-
-
-class Transforms(Sized):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("mask", c_void_p),
-        ("mask_stride", c_int64),
-        ("banned", TokenLists),
-        ("bias", TokenLists),
-        ("repetition", c_void_p),
-        ("repetition_stride", c_int64),
-        ("frequency", c_void_p),
-        ("frequency_stride", c_int64),
-        ("presence", c_void_p),
-        ("presence_stride", c_int64),
-        ("history", c_void_p),
-        ("prompt_tokens", TokenLists),
-        ("output_tokens", TokenLists),
-    ]
-
-
-class Truncation(Sized):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("min_p", c_void_p),
-        ("min_p_stride", c_int64),
-        ("top_k", c_void_p),
-        ("top_k_stride", c_int64),
-        ("top_p", c_void_p),
-        ("top_p_stride", c_int64),
-        ("order", c_int),
-        ("ties", c_int),
     ]
 
 
@@ -191,8 +154,6 @@ class Sampling(Sized):
         ("noise", c_void_p),
         ("noise_stride", c_int64),
         ("math", c_int),
-        ("transforms", c_void_p),
-        ("truncation", c_void_p),
         ("transforms", POINTER(Transforms)),
         ("truncation", POINTER(Truncation)),
     ]
@@ -206,12 +167,6 @@ class Output(Sized):
         ("scores", c_void_p),
         ("lse", c_void_p),
         ("status", c_void_p),
-        ("ranks", c_void_p),
-        ("kept", c_void_p),
-        ("top_ids", c_void_p),
-        ("top_logprobs", c_void_p),
-        ("num_top", c_int32),
-        ("logprobs_of", c_int),
         ("ranks", c_void_p),
         ("kept", c_void_p),
         ("top_ids", c_void_p),
