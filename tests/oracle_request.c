@@ -210,7 +210,7 @@ static keyed *sort_row(const oracle_row *row, const double *key, int64_t *count)
 static int64_t first_by_min_p(const keyed *sorted, int64_t count, double min_p, int side)
 {
     double log_p = log(min_p), cut = sorted[0].key + log_p;
-    double slack = log_p < 0 ? UNIT * (2 * fabs(log_p) + fabs(cut)) : 0;
+    double slack = log_p < 0 ? UNIT * (3 * fabs(log_p) + fabs(cut)) : 0;
     int64_t kept = 0;
     while (kept < count && sorted[kept].key >= cut - side * slack)
         kept++;
@@ -227,13 +227,11 @@ static int64_t first_by_top_k(const keyed *sorted, int64_t count, int64_t k, gum
     return k;
 }
 
-/* exp(x), x <= 0, and how far float32 may be from it. */
+/* exp(x), x <= 0, and how far the library's mass may be from it. */
 static double mass_of(double x, double *error)
 {
     double mass = exp(x);
-    *error = x < 0 ? UNIT * (4 + fabs(x)) * mass : 0;
-    if (x < -87)
-        *error += exp(-87);
+    *error = x < 0 ? UNIT * (4 + fabs(x)) * mass + 0x1p-61 : 0;
     return mass;
 }
 

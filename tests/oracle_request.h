@@ -13,9 +13,9 @@
  * - y and z are float32 numbers. Every operation that makes them is +, -, * or / of two float32
  *   numbers, rounded once; done in double and rounded to float32 it gives the same bits (53 >= 2 *
  *   24 + 2). So both are exact, but for tanh: 8 u of the value, carried along in `bound`.
- * - exp(z - m): u (4 + |z - m|) of the value, and none where z = m. A cut by mass, and the cut of
- *   min_p with u (2 |ln min_p| + |cut|), may lie anywhere within such bounds: `fewest` and `most`
- *   are what is kept at either end. Where these differ the row is near a cut.
+ * - exp(z - m): u (4 + |z - m|) of the value and 2^-61, and none where z = m. A cut by mass, and
+ *   the cut of min_p with u (3 |ln min_p| + |cut|), may lie anywhere within such bounds: `fewest`
+ *   and `most` are what is kept at either end. Where these differ the row is near a cut.
  * - a log-normaliser: 2 ulp of max(1, |lse|); a log-probability: that and an ulp of itself
  */
 #ifndef TESTS_ORACLE_REQUEST_H

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "requests.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const gumbel_dtype dtypes[3] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
+
+request_plan request_plan_at_random(int index, int fused)
+{
+    static const int64_t firsts[] = {0, 0, 0, 64, 37, 100003};
+    static const float scales[] = {0, 0, 0, 0.5f, -2}, caps[] = {0, 0, 0, 0, 30, 5};
+    static const int32_t tops[] = {0, 0, 1, 5, 20, 128};
+    uint64_t state = 7000 + 2 * (uint64_t)index + (uint64_t)fused;
+    request_plan plan = {.seed = random_bits(&state) >> 20};
+    uint32_t longest = fused ? 200 : index % 8 == 7 ? 5000 : 300;
+    plan.batch = 1 + random_below(&state, 12);
+    plan.vocab = 1 + (index < 130 ? (int64_t)index : random_below(&state, longest));
+    plan.hidden_size = fused ? 1 + random_below(&state, 40) : 0;
+    plan.first_token = firsts[random_below(&state, 6)];
+    if (random_below(&state, 3) == 0)
+        plan.vocab_size = plan.first_token + 1 + random_below(&state, (uint32_t)plan.vocab);
+    plan.samples = 1 + (int32_t)random_below(&state, 4);
+    plan.num_top = tops[random_below(&state, 6)];
+    plan.dtype = fused ? 0 : dtypes[random_below(&state, 3)];
+    plan.scale = scales[random_below(&state, 5)];
+    plan.soft_cap = caps[random_below(&state, 6)];
+    plan.order = (gumbel_order)random_below(&state, 3);
+    plan.ties = (gumbel_ties)random_below(&state, 2);
+    plan.logprobs_of = random_below(&state, 3) ? GUMBEL_PROCESSED : GUMBEL_RAW;
+    plan.transforms = random_below(&state, 3) > 0;
+    plan.truncation = random_below(&state, 6) > 0;
+    plan.history = (int)random_below(&state, 2);
+    plan.given_noise = random_below(&state, 4) == 0;
+    return plan;
+}
+
+const char *request_describe(const request_plan *plan)
+{
+    static const char *orders[] = {"chain", "joint", "before T"};
+    static char text[320];
+    snprintf(text, sizeof text,
+             "B %" PRId64 " V %" PRId64 " D %" PRId64 " S %d n %d %s first %" PRId64
+             " vocab %" PRId64 " scale %g cap %g %s ties %s of %s%s%s%s%s kind %d seed %" PRIu64,
+             plan->batch, plan->vocab, plan->hidden_size, (int)plan->samples, (int)plan->num_top,
+             dtype_name(plan->dtype ? plan->dtype : GUMBEL_FLOAT32), plan->first_token,
+             plan->vocab_size, (double)plan->scale, (double)plan->soft_cap, orders[plan->order],
+             plan->ties ? "exact" : "all", plan->logprobs_of ? "raw" : "processed",
+             plan->transforms ? " transforms" : "", plan->truncation ? " truncation" : "",
+             plan->history ? " history" : "", plan->given_noise ? " noise" : "", plan->kind,
+             plan->seed);
+    return text;
+}
+
+static double value_of(const float *data, int64_t stride, int64_t b, double otherwise)
+{
+    return data ? data[b * stride] : otherwise;
+}
+
+const char *request_describe_row(const request *asked, int64_t b)
+{
+    static char text[160];
+    const gumbel_sampling *s = &asked->sampling;
+    const gumbel_truncation *t = &asked->truncation;
+    snprintf(text, sizeof text, "row %" PRId64 " (T %a min_p %a top_k %d top_p %a)", b,
+             value_of(s->temperature, s->temperature_stride, b, 1),
+             value_of(t->min_p, t->min_p_stride, b, 0),
+             t->top_k ? (int)t->top_k[b * t->top_k_stride] : 0,
+             value_of(t->top_p, t->top_p_stride, b, 1));
+    return text;
+}
+
+/* --------------------------------------------------------------------------------- views ---- */
+
+static gumbel_tensor tensor_rows(gumbel_tensor t, int64_t first, int64_t count)
+{
+    int64_t stride = t.stride ? t.stride : t.cols;
+    t.data = (const char *)t.data + (size_t)(first * stride) * dtype_size(t.dtype);
+    t.rows = count;
+    return t;
+}
+
+static const float *floats_from(const float *data, int64_t stride, int64_t first)
+{
+    return data ? data + first * stride : NULL;
+}
+
+static void transforms_from(gumbel_transforms *t, gumbel_history *h, int64_t first)
+{
+    gumbel_token_lists *lists[] = {&t->banned, &t->bias, &t->prompt_tokens, &t->output_tokens};
+    for (int i = 0; i < 4; i++)
+        if (lists[i]->offsets)
+            lists[i]->offsets += first;
+    if (t->mask)
+        t->mask += first * t->mask_stride;
+    t->repetition = floats_from(t->repetition, t->repetition_stride, first);
+    t->frequency = floats_from(t->frequency, t->frequency_stride, first);
+    t->presence = floats_from(t->presence, t->presence_stride, first);
+    if (t->history) {
+        int64_t words = (h->vocab_size + 31) / 32;
+        h->prompt += first * words;
+        h->output += first * words;
+        h->counts += first * h->vocab_size;
+        t->history = h;
+    }
+}
+
+void request_rows(const request *whole, int64_t first, int64_t count, request *part)
+{
+    gumbel_sampling *s = &part->sampling;
+    gumbel_truncation *t = &part->truncation;
+    *part = *whole;
+    part->plan.batch = count;
+    part->logits.logits = tensor_rows(whole->logits.logits, first, count);
+    if (whole->product)
+        part->head.hidden = tensor_rows(whole->head.hidden, first, count);
+    s->temperature = floats_from(s->temperature, s->temperature_stride, first);
+    s->seed += first * s->seed_stride;
+    s->position += first * s->position_stride;
+    if (s->noise)
+        s->noise += first * whole->plan.samples * whole->plan.vocab;
+    if (s->transforms) {
+        transforms_from(&part->transforms, &part->history, first);
+        s->transforms = &part->transforms;
+    }
+    if (s->truncation) {
+        t->min_p = floats_from(t->min_p, t->min_p_stride, first);
+        t->top_p = floats_from(t->top_p, t->top_p_stride, first);
+        if (t->top_k)
+            t->top_k += first * t->top_k_stride;
+        s->truncation = t;
+    }
+}
+
+/* --------------------------------------------------------------------------------- calls ---- */
+
+outcome *request_outcome(const request *asked)
+{
+    outcome *made = outcome_make(asked->plan.batch, asked->plan.samples);
+    outcome_widen(made, asked->plan.num_top, asked->plan.logprobs_of);
+    return made;
+}
+
+void *call_workspace(gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
+                     const gumbel_sampling *sampling, const gumbel_output *output, size_t *bytes)
+{
+    gumbel_error error = {"", ""};
+    if (gumbel_call_workspace_size(device, head, logits, sampling, output, bytes, &error) !=
+        GUMBEL_OK)
+        die("gumbel_call_workspace_size: %s: %s", error.field, error.message);
+    void *workspace = aligned_alloc(64, (*bytes + 127) / 64 * 64);
+    if (!workspace)
+        die("no memory for a workspace of %zu bytes", *bytes);
+    memset(workspace, 0xA7, *bytes);
+    return workspace;
+}
+
+static gumbel_status report(const char *call, gumbel_status status, const gumbel_error *error)
+{
+    if (status != GUMBEL_OK)
+        printf("%s: %s: %s: %s\n", call, gumbel_status_string(status), error->field,
+               error->message);
+    return status;
+}
+
+gumbel_status request_draw(gumbel_device *device, const request *asked, outcome *into)
+{
+    size_t bytes;
+    void *workspace =
+        call_workspace(device, NULL, &asked->logits, &asked->sampling, &into->output, &bytes);
+    outcome_poison(into);
+    gumbel_status status = gumbel_sample_logits(device, &asked->logits, &asked->sampling,
+                                                &into->output, workspace, bytes, &into->error);
+    free(workspace);
+    return report("gumbel_sample_logits", status, &into->error);
+}
+
+gumbel_status request_draw_fused(gumbel_device *device, const request *asked, outcome *into)
+{
+    size_t bytes;
+    void *workspace =
+        call_workspace(device, &asked->head, NULL, &asked->sampling, &into->output, &bytes);
+    outcome_poison(into);
+    gumbel_status status = gumbel_sample(device, &asked->head, &asked->sampling, &into->output,
+                                         workspace, bytes, &into->error);
+    free(workspace);
+    return report("gumbel_sample", status, &into->error);
+}
+
+gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits,
+                              const gumbel_sampling *sampling, float *processed)
+{
+    size_t bytes, size = (size_t)logits->logits.rows * (size_t)logits->logits.cols;
+    gumbel_error error = {"", ""};
+    void *workspace = call_workspace(device, NULL, logits, sampling, NULL, &bytes);
+    memset(processed, 0xA7, size * sizeof *processed);
+    gumbel_status status =
+        gumbel_process_logits(device, logits, sampling, processed, 0, workspace, bytes, &error);
+    free(workspace);
+    return report("gumbel_process_logits", status, &error);
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "requests.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+
+static void *own(request *made, size_t count, size_t size)
+{
+    if (made->owned_count == REQUEST_OWNED)
+        die("a request owns too much");
+    return made->owned[made->owned_count++] = make_zeroed(count, size);
+}
+
+/* ------------------------------------------------------------------------------- logits ---- */
+
+static void store(gumbel_tensor *t, int64_t index, float value)
+{
+    if (isfinite(value)) {
+        dtype_store((void *)t->data, t->dtype, index, value);
+    } else if (isnan(value)) {
+        dtype_store_nan((void *)t->data, t->dtype, index);
+    } else if (t->dtype == GUMBEL_FLOAT32) {
+        ((float *)t->data)[index] = value;
+    } else {
+        uint16_t bits = t->dtype == GUMBEL_FLOAT16 ? 0x7c00 : 0x7f80;
+        ((uint16_t *)t->data)[index] = (uint16_t)(bits | (value < 0 ? 0x8000 : 0));
+    }
+}
+
+static float logit_of_kind(row_kind kind, int64_t i, int64_t chosen, uint64_t *random)
+{
+    static const float levels[] = {-7, -7.5f, -8, -12};
+    float normal = random_normal(random);
+    switch (kind) {
+    case ROW_PEAKED:
+        return 2 * normal + (random_below(random, 40) == 0 ? 9 : -9);
+    case ROW_EQUAL:
+        return -3;
+    case ROW_LEVELS:
+        return levels[random_below(random, COUNT(levels))];
+    case ROW_TAIL:
+        return i % 2 ? -INFINITY : 3 * normal;
+    case ROW_LONE:
+        return i == chosen ? -40 : -INFINITY;
+    case ROW_FLAT:
+        return 1e-3f * normal - 20;
+    case ROW_WIDE:
+        return 100 * normal;
+    case ROW_EMPTY:
+        return -INFINITY;
+    case ROW_NAN:
+        return i == chosen ? NAN : 3 * normal;
+    case ROW_INFINITE:
+        return i == chosen ? INFINITY : 3 * normal;
+    default:
+        return 3 * normal - 10;
+    }
+}
+
+/* A third of all rows may be spoilt ones. */
+static row_kind kind_of_row(const request_plan *plan, uint64_t *random)
+{
+    uint32_t kinds = random_below(random, 3) ? ROW_EMPTY : ROW_KINDS;
+    uint32_t kind = random_below(random, kinds);
+    return (row_kind)(plan->kind ? plan->kind - 1 : (int)kind);
+}
+
+static void make_logits(request *made, uint64_t *random)
+{
+    const request_plan *plan = &made->plan;
+    int64_t stride = plan->vocab + random_below(random, 3);
+    gumbel_tensor *t = &made->logits.logits;
+    *t = (gumbel_tensor){NULL, plan->dtype ? plan->dtype : GUMBEL_FLOAT32, plan->batch, plan->vocab,
+                         stride};
+    t->data = own(made, (size_t)(plan->batch * stride), dtype_size(t->dtype));
+    for (int64_t b = 0; b < plan->batch; b++) {
+        row_kind kind = kind_of_row(plan, random);
+        int64_t chosen = random_below(random, (uint32_t)plan->vocab);
+        for (int64_t i = 0; i < stride; i++)
+            store(t, b * stride + i,
+                  i < plan->vocab ? logit_of_kind(kind, i, chosen, random) : NAN);
+    }
+}
+
+float *product_logits(gumbel_device *device, const gumbel_head *head)
+{
+    int64_t batch = head->hidden.rows, vocab = head->weight.rows;
+    float *logits = make_zeroed((size_t)(batch * vocab), sizeof *logits);
+    const float cold = 0;
+    gumbel_sampling greedy = {.struct_size = sizeof greedy, .temperature = &cold};
+    outcome *drawn = outcome_make(batch, 1);
+    for (int64_t i = 0; i < vocab; i++) {
+        gumbel_head lone = problem_shard(head, i, 1);
+        lone.vocab_size = 0;
+        lone.scale = lone.soft_cap = 0;
+        if (draw(device, &lone, &greedy, drawn) != GUMBEL_OK)
+            die("the product's logits cannot be drawn");
+        for (int64_t b = 0; b < batch; b++)
+            logits[b * vocab + i] = drawn->status[b] == GUMBEL_ROW_EMPTY      ? -INFINITY
+                                    : drawn->status[b] == GUMBEL_ROW_INFINITE ? INFINITY
+                                                                              : drawn->scores[b];
+    }
+    outcome_free(drawn);
+    return logits;
+}
+
+/* Some rows of zeros, whose logits are equal but for the bias, and some with a NaN. */
+static void make_product(request *made, gumbel_device *device, uint64_t *random)
+{
+    const request_plan *plan = &made->plan;
+    problem_plan of_product = {.batch = plan->batch,
+                               .vocab = plan->vocab,
+                               .hidden_size = plan->hidden_size,
+                               .weight_dtype = (gumbel_dtype)(1 + random_below(random, 3)),
+                               .bias_dtype = random_below(random, 2) ? GUMBEL_FLOAT32 : 0,
+                               .first_token = plan->first_token,
+                               .vocab_size = plan->vocab_size,
+                               .scale = plan->scale,
+                               .soft_cap = plan->soft_cap,
+                               .seed = plan->seed};
+    made->product = problem_make(&of_product);
+    made->head = made->product->head;
+    float *hidden = made->product->hidden;
+    for (int64_t b = 0; b < plan->batch; b++) {
+        uint32_t kind = random_below(random, 8);
+        for (int64_t k = 0; k < plan->hidden_size && kind < 2; k++)
+            hidden[b * plan->hidden_size + k] = 0;
+        if (kind == 2)
+            hidden[b * plan->hidden_size] = NAN;
+    }
+    float *logits = product_logits(device, &made->head);
+    made->owned[made->owned_count++] = logits;
+    made->logits.logits = (gumbel_tensor){logits, GUMBEL_FLOAT32, plan->batch, plan->vocab, 0};
+}
+
+/* ----------------------------------------------------------------------- row parameters ---- */
+
+/* A parameter from a table for each row, or one for all of them. */
+static const float *choose_floats(request *made, const float *table, size_t count, int64_t *stride,
+                                  uint64_t *random)
+{
+    static const int64_t strides[] = {1, 1, 3, 0};
+    *stride = strides[random_below(random, 4)];
+    int64_t length = (made->plan.batch - 1) * *stride + 1;
+    float *data = own(made, (size_t)length, sizeof *data);
+    for (int64_t k = 0; k < length; k++)
+        data[k] = table[random_below(random, (uint32_t)count)];
+    return data;
+}
+
+static void make_sampling(request *made, uint64_t *random)
+{
+    static const float temperatures[] = {1, 1, 0.7f, 1.5f, 0.05f, 0, 1e-6f, 1e6f, 1e-42f, 30};
+    const request_plan *plan = &made->plan;
+    gumbel_sampling *s = &made->sampling;
+    uint64_t *seed = own(made, (size_t)plan->batch, sizeof *seed);
+    uint32_t *position = own(made, (size_t)plan->batch, sizeof *position);
+    for (int64_t b = 0; b < plan->batch; b++) {
+        seed[b] = random_bits(random);
+        position[b] = (uint32_t)random_bits(random);
+    }
+    *s = (gumbel_sampling){.struct_size = sizeof *s,
+                           .seed = seed,
+                           .seed_stride = 1,
+                           .position = position,
+                           .position_stride = 1,
+                           .num_samples = plan->samples,
+                           .first_sample = random_below(random, 4) ? 0 : UINT32_MAX,
+                           .domain = random_below(random, 6)};
+    s->temperature =
+        choose_floats(made, temperatures, COUNT(temperatures), &s->temperature_stride, random);
+}
+
+static void make_truncation(request *made, uint64_t *random)
+{
+    int32_t v = (int32_t)made->plan.vocab;
+    const int32_t ks[] = {0, 0, 1, 2, 5, 40, v - 1, v, v + 7, INT32_MAX, v / 2, v / 3};
+    float part = (float)random_below(random, (uint32_t)v) + 1;
+    const float min_ps[] = {0, 0, 1, 0.05f, 0.5f, 1e-6f, 1e-30f, 0.999f};
+    const float top_ps[] = {1, 0.95f, 0.5f, 0.1f, 1e-6f, 1e-42f, 1 - 0x1p-24f, part / (float)v};
+    gumbel_truncation *t = &made->truncation;
+    *t = (gumbel_truncation){
+        .struct_size = sizeof *t, .order = made->plan.order, .ties = made->plan.ties};
+    if (random_below(random, 4))
+        t->min_p = choose_floats(made, min_ps, COUNT(min_ps), &t->min_p_stride, random);
+    if (random_below(random, 4))
+        t->top_p = choose_floats(made, top_ps, COUNT(top_ps), &t->top_p_stride, random);
+    if (random_below(random, 4)) {
+        int32_t *k = own(made, (size_t)made->plan.batch, sizeof *k);
+        for (int64_t b = 0; b < made->plan.batch; b++)
+            k[b] = ks[random_below(random, COUNT(ks))];
+        t->top_k = k;
+        t->top_k_stride = 1;
+    }
+    made->sampling.truncation = t;
+}
+
+/* --------------------------------------------------------------------------- transforms ---- */
+
+/* A token of the shard, often one of its first few; now and then one of a neighbouring shard. */
+static int32_t choose_token(const request_plan *plan, uint64_t *random)
+{
+    int64_t few = plan->vocab < 6 ? plan->vocab : 6, range = plan->vocab;
+    int64_t token = plan->first_token;
+    uint32_t choice = random_below(random, 8);
+    if (choice == 0)
+        return (int32_t)(token < 3 ? 0 : token - 3);
+    if (choice == 1)
+        return (int32_t)(token + plan->vocab + random_below(random, 40));
+    return (int32_t)(token + random_below(random, (uint32_t)(choice < 5 ? few : range)));
+}
+
+static gumbel_token_lists make_lists(request *made, uint32_t longest, const float *values,
+                                     size_t count, uint64_t *random)
+{
+    size_t batch = (size_t)made->plan.batch, most = batch * longest;
+    int64_t *offsets = own(made, batch + 1, sizeof *offsets);
+    int32_t *ids = own(made, most, sizeof *ids);
+    float *chosen = values ? own(made, most, sizeof *chosen) : NULL;
+    for (size_t b = 0; b < batch; b++) {
+        offsets[b + 1] = offsets[b] + random_below(random, longest + 1);
+        for (int64_t k = offsets[b]; k < offsets[b + 1]; k++) {
+            ids[k] = choose_token(&made->plan, random);
+            if (values)
+                chosen[k] = values[random_below(random, (uint32_t)count)];
+        }
+    }
+    return (gumbel_token_lists){offsets, ids, chosen};
+}
+
+/* Rows that allow most tokens, few, one, none and all. */
+static void make_mask(request *made, uint64_t *random)
+{
+    const request_plan *plan = &made->plan;
+    int64_t words = (plan->first_token + plan->vocab + 31) / 32;
+    int64_t stride = random_below(random, 4) ? words + random_below(random, 3) : 0;
+    int64_t rows = stride ? plan->batch : 1;
+    int32_t *mask = own(made, (size_t)(rows * (stride ? stride : words)), sizeof *mask);
+    for (int64_t b = 0; b < rows; b++) {
+        uint32_t kind = random_below(random, 10);
+        int64_t lone = plan->first_token + random_below(random, (uint32_t)plan->vocab);
+        for (int64_t w = 0; w < words; w++) {
+            uint64_t some = random_bits(random) & random_bits(random) & random_bits(random);
+            mask[b * stride + w] = (int32_t)(kind < 6    ? ~some
+                                             : kind < 8  ? some
+                                             : kind == 9 ? UINT32_MAX
+                                                         : 0);
+        }
+        if (kind == 8 && random_below(random, 4))
+            mask[b * stride + lone / 32] = (int32_t)(1u << lone % 32);
+    }
+    made->transforms.mask = mask;
+    made->transforms.mask_stride = stride;
+}
+
+/* The lists of a request as a history, by the plainest way of counting. */
+static void make_history(request *made, const gumbel_token_lists *prompts,
+                         const gumbel_token_lists *outputs)
+{
+    size_t batch = (size_t)made->plan.batch;
+    size_t vocab = (size_t)(made->plan.first_token + made->plan.vocab), words = (vocab + 31) / 32;
+    gumbel_history *h = &made->history;
+    *h = (gumbel_history){.struct_size = sizeof *h, .vocab_size = (int64_t)vocab};
+    h->prompt = own(made, batch * words, sizeof *h->prompt);
+    h->output = own(made, batch * words, sizeof *h->output);
+    h->counts = own(made, batch * vocab, sizeof *h->counts);
+    for (size_t b = 0; b < batch; b++) {
+        for (int64_t k = prompts->offsets[b]; k < prompts->offsets[b + 1]; k++)
+            if (prompts->ids[k] < h->vocab_size)
+                h->prompt[b * words + (size_t)prompts->ids[k] / 32] |= 1u << prompts->ids[k] % 32;
+        for (int64_t k = outputs->offsets[b]; k < outputs->offsets[b + 1]; k++)
+            if (outputs->ids[k] < h->vocab_size) {
+                h->output[b * words + (size_t)outputs->ids[k] / 32] |= 1u << outputs->ids[k] % 32;
+                h->counts[b * vocab + (size_t)outputs->ids[k]]++;
+            }
+    }
+    made->transforms.history = h;
+}
+
+static void make_penalties(request *made, uint64_t *random)
+{
+    static const float repetitions[] = {1, 1.2f, 0.8f, 3}, frequencies[] = {0, 0.5f, -0.3f, 7},
+                       presences[] = {0, 0.7f, -1, 3};
+    gumbel_transforms *t = &made->transforms;
+    gumbel_token_lists prompts = make_lists(made, 30, NULL, 0, random);
+    gumbel_token_lists outputs = make_lists(made, 30, NULL, 0, random);
+    t->repetition = choose_floats(made, repetitions, 4, &t->repetition_stride, random);
+    t->frequency = choose_floats(made, frequencies, 4, &t->frequency_stride, random);
+    t->presence = choose_floats(made, presences, 4, &t->presence_stride, random);
+    if (made->plan.history) {
+        make_history(made, &prompts, &outputs);
+    } else {
+        t->prompt_tokens = prompts;
+        t->output_tokens = outputs;
+    }
+}
+
+static void make_transforms(request *made, uint64_t *random)
+{
+    static const float biases[] = {0.5f, -2.25f, 7, -INFINITY, 1e-3f, -100};
+    gumbel_transforms *t = &made->transforms;
+    t->struct_size = sizeof *t;
+    if (random_below(random, 2))
+        make_mask(made, random);
+    if (random_below(random, 2))
+        t->banned = make_lists(made, 5, NULL, 0, random);
+    if (random_below(random, 2))
+        t->bias = make_lists(made, 9, biases, COUNT(biases), random);
+    if (random_below(random, 2) || made->plan.history)
+        make_penalties(made, random);
+    made->sampling.transforms = t;
+}
+
+/* ------------------------------------------------------------------------ whole requests ---- */
+
+static void make_noise(request *made, gumbel_device *device)
+{
+    const request_plan *plan = &made->plan;
+    int64_t draws = plan->batch * plan->samples;
+    float *noise = own(made, (size_t)(draws * plan->vocab), sizeof *noise);
+    if (gumbel_prepare_noise(device, &made->sampling, plan->batch, plan->first_token, plan->vocab,
+                             noise, 0, NULL) != GUMBEL_OK)
+        die("noise cannot be made");
+    made->sampling.noise = noise;
+}
+
+request *request_make(const request_plan *plan, gumbel_device *device)
+{
+    request *made = make_zeroed(1, sizeof *made);
+    uint64_t random = plan->seed ^ 0xa5ced;
+    made->plan = *plan;
+    made->plan.samples = plan->samples ? plan->samples : 1;
+    made->logits.struct_size = sizeof made->logits;
+    if (plan->hidden_size > 0)
+        make_product(made, device, &random);
+    else
+        make_logits(made, &random);
+    made->logits.scale = plan->scale;
+    made->logits.soft_cap = plan->soft_cap;
+    made->logits.first_token = plan->first_token;
+    made->logits.vocab_size = plan->vocab_size;
+    make_sampling(made, &random);
+    if (plan->given_noise)
+        make_noise(made, device);
+    if (plan->transforms)
+        make_transforms(made, &random);
+    if (plan->truncation)
+        make_truncation(made, &random);
+    return made;
+}
+
+void request_free(request *made)
+{
+    for (int i = 0; i < made->owned_count; i++)
+        free(made->owned[i]);
+    if (made->product)
+        problem_free(made->product);
+    free(made);
+}

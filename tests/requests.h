@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests to judge: batches in which every row asks for something else and holds other logits,
+ * harmless and hostile ones, made from a seed; the same bits on every machine. No test framework.
+ */
+#ifndef TESTS_REQUESTS_H
+#define TESTS_REQUESTS_H
+
+#include "inputs.h"
+#include "outcome.h"
+
+/* What a row's logits are like. */
+typedef enum row_kind {
+    ROW_GAUSSIAN, /* standard deviation 3 */
+    ROW_PEAKED,   /* a few far above the rest */
+    ROW_EQUAL,    /* one value */
+    ROW_LEVELS,   /* four values: ties at every cut */
+    ROW_TAIL,     /* every other one -inf */
+    ROW_LONE,     /* all -inf but one */
+    ROW_FLAT,     /* standard deviation 10^-3 */
+    ROW_WIDE,     /* standard deviation 100: exponentials underflow */
+    ROW_EMPTY,    /* all -inf */
+    ROW_NAN,      /* one NaN in a Gaussian row */
+    ROW_INFINITE, /* one +inf */
+    ROW_KINDS,
+} row_kind;
+
+/* What to make. Zero in any field but the sizes is the default. */
+typedef struct request_plan {
+    int64_t batch, vocab;            /* B, V */
+    int64_t hidden_size;             /* D > 0: logits are what a product of this size makes */
+    int64_t first_token, vocab_size; /* as in gumbel_logits */
+    int32_t samples, num_top;        /* S, n */
+    gumbel_dtype dtype;              /* of the logits; 0: float32 */
+    float scale, soft_cap;
+    gumbel_order order;
+    gumbel_ties ties;
+    gumbel_distribution logprobs_of;
+    int transforms, truncation; /* whether there are any */
+    int history;                /* what penalties count is a gumbel_history, not lists */
+    int given_noise;            /* noise is made ahead */
+    int kind;                   /* 1 + the row_kind of every row; 0: mixed; not where D > 0 */
+    uint64_t seed;
+} request_plan;
+
+/* Any index >= 0: everything mixed. The fused ones have D > 0. */
+request_plan request_plan_at_random(int index, int fused);
+
+#define REQUEST_OWNED 32
+
+/* Rows of a request: the whole, which owns its memory, or a view of some of its rows. */
+typedef struct request {
+    request_plan plan;
+    gumbel_head head; /* where D > 0 */
+    gumbel_logits logits;
+    gumbel_sampling sampling; /* points at the two below */
+    gumbel_transforms transforms;
+    gumbel_truncation truncation;
+    gumbel_history history;
+    problem *product; /* where D > 0: what owns the head */
+    void *owned[REQUEST_OWNED];
+    int owned_count;
+} request;
+
+/* Make a request; free it with request_free(). `device` serves to make what is made ahead: the
+ * noise, the product's logits. */
+request *request_make(const request_plan *plan, gumbel_device *device);
+void request_free(request *made);
+
+/* Rows [first, first + count) as a request of their own; nothing is copied, nothing to free. */
+void request_rows(const request *whole, int64_t first, int64_t count, request *part);
+
+/* One line naming the plan, for messages; in static storage. */
+const char *request_describe(const request_plan *plan);
+
+/* The same of row b, with its temperature and truncation. */
+const char *request_describe_row(const request *asked, int64_t b);
+
+/* An outcome with ranks, kept and the n most likely. */
+outcome *request_outcome(const request *asked);
+
+/* Poison, make a workspace of exactly the size asked for, and draw, from the head or from the
+ * logits. Returns the call's status; a message is printed unless it is GUMBEL_OK. */
+gumbel_status request_draw(gumbel_device *device, const request *asked, outcome *into);
+gumbel_status request_draw_fused(gumbel_device *device, const request *asked, outcome *into);
+
+/* gumbel_process_logits() into [B, V], poisoned first. */
+gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits,
+                              const gumbel_sampling *sampling, float *processed);
+
+/* gumbel_call_workspace_size() bytes, 64-byte aligned and poisoned; free it. Ends the program where
+ * the size is refused. */
+void *call_workspace(gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
+                     const gumbel_sampling *sampling, const gumbel_output *output, size_t *bytes);
+
+/* The logits that a head's product makes, [B, V] float32; free them. Each is the score of a greedy
+ * draw from a shard of one token. */
+float *product_logits(gumbel_device *device, const gumbel_head *head);
+
+#endif

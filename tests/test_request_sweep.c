@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whatever a row asks for: transforms, orders and ties of truncation, every output, on harmless and
+ * hostile rows, all mixed in one batch. The reference against the oracle; every instruction set and
+ * thread count against the reference, bit by bit; the draw from hidden states against the draw from
+ * the logits that the product makes; every row alone against the row in its batch.
+ */
+#include "judge.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int32_t tiles[] = {64, 128, 192, 1024, 4096};
+
+static int how_many(int usual) { return getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual; }
+
+/* Every row by itself. */
+static void check_alone(gumbel_device *device, const request *asked, const outcome *expected)
+{
+    for (int64_t b = 0; b < asked->plan.batch; b++) {
+        request row;
+        request_rows(asked, b, 1, &row);
+        outcome *alone = request_outcome(&row);
+        assert_int_equal(request_draw(device, &row, alone), GUMBEL_OK);
+        if (!outcome_same(expected, b, alone, OUTCOME_ALL, request_describe(&asked->plan)))
+            fail_msg("%s gives something else alone", request_describe_row(asked, b));
+        outcome_free(alone);
+    }
+}
+
+/* One way of drawing on every instruction set, with threads and tiles in turn. */
+static void check_devices(const request *asked, const outcome *expected, uint64_t *random)
+{
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    outcome *found = request_outcome(asked);
+    for (int k = 0; k < count; k++) {
+        int32_t threads = 1 + (int32_t)random_below(random, 4);
+        gumbel_device *device = open_device(isas[k], threads, tiles[random_below(random, 5)]);
+        const char *what = request_describe(&asked->plan);
+        assert_int_equal(request_draw(device, asked, found), GUMBEL_OK);
+        if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
+            fail_msg("%s on %d threads differs from the reference", gumbel_isa_name(isas[k]),
+                     (int)threads);
+        if (asked->product) {
+            assert_int_equal(request_draw_fused(device, asked, found), GUMBEL_OK);
+            if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
+                fail_msg("%s on %d threads: hidden states give something else than their logits",
+                         gumbel_isa_name(isas[k]), (int)threads);
+        }
+        gumbel_close(device);
+    }
+    outcome_free(found);
+}
+
+static void check_plan(gumbel_device *reference, const request_plan *plan, uint64_t *random,
+                       verdicts *seen)
+{
+    request *asked = request_make(plan, reference);
+    outcome *drawn = request_outcome(asked);
+    assert_int_equal(request_draw(reference, asked, drawn), GUMBEL_OK);
+    if (!judge(reference, asked, drawn, seen))
+        fail_msg("the oracle says otherwise");
+    check_devices(asked, drawn, random);
+    check_alone(reference, asked, drawn);
+    outcome_free(drawn);
+    request_free(asked);
+}
+
+/* Near cuts must stay rare, or the sweep judges nothing; masses of 2^-24 and less, and values of
+ * 10^-3 in between make most of them. */
+static void assert_judged(const char *what, const verdicts *seen)
+{
+    print_verdicts(what, seen);
+    assert_true(seen->near_cuts * 10 <= seen->rows);
+    assert_true(seen->other_cuts * 50 <= seen->rows);
+}
+
+static void mixed_logits(void **state)
+{
+    verdicts seen = {0};
+    uint64_t random = 11;
+    for (int i = 0; i < how_many(400); i++) {
+        request_plan plan = request_plan_at_random(i, 0);
+        check_plan(*state, &plan, &random, &seen);
+    }
+    assert_judged("from logits", &seen);
+}
+
+static void mixed_hidden_states(void **state)
+{
+    verdicts seen = {0};
+    uint64_t random = 12;
+    for (int i = 0; i < how_many(120); i++) {
+        request_plan plan = request_plan_at_random(i, 1);
+        check_plan(*state, &plan, &random, &seen);
+    }
+    assert_judged("from hidden states", &seen);
+}
+
+/* Every kind of row, order and tie mode, nothing but truncation. */
+static void every_kind_order_and_tie(void **state)
+{
+    verdicts seen = {0};
+    uint64_t random = 13;
+    for (int kind = 1; kind <= ROW_KINDS; kind++)
+        for (int order = 0; order < 3; order++)
+            for (int ties = 0; ties < 2; ties++) {
+                request_plan plan = {.batch = 24,
+                                     .vocab = 70 + kind * 97,
+                                     .samples = 2,
+                                     .num_top = 7,
+                                     .order = (gumbel_order)order,
+                                     .ties = (gumbel_ties)ties,
+                                     .truncation = 1,
+                                     .kind = kind,
+                                     .seed = (uint64_t)(kind * 100 + order * 10 + ties)};
+                check_plan(*state, &plan, &random, &seen);
+            }
+    assert_judged("every kind, order and tie", &seen);
+}
+
+/* Large enough for many tiles and for a search of many steps. */
+static void large_vocabularies(void **state)
+{
+    static const int64_t sizes[] = {8192, 32000, 50257, 151936};
+    verdicts seen = {0};
+    uint64_t random = 14;
+    for (int i = 0; i < how_many(6); i++) {
+        request_plan plan = {.batch = 8,
+                             .vocab = sizes[i % 4],
+                             .samples = 1,
+                             .num_top = 20,
+                             .order = (gumbel_order)(i % 3),
+                             .ties = (gumbel_ties)(i % 2),
+                             .transforms = i % 2,
+                             .truncation = 1,
+                             .seed = 900 + (uint64_t)i};
+        check_plan(*state, &plan, &random, &seen);
+    }
+    assert_judged("large vocabularies", &seen);
+}
+
+/* Equal logits have exact masses, so cuts lie where the definition says: j of n tokens of the same
+ * mass come before a cut at p = j / n, which is not below p. */
+static void boundaries_of_top_p(void **state)
+{
+    enum { N = 64 };
+    static float logits[N];
+    for (int64_t j = 1; j < N; j++) {
+        float p = (float)j / N;
+        gumbel_truncation truncation = {
+            .struct_size = sizeof truncation, .top_p = &p, .ties = GUMBEL_TIES_EXACT};
+        gumbel_sampling sampling = {.struct_size = sizeof sampling, .truncation = &truncation};
+        gumbel_logits input = {.struct_size = sizeof input,
+                               .logits = {logits, GUMBEL_FLOAT32, 1, N, 0}};
+        float processed[N];
+        const float ps[] = {nextafterf(p, 0), p, nextafterf(p, 1)};
+        for (int k = 0; k < 3; k++) {
+            p = ps[k];
+            assert_int_equal(request_process(*state, &input, &sampling, processed), GUMBEL_OK);
+            for (int64_t i = 0; i < N; i++)
+                assert_int_equal(processed[i] == 0, i < j + (k == 2));
+            p = ps[1];
+        }
+    }
+}
+
+static int open_reference(void **state)
+{
+    *state = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
+    return 0;
+}
+
+static int close_reference(void **state)
+{
+    gumbel_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(boundaries_of_top_p), cmocka_unit_test(every_kind_order_and_tie),
+        cmocka_unit_test(mixed_logits),        cmocka_unit_test(mixed_hidden_states),
+        cmocka_unit_test(large_vocabularies),
+    };
+    return cmocka_run_group_tests(tests, open_reference, close_reference);
+}
