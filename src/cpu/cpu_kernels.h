@@ -8,6 +8,7 @@
 
 #include "core/problem.h"
 #include "core/summary.h"
+#include "cpu/cpu_truncate.h"
 
 /* Lanes of the canonical dot product: lane j sums its products in order, then the lanes are summed
  * in the order of cpu_sum_lanes() (docs/maths.md, section 4). */
@@ -60,7 +61,7 @@ static inline int cpu_is_identity(const cpu_transform *t)
     return !t->bias && t->scale == 1.0f && t->soft_cap == 0.0f && t->inverse_temperature == 1.0f;
 }
 
-typedef struct cpu_kernels {
+struct cpu_kernels {
     gumbel_isa isa;
     int panel; /* batch rows a panel, where there are as many */
     void (*product)(const cpu_product *product);
@@ -70,7 +71,18 @@ typedef struct cpu_kernels {
     void (*draw)(const float *z, const cpu_draw *draw);
     /* g of the 64 * blocks tokens from `token` on, a multiple of 64. */
     void (*noise)(gumbel_stream stream, uint32_t token, int blocks, float *out);
-} cpu_kernels;
+    /* The largest value of each block; gumbel_summary flags of the values. */
+    uint32_t (*survey)(const float *v, int64_t blocks, float *largest);
+    /* Add the masses, relative to `largest`, of the values that are not below `bound`; how many
+     * they are, but that some without a mass may be left out. */
+    int64_t (*weigh)(const cpu_stretch *stretch, float bound, float largest, cpu_weight *sum);
+    /* Add to the bins of one step of a descent. */
+    void (*tally)(const cpu_stretch *stretch, const cpu_tally *tally);
+    /* out[64] = v * scale, -inf for what is below `bound`; how many are above -inf. */
+    int (*keep)(const float *v, float scale, float bound, float *out);
+    /* How many v * scale are above `bound`. */
+    int64_t (*count_above)(const cpu_stretch *stretch, float scale, float bound);
+};
 
 extern const cpu_kernels cpu_reference_kernels;
 extern const cpu_kernels cpu_avx2_kernels;

@@ -9,6 +9,7 @@
 #include "cpu/noise_lanes.h"
 #include "cpu/product_lanes.h"
 #include "cpu/stage_lanes.h"
+#include "cpu/truncate_lanes.h"
 
 const cpu_kernels cpu_neon_kernels = {
     .isa = GUMBEL_ISA_NEON,
@@ -17,4 +18,9 @@ const cpu_kernels cpu_neon_kernels = {
     .transform = transform,
     .draw = draw,
     .noise = noise,
+    .survey = survey,
+    .weigh = weigh,
+    .tally = tally,
+    .keep = keep,
+    .count_above = count_above,
 };

@@ -78,6 +78,58 @@ static void noise(gumbel_stream stream, uint32_t token, int blocks, float *out)
     gumbel_noise_fill(stream, token, (int64_t)blocks * GUMBEL_BLOCK, out);
 }
 
+static uint32_t survey(const float *v, int64_t blocks, float *largest)
+{
+    gumbel_summary seen = {0};
+    for (int64_t i = 0; i < blocks; i++, v += GUMBEL_BLOCK) {
+        cpu_flag_block(&seen, v);
+        largest[i] = -INFINITY;
+        for (int j = 0; j < GUMBEL_BLOCK; j++)
+            largest[i] = v[j] > largest[i] ? v[j] : largest[i];
+    }
+    return seen.flags;
+}
+
+static int64_t weigh(const cpu_stretch *s, float bound, float largest, cpu_weight *sum)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < s->blocks * GUMBEL_BLOCK; i++) {
+        if (s->v[i] < bound)
+            continue;
+        uint64_t mass = gumbel_token_mass(gumbel_exp(s->v[i] - largest));
+        cpu_weight_add(sum, mass);
+        count++;
+    }
+    return count;
+}
+
+static void tally(const cpu_stretch *s, const cpu_tally *t)
+{
+    for (int64_t i = 0; i < s->blocks * GUMBEL_BLOCK; i++) {
+        float z = s->v[i] * t->scale;
+        if (z >= t->low && z <= t->high)
+            cpu_tally_add(t, z, gumbel_exp(z - t->largest));
+    }
+}
+
+static int keep(const float *v, float scale, float bound, float *out)
+{
+    int kept = 0;
+    for (int i = 0; i < GUMBEL_BLOCK; i++) {
+        out[i] = v[i] < bound ? -INFINITY : v[i] * scale;
+        kept += out[i] > -INFINITY;
+    }
+    return kept;
+}
+
+static int64_t count_above(const cpu_stretch *s, float scale, float bound)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < s->blocks * GUMBEL_BLOCK; i++)
+        count += s->v[i] * scale > bound;
+    return count;
+}
+
 const cpu_kernels cpu_reference_kernels = {
     .isa = GUMBEL_ISA_REFERENCE,
     .panel = 1,
@@ -85,4 +137,9 @@ const cpu_kernels cpu_reference_kernels = {
     .transform = transform,
     .draw = draw,
     .noise = noise,
+    .survey = survey,
+    .weigh = weigh,
+    .tally = tally,
+    .keep = keep,
+    .count_above = count_above,
 };

@@ -98,6 +98,7 @@ LANES v16f vf_select(v16m m, v16f yes, v16f no)
 }
 LANES v16f vf_of_int(v16u a) { return (v16f){_mm256_cvtepi32_ps(a.l), _mm256_cvtepi32_ps(a.h)}; }
 LANES v16u vu_of_float(v16f a) { return (v16u){_mm256_cvtps_epi32(a.l), _mm256_cvtps_epi32(a.h)}; }
+LANES v16u vu_truncate(v16f a) { return (v16u){_mm256_cvttps_epi32(a.l), _mm256_cvttps_epi32(a.h)}; }
 
 LANES v16u vu_add(v16u a, v16u b)
 {
@@ -146,6 +147,24 @@ LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
 {
     half_multiply_wide(a.l, b.l, &high->l, &low->l);
     half_multiply_wide(a.h, b.h, &high->h, &low->h);
+}
+
+LANES __m256i half_widen_add(__m256i sums, __m256i a)
+{
+    sums = _mm256_add_epi64(sums, _mm256_srli_epi64(a, 32));
+    return _mm256_add_epi64(sums, _mm256_blend_epi32(a, _mm256_setzero_si256(), 0xaa));
+}
+
+/* Add the sixteen words to eight 64-bit sums; and the total of such sums. */
+LANES v16u vu_widen_add(v16u sums, v16u a)
+{
+    return (v16u){half_widen_add(sums.l, a.l), half_widen_add(sums.h, a.h)};
+}
+LANES uint64_t vu_widen_total(v16u sums)
+{
+    __m256i a = _mm256_add_epi64(sums.l, sums.h);
+    __m128i b = _mm_add_epi64(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    return (uint64_t)_mm_cvtsi128_si64(b) + (uint64_t)_mm_extract_epi64(b, 1);
 }
 
 LANES void half_transpose(__m256i *w0, __m256i *w1, __m256i *w2, __m256i *w3)

@@ -57,6 +57,7 @@ LANES v16f vf_select(v16m m, v16f yes, v16f no) { return _mm512_mask_blend_ps(m,
 LANES v16f vf_of_word(v16u r) { return _mm512_cvtepu32_ps(r); }
 LANES v16f vf_of_int(v16u a) { return _mm512_cvtepi32_ps(a); }
 LANES v16u vu_of_float(v16f a) { return _mm512_cvtps_epi32(a); }
+LANES v16u vu_truncate(v16f a) { return _mm512_cvttps_epi32(a); }
 
 LANES v16u vu_add(v16u a, v16u b) { return _mm512_add_epi32(a, b); }
 LANES v16u vu_and(v16u a, v16u b) { return _mm512_and_si512(a, b); }
@@ -76,6 +77,14 @@ LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
     *low = _mm512_mask_shuffle_epi32(even, 0xaaaa, odd, 0xa0);
     *high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, 0xf5);
 }
+
+/* Add the sixteen words to eight 64-bit sums; and the total of such sums. */
+LANES v16u vu_widen_add(v16u sums, v16u a)
+{
+    sums = _mm512_add_epi64(sums, _mm512_srli_epi64(a, 32));
+    return _mm512_add_epi64(sums, _mm512_maskz_mov_epi32(0x5555, a));
+}
+LANES uint64_t vu_widen_total(v16u sums) { return (uint64_t)_mm512_reduce_add_epi64(sums); }
 
 /* Transpose the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */
 LANES void vu_transpose(v16u w[4])

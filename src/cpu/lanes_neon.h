@@ -72,6 +72,7 @@ LANES v16f vf_select(v16m m, v16f yes, v16f no)
 LANES v16f vf_of_word(v16u r) { QUARTERS(v16f, vcvtq_f32_u32(r.val[q])); }
 LANES v16f vf_of_int(v16u a) { QUARTERS(v16f, vcvtq_f32_s32(vreinterpretq_s32_u32(a.val[q]))); }
 LANES v16u vu_of_float(v16f a) { QUARTERS(v16u, vreinterpretq_u32_s32(vcvtnq_s32_f32(a.val[q]))); }
+LANES v16u vu_truncate(v16f a) { QUARTERS(v16u, vreinterpretq_u32_s32(vcvtq_s32_f32(a.val[q]))); }
 
 LANES v16u vu_add(v16u a, v16u b) { QUARTERS(v16u, vaddq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_and(v16u a, v16u b) { QUARTERS(v16u, vandq_u32(a.val[q], b.val[q])); }
@@ -107,6 +108,20 @@ LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
         low->val[q] = vuzp1q_u32(x, y);
         high->val[q] = vuzp2q_u32(x, y);
     }
+}
+
+/* Add the sixteen words to eight 64-bit sums; and the total of such sums. */
+LANES v16u vu_widen_add(v16u sums, v16u a)
+{
+    QUARTERS(v16u, vreinterpretq_u32_u64(
+                       vpadalq_u32(vreinterpretq_u64_u32(sums.val[q]), a.val[q])));
+}
+LANES uint64_t vu_widen_total(v16u sums)
+{
+    uint64_t total = 0;
+    for (int q = 0; q < 4; q++)
+        total += vaddvq_u64(vreinterpretq_u64_u32(sums.val[q]));
+    return total;
 }
 
 /* Transpose the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */

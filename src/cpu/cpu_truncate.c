@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cut of a row (docs/maths.md, section 8): descents over the integer keys of its values.
+ */
+#include "cpu/cpu_truncate.h"
+
+#include "cpu/cpu_kernels.h"
+
+/* Sum the bins of the keys low_key .. high_key. */
+static void tally_keys(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
+                       uint32_t low_key, uint32_t high_key, int shift, cpu_weight *bins)
+{
+    cpu_tally t = {.low = gumbel_of_key(low_key),
+                   .high = gumbel_of_key(high_key),
+                   .low_key = low_key,
+                   .shift = shift,
+                   .by_mass = by_mass,
+                   .largest = values->largest,
+                   .scale = values->scale,
+                   .bins = bins};
+    memset(bins, 0, CPU_BINS * sizeof *bins);
+    for (int i = 0; i < values->stretches; i++)
+        kernels->tally(&values->stretch[i], &t);
+}
+
+cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
+                        gumbel_wide needed, float floor, cpu_weight *bins)
+{
+    cpu_landing landing = {0};
+    uint32_t low = gumbel_key(floor), high = gumbel_key(values->largest * values->scale);
+    while (low <= high) {
+        int bits = low == high ? 0 : 32 - __builtin_clz(high - low);
+        int shift = bits > CPU_BIN_BITS ? bits - CPU_BIN_BITS : 0;
+        int64_t bin = (high - low) >> shift;
+        tally_keys(kernels, values, by_mass, low, high, shift, bins);
+        for (; bin >= 0; bin--) {
+            landing.at = cpu_weight_of(bins[bin]);
+            if (landing.above + landing.at >= needed)
+                break;
+            landing.above += landing.at;
+        }
+        if (bin < 0)
+            return landing;
+        low += (uint32_t)bin << shift;
+        uint32_t last = low + ((1u << shift) - 1);
+        high = last < high ? last : high;
+        if (shift == 0) {
+            landing.reached = 1;
+            landing.value = gumbel_of_key(low);
+            return landing;
+        }
+    }
+    return landing;
+}
+
+cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values, int64_t n,
+                            float floor, cpu_weight *bins)
+{
+    if (n <= values->blocks) {
+        /* n blocks reach the n-th largest of their largest values, so n tokens do. */
+        cpu_values peaks = {.stretch = {values->peaks},
+                            .stretches = 1,
+                            .largest = values->largest,
+                            .scale = values->scale};
+        cpu_landing bound = cpu_descend(kernels, &peaks, 0, (gumbel_wide)n, floor, bins);
+        floor = bound.reached ? bound.value : floor;
+    }
+    return cpu_descend(kernels, values, 0, (gumbel_wide)n, floor, bins);
+}
+
+/* top_k within what `cut` keeps; *excess is how many tokens of the new cut's value go. */
+static gumbel_cut cut_top_k(const cpu_kernels *kernels, const cpu_values *values,
+                            const gumbel_rules *rules, gumbel_cut cut, int64_t *excess,
+                            cpu_weight *bins)
+{
+    cpu_landing k = cpu_nth_largest(kernels, values, rules->top_k, cut.bound, bins);
+    if (!k.reached)
+        return cut;
+    gumbel_cut own = {k.value, GUMBEL_TIES_STAY};
+    if (rules->exact) {
+        own.tied = rules->top_k - (int64_t)k.above;
+        *excess = (int64_t)k.at - own.tied;
+    }
+    return own;
+}
+
+/* top_p of the values that are not below `bound`, less `excess` of those equal to it. */
+static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values,
+                            const gumbel_rules *rules, float bound, int64_t excess,
+                            cpu_weight *bins)
+{
+    gumbel_cut own = {bound, GUMBEL_TIES_STAY};
+    cpu_weight sum = {0};
+    int64_t count = 0;
+    float m = values->largest;
+    for (int i = 0; i < values->stretches; i++)
+        count += kernels->weigh(&values->stretch[i], bound, m, &sum);
+    gumbel_wide gone = (gumbel_wide)gumbel_token_mass(gumbel_exp(bound - m)) * (uint64_t)excess;
+    gumbel_wide mass = cpu_weight_of(sum) - gone, needed = gumbel_nucleus(rules->top_p, mass);
+    /* What has no mass ends no nucleus, nor do those whose whole mass may go. */
+    float floor = gumbel_nucleus_floor(m, mass - needed, count);
+    floor = fmaxf(fmaxf(floor, m - GUMBEL_MASS_REACH), bound);
+    cpu_landing p = cpu_descend(kernels, values, 1, needed, floor, bins);
+    own.bound = p.value;
+    if (rules->exact)
+        own.tied =
+            gumbel_ties_needed(needed, p.above, gumbel_token_mass(gumbel_exp(p.value - m)));
+    return own;
+}
+
+gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
+                        const gumbel_rules *rules, cpu_weight *bins)
+{
+    cpu_values unscaled = *values;
+    unscaled.scale = 1.0f;
+    gumbel_cut cut = {gumbel_min_p_bound(values->largest, rules->min_p), GUMBEL_TIES_STAY};
+    int64_t excess = 0;
+    if (rules->top_k > 0)
+        cut = cut_top_k(kernels, &unscaled, rules, cut, &excess, bins);
+    if (rules->top_p < 1.0f) {
+        float bound = rules->joint ? -FLT_MAX : cut.bound;
+        excess = rules->joint ? 0 : excess;
+        cut = gumbel_stricter(cut, cut_top_p(kernels, &unscaled, rules, bound, excess, bins));
+    }
+    return cut;
+}
+
+int cpu_cut_block(const cpu_kernels *kernels, const float *v, float scale, float bound,
+                  int64_t *tied, float *out)
+{
+    int kept = kernels->keep(v, scale, bound, out);
+    for (int i = 0; i < GUMBEL_BLOCK && *tied != GUMBEL_TIES_STAY; i++)
+        if (v[i] == bound && --*tied < 0) {
+            kept -= out[i] > -INFINITY;
+            out[i] = -INFINITY;
+        }
+    return kept;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   the passes over a row's values that truncation, ranks and lists are made of (docs/maths.md,
+ *        section 8), on the sixteen lanes of cpu/lanes_*.h. All results are values or integers.
+ * COST   survey() 2 operations a vector, at the speed of memory. weigh() 15 for the exponential and
+ *        11 for the fixed point. tally() 3, and some nanoseconds a token in its range. Blocks whose
+ *        largest value is out of range cost a comparison.
+ */
+#ifndef GUMBEL_CPU_TRUNCATE_LANES_H
+#define GUMBEL_CPU_TRUNCATE_LANES_H
+
+#include "cpu/cpu_truncate.h"
+#include "cpu/draw_lanes.h"
+
+/* The largest value of each block; flags of what is NaN or +inf in them. */
+static uint32_t survey(const float *v, int64_t blocks, float *largest)
+{
+    gumbel_summary seen = {0};
+    for (int64_t i = 0; i < blocks; i++, v += GUMBEL_BLOCK) {
+        v16f part[4] = {vf_load(v), vf_load(v + 16), vf_load(v + 32), vf_load(v + 48)};
+        largest[i] = vf_largest(vf_max(vf_max(part[0], part[1]), vf_max(part[2], part[3])));
+        if (__builtin_expect(!all_count(part), 0))
+            cpu_flag_block(&seen, v);
+    }
+    return seen.flags;
+}
+
+/* gumbel_token_mass() in its halves; both are exact. */
+LANES void lanes_mass(v16f e, v16u *high, v16u *low)
+{
+    v16f units = vf_mul(e, vf_set(0x1p30f));
+    *high = vu_truncate(units);
+    *low = vu_truncate(vf_mul(vf_sub(units, vf_of_int(*high)), vf_set(0x1p31f)));
+}
+
+LANES v16f lanes_at_least(v16f v, v16f bound, v16f yes, v16f no)
+{
+    return vf_select(vf_less(v, bound), no, yes);
+}
+
+/* Add the masses, relative to `largest`, of the values that are not below `bound`; how many they
+ * are, less some that are too small to have a mass. */
+static int64_t weigh(const cpu_stretch *s, float bound, float largest, cpu_weight *sum)
+{
+    int64_t count = 0;
+    float reach = largest - GUMBEL_MASS_REACH > bound ? largest - GUMBEL_MASS_REACH : bound;
+    v16u highs = vu_set(0), lows = vu_set(0);
+    v16f m = vf_set(largest), lowest = vf_set(bound), nothing = vf_set(-INFINITY);
+    for (int64_t i = 0; i < s->blocks; i++) {
+        if (s->largest[i] < reach)
+            continue;
+        const float *v = s->v + i * GUMBEL_BLOCK;
+        UNROLLED
+        for (int pair = 0; pair < 2; pair++, v += 32) {
+            v16f a = vf_load(v), b = vf_load(v + 16);
+            v16u high[2], low[2];
+            uint32_t below = vm_bits(vf_less(a, lowest)) << 16 | vm_bits(vf_less(b, lowest));
+            count += 32 - __builtin_popcount(below);
+            a = lanes_at_least(a, lowest, vf_sub(a, m), nothing);
+            b = lanes_at_least(b, lowest, vf_sub(b, m), nothing);
+            lanes_mass(lanes_exp(a), &high[0], &low[0]);
+            lanes_mass(lanes_exp(b), &high[1], &low[1]);
+            /* Two halves of at most 2^31 fit a word. */
+            highs = vu_widen_add(highs, vu_add(high[0], high[1]));
+            lows = vu_widen_add(lows, vu_add(low[0], low[1]));
+        }
+    }
+    sum->high += vu_widen_total(highs);
+    sum->low += vu_widen_total(lows);
+    return count;
+}
+
+/* One step of a descent. */
+static void tally(const cpu_stretch *s, const cpu_tally *t)
+{
+    v16f low = vf_set(t->low), high = vf_set(t->high), scale = vf_set(t->scale);
+    v16f m = vf_set(t->largest);
+    float z[CPU_LANES], e[CPU_LANES] = {0};
+    for (int64_t i = 0; i < s->blocks; i++) {
+        if (s->largest[i] * t->scale < t->low)
+            continue;
+        for (int q = 0; q < 4; q++) {
+            v16f part = vf_mul(vf_load(s->v + i * GUMBEL_BLOCK + 16 * q), scale);
+            uint32_t in = ~(vm_bits(vf_less(part, low)) | vm_bits(vf_less(high, part))) & 0xffffu;
+            if (in == 0)
+                continue;
+            vf_store(z, part);
+            if (t->by_mass)
+                vf_store(e, lanes_exp(vf_sub(part, m)));
+            for (; in != 0; in &= in - 1)
+                cpu_tally_add(t, z[__builtin_ctz(in)], e[__builtin_ctz(in)]);
+        }
+    }
+}
+
+/* out[64] = v * scale, -inf for what is below `bound`; how many are not, and not -inf. */
+static int keep(const float *v, float scale, float bound, float *out)
+{
+    int kept = 0;
+    v16f lowest = vf_set(bound), times = vf_set(scale), nothing = vf_set(-INFINITY);
+    for (int i = 0; i < GUMBEL_BLOCK; i += 16) {
+        v16f part = vf_load(v + i);
+        part = lanes_at_least(part, lowest, vf_mul(part, times), nothing);
+        kept += __builtin_popcount(vm_bits(vf_less(nothing, part)));
+        vf_store(out + i, part);
+    }
+    return kept;
+}
+
+/* How many values v * scale are above `bound`. */
+static int64_t count_above(const cpu_stretch *s, float scale, float bound)
+{
+    int64_t count = 0;
+    v16f times = vf_set(scale), lowest = vf_set(bound);
+    for (int64_t i = 0; i < s->blocks; i++) {
+        if (!(s->largest[i] * scale > bound))
+            continue;
+        for (int q = 0; q < 4; q++) {
+            v16f part = vf_mul(vf_load(s->v + i * GUMBEL_BLOCK + 16 * q), times);
+            count += __builtin_popcount(vm_bits(vf_less(lowest, part)));
+        }
+    }
+    return count;
+}
+
+#endif
