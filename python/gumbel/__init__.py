@@ -12,7 +12,7 @@ All work is done by libgumbel, a C library; any number of threads may call at th
 
 from ._abi import lib as _lib
 from ._device import Info, info
-from ._sampling import SampleOutput, noise, philox4x32, sample, sample_logits
+from ._sampling import SampleOutput, noise, philox4x32, process_logits, sample, sample_logits
 
 __version__: str = _lib.gumbel_version_string().decode()
 
@@ -23,6 +23,7 @@ __all__ = [
     "info",
     "noise",
     "philox4x32",
+    "process_logits",
     "sample",
     "sample_logits",
 ]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
 
-OK, ERROR_ARGUMENT, ERROR_WORKSPACE, ERROR_UNSUPPORTED, ERROR_MEMORY = 0, 10, 20, 30, 40
+OK, ERROR_ARGUMENT, ERROR_WORKSPACE = 0, 10, 20
+ERROR_UNSUPPORTED, ERROR_MEMORY, ERROR_DEVICE = 30, 40, 50
 
 ORDER_MIN_P_TOP_K_TOP_P, ORDER_JOINT, ORDER_BEFORE_TEMPERATURE = 0, 1, 2
 TIES_ALL, TIES_EXACT = 0, 1
@@ -266,15 +267,38 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
+# Fields of the library that are called otherwise in Python, by the end of their names.
+_PARAMETERS = {
+    "soft_cap": "softcap",
+    "transforms.bias": "logit_bias",
+    "transforms.repetition": "repetition_penalty",
+    "transforms.frequency": "frequency_penalty",
+    "transforms.presence": "presence_penalty",
+    "num_top": "top_logprobs",
+    "logprobs_of": "logprobs",
+}
+
+
+def _parameter(field: str) -> str:
+    """The Python parameter that a field of the library comes from."""
+    path, bracket, index = field.partition("[")
+    for end, name in _PARAMETERS.items():
+        if path.endswith(end):
+            return name + bracket + index
+    return field
+
+
 def check(status: int, error: Error | None = None) -> None:
     """Raise what a status other than OK means, as "field: message".
 
-    ValueError: an argument; RuntimeError: not to be had on this device or build; MemoryError.
+    ValueError: an argument; RuntimeError: not to be had on this device or build, or refused by its
+    driver; MemoryError.
     """
     if status == OK:
         return
     if error is not None and error.message:
-        text = f"{error.field.decode()}: {error.message.decode()}"
+        text = f"{_parameter(error.field.decode())}: {error.message.decode()}"
     else:
         text = lib.gumbel_status_string(status).decode()
-    raise {ERROR_UNSUPPORTED: RuntimeError, ERROR_MEMORY: MemoryError}.get(status, ValueError)(text)
+    kinds = {ERROR_UNSUPPORTED: RuntimeError, ERROR_MEMORY: MemoryError, ERROR_DEVICE: RuntimeError}
+    raise kinds.get(status, ValueError)(text)

@@ -6,112 +6,135 @@ The C structs hold addresses only: the caller keeps the arrays alive for as long
 
 from __future__ import annotations
 
-import ctypes
-import operator
-from typing import Any, Tuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
 from . import _abi
+from ._arrays import Layout, NumpyArrays, address, layout, to_numpy
+from ._numbers import integer, number
+
+INT32_MAX = 2**31 - 1
 
 
-def integer(name: str, value: Any, low: int, high: int) -> int:
-    """A Python int in [low, high]; ctypes alone would wrap what is outside."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
-    if not low <= number <= high:
-        raise ValueError(f"{name}: {number} is not in [{low}, {high}]")
-    return number
+# uint16 is the bits of bfloat16, which plain NumPy lacks.
+_DTYPES = {
+    "float32": _abi.FLOAT32,
+    "float16": _abi.FLOAT16,
+    "bfloat16": _abi.BFLOAT16,
+    "uint16": _abi.BFLOAT16,
+}
 
 
-def number(name: str, value: Any) -> float:
-    """A Python float that is what float32 makes of `value`."""
-    if not isinstance(value, (int, float, np.floating, np.integer)):
-        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
-    rounded = ctypes.c_float(float(value)).value  # too large: inf, which the library refuses
-    if rounded == 0 and value != 0:
-        raise ValueError(f"{name}: {value} is too small for float32")
-    return rounded
+def _dtype(name: str, found: Layout) -> int:
+    if found.dtype not in _DTYPES:
+        raise TypeError(
+            f"{name}: dtype {found.dtype} is not float32, float16, bfloat16 or uint16 "
+            "(bfloat16 bits)"
+        )
+    return _DTYPES[found.dtype]
 
 
-def _dtype(name: str, array: np.ndarray) -> int:
-    if array.dtype == np.float32:
-        return _abi.FLOAT32
-    if array.dtype == np.float16:
-        return _abi.FLOAT16
-    # By name, so that ml_dtypes need not be installed.
-    if array.dtype == np.uint16 or array.dtype.name == "bfloat16":
-        return _abi.BFLOAT16
-    raise TypeError(
-        f"{name}: dtype {array.dtype} is not float32, float16, bfloat16 or uint16 (bfloat16 bits)"
-    )
-
-
-def _check_array(name: str, array: Any, axes: int) -> None:
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name}: expected a NumPy array, got {type(array).__name__}")
-    if array.ndim != axes:
+def _dense(name: str, array: Any, axes: int) -> Layout:
+    """The layout of an array whose last axis has no gaps."""
+    found = layout(name, array)
+    if len(found.shape) != axes:
         expected = "one axis" if axes == 1 else "two axes"
-        raise ValueError(f"{name}: expected {expected}, got the shape {array.shape}")
-    if not array.flags.aligned:
+        raise ValueError(f"{name}: expected {expected}, got the shape {found.shape}")
+    if found.address % found.itemsize:
         raise ValueError(f"{name}: the data is not aligned to its element size; copy it first")
-    if array.size and array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
-        raise ValueError(f"{name}: the last axis is not contiguous; use np.ascontiguousarray")
+    if 0 not in found.shape and found.shape[-1] > 1 and found.strides[-1] != found.itemsize:
+        raise ValueError(f"{name}: the last axis is not contiguous; copy it first")
+    return found
+
+
+def _row_stride(name: str, found: Layout) -> int:
+    """Elements from a row of a matrix to the next; at least a row."""
+    rows, cols = found.shape
+    stride, rest = divmod(found.strides[0], found.itemsize)
+    if rows <= 1 or cols == 0:  # then any strides may be given
+        return cols
+    if rest or stride < cols:
+        raise ValueError(
+            f"{name}: rows {found.strides[0]} bytes apart overlap, run backwards or fall between "
+            "elements; copy it first"
+        )
+    return stride
 
 
 def matrix(name: str, array: Any) -> _abi.Tensor:
     """A [rows, cols] array with a contiguous last axis; rows may lie any distance >= cols apart."""
-    _check_array(name, array, 2)
-    dtype = _dtype(name, array)
-    rows, cols = array.shape
-    stride, rest = divmod(array.strides[0], array.itemsize)
-    if rows <= 1 or cols == 0:  # then NumPy may give any strides
-        stride = cols
-    elif rest or stride < cols:
-        raise ValueError(
-            f"{name}: rows {array.strides[0]} bytes apart overlap, run backwards or fall between "
-            "elements; use np.ascontiguousarray"
-        )
-    return _abi.Tensor(array.ctypes.data, dtype, rows, cols, stride)
+    found = _dense(name, array, 2)
+    dtype = _dtype(name, found)
+    return _abi.Tensor(found.address, dtype, *found.shape, _row_stride(name, found))
 
 
 def vector(name: str, array: Any) -> _abi.Tensor:
     """A contiguous [cols] array as a tensor of one row."""
-    _check_array(name, array, 1)
-    return _abi.Tensor(array.ctypes.data, _dtype(name, array), 1, array.shape[0], 0)
+    found = _dense(name, array, 1)
+    return _abi.Tensor(found.address, _dtype(name, found), 1, found.shape[0], 0)
 
 
-def row_floats(name: str, value: Any, batch: int) -> Tuple[np.ndarray, int]:
+def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
+    """A mask [words] or [B, words] of 32 bits each: its address and the words between rows."""
+    words = (vocab + 31) // 32
+    found = _dense(name, array, len(layout(name, array).shape))
+    if found.dtype not in ("int32", "uint32"):
+        raise TypeError(f"{name}: dtype {found.dtype} is not int32")
+    if found.shape not in ((words,), (batch, words)):
+        raise ValueError(
+            f"{name}: expected the shape ({words},) or ({batch}, {words}), got {found.shape}"
+        )
+    return found.address, _row_stride(name, found) if len(found.shape) == 2 else 0
+
+
+def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
     """A number, or [B] numbers, as float32 and their stride: 0 where one serves every row."""
+    there = arrays.adopt(value, np.float32)
+    if there is not None:
+        return _rows(name, there, batch)
     try:
-        array = np.asarray(value)
+        array = np.asarray(to_numpy(value))
         real = array.dtype.kind in "fiu" or array.dtype.name == "bfloat16"
     except ValueError:  # a ragged list
         real = False
     if not real:
         raise TypeError(f"{name}: expected a number, or an array of one number a row")
     with np.errstate(over="ignore"):  # too large becomes inf, which the library refuses by name
-        return _rows(name, np.ascontiguousarray(array, dtype=np.float32), array.shape, batch)
+        rows, stride = _rows(name, np.asarray(array, dtype=np.float32), batch)
+    return arrays.put(np.ascontiguousarray(rows)), stride
 
 
-def row_integers(name: str, value: Any, batch: int, dtype: type) -> Tuple[np.ndarray, int]:
-    """An integer, or [B] integers, as the unsigned `dtype` and their stride, as row_floats()."""
+def row_integers(
+    name: str, value: Any, batch: int, dtype: type, arrays: NumpyArrays
+) -> Tuple[Any, int]:
+    """An integer >= 0, or [B] of them, as `dtype` and their stride, as row_floats()."""
+    there = arrays.adopt(value, dtype)
+    if there is not None:
+        if value.is_floating_point():
+            raise TypeError(f"{name}: expected integers, got {value.dtype}")
+        return _rows(name, there, batch)
     high = int(np.iinfo(dtype).max)
-    if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "iu":
+    value = to_numpy(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         bad = (value < 0) | (value > high)
         if bad.any():
             row = int(np.argmax(bad.reshape(-1)))
-            integer(f"{name}[{row}]", value.reshape(-1)[row], 0, high)
-        return _rows(name, np.ascontiguousarray(value, dtype=dtype), value.shape, batch)
-    if isinstance(value, (list, tuple)):
-        numbers = [integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)]
-        return _rows(name, np.array(numbers, dtype=dtype), (len(numbers),), batch)
-    return np.array([integer(name, value, 0, high)], dtype=dtype), 0
+            integer(f"{name}[{row}]" if value.ndim else name, value.reshape(-1)[row], 0, high)
+        numbers: Any = np.asarray(value, dtype=dtype)
+    elif isinstance(value, (list, tuple)):
+        numbers = np.array(
+            [integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)], dtype=dtype
+        )
+    else:
+        numbers = np.array(integer(name, value, 0, high), dtype=dtype)
+    rows, stride = _rows(name, numbers, batch)
+    return arrays.put(np.ascontiguousarray(rows)), stride
 
 
-def _rows(name: str, array: np.ndarray, shape: tuple, batch: int) -> Tuple[np.ndarray, int]:
+def _rows(name: str, array: Any, batch: int) -> Tuple[Any, int]:
+    shape = tuple(array.shape)
     if shape == ():
         return array.reshape(1), 0
     if shape != (batch,):
@@ -119,12 +142,60 @@ def _rows(name: str, array: np.ndarray, shape: tuple, batch: int) -> Tuple[np.nd
     return array, 1
 
 
-def address(array: np.ndarray | None) -> int | None:
-    return None if array is None else array.ctypes.data
+def token_lists(
+    name: str, value: Any, batch: int, arrays: NumpyArrays
+) -> Tuple[_abi.TokenLists, list[Any]]:
+    """Token ids for every row, or a list of such lists, one a row; and the arrays that hold them."""
+    value = to_numpy(value)
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise TypeError(f"{name}: expected token ids, or a list of them a row")
+    rows = [to_numpy(row) for row in value]
+    if any(isinstance(row, Iterable) and getattr(row, "ndim", 1) for row in rows):
+        rows = [_ids(f"{name}[{b}]", row) for b, row in enumerate(_one_a_row(name, rows, batch))]
+    else:
+        rows = [_ids(name, rows)] * batch
+    return _lists(rows, None, arrays)
 
 
-def workspace(size: int) -> np.ndarray:
-    """At least `size` bytes, starting on the alignment that the library asks for."""
-    spare = _abi.WORKSPACE_ALIGNMENT
-    block = np.empty(size + spare, dtype=np.uint8)
-    return block[-block.ctypes.data % spare :]
+def token_values(
+    name: str, value: Any, batch: int, arrays: NumpyArrays
+) -> Tuple[_abi.TokenLists, list[Any]]:
+    """{id: value} for every row, or a list of such, one a row; and the arrays that hold them."""
+    if isinstance(value, Mapping):
+        rows: Sequence[Any] = [value] * batch
+    elif isinstance(value, (list, tuple)) and all(isinstance(row, Mapping) for row in value):
+        rows = _one_a_row(name, value, batch)
+    else:
+        raise TypeError(f"{name}: expected {{id: value}}, or a list of them, one a row")
+    values = [number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
+    return _lists([_ids(name, list(row)) for row in rows], values, arrays)
+
+
+def _one_a_row(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
+    if len(rows) != batch:
+        raise ValueError(f"{name}: expected {batch} lists, one a row, got {len(rows)}")
+    return rows
+
+
+def _ids(name: str, ids: Any) -> np.ndarray:
+    """Token ids in a list or an array as int32."""
+    try:
+        found = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
+    except (TypeError, ValueError):  # a number, or a list of ragged lists
+        found = np.array(None)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise TypeError(f"{name}: expected token ids, integers all of them")
+    bad = (found < 0) | (found > INT32_MAX)
+    if bad.any():
+        raise ValueError(f"{name}: {found[bad][0]} is no token id; they are in [0, {INT32_MAX}]")
+    return found.astype(np.int32)
+
+
+def _lists(
+    rows: Sequence[np.ndarray], values: Optional[list[float]], arrays: NumpyArrays
+) -> Tuple[_abi.TokenLists, list[Any]]:
+    offsets = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
+    held = [arrays.put(offsets), arrays.put(np.concatenate([np.empty(0, np.int32), *rows]))]
+    if values is not None:
+        held.append(arrays.put(np.array(values, dtype=np.float32)))
+    return _abi.TokenLists(*(address(array) for array in held)), held

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: opened once for each (isa, threads) and kept until the process ends.
+"""Devices: opened once for each (name, isa, threads) and kept until the process ends.
 
 They are never closed: a daemon thread may still be inside a call when the interpreter exits.
 """
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from . import _abi
-from ._arguments import integer
+from ._numbers import integer
 
-_devices: dict[tuple[int, int], ctypes.c_void_p] = {}
+_devices: dict[tuple[str, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()
 
 
@@ -41,20 +41,21 @@ def _isa_values() -> dict[str, int]:
 _ISAS = _isa_values()
 
 
-def open_device(isa: Optional[str], threads: Optional[int]) -> ctypes.c_void_p:
-    """The device of this ISA and thread count; None is the library's own choice."""
+def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes.c_void_p:
+    """The device "cpu" or "cuda:N" of this ISA and thread count; None: the library's own choice."""
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
     if isa is not None and isa not in _ISAS:
         raise ValueError(f"isa: {isa!r} is none of {', '.join(_ISAS)}")
     key = (
+        name,
         _ISAS["auto" if isa is None else isa],
         0 if threads is None else integer("threads", threads, 1, 2**31 - 1),
     )
     with _lock:
         if key not in _devices:
             device, error = ctypes.c_void_p(), _abi.Error()
-            options = _abi.DeviceOptions(isa=key[0], threads=key[1])
+            options = _abi.DeviceOptions(device=name.encode(), isa=key[1], threads=key[2])
             _abi.check(_abi.lib.gumbel_open(options, device, error), error)
             _devices[key] = device
         return _devices[key]
@@ -76,7 +77,7 @@ class Info:
 def info(*, isa: Optional[str] = None, threads: Optional[int] = None) -> Info:
     """Describe the device that a call with the same `isa` and `threads` runs on."""
     about = _abi.DeviceInfo()
-    _abi.check(_abi.lib.gumbel_describe(open_device(isa, threads), about))
+    _abi.check(_abi.lib.gumbel_describe(open_device("cpu", isa, threads), about))
     available = (n for n, v in _ISAS.items() if n != "auto" and _abi.lib.gumbel_isa_available(v))
     return Info(
         version=_abi.lib.gumbel_version_string().decode(),

@@ -5,33 +5,45 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import address, integer, matrix, number, row_floats, row_integers
-from ._arguments import vector, workspace
-from ._device import open_device
+from ._arguments import matrix, vector
+from ._arrays import NumpyArrays, address, arrays_of, workspace
+from ._common import DISTRIBUTIONS, Common, Request, read_common, takes_common
+from ._numbers import integer, number
 
-RowFloats = Union[float, Sequence[float], NDArray[Any]]
-RowIntegers = Union[int, Sequence[int], NDArray[Any]]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+INT64_MAX = 2**63 - 1
 UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
 
 
 @dataclass(frozen=True, eq=False)
 class SampleOutput:
-    """What a draw gives. A row whose status is not 0 has token -1 and NaN in its float arrays."""
+    """What a draw gives, as arrays of the kind that it was given: NumPy's, or torch tensors.
+
+    A row whose status is not 0 has token -1 and NaN in its float arrays. What was not asked for is
+    None.
+    """
 
     tokens: NDArray[np.int32]  #: [B, num_samples] token ids
     logprobs: Optional[NDArray[np.float32]]  #: [B, num_samples] log-probability of each token
     lse: Optional[NDArray[np.float32]]  #: [B] log-normaliser: ln(sum of exp(transformed logits))
-    status: NDArray[np.int32]  #: [B] 0 fine, 1 a NaN logit, 2 a +inf logit, 3 every logit -inf
+    status: NDArray[np.int32]  #: [B] 0 fine, 1 a NaN logit, 2 a +inf logit, 3 every logit -inf,
+    #: and on a GPU, where nothing but the row can tell, 4 a bad temperature
+    ranks: Optional[NDArray[np.int32]] = None  #: [B, num_samples] 1 + how many are likelier
+    kept: Optional[NDArray[np.int32]] = None  #: [B] how many tokens truncation kept
+    top_ids: Optional[NDArray[np.int32]] = None  #: [B, top_logprobs] the likeliest tokens, best
+    #: first; -1 after the last that can be drawn without truncation
+    top_logprobs: Optional[NDArray[np.float32]] = None  #: theirs; -inf where truncated
 
 
+@takes_common
 def sample(
     hidden: NDArray[Any],
     weight: NDArray[Any],
@@ -40,13 +52,7 @@ def sample(
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
-    temperature: RowFloats = 1.0,
-    seed: RowIntegers = 0,
-    position: RowIntegers = 0,
-    num_samples: int = 1,
-    logprobs: Optional[str] = "processed",
-    isa: Optional[str] = None,
-    threads: Optional[int] = None,
+    **common: Unpack[Common],
 ) -> SampleOutput:
     """Draw tokens from hidden states; the product with the LM head is fused with the draw.
 
@@ -57,72 +63,90 @@ def sample(
     scale        multiplies the logits; not 0.
     softcap      then y = softcap * tanh(y / softcap); 0: off.
     vocab_size   token ids from here on never count (padding rows of `weight`); None: V.
-    temperature  >= 0, one or [B]; 0 is greedy. Rounded to float32.
-    seed         < 2**64. An array [B] gives each row its own seed; one seed for the batch is mixed
-                 with the row number (gumbel_row_seed), and row 0 uses it as it is.
-    position     < 2**32, one or [B]: the step in the row's sequence.
-    num_samples  independent draws a row, 1 to 65536.
-    logprobs     "processed": of the distribution that is drawn from; None: `logprobs` and `lse` of
-                 the result are None and their time is saved.
-    isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
-    threads      None: the CPUs this process may use. The result is the same for every count.
+
+    hidden, weight, bias and mask are NumPy arrays, or torch tensors of one device. Tensors on CUDA
+    are drawn from on the current stream, without waiting for it; a parameter that is a tensor there
+    in the library's dtype, or in int64 for seeds, is not copied and not looked at: a bad
+    temperature is a status of its row.
 
     The same (seed, position) and logits give the same token whatever the batch, threads or ISA.
-    Raises TypeError or ValueError naming the argument, and RuntimeError for an ISA that this
-    machine lacks.
+    Raises TypeError or ValueError naming the argument, and RuntimeError for what this machine
+    lacks.
     """
+    arrays, rest = _open({"hidden": hidden, "weight": weight, "bias": bias}, common)
     head = _abi.Head(
         hidden=matrix("hidden", hidden),
         weight=matrix("weight", weight),
-        **_transforms(scale, softcap, vocab_size),
+        **_of_logits(scale, softcap, vocab_size),
     )
     if bias is not None:
         head.bias = vector("bias", bias)
-    return _draw(
-        _abi.lib.gumbel_sample,
-        head,
-        hidden.shape,
-        open_device(isa, threads),
-        temperature=temperature,
-        seed=seed,
-        position=position,
-        num_samples=num_samples,
-        logprobs=logprobs,
-    )
+    request = read_common(arrays, len(hidden), len(weight), **rest)
+    return _draw(_abi.lib.gumbel_sample, (head, None), request)
 
 
+@takes_common
 def sample_logits(
     logits: NDArray[Any],
     *,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
-    temperature: RowFloats = 1.0,
-    seed: RowIntegers = 0,
-    position: RowIntegers = 0,
-    num_samples: int = 1,
-    logprobs: Optional[str] = "processed",
-    isa: Optional[str] = None,
-    threads: Optional[int] = None,
+    **common: Unpack[Common],
 ) -> SampleOutput:
     """Draw tokens from logits [B, V] that are there already; else as sample().
 
     Equal logits give the tokens that sample() gives.
     """
-    return _draw(
-        _abi.lib.gumbel_sample_logits,
-        _abi.Logits(logits=matrix("logits", logits), **_transforms(scale, softcap, vocab_size)),
-        (logits.shape[0], 0),
-        open_device(isa, threads),
-        temperature=temperature,
-        seed=seed,
-        position=position,
-        num_samples=num_samples,
-        logprobs=logprobs,
+    arrays, rest = _open({"logits": logits}, common)
+    head = _abi.Logits(logits=matrix("logits", logits), **_of_logits(scale, softcap, vocab_size))
+    request = read_common(arrays, *logits.shape, **rest)
+    return _draw(_abi.lib.gumbel_sample_logits, (None, head), request)
+
+
+@takes_common
+def process_logits(
+    logits: NDArray[Any],
+    *,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    vocab_size: Optional[int] = None,
+    **common: Unpack[Common],
+) -> NDArray[np.float32]:
+    """What the draw from logits [B, V] sees: transformed logits, float32 [B, V].
+
+    -inf stands for what does not count, is masked or banned, or was removed by truncation; a row
+    with a NaN or +inf is NaN throughout. Noise, samples and further outputs play no part. Else as
+    sample_logits().
+    """
+    arrays, rest = _open({"logits": logits}, common)
+    head = _abi.Logits(logits=matrix("logits", logits), **_of_logits(scale, softcap, vocab_size))
+    request = read_common(arrays, *logits.shape, **rest)
+    processed = arrays.empty(tuple(logits.shape), np.float32)
+    scratch, size = _workspace(request, (None, head), None)
+    error = _abi.Error()
+    status = _abi.lib.gumbel_process_logits(
+        arrays.device,
+        head,
+        request.sampling,
+        address(processed),
+        0,
+        address(scratch),
+        size,
+        error,
     )
+    _abi.check(status, error)
+    return processed
 
 
-def _transforms(scale: float, softcap: float, vocab_size: Optional[int]) -> dict[str, Any]:
+def _open(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
+    """The arrays of a call, on the device that isa and threads pick; the other parameters."""
+    rest = dict(common)
+    inputs["mask"] = rest.get("mask")
+    return arrays_of(inputs, rest.pop("isa", None), rest.pop("threads", None)), rest
+
+
+def _of_logits(scale: float, softcap: float, vocab_size: Optional[int]) -> dict[str, Any]:
     """The fields that both ways in share."""
     if number("scale", scale) == 0:  # which the library reads as its default, 1
         raise ValueError("scale: 0 would make every token equally likely; expected another number")
@@ -133,47 +157,44 @@ def _transforms(scale: float, softcap: float, vocab_size: Optional[int]) -> dict
     }
 
 
-def _draw(
-    call: Callable[..., int],
-    head: _abi.Sized,
-    shape: tuple[int, int],
-    device: ctypes.c_void_p,
-    *,
-    temperature: RowFloats,
-    seed: RowIntegers,
-    position: RowIntegers,
-    num_samples: int,
-    logprobs: Optional[str],
-) -> SampleOutput:
-    """Run one call of the library on `head`; `shape` is [B, D], D = 0 for logits."""
-    batch, width = shape
-    temperatures, temperature_stride = row_floats("temperature", temperature, batch)
-    seeds, seed_stride = row_integers("seed", seed, batch, np.uint64)
-    positions, position_stride = row_integers("position", position, batch, np.uint32)
-    samples = integer("num_samples", num_samples, 1, INT32_MAX)
-    if logprobs not in (None, "processed"):
-        raise ValueError(f"logprobs: {logprobs!r} is neither 'processed' nor None")
-    sampling = _abi.Sampling(
-        temperature=address(temperatures),
-        temperature_stride=temperature_stride,
-        seed=address(seeds),
-        seed_stride=seed_stride,
-        position=address(positions),
-        position_stride=position_stride,
-        num_samples=samples,
-    )
+def _workspace(
+    request: Request, way_in: tuple[Any, Any], output: Optional[_abi.Output]
+) -> tuple[Any, int]:
+    """The workspace of a call and its size; `way_in` is a head or logits, the other None."""
     size, error = ctypes.c_size_t(), _abi.Error()
-    status = _abi.lib.gumbel_workspace_size(device, batch, width, samples, size, error)
-    _abi.check(status, error)
-    scratch = workspace(size.value)
-    result = SampleOutput(
-        tokens=np.empty((batch, samples), dtype=np.int32),
-        logprobs=np.empty((batch, samples), dtype=np.float32) if logprobs else None,
-        lse=np.empty(batch, dtype=np.float32) if logprobs else None,
-        status=np.empty(batch, dtype=np.int32),
+    status = _abi.lib.gumbel_call_workspace_size(
+        request.arrays.device, *way_in, request.sampling, output, size, error
     )
-    output = _abi.Output(**{name: address(array) for name, array in vars(result).items()})
-    status = call(device, head, sampling, output, address(scratch), scratch.nbytes, error)
+    _abi.check(status, error)
+    return workspace(request.arrays, size.value), size.value
+
+
+def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
+    """Run one call of the library; `way_in` as in _workspace()."""
+    arrays, batch = request.arrays, request.batch
+    draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
+
+    def make(wanted: Any, shape: tuple[int, ...], dtype: type) -> Any:
+        return arrays.empty(shape, dtype) if wanted else None
+
+    result = SampleOutput(
+        tokens=make(True, draws, np.int32),
+        logprobs=make(request.logprobs, draws, np.float32),
+        lse=make(request.logprobs, (batch,), np.float32),
+        status=make(True, (batch,), np.int32),
+        ranks=make(request.ranks, draws, np.int32),
+        kept=make(request.kept, (batch,), np.int32),
+        top_ids=make(request.top_logprobs, tops, np.int32),
+        top_logprobs=make(request.top_logprobs, tops, np.float32),
+    )
+    output = _abi.Output(
+        **{name: address(array) for name, array in vars(result).items()},
+        num_top=request.top_logprobs,
+        logprobs_of=DISTRIBUTIONS[request.logprobs],
+    )
+    scratch, size = _workspace(request, way_in, output)
+    head, error = way_in[0] or way_in[1], _abi.Error()
+    status = call(arrays.device, head, request.sampling, output, address(scratch), size, error)
     _abi.check(status, error)
     return result
 

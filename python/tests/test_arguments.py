@@ -26,7 +26,7 @@ def test_other_dtypes_are_refused(dtype):
 
 @pytest.mark.parametrize("other", [LOGITS.tolist(), None, 1.0, np.ma.masked_array(LOGITS)])
 def test_only_numpy_arrays(other):
-    with pytest.raises(TypeError, match="^logits: expected a NumPy array, got "):
+    with pytest.raises(TypeError, match="^logits: expected a NumPy array or a torch tensor, got "):
         gumbel.sample_logits(other)
 
 
@@ -96,18 +96,53 @@ def test_layouts_of_one_row_or_column():
         ({"threads": 2**32 + 1}, ValueError, "threads: "),
         ({"isa": "sse9"}, ValueError, "isa: 'sse9' is none of auto, reference, "),
         ({"isa": 2}, TypeError, "isa: "),
-        ({"logprobs": "raw"}, ValueError, "logprobs: 'raw' is neither"),
-        ({"logprobs": True}, ValueError, "logprobs: True is neither"),
-        ({"top_k": 5}, TypeError, "top_k"),
-        ({"top_p": 0.9}, TypeError, "top_p"),
-        ({"mask": None}, TypeError, "mask"),
+        ({"logprobs": "full"}, ValueError, "logprobs: 'full' is none of None, 'processed', 'raw'"),
+        ({"logprobs": True}, ValueError, "logprobs: True is none of"),
+        ({"temprature": 1.0}, TypeError, "'temprature'"),
+        ({"top_k": -1}, ValueError, "top_k: "),
+        ({"top_k": [1, -1]}, ValueError, r"top_k\[1\]: "),
+        ({"top_k": 2.0}, TypeError, "top_k: "),
+        ({"top_k": 2**31}, ValueError, "top_k: "),
+        ({"top_p": [0.5] * 3}, ValueError, r"top_p: .*got \(3,\)"),
+        ({"top_p": "all"}, TypeError, "top_p: "),
+        (
+            {"order": "random"},
+            ValueError,
+            "order: 'random' is none of 'min_p,top_k,top_p', 'joint'",
+        ),
+        ({"order": []}, ValueError, "order: "),
+        ({"ties": 1}, ValueError, "ties: 1 is none of 'all', 'exact'"),
+        ({"mask": np.zeros(1, np.int64)}, TypeError, "mask: dtype int64 is not int32"),
+        ({"mask": np.zeros((2, 2), np.int32)}, ValueError, r"mask: expected the shape \(1,\)"),
+        ({"mask": [1]}, TypeError, "mask: "),
+        ({"banned": 3}, TypeError, "banned: "),
+        ({"banned": "3"}, TypeError, "banned: "),
+        ({"banned": [1.5]}, TypeError, "banned: "),
+        ({"banned": [[1], [[2]]]}, TypeError, r"banned\[1\]: "),
+        ({"banned": [1, [2]]}, TypeError, r"banned\[0\]: "),
+        ({"banned": [[1], [-2]]}, ValueError, r"banned\[1\]: -2 is no token id"),
+        ({"banned": [2**31]}, ValueError, "banned: 2147483648 is no token id"),
+        ({"banned": [[1], [2], [3]]}, ValueError, "banned: expected 2 lists"),
+        ({"logit_bias": [1]}, TypeError, "logit_bias: "),
+        ({"logit_bias": {1: "x"}}, TypeError, r"logit_bias\[1\]: "),
+        ({"logit_bias": {-1: 2.0}}, ValueError, "logit_bias: -1 is no token id"),
+        ({"logit_bias": [{}, {}, {}]}, ValueError, "logit_bias: expected 2 lists"),
+        ({"prompt_tokens": [[1]]}, ValueError, "prompt_tokens: expected 2 lists"),
+        ({"output_tokens": [[1], ["a"]]}, TypeError, r"output_tokens\[1\]: "),
+        ({"repetition_penalty": 1.5}, ValueError, "repetition_penalty: needs prompt_tokens or "),
+        ({"presence_penalty": [1, 0]}, ValueError, "presence_penalty: needs prompt_tokens or "),
+        ({"top_logprobs": 129}, ValueError, "top_logprobs: "),
+        ({"top_logprobs": True + 0.5}, TypeError, "top_logprobs: "),
+        ({"ranks": 1}, TypeError, "ranks: "),
+        ({"kept": None}, TypeError, "kept: "),
     ],
 )
 def test_bad_parameters_are_named(keywords, error, text):
     with pytest.raises(error, match=text):
         gumbel.sample(HIDDEN, WEIGHT, **keywords)
-    with pytest.raises(error, match=text):
-        gumbel.sample_logits(LOGITS, **keywords)
+    for call in (gumbel.sample_logits, gumbel.process_logits):
+        with pytest.raises(error, match=text):
+            call(LOGITS, **keywords)
 
 
 @pytest.mark.parametrize(

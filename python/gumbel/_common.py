@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parameters that every call takes, from Python to the structs of the C ABI."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional, TypedDict, TypeVar, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi
+from ._arguments import bitmask, row_floats, row_integers, token_lists, token_values
+from ._arrays import NumpyArrays, address
+from ._numbers import integer
+
+RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
+RowIntegers = Union[int, Sequence[int], NDArray[Any], Any]
+Tokens = Union[Iterable[int], Sequence[Iterable[int]], NDArray[Any], Any]
+Bias = Union[Mapping[int, float], Sequence[Mapping[int, float]]]
+
+ORDERS = {
+    "min_p,top_k,top_p": _abi.ORDER_MIN_P_TOP_K_TOP_P,
+    "joint": _abi.ORDER_JOINT,
+    "before_temperature": _abi.ORDER_BEFORE_TEMPERATURE,
+}
+TIES = {"all": _abi.TIES_ALL, "exact": _abi.TIES_EXACT}
+PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+DISTRIBUTIONS = {None: _abi.PROCESSED, "processed": _abi.PROCESSED, "raw": _abi.RAW}
+
+
+class Common(TypedDict, total=False):
+    """Parameters of every call; those that are "one or [B]" are a value for all rows, or one a row.
+
+    temperature  >= 0, one or [B]; 0 is greedy. Rounded to float32. Default 1.
+    top_k        one or [B]: draw from the k likeliest alone; 0: off.
+    top_p        in (0, 1], one or [B]: from the likeliest that hold this share; 1: off.
+    min_p        in [0, 1], one or [B]: from those at least so likely, against the likeliest; 0: off.
+    order        how these three combine: "min_p,top_k,top_p", each on what the one before it left;
+                 "joint", each on the whole distribution; "before_temperature", as the first, on the
+                 distribution at temperature 1.
+    ties         at a cut: "all" of equal likelihood stay, or "exact": lower ids first.
+    mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
+    banned       token ids never drawn: one list, or a list of lists, one a row.
+    logit_bias   {id: value} added to the logits, or a list of such, one a row; -inf bans.
+    prompt_tokens, output_tokens
+                 what the penalties count: token ids, one list a row.
+    repetition_penalty
+                 > 0, one or [B], for tokens of prompt and output: divides positive logits,
+                 multiplies others; 1: off.
+    frequency_penalty, presence_penalty
+                 one or [B], for tokens of the output: taken off the logit for each time that the
+                 token is there, and once; 0: off.
+    seed         < 2**64. An array [B] gives each row its own seed; one seed for the batch is mixed
+                 with the row number (gumbel_row_seed), and row 0 uses it as it is. Default 0.
+    position     < 2**32, one or [B]: the step in the row's sequence. Default 0.
+    num_samples  independent draws a row, 1 to 65536. Default 1.
+    logprobs     of what distribution `logprobs`, `lse` and `top_logprobs` are: "processed", the one
+                 that is drawn from; "raw", the softmax of the logits as they are; None: `logprobs`
+                 and `lse` are None and their time is saved.
+    top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
+    ranks, kept  True: give `ranks`, `kept`.
+    isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
+    threads      None: the CPUs this process may use. The result is the same for every count.
+    """
+
+    temperature: RowFloats
+    top_k: RowIntegers
+    top_p: RowFloats
+    min_p: RowFloats
+    order: str
+    ties: str
+    mask: Optional[Any]
+    banned: Optional[Tokens]
+    logit_bias: Optional[Bias]
+    prompt_tokens: Optional[Tokens]
+    output_tokens: Optional[Tokens]
+    repetition_penalty: RowFloats
+    frequency_penalty: RowFloats
+    presence_penalty: RowFloats
+    seed: RowIntegers
+    position: RowIntegers
+    num_samples: int
+    logprobs: Optional[str]
+    top_logprobs: int
+    ranks: bool
+    kept: bool
+    isa: Optional[str]
+    threads: Optional[int]
+
+
+@dataclass
+class Request:
+    """What `sampling` points to lives in `held`, as long as this."""
+
+    arrays: NumpyArrays
+    batch: int
+    sampling: _abi.Sampling = field(default_factory=_abi.Sampling)
+    held: list[Any] = field(default_factory=list)
+    logprobs: Optional[str] = None
+    top_logprobs: int = 0
+    ranks: bool = False
+    kept: bool = False
+
+    def rows(self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any) -> bool:
+        """Set a row parameter of `struct`, of the type that `off` has; False where it is `off`."""
+        if isinstance(value, (int, float)) and value == off:
+            return False
+        if isinstance(off, float):
+            data, stride = row_floats(name, value, self.batch, self.arrays)
+        else:
+            data, stride = row_integers(name, value, self.batch, np.int32, self.arrays)
+        self.set_rows(struct, field, data, stride)
+        return True
+
+    def set_rows(self, struct: ctypes.Structure, field: str, data: Any, stride: int) -> None:
+        setattr(struct, field, address(data))
+        setattr(struct, field + "_stride", stride)
+        self.held.append(data)
+
+    def lists(self, struct: ctypes.Structure, field: str, name: str, read: Any, value: Any) -> bool:
+        """Set token lists of `struct`, which read() makes of `value`; False where there are none."""
+        if value is None:
+            return False
+        lists, held = read(name, value, self.batch, self.arrays)
+        setattr(struct, field, lists)
+        self.held += held
+        return True
+
+
+def read_common(
+    arrays: NumpyArrays,
+    batch: int,
+    vocab: int,
+    *,
+    temperature: RowFloats = 1.0,
+    top_k: RowIntegers = 0,
+    top_p: RowFloats = 1.0,
+    min_p: RowFloats = 0.0,
+    order: str = "min_p,top_k,top_p",
+    ties: str = "all",
+    mask: Optional[Any] = None,
+    banned: Optional[Tokens] = None,
+    logit_bias: Optional[Bias] = None,
+    prompt_tokens: Optional[Tokens] = None,
+    output_tokens: Optional[Tokens] = None,
+    repetition_penalty: RowFloats = 1.0,
+    frequency_penalty: RowFloats = 0.0,
+    presence_penalty: RowFloats = 0.0,
+    seed: RowIntegers = 0,
+    position: RowIntegers = 0,
+    num_samples: int = 1,
+    logprobs: Optional[str] = "processed",
+    top_logprobs: int = 0,
+    ranks: bool = False,
+    kept: bool = False,
+) -> Request:
+    """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it."""
+    request = Request(arrays, batch)
+    sampling = request.sampling
+    sampling.num_samples = integer("num_samples", num_samples, 1, 2**31 - 1)
+    sampling.stream = arrays.stream
+    for name, data, stride in (
+        ("temperature", *row_floats("temperature", temperature, batch, arrays)),
+        ("seed", *row_integers("seed", seed, batch, np.uint64, arrays)),
+        ("position", *row_integers("position", position, batch, np.uint32, arrays)),
+    ):
+        request.set_rows(sampling, name, data, stride)
+
+    transforms = _abi.Transforms()
+    used = [
+        request.lists(transforms, "banned", "banned", token_lists, banned),
+        request.lists(transforms, "bias", "logit_bias", token_values, logit_bias),
+        request.lists(transforms, "prompt_tokens", "prompt_tokens", token_lists, prompt_tokens),
+        request.lists(transforms, "output_tokens", "output_tokens", token_lists, output_tokens),
+        request.rows(transforms, "repetition", "repetition_penalty", repetition_penalty, 1.0),
+        request.rows(transforms, "frequency", "frequency_penalty", frequency_penalty, 0.0),
+        request.rows(transforms, "presence", "presence_penalty", presence_penalty, 0.0),
+    ]
+    if any(used[-3:]) and prompt_tokens is None and output_tokens is None:
+        name = PENALTIES[used[-3:].index(True)]
+        raise ValueError(f"{name}: needs prompt_tokens or output_tokens to count")
+    if mask is not None:
+        transforms.mask, transforms.mask_stride = bitmask("mask", mask, batch, vocab)
+    if any(used) or mask is not None:
+        sampling.transforms = ctypes.pointer(transforms)
+
+    truncation = _abi.Truncation(
+        order=_pick("order", order, ORDERS), ties=_pick("ties", ties, TIES)
+    )
+    used = [
+        request.rows(truncation, "min_p", "min_p", min_p, 0.0),
+        request.rows(truncation, "top_k", "top_k", top_k, 0),
+        request.rows(truncation, "top_p", "top_p", top_p, 1.0),
+    ]
+    if any(used):
+        sampling.truncation = ctypes.pointer(truncation)
+
+    _pick("logprobs", logprobs, DISTRIBUTIONS)
+    request.logprobs = logprobs
+    request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
+    request.ranks, request.kept = _flag("ranks", ranks), _flag("kept", kept)
+    return request
+
+
+def _pick(name: str, value: Any, names: Mapping[Any, int]) -> int:
+    if not isinstance(value, (str, type(None))) or value not in names:
+        expected = ", ".join(map(repr, names))
+        raise ValueError(f"{name}: {value!r} is none of {expected}")
+    return names[value]
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}: expected True or False, got {type(value).__name__}")
+    return bool(value)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def takes_common(function: Function) -> Function:
+    """Show what stands behind **common in a function's signature and documentation."""
+    shown = inspect.signature(function)
+    own = [p for p in shown.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    common = [
+        p for p in inspect.signature(read_common).parameters.values() if p.kind is p.KEYWORD_ONLY
+    ]
+    common += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in (("isa", "Optional[str]"), ("threads", "Optional[int]"))
+    ]
+    function.__signature__ = shown.replace(parameters=own + common)  # type: ignore[attr-defined]
+    function.__doc__ = f"{inspect.getdoc(function)}\n\n{inspect.getdoc(Common)}"
+    return function
