@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Truncated draws against the oracle's renormalised distribution, by chi-squared: on the bundled
+ * model's rows, from logits and from hidden states, and at the vocabulary of a large model; and the
+ * power of all this: a cut off by one token and a temperature wrong by 2% are caught. Seeds are
+ * fixed, so that a run repeats.
+ */
+#include "model_rows.h"
+#include "oracle_request.h"
+#include "requests.h"
+#include "statistics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* A fair sampler does worse once in 10^4 tests. */
+#define LOWEST_P 1e-4
+/* What a wrong one must fall below. */
+#define CAUGHT_P 1e-9
+
+#define CALL 65536 /* samples of one call, the most there may be */
+
+/* What all rows of a test ask for. */
+typedef struct rules {
+    const char *name;
+    float temperature, min_p, top_p;
+    int32_t top_k;
+    gumbel_order order;
+} rules;
+
+static const rules every_rule[] = {
+    {"top_p 0.7", 1, 0, 0.7f, 0, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
+    {"top_k 40", 1.3f, 0, 1, 40, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
+    {"min_p 0.05", 0.8f, 0.05f, 1, 0, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
+    {"top_k 50, top_p 0.95, min_p 0.01", 1, 0.01f, 0.95f, 50, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
+    {"joint top_k 20, top_p 0.8", 1, 0, 0.8f, 20, GUMBEL_ORDER_JOINT},
+    {"top_p 0.8 before T 1.5", 1.5f, 0, 0.8f, 0, GUMBEL_ORDER_BEFORE_TEMPERATURE},
+};
+#define RULES ((int)(sizeof every_rule / sizeof *every_rule))
+
+/* One row and its rules as a request; `made` keeps what the request points at. */
+typedef struct lone_row {
+    request asked;
+    gumbel_truncation truncation;
+    float temperature, min_p, top_p;
+    int32_t top_k;
+    uint64_t seed;
+    uint32_t position;
+} lone_row;
+
+static void ask(lone_row *made, gumbel_logits logits, const rules *r, uint64_t seed)
+{
+    *made = (lone_row){.asked = {.plan = {.batch = 1, .vocab = logits.logits.cols}},
+                       .temperature = r->temperature,
+                       .min_p = r->min_p,
+                       .top_p = r->top_p,
+                       .top_k = r->top_k,
+                       .seed = seed};
+    made->truncation = (gumbel_truncation){.struct_size = sizeof made->truncation,
+                                           .min_p = &made->min_p,
+                                           .top_k = &made->top_k,
+                                           .top_p = &made->top_p,
+                                           .order = r->order};
+    made->asked.logits = logits;
+    made->asked.sampling = (gumbel_sampling){.struct_size = sizeof made->asked.sampling,
+                                             .temperature = &made->temperature,
+                                             .seed = &made->seed,
+                                             .position = &made->position,
+                                             .num_samples = CALL,
+                                             .truncation = &made->truncation};
+}
+
+/* Draw `total` tokens, a multiple of CALL, and count them; from the head where it has rows. */
+static void count_draws(gumbel_device *device, lone_row *made, int64_t total, int64_t *counts)
+{
+    outcome *drawn = outcome_make(1, CALL);
+    int fused = made->asked.head.hidden.rows > 0;
+    for (made->position = 0; made->position < total / CALL; made->position++) {
+        assert_int_equal(fused ? request_draw_fused(device, &made->asked, drawn)
+                               : request_draw(device, &made->asked, drawn),
+                         GUMBEL_OK);
+        for (int s = 0; s < CALL; s++)
+            counts[drawn->tokens[s]]++;
+    }
+    outcome_free(drawn);
+}
+
+/* Counts against the oracle's distribution, against one that keeps a token more or less, and
+ * against temperatures wrong by 2%. */
+typedef struct powered {
+    chi_squared fair, more, less, hot, cold;
+} powered;
+
+static void add(chi_squared *sum, const oracle_row *row, int64_t kept, const int64_t *counts,
+                int64_t total)
+{
+    double *p = make_zeroed((size_t)row->count, sizeof *p), mass = 0;
+    double highest = row->z[row->order[0]];
+    for (int64_t k = 0; k < kept; k++)
+        mass += p[row->order[k]] = exp(row->z[row->order[k]] - highest);
+    for (int64_t i = 0; i < row->count; i++)
+        p[i] /= mass;
+    chi_squared_add(sum, counts, p, row->count, total);
+    free(p);
+}
+
+/* The row at `factor` times its temperature. */
+static void consult(lone_row *made, float factor, oracle_row *row)
+{
+    float own = made->temperature;
+    made->temperature = own * factor;
+    oracle_edit_row(&made->asked.logits, &made->asked.sampling, 0, row);
+    oracle_temper_row(&made->asked.sampling, 0, row);
+    assert_int_equal(oracle_truncate_row(&made->asked.sampling, 0, row), 0);
+    made->temperature = own;
+}
+
+static void add_powered(powered *sum, lone_row *made, const int64_t *counts, int64_t total)
+{
+    oracle_row *row = oracle_row_make(made->asked.plan.vocab);
+    consult(made, 1, row);
+    for (int64_t k = row->kept; k < row->alive; k++)
+        assert_int_equal(counts[row->order[k]], 0);
+    assert_true(row->kept > 1 && row->kept < row->alive);
+    add(&sum->fair, row, row->kept, counts, total);
+    add(&sum->more, row, row->kept + 1, counts, total);
+    add(&sum->less, row, row->kept - 1, counts, total);
+    consult(made, 1.02f, row);
+    add(&sum->hot, row, row->kept, counts, total);
+    consult(made, 0.98f, row);
+    add(&sum->cold, row, row->kept, counts, total);
+    oracle_row_free(row);
+}
+
+static double print_result(const char *name, const char *against, const chi_squared *found)
+{
+    double p = chi_squared_p(found->statistic, found->degrees);
+    print_message("%s, against %s: chi-squared %.1f, %.0f degrees of freedom, p %.4g\n", name,
+                  against, found->statistic, found->degrees, p);
+    return p;
+}
+
+static void assert_powered(const char *name, const powered *sum)
+{
+    assert_true(sum->fair.degrees >= 1);
+    assert_true(print_result(name, "the oracle", &sum->fair) > LOWEST_P);
+    assert_true(print_result(name, "a token more", &sum->more) < CAUGHT_P);
+    assert_true(print_result(name, "a token less", &sum->less) < CAUGHT_P);
+    assert_true(print_result(name, "T 2% higher", &sum->hot) < CAUGHT_P);
+    assert_true(print_result(name, "T 2% lower", &sum->cold) < CAUGHT_P);
+}
+
+/* Rows [first, first + 4), or all from there on in the nightly run. */
+static int64_t end_of_rows(int64_t first, int64_t rows)
+{
+    return nightly_factor() > 1 ? rows : first + 4;
+}
+
+static gumbel_logits row_of(const gumbel_tensor *logits, int64_t row)
+{
+    gumbel_logits one = {.struct_size = sizeof one, .logits = *logits};
+    one.logits.data = (const float *)logits->data + row * logits->cols;
+    one.logits.rows = 1;
+    return one;
+}
+
+/* Each rule on rows of logits, or on hidden states that make these logits (head NULL or [rows, D]
+ * float32). */
+static void draw_rows(gumbel_device *device, const char *name, const gumbel_tensor *logits,
+                      const gumbel_head *head, int64_t first, const rules *r)
+{
+    int64_t total = 2 * CALL * (nightly_factor() > 1 ? 4 : 1);
+    int64_t *counts = make_zeroed((size_t)logits->cols, sizeof *counts);
+    powered sum = {0};
+    char what[128];
+    snprintf(what, sizeof what, "%s, %s", name, r->name);
+    for (int64_t b = first; b < end_of_rows(first, logits->rows); b++) {
+        lone_row made;
+        ask(&made, row_of(logits, b), r, 8100 + (uint64_t)b);
+        if (head) {
+            made.asked.head = *head;
+            made.asked.head.hidden.data = (const float *)head->hidden.data + b * head->hidden.cols;
+            made.asked.head.hidden.rows = 1;
+        }
+        for (int64_t i = 0; i < logits->cols; i++)
+            counts[i] = 0;
+        count_draws(device, &made, total, counts);
+        add_powered(&sum, &made, counts, total);
+    }
+    assert_powered(what, &sum);
+    free(counts);
+}
+
+static void model_logits(void **state)
+{
+    gumbel_tensor golden = model_tensor("golden.safetensors", "target.logits");
+    for (int i = 0; i < RULES; i++)
+        draw_rows(*state, "the model's logits", &golden, NULL, 8, &every_rule[i]);
+    free((void *)golden.data);
+}
+
+static void model_hidden_states(void **state)
+{
+    gumbel_tensor hidden = model_tensor("golden.safetensors", "target.hidden");
+    gumbel_tensor weight =
+        model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
+    gumbel_head head = {.struct_size = sizeof head, .hidden = hidden, .weight = weight};
+    float *products = product_logits(*state, &head);
+    gumbel_tensor logits = {products, GUMBEL_FLOAT32, hidden.rows, weight.rows, 0};
+    for (int i = 0; i < RULES; i += 3)
+        draw_rows(*state, "the model's hidden states", &logits, &head, 20, &every_rule[i]);
+    free(products);
+    free((void *)hidden.data);
+    free((void *)weight.data);
+}
+
+/* Gaussian logits, all far below 0. */
+static void large_vocabulary(void **state)
+{
+    enum { ROWS = 4, V = 151936 };
+    float *values = make_zeroed((size_t)ROWS * V, sizeof *values);
+    uint64_t random = 83;
+    for (int64_t i = 0; i < (int64_t)ROWS * V; i++)
+        values[i] = 4 * random_normal(&random) - 60;
+    gumbel_tensor logits = {values, GUMBEL_FLOAT32, ROWS, V, 0};
+    draw_rows(*state, "V 151936", &logits, NULL, 0, &every_rule[3]);
+    if (nightly_factor() > 1)
+        draw_rows(*state, "V 151936", &logits, NULL, 0, &every_rule[4]);
+    free(values);
+}
+
+static int open_default(void **state)
+{
+    *state = open_device(GUMBEL_ISA_AUTO, 0, 0);
+    return 0;
+}
+
+static int close_default(void **state)
+{
+    gumbel_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(model_logits),
+        cmocka_unit_test(model_hidden_states),
+        cmocka_unit_test(large_vocabulary),
+    };
+    return cmocka_run_group_tests(tests, open_default, close_default);
+}
