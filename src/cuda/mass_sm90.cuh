@@ -44,7 +44,8 @@ template <int n> class tile_mass
     }
 
     /* Add the columns from `first` on. A mass is relative to a z that the warp saw early; columns
-     * where the tile goes 8 nats above it have that z raised, and are added in a second pass. */
+     * where the tile goes 8 nats above it have that z raised, and are added in a second pass. z
+     * less that one is rounded once, which moves the log-normaliser by an ulp of it at most. */
     __device__ __forceinline__ void add_groups(const float *v, int first) const
     {
         float2 *masses = shared.masses + threadIdx.x / 32 * n + first;
@@ -58,9 +59,10 @@ template <int n> class tile_mass
 #pragma unroll
             for (int k = 0; k < 2 * groups; k++) {
                 int column = 8 * (k / 2) + 2 * (lane & 3) + (k & 1), at = 4 * (k / 2) + (k & 1);
-                float from = masses[column].x;
-                part[k] = ptx_exp2((z_of(v[at], first + column) - from) * LOG2E) +
-                          ptx_exp2((z_of(v[at + 2], first + column) - from) * LOG2E);
+                float by = shared.draws[first + column].inverse_temperature * LOG2E;
+                float from = -LOG2E * masses[column].x;
+                part[k] = ptx_exp2(fmaf(v[at] * scale, by, from)) +
+                          ptx_exp2(fmaf(v[at + 2] * scale, by, from));
             }
             over_lanes(part, [](float a, float b) { return a + b; });
             if (waits && (pass == 1 || part[0] < 0x1p12f)) {
