@@ -3,7 +3,7 @@
  * No byte outside a buffer is touched, and no input is written: every buffer lies between two pages
  * that may not be accessed, flush against the one or the other, and inputs are read-only.
  */
-#define _GNU_SOURCE
+#include "fences.h"
 #include "outcome.h"
 #include "plans.h"
 
@@ -11,67 +11,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "every_isa.h"
-
-typedef struct guarded {
-    unsigned char *pages; /* guard, data pages, guard */
-    size_t length;        /* of all */
-    void *data;
-} guarded;
-
-/* `bytes` flush against the guard behind, or, `at_front`, the one before. */
-static guarded guard(const void *content, size_t bytes, int at_front, int writable)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
-    guarded g = {.length = inner + 2 * page};
-    g.pages = mmap(NULL, g.length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (g.pages == MAP_FAILED)
-        die("no memory for guarded pages");
-    g.data = g.pages + page + (at_front ? 0 : inner - bytes);
-    if (inner && mprotect(g.pages + page, inner, PROT_READ | PROT_WRITE) != 0)
-        die("pages cannot be protected");
-    memset(g.pages + page, 0xA7, inner);
-    if (content && bytes)
-        memcpy(g.data, content, bytes);
-    if (inner && !writable && mprotect(g.pages + page, inner, PROT_READ) != 0)
-        die("pages cannot be protected");
-    return g;
-}
-
-static void unguard(guarded *g) { munmap(g->pages, g->length); }
-
-/* Bytes of a tensor from its first element to its last, without the gap behind the last row. */
-static size_t tensor_bytes(const gumbel_tensor *t)
-{
-    int64_t stride = t->stride ? t->stride : t->cols;
-    return (size_t)((t->rows - 1) * stride + t->cols) * dtype_size(t->dtype);
-}
-
-#define BUFFERS 12
-
-typedef struct fence {
-    guarded all[BUFFERS];
-    int count, at_front;
-} fence;
-
-static void *inside(fence *f, const void *content, size_t bytes, int writable)
-{
-    f->all[f->count] = guard(content, bytes, f->at_front, writable);
-    return f->all[f->count++].data;
-}
-
-static gumbel_tensor tensor_inside(fence *f, gumbel_tensor t)
-{
-    if (t.rows > 0)
-        t.data = inside(f, t.data, tensor_bytes(&t), 0);
-    return t;
-}
 
 static gumbel_sampling sampling_inside(fence *f, gumbel_sampling s, size_t batch)
 {
@@ -97,12 +40,6 @@ static outcome outcome_inside(fence *f, int64_t batch, int32_t samples)
                                .lse = o.lse,
                                .status = o.status};
     return o;
-}
-
-static void take_down(fence *f)
-{
-    for (int i = 0; i < f->count; i++)
-        unguard(&f->all[i]);
 }
 
 /* Sizes of workspaces are multiples of 64, so that one can be flush and aligned. */

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "fences.h"
+
+#include "inputs.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+guarded guard(const void *content, size_t bytes, int at_front, int writable)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
+    guarded g = {.length = inner + 2 * page};
+    g.pages = mmap(NULL, g.length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g.pages == MAP_FAILED)
+        die("no memory for guarded pages");
+    g.data = g.pages + page + (at_front ? 0 : inner - bytes);
+    if (inner && mprotect(g.pages + page, inner, PROT_READ | PROT_WRITE) != 0)
+        die("pages cannot be protected");
+    memset(g.pages + page, 0xA7, inner);
+    if (content && bytes)
+        memcpy(g.data, content, bytes);
+    if (inner && !writable && mprotect(g.pages + page, inner, PROT_READ) != 0)
+        die("pages cannot be protected");
+    return g;
+}
+
+void unguard(guarded *g) { munmap(g->pages, g->length); }
+
+void *inside(fence *f, const void *content, size_t bytes, int writable)
+{
+    if (f->count == (int)(sizeof f->all / sizeof *f->all))
+        die("a fence holds too much");
+    f->all[f->count] = guard(content, bytes, f->at_front, writable);
+    return f->all[f->count++].data;
+}
+
+void take_down(fence *f)
+{
+    for (int i = 0; i < f->count; i++)
+        unguard(&f->all[i]);
+}
+
+gumbel_tensor tensor_inside(fence *f, gumbel_tensor t)
+{
+    int64_t stride = t.stride ? t.stride : t.cols;
+    size_t elements = t.rows > 0 ? (size_t)((t.rows - 1) * stride + t.cols) : 0;
+    if (elements)
+        t.data = inside(f, t.data, elements * dtype_size(t.dtype), 0);
+    return t;
+}
