@@ -33,7 +33,8 @@ gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
     void *arguments[] = {p};
     cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
                         1};
-    return p->multiply_only || p->stored ? GUMBEL_OK : cuda_launch(job, job->cuda->finish, shape, arguments);
+    return p->multiply_only || p->stored ? GUMBEL_OK
+                                         : cuda_launch(job, job->cuda->finish, shape, arguments);
 }
 
 uint64_t cuda_tag(cuda_device *cuda)
