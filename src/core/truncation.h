@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rules of truncation by value, and the fixed-point masses that they compare (docs/maths.md,
- * section 8). Every comparison is of float32 values or of integers, so what is kept does not depend
+ * section 9). Every comparison is of float32 values or of integers, so what is kept does not depend
  * on the order, the instruction set or the device that finds it.
  *
  * What is kept is always a head of the row sorted by larger value first, then lower id. So a cut,
@@ -11,7 +11,7 @@
 #ifndef GUMBEL_CORE_TRUNCATION_H
 #define GUMBEL_CORE_TRUNCATION_H
 
-#include "core/elementary.h"
+#include "core/problem.h"
 
 #include <float.h>
 
@@ -42,6 +42,23 @@ typedef struct gumbel_rules {
     int exact;     /* ties at a cut are broken by id */
     int before;    /* values are y, not z */
 } gumbel_rules;
+
+/* Row b's rules; all off for a greedy row. */
+GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t b, int greedy)
+{
+    const gumbel_truncation *t = &p->truncation;
+    gumbel_rules r = {0.0f, 0, 1.0f, 0, 0, 0};
+    if (greedy || !(p->request & GUMBEL_REQUEST_TRUNCATION))
+        return r;
+    r.min_p = t->min_p ? t->min_p[b * t->min_p_stride] : 0.0f;
+    r.top_k = t->top_k ? t->top_k[b * t->top_k_stride] : 0;
+    r.top_p = t->top_p ? t->top_p[b * t->top_p_stride] : 1.0f;
+    r.top_k = r.top_k < p->vocab ? r.top_k : 0;
+    r.joint = t->order == GUMBEL_ORDER_JOINT;
+    r.exact = t->ties == GUMBEL_TIES_EXACT;
+    r.before = t->order == GUMBEL_ORDER_BEFORE_TEMPERATURE;
+    return r;
+}
 
 GUMBEL_INLINE int gumbel_rules_cut(const gumbel_rules *r)
 {

@@ -3,36 +3,10 @@
  * The driver of the CPU backend: it packs hidden states, hands out tiles to threads, and walks each
  * tile through product (or widening), transforms and draw, in buffers that stay in the caches.
  */
-#include "core/workspace.h"
-#include "cpu/cpu_device.h"
+#include "cpu/cpu_job.h"
 #include "cpu/cpu_policy.h"
+#include "cpu/cpu_stage.h"
 #include "cpu/cpu_widen.h"
-
-#include <stdatomic.h>
-
-/* What one thread writes. */
-typedef struct cpu_slot {
-    gumbel_summary *summaries; /* [B, S] */
-    float *z;                  /* [B] or [1] rows of tile + 16: whole vectors may spill over */
-    float *bias;               /* [tile] */
-    float *lanes;              /* [PRODUCT_GROUP * panel][PRODUCT_ROOM][16], fused only */
-} cpu_slot;
-
-typedef struct cpu_job {
-    const cpu_device *device;
-    const gumbel_problem *problem;
-    const float *panels;  /* packed hidden states */
-    unsigned char *slots; /* threads pieces of slot_bytes */
-    size_t slot_bytes;
-    int multiply_only;
-    int64_t first_tile; /* global id of tile 0, a multiple of 64, <= first_token */
-    int64_t tiles;      /* of the vocabulary */
-    int64_t items;      /* claims: tiles, times B from logits */
-    int32_t tile;
-    _Atomic int64_t next;
-} cpu_job;
-
-static int64_t rounded_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t batch,
                            int64_t hidden_size, int32_t num_samples)
@@ -40,7 +14,7 @@ static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t
     int fused = hidden_size > 0;
     size_t tile = (size_t)(fused ? cpu->fused_tile : cpu->logits_tile);
     size_t group = PRODUCT_GROUP * (size_t)cpu->kernels->panel;
-    cpu_slot slot;
+    cpu_slot slot = {0};
     slot.summaries =
         gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
     slot.z = gumbel_carve(cursor, fused ? (size_t)batch : 1, tile + CPU_LANES, sizeof(float));
@@ -59,7 +33,7 @@ static size_t slot_size(const cpu_device *cpu, int64_t batch, int64_t hidden_siz
 
 static float *carve_panels(gumbel_cursor *cursor, int64_t batch, int64_t hidden_size)
 {
-    return gumbel_carve(cursor, (size_t)batch, (size_t)rounded_up(hidden_size, CPU_CHUNK),
+    return gumbel_carve(cursor, (size_t)batch, (size_t)cpu_rounded_up(hidden_size, CPU_CHUNK),
                         sizeof(float));
 }
 
@@ -78,8 +52,8 @@ size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hi
 /* Hidden states as float32 in panels [chunk][row][32], in the order of cpu_pack_place(). */
 static void pack_hidden(const cpu_device *cpu, const gumbel_problem *p, float *panels)
 {
-    int64_t chunks = rounded_up(p->hidden_size, CPU_CHUNK) / CPU_CHUNK;
-    int element = p->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    int64_t chunks = cpu_rounded_up(p->hidden_size, CPU_CHUNK) / CPU_CHUNK;
+    int element = cpu_element_size(p->hidden.dtype);
     for (int64_t b = 0; b < p->batch; b++) {
         int64_t start = b / cpu->kernels->panel * cpu->kernels->panel;
         int64_t rows =
@@ -97,49 +71,87 @@ static void pack_hidden(const cpu_device *cpu, const gumbel_problem *p, float *p
     }
 }
 
-static cpu_transform transform_of(const gumbel_problem *p, const gumbel_row *row, const float *bias)
+static cpu_transform transform_of(const gumbel_problem *p, float inverse_temperature,
+                                  const float *bias)
 {
     return (cpu_transform){.scale = p->scale,
                            .soft_cap = p->soft_cap,
                            .inverse_cap = p->soft_cap > 0.0f ? 1.0f / p->soft_cap : 0.0f,
-                           .inverse_temperature = row->inverse_temperature,
+                           .inverse_temperature = inverse_temperature,
                            .bias = bias};
 }
 
-/* Transform and draw row b of a tile. Its tokens low .. high, from global id `token` + low on, are
- * in the shard and count; their logits start at `from`, their biases at `bias`. `z` is room for the
- * tile, and may hold `from` at z + low. */
-static void draw_row(const cpu_job *job, const cpu_slot *slot, int64_t b, const void *from,
-                     gumbel_dtype dtype, const float *bias, float *z, int64_t token, int low,
-                     int high)
+int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse_temperature)
+{
+    cpu_transform t = transform_of(job->problem, inverse_temperature, piece->bias);
+    return piece->dtype == GUMBEL_FLOAT32 && cpu_is_identity(&t) &&
+           !cpu_edits_touch(&job->edits, piece);
+}
+
+void cpu_transform_piece(const cpu_job *job, const cpu_piece *piece, float inverse_temperature,
+                         float *z)
+{
+    cpu_transform t = transform_of(job->problem, inverse_temperature, piece->bias);
+    cpu_edits_transform(&job->edits, job->device->kernels, piece, &t, z);
+}
+
+int cpu_pad_piece(const cpu_piece *piece, float *z)
+{
+    int end = (int)cpu_rounded_up(piece->high, GUMBEL_BLOCK);
+    for (int i = 0; i < piece->low; i++)
+        z[i] = -INFINITY;
+    for (int i = piece->high; i < end; i++)
+        z[i] = -INFINITY;
+    return end / GUMBEL_BLOCK;
+}
+
+/* Transform and draw a piece. `z` is room for the tile, and may hold `from` at z + low. */
+static void draw_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z)
 {
     const gumbel_problem *p = job->problem;
-    gumbel_row row = gumbel_problem_row(p, b);
-    cpu_transform t = transform_of(p, &row, bias);
+    if (!cpu_edits_leave(&job->edits, piece))
+        return;
+    gumbel_row row = gumbel_problem_row(p, piece->b);
     int32_t samples = p->sampling.num_samples;
-    int blocks = (int)(rounded_up(high, GUMBEL_BLOCK) / GUMBEL_BLOCK);
-    int as_is =
-        cpu_is_identity(&t) && dtype == GUMBEL_FLOAT32 && low == 0 && high == blocks * GUMBEL_BLOCK;
+    int low = piece->low, high = piece->high;
+    int as_is = cpu_piece_is_ready(job, piece, row.inverse_temperature) && low == 0 &&
+                high % GUMBEL_BLOCK == 0;
     if (!as_is) {
-        job->device->kernels->transform(from, dtype, high - low, &t, z + low);
-        for (int i = 0; i < low; i++)
-            z[i] = -INFINITY;
-        for (int i = high; i < blocks * GUMBEL_BLOCK; i++)
-            z[i] = -INFINITY;
+        cpu_transform_piece(job, piece, row.inverse_temperature, z + low);
+        cpu_pad_piece(piece, z);
     }
     cpu_draw draw = {.row = &row,
                      .num_samples = row.greedy ? 1 : samples,
                      .with_mass = p->with_mass,
-                     .token = (uint32_t)token,
-                     .blocks = blocks,
-                     .summaries = slot->summaries + b * samples,
+                     .token = (uint32_t)piece->token,
+                     .blocks = (high + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK,
+                     .summaries = slot->summaries + piece->b * samples,
                      .noise_stride = p->sampling.noise_stride,
                      .low = low,
                      .high = high};
     if (p->sampling.noise && !row.greedy)
-        draw.noise =
-            p->sampling.noise + b * samples * draw.noise_stride + (token + low - p->first_token);
-    job->device->kernels->draw(as_is ? from : z, &draw);
+        draw.noise = p->sampling.noise + piece->b * samples * draw.noise_stride +
+                     (piece->token + low - p->first_token);
+    job->device->kernels->draw(as_is ? piece->from : z, &draw);
+}
+
+/* What becomes of a piece whose logits are there. */
+static void run_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z)
+{
+    if (job->stage)
+        cpu_stage_piece(job, slot, piece, z);
+    else
+        draw_piece(job, slot, piece, z);
+}
+
+/* Whether any row may draw a token of the tile: a grammar often spares most of the weights. */
+static int is_needed(const cpu_job *job, int64_t token, int low, int high)
+{
+    cpu_piece piece = {.token = token, .low = low, .high = high};
+    for (; piece.b < job->problem->batch; piece.b++)
+        if (cpu_edits_leave(&job->edits, &piece))
+            return 1;
+    return 0;
 }
 
 /* One tile of the vocabulary for all rows of the batch, from hidden states. Tokens low..high of the
@@ -150,10 +162,10 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
     const gumbel_problem *p = job->problem;
     const cpu_kernels *kernels = job->device->kernels;
     int64_t first_row = token + low - p->first_token;
-    int element = p->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    int element = cpu_element_size(p->weight.dtype);
     const float *bias = NULL;
     if (p->bias.data && !job->multiply_only) {
-        int size = p->bias.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+        int size = cpu_element_size(p->bias.dtype);
         kernels->transform((const char *)p->bias.data + first_row * size, p->bias.dtype, high - low,
                            &cpu_identity, slot->bias);
         bias = slot->bias;
@@ -173,7 +185,8 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
     kernels->product(&product);
     for (int64_t b = 0; b < p->batch && !job->multiply_only; b++) {
         float *z = slot->z + b * product.out_stride;
-        draw_row(job, slot, b, z + low, GUMBEL_FLOAT32, bias, z, token, low, high);
+        cpu_piece piece = {b, z + low, GUMBEL_FLOAT32, bias, token, low, high};
+        run_piece(job, slot, &piece, z);
     }
 }
 
@@ -182,10 +195,20 @@ static void run_logits_tile(const cpu_job *job, const cpu_slot *slot, int64_t b,
                             int low, int high)
 {
     const gumbel_problem *p = job->problem;
-    int element = p->logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
     int64_t at = b * p->logits.stride + token + low - p->first_token;
-    const char *from = (const char *)p->logits.data + at * element;
-    draw_row(job, slot, b, from, p->logits.dtype, NULL, slot->z, token, low, high);
+    const char *from = (const char *)p->logits.data + at * cpu_element_size(p->logits.dtype);
+    cpu_piece piece = {b, from, p->logits.dtype, NULL, token, low, high};
+    run_piece(job, slot, &piece, slot->z);
+}
+
+cpu_slot cpu_job_slot(const cpu_job *job, int32_t index)
+{
+    const gumbel_problem *p = job->problem;
+    gumbel_cursor cursor = {job->slots + (size_t)index * job->slot_bytes, 0};
+    cpu_slot slot =
+        carve_slot(&cursor, job->device, p->batch, p->hidden_size, p->sampling.num_samples);
+    slot.index = index;
+    return slot;
 }
 
 /* One thread's share: claim items until none is left. */
@@ -193,9 +216,7 @@ static void run_slot(void *argument, int32_t index)
 {
     cpu_job *job = argument;
     const gumbel_problem *p = job->problem;
-    gumbel_cursor cursor = {job->slots + (size_t)index * job->slot_bytes, 0};
-    cpu_slot slot =
-        carve_slot(&cursor, job->device, p->batch, p->hidden_size, p->sampling.num_samples);
+    cpu_slot slot = cpu_job_slot(job, index);
     if (!job->multiply_only)
         gumbel_summary_clear(slot.summaries, p->batch * p->sampling.num_samples);
     for (int64_t item;
@@ -205,21 +226,19 @@ static void run_slot(void *argument, int32_t index)
         int64_t high = p->end_token - token < job->tile ? p->end_token - token : job->tile;
         if (high <= low)
             continue;
-        if (p->hidden_size > 0)
-            run_fused_tile(job, &slot, token, (int)low, (int)high);
-        else
+        if (p->hidden_size == 0)
             run_logits_tile(job, &slot, item / job->tiles, token, (int)low, (int)high);
+        else if (job->stage || is_needed(job, token, (int)low, (int)high))
+            run_fused_tile(job, &slot, token, (int)low, (int)high);
     }
 }
 
-/* Run the job; the slots used. */
-static int32_t run_job(cpu_device *cpu, cpu_job *job)
+int32_t cpu_job_run(cpu_job *job)
 {
-    return cpu_run_task(cpu, cpu_worth_threads(job->problem), run_slot, job);
+    return cpu_run_task(job->device, cpu_worth_threads(job->problem), run_slot, job);
 }
 
-/* Lay out the workspace and pack; the job is ready to run. */
-static void prepare(cpu_job *job, cpu_device *cpu, const gumbel_problem *p, void *workspace)
+void cpu_job_prepare(cpu_job *job, cpu_device *cpu, const gumbel_problem *p, void *workspace)
 {
     gumbel_cursor cursor = {workspace, 0};
     float *panels = carve_panels(&cursor, p->batch, p->hidden_size);
@@ -231,25 +250,21 @@ static void prepare(cpu_job *job, cpu_device *cpu, const gumbel_problem *p, void
     job->slot_bytes = slot_size(cpu, p->batch, p->hidden_size, p->sampling.num_samples);
     job->tile = p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile;
     job->first_tile = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-    job->tiles = rounded_up(end - job->first_tile, job->tile) / job->tile;
+    job->tiles = cpu_rounded_up(end - job->first_tile, job->tile) / job->tile;
     job->items = job->tiles * (p->hidden_size > 0 ? 1 : p->batch);
+    size_t plain = cpu_workspace_size(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
+    cpu_edits_prepare(&job->edits, cpu, p, cursor.base + plain);
     if (p->hidden_size > 0)
         pack_hidden(cpu, p, panels);
 }
 
-gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel_summary *summaries,
-                          void *workspace, gumbel_error *error)
+void cpu_job_merge(const cpu_job *job, int32_t used, gumbel_summary *summaries)
 {
-    (void)error;
-    cpu_device *cpu = (cpu_device *)device;
+    const gumbel_problem *p = job->problem;
     int32_t samples = p->sampling.num_samples;
-    cpu_job job = {0};
-    prepare(&job, cpu, p, workspace);
-    int32_t used = run_job(cpu, &job);
     gumbel_summary_clear(summaries, p->batch * samples);
     for (int32_t i = 0; i < used; i++)
-        gumbel_merge(summaries, (const gumbel_summary *)(job.slots + (size_t)i * job.slot_bytes),
-                     p->batch * samples);
+        gumbel_merge(summaries, cpu_job_slot(job, i).summaries, p->batch * samples);
     /* Threads kept a row's mass, and a greedy row's only draw, in sample 0. */
     for (int64_t b = 0; b < p->batch; b++) {
         int greedy = gumbel_problem_row(p, b).greedy;
@@ -264,6 +279,15 @@ gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel
             }
         }
     }
+}
+
+gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel_summary *summaries,
+                          void *workspace, gumbel_error *error)
+{
+    (void)error;
+    cpu_job job = {0};
+    cpu_job_prepare(&job, (cpu_device *)device, p, workspace);
+    cpu_job_merge(&job, cpu_job_run(&job), summaries);
     return GUMBEL_OK;
 }
 
@@ -272,7 +296,7 @@ gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *p, void 
 {
     (void)error;
     cpu_job job = {.multiply_only = 1};
-    prepare(&job, (cpu_device *)device, p, workspace);
-    run_job((cpu_device *)device, &job);
+    cpu_job_prepare(&job, (cpu_device *)device, p, workspace);
+    cpu_job_run(&job);
     return GUMBEL_OK;
 }

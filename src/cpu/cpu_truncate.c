@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cut of a row (docs/maths.md, section 8): descents over the integer keys of its values.
+ * The cut of a row (docs/maths.md, section 9): descents over the integer keys of its values.
  */
 #include "cpu/cpu_truncate.h"
 
@@ -123,16 +123,4 @@ gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
         cut = gumbel_stricter(cut, cut_top_p(kernels, &unscaled, rules, bound, excess, bins));
     }
     return cut;
-}
-
-int cpu_cut_block(const cpu_kernels *kernels, const float *v, float scale, float bound,
-                  int64_t *tied, float *out)
-{
-    int kept = kernels->keep(v, scale, bound, out);
-    for (int i = 0; i < GUMBEL_BLOCK && *tied != GUMBEL_TIES_STAY; i++)
-        if (v[i] == bound && --*tied < 0) {
-            kept -= out[i] > -INFINITY;
-            out[i] = -INFINITY;
-        }
-    return kept;
 }

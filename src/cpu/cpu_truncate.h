@@ -17,7 +17,6 @@ typedef struct cpu_stretch {
     const float *v;       /* [64 * blocks] */
     const float *largest; /* [blocks] the largest value of each block */
     int64_t blocks;
-    int64_t token; /* global id of v[0], a multiple of 64 */
 } cpu_stretch;
 
 /* A row's values: its whole blocks, and before and behind them those that the shard's ends cut, in
@@ -88,10 +87,5 @@ cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values
 /* The cut of a row by its rules. */
 gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
                         const gumbel_rules *rules, cpu_weight *bins);
-
-/* out[64] = z of the block at v with -inf for what the cut removes; the number that stays. *tied is
- * how many tokens of the cut's value may still stay; it falls. */
-int cpu_cut_block(const cpu_kernels *kernels, const float *v, float scale, float bound,
-                  int64_t *tied, float *out);
 
 #endif

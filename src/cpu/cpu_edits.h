@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The edits of a call (core/edits.h), tile by tile: a tile that none touches costs a look at a few
+ * words. Plain C for every instruction set, as edits are few.
+ */
+#ifndef GUMBEL_CPU_EDITS_H
+#define GUMBEL_CPU_EDITS_H
+
+#include "core/edits.h"
+#include "core/workspace.h"
+#include "cpu/cpu_device.h"
+
+/* What the penalties count: the caller's history, or one made of lists in the workspace. */
+typedef struct cpu_counted {
+    const uint32_t *prompt, *output; /* [B, words]: token first + i is bit i & 31 of word i >> 5 */
+    const uint16_t *counts;          /* [B, tokens]; defined where the output's bit is set */
+    int64_t first;                   /* a multiple of 64 */
+    int64_t tokens, words;
+} cpu_counted;
+
+/* A call's edits, in rows of `words` words or `groups` groups of 32 blocks from token `base` on. */
+typedef struct cpu_edits {
+    const gumbel_problem *problem; /* NULL: there are none */
+    int64_t base;                  /* of the shard's first block of 64 */
+    int64_t words;
+    int64_t groups;
+    uint32_t *banned;       /* [B, words] or NULL */
+    uint32_t *biased;       /* [B, groups] blocks with a bias, or NULL */
+    unsigned char *ordered; /* [B] whether the ids of the row's biases never fall */
+    cpu_counted counted;    /* prompt NULL: no penalties */
+} cpu_edits;
+
+struct cpu_piece;
+
+/* Bytes that they take behind the plain workspace. */
+size_t cpu_edits_size(const gumbel_problem *problem);
+
+/* Lay them out at `workspace`, and sort what the lists hold into bits. Without transforms in the
+ * problem's request: none. */
+void cpu_edits_prepare(cpu_edits *edits, cpu_device *cpu, const gumbel_problem *problem,
+                       void *workspace);
+
+/* Whether mask and bans leave any token of the piece. */
+int cpu_edits_leave(const cpu_edits *edits, const struct cpu_piece *piece);
+
+/* Whether the piece's values depend on more than `transform`. */
+int cpu_edits_touch(const cpu_edits *edits, const struct cpu_piece *piece);
+
+/* The piece's logits transformed and edited, at z[0] .. z[high - low - 1], which may be its `from`.
+ */
+void cpu_edits_transform(const cpu_edits *edits, const cpu_kernels *kernels,
+                         const struct cpu_piece *piece, const cpu_transform *transform, float *z);
+
+#endif
