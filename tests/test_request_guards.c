@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests leave alone what is not theirs: no byte outside a buffer is touched, no input is
+ * written, workspaces of the wrong size are refused with every output as it was, and the structs of
+ * older callers end where these say.
+ */
+#include "fences.h"
+#include "requests.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+/* ----------------------------------------------------------------------------- guarded ---- */
+
+/* A row parameter of B rows. */
+static const void *rows_inside(fence *f, const void *data, int64_t stride, int64_t batch,
+                               size_t size)
+{
+    return data ? inside(f, data, (size_t)((batch - 1) * stride + 1) * size, 0) : NULL;
+}
+
+static gumbel_token_lists lists_inside(fence *f, gumbel_token_lists lists, int64_t batch)
+{
+    if (!lists.offsets)
+        return lists;
+    size_t length = (size_t)lists.offsets[batch];
+    gumbel_token_lists copy = {
+        .offsets = inside(f, lists.offsets, (size_t)(batch + 1) * sizeof *lists.offsets, 0),
+        .ids = inside(f, lists.ids, length * sizeof *lists.ids, 0)};
+    if (lists.values)
+        copy.values = inside(f, lists.values, length * sizeof *lists.values, 0);
+    return copy;
+}
+
+static void history_inside(fence *f, request *r)
+{
+    gumbel_history *h = &r->history;
+    size_t vocab = (size_t)h->vocab_size, batch = (size_t)r->plan.batch;
+    size_t words = (vocab + 31) / 32;
+    h->prompt = inside(f, h->prompt, batch * words * sizeof *h->prompt, 0);
+    h->output = inside(f, h->output, batch * words * sizeof *h->output, 0);
+    h->counts = inside(f, h->counts, batch * vocab * sizeof *h->counts, 0);
+    r->transforms.history = h;
+}
+
+static void transforms_inside(fence *f, request *r)
+{
+    gumbel_transforms *t = &r->transforms;
+    int64_t batch = r->plan.batch, words = (r->plan.first_token + r->plan.vocab + 31) / 32;
+    if (t->mask)
+        t->mask =
+            inside(f, t->mask, (size_t)((batch - 1) * t->mask_stride + words) * sizeof *t->mask, 0);
+    t->banned = lists_inside(f, t->banned, batch);
+    t->bias = lists_inside(f, t->bias, batch);
+    t->prompt_tokens = lists_inside(f, t->prompt_tokens, batch);
+    t->output_tokens = lists_inside(f, t->output_tokens, batch);
+    t->repetition = rows_inside(f, t->repetition, t->repetition_stride, batch, sizeof(float));
+    t->frequency = rows_inside(f, t->frequency, t->frequency_stride, batch, sizeof(float));
+    t->presence = rows_inside(f, t->presence, t->presence_stride, batch, sizeof(float));
+    if (t->history)
+        history_inside(f, r);
+}
+
+/* A view of `whole` with every input behind a fence. */
+static void request_inside(fence *f, const request *whole, request *r)
+{
+    int64_t batch = whole->plan.batch;
+    request_rows(whole, 0, batch, r);
+    gumbel_sampling *s = &r->sampling;
+    gumbel_truncation *t = &r->truncation;
+    r->logits.logits = tensor_inside(f, r->logits.logits);
+    r->head.hidden = tensor_inside(f, r->head.hidden);
+    r->head.weight = tensor_inside(f, r->head.weight);
+    r->head.bias = tensor_inside(f, r->head.bias);
+    s->temperature =
+        rows_inside(f, s->temperature, s->temperature_stride, batch, sizeof *s->temperature);
+    s->seed = rows_inside(f, s->seed, s->seed_stride, batch, sizeof *s->seed);
+    s->position = rows_inside(f, s->position, s->position_stride, batch, sizeof *s->position);
+    if (s->noise)
+        s->noise = inside(f, s->noise,
+                          (size_t)(batch * r->plan.samples * r->plan.vocab) * sizeof *s->noise, 0);
+    if (s->transforms)
+        transforms_inside(f, r);
+    t->min_p = rows_inside(f, t->min_p, t->min_p_stride, batch, sizeof *t->min_p);
+    t->top_k = rows_inside(f, t->top_k, t->top_k_stride, batch, sizeof *t->top_k);
+    t->top_p = rows_inside(f, t->top_p, t->top_p_stride, batch, sizeof *t->top_p);
+}
+
+static outcome outcome_inside(fence *f, const request *asked)
+{
+    size_t rows = (size_t)asked->plan.batch, draws = rows * (size_t)asked->plan.samples;
+    size_t tops = rows * (size_t)asked->plan.num_top;
+    outcome o = {.batch = asked->plan.batch, .samples = asked->plan.samples};
+    o.tokens = inside(f, NULL, draws * 4, 1);
+    o.logprobs = inside(f, NULL, draws * 4, 1);
+    o.scores = inside(f, NULL, draws * 4, 1);
+    o.lse = inside(f, NULL, rows * 4, 1);
+    o.status = inside(f, NULL, rows * 4, 1);
+    o.ranks = inside(f, NULL, draws * 4, 1);
+    o.kept = inside(f, NULL, rows * 4, 1);
+    o.top_ids = inside(f, NULL, tops * 4, 1);
+    o.top_logprobs = inside(f, NULL, tops * 4, 1);
+    o.output = (gumbel_output){.struct_size = sizeof o.output,
+                               .tokens = o.tokens,
+                               .logprobs = o.logprobs,
+                               .scores = o.scores,
+                               .lse = o.lse,
+                               .status = o.status,
+                               .ranks = o.ranks,
+                               .kept = o.kept,
+                               .top_ids = o.top_ids,
+                               .top_logprobs = o.top_logprobs,
+                               .num_top = asked->plan.num_top,
+                               .logprobs_of = asked->plan.logprobs_of};
+    return o;
+}
+
+/* Sizes of workspaces are multiples of 64, so that one can be flush and aligned. */
+static void *workspace_inside(fence *f, gumbel_device *device, const request *r,
+                              const gumbel_output *output, size_t *bytes)
+{
+    const gumbel_head *head = r->product && output ? &r->head : NULL;
+    assert_int_equal(gumbel_call_workspace_size(device, head, head ? NULL : &r->logits,
+                                                &r->sampling, output, bytes, NULL),
+                     GUMBEL_OK);
+    assert_int_equal(*bytes % 64, 0);
+    return inside(f, NULL, *bytes, 1);
+}
+
+static void check_draw(gumbel_device *device, const request *asked, const outcome *expected,
+                       int at_front)
+{
+    fence f = {.at_front = at_front};
+    request r;
+    size_t bytes;
+    request_inside(&f, asked, &r);
+    outcome found = outcome_inside(&f, asked);
+    void *workspace = workspace_inside(&f, device, &r, &found.output, &bytes);
+    assert_int_equal(r.product ? gumbel_sample(device, &r.head, &r.sampling, &found.output,
+                                               workspace, bytes, NULL)
+                               : gumbel_sample_logits(device, &r.logits, &r.sampling, &found.output,
+                                                      workspace, bytes, NULL),
+                     GUMBEL_OK);
+    assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, request_describe(&asked->plan)));
+    take_down(&f);
+}
+
+/* gumbel_process_logits() into rows with a gap between them, which it leaves as it is. */
+static void check_process(gumbel_device *device, const request *asked, int at_front)
+{
+    int64_t batch = asked->plan.batch, vocab = asked->plan.vocab, stride = vocab + 3;
+    size_t length = (size_t)((batch - 1) * stride + vocab), bytes;
+    fence f = {.at_front = at_front};
+    request r;
+    request_inside(&f, asked, &r);
+    float *expected = make_zeroed((size_t)(batch * vocab), sizeof *expected);
+    float *found = inside(&f, NULL, length * sizeof *found, 1), gap;
+    memset(&gap, 0xA7, sizeof gap);
+    assert_int_equal(request_process(device, &asked->logits, &asked->sampling, expected),
+                     GUMBEL_OK);
+    void *workspace = workspace_inside(&f, device, &r, NULL, &bytes);
+    assert_int_equal(gumbel_process_logits(device, &r.logits, &r.sampling, found, stride, workspace,
+                                           bytes, NULL),
+                     GUMBEL_OK);
+    for (int64_t b = 0; b < batch; b++) {
+        assert_memory_equal(found + b * stride, expected + b * vocab,
+                            (size_t)vocab * sizeof *found);
+        for (int64_t i = vocab; i < stride && b + 1 < batch; i++)
+            assert_memory_equal(&found[b * stride + i], &gap, sizeof gap);
+    }
+    free(expected);
+    take_down(&f);
+}
+
+/* The same with the logits' own memory as the result. */
+static void check_in_place(gumbel_device *device, const request *asked)
+{
+    const gumbel_tensor *t = &asked->logits.logits;
+    int64_t stride = t->stride ? t->stride : t->cols;
+    size_t length = (size_t)((t->rows - 1) * stride + t->cols), bytes;
+    float *expected = make_zeroed((size_t)(t->rows * t->cols), sizeof *expected);
+    float *both = make_zeroed(length, sizeof *both);
+    memcpy(both, t->data, length * sizeof *both);
+    gumbel_logits logits = asked->logits;
+    logits.logits.data = both;
+    assert_int_equal(request_process(device, &asked->logits, &asked->sampling, expected),
+                     GUMBEL_OK);
+    void *workspace = call_workspace(device, NULL, &logits, &asked->sampling, NULL, &bytes);
+    assert_int_equal(gumbel_process_logits(device, &logits, &asked->sampling, both, stride,
+                                           workspace, bytes, NULL),
+                     GUMBEL_OK);
+    for (int64_t b = 0; b < t->rows; b++)
+        assert_memory_equal(both + b * stride, expected + b * t->cols,
+                            (size_t)t->cols * sizeof *both);
+    free(workspace);
+    free(both);
+    free(expected);
+}
+
+static void check_plan(gumbel_device *device, const request_plan *plan)
+{
+    request *asked = request_make(plan, device);
+    outcome *expected = request_outcome(asked);
+    assert_int_equal(asked->product ? request_draw_fused(device, asked, expected)
+                                    : request_draw(device, asked, expected),
+                     GUMBEL_OK);
+    for (int at_front = 0; at_front <= 1; at_front++) {
+        check_draw(device, asked, expected, at_front);
+        check_process(device, asked, at_front);
+    }
+    if (asked->logits.logits.dtype == GUMBEL_FLOAT32)
+        check_in_place(device, asked);
+    outcome_free(expected);
+    request_free(asked);
+}
+
+static void guarded_logits(void **state)
+{
+    for (int i = 0; i < 160; i++) {
+        request_plan plan = request_plan_at_random(i, 0);
+        check_plan(*state, &plan);
+    }
+}
+
+static void guarded_hidden_states(void **state)
+{
+    for (int i = 0; i < 60; i++) {
+        request_plan plan = request_plan_at_random(i, 1);
+        check_plan(*state, &plan);
+    }
+}
+
+/* ------------------------------------------------------------------------- refused sizes ---- */
+
+static void assert_refused(gumbel_device *device, const request *asked, outcome *drawn,
+                           void *workspace, size_t bytes)
+{
+    gumbel_error error = {"", ""};
+    outcome_poison(drawn);
+    assert_int_equal(gumbel_sample_logits(device, &asked->logits, &asked->sampling, &drawn->output,
+                                          workspace, bytes, &error),
+                     GUMBEL_ERROR_WORKSPACE);
+    assert_true(outcome_untouched(drawn));
+    assert_int_equal(strncmp(error.field, "workspace", 9), 0);
+}
+
+/* Too small by a block, missing, not aligned. */
+static void refused_workspaces(void **state)
+{
+    for (int i = 0; i < 40; i++) {
+        request_plan plan = request_plan_at_random(i, 0);
+        request *asked = request_make(&plan, *state);
+        outcome *drawn = request_outcome(asked);
+        size_t bytes;
+        unsigned char *workspace =
+            call_workspace(*state, NULL, &asked->logits, &asked->sampling, &drawn->output, &bytes);
+        assert_true(bytes > 64);
+        assert_refused(*state, asked, drawn, workspace, bytes - 64);
+        assert_refused(*state, asked, drawn, workspace, 0);
+        assert_refused(*state, asked, drawn, NULL, bytes);
+        assert_refused(*state, asked, drawn, workspace + 32, bytes);
+        free(workspace);
+        outcome_free(drawn);
+        request_free(asked);
+    }
+}
+
+/* What the header promises: at most the workspace of a plain call, 4 * B * V and some KiB a row
+ * and thread beside. */
+static void sizes_of_workspaces(void **state)
+{
+    for (int i = 0; i < 200; i++) {
+        request_plan plan = request_plan_at_random(i, 0);
+        request *asked = request_make(&plan, *state);
+        outcome *drawn = request_outcome(asked);
+        size_t plain, found, batch = (size_t)plan.batch;
+        assert_int_equal(gumbel_workspace_size(*state, plan.batch, 0, plan.samples, &plain, NULL),
+                         GUMBEL_OK);
+        assert_int_equal(gumbel_call_workspace_size(*state, NULL, &asked->logits, &asked->sampling,
+                                                    &drawn->output, &found, NULL),
+                         GUMBEL_OK);
+        assert_true(found <= plain + 4 * batch * (size_t)plan.vocab + 65536 * (batch + 4));
+        outcome_free(drawn);
+        request_free(asked);
+    }
+}
+
+/* ---------------------------------------------------------------------------- old callers ---- */
+
+#define V 300
+
+/* Structs that end before the fields of requests: what lies behind them is not looked at. */
+static void older_callers(void **state)
+{
+    static float logits[3 * V];
+    uint64_t random = 91;
+    for (int i = 0; i < 3 * V; i++)
+        logits[i] = random_normal(&random);
+    gumbel_logits input = {.struct_size = sizeof input,
+                           .logits = {logits, GUMBEL_FLOAT32, 3, V, 0}};
+    gumbel_sampling plain = {.struct_size = sizeof plain, .num_samples = 4}, old = plain;
+    old.struct_size = offsetof(gumbel_sampling, transforms);
+    old.transforms = (const gumbel_transforms *)(uintptr_t)0x10;
+    old.truncation = (const gumbel_truncation *)(uintptr_t)0x10;
+    outcome *expected = outcome_make(3, 4), *found = outcome_make(3, 4);
+    assert_int_equal(draw_logits(*state, &input, &plain, expected), GUMBEL_OK);
+    found->output.struct_size = offsetof(gumbel_output, ranks);
+    found->output.ranks = (int32_t *)(uintptr_t)0x10;
+    found->output.kept = (int32_t *)(uintptr_t)0x10;
+    found->output.num_top = -1;
+    assert_int_equal(draw_logits(*state, &input, &old, found), GUMBEL_OK);
+    assert_true(outcome_same(expected, 0, found, OUTCOME_ALL, "older structs"));
+    outcome_free(expected);
+    outcome_free(found);
+}
+
+/* A struct of a newer caller passes where what this version does not know is zero. */
+static void newer_callers(void **state)
+{
+    struct newer {
+        gumbel_truncation known;
+        int64_t unknown;
+    } newer = {.known = {.struct_size = sizeof newer}};
+    struct newer_transforms {
+        gumbel_transforms known;
+        int64_t unknown;
+    } edits = {.known = {.struct_size = sizeof edits}};
+    float logits[V] = {0};
+    const int32_t k = 3;
+    gumbel_logits input = {.struct_size = sizeof input,
+                           .logits = {logits, GUMBEL_FLOAT32, 1, V, 0}};
+    gumbel_sampling sampling = {
+        .struct_size = sizeof sampling, .transforms = &edits.known, .truncation = &newer.known};
+    size_t bytes;
+    newer.known.top_k = &k;
+    assert_int_equal(
+        gumbel_call_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL), GUMBEL_OK);
+    newer.unknown = 1;
+    assert_int_equal(
+        gumbel_call_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL),
+        GUMBEL_ERROR_ARGUMENT);
+    newer.unknown = 0;
+    edits.unknown = 1;
+    assert_int_equal(
+        gumbel_call_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL),
+        GUMBEL_ERROR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(guarded_logits),     cmocka_unit_test(guarded_hidden_states),
+        cmocka_unit_test(refused_workspaces), cmocka_unit_test(sizes_of_workspaces),
+        cmocka_unit_test(older_callers),      cmocka_unit_test(newer_callers),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}
