@@ -44,6 +44,8 @@
 #define CPU_PARALLEL_PRODUCTS INT64_C(1000000)
 #define CPU_PARALLEL_TOKENS   INT64_C(50000)
 #define CPU_PARALLEL_PIECES   2
+/* The same for rows whose lists are sorted into bits: some us each. */
+#define CPU_PARALLEL_LISTS 4
 
 static inline int cpu_worth_threads(const gumbel_problem *p)
 {
