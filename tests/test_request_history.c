@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the penalties count: transforms against numbers worked out by hand, histories against a
+ * recount of every token, and 200 steps of generation in which a history, lists and the oracle must
+ * give the same tokens.
+ */
+#include "oracle_request.h"
+#include "requests.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+/* ------------------------------------------------------------------------------- by hand ---- */
+
+enum { FEW = 7 };
+
+/* One row of FEW logits, processed with `t` at temperature T. */
+static void assert_processed(gumbel_device *device, const float logits[FEW],
+                             const gumbel_transforms *t, float temperature,
+                             const float expected[FEW])
+{
+    gumbel_logits input = {.struct_size = sizeof input,
+                           .logits = {logits, GUMBEL_FLOAT32, 1, FEW, 0}};
+    gumbel_sampling sampling = {
+        .struct_size = sizeof sampling, .temperature = &temperature, .transforms = t};
+    float found[FEW];
+    assert_int_equal(request_process(device, &input, &sampling, found), GUMBEL_OK);
+    for (int i = 0; i < FEW; i++)
+        if (found[i] != expected[i])
+            fail_msg("z[%d] is %a, not %a", i, (double)found[i], (double)expected[i]);
+}
+
+static void penalties_by_hand(void **state)
+{
+    const float logits[FEW] = {2, -2, 4, 0, 1, -1, 3};
+    const int64_t prompt_offsets[] = {0, 3}, output_offsets[] = {0, 4};
+    const int32_t prompt[] = {0, 1, 1}, output[] = {2, 3, 2, 5};
+    const float r = 2, f = 0.5f, p = 0.25f;
+    gumbel_transforms t = {.struct_size = sizeof t,
+                           .prompt_tokens = {prompt_offsets, prompt, NULL},
+                           .output_tokens = {output_offsets, output, NULL}};
+    t.repetition = &r;
+    assert_processed(*state, logits, &t, 1, (const float[]){1, -4, 2, 0, 1, -2, 3});
+    t.frequency = &f;
+    assert_processed(*state, logits, &t, 1, (const float[]){1, -4, 1, -0.5f, 1, -2.5f, 3});
+    t.presence = &p;
+    assert_processed(*state, logits, &t, 1, (const float[]){1, -4, 0.75f, -0.75f, 1, -2.75f, 3});
+    assert_processed(*state, logits, &t, 0.5f, (const float[]){2, -8, 1.5f, -1.5f, 2, -5.5f, 6});
+    assert_processed(*state, logits, &t, 0, (const float[]){1, -4, 0.75f, -0.75f, 1, -2.75f, 3});
+    t.repetition = NULL;
+    assert_processed(*state, logits, &t, 1, (const float[]){2, -2, 2.75f, -0.75f, 1, -1.75f, 3});
+}
+
+static void order_by_hand(void **state)
+{
+    const float logits[FEW] = {2, -2, 4, 0, 1, -1, 3};
+    const int64_t banned_offsets[] = {0, 2}, bias_offsets[] = {0, 5}, output_offsets[] = {0, 3};
+    const int32_t banned[] = {1, 1}, biased[] = {4, 2, 4, 0, 6}, output[] = {2, 5, 5};
+    const float biases[] = {1.5f, 2, -0.25f, 100, -INFINITY}, r = 2, p = -1;
+    const int32_t mask[] = {0x7e}; /* token 0 is not allowed */
+    gumbel_transforms t = {.struct_size = sizeof t,
+                           .mask = mask,
+                           .banned = {banned_offsets, banned, NULL},
+                           .bias = {bias_offsets, biased, biases},
+                           .repetition = &r,
+                           .presence = &p,
+                           .output_tokens = {output_offsets, output, NULL}};
+    /* Token 2: (4 + 2) / 2 + 1; token 4: 1 + 1.5 - 0.25; token 5: -1 * 2 + 1. */
+    assert_processed(*state, logits, &t, 1,
+                     (const float[]){-INFINITY, -INFINITY, 4, 0, 2.25f, -1, -INFINITY});
+}
+
+/* ----------------------------------------------------------------------------- histories ---- */
+
+enum { B = 4, VOCAB = 300, WORDS = (VOCAB + 31) / 32, PROMPT = 20, STEPS = 200 };
+
+/* Every token so far, by row. */
+typedef struct story {
+    int64_t prompt_offsets[B + 1], output_offsets[B + 1];
+    int32_t prompt[B * PROMPT], output[B * STEPS]; /* row after row */
+    int32_t said[B][STEPS];
+    int steps;
+} story;
+
+static void lay_out(story *told)
+{
+    for (int b = 0; b < B; b++) {
+        told->output_offsets[b + 1] = told->output_offsets[b] + told->steps;
+        memcpy(told->output + told->output_offsets[b], told->said[b],
+               (size_t)told->steps * sizeof *told->output);
+    }
+}
+
+static void begin(story *told)
+{
+    uint64_t random = 51;
+    *told = (story){.steps = 0};
+    for (int b = 0; b < B; b++) {
+        int length = b == 0 ? 0 : PROMPT - b;
+        told->prompt_offsets[b + 1] = told->prompt_offsets[b] + length;
+        for (int64_t k = told->prompt_offsets[b]; k < told->prompt_offsets[b + 1]; k++)
+            told->prompt[k] = (int32_t)random_below(&random, VOCAB);
+    }
+}
+
+typedef struct memory {
+    gumbel_history history;
+    uint32_t prompt[B * WORDS], output[B * WORDS];
+    uint16_t counts[B * VOCAB];
+} memory;
+
+/* Memory as an engine may get it: full of something else. */
+static memory *make_memory(void)
+{
+    memory *made = make_zeroed(1, sizeof *made);
+    memset(made, 0xA7, sizeof *made);
+    made->history = (gumbel_history){.struct_size = sizeof made->history,
+                                     .vocab_size = VOCAB,
+                                     .prompt = made->prompt,
+                                     .output = made->output,
+                                     .counts = made->counts};
+    return made;
+}
+
+static int bit(const uint32_t *words, int64_t token) { return words[token / 32] >> token % 32 & 1; }
+
+static int64_t recount(const int32_t *ids, int64_t first, int64_t end, int64_t token)
+{
+    int64_t times = 0;
+    for (int64_t k = first; k < end; k++)
+        times += ids[k] == token;
+    return times;
+}
+
+static void assert_remembers(const memory *m, const story *told)
+{
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t token = 0; token < VOCAB; token++) {
+            int64_t asked =
+                recount(told->prompt, told->prompt_offsets[b], told->prompt_offsets[b + 1], token);
+            int64_t said = recount(told->said[b], 0, told->steps, token);
+            assert_int_equal(bit(m->prompt + b * WORDS, token), asked > 0);
+            assert_int_equal(bit(m->output + b * WORDS, token), said > 0);
+            assert_int_equal(m->counts[b * VOCAB + token], said);
+        }
+}
+
+static gumbel_token_lists prompts_of(const story *told)
+{
+    return (gumbel_token_lists){told->prompt_offsets, told->prompt, NULL};
+}
+
+static gumbel_token_lists outputs_of(const story *told)
+{
+    return (gumbel_token_lists){told->output_offsets, told->output, NULL};
+}
+
+/* The step's logits: those of the last token's row of a fixed matrix with few rows, so that the
+ * text runs in circles, from which penalties drive it away. */
+static void make_logits(const story *told, float *logits)
+{
+    for (int64_t b = 0; b < B; b++) {
+        int32_t last = told->steps ? told->said[b][told->steps - 1] : 0;
+        uint64_t random = 600 + (uint64_t)(last % 16);
+        for (int i = 0; i < VOCAB; i++)
+            logits[b * VOCAB + i] = 3 * random_normal(&random);
+    }
+}
+
+static int32_t ask_oracle(const gumbel_logits *input, const gumbel_sampling *sampling, int64_t b)
+{
+    float noise[VOCAB];
+    oracle_row *row = oracle_row_make(VOCAB);
+    oracle_edit_row(input, sampling, b, row);
+    oracle_temper_row(sampling, b, row);
+    assert_int_equal(row->status, GUMBEL_ROW_OK);
+    assert_int_equal(oracle_truncate_row(sampling, b, row), 0);
+    assert_int_equal(gumbel_noise(gumbel_row_seed(*sampling->seed, (uint64_t)b),
+                                  *sampling->position, 0, 0, 0, VOCAB, noise, NULL),
+                     GUMBEL_OK);
+    int32_t token = oracle_row_draw(row, noise);
+    oracle_row_free(row);
+    return token;
+}
+
+/* Draw one token a row by history and by lists, ask the oracle, and write the tokens down. */
+static void step(gumbel_device *device, memory *m, story *told)
+{
+    static const float r[B] = {1.3f, 1, 1.1f, 1}, f[B] = {0, 0.6f, 0.2f, -0.1f},
+                       p[B] = {0, 0.4f, -0.2f, 0}, temperature[B] = {0.8f, 1, 0.6f, 0};
+    static const int32_t k = 60;
+    float logits[B * VOCAB];
+    const uint64_t seed = 52;
+    const uint32_t position = (uint32_t)told->steps;
+    make_logits(told, logits);
+    lay_out(told);
+    gumbel_transforms by_history = {.struct_size = sizeof by_history, .history = &m->history};
+    by_history.repetition = r;
+    by_history.frequency = f;
+    by_history.presence = p;
+    by_history.repetition_stride = by_history.frequency_stride = by_history.presence_stride = 1;
+    gumbel_transforms by_lists = by_history;
+    by_lists.history = NULL;
+    by_lists.prompt_tokens = prompts_of(told);
+    by_lists.output_tokens = outputs_of(told);
+    gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_k = &k};
+    request asked = {.plan = {.batch = B, .vocab = VOCAB, .samples = 1}};
+    asked.logits = (gumbel_logits){.struct_size = sizeof asked.logits,
+                                   .logits = {logits, GUMBEL_FLOAT32, B, VOCAB, 0}};
+    asked.sampling = (gumbel_sampling){.struct_size = sizeof asked.sampling,
+                                       .temperature = temperature,
+                                       .temperature_stride = 1,
+                                       .seed = &seed,
+                                       .position = &position,
+                                       .transforms = &by_history,
+                                       .truncation = &truncation};
+    outcome *remembered = request_outcome(&asked), *listed = request_outcome(&asked);
+    assert_int_equal(request_draw(device, &asked, remembered), GUMBEL_OK);
+    asked.sampling.transforms = &by_lists;
+    assert_int_equal(request_draw(device, &asked, listed), GUMBEL_OK);
+    assert_true(outcome_same(remembered, 0, listed, OUTCOME_ALL, "history and lists"));
+    for (int64_t b = 0; b < B; b++) {
+        assert_int_equal(remembered->tokens[b], ask_oracle(&asked.logits, &asked.sampling, b));
+        told->said[b][told->steps] = remembered->tokens[b];
+    }
+    told->steps++;
+    assert_int_equal(
+        gumbel_history_update(device, &m->history, B, remembered->tokens, 0, NULL, NULL),
+        GUMBEL_OK);
+    outcome_free(remembered);
+    outcome_free(listed);
+}
+
+static void generation(void **state)
+{
+    story told;
+    memory *m = make_memory();
+    begin(&told);
+    gumbel_token_lists prompts = prompts_of(&told);
+    assert_int_equal(gumbel_history_start(*state, &m->history, B, &prompts, NULL, NULL, NULL),
+                     GUMBEL_OK);
+    assert_remembers(m, &told);
+    while (told.steps < STEPS) {
+        step(*state, m, &told);
+        if (told.steps % 20 == 0)
+            assert_remembers(m, &told);
+    }
+    int64_t most = 0;
+    for (int i = 0; i < B * VOCAB; i++)
+        most = m->counts[i] > most ? m->counts[i] : most;
+    assert_true(most > 5); /* the text does repeat itself */
+    /* Begun anew from what was said, it is the same. */
+    lay_out(&told);
+    gumbel_token_lists outputs = outputs_of(&told);
+    memory *anew = make_memory();
+    assert_int_equal(
+        gumbel_history_start(*state, &anew->history, B, &prompts, &outputs, NULL, NULL), GUMBEL_OK);
+    assert_remembers(anew, &told);
+    free(anew);
+    free(m);
+}
+
+/* Rows without a token, ids of nothing, and counts at their end. */
+static void odd_updates(void **state)
+{
+    memory *m = make_memory(), *before = make_zeroed(1, sizeof *before);
+    assert_int_equal(gumbel_history_start(*state, &m->history, B, NULL, NULL, NULL, NULL),
+                     GUMBEL_OK);
+    *before = *m;
+    const int32_t none[2 * B] = {-1, 7, VOCAB, 7, INT32_MAX, 7, VOCAB + 31, 7};
+    assert_int_equal(gumbel_history_update(*state, &m->history, B, none, 2, NULL, NULL), GUMBEL_OK);
+    assert_memory_equal(m->prompt, before->prompt, sizeof m->prompt);
+    assert_memory_equal(m->output, before->output, sizeof m->output);
+    assert_memory_equal(m->counts, before->counts, sizeof m->counts);
+    m->counts[VOCAB - 1] = UINT16_MAX - 1;
+    const int32_t last[B] = {VOCAB - 1, 0, 1, 31};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(gumbel_history_update(*state, &m->history, B, last, 1, NULL, NULL),
+                         GUMBEL_OK);
+    assert_int_equal(m->counts[VOCAB - 1], UINT16_MAX);
+    assert_int_equal(m->counts[VOCAB], 3);
+    assert_int_equal(m->counts[3 * VOCAB + 31], 3);
+    assert_int_equal(m->output[3 * WORDS], 0x80000000u);
+    assert_int_equal(gumbel_history_update(*state, &m->history, 0, NULL, 0, NULL, NULL), GUMBEL_OK);
+    free(before);
+    free(m);
+}
+
+/* More of one token than a count can hold: lists count as a history does. */
+static void very_long_lists(void **state)
+{
+    enum { LENGTH = 70000 };
+    static int32_t output[LENGTH];
+    float logits[FEW] = {0}, f = 0x1p-10f;
+    const int64_t offsets[] = {0, LENGTH};
+    gumbel_transforms t = {
+        .struct_size = sizeof t, .frequency = &f, .output_tokens = {offsets, output, NULL}};
+    assert_processed(*state, logits, &t, 1, (const float[FEW]){-65535 * 0x1p-10f});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(penalties_by_hand), cmocka_unit_test(order_by_hand),
+        cmocka_unit_test(generation),        cmocka_unit_test(odd_updates),
+        cmocka_unit_test(very_long_lists),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}
