@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every refusal of a request names its field and touches no output, from hidden states, from logits
+ * and where logits are processed.
+ */
+#include "requests.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { B = 3, V = 40, D = 8, LISTED = 4 };
+
+/* A sound request with everything in it, for a test to spoil one field of. */
+typedef struct call {
+    problem *made;
+    gumbel_logits logits;
+    gumbel_sampling sampling;
+    gumbel_transforms transforms;
+    gumbel_truncation truncation;
+    gumbel_history history;
+    outcome *drawn;
+    int32_t mask[2 * B];
+    int64_t offsets[4][B + 1]; /* of banned, bias, prompt_tokens, output_tokens */
+    int32_t ids[4][LISTED];
+    float biases[LISTED];
+    float repetition[B], frequency[B], presence[B], min_p[B], top_p[B];
+    int32_t top_k[B];
+    uint32_t prompt[2 * B], output[2 * B];
+    uint16_t counts[V * B];
+} call;
+
+static gumbel_token_lists lists_of(call *c, int which, const float *values)
+{
+    const int64_t offsets[B + 1] = {0, 1, 1, LISTED};
+    for (int b = 0; b <= B; b++)
+        c->offsets[which][b] = offsets[b];
+    for (int k = 0; k < LISTED; k++)
+        c->ids[which][k] = 3 * k + which;
+    return (gumbel_token_lists){c->offsets[which], c->ids[which], values};
+}
+
+static void make_rows(call *c)
+{
+    for (int b = 0; b < B; b++) {
+        c->repetition[b] = 1.25f;
+        c->frequency[b] = 0.5f;
+        c->presence[b] = -0.5f;
+        c->min_p[b] = 0.01f;
+        c->top_p[b] = 0.9f;
+        c->top_k[b] = 20;
+        c->mask[2 * b] = c->mask[2 * b + 1] = -1;
+    }
+}
+
+static call *sound_call(void)
+{
+    call *c = make_zeroed(1, sizeof *c);
+    c->made = problem_make(&(problem_plan){
+        .batch = B, .vocab = V, .hidden_size = D, .weight_dtype = GUMBEL_FLOAT32, .seed = 61});
+    make_rows(c);
+    /* The weights serve as logits, too. */
+    c->logits = (gumbel_logits){.struct_size = sizeof c->logits,
+                                .logits = {c->made->weight, GUMBEL_FLOAT32, B, V, 0}};
+    c->transforms = (gumbel_transforms){.struct_size = sizeof c->transforms,
+                                        .mask = c->mask,
+                                        .mask_stride = 2,
+                                        .banned = lists_of(c, 0, NULL),
+                                        .bias = lists_of(c, 1, c->biases),
+                                        .repetition = c->repetition,
+                                        .repetition_stride = 1,
+                                        .frequency = c->frequency,
+                                        .frequency_stride = 1,
+                                        .presence = c->presence,
+                                        .presence_stride = 1,
+                                        .prompt_tokens = lists_of(c, 2, NULL),
+                                        .output_tokens = lists_of(c, 3, NULL)};
+    c->truncation = (gumbel_truncation){.struct_size = sizeof c->truncation,
+                                        .min_p = c->min_p,
+                                        .min_p_stride = 1,
+                                        .top_k = c->top_k,
+                                        .top_k_stride = 1,
+                                        .top_p = c->top_p,
+                                        .top_p_stride = 1};
+    c->history = (gumbel_history){.struct_size = sizeof c->history,
+                                  .vocab_size = V,
+                                  .prompt = c->prompt,
+                                  .output = c->output,
+                                  .counts = c->counts};
+    c->sampling = c->made->sampling;
+    c->sampling.transforms = &c->transforms;
+    c->sampling.truncation = &c->truncation;
+    c->drawn = outcome_make(B, 1);
+    outcome_widen(c->drawn, 5, GUMBEL_PROCESSED);
+    return c;
+}
+
+static void free_call(call *c)
+{
+    problem_free(c->made);
+    outcome_free(c->drawn);
+    free(c);
+}
+
+/* The history instead of lists. */
+static void remember(call *c)
+{
+    c->transforms.history = &c->history;
+    c->transforms.prompt_tokens = c->transforms.output_tokens = (gumbel_token_lists){0};
+}
+
+typedef void (*spoiler)(call *c);
+
+typedef struct refusal {
+    const char *field;
+    spoiler spoil;
+} refusal;
+
+/* One spoiler a line: SPOIL(name, what it does to the call c). */
+#define SPOIL(name, ...)                                                                           \
+    static void name(call *c) { __VA_ARGS__; }
+
+SPOIL(transforms_size, c->transforms.struct_size = 3)
+SPOIL(mask_misaligned, c->transforms.mask = (const int32_t *)((const char *)c->mask + 1))
+SPOIL(mask_stride_short, c->transforms.mask_stride = 1)
+SPOIL(mask_stride_negative, c->transforms.mask_stride = -2)
+SPOIL(mask_stride_alone, c->transforms.mask = NULL)
+SPOIL(mask_stride_huge, c->transforms.mask_stride = INT64_MAX / 2)
+SPOIL(repetition_zero, c->repetition[1] = 0)
+SPOIL(repetition_negative, c->repetition[2] = -1)
+SPOIL(repetition_nan, c->repetition[0] = NAN)
+SPOIL(repetition_infinite, c->repetition[1] = INFINITY)
+SPOIL(repetition_stride, c->transforms.repetition_stride = -1)
+SPOIL(frequency_nan, c->frequency[1] = NAN)
+SPOIL(frequency_infinite, c->frequency[2] = -INFINITY)
+SPOIL(frequency_stride, c->transforms.frequency_stride = -1)
+SPOIL(presence_nan, c->presence[0] = NAN)
+SPOIL(presence_infinite, c->presence[2] = INFINITY)
+SPOIL(presence_stride_alone, c->transforms.presence = NULL)
+SPOIL(banned_negative, c->ids[0][3] = -1)
+SPOIL(banned_falling, c->offsets[0][2] = 0; c->offsets[0][1] = 2)
+SPOIL(banned_values, c->transforms.banned.values = c->biases)
+SPOIL(banned_no_ids, c->transforms.banned.ids = NULL)
+SPOIL(banned_no_offsets, c->transforms.banned.offsets = NULL)
+SPOIL(bias_nan, c->biases[2] = NAN)
+SPOIL(bias_infinite, c->biases[0] = INFINITY)
+SPOIL(bias_no_values, c->transforms.bias.values = NULL)
+SPOIL(bias_first_negative, c->offsets[1][0] = -1)
+SPOIL(prompt_negative, c->ids[2][0] = INT32_MIN)
+SPOIL(prompt_values, c->transforms.prompt_tokens.values = c->biases)
+SPOIL(output_falling, c->offsets[3][3] = 0)
+SPOIL(output_misaligned,
+      c->transforms.output_tokens.ids = (const int32_t *)((const char *)c->ids[3] + 2))
+SPOIL(both_memories, c->transforms.history = &c->history)
+SPOIL(history_size, remember(c); c->history.struct_size = 0)
+SPOIL(history_vocab, remember(c); c->history.vocab_size = 0)
+SPOIL(history_vocab_huge, remember(c); c->history.vocab_size = (INT64_C(1) << 31) + 1)
+SPOIL(history_prompt, remember(c); c->history.prompt = NULL)
+SPOIL(history_output, remember(c); c->history.output = NULL)
+SPOIL(history_counts, remember(c); c->history.counts = NULL)
+SPOIL(truncation_size, c->truncation.struct_size = sizeof c->truncation - 3)
+SPOIL(min_p_negative, c->min_p[1] = -0.25f)
+SPOIL(min_p_large, c->min_p[0] = nextafterf(1, 2))
+SPOIL(min_p_nan, c->min_p[2] = NAN)
+SPOIL(min_p_stride, c->truncation.min_p_stride = -1)
+SPOIL(top_k_negative, c->top_k[2] = -1)
+SPOIL(top_k_stride, c->truncation.top_k_stride = -3)
+SPOIL(top_k_stride_alone, c->truncation.top_k = NULL)
+SPOIL(top_p_zero, c->top_p[0] = 0)
+SPOIL(top_p_negative, c->top_p[1] = -0.5f)
+SPOIL(top_p_large, c->top_p[2] = nextafterf(1, 2))
+SPOIL(top_p_nan, c->top_p[1] = NAN)
+SPOIL(top_p_stride, c->truncation.top_p_stride = -1)
+SPOIL(order_unknown, c->truncation.order = (gumbel_order)3)
+SPOIL(order_negative, c->truncation.order = (gumbel_order)-1)
+SPOIL(ties_unknown, c->truncation.ties = (gumbel_ties)2)
+SPOIL(num_top_negative, c->drawn->output.num_top = -1)
+SPOIL(num_top_large, c->drawn->output.num_top = 129)
+SPOIL(distribution_unknown, c->drawn->output.logprobs_of = (gumbel_distribution)2)
+
+static const refusal refusals[] = {
+    {"sampling.transforms", transforms_size},
+    {"sampling.transforms.mask", mask_misaligned},
+    {"sampling.transforms.mask_stride", mask_stride_short},
+    {"sampling.transforms.mask_stride", mask_stride_negative},
+    {"sampling.transforms.mask_stride", mask_stride_alone},
+    {"sampling.transforms.mask_stride", mask_stride_huge},
+    {"sampling.transforms.repetition[1]", repetition_zero},
+    {"sampling.transforms.repetition[2]", repetition_negative},
+    {"sampling.transforms.repetition[0]", repetition_nan},
+    {"sampling.transforms.repetition[1]", repetition_infinite},
+    {"sampling.transforms.repetition_stride", repetition_stride},
+    {"sampling.transforms.frequency[1]", frequency_nan},
+    {"sampling.transforms.frequency[2]", frequency_infinite},
+    {"sampling.transforms.frequency_stride", frequency_stride},
+    {"sampling.transforms.presence[0]", presence_nan},
+    {"sampling.transforms.presence[2]", presence_infinite},
+    {"sampling.transforms.presence_stride", presence_stride_alone},
+    {"sampling.transforms.banned", banned_negative},
+    {"sampling.transforms.banned", banned_falling},
+    {"sampling.transforms.banned", banned_values},
+    {"sampling.transforms.banned", banned_no_ids},
+    {"sampling.transforms.banned", banned_no_offsets},
+    {"sampling.transforms.bias", bias_nan},
+    {"sampling.transforms.bias", bias_infinite},
+    {"sampling.transforms.bias", bias_no_values},
+    {"sampling.transforms.bias", bias_first_negative},
+    {"sampling.transforms.prompt_tokens", prompt_negative},
+    {"sampling.transforms.prompt_tokens", prompt_values},
+    {"sampling.transforms.output_tokens", output_falling},
+    {"sampling.transforms.output_tokens", output_misaligned},
+    {"sampling.transforms.history", both_memories},
+    {"sampling.transforms.history", history_size},
+    {"sampling.transforms.history.vocab_size", history_vocab},
+    {"sampling.transforms.history.vocab_size", history_vocab_huge},
+    {"sampling.transforms.history.prompt", history_prompt},
+    {"sampling.transforms.history.output", history_output},
+    {"sampling.transforms.history.counts", history_counts},
+    {"sampling.truncation", truncation_size},
+    {"sampling.truncation.min_p[1]", min_p_negative},
+    {"sampling.truncation.min_p[0]", min_p_large},
+    {"sampling.truncation.min_p[2]", min_p_nan},
+    {"sampling.truncation.min_p_stride", min_p_stride},
+    {"sampling.truncation.top_k[2]", top_k_negative},
+    {"sampling.truncation.top_k_stride", top_k_stride},
+    {"sampling.truncation.top_k_stride", top_k_stride_alone},
+    {"sampling.truncation.top_p[0]", top_p_zero},
+    {"sampling.truncation.top_p[1]", top_p_negative},
+    {"sampling.truncation.top_p[2]", top_p_large},
+    {"sampling.truncation.top_p[1]", top_p_nan},
+    {"sampling.truncation.top_p_stride", top_p_stride},
+    {"sampling.truncation.order", order_unknown},
+    {"sampling.truncation.order", order_negative},
+    {"sampling.truncation.ties", ties_unknown},
+    {"output.num_top", num_top_negative},
+    {"output.num_top", num_top_large},
+    {"output.logprobs_of", distribution_unknown},
+};
+
+/* From hidden states, from logits, and processed: these do not take an output. */
+enum { WAYS = 3 };
+
+static gumbel_status make_call(gumbel_device *device, call *c, int way, float *processed,
+                               gumbel_error *error)
+{
+    size_t bytes = 1 << 22;
+    void *workspace = aligned_alloc(64, bytes);
+    gumbel_status status = way == 0 ? gumbel_sample(device, &c->made->head, &c->sampling,
+                                                    &c->drawn->output, workspace, bytes, error)
+                           : way == 1
+                               ? gumbel_sample_logits(device, &c->logits, &c->sampling,
+                                                      &c->drawn->output, workspace, bytes, error)
+                               : gumbel_process_logits(device, &c->logits, &c->sampling, processed,
+                                                       0, workspace, bytes, error);
+    free(workspace);
+    return status;
+}
+
+static void every_refusal(void **state)
+{
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        for (int way = 0; way < WAYS; way++) {
+            call *c = sound_call();
+            float processed[B * V], before[B * V];
+            gumbel_error error = {"", ""};
+            int32_t num_top = c->drawn->output.num_top;
+            memset(processed, 0xA7, sizeof processed);
+            memset(before, 0xA7, sizeof before);
+            refusals[i].spoil(c);
+            int of_output = strncmp(refusals[i].field, "output.", 7) == 0;
+            if (!of_output || way < 2) {
+                if (make_call(*state, c, way, processed, &error) != GUMBEL_ERROR_ARGUMENT)
+                    fail_msg("refusal %zu (%s), way %d, is none", i, refusals[i].field, way);
+                assert_string_equal(error.field, refusals[i].field);
+                assert_true(strlen(error.message) > 0 && !strchr(error.message, '\n'));
+            }
+            c->drawn->output.num_top = num_top;
+            assert_true(outcome_untouched(c->drawn));
+            assert_memory_equal(processed, before, sizeof before);
+            free_call(c);
+        }
+}
+
+/* The call that was spoilt is sound, with lists and with a history. */
+static void sound_calls(void **state)
+{
+    float processed[B * V];
+    for (int way = 0; way < WAYS; way++)
+        for (int remembered = 0; remembered < 2; remembered++) {
+            call *c = sound_call();
+            if (remembered)
+                remember(c);
+            assert_int_equal(make_call(*state, c, way, processed, NULL), GUMBEL_OK);
+            free_call(c);
+        }
+}
+
+static int open_shared(void **state)
+{
+    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
+    return 0;
+}
+
+static int close_shared(void **state)
+{
+    gumbel_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_refusal),
+        cmocka_unit_test(sound_calls),
+    };
+    return cmocka_run_group_tests(tests, open_shared, close_shared);
+}
