@@ -106,8 +106,8 @@ GUMBEL_INLINE float gumbel_nucleus_floor(float largest, gumbel_wide spare, int64
     float share = (float)((double)spare / (double)count) * (1.0f / GUMBEL_MASS_UNITS);
     if (!(share > 0x1p-60f))
         return -FLT_MAX;
-    float floor = largest + ((share < 1.0f ? gumbel_log(share) : 0.0f) - 0.01f) -
-                  fabsf(largest) * 0x1p-21f;
+    float floor =
+        largest + ((share < 1.0f ? gumbel_log(share) : 0.0f) - 0.01f) - fabsf(largest) * 0x1p-21f;
     return floor > -FLT_MAX ? floor : -FLT_MAX;
 }
 

@@ -4,7 +4,6 @@
 
 #include "core/fail.h"
 #include "cpu/cpu_dispatch.h"
-#include "cpu/cpu_edits.h"
 #include "cpu/cpu_policy.h"
 
 #include <sched.h>
@@ -30,19 +29,15 @@ static void describe(const gumbel_device *device, gumbel_device_info *info)
     cpu_describe_processor(info->description, sizeof info->description);
 }
 
-static size_t request_size(const gumbel_device *device, const gumbel_problem *problem)
-{
-    (void)device;
-    return cpu_edits_size(problem);
-}
-
 static const gumbel_backend backend = {
-    .serves = GUMBEL_REQUEST_TRANSFORMS,
+    .serves = GUMBEL_REQUEST_END - 1,
     .close = close_device,
     .describe = describe,
     .workspace_size = cpu_workspace_size,
-    .request_size = request_size,
+    .request_size = cpu_request_size,
     .partial = cpu_partial,
+    .sample_request = cpu_sample_request,
+    .process = cpu_process,
     .history_start = cpu_history_start,
     .history_update = cpu_history_update,
     .noise = cpu_noise,

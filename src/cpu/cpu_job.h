@@ -48,7 +48,10 @@ typedef struct cpu_piece {
     int low, high;
 } cpu_piece;
 
-static inline int64_t cpu_rounded_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+static inline int64_t cpu_rounded_up(int64_t x, int64_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
 
 static inline int cpu_element_size(gumbel_dtype dtype) { return dtype == GUMBEL_FLOAT32 ? 4 : 2; }
 
@@ -57,6 +60,9 @@ void cpu_job_prepare(cpu_job *job, cpu_device *cpu, const gumbel_problem *proble
 
 /* Let threads claim all tiles; the slots used. */
 int32_t cpu_job_run(cpu_job *job);
+
+/* Row b of the packed hidden states alone, as a batch of one: ceil(D / 32) * 32 floats. */
+void cpu_job_unpack(const cpu_job *job, int64_t b, float *hidden);
 
 /* What thread `index` writes. */
 cpu_slot cpu_job_slot(const cpu_job *job, int32_t index);
@@ -72,7 +78,7 @@ int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse
 void cpu_transform_piece(const cpu_job *job, const cpu_piece *piece, float inverse_temperature,
                          float *z);
 
-/* -inf for the blocks' tokens that a piece lacks; the number of blocks. z[0] is global id `token`. */
+/* -inf for the blocks' tokens that a piece lacks; the number of blocks. z[0] is token `token`. */
 int cpu_pad_piece(const cpu_piece *piece, float *z);
 
 #endif

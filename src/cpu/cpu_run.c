@@ -71,6 +71,18 @@ static void pack_hidden(const cpu_device *cpu, const gumbel_problem *p, float *p
     }
 }
 
+void cpu_job_unpack(const cpu_job *job, int64_t b, float *hidden)
+{
+    const gumbel_problem *p = job->problem;
+    int64_t chunks = cpu_rounded_up(p->hidden_size, CPU_CHUNK) / CPU_CHUNK;
+    int64_t most = job->device->kernels->panel, start = b / most * most;
+    int64_t rows = p->batch - start < most ? p->batch - start : most;
+    const float *panel = job->panels + start * chunks * CPU_CHUNK;
+    for (int64_t c = 0; c < chunks; c++)
+        memcpy(hidden + c * CPU_CHUNK, panel + (c * rows + b - start) * CPU_CHUNK,
+               CPU_CHUNK * sizeof *hidden);
+}
+
 static cpu_transform transform_of(const gumbel_problem *p, float inverse_temperature,
                                   const float *bias)
 {
@@ -252,7 +264,8 @@ void cpu_job_prepare(cpu_job *job, cpu_device *cpu, const gumbel_problem *p, voi
     job->first_tile = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     job->tiles = cpu_rounded_up(end - job->first_tile, job->tile) / job->tile;
     job->items = job->tiles * (p->hidden_size > 0 ? 1 : p->batch);
-    size_t plain = cpu_workspace_size(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
+    size_t plain =
+        cpu_workspace_size(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
     cpu_edits_prepare(&job->edits, cpu, p, cursor.base + plain);
     if (p->hidden_size > 0)
         pack_hidden(cpu, p, panels);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu/cpu_stage.h"
 
+#include "cpu/cpu_policy.h"
+
 static int64_t first_block_start(const gumbel_problem *p)
 {
     return p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
@@ -93,11 +95,15 @@ static uint32_t stage_end(const cpu_job *job, const float *v, int low, int high,
 static uint32_t survey_piece(const cpu_job *job, const cpu_piece *piece, const float *v)
 {
     const cpu_stage *stage = job->stage;
-    float *ends = stage->ends + piece->b * 2 * GUMBEL_BLOCK;
-    float *peaks = stage->peaks + piece->b * stage->peak_room +
-                   (piece->token - job->first_tile) / GUMBEL_BLOCK;
+    float own_ends[2 * GUMBEL_BLOCK], own_peaks[CPU_TILE_MOST / GUMBEL_BLOCK];
+    float *ends = own_ends, *peaks = own_peaks;
     int low = piece->low, high = piece->high, first = low > 0, last = high / GUMBEL_BLOCK;
     uint32_t flags = 0;
+    if (stage->peaks) {
+        ends = stage->ends + piece->b * 2 * GUMBEL_BLOCK;
+        peaks = stage->peaks + piece->b * stage->peak_room +
+                (piece->token - job->first_tile) / GUMBEL_BLOCK;
+    }
     if (first)
         flags |= stage_end(job, v, low, high, ends, peaks);
     if (last > first)
@@ -119,8 +125,8 @@ void cpu_stage_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *
     if (stage->raw)
         weigh_raw(job, slot, &left, z);
     if (!stays_in_place(job, piece->b, inverse_temperature)) {
-        float *to = stage->values + piece->b * stage->stride +
-                    (piece->token + piece->low - p->first_token);
+        float *to =
+            stage->values + piece->b * stage->stride + (piece->token + piece->low - p->first_token);
         cpu_transform_piece(job, &left, inverse_temperature, to);
         v = to;
     }
@@ -144,7 +150,8 @@ const float *cpu_stage_block(const cpu_job *job, int64_t b, int64_t block)
         return ends;
     if (block == stage->blocks - 1 && last_is_cut(job))
         return ends + GUMBEL_BLOCK;
-    return row_start(job, b) + (block * GUMBEL_BLOCK - (job->problem->first_token - job->first_tile));
+    return row_start(job, b) +
+           (block * GUMBEL_BLOCK - (job->problem->first_token - job->first_tile));
 }
 
 cpu_values cpu_stage_values(const cpu_job *job, int64_t b)

@@ -15,7 +15,8 @@ typedef struct cpu_stage {
     int64_t stride;
     int in_place;   /* rows whose values are their logits, bit for bit, are not copied */
     float *ends;    /* [B, 2, 64] the first and last block, padded, where the shard cuts them */
-    float *peaks;   /* [B, peak_room] the largest value of each block, then -inf */
+    float *peaks;   /* [B, peak_room] the largest value of each block, then -inf; or NULL, and then
+                       only flags are looked for */
     float *tops;    /* [B, peak_room / 64] the largest of 64 peaks */
     int64_t blocks; /* of a row, from its first tile on */
     int64_t peak_room;

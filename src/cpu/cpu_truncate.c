@@ -103,8 +103,7 @@ static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values
     cpu_landing p = cpu_descend(kernels, values, 1, needed, floor, bins);
     own.bound = p.value;
     if (rules->exact)
-        own.tied =
-            gumbel_ties_needed(needed, p.above, gumbel_token_mass(gumbel_exp(p.value - m)));
+        own.tied = gumbel_ties_needed(needed, p.above, gumbel_token_mass(gumbel_exp(p.value - m)));
     return own;
 }
 

@@ -98,7 +98,10 @@ LANES v16f vf_select(v16m m, v16f yes, v16f no)
 }
 LANES v16f vf_of_int(v16u a) { return (v16f){_mm256_cvtepi32_ps(a.l), _mm256_cvtepi32_ps(a.h)}; }
 LANES v16u vu_of_float(v16f a) { return (v16u){_mm256_cvtps_epi32(a.l), _mm256_cvtps_epi32(a.h)}; }
-LANES v16u vu_truncate(v16f a) { return (v16u){_mm256_cvttps_epi32(a.l), _mm256_cvttps_epi32(a.h)}; }
+LANES v16u vu_truncate(v16f a)
+{
+    return (v16u){_mm256_cvttps_epi32(a.l), _mm256_cvttps_epi32(a.h)};
+}
 
 LANES v16u vu_add(v16u a, v16u b)
 {

@@ -113,8 +113,8 @@ LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
 /* Add the sixteen words to eight 64-bit sums; and the total of such sums. */
 LANES v16u vu_widen_add(v16u sums, v16u a)
 {
-    QUARTERS(v16u, vreinterpretq_u32_u64(
-                       vpadalq_u32(vreinterpretq_u64_u32(sums.val[q]), a.val[q])));
+    QUARTERS(v16u,
+             vreinterpretq_u32_u64(vpadalq_u32(vreinterpretq_u64_u32(sums.val[q]), a.val[q])));
 }
 LANES uint64_t vu_widen_total(v16u sums)
 {

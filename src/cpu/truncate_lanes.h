@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the passes over a row's values that truncation, ranks and lists are made of (docs/maths.md,
- *        section 9), on the sixteen lanes of cpu/lanes_*.h. All results are values or integers.
+ * WHAT   the passes over a row's values that truncation, ranks and lists are made of
+ *        (docs/maths.md, section 9), on the sixteen lanes of cpu/lanes_*.h. All results are values
+ *        or integers.
  * COST   survey() 2 operations a vector, at the speed of memory. weigh() 15 for the exponential and
  *        11 for the fixed point. tally() 3, and some nanoseconds a token in its range. Blocks whose
  *        largest value is out of range cost a comparison.
