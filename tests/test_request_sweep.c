@@ -147,6 +147,71 @@ static void large_vocabularies(void **state)
     assert_judged("large vocabularies", &seen);
 }
 
+/* Probabilities, rules, and which tokens stay (bit i: token i), worked out by hand. */
+typedef struct cut {
+    const float *p; /* [5] */
+    float temperature, min_p, top_p;
+    int32_t top_k;
+    gumbel_order order;
+    gumbel_ties ties;
+    unsigned stays;
+} cut;
+
+static void cuts_by_hand(void **state)
+{
+    enum { N = 5, CHAIN = 0, JOINT = 1, BEFORE = 2, ALL = 0, EXACT = 1 };
+    static const float distinct[N] = {0.11f, 0.30f, 0.25f, 0.10f, 0.24f};
+    static const float tied[N] = {0.1f, 0.2f, 0.4f, 0.2f, 0.1f};
+    static const cut cuts[] = {
+        {distinct, 1, 0, 0.35f, 3, CHAIN, ALL, 0x02}, /* 0.30 is 0.38 of what top_k leaves */
+        {distinct, 1, 0, 0.35f, 3, JOINT, ALL, 0x06},
+        {distinct, 1, 0.5f, 1, 0, CHAIN, ALL, 0x16},
+        {distinct, 1, 0.5f, 0.6f, 0, CHAIN, ALL, 0x06}, /* 0.6 of 0.79 is 0.47 */
+        {distinct, 1, 0.5f, 0.6f, 0, JOINT, ALL, 0x16},
+        {distinct, 1, 0, 0.8f, 0, CHAIN, ALL, 0x17},
+        {distinct, 2, 0, 0.75f, 0, CHAIN, ALL, 0x17}, /* of roots: 1.54 is below 0.75 of 2.19 */
+        {distinct, 2, 0, 0.75f, 0, BEFORE, ALL, 0x16},
+        {distinct, 2, 0.5f, 1, 0, CHAIN, ALL, 0x1f}, /* root 0.316 is above half of 0.548 */
+        {distinct, 2, 0.5f, 1, 0, BEFORE, ALL, 0x16},
+        {distinct, 0, 0.5f, 0.1f, 1, CHAIN, ALL, 0x1f}, /* greedy rows are not truncated */
+        {distinct, 1, 1, 1, 0, CHAIN, ALL, 0x02},
+        {tied, 1, 0, 1, 2, CHAIN, ALL, 0x0e},
+        {tied, 1, 0, 1, 2, CHAIN, EXACT, 0x06},
+        {tied, 1, 0, 1, 4, CHAIN, ALL, 0x1f},
+        {tied, 1, 0, 1, 4, CHAIN, EXACT, 0x0f},
+        {tied, 1, 0, 0.5f, 0, CHAIN, ALL, 0x0e},
+        {tied, 1, 0, 0.5f, 0, CHAIN, EXACT, 0x06},
+        {tied, 1, 0, 0.5f, 0, BEFORE, EXACT, 0x06},
+        {tied, 1, 0, 0.3f, 0, CHAIN, ALL, 0x04},
+        {tied, 1, 0, 0.65f, 2, JOINT, ALL, 0x0e},
+        {tied, 1, 0, 0.65f, 2, JOINT, EXACT, 0x06},
+        {tied, 1, 0, 1, 7, JOINT, EXACT, 0x1f},
+    };
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        const cut *at = &cuts[c];
+        float logits[N], z[N];
+        for (int i = 0; i < N; i++)
+            logits[i] = logf(at->p[i]);
+        gumbel_truncation truncation = {.struct_size = sizeof truncation,
+                                        .min_p = &at->min_p,
+                                        .top_k = &at->top_k,
+                                        .top_p = &at->top_p,
+                                        .order = at->order,
+                                        .ties = at->ties};
+        gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                    .temperature = &at->temperature,
+                                    .truncation = &truncation};
+        gumbel_logits input = {.struct_size = sizeof input,
+                               .logits = {logits, GUMBEL_FLOAT32, 1, N, 0}};
+        unsigned stays = 0;
+        assert_int_equal(request_process(*state, &input, &sampling, z), GUMBEL_OK);
+        for (int i = 0; i < N; i++)
+            stays |= z[i] > -INFINITY ? 1u << i : 0;
+        if (stays != at->stays)
+            fail_msg("case %zu keeps %#x, not %#x", c, stays, at->stays);
+    }
+}
+
 /* Equal logits have exact masses, so cuts lie where the definition says: j of n tokens of the same
  * mass come before a cut at p = j / n, which is not below p. */
 static void boundaries_of_top_p(void **state)
@@ -187,8 +252,11 @@ static int close_reference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(boundaries_of_top_p), cmocka_unit_test(every_kind_order_and_tie),
-        cmocka_unit_test(mixed_logits),        cmocka_unit_test(mixed_hidden_states),
+        cmocka_unit_test(cuts_by_hand),
+        cmocka_unit_test(boundaries_of_top_p),
+        cmocka_unit_test(every_kind_order_and_tie),
+        cmocka_unit_test(mixed_logits),
+        cmocka_unit_test(mixed_hidden_states),
         cmocka_unit_test(large_vocabularies),
     };
     return cmocka_run_group_tests(tests, open_reference, close_reference);
