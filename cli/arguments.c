@@ -10,7 +10,7 @@
 #include "report.h"
 
 enum {
-    MOST_OPTIONS = 48,     /* of a command, headings and the common ones included */
+    MOST_OPTIONS = 72,     /* of a command, headings and the common ones included */
     FIRST_KEY = 256,       /* keys of options without a letter begin behind all letters */
     MOST_FIELD_BYTES = 64, /* "--" and a name */
 };
@@ -40,7 +40,7 @@ static const struct argument common[] = {
     {0},
 };
 
-/* Argp's form of both tables, and where an option came from. */
+/* Argp's form of all tables, and where an option came from. */
 struct parsing {
     struct argp_option options[MOST_OPTIONS];
     const struct argument *arguments[MOST_OPTIONS];
@@ -137,6 +137,9 @@ void parse_arguments(const struct command_line *line, int argc, char **argv, voi
 
     parsing.into = options;
     add_arguments(&parsing, line->arguments);
+    if (line->shared) {
+        add_arguments(&parsing, line->shared);
+    }
     add_arguments(&parsing, common);
     parsing.options[parsing.count] =
         (struct argp_option){"help", 'h', 0, 0, "Print this list", parsing.group};

@@ -36,10 +36,11 @@ struct argument {
     void (*read)(const char *field, const char *text, void *into); /* `into`: at `offset` */
 };
 
-/* A command line. The table ends with {0}; each name stands once. */
+/* A command line. Tables end with {0}; each name stands once. */
 struct command_line {
     const char *doc;
     const struct argument *arguments;
+    const struct argument *shared; /* with other commands; NULL: nothing */
 };
 
 /* What every command's options begin with: --device, --isa, --threads, and --json. */

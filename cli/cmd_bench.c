@@ -141,7 +141,7 @@ int command_bench(int argc, char **argv)
         "Measure this machine's read bandwidth and multiply-add peak, then the fused draw, the "
         "product alone, the materialised route and the draw from logits. On a GPU cuBLAS stands "
         "for the product that writes logits, where it is installed.",
-        accepted};
+        accepted, NULL};
     struct bench_options options = {
         .vocab = 151936,
         .hidden_size = 2048,

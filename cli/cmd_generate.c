@@ -15,10 +15,11 @@
 #include "cuda_head.h"
 #include "generate_stats.h"
 #include "report.h"
+#include "request_options.h"
 #include "text_writer.h"
 
 struct generate_arguments {
-    struct common_options common;
+    struct request_options request;
     const char *model, *prompt;
     int32_t max_tokens, samples;
     uint32_t first_sample;
@@ -119,7 +120,7 @@ static void report(const struct generate_arguments *arguments, const struct writ
 {
     json_t *root = NULL;
 
-    if (arguments->common.json) {
+    if (arguments->request.common.json) {
         root = writer_to_json(writer, prompt);
     } else if (arguments->samples == 1) {
         putchar('\n');
@@ -148,50 +149,73 @@ static void report(const struct generate_arguments *arguments, const struct writ
 
 /* ------------------------------------------------------------------------------ command ---- */
 
-static void write_texts(const struct generate_arguments *arguments, decoder *model,
-                        gumbel_device *device, const char *text, size_t size)
+/* The draw that the arguments ask for; `request` is theirs. */
+static generate_options options_of(const struct generate_arguments *arguments,
+                                   const token_list *prompt, const struct request *request)
 {
-    struct cuda_head *head =
-        device_is_cuda(device) ? cuda_head_new(device, decoder_head(model)) : NULL;
-    token_list prompt = encode_prompt(arguments, model, text, size);
-    struct writer writer = writer_new(model, text, size, arguments->samples,
-                                      (struct writer_style){
-                                          .quiet = arguments->common.json,
-                                          .echo = arguments->echo,
-                                          .ignore_eos = arguments->ignore_eos,
-                                          .first_sample = arguments->first_sample,
-                                      });
-    const generate_options options = {
-        .prompt = prompt.ids,
-        .prompt_count = (int32_t)prompt.count,
+    return (generate_options){
+        .prompt = prompt->ids,
+        .prompt_count = (int32_t)prompt->count,
         .max_tokens = arguments->max_tokens,
         .num_samples = arguments->samples,
         .first_sample = arguments->first_sample,
         .temperature = arguments->temperature,
         .seed = arguments->seed,
         .ignore_eos = arguments->ignore_eos,
-        .on_token = writer_take,
-        .context = &writer,
-        .draw = head ? cuda_head_draw : NULL,
-        .draw_context = head,
+        .transforms = request->transformed ? &request->transforms : NULL,
+        .truncation = request->truncated ? &request->truncation : NULL,
+        .ranks = arguments->request.ranks,
+        .kept = arguments->request.kept,
+        .num_top = arguments->request.num_top,
+        .logprobs_of = arguments->request.raw ? GUMBEL_RAW : GUMBEL_PROCESSED,
     };
+}
+
+static void write_texts(const struct generate_arguments *arguments, decoder *model,
+                        gumbel_device *device, const char *text, size_t size)
+{
+    struct cuda_head *head =
+        device_is_cuda(device) ? cuda_head_new(device, decoder_head(model)) : NULL;
+    /* Histories are kept in host memory. */
+    gumbel_device *host = head ? open_device(&(struct device_choice){.device = NULL}) : device;
+    token_list prompt = encode_prompt(arguments, model, text, size);
+    struct request request = request_read(&arguments->request, 1, decoder_head(model).rows);
+    generate_options options = options_of(arguments, &prompt, &request);
+    struct writer writer = writer_new(model, text, size, arguments->samples,
+                                      (struct writer_style){
+                                          .quiet = arguments->request.common.json,
+                                          .echo = arguments->echo,
+                                          .ignore_eos = arguments->ignore_eos,
+                                          .first_sample = arguments->first_sample,
+                                          .ranks = options.ranks,
+                                          .kept = options.kept,
+                                          .num_top = options.num_top,
+                                      });
     generate_times times = {0};
     decoder_error error = {""};
 
-    if (generate(model, device, &options, &times, &error) != 0) {
+    options.on_token = writer_take;
+    options.context = &writer;
+    options.draw = head ? cuda_head_draw : NULL;
+    options.draw_context = head;
+    if (generate(model, host, &options, &times, &error) != 0) {
         fail("--model", "%s", error.message);
     }
     finish_stdout();
     report(arguments, &writer, model, device, &prompt, &times);
     writer_free(&writer);
     token_list_free(&prompt);
+    request_free(&request);
     cuda_head_free(head);
+    if (host != device) {
+        gumbel_close(host);
+    }
 }
 
 /* The CPU draws on the decoder's threads; a GPU has its own. */
 static gumbel_device *open_for(const struct generate_arguments *arguments, decoder *model)
 {
-    struct device_choice choice = arguments->common.device;
+    struct device_choice choice = arguments->request.common.device;
 
     if (choice.device && strncmp(choice.device, "cuda", strlen("cuda")) == 0) {
         choice.threads = 0;
@@ -207,7 +231,7 @@ int command_generate(int argc, char **argv)
         "Write text with a model folder, every token drawn by the fused sampler. One text is "
         "printed as it comes; several are printed one after another, each when it and those before "
         "it are complete.",
-        accepted};
+        accepted, request_arguments};
     struct generate_arguments arguments = {.max_tokens = 100, .temperature = 1, .samples = 1};
     decoder *model = NULL;
     gumbel_device *device = NULL;
@@ -219,11 +243,17 @@ int command_generate(int argc, char **argv)
     if (!arguments.model) {
         fail("--model", "missing");
     }
+    if (!arguments.request.common.json && (arguments.request.num_top || arguments.request.ranks ||
+                                           arguments.request.kept || arguments.request.raw)) {
+        fail("--json",
+             "missing; it alone shows --top-logprobs, --raw-logprobs, --ranks and --kept");
+    }
     if (arguments.bos && arguments.no_bos) {
         fail("--bos", "contradicts --no-bos");
     }
     gumbel_close(open_for(&arguments, NULL)); /* a wrong device is told before loading */
-    if (decoder_open(arguments.model, arguments.common.device.threads, &model, &error) != 0) {
+    if (decoder_open(arguments.model, arguments.request.common.device.threads, &model, &error) !=
+        0) {
         fail("--model", "%s", error.message);
     }
     device = open_for(&arguments, model);

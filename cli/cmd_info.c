@@ -79,7 +79,7 @@ int command_info(int argc, char **argv)
 {
     static const struct argument accepted[] = {{0}};
     static const struct command_line line = {
-        "Show the version, the processor, the instruction sets and the devices.", accepted};
+        "Show the version, the processor, the instruction sets and the devices.", accepted, NULL};
     struct common_options options = {0};
     gumbel_device_info info = {.struct_size = sizeof info};
     gumbel_device *device = NULL;

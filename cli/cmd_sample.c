@@ -10,12 +10,13 @@
 #include "commands.h"
 #include "cuda_source.h"
 #include "report.h"
+#include "request_options.h"
 #include "sample_results.h"
 #include "source.h"
 #include "tensor_file.h"
 
 struct sample_options {
-    struct common_options common;
+    struct request_options request;
     const char *weights, *hidden, *bias, *logits;
     const char *temperature, *seed, *position;
     struct result_paths out;
@@ -60,15 +61,29 @@ static const struct argument accepted[] = {
      "Stream the vocabulary, ROWS at a time; the tokens stay the same, and with multiples of 64 so "
      "does every bit",
      ARGUMENT_INT64, AT(chunk), 1, INT64_C(1) << 31},
+    {"prompt-tokens", 0, "ID,..",
+     "The prompt that penalties count, the same for every row; or a .npy file as for --ban",
+     ARGUMENT_TEXT, AT(request.prompt_tokens)},
+    {"output-tokens", 0, "ID,..", "The output that penalties count, likewise", ARGUMENT_TEXT,
+     AT(request.output_tokens)},
     {.help = "Results. Without any of these JSON goes to stdout; --json prints it beside them:"},
-    {"out-tokens", 0, "FILE.npy", "Tokens, int32 [B, S]", ARGUMENT_TEXT, AT(out.tokens)},
+    {"out-tokens", 0, "FILE.npy", "Tokens, int32 [B, S]", ARGUMENT_TEXT, AT(out.of[RESULT_TOKENS])},
     {"out-logprobs", 0, "FILE.npy", "Log-probabilities, float32 [B, S]", ARGUMENT_TEXT,
-     AT(out.logprobs)},
+     AT(out.of[RESULT_LOGPROBS])},
     {"out-scores", 0, "FILE.npy", "Perturbed scores, float32 [B, S]", ARGUMENT_TEXT,
-     AT(out.scores)},
-    {"out-lse", 0, "FILE.npy", "Log-normalisers, float32 [B]", ARGUMENT_TEXT, AT(out.lse)},
+     AT(out.of[RESULT_SCORES])},
+    {"out-lse", 0, "FILE.npy", "Log-normalisers, float32 [B]", ARGUMENT_TEXT,
+     AT(out.of[RESULT_LSE])},
     {"out-status", 0, "FILE.npy", "Row statuses, int32 [B]; 0 is good", ARGUMENT_TEXT,
-     AT(out.status)},
+     AT(out.of[RESULT_STATUS])},
+    {"out-ranks", 0, "FILE.npy", "Ranks of the tokens, int32 [B, S]", ARGUMENT_TEXT,
+     AT(out.of[RESULT_RANKS])},
+    {"out-kept", 0, "FILE.npy", "How many tokens could be drawn, int32 [B]", ARGUMENT_TEXT,
+     AT(out.of[RESULT_KEPT])},
+    {"out-top-ids", 0, "FILE.npy", "The likeliest tokens, int32 [B, N]", ARGUMENT_TEXT,
+     AT(out.of[RESULT_TOP_IDS])},
+    {"out-top-logprobs", 0, "FILE.npy", "Their log-probabilities, float32 [B, N]", ARGUMENT_TEXT,
+     AT(out.of[RESULT_TOP_LOGPROBS])},
     {0},
 };
 
@@ -132,10 +147,12 @@ static void draw(const struct sample_options *options, const struct source *sour
 {
     const int64_t batch = source_batch(source);
     const struct row_floats temperature =
-        read_row_floats("--temperature", options->temperature, batch);
+        read_row_floats("--temperature", options->temperature, 0, FLT_MAX, batch);
     const struct row_uint64s seed = read_row_uint64s("--seed", options->seed, batch);
     const struct row_uint32s position = read_row_uint32s("--position", options->position, batch);
-    const gumbel_sampling sampling = {
+    struct request request =
+        request_read(&options->request, batch, options->first_token + source_vocab(source));
+    gumbel_sampling sampling = {
         .struct_size = sizeof sampling,
         .temperature = temperature.data,
         .temperature_stride = temperature.stride,
@@ -149,6 +166,7 @@ static void draw(const struct sample_options *options, const struct source *sour
     };
     gumbel_device_info info = {.struct_size = sizeof info};
 
+    request_attach(&request, &sampling);
     gumbel_describe(device, &info);
     if (device_is_cuda(device)) {
         cuda_source_sample(source, device, info.name, &sampling, output, options->chunk);
@@ -157,9 +175,36 @@ static void draw(const struct sample_options *options, const struct source *sour
     } else {
         source_sample(source, device, &sampling, output);
     }
+    request_free(&request);
     free(temperature.data);
     free(seed.data);
     free(position.data);
+}
+
+/* What contradicts something else, before any file is opened. */
+static void check_options(const struct sample_options *options)
+{
+    const struct request_options *request = &options->request;
+    const char *const *out = options->out.of;
+
+    if (options->scale == 0) {
+        fail("--scale", "0 would make all tokens equal");
+    }
+    if ((out[RESULT_TOP_IDS] || out[RESULT_TOP_LOGPROBS]) && request->num_top == 0) {
+        fail("--top-logprobs",
+             "missing; it says how many --out-top-ids and --out-top-logprobs get");
+    }
+    if (options->chunk &&
+        (request->top_k || request->top_p || request->min_p || request->num_top || request->raw ||
+         request->ranks || request->kept || out[RESULT_RANKS] || out[RESULT_KEPT])) {
+        fail("--chunk", "no part of the vocabulary can tell what the whole keeps: not with top-k, "
+                        "top-p, min-p, --top-logprobs, --raw-logprobs, ranks or kept counts");
+    }
+    if ((request->repetition || request->frequency || request->presence) &&
+        !request->prompt_tokens && !request->output_tokens) {
+        fail("--prompt-tokens",
+             "missing, and --output-tokens too: penalties have nothing to count");
+    }
 }
 
 int command_sample(int argc, char **argv)
@@ -167,7 +212,7 @@ int command_sample(int argc, char **argv)
     static const struct command_line line = {
         "Draw tokens from weights and hidden states, or from logits, in safetensors or .npy files. "
         "The files are mapped, not read; with --chunk they may be larger than the memory.",
-        accepted};
+        accepted, request_arguments};
     struct sample_options options = {.num_samples = 1, .scale = 1};
     struct sample_files files = {0};
     struct source source;
@@ -175,16 +220,20 @@ int command_sample(int argc, char **argv)
     gumbel_device *device = NULL;
 
     parse_arguments(&line, argc, argv, &options);
-    if (options.scale == 0) {
-        fail("--scale", "0 would make all tokens equal");
-    }
     results_check_paths(&options.out);
+    check_options(&options);
     source = open_source(&options, &files);
-    device = open_device(&options.common.device);
-    results = results_new(source_batch(&source), options.num_samples);
+    device = open_device(&options.request.common.device);
+    results = results_new(source_batch(&source), options.num_samples,
+                          &(struct results_wanted){
+                              .ranks = options.request.ranks || options.out.of[RESULT_RANKS],
+                              .kept = options.request.kept || options.out.of[RESULT_KEPT],
+                              .num_top = options.request.num_top,
+                              .raw = options.request.raw,
+                          });
     draw(&options, &source, device, &results.output);
     results_write(&results, &options.out);
-    if (options.common.json || !results_have_path(&options.out)) {
+    if (options.request.common.json || !results_have_path(&options.out)) {
         print_json(results_to_json(&results));
     }
     results_free(&results);

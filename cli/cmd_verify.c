@@ -264,7 +264,7 @@ int command_verify(int argc, char **argv)
         "Prove the draws exact on this machine: chi-squared of many draws of one row, the power of "
         "that test, the tail of the noise, and the same bits from every instruction set, thread "
         "count, chunk size and way in. Exit code 1 where a check fails.",
-        accepted};
+        accepted, NULL};
     struct verify_options options = {.temperature = 1.0f, .row = -1};
     struct verify_rows rows = {0};
     struct verify_input input = {0};

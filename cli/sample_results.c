@@ -11,21 +11,39 @@
 #include "options.h"
 #include "report.h"
 
+/* An array's name in the JSON, its option, and what is in it. */
+static const struct {
+    const char *name, *option;
+    tensor_dtype dtype;
+    enum { PER_ROW, PER_DRAW, PER_TOP } shape;
+} kinds[RESULT_COUNT] = {
+    [RESULT_TOKENS] = {"tokens", "--out-tokens", TENSOR_I32, PER_DRAW},
+    [RESULT_LOGPROBS] = {"logprobs", "--out-logprobs", TENSOR_F32, PER_DRAW},
+    [RESULT_SCORES] = {"scores", "--out-scores", TENSOR_F32, PER_DRAW},
+    [RESULT_LSE] = {"lse", "--out-lse", TENSOR_F32, PER_ROW},
+    [RESULT_STATUS] = {"status", "--out-status", TENSOR_I32, PER_ROW},
+    [RESULT_RANKS] = {"ranks", "--out-ranks", TENSOR_I32, PER_DRAW},
+    [RESULT_KEPT] = {"kept", "--out-kept", TENSOR_I32, PER_ROW},
+    [RESULT_TOP_IDS] = {"top_ids", "--out-top-ids", TENSOR_I32, PER_TOP},
+    [RESULT_TOP_LOGPROBS] = {"top_logprobs", "--out-top-logprobs", TENSOR_F32, PER_TOP},
+};
+
 bool results_have_path(const struct result_paths *paths)
 {
-    return paths->tokens || paths->logprobs || paths->scores || paths->lse || paths->status;
+    for (int i = 0; i < RESULT_COUNT; i++) {
+        if (paths->of[i]) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* npy_write() makes a new file beside `path`, so it is the folder that must be writable. */
 static void check_path(const char *field, const char *path)
 {
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    char *folder = NULL;
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
 
-    if (!path) {
-        return;
-    }
-    folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
     if (!folder || access(folder, W_OK | X_OK) != 0) {
         fail(field, "%s: %s", path, strerror(errno));
     }
@@ -34,73 +52,100 @@ static void check_path(const char *field, const char *path)
 
 void results_check_paths(const struct result_paths *paths)
 {
-    check_path("--out-tokens", paths->tokens);
-    check_path("--out-logprobs", paths->logprobs);
-    check_path("--out-scores", paths->scores);
-    check_path("--out-lse", paths->lse);
-    check_path("--out-status", paths->status);
+    for (int i = 0; i < RESULT_COUNT; i++) {
+        if (paths->of[i]) {
+            check_path(kinds[i].option, paths->of[i]);
+        }
+    }
 }
 
-struct results results_new(int64_t batch, int64_t samples)
+/* Elements of a row of an array. */
+static int64_t columns_of(const struct results *results, int i)
 {
-    const int64_t draws = batch * samples;
+    switch (kinds[i].shape) {
+    case PER_DRAW:
+        return results->samples;
+    case PER_TOP:
+        return results->output.num_top;
+    default:
+        return 1;
+    }
+}
 
-    return (struct results){
-        .batch = batch,
-        .samples = samples,
-        .output =
-            {
-                .struct_size = sizeof(gumbel_output),
-                .tokens = require_memory("tokens", draws, sizeof(int32_t)),
-                .logprobs = require_memory("logprobs", draws, sizeof(float)),
-                .scores = require_memory("scores", draws, sizeof(float)),
-                .lse = require_memory("lse", batch, sizeof(float)),
-                .status = require_memory("status", batch, sizeof(int32_t)),
-            },
+struct results results_new(int64_t batch, int64_t samples, const struct results_wanted *wanted)
+{
+    struct results made = {.batch = batch, .samples = samples};
+    void **arrays = made.arrays;
+
+    made.output.num_top = wanted->num_top;
+    for (int i = 0; i < RESULT_COUNT; i++) {
+        if ((i == RESULT_RANKS && !wanted->ranks) || (i == RESULT_KEPT && !wanted->kept) ||
+            (kinds[i].shape == PER_TOP && wanted->num_top == 0)) {
+            continue;
+        }
+        arrays[i] = require_memory(kinds[i].name, batch * columns_of(&made, i),
+                                   tensor_element_size(kinds[i].dtype));
+    }
+    made.output = (gumbel_output){
+        .struct_size = sizeof(gumbel_output),
+        .tokens = arrays[RESULT_TOKENS],
+        .logprobs = arrays[RESULT_LOGPROBS],
+        .scores = arrays[RESULT_SCORES],
+        .lse = arrays[RESULT_LSE],
+        .status = arrays[RESULT_STATUS],
+        .ranks = arrays[RESULT_RANKS],
+        .kept = arrays[RESULT_KEPT],
+        .top_ids = arrays[RESULT_TOP_IDS],
+        .top_logprobs = arrays[RESULT_TOP_LOGPROBS],
+        .num_top = wanted->num_top,
+        .logprobs_of = wanted->raw ? GUMBEL_RAW : GUMBEL_PROCESSED,
     };
+    return made;
 }
 
 void results_free(struct results *results)
 {
-    free(results->output.tokens);
-    free(results->output.logprobs);
-    free(results->output.scores);
-    free(results->output.lse);
-    free(results->output.status);
-}
-
-static void write_array(const char *field, const char *path, tensor_dtype dtype, int rank,
-                        const struct results *results, const void *data)
-{
-    const int64_t shape[2] = {results->batch, results->samples};
-    decoder_error error = {""};
-    tensor_view view = {.dtype = dtype, .data = data};
-
-    if (path && (!tensor_set_shape(&view, rank, shape) || npy_write(path, &view, &error) != 0)) {
-        fail(field, "%s", error.message);
+    for (int i = 0; i < RESULT_COUNT; i++) {
+        free(results->arrays[i]);
     }
 }
 
 void results_write(const struct results *results, const struct result_paths *paths)
 {
-    const gumbel_output *output = &results->output;
+    for (int i = 0; i < RESULT_COUNT; i++) {
+        const int64_t shape[2] = {results->batch, columns_of(results, i)};
+        tensor_view view = {.dtype = kinds[i].dtype, .data = results->arrays[i]};
+        decoder_error error = {""};
 
-    write_array("--out-tokens", paths->tokens, TENSOR_I32, 2, results, output->tokens);
-    write_array("--out-logprobs", paths->logprobs, TENSOR_F32, 2, results, output->logprobs);
-    write_array("--out-scores", paths->scores, TENSOR_F32, 2, results, output->scores);
-    write_array("--out-lse", paths->lse, TENSOR_F32, 1, results, output->lse);
-    write_array("--out-status", paths->status, TENSOR_I32, 1, results, output->status);
+        if (paths->of[i] && (!tensor_set_shape(&view, kinds[i].shape == PER_ROW ? 1 : 2, shape) ||
+                             npy_write(paths->of[i], &view, &error) != 0)) {
+            fail(kinds[i].option, "%s", error.message);
+        }
+    }
 }
 
-static json_t *float_rows(const struct results *results, const float *values)
+static json_t *element_to_json(const struct results *results, int i, int64_t at)
 {
+    return kinds[i].dtype == TENSOR_I32
+               ? json_integer(((const int32_t *)results->arrays[i])[at])
+               : json_number((double)((const float *)results->arrays[i])[at]);
+}
+
+static json_t *array_to_json(const struct results *results, int i)
+{
+    const int64_t columns = columns_of(results, i);
     json_t *rows = json_array();
 
     for (int64_t b = 0; b < results->batch; b++) {
-        json_t *row = json_array();
+        json_t *row = NULL;
 
-        for (int64_t j = 0; j < results->samples; j++) {
-            json_array_append_new(row, json_number((double)values[b * results->samples + j]));
+        if (kinds[i].shape == PER_ROW) {
+            json_array_append_new(rows, element_to_json(results, i, b));
+            continue;
+        }
+        row = json_array();
+        for (int64_t j = 0; j < columns; j++) {
+            json_array_append_new(row, element_to_json(results, i, b * columns + j));
         }
         json_array_append_new(rows, row);
     }
@@ -109,26 +154,12 @@ static json_t *float_rows(const struct results *results, const float *values)
 
 json_t *results_to_json(const struct results *results)
 {
-    const gumbel_output *output = &results->output;
     json_t *root = json_object();
-    json_t *tokens = json_array();
-    json_t *lse = json_array();
-    json_t *status = json_array();
 
-    for (int64_t b = 0; b < results->batch; b++) {
-        json_t *row = json_array();
-
-        for (int64_t j = 0; j < results->samples; j++) {
-            json_array_append_new(row, json_integer(output->tokens[b * results->samples + j]));
+    for (int i = 0; i < RESULT_COUNT; i++) {
+        if (results->arrays[i]) {
+            json_put(root, kinds[i].name, array_to_json(results, i));
         }
-        json_array_append_new(tokens, row);
-        json_array_append_new(lse, json_number((double)output->lse[b]));
-        json_array_append_new(status, json_integer(output->status[b]));
     }
-    json_put(root, "tokens", tokens);
-    json_put(root, "logprobs", float_rows(results, output->logprobs));
-    json_put(root, "scores", float_rows(results, output->scores));
-    json_put(root, "lse", lse);
-    json_put(root, "status", status);
     return root;
 }

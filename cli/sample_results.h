@@ -11,20 +11,39 @@
 
 #include "gumbel/gumbel.h"
 
-/* Every array of `output` is there. Release it with results_free(). */
+/* The arrays of a gumbel_output, in the order of the JSON. */
+enum result {
+    RESULT_TOKENS,
+    RESULT_LOGPROBS,
+    RESULT_SCORES,
+    RESULT_LSE,
+    RESULT_STATUS,
+    RESULT_RANKS,
+    RESULT_KEPT,
+    RESULT_TOP_IDS,
+    RESULT_TOP_LOGPROBS,
+    RESULT_COUNT,
+};
+
+/* What is wanted beside the first five arrays, which always are. */
+struct results_wanted {
+    bool ranks;
+    bool kept;
+    int32_t num_top; /* 0: no top arrays */
+    bool raw;        /* log-probabilities of the logits as they are */
+};
+
+/* Release it with results_free(). */
 struct results {
     int64_t batch;
     int64_t samples;
-    gumbel_output output;
+    void *arrays[RESULT_COUNT]; /* NULL: not wanted */
+    gumbel_output output;       /* the same arrays */
 };
 
 /* The .npy files to write; NULL for those not wanted. */
 struct result_paths {
-    const char *tokens;   /* int32 [B, S] */
-    const char *logprobs; /* float32 [B, S] */
-    const char *scores;   /* float32 [B, S] */
-    const char *lse;      /* float32 [B] */
-    const char *status;   /* int32 [B] */
+    const char *of[RESULT_COUNT];
 };
 
 bool results_have_path(const struct result_paths *paths);
@@ -32,7 +51,7 @@ bool results_have_path(const struct result_paths *paths);
 /* fail() where a folder is missing or read-only: before the work, not after it. */
 void results_check_paths(const struct result_paths *paths);
 
-struct results results_new(int64_t batch, int64_t samples);
+struct results results_new(int64_t batch, int64_t samples, const struct results_wanted *wanted);
 void results_free(struct results *results);
 
 /* Write the files that are wanted; each appears complete or not at all. */

@@ -106,6 +106,19 @@ void *source_workspace(const struct source *source, gumbel_device *device, int32
     return require_aligned("workspace", (int64_t)*bytes, 1);
 }
 
+void *source_call_workspace(const struct source *source, gumbel_device *device,
+                            const gumbel_sampling *sampling, const gumbel_output *output,
+                            size_t *bytes)
+{
+    const gumbel_head *head = source->from_logits ? NULL : &source->head;
+    const gumbel_logits *logits = source->from_logits ? &source->logits : NULL;
+    gumbel_error error = {"", ""};
+
+    require_ok(gumbel_call_workspace_size(device, head, logits, sampling, output, bytes, &error),
+               &error);
+    return require_aligned("workspace", (int64_t)*bytes, 1);
+}
+
 static int32_t samples_of(const gumbel_sampling *sampling)
 {
     return sampling->num_samples ? sampling->num_samples : 1;
@@ -116,7 +129,7 @@ void source_sample(const struct source *source, gumbel_device *device,
 {
     gumbel_error error = {"", ""};
     size_t bytes = 0;
-    void *workspace = source_workspace(source, device, samples_of(sampling), &bytes);
+    void *workspace = source_call_workspace(source, device, sampling, output, &bytes);
     const gumbel_status status =
         source->from_logits
             ? gumbel_sample_logits(device, &source->logits, sampling, output, workspace, bytes,
@@ -156,7 +169,7 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
     gumbel_summary *part = require_memory("summaries", summaries, sizeof *part);
     gumbel_error error = {"", ""};
     size_t bytes = 0;
-    void *workspace = source_workspace(source, device, samples, &bytes);
+    void *workspace = source_call_workspace(source, device, sampling, NULL, &bytes);
 
     gumbel_summary_clear(merged, summaries);
     if (label) {

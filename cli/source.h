@@ -37,9 +37,13 @@ struct source source_rows(const struct source *source, int64_t first, int64_t co
 /* The shard of vocabulary rows [begin, end): global ids and vocab_size stay what they are. */
 struct source source_shard(const struct source *source, int64_t begin, int64_t end);
 
-/* A workspace for any call on `source` with `num_samples`; release it with free(). */
+/* A workspace for any plain call on `source` with `num_samples`, and one for a call with these very
+ * arguments, `output` NULL for gumbel_partial(); release it with free(). */
 void *source_workspace(const struct source *source, gumbel_device *device, int32_t num_samples,
                        size_t *bytes);
+void *source_call_workspace(const struct source *source, gumbel_device *device,
+                            const gumbel_sampling *sampling, const gumbel_output *output,
+                            size_t *bytes);
 
 /* gumbel_sample() or gumbel_sample_logits(), with a workspace of its own; fail() on an error. */
 void source_sample(const struct source *source, gumbel_device *device,

@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "tensor_file.h"
 
-#include <float.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +16,8 @@ static bool ends_in(const char *text, const char *suffix)
 
     return length >= tail && strcmp(text + length - tail, suffix) == 0;
 }
+
+bool names_npy(const char *name) { return ends_in(name, ".npy"); }
 
 /* Split FILE:TENSOR at the last colon, unless a file has that very name. Both parts are copies; the
  * tensor's is NULL where none is named. */
@@ -82,7 +82,7 @@ void tensor_file_open(struct tensor_file *file, const char *field, const char *n
 
     *file = (struct tensor_file){0};
     split_name(field, name, &path, &tensor);
-    if (ends_in(path, ".npy")) {
+    if (names_npy(path)) {
         if (tensor) {
             fail(field, "%s: a .npy file holds one array, without names", path);
         }
@@ -108,6 +108,29 @@ void tensor_file_close(struct tensor_file *file)
     safetensors_close(file->checkpoint);
     npy_close(file->array);
     *file = (struct tensor_file){0};
+}
+
+npy *open_int32_rows(const char *field, const char *path, int64_t rows, int64_t cols)
+{
+    npy *array = open_array(field, path);
+    const tensor_view *view = npy_tensor(array);
+    const int64_t found = view->rank > 0 ? view->shape[view->rank - 1] : 0;
+    char shape[128];
+
+    if (view->dtype != TENSOR_I32) {
+        fail(field, "%s: the dtype is %s; it must be int32", path, tensor_dtype_name(view->dtype));
+    }
+    if (view->rank < 1 || view->rank > 2 || (view->rank == 2 && view->shape[0] != rows) ||
+        (cols >= 0 && found != cols)) {
+        char columns[24] = "N";
+
+        if (cols >= 0) {
+            snprintf(columns, sizeof columns, "%lld", (long long)cols);
+        }
+        fail(field, "%s: the shape is %s; it must be [%s], or [%lld, %s]", path,
+             tensor_shape_text(view, shape, sizeof shape), columns, (long long)rows, columns);
+    }
+    return array;
 }
 
 /* ---------------------------------------------------------------- one value for each row ---- */
@@ -153,7 +176,8 @@ static uint64_t whole_element(const char *field, const char *path, const tensor_
     return (uint64_t)value;
 }
 
-struct row_floats read_row_floats(const char *field, const char *text, int64_t rows)
+struct row_floats read_row_floats(const char *field, const char *text, float low, float high,
+                                  int64_t rows)
 {
     struct row_floats result = {0};
     npy *column = NULL;
@@ -161,9 +185,9 @@ struct row_floats read_row_floats(const char *field, const char *text, int64_t r
     if (!text) {
         return result;
     }
-    if (!ends_in(text, ".npy")) {
+    if (!names_npy(text)) {
         result.data = require_memory(field, 1, sizeof *result.data);
-        result.data[0] = parse_float(field, text, 0, FLT_MAX);
+        result.data[0] = parse_float(field, text, low, high);
         return result;
     }
     column = open_column(field, text, rows);
@@ -178,6 +202,29 @@ struct row_floats read_row_floats(const char *field, const char *text, int64_t r
     return result;
 }
 
+struct row_int32s read_row_int32s(const char *field, const char *text, int64_t rows)
+{
+    struct row_int32s result = {0};
+    npy *column = NULL;
+
+    if (!text) {
+        return result;
+    }
+    if (!names_npy(text)) {
+        result.data = require_memory(field, 1, sizeof *result.data);
+        result.data[0] = (int32_t)parse_integer(field, text, 0, INT32_MAX);
+        return result;
+    }
+    column = open_column(field, text, rows);
+    result.data = require_memory(field, rows, sizeof *result.data);
+    for (int64_t row = 0; row < rows; row++) {
+        result.data[row] = (int32_t)whole_element(field, text, npy_tensor(column), row, INT32_MAX);
+    }
+    result.stride = 1;
+    npy_close(column);
+    return result;
+}
+
 struct row_uint64s read_row_uint64s(const char *field, const char *text, int64_t rows)
 {
     struct row_uint64s result = {0};
@@ -186,7 +233,7 @@ struct row_uint64s read_row_uint64s(const char *field, const char *text, int64_t
     if (!text) {
         return result;
     }
-    if (!ends_in(text, ".npy")) {
+    if (!names_npy(text)) {
         result.data = require_memory(field, 1, sizeof *result.data);
         result.data[0] = parse_unsigned(field, text, UINT64_MAX);
         return result;
@@ -209,7 +256,7 @@ struct row_uint32s read_row_uint32s(const char *field, const char *text, int64_t
     if (!text) {
         return result;
     }
-    if (!ends_in(text, ".npy")) {
+    if (!names_npy(text)) {
         result.data = require_memory(field, 1, sizeof *result.data);
         result.data[0] = (uint32_t)parse_unsigned(field, text, UINT32_MAX);
         return result;

@@ -6,6 +6,7 @@
 #ifndef GUMBEL_CLI_TENSOR_FILE_H
 #define GUMBEL_CLI_TENSOR_FILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "decoder/npy.h"
@@ -27,11 +28,22 @@ void tensor_file_open(struct tensor_file *file, const char *field, const char *n
 /* Unmap and clear; a zeroed one is allowed. */
 void tensor_file_close(struct tensor_file *file);
 
-/* A parameter with one value a row. A number on the command line serves all rows (stride 0); a .npy
- * file has one value for each (stride 1). `text` NULL gives data NULL, the library's default.
- * Release `data` with free(). */
+/* Whether `name` is that of a .npy file. */
+bool names_npy(const char *name);
+
+/* Open a .npy file of int32 with 1 or 2 axes, whose last is `cols` long; < 0: any length. With two
+ * axes there must be `rows` rows. */
+npy *open_int32_rows(const char *field, const char *path, int64_t rows, int64_t cols);
+
+/* A parameter with one value a row. A number on the command line, floats in [low, high], serves all
+ * rows (stride 0); a .npy file has one value for each (stride 1). `text` NULL gives data NULL, the
+ * library's default. Release `data` with free(). */
 struct row_floats {
     float *data;
+    int64_t stride;
+};
+struct row_int32s {
+    int32_t *data;
     int64_t stride;
 };
 struct row_uint64s {
@@ -42,7 +54,9 @@ struct row_uint32s {
     uint32_t *data;
     int64_t stride;
 };
-struct row_floats read_row_floats(const char *field, const char *text, int64_t rows);
+struct row_floats read_row_floats(const char *field, const char *text, float low, float high,
+                                  int64_t rows);
+struct row_int32s read_row_int32s(const char *field, const char *text, int64_t rows);
 struct row_uint64s read_row_uint64s(const char *field, const char *text, int64_t rows);
 struct row_uint32s read_row_uint32s(const char *field, const char *text, int64_t rows);
 

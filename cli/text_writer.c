@@ -21,7 +21,11 @@ struct writer writer_new(const decoder *model, const char *prompt, size_t prompt
     };
 
     for (int32_t j = 0; j < samples; j++) {
-        writer.writings[j] = (struct writing){0};
+        writer.writings[j] = (struct writing){
+            .ranks = style.ranks ? json_array() : NULL,
+            .kept = style.kept ? json_array() : NULL,
+            .top = style.num_top ? json_array() : NULL,
+        };
     }
     if (style.echo && !style.quiet && samples == 1) {
         fwrite(prompt, 1, prompt_size, stdout);
@@ -35,6 +39,9 @@ void writer_free(struct writer *writer)
     for (int32_t j = 0; j < writer->samples; j++) {
         token_list_free(&writer->writings[j].ids);
         free(writer->writings[j].logprobs);
+        json_decref(writer->writings[j].ranks);
+        json_decref(writer->writings[j].kept);
+        json_decref(writer->writings[j].top);
         free(writer->writings[j].text);
     }
     free(writer->writings);
@@ -87,7 +94,22 @@ static void show_complete(struct writer *writer)
     }
 }
 
-static void keep_token(struct writing *writing, const generate_token *token)
+static json_t *top_to_json(const generate_token *token, int32_t count)
+{
+    json_t *ids = json_array();
+    json_t *logprobs = json_array();
+    json_t *top = json_object();
+
+    for (int32_t i = 0; i < count; i++) {
+        json_array_append_new(ids, json_integer(token->top_ids[i]));
+        json_array_append_new(logprobs, json_number((double)token->top_logprobs[i]));
+    }
+    json_put(top, "ids", ids);
+    json_put(top, "logprobs", logprobs);
+    return top;
+}
+
+static void keep_token(struct writing *writing, const generate_token *token, int32_t num_top)
 {
     const size_t before = writing->ids.capacity;
 
@@ -99,6 +121,10 @@ static void keep_token(struct writing *writing, const generate_token *token)
         fail("text", "not enough memory");
     }
     writing->logprobs[writing->ids.count - 1] = token->logprob;
+    /* Where there is no array, jansson frees the value. */
+    json_array_append_new(writing->ranks, json_integer(token->rank));
+    json_array_append_new(writing->kept, json_integer(token->kept));
+    json_array_append_new(writing->top, top_to_json(token, num_top));
 }
 
 static bool is_eos(const decoder_info *info, int32_t id)
@@ -117,7 +143,7 @@ bool writer_take(void *context, const generate_token *token)
     struct writing *writing = &writer->writings[token->sample];
     token_text piece = {0};
 
-    keep_token(writing, token);
+    keep_token(writing, token, writer->style.num_top);
     take_piece(writer, writing,
                tokenizer_stream(decoder_tokenizer(writer->model), &writing->stream, token->id, true,
                                 &piece),
@@ -159,6 +185,10 @@ json_t *writer_to_json(const struct writer *writer, const token_list *prompt)
         json_put(entry, "logprobs", logprobs);
         json_put(entry, "text", json_stringn(writing->text, writing->size));
         json_put(entry, "ended_by", json_string(writing->ended_by_eos ? "eos" : "max-tokens"));
+        /* What was not kept is left out. */
+        json_object_set(entry, "ranks", writing->ranks);
+        json_object_set(entry, "kept", writing->kept);
+        json_object_set(entry, "top", writing->top);
         json_array_append_new(samples, entry);
     }
     json_put(root, "prompt", json_stringn(writer->prompt, writer->prompt_size));

@@ -18,7 +18,10 @@ struct writing {
     token_stream stream;
     token_list ids;
     float *logprobs; /* [ids.capacity] */
-    char *text;      /* [size], and a NUL */
+    json_t *ranks;   /* of every token, as the two below; NULL: not wanted */
+    json_t *kept;
+    json_t *top; /* {"ids", "logprobs"} */
+    char *text;  /* [size], and a NUL */
     size_t size;
     bool ended;
     bool ended_by_eos;
@@ -30,6 +33,9 @@ struct writer_style {
     bool echo;             /* the prompt before each text */
     bool ignore_eos;       /* an end token does not end a text */
     uint32_t first_sample; /* the number of the first text */
+    bool ranks;            /* keep what the options of generate() ask for */
+    bool kept;
+    int32_t num_top;
 };
 
 struct writer {
@@ -53,7 +59,8 @@ void writer_free(struct writer *writer);
  * False once stdout cannot be written. */
 bool writer_take(void *context, const generate_token *token);
 
-/* {"prompt", "prompt_ids", "samples": [{"ids", "logprobs", "text", "ended_by"}]} */
+/* {"prompt", "prompt_ids", "samples": [{"ids", "logprobs", "text", "ended_by"}]}, and of a sample
+ * "ranks", "kept" and "top" where they are kept. */
 json_t *writer_to_json(const struct writer *writer, const token_list *prompt);
 
 #endif

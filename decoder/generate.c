@@ -2,12 +2,15 @@
 #define _POSIX_C_SOURCE 200809L
 #include "decoder/generate.h"
 
+#include "decoder/group_request.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define SAMPLES_MAX 1024
+#define TOP_MAX     128
 
 /* A sequence that is still being written. Ended ones leave the front of the list to the others. */
 typedef struct writer {
@@ -29,8 +32,14 @@ typedef struct loop {
     int32_t *tokens;            /* [samples] */
     float *logprobs;            /* [samples] */
     int32_t *status;            /* [samples] */
+    int32_t *ranks;             /* [samples] */
+    int32_t *kept;              /* [samples] */
+    int32_t *top_ids;           /* [samples, num_top] */
+    float *top_logprobs;        /* [samples, num_top] */
     float *hidden;              /* [samples, D] */
-    void *workspace;            /* 64-byte aligned */
+    group_request request;
+    gumbel_truncation truncation;
+    void *workspace; /* 64-byte aligned */
     size_t workspace_bytes;
 } loop;
 
@@ -56,6 +65,9 @@ static int check(const decoder *d, const generate_options *o, decoder_error *err
         return decoder_fail(error, NULL, "num_samples", "is %d, not in [1, %d]", o->num_samples,
                             SAMPLES_MAX);
     }
+    if (o->num_top < 0 || o->num_top > TOP_MAX) {
+        return decoder_fail(error, NULL, "num_top", "is %d, not in [0, %d]", o->num_top, TOP_MAX);
+    }
     if (!(o->temperature >= 0) || isinf(o->temperature)) {
         return decoder_fail(error, NULL, "temperature", "is %g, not finite and >= 0",
                             (double)o->temperature);
@@ -70,27 +82,30 @@ static int fail_gumbel(const loop *l, const gumbel_error *problem)
 
 static int allocate(loop *l)
 {
+    const generate_options *o = l->options;
     size_t n = (size_t)l->samples;
     size_t d = (size_t)decoder_describe(l->d)->hidden_size;
-    gumbel_error problem;
-    if (!l->options->draw &&
-        gumbel_workspace_size(l->device, GENERATE_GROUP, (int64_t)d, GENERATE_GROUP,
-                              &l->workspace_bytes, &problem) != GUMBEL_OK) {
-        return fail_gumbel(l, &problem);
-    }
-    l->workspace_bytes = (l->workspace_bytes + 64) / 64 * 64;
-    l->workspace = aligned_alloc(64, l->workspace_bytes);
+    size_t top = (size_t)o->num_top;
     l->writers = calloc(n, sizeof *l->writers);
     l->stepped = calloc(n, sizeof *l->stepped);
     l->tokens = calloc(n, sizeof *l->tokens);
     l->logprobs = calloc(n, sizeof *l->logprobs);
     l->status = calloc(n, sizeof *l->status);
+    l->ranks = calloc(n, sizeof *l->ranks);
+    l->kept = calloc(n, sizeof *l->kept);
+    l->top_ids = calloc(n * top + 1, sizeof *l->top_ids);
+    l->top_logprobs = calloc(n * top + 1, sizeof *l->top_logprobs);
     l->hidden = calloc(n * d, sizeof *l->hidden);
-    if (!l->workspace || !l->writers || !l->stepped || !l->tokens || !l->logprobs || !l->status ||
-        !l->hidden) {
+    if (!l->writers || !l->stepped || !l->tokens || !l->logprobs || !l->status || !l->ranks ||
+        !l->kept || !l->top_ids || !l->top_logprobs || !l->hidden) {
         return decoder_fail(l->error, NULL, "num_samples", "out of memory for %d", l->samples);
     }
-    return 0;
+    if (o->truncation) {
+        l->truncation = *o->truncation;
+        l->truncation.min_p_stride = l->truncation.top_k_stride = l->truncation.top_p_stride = 0;
+    }
+    return group_request_new(&l->request, l->device, o, decoder_head(l->d).rows, l->samples,
+                             l->error);
 }
 
 static void release(loop *l)
@@ -98,12 +113,17 @@ static void release(loop *l)
     for (int32_t i = 0; l->writers && i < l->samples; i++) {
         decoder_sequence_free(l->writers[i].sequence);
     }
+    group_request_free(&l->request);
     free(l->workspace);
     free(l->writers);
     free(l->stepped);
     free(l->tokens);
     free(l->logprobs);
     free(l->status);
+    free(l->ranks);
+    free(l->kept);
+    free(l->top_ids);
+    free(l->top_logprobs);
     free(l->hidden);
 }
 
@@ -137,6 +157,46 @@ static int prefill(loop *l)
     return 0;
 }
 
+/* One call of gumbel_sample(), with a workspace that grows to the largest. */
+static gumbel_status sample(loop *l, const gumbel_head *head, const gumbel_sampling *sampling,
+                            const gumbel_output *output, gumbel_error *problem)
+{
+    size_t bytes = 0;
+    gumbel_status status =
+        gumbel_call_workspace_size(l->device, head, NULL, sampling, output, &bytes, problem);
+    if (status != GUMBEL_OK) {
+        return status;
+    }
+    if (!l->workspace || bytes > l->workspace_bytes) {
+        l->workspace_bytes = (bytes + 64) / 64 * 64;
+        free(l->workspace);
+        l->workspace = aligned_alloc(64, l->workspace_bytes);
+    }
+    return gumbel_sample(l->device, head, sampling, output, l->workspace, bytes, problem);
+}
+
+/* What the rows of a call draw, before each one's own is picked. */
+typedef struct draws {
+    int32_t tokens[GENERATE_GROUP * GENERATE_GROUP];
+    int32_t ranks[GENERATE_GROUP * GENERATE_GROUP];
+    float logprobs[GENERATE_GROUP * GENERATE_GROUP];
+} draws;
+
+static gumbel_output output_of(loop *l, int32_t first, draws *made)
+{
+    const generate_options *o = l->options;
+    return (gumbel_output){.struct_size = sizeof(gumbel_output),
+                           .tokens = made->tokens,
+                           .logprobs = made->logprobs,
+                           .status = l->status + first,
+                           .ranks = o->ranks ? made->ranks : NULL,
+                           .kept = o->kept ? l->kept + first : NULL,
+                           .top_ids = o->num_top ? l->top_ids + first * o->num_top : NULL,
+                           .top_logprobs = o->num_top ? l->top_logprobs + first * o->num_top : NULL,
+                           .num_top = o->num_top,
+                           .logprobs_of = o->logprobs_of};
+}
+
 /* Draw for `count` neighbouring writers in one call, which reads the head once. All rows of a call
  * share their sample counters, so each row makes the draws of the whole span, and its own is kept:
  * the noise of GENERATE_GROUP draws costs far less than reading the head again. */
@@ -150,8 +210,9 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     gumbel_tensor weight = decoder_head(l->d);
     int64_t known = tokenizer_size(decoder_tokenizer(l->d));
     uint64_t seeds[GENERATE_GROUP];
-    int32_t tokens[GENERATE_GROUP * GENERATE_GROUP];
-    float logprobs[GENERATE_GROUP * GENERATE_GROUP];
+    gumbel_history history;
+    gumbel_transforms transforms = group_request_rows(&l->request, first, &history);
+    draws made = {.ranks = {0}};
     for (int32_t i = 0; i < count; i++) {
         seeds[i] = o->seed;
     }
@@ -165,22 +226,21 @@ static int draw_group(loop *l, int32_t first, int32_t count)
                                 .seed_stride = 1,
                                 .position = &position,
                                 .num_samples = span,
-                                .first_sample = o->first_sample + (uint32_t)writers[0].sample};
-    gumbel_output output = {.struct_size = sizeof output,
-                            .tokens = tokens,
-                            .logprobs = logprobs,
-                            .status = l->status + first};
+                                .first_sample = o->first_sample + (uint32_t)writers[0].sample,
+                                .transforms = o->transforms ? &transforms : NULL,
+                                .truncation = o->truncation ? &l->truncation : NULL};
+    gumbel_output output = output_of(l, first, &made);
     gumbel_error problem;
     gumbel_status status = o->draw ? o->draw(o->draw_context, &head, &sampling, &output, &problem)
-                                   : gumbel_sample(l->device, &head, &sampling, &output,
-                                                   l->workspace, l->workspace_bytes, &problem);
+                                   : sample(l, &head, &sampling, &output, &problem);
     if (status != GUMBEL_OK) {
         return fail_gumbel(l, &problem);
     }
     for (int32_t i = 0; i < count; i++) {
         int32_t own = i * span + writers[i].sample - writers[0].sample;
-        l->tokens[first + i] = tokens[own];
-        l->logprobs[first + i] = logprobs[own];
+        l->tokens[first + i] = made.tokens[own];
+        l->logprobs[first + i] = made.logprobs[own];
+        l->ranks[first + i] = made.ranks[own];
     }
     return 0;
 }
@@ -207,7 +267,7 @@ static int draw(loop *l)
                                 gumbel_row_status_string((gumbel_row_status)l->status[i]));
         }
     }
-    return 0;
+    return group_request_count(&l->request, l->tokens, l->active, l->error);
 }
 
 static bool ends_text(const loop *l, int32_t id)
@@ -233,7 +293,11 @@ static bool report(loop *l)
                                 .position = decoder_sequence_length(w.sequence),
                                 .id = l->tokens[i],
                                 .logprob = l->logprobs[i],
-                                .last = ++w.drawn == o->max_tokens || ends_text(l, l->tokens[i])};
+                                .last = ++w.drawn == o->max_tokens || ends_text(l, l->tokens[i]),
+                                .rank = l->ranks[i],
+                                .kept = l->kept[i],
+                                .top_ids = l->top_ids + i * o->num_top,
+                                .top_logprobs = l->top_logprobs + i * o->num_top};
         l->times.drawn++;
         more = more && (!o->on_token || o->on_token(o->context, &token));
         l->writers[i].sequence = NULL;
@@ -241,6 +305,7 @@ static bool report(loop *l)
             decoder_sequence_free(w.sequence);
             continue;
         }
+        group_request_move(&l->request, kept, i);
         l->tokens[kept] = token.id;
         l->writers[kept++] = w;
     }

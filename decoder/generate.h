@@ -20,8 +20,12 @@ typedef struct generate_token {
     int32_t sample;   /* 0 .. num_samples - 1 */
     int32_t position; /* its index in its sequence, the prompt included */
     int32_t id;
-    float logprob; /* natural logarithm, at the given temperature */
+    float logprob; /* natural logarithm, of the distribution that the options name */
     bool last;     /* this sequence ends with it: an eos token, or the limit */
+    int32_t rank;  /* as in gumbel_output, where the options ask for it; else 0, as `kept` */
+    int32_t kept;
+    const int32_t *top_ids;    /* [num_top] the likeliest tokens, until the callback returns */
+    const float *top_logprobs; /* [num_top] theirs */
 } generate_token;
 
 /* Called for every token as it is drawn, samples in order within a step. Return false to stop the
@@ -33,8 +37,9 @@ typedef bool (*generate_callback)(void *context, const generate_token *token);
 
 /* Draws in place of gumbel_sample(), for an engine that keeps the head elsewhere. All pointers are
  * to host memory; `head->weight` is decoder_head(), the same in every call, the hidden states are
- * float32 without gaps, and tokens, logprobs and status are asked for. `context` is the pointer
- * that the engine gave. Returns what gumbel_sample() would. */
+ * float32 without gaps, row parameters but the seed have stride 0, lists and a history at most
+ * GENERATE_GROUP rows. `context` is the pointer that the engine gave. Returns what gumbel_sample()
+ * would. */
 typedef gumbel_status (*generate_draw)(void *context, const gumbel_head *head,
                                        const gumbel_sampling *sampling, const gumbel_output *output,
                                        gumbel_error *error);
@@ -53,6 +58,13 @@ typedef struct generate_options {
     void *context;
     generate_draw draw; /* NULL: gumbel_sample() on the device */
     void *draw_context;
+    const gumbel_transforms *transforms; /* of one row, for every sample; strides are not read, and
+                                            what penalties count is kept here; NULL: none */
+    const gumbel_truncation *truncation; /* likewise; NULL: none */
+    bool ranks;                          /* tell `rank` of every token */
+    bool kept;                           /* tell `kept` */
+    int32_t num_top;                     /* 0..128: tell so many of the likeliest tokens */
+    gumbel_distribution logprobs_of;     /* of logprob and top_logprobs */
 } generate_options;
 
 /* Where the time went, in seconds, and how many tokens there were. */
@@ -65,8 +77,9 @@ typedef struct generate_times {
 } generate_times;
 
 /* generate(): draw texts.
- *  device   makes the draws. It may run on the decoder's threads (decoder_parallel_for()). NULL
- *           where options->draw makes them.
+ *  device   of host memory; makes the draws where options->draw does not, and keeps the histories
+ *           that penalties count. It may run on the decoder's threads (decoder_parallel_for()).
+ *           NULL where neither is asked for.
  *  times    filled on success, and with what had passed on an error; NULL is allowed.
  *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits were
  * not finite. Tokens that the callback has seen by then are right. */

@@ -145,7 +145,7 @@ def _rows(name: str, array: Any, batch: int) -> Tuple[Any, int]:
 def token_lists(
     name: str, value: Any, batch: int, arrays: NumpyArrays
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """Token ids for every row, or a list of such lists, one a row; and the arrays that hold them."""
+    """Token ids for every row, or a list of lists, one a row; and the arrays that hold them."""
     value = to_numpy(value)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise TypeError(f"{name}: expected token ids, or a list of them a row")

@@ -38,7 +38,8 @@ class Common(TypedDict, total=False):
     temperature  >= 0, one or [B]; 0 is greedy. Rounded to float32. Default 1.
     top_k        one or [B]: draw from the k likeliest alone; 0: off.
     top_p        in (0, 1], one or [B]: from the likeliest that hold this share; 1: off.
-    min_p        in [0, 1], one or [B]: from those at least so likely, against the likeliest; 0: off.
+    min_p        in [0, 1], one or [B]: from those at least so likely as this share of the likeliest
+                 one's likelihood; 0: off.
     order        how these three combine: "min_p,top_k,top_p", each on what the one before it left;
                  "joint", each on the whole distribution; "before_temperature", as the first, on the
                  distribution at temperature 1.
@@ -122,7 +123,7 @@ class Request:
         self.held.append(data)
 
     def lists(self, struct: ctypes.Structure, field: str, name: str, read: Any, value: Any) -> bool:
-        """Set token lists of `struct`, which read() makes of `value`; False where there are none."""
+        """Set lists of `struct` to what read() makes of `value`; False where there are none."""
         if value is None:
             return False
         lists, held = read(name, value, self.batch, self.arrays)

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "request_options.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "tensor_file.h"
+#include "token_rows.h"
+
+static void read_order(const char *field, const char *text, void *into)
+{
+    static const char *const names[] = {
+        [GUMBEL_ORDER_MIN_P_TOP_K_TOP_P] = "min_p,top_k,top_p",
+        [GUMBEL_ORDER_JOINT] = "joint",
+        [GUMBEL_ORDER_BEFORE_TEMPERATURE] = "before_temperature",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *(gumbel_order *)into = (gumbel_order)i;
+            return;
+        }
+    }
+    fail(field, "'%s' is not min_p,top_k,top_p, joint or before_temperature", text);
+}
+
+static void read_ties(const char *field, const char *text, void *into)
+{
+    if (strcmp(text, "all") != 0 && strcmp(text, "exact") != 0) {
+        fail(field, "'%s' is not all or exact", text);
+    }
+    *(gumbel_ties *)into = strcmp(text, "all") == 0 ? GUMBEL_TIES_ALL : GUMBEL_TIES_EXACT;
+}
+
+#define AT(member) .offset = offsetof(struct request_options, member)
+const struct argument request_arguments[] = {
+    {.help = "What may be drawn. X is a number, or a .npy file with one value for each row:"},
+    {"top-k", 0, "X", "The X likeliest tokens alone; 0 is off (default 0)", ARGUMENT_TEXT,
+     AT(top_k)},
+    {"top-p", 0, "X", "The likeliest tokens that hold this share, in (0, 1] (default 1)",
+     ARGUMENT_TEXT, AT(top_p)},
+    {"min-p", 0, "X", "Tokens at least so likely, against the likeliest; 0 is off (default 0)",
+     ARGUMENT_TEXT, AT(min_p)},
+    {"order", 0, "NAME", "min_p,top_k,top_p (the default), joint or before_temperature",
+     ARGUMENT_OTHER, AT(order), .read = read_order},
+    {"ties", 0, "NAME", "At a cut keep all of equal likelihood, or exact: lower ids first",
+     ARGUMENT_OTHER, AT(ties), .read = read_ties},
+    {"mask", 0, "FILE.npy", "int32 words, one row or one for each: bit t & 31 of word t >> 5 is t",
+     ARGUMENT_TEXT, AT(mask)},
+    {"ban", 0, "ID,..", "Tokens never drawn; or a .npy file, int32 [B, N], rows ended by -1",
+     ARGUMENT_TEXT, AT(banned)},
+    {.help = "What is added to the logits and taken off. X as above:"},
+    {"logit-bias", 0, "ID=X,..", "Added to the logits of tokens; -inf bans", ARGUMENT_TEXT,
+     AT(logit_bias)},
+    {"repetition-penalty", 0, "X",
+     "For tokens of prompt and output: divides positive logits, multiplies others (default 1)",
+     ARGUMENT_TEXT, AT(repetition)},
+    {"frequency-penalty", 0, "X", "Taken off for each time in the output (default 0)",
+     ARGUMENT_TEXT, AT(frequency)},
+    {"presence-penalty", 0, "X", "Taken off once for tokens in the output (default 0)",
+     ARGUMENT_TEXT, AT(presence)},
+    {.help = "More results:"},
+    {"top-logprobs", 0, "N", "The N likeliest tokens, 0 to 128 (default 0)", ARGUMENT_INT32,
+     AT(num_top), 0, 128},
+    {"raw-logprobs", 0, NULL, "Log-probabilities of the logits as they are, not of the draw",
+     ARGUMENT_FLAG, AT(raw)},
+    {"ranks", 0, NULL, "1 + how many tokens are likelier than the drawn one", ARGUMENT_FLAG,
+     AT(ranks)},
+    {"kept", 0, NULL, "How many tokens could be drawn", ARGUMENT_FLAG, AT(kept)},
+    {0},
+};
+
+/* ---------------------------------------------------------------------------- reading ---- */
+
+static void read_floats(const float **data, int64_t *stride, const char *field, const char *text,
+                        float low, float high, int64_t rows)
+{
+    const struct row_floats read = read_row_floats(field, text, low, high, rows);
+
+    *data = read.data;
+    *stride = read.stride;
+}
+
+static void read_truncation(struct request *made, const struct request_options *options,
+                            int64_t rows)
+{
+    gumbel_truncation *into = &made->truncation;
+    const struct row_int32s top_k = read_row_int32s("--top-k", options->top_k, rows);
+
+    into->struct_size = sizeof *into;
+    into->top_k = top_k.data;
+    into->top_k_stride = top_k.stride;
+    read_floats(&into->min_p, &into->min_p_stride, "--min-p", options->min_p, 0, 1, rows);
+    read_floats(&into->top_p, &into->top_p_stride, "--top-p", options->top_p, FLT_MIN, 1, rows);
+    into->order = options->order;
+    into->ties = options->ties;
+    made->truncated = into->min_p || into->top_k || into->top_p;
+}
+
+static void read_mask(struct request *made, const char *path, int64_t rows, int64_t tokens)
+{
+    const int64_t words = (tokens + 31) / 32;
+    npy *array = NULL;
+    const tensor_view *view = NULL;
+
+    if (!path) {
+        return;
+    }
+    array = open_int32_rows("--mask", path, rows, words);
+    view = npy_tensor(array);
+    made->mask = require_memory("--mask", 1, view->bytes);
+    memcpy(made->mask, view->data, view->bytes);
+    made->transforms.mask = made->mask;
+    made->transforms.mask_stride = view->rank == 2 ? words : 0;
+    npy_close(array);
+}
+
+static void read_transforms(struct request *made, const struct request_options *options,
+                            int64_t rows, int64_t tokens)
+{
+    gumbel_transforms *into = &made->transforms;
+
+    into->struct_size = sizeof *into;
+    read_mask(made, options->mask, rows, tokens);
+    into->banned = read_token_rows("--ban", options->banned, rows);
+    into->bias = read_value_rows("--logit-bias", options->logit_bias, rows);
+    into->prompt_tokens = read_token_rows("--prompt-tokens", options->prompt_tokens, rows);
+    into->output_tokens = read_token_rows("--output-tokens", options->output_tokens, rows);
+    read_floats(&into->repetition, &into->repetition_stride, "--repetition-penalty",
+                options->repetition, FLT_MIN, FLT_MAX, rows);
+    read_floats(&into->frequency, &into->frequency_stride, "--frequency-penalty",
+                options->frequency, -FLT_MAX, FLT_MAX, rows);
+    read_floats(&into->presence, &into->presence_stride, "--presence-penalty", options->presence,
+                -FLT_MAX, FLT_MAX, rows);
+    made->transformed = into->mask || into->banned.offsets || into->bias.offsets ||
+                        into->prompt_tokens.offsets || into->output_tokens.offsets ||
+                        into->repetition || into->frequency || into->presence;
+}
+
+struct request request_read(const struct request_options *options, int64_t rows, int64_t tokens)
+{
+    struct request made = {.mask = NULL};
+
+    read_truncation(&made, options, rows);
+    read_transforms(&made, options, rows, tokens);
+    return made;
+}
+
+void request_free(struct request *request)
+{
+    gumbel_transforms *transforms = &request->transforms;
+    gumbel_truncation *truncation = &request->truncation;
+
+    free(request->mask);
+    token_rows_free(&transforms->banned);
+    token_rows_free(&transforms->bias);
+    token_rows_free(&transforms->prompt_tokens);
+    token_rows_free(&transforms->output_tokens);
+    free((void *)transforms->repetition);
+    free((void *)transforms->frequency);
+    free((void *)transforms->presence);
+    free((void *)truncation->min_p);
+    free((void *)truncation->top_k);
+    free((void *)truncation->top_p);
+}
+
+void request_attach(const struct request *request, gumbel_sampling *sampling)
+{
+    sampling->transforms = request->transformed ? &request->transforms : NULL;
+    sampling->truncation = request->truncated ? &request->truncation : NULL;
+}

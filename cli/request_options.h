@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a draw is asked for beside temperature, seed and position: options that `sample` and
+ * `generate` share, and what the library takes for them. Wrong values end the program (options.h).
+ */
+#ifndef GUMBEL_CLI_REQUEST_OPTIONS_H
+#define GUMBEL_CLI_REQUEST_OPTIONS_H
+
+#include "arguments.h"
+#include "gumbel/gumbel.h"
+
+/* Both commands' options begin with it. Texts are a number, or a .npy file with one a row. */
+struct request_options {
+    struct common_options common;
+    const char *top_k, *top_p, *min_p;
+    const char *repetition, *frequency, *presence;
+    const char *logit_bias, *banned, *mask;
+    const char *prompt_tokens, *output_tokens; /* of `sample`; `generate` counts its own */
+    gumbel_order order;
+    gumbel_ties ties;
+    int32_t num_top;
+    bool raw, ranks, kept;
+};
+
+/* The table of these options, for a command_line's `shared`. */
+extern const struct argument request_arguments[];
+
+/* The library's structs and the memory behind them. */
+struct request {
+    gumbel_transforms transforms;
+    gumbel_truncation truncation;
+    int32_t *mask;
+    bool transformed; /* there are transforms */
+    bool truncated;   /* there is a truncation */
+};
+
+/* The request of `rows` rows of `tokens` tokens, first_token and V together. Release it with
+ * request_free(). */
+struct request request_read(const struct request_options *options, int64_t rows, int64_t tokens);
+void request_free(struct request *request);
+
+/* Point `sampling` to what there is of a request, which must outlive it. */
+void request_attach(const struct request *request, gumbel_sampling *sampling);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "token_rows.h"
+
+#include <float.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "tensor_file.h"
+
+/* Lists in the making. */
+struct building {
+    int64_t *offsets; /* [rows + 1] */
+    int32_t *ids;     /* [rows, count] at most */
+    float *values;    /* the same, or NULL */
+    int64_t rows;
+    int64_t count;
+};
+
+static struct building begin(const char *field, int64_t rows, int64_t count, bool with_values)
+{
+    int64_t all = 0;
+
+    if (__builtin_mul_overflow(rows, count, &all)) {
+        fail(field, "%lld ids for each of %lld rows are too many", (long long)count,
+             (long long)rows);
+    }
+    return (struct building){
+        .offsets = require_memory(field, rows + 1, sizeof(int64_t)),
+        .ids = require_memory(field, all, sizeof(int32_t)),
+        .values = with_values ? require_memory(field, all, sizeof(float)) : NULL,
+        .rows = rows,
+        .count = count,
+    };
+}
+
+/* The lists, once the first row's are there: every other row has the same. */
+static gumbel_token_lists repeat_first(const struct building *made)
+{
+    const size_t count = (size_t)made->count;
+
+    for (int64_t row = 0; row <= made->rows; row++) {
+        made->offsets[row] = row * made->count;
+    }
+    for (int64_t row = 1; row < made->rows; row++) {
+        memcpy(made->ids + row * made->count, made->ids, count * sizeof *made->ids);
+        if (made->values) {
+            memcpy(made->values + row * made->count, made->values, count * sizeof *made->values);
+        }
+    }
+    return (gumbel_token_lists){made->offsets, made->ids, made->values};
+}
+
+/* A list on the command line, with or without values, for every row. */
+static gumbel_token_lists read_text(const char *field, const char *text, int64_t rows,
+                                    bool with_values)
+{
+    int64_t count = *text ? 1 : 0;
+    char *copy = strdup(text);
+    char *rest = copy;
+
+    if (!copy) {
+        fail(field, "not enough memory");
+    }
+    for (const char *next = text; *next; next++) {
+        count += *next == ',';
+    }
+    /* One row at least, to read the list into. */
+    struct building made = begin(field, rows > 0 ? rows : 1, count, with_values);
+
+    for (int64_t i = 0; i < count; i++) {
+        char *item = strsep(&rest, ",");
+        char *value = with_values ? strchr(item, '=') : NULL;
+
+        if (with_values && !value) {
+            fail(field, "'%s' is not ID=VALUE", item);
+        }
+        if (value) {
+            *value++ = '\0';
+            made.values[i] = strcmp(value, "-inf") == 0
+                                 ? -__builtin_inff()
+                                 : parse_float(field, value, -FLT_MAX, FLT_MAX);
+        }
+        made.ids[i] = (int32_t)parse_integer(field, item, 0, INT32_MAX);
+    }
+    free(copy);
+    return repeat_first(&made);
+}
+
+/* Ids of one row of a file, up to its first -1; how many there are. */
+static int64_t take_row(const char *field, const char *path, const int32_t *from, int64_t count,
+                        int32_t *ids)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (from[i] == -1) {
+            return i;
+        }
+        if (from[i] < 0) {
+            fail(field, "%s: %d is no token id", path, (int)from[i]);
+        }
+        ids[i] = from[i];
+    }
+    return count;
+}
+
+static gumbel_token_lists read_file(const char *field, const char *path, int64_t rows)
+{
+    npy *array = open_int32_rows(field, path, rows, -1);
+    const tensor_view *view = npy_tensor(array);
+    const int64_t count = view->shape[view->rank - 1];
+    const int64_t step = view->rank == 2 ? count : 0;
+    struct building made = begin(field, rows, count, false);
+
+    made.offsets[0] = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t at = made.offsets[row];
+
+        made.offsets[row + 1] = at + take_row(field, path, (const int32_t *)view->data + row * step,
+                                              count, made.ids + at);
+    }
+    npy_close(array);
+    return (gumbel_token_lists){made.offsets, made.ids, NULL};
+}
+
+gumbel_token_lists read_token_rows(const char *field, const char *text, int64_t rows)
+{
+    if (!text) {
+        return (gumbel_token_lists){0};
+    }
+    return names_npy(text) ? read_file(field, text, rows) : read_text(field, text, rows, false);
+}
+
+gumbel_token_lists read_value_rows(const char *field, const char *text, int64_t rows)
+{
+    return text ? read_text(field, text, rows, true) : (gumbel_token_lists){0};
+}
+
+void token_rows_free(gumbel_token_lists *lists)
+{
+    free((void *)lists->offsets);
+    free((void *)lists->ids);
+    free((void *)lists->values);
+    *lists = (gumbel_token_lists){0};
+}
