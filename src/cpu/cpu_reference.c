@@ -66,8 +66,8 @@ static void draw(const float *z, const cpu_draw *d)
             gumbel_stream stream = d->row->stream;
             stream.sample += (uint32_t)s;
             for (uint32_t i = 0; i < GUMBEL_BLOCK; i++) {
-                float g = d->row->greedy ? 0.0f : gumbel_of_token(stream, token + i);
-                gumbel_summary_offer(&d->summaries[s], z[i] + g, z[i], (int32_t)(token + i));
+                float score = d->row->greedy ? z[i] : z[i] + gumbel_of_token(stream, token + i);
+                gumbel_summary_offer(&d->summaries[s], score, z[i], (int32_t)(token + i));
             }
         }
     }
@@ -108,7 +108,8 @@ static void tally(const cpu_stretch *s, const cpu_tally *t)
     for (int64_t i = 0; i < s->blocks * GUMBEL_BLOCK; i++) {
         float z = s->v[i] * t->scale;
         if (z >= t->low && z <= t->high)
-            cpu_tally_add(t, z, gumbel_exp(z - t->largest));
+            cpu_weight_add(&t->bins[(gumbel_key(z) - t->low_key) >> t->shift],
+                           t->by_mass ? gumbel_token_mass(gumbel_exp(z - t->largest)) : 1);
     }
 }
 

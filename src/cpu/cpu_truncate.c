@@ -53,18 +53,33 @@ cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, in
     return landing;
 }
 
+/* A value that the n-th largest is probably not below, to begin with: the n-th largest of the blocks'
+ * largest values is a bound, as n tokens reach it; where n is larger, most blocks have several
+ * tokens above the lowest of these. */
+static float guess_nth(const cpu_kernels *kernels, const cpu_values *values, int64_t n, float floor,
+                       cpu_weight *bins)
+{
+    cpu_values peaks = {.stretch = {values->peaks},
+                        .stretches = 1,
+                        .largest = values->largest,
+                        .scale = values->scale};
+    if (n <= values->blocks) {
+        cpu_landing bound = cpu_descend(kernels, &peaks, 0, (gumbel_wide)n, floor, bins);
+        return bound.reached ? bound.value : floor;
+    }
+    float lowest = values->largest;
+    for (int64_t k = 0; k < values->blocks; k++)
+        lowest = fminf(lowest, values->peaks.v[k]);
+    return fmaxf(lowest * values->scale, floor);
+}
+
 cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values, int64_t n,
                             float floor, cpu_weight *bins)
 {
-    if (n <= values->blocks) {
-        /* n blocks reach the n-th largest of their largest values, so n tokens do. */
-        cpu_values peaks = {.stretch = {values->peaks},
-                            .stretches = 1,
-                            .largest = values->largest,
-                            .scale = values->scale};
-        cpu_landing bound = cpu_descend(kernels, &peaks, 0, (gumbel_wide)n, floor, bins);
-        floor = bound.reached ? bound.value : floor;
-    }
+    float guess = guess_nth(kernels, values, n, floor, bins);
+    cpu_landing nth = cpu_descend(kernels, values, 0, (gumbel_wide)n, guess, bins);
+    if (nth.reached || !(guess > floor))
+        return nth;
     return cpu_descend(kernels, values, 0, (gumbel_wide)n, floor, bins);
 }
 
@@ -84,27 +99,29 @@ static gumbel_cut cut_top_k(const cpu_kernels *kernels, const cpu_values *values
     return own;
 }
 
-/* top_p of the values that are not below `bound`, less `excess` of those equal to it. */
+/* top_p within what `cut` keeps, less `excess` of its tied tokens; jointly, of all that counts. */
 static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values,
-                            const gumbel_rules *rules, float bound, int64_t excess,
+                            const gumbel_rules *rules, gumbel_cut cut, int64_t excess,
                             cpu_weight *bins)
 {
-    gumbel_cut own = {bound, GUMBEL_TIES_STAY};
+    float m = values->largest, low = rules->joint ? -FLT_MAX : cut.bound;
+    gumbel_wide gone = (gumbel_wide)gumbel_token_mass(gumbel_exp(cut.bound - m)) *
+                       (uint64_t)(rules->joint ? 0 : excess);
     cpu_weight sum = {0};
     int64_t count = 0;
-    float m = values->largest;
     for (int i = 0; i < values->stretches; i++)
-        count += kernels->weigh(&values->stretch[i], bound, m, &sum);
-    gumbel_wide gone = (gumbel_wide)gumbel_token_mass(gumbel_exp(bound - m)) * (uint64_t)excess;
+        count += kernels->weigh(&values->stretch[i], low, m, &sum);
     gumbel_wide mass = cpu_weight_of(sum) - gone, needed = gumbel_nucleus(rules->top_p, mass);
     /* What has no mass ends no nucleus, nor do those whose whole mass may go. */
-    float floor = gumbel_nucleus_floor(m, mass - needed, count);
-    floor = fmaxf(fmaxf(floor, m - GUMBEL_MASS_REACH), bound);
-    cpu_landing p = cpu_descend(kernels, values, 1, needed, floor, bins);
-    own.bound = p.value;
+    float floor = fmaxf(gumbel_nucleus_floor(m, mass - needed, count), m - GUMBEL_MASS_REACH);
+    cpu_landing p = cpu_descend(kernels, values, 1, needed, fmaxf(floor, cut.bound), bins);
+    if (!p.reached)
+        return cut;
+    gumbel_cut own = {p.value, GUMBEL_TIES_STAY};
     if (rules->exact)
-        own.tied = gumbel_ties_needed(needed, p.above, gumbel_token_mass(gumbel_exp(p.value - m)));
-    return own;
+        own.tied =
+            gumbel_ties_needed(needed, p.above, gumbel_token_mass(gumbel_exp(p.value - m)));
+    return gumbel_stricter(cut, own);
 }
 
 gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
@@ -116,10 +133,7 @@ gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
     int64_t excess = 0;
     if (rules->top_k > 0)
         cut = cut_top_k(kernels, &unscaled, rules, cut, &excess, bins);
-    if (rules->top_p < 1.0f) {
-        float bound = rules->joint ? -FLT_MAX : cut.bound;
-        excess = rules->joint ? 0 : excess;
-        cut = gumbel_stricter(cut, cut_top_p(kernels, &unscaled, rules, bound, excess, bins));
-    }
+    if (rules->top_p < 1.0f)
+        cut = cut_top_p(kernels, &unscaled, rules, cut, excess, bins);
     return cut;
 }

@@ -58,13 +58,6 @@ typedef struct cpu_tally {
     cpu_weight *bins; /* [CPU_BINS] */
 } cpu_tally;
 
-/* Add a value with e = gumbel_exp(value - largest) to its bin. */
-static inline void cpu_tally_add(const cpu_tally *t, float value, float e)
-{
-    cpu_weight_add(&t->bins[(gumbel_key(value) - t->low_key) >> t->shift],
-                   t->by_mass ? gumbel_token_mass(e) : 1);
-}
-
 /* Where a descent ended: the largest value at which the weight of what is not below it reaches what
  * was needed. */
 typedef struct cpu_landing {

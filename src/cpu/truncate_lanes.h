@@ -71,25 +71,50 @@ static int64_t weigh(const cpu_stretch *s, float bound, float largest, cpu_weigh
     return count;
 }
 
+/* gumbel_key(). */
+LANES v16u lanes_key(v16f v)
+{
+    v16f zero = vf_set(0.0f), plus = vf_add(v, zero);
+    v16u bits = vu_of_bits(plus);
+    v16f negative = vf_of_bits(vu_xor3(bits, vu_set(0xffffffffu), vu_set(0)));
+    v16f positive = vf_of_bits(vu_xor3(bits, vu_set(0x80000000u), vu_set(0)));
+    return vu_of_bits(vf_select(vf_less(plus, zero), negative, positive));
+}
+
+/* Add those of sixteen values that `in` names to their bins. */
+LANES void tally_lanes(const cpu_tally *t, v16f values, uint32_t in)
+{
+    uint32_t keys[CPU_LANES], high[CPU_LANES], low[CPU_LANES];
+    vu_store(keys, vu_add(lanes_key(values), vu_set(0u - t->low_key)));
+    if (!t->by_mass) {
+        for (; in != 0; in &= in - 1)
+            t->bins[keys[__builtin_ctz(in)] >> t->shift].low++;
+        return;
+    }
+    v16u halves[2];
+    lanes_mass(lanes_exp(vf_sub(values, vf_set(t->largest))), &halves[0], &halves[1]);
+    vu_store(high, halves[0]);
+    vu_store(low, halves[1]);
+    for (; in != 0; in &= in - 1) {
+        int lane = __builtin_ctz(in);
+        cpu_weight *bin = &t->bins[keys[lane] >> t->shift];
+        bin->high += high[lane];
+        bin->low += low[lane];
+    }
+}
+
 /* One step of a descent. */
 static void tally(const cpu_stretch *s, const cpu_tally *t)
 {
     v16f low = vf_set(t->low), high = vf_set(t->high), scale = vf_set(t->scale);
-    v16f m = vf_set(t->largest);
-    float z[CPU_LANES], e[CPU_LANES] = {0};
     for (int64_t i = 0; i < s->blocks; i++) {
         if (s->largest[i] * t->scale < t->low)
             continue;
         for (int q = 0; q < 4; q++) {
             v16f part = vf_mul(vf_load(s->v + i * GUMBEL_BLOCK + 16 * q), scale);
-            uint32_t in = ~(vm_bits(vf_less(part, low)) | vm_bits(vf_less(high, part))) & 0xffffu;
-            if (in == 0)
-                continue;
-            vf_store(z, part);
-            if (t->by_mass)
-                vf_store(e, lanes_exp(vf_sub(part, m)));
-            for (; in != 0; in &= in - 1)
-                cpu_tally_add(t, z[__builtin_ctz(in)], e[__builtin_ctz(in)]);
+            uint32_t out = vm_bits(vf_less(part, low)) | vm_bits(vf_less(high, part));
+            if (out != 0xffffu)
+                tally_lanes(t, part, ~out & 0xffffu);
         }
     }
 }
