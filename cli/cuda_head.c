@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_head.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda_uploads.h"
 #include "device_driver.h"
 #include "device_memory.h"
 #include "options.h"
 
-enum { MOST_ROWS = GENERATE_GROUP, MOST_DRAWS = GENERATE_GROUP * GENERATE_GROUP };
+enum {
+    MOST_ROWS = GENERATE_GROUP,
+    MOST_DRAWS = GENERATE_GROUP * GENERATE_GROUP,
+    MOST_TOP = MOST_ROWS * 128
+};
 
 /* The row parameters of a step, as one copy takes them. */
 struct step_input {
@@ -17,11 +23,15 @@ struct step_input {
     uint32_t position[MOST_ROWS];
 };
 
-/* Its results, likewise. */
+/* Its results, likewise; the last two are copied where they are asked for. */
 struct step_output {
     int32_t tokens[MOST_DRAWS];
     float logprobs[MOST_DRAWS];
     int32_t status[MOST_ROWS];
+    int32_t ranks[MOST_DRAWS];
+    int32_t kept[MOST_ROWS];
+    int32_t top_ids[MOST_TOP];
+    float top_logprobs[MOST_TOP];
 };
 
 struct cuda_head {
@@ -38,7 +48,6 @@ struct cuda_head *cuda_head_new(gumbel_device *device, gumbel_tensor weight)
 {
     struct cuda_head *made = require_memory("head", 1, sizeof *made);
     gumbel_device_info info = {.struct_size = sizeof info};
-    gumbel_error error = {"", ""};
 
     gumbel_describe(device, &info);
     device_driver_use(info.name);
@@ -49,10 +58,6 @@ struct cuda_head *cuda_head_new(gumbel_device *device, gumbel_tensor weight)
         .input = device_memory_make(sizeof *made->input),
         .output = device_memory_make(sizeof *made->output),
     };
-    require_ok(gumbel_workspace_size(device, MOST_ROWS, weight.cols, GENERATE_GROUP,
-                                     &made->workspace_bytes, &error),
-               &error);
-    made->workspace = device_memory_make(made->workspace_bytes);
     return made;
 }
 
@@ -97,32 +102,76 @@ static gumbel_sampling put_step(const struct cuda_head *on, const gumbel_head *h
     return made;
 }
 
+/* One call on the GPU, with a workspace that grows to the largest. */
+static gumbel_status sample(struct cuda_head *on, const gumbel_head *head,
+                            const gumbel_sampling *sampling, const gumbel_output *output,
+                            gumbel_error *error)
+{
+    size_t bytes = 0;
+    const gumbel_status status =
+        gumbel_call_workspace_size(on->device, head, NULL, sampling, output, &bytes, error);
+
+    if (status != GUMBEL_OK) {
+        return status;
+    }
+    if (!on->workspace || bytes > on->workspace_bytes) {
+        device_memory_free(on->workspace);
+        on->workspace = device_memory_make(bytes);
+        on->workspace_bytes = bytes;
+    }
+    return gumbel_sample(on->device, head, sampling, output, on->workspace, bytes, error);
+}
+
+/* The results that `output` has room for, from the GPU. */
+static void fetch_step(const struct cuda_head *on, const gumbel_output *output, size_t rows,
+                       size_t draws)
+{
+    const size_t top = rows * (size_t)output->num_top;
+    struct step_output results;
+
+    device_memory_fetch(&results, on->output,
+                        top ? sizeof results : offsetof(struct step_output, top_ids));
+    memcpy(output->tokens, results.tokens, draws * sizeof *results.tokens);
+    memcpy(output->logprobs, results.logprobs, draws * sizeof *results.logprobs);
+    memcpy(output->status, results.status, rows * sizeof *results.status);
+    if (output->ranks) {
+        memcpy(output->ranks, results.ranks, draws * sizeof *results.ranks);
+    }
+    if (output->kept) {
+        memcpy(output->kept, results.kept, rows * sizeof *results.kept);
+    }
+    if (top) {
+        memcpy(output->top_ids, results.top_ids, top * sizeof *results.top_ids);
+        memcpy(output->top_logprobs, results.top_logprobs, top * sizeof *results.top_logprobs);
+    }
+}
+
 gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
                              const gumbel_sampling *sampling, const gumbel_output *output,
                              gumbel_error *error)
 {
-    const struct cuda_head *on = context;
-    const gumbel_sampling put = put_step(on, head, sampling);
+    struct cuda_head *on = context;
     const size_t rows = (size_t)head->hidden.rows;
-    const size_t draws = rows * (size_t)sampling->num_samples;
-    const gumbel_output there = {.struct_size = sizeof there,
-                                 .tokens = on->output->tokens,
-                                 .logprobs = on->output->logprobs,
-                                 .status = on->output->status};
+    gumbel_sampling put = put_step(on, head, sampling);
+    gumbel_output there = *output;
     gumbel_head copied = *head;
-    struct step_output results;
+    struct cuda_uploads uploads;
     gumbel_status status = GUMBEL_OK;
 
+    there.tokens = on->output->tokens;
+    there.logprobs = on->output->logprobs;
+    there.status = on->output->status;
+    there.ranks = output->ranks ? on->output->ranks : NULL;
+    there.kept = output->kept ? on->output->kept : NULL;
+    there.top_ids = output->num_top ? on->output->top_ids : NULL;
+    there.top_logprobs = output->num_top ? on->output->top_logprobs : NULL;
     copied.weight = on->weight;
     copied.hidden.data = on->hidden;
-    status =
-        gumbel_sample(on->device, &copied, &put, &there, on->workspace, on->workspace_bytes, error);
-    if (status != GUMBEL_OK) {
-        return status;
+    cuda_uploads_put(&uploads, &put, head->hidden.rows, head->weight.rows);
+    status = sample(on, &copied, &put, &there, error);
+    if (status == GUMBEL_OK) {
+        fetch_step(on, output, rows, rows * (size_t)sampling->num_samples);
     }
-    device_memory_fetch(&results, on->output, sizeof results);
-    memcpy(output->tokens, results.tokens, draws * sizeof *results.tokens);
-    memcpy(output->logprobs, results.logprobs, draws * sizeof *results.logprobs);
-    memcpy(output->status, results.status, rows * sizeof *results.status);
-    return GUMBEL_OK;
+    cuda_uploads_free(&uploads);
+    return status;
 }

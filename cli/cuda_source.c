@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "cuda_uploads.h"
 #include "device_driver.h"
 #include "device_memory.h"
 #include "options.h"
@@ -12,7 +13,8 @@
 struct uploaded {
     gumbel_tensor hidden;
     gumbel_sampling sampling;
-    gumbel_summary *summaries;
+    struct cuda_uploads request;
+    gumbel_summary *summaries; /* NULL: not chunk by chunk */
     void *workspace;
     size_t workspace_bytes;
 };
@@ -25,29 +27,32 @@ static void *upload_rows(const void *data, int64_t stride, int64_t batch, size_t
     return device_memory_copy(data, (size_t)count * size);
 }
 
-static struct uploaded upload(const struct source *source, gumbel_device *device,
-                              const gumbel_sampling *sampling, int64_t draws)
+/* Upload what `source` and `sampling` have but the weights; `output` is NULL for chunks. */
+static void upload(struct uploaded *made, const struct source *source, gumbel_device *device,
+                   const gumbel_sampling *sampling, const gumbel_output *output, int64_t draws)
 {
     const int64_t batch = source_batch(source);
-    struct uploaded made = {.sampling = *sampling};
-    gumbel_sampling *rows = &made.sampling;
+    const int64_t first =
+        source->from_logits ? source->logits.first_token : source->head.first_token;
+    gumbel_sampling *rows = &made->sampling;
     gumbel_error error = {"", ""};
 
+    *made = (struct uploaded){.sampling = *sampling};
+    require_ok(gumbel_call_workspace_size(device, source->from_logits ? NULL : &source->head,
+                                          source->from_logits ? &source->logits : NULL, sampling,
+                                          output, &made->workspace_bytes, &error),
+               &error);
+    made->workspace = device_memory_make(made->workspace_bytes);
     rows->temperature =
         upload_rows(rows->temperature, rows->temperature_stride, batch, sizeof *rows->temperature);
     rows->seed = upload_rows(rows->seed, rows->seed_stride, batch, sizeof *rows->seed);
     rows->position =
         upload_rows(rows->position, rows->position_stride, batch, sizeof *rows->position);
+    cuda_uploads_put(&made->request, rows, batch, first + source_vocab(source));
     if (!source->from_logits) {
-        made.hidden = device_memory_copy_tensor(source->head.hidden);
+        made->hidden = device_memory_copy_tensor(source->head.hidden);
     }
-    require_ok(gumbel_workspace_size(device, batch, source_hidden_size(source),
-                                     rows->num_samples ? rows->num_samples : 1,
-                                     &made.workspace_bytes, &error),
-               &error);
-    made.workspace = device_memory_make(made.workspace_bytes);
-    made.summaries = device_memory_make((size_t)draws * sizeof *made.summaries);
-    return made;
+    made->summaries = output ? NULL : device_memory_make((size_t)draws * sizeof *made->summaries);
 }
 
 static void free_uploaded(const struct uploaded *made)
@@ -55,58 +60,66 @@ static void free_uploaded(const struct uploaded *made)
     device_memory_free(made->sampling.temperature);
     device_memory_free(made->sampling.seed);
     device_memory_free(made->sampling.position);
+    cuda_uploads_free(&made->request);
     device_memory_free(made->hidden.data);
     device_memory_free(made->workspace);
     device_memory_free(made->summaries);
 }
 
-/* The summaries of one chunk, in device memory. */
-static void summarise(const struct source *chunk, gumbel_device *device, const struct uploaded *on)
+/* One call on `part` of the vocabulary, in GPU memory: a draw where there is an output, else the
+ * summaries of a chunk. */
+static void call(const struct source *part, gumbel_device *device, const struct uploaded *on,
+                 const gumbel_output *output)
 {
     gumbel_error error = {"", ""};
+    gumbel_status status = GUMBEL_OK;
 
-    if (chunk->from_logits) {
-        gumbel_logits logits = chunk->logits;
+    if (part->from_logits) {
+        gumbel_logits logits = part->logits;
 
         logits.logits = device_memory_copy_tensor(logits.logits);
-        require_ok(gumbel_partial_logits(device, &logits, &on->sampling, on->summaries,
-                                         on->workspace, on->workspace_bytes, &error),
-                   &error);
+        status = output ? gumbel_sample_logits(device, &logits, &on->sampling, output,
+                                               on->workspace, on->workspace_bytes, &error)
+                        : gumbel_partial_logits(device, &logits, &on->sampling, on->summaries,
+                                                on->workspace, on->workspace_bytes, &error);
+        require_ok(status, &error);
         device_memory_free(logits.logits.data);
     } else {
-        gumbel_head head = chunk->head;
+        gumbel_head head = part->head;
 
         head.hidden = on->hidden;
         head.weight = device_memory_copy_tensor(head.weight);
         head.bias = device_memory_copy_tensor(head.bias);
-        require_ok(gumbel_partial(device, &head, &on->sampling, on->summaries, on->workspace,
-                                  on->workspace_bytes, &error),
-                   &error);
+        status = output ? gumbel_sample(device, &head, &on->sampling, output, on->workspace,
+                                        on->workspace_bytes, &error)
+                        : gumbel_partial(device, &head, &on->sampling, on->summaries, on->workspace,
+                                         on->workspace_bytes, &error);
+        require_ok(status, &error);
         device_memory_free(head.weight.data);
         device_memory_free(head.bias.data);
     }
 }
 
-void cuda_source_sample(const struct source *source, gumbel_device *device, const char *name,
-                        const gumbel_sampling *sampling, const gumbel_output *output, int64_t chunk)
+/* Chunk after chunk; the host merges. */
+static void sample_chunks(const struct source *source, gumbel_device *device,
+                          const gumbel_sampling *sampling, const gumbel_output *output,
+                          int64_t chunk, int32_t samples)
 {
     const int64_t vocab = source_vocab(source);
-    const int32_t samples = sampling->num_samples ? sampling->num_samples : 1;
     const int64_t draws = source_batch(source) * samples;
     gumbel_summary *merged = require_memory("summaries", draws, sizeof *merged);
     gumbel_summary *part = require_memory("summaries", draws, sizeof *part);
     gumbel_error error = {"", ""};
     struct uploaded on;
 
-    device_driver_use(name);
-    on = upload(source, device, sampling, draws);
+    upload(&on, source, device, sampling, NULL, draws);
     gumbel_summary_clear(merged, draws);
     progress_start("sampling");
     for (int64_t begin = 0, end; begin < vocab; begin = end) {
-        end = chunk && vocab - begin > chunk ? begin + chunk : vocab;
+        end = vocab - begin > chunk ? begin + chunk : vocab;
         const struct source shard = source_shard(source, begin, end);
 
-        summarise(&shard, device, &on);
+        call(&shard, device, &on, NULL);
         device_memory_fetch(part, on.summaries, (size_t)draws * sizeof *part);
         gumbel_merge(merged, part, draws);
         progress_update(end, vocab);
@@ -116,4 +129,25 @@ void cuda_source_sample(const struct source *source, gumbel_device *device, cons
     free_uploaded(&on);
     free(part);
     free(merged);
+}
+
+void cuda_source_sample(const struct source *source, gumbel_device *device, const char *name,
+                        const gumbel_sampling *sampling, const gumbel_output *output, int64_t chunk)
+{
+    const int64_t batch = source_batch(source);
+    const int32_t samples = sampling->num_samples ? sampling->num_samples : 1;
+
+    device_driver_use(name);
+    if (chunk) {
+        sample_chunks(source, device, sampling, output, chunk, samples);
+    } else {
+        gumbel_output there;
+        struct uploaded on;
+
+        upload(&on, source, device, sampling, output, batch * samples);
+        there = cuda_output_make(output, batch, samples);
+        call(source, device, &on, &there);
+        cuda_output_fetch(output, &there, batch, samples);
+        free_uploaded(&on);
+    }
 }

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_uploads.h"
+
+#include <string.h>
+
+#include "device_memory.h"
+
+/* ------------------------------------------------------------------------- what goes in ---- */
+
+/* One value, or one a row where there is a stride. */
+static const void *copy_rows(const void *data, int64_t stride, int64_t batch, size_t size)
+{
+    return device_memory_copy(data, (size_t)(batch ? (batch - 1) * stride + 1 : 0) * size);
+}
+
+static gumbel_token_lists copy_lists(const gumbel_token_lists *lists, int64_t batch)
+{
+    const size_t count = lists->offsets ? (size_t)lists->offsets[batch] : 0;
+
+    return (gumbel_token_lists){
+        .offsets = device_memory_copy(lists->offsets, (size_t)(batch + 1) * sizeof *lists->offsets),
+        .ids = device_memory_copy(lists->ids, count * sizeof *lists->ids),
+        .values = device_memory_copy(lists->values, count * sizeof *lists->values),
+    };
+}
+
+static gumbel_history copy_history(const gumbel_history *from, int64_t batch)
+{
+    const size_t rows = (size_t)batch;
+    const size_t words = (size_t)(from->vocab_size + 31) / 32;
+    gumbel_history made = *from;
+
+    made.prompt = device_memory_copy(from->prompt, rows * words * sizeof *from->prompt);
+    made.output = device_memory_copy(from->output, rows * words * sizeof *from->output);
+    made.counts =
+        device_memory_copy(from->counts, rows * (size_t)from->vocab_size * sizeof *from->counts);
+    return made;
+}
+
+static void put_transforms(struct cuda_uploads *made, const gumbel_transforms *from, int64_t batch,
+                           int64_t tokens)
+{
+    const int64_t words = (tokens + 31) / 32;
+    gumbel_transforms *into = &made->transforms;
+
+    *into = *from;
+    into->mask = device_memory_copy(from->mask,
+                                    (size_t)((batch ? batch - 1 : 0) * from->mask_stride + words) *
+                                        sizeof *from->mask);
+    into->banned = copy_lists(&from->banned, batch);
+    into->bias = copy_lists(&from->bias, batch);
+    into->prompt_tokens = copy_lists(&from->prompt_tokens, batch);
+    into->output_tokens = copy_lists(&from->output_tokens, batch);
+    into->repetition =
+        copy_rows(from->repetition, from->repetition_stride, batch, sizeof *from->repetition);
+    into->frequency =
+        copy_rows(from->frequency, from->frequency_stride, batch, sizeof *from->frequency);
+    into->presence =
+        copy_rows(from->presence, from->presence_stride, batch, sizeof *from->presence);
+    if (from->history) {
+        made->history = copy_history(from->history, batch);
+        into->history = &made->history;
+    }
+}
+
+void cuda_uploads_put(struct cuda_uploads *made, gumbel_sampling *sampling, int64_t batch,
+                      int64_t tokens)
+{
+    const gumbel_truncation *cut = sampling->truncation;
+
+    *made = (struct cuda_uploads){.transforms = {0}};
+    if (sampling->transforms) {
+        put_transforms(made, sampling->transforms, batch, tokens);
+        sampling->transforms = &made->transforms;
+    }
+    if (cut) {
+        made->truncation = *cut;
+        made->truncation.min_p =
+            copy_rows(cut->min_p, cut->min_p_stride, batch, sizeof *cut->min_p);
+        made->truncation.top_k =
+            copy_rows(cut->top_k, cut->top_k_stride, batch, sizeof *cut->top_k);
+        made->truncation.top_p =
+            copy_rows(cut->top_p, cut->top_p_stride, batch, sizeof *cut->top_p);
+        sampling->truncation = &made->truncation;
+    }
+}
+
+static void free_lists(const gumbel_token_lists *lists)
+{
+    device_memory_free(lists->offsets);
+    device_memory_free(lists->ids);
+    device_memory_free(lists->values);
+}
+
+void cuda_uploads_free(const struct cuda_uploads *made)
+{
+    const gumbel_transforms *transforms = &made->transforms;
+
+    device_memory_free(transforms->mask);
+    free_lists(&transforms->banned);
+    free_lists(&transforms->bias);
+    free_lists(&transforms->prompt_tokens);
+    free_lists(&transforms->output_tokens);
+    device_memory_free(transforms->repetition);
+    device_memory_free(transforms->frequency);
+    device_memory_free(transforms->presence);
+    device_memory_free(made->history.prompt);
+    device_memory_free(made->history.output);
+    device_memory_free(made->history.counts);
+    device_memory_free(made->truncation.min_p);
+    device_memory_free(made->truncation.top_k);
+    device_memory_free(made->truncation.top_p);
+}
+
+/* ------------------------------------------------------------------------ what comes out ---- */
+
+/* Every array has elements of 4 bytes; how many, `per` says. */
+enum { ELEMENT_BYTES = 4 };
+static const struct output_array {
+    size_t at; /* of its pointer in a gumbel_output */
+    enum { PER_ROW, PER_DRAW, PER_TOP } per;
+} output_arrays[] = {
+    {offsetof(gumbel_output, tokens), PER_DRAW},      {offsetof(gumbel_output, logprobs), PER_DRAW},
+    {offsetof(gumbel_output, scores), PER_DRAW},      {offsetof(gumbel_output, lse), PER_ROW},
+    {offsetof(gumbel_output, status), PER_ROW},       {offsetof(gumbel_output, ranks), PER_DRAW},
+    {offsetof(gumbel_output, kept), PER_ROW},         {offsetof(gumbel_output, top_ids), PER_TOP},
+    {offsetof(gumbel_output, top_logprobs), PER_TOP},
+};
+enum { OUTPUT_ARRAYS = sizeof output_arrays / sizeof *output_arrays };
+
+static void *pointer_of(const gumbel_output *output, int i)
+{
+    void *pointer = NULL;
+
+    memcpy(&pointer, (const char *)output + output_arrays[i].at, sizeof pointer);
+    return pointer;
+}
+
+static size_t bytes_of(const gumbel_output *output, int i, int64_t batch, int64_t samples)
+{
+    const int64_t columns[] = {[PER_ROW] = 1, [PER_DRAW] = samples, [PER_TOP] = output->num_top};
+
+    return (size_t)(batch * columns[output_arrays[i].per]) * ELEMENT_BYTES;
+}
+
+gumbel_output cuda_output_make(const gumbel_output *host, int64_t batch, int64_t samples)
+{
+    gumbel_output made = *host;
+
+    for (int i = 0; i < OUTPUT_ARRAYS; i++) {
+        void *memory = NULL;
+
+        if (pointer_of(host, i)) {
+            memory = device_memory_make(bytes_of(host, i, batch, samples));
+            memcpy((char *)&made + output_arrays[i].at, &memory, sizeof memory);
+        }
+    }
+    return made;
+}
+
+void cuda_output_fetch(const gumbel_output *host, const gumbel_output *there, int64_t batch,
+                       int64_t samples)
+{
+    for (int i = 0; i < OUTPUT_ARRAYS; i++) {
+        if (pointer_of(host, i)) {
+            device_memory_fetch(pointer_of(host, i), pointer_of(there, i),
+                                bytes_of(host, i, batch, samples));
+            device_memory_free(pointer_of(there, i));
+        }
+    }
+}
