@@ -213,6 +213,7 @@ static void greedy_ties(void **state)
     gumbel_logits zeros = matrix(logits, 1, V);
     assert_int_equal(draw_logits(*state, &zeros, &sampling, drawn), GUMBEL_OK);
     assert_int_equal(drawn->tokens[0], 0);
+    assert_true(signbit(drawn->scores[0]) != 0); /* the token's own z */
     outcome_free(drawn);
 }
 

@@ -92,7 +92,7 @@ typedef enum gumbel_status {
 typedef enum gumbel_row_status {
     GUMBEL_ROW_OK = 0,
     GUMBEL_ROW_NAN = 1,         /* a logit that counts was NaN (before or after the transforms) */
-    GUMBEL_ROW_INFINITE = 2,    /* a logit that counts was +inf, or became so in the transforms */
+    GUMBEL_ROW_INFINITE = 2,    /* scale * a logit that counts was +inf, or became so afterwards */
     GUMBEL_ROW_EMPTY = 3,       /* every logit was -inf: no token can be drawn */
     GUMBEL_ROW_TEMPERATURE = 4, /* on a CUDA device: it is negative or not finite */
 } gumbel_row_status;
@@ -248,7 +248,8 @@ typedef struct gumbel_history {
 } gumbel_history;
 
 /* What is done to y = soft_cap(scale * l) before the temperature, in this order; row parameters as
- * in gumbel_sampling. What is not asked for costs nothing. A masked or banned token has y = -inf.
+ * in gumbel_sampling. What is not asked for costs nothing. A masked or banned token has y = -inf,
+ * whatever its logit: there a NaN spoils no row.
  *  mask         bit t & 31 of word t >> 5 of row b, at mask[b * mask_stride + (t >> 5)], allows t.
  *  bias         y += value; an id that is listed twice gets both, in the list's order.
  *  repetition   r, of prompt and output: y > 0 ? y / r : y * r

@@ -159,7 +159,8 @@ LANES void argmax_block(gumbel_summary *s, const float *z, float largest, uint32
     uint32_t i = 0;
     while (z[i] != largest)
         i++;
-    gumbel_summary_offer(s, largest, largest, (int32_t)(token + i));
+    /* Not `largest`, which may be the other zero. */
+    gumbel_summary_offer(s, z[i], z[i], (int32_t)(token + i));
 }
 
 /* exp(x) for x <= 0, operation by operation gumbel_exp(). */

@@ -129,7 +129,7 @@ __device__ void draw(const gumbel_problem &q, const block &b, int row, int sampl
         float own = b.z[row][t];
         if (own == -INFINITY)
             continue;
-        float s = own + (b.rows[row].greedy ? 0.0f : noise_of(q, stream, at, token + t));
+        float s = b.rows[row].greedy ? own : own + noise_of(q, stream, at, token + t);
         if (s > score) {
             score = s;
             z = own;
