@@ -40,7 +40,7 @@ static int wrong(const hearing *h, const char *format, ...)
 static int close_to(const hearing *h, const char *name, int64_t index, float found, double exact,
                     double bound)
 {
-    if ((double)found == exact)
+    if ((double)found == exact || (isnan(found) && isnan(exact)))
         return 1;
     double error = fabs((double)found - exact) / bound;
     if (!(error <= 1))
@@ -206,6 +206,7 @@ int judge(gumbel_device *device, const request *asked, const outcome *drawn, ver
     float *noise = make_zeroed(vocab, sizeof *noise);
     gumbel_sampling untempered = asked->sampling;
     untempered.temperature = NULL;
+    untempered.temperature_stride = 0;
     untempered.truncation = NULL;
     oracle_row *row = oracle_row_make(asked->plan.vocab);
     int right = request_process(device, &asked->logits, &untempered, y) == GUMBEL_OK &&

@@ -133,8 +133,6 @@ static double edit(const gumbel_logits *input, const gumbel_transforms *t, int64
     }
     if (!t)
         return y;
-    if (!is_allowed(t, b, token))
-        return isnan(y) || y == INFINITY ? y : -INFINITY;
     y = add_bias(&t->bias, b, token, y, bound);
     return penalise(t, b, token, y, bound);
 }
@@ -153,6 +151,8 @@ void oracle_edit_row(const gumbel_logits *input, const gumbel_sampling *sampling
         if (input->vocab_size > 0 && token >= input->vocab_size)
             continue;
         row->l[i] = oracle_element(l, b * stride + i);
+        if (sampling->transforms && !is_allowed(sampling->transforms, b, token))
+            continue;
         row->y[i] = edit(input, sampling->transforms, b, token, row->l[i], &row->bound[i]);
     }
 }
@@ -162,12 +162,12 @@ void oracle_temper_row(const gumbel_sampling *sampling, int64_t b, oracle_row *r
     float temperature = (float)parameter(sampling->temperature, sampling->temperature_stride, b, 1);
     double inverse = temperature > 0 ? fminf(1.0f / temperature, HIGHEST_INVERSE) : 1;
     double exact = 0;
-    int nans = 0, infinite = 0, alive = 0;
+    int64_t nans = 0, infinite = 0, alive = 0;
     row->greedy = temperature == 0;
     for (int64_t i = 0; i < row->count; i++) {
         double z = row->z[i] = single(row->y[i] * inverse, &exact);
-        nans += isnan(row->l[i]) || isnan(z);
-        infinite += row->l[i] == INFINITY || z == INFINITY;
+        nans += isnan(z); /* no transform makes a number of a NaN, or lets +inf go */
+        infinite += z == INFINITY;
         alive += z > -INFINITY;
     }
     row->status = nans       ? GUMBEL_ROW_NAN
@@ -296,7 +296,7 @@ double oracle_row_lse(const oracle_row *row, gumbel_distribution of)
     double highest = -INFINITY, sum = 0;
     if (of == GUMBEL_RAW) {
         for (int64_t i = 0; i < row->count; i++)
-            highest = fmax(highest, row->l[i]);
+            highest = isnan(row->l[i]) ? INFINITY : fmax(highest, row->l[i]);
         for (int64_t i = 0; i < row->count; i++)
             sum += exp(row->l[i] - highest);
         return highest + log(sum);

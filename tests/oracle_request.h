@@ -54,7 +54,8 @@ int oracle_truncate_row(const gumbel_sampling *sampling, int64_t b, oracle_row *
 
 /* The following look at the first `kept` tokens of `order`; ids are global. */
 
-/* ln(sum exp(z)) over the kept tokens, or of exp(l) over all that count. */
+/* ln(sum exp(z)) over the kept tokens, or of exp(l) over all that count: NaN where one of these is
+ * NaN or +inf, which may be a masked one. */
 double oracle_row_lse(const oracle_row *row, gumbel_distribution of);
 
 /* The score of a token with noise g, and the best token with noise [V], row's token 0 first; greedy

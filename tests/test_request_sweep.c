@@ -152,8 +152,7 @@ typedef struct cut {
     const float *p; /* [5] */
     float temperature, min_p, top_p;
     int32_t top_k;
-    gumbel_order order;
-    gumbel_ties ties;
+    int order, ties;
     unsigned stays;
 } cut;
 
@@ -196,8 +195,8 @@ static void cuts_by_hand(void **state)
                                         .min_p = &at->min_p,
                                         .top_k = &at->top_k,
                                         .top_p = &at->top_p,
-                                        .order = at->order,
-                                        .ties = at->ties};
+                                        .order = (gumbel_order)at->order,
+                                        .ties = (gumbel_ties)at->ties};
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                     .temperature = &at->temperature,
                                     .truncation = &truncation};
