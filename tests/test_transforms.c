@@ -225,7 +225,7 @@ static void order_of_operations(void **state)
 
 /* --------------------------------------------------------------------- masks, bans, biases ---- */
 
-/* Every token as the only one allowed, and as the only one that is not, wherever the shard begins. */
+/* Every token as the only one allowed, and as the only one that is not. */
 static void masks_at_word_ends(void **state)
 {
     static float logits[V];

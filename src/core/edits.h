@@ -3,8 +3,8 @@
  * The transforms between soft-cap and temperature, for one token (docs/maths.md, section 8). Each
  * operation is one IEEE-754 operation, so that every backend gets the same bits.
  *
- * A masked or banned token has z = -inf whatever else is done to it, so a backend may set that last.
- * A token that is none of listed, masked, banned and seen keeps its bits.
+ * A masked or banned token has z = -inf whatever else is done to it, so a backend may set that
+ * last. A token that is none of listed, masked, banned and seen keeps its bits.
  */
 #ifndef GUMBEL_CORE_EDITS_H
 #define GUMBEL_CORE_EDITS_H
@@ -41,7 +41,8 @@ GUMBEL_INLINE float gumbel_penalise(float y, const gumbel_penalties *q, uint32_t
 {
     if (!(y > -INFINITY))
         return y;
-    y = y > 0.0f ? y / q->repetition : y * q->repetition;
+    float divided = y / q->repetition, multiplied = y * q->repetition;
+    y = y > 0.0f ? divided : multiplied;
     if (count == 0)
         return y;
     y = y - q->frequency * (float)count;

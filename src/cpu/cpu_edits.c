@@ -11,255 +11,182 @@ static uint32_t bits_between(int64_t low, int64_t high)
     return high < 32 ? from & ~(~0u << high) : from;
 }
 
-/* ----------------------------------------------------------------------------- preparing ---- */
-
-typedef struct cpu_edits_room {
-    uint32_t *banned, *biased, *prompt, *output;
-    unsigned char *ordered;
-    uint16_t *counts;
-} cpu_edits_room;
-
-static int lists_are_counted(const gumbel_problem *p)
-{
-    return p->request & GUMBEL_REQUEST_PENALTIES && !p->history.prompt;
-}
-
-static int64_t blocks_of(const gumbel_problem *p)
-{
-    int64_t base = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-    return (p->first_token + p->vocab - base + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK;
-}
-
-static cpu_edits_room carve(gumbel_cursor *cursor, const gumbel_problem *p)
-{
-    size_t blocks = (size_t)blocks_of(p), batch = (size_t)p->batch;
-    size_t banned = p->request & GUMBEL_REQUEST_BANNED ? batch : 0;
-    size_t biased = p->request & GUMBEL_REQUEST_BIAS ? batch : 0;
-    size_t counted = lists_are_counted(p) ? batch : 0;
-    cpu_edits_room room;
-    room.banned = gumbel_carve(cursor, banned, 2 * blocks, sizeof *room.banned);
-    room.biased = gumbel_carve(cursor, biased, (blocks + 31) / 32, sizeof *room.biased);
-    room.ordered = gumbel_carve(cursor, biased, 1, sizeof *room.ordered);
-    room.prompt = gumbel_carve(cursor, counted, 2 * blocks, sizeof *room.prompt);
-    room.output = gumbel_carve(cursor, counted, 2 * blocks, sizeof *room.output);
-    room.counts = gumbel_carve(cursor, counted, blocks * GUMBEL_BLOCK, sizeof *room.counts);
-    return room;
-}
-
-size_t cpu_edits_size(const gumbel_problem *p)
-{
-    gumbel_cursor cursor = {0};
-    carve(&cursor, p);
-    return cursor.used;
-}
-
-typedef struct cpu_sorting {
-    const cpu_edits *edits;
-    cpu_edits_room room;
-    _Atomic int64_t next; /* row to claim */
-} cpu_sorting;
-
-/* Set the bits of row b's ids, a bit for every 1 << `shift` tokens. Ids of other shards have no
- * bit. */
-static void set_bits(const cpu_edits *e, const gumbel_token_lists *lists, int64_t b, int shift,
-                     uint32_t *bits, int64_t words)
-{
-    memset(bits, 0, (size_t)words * sizeof *bits);
-    if (!lists->offsets)
-        return;
-    for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
-        uint64_t at = (uint64_t)(lists->ids[i] - e->base) >> shift;
-        if (at < (uint64_t)words * 32)
-            bits[at >> 5] |= 1u << (at & 31);
-    }
-}
-
-static void count_row(const cpu_edits *e, const gumbel_token_lists *lists, int64_t b,
-                      uint16_t *counts)
-{
-    uint64_t tokens = (uint64_t)e->words * 32;
-    if (!lists->offsets)
-        return;
-    for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
-        uint64_t at = (uint64_t)(lists->ids[i] - e->base);
-        if (at < tokens)
-            counts[at] = 0;
-    }
-    for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
-        uint64_t at = (uint64_t)(lists->ids[i] - e->base);
-        if (at < tokens && counts[at] < GUMBEL_COUNT_MOST)
-            counts[at]++;
-    }
-}
-
-static unsigned char is_ordered(const gumbel_token_lists *lists, int64_t b)
-{
-    for (int64_t i = lists->offsets[b] + 1; i < lists->offsets[b + 1]; i++)
-        if (lists->ids[i] < lists->ids[i - 1])
-            return 0;
-    return 1;
-}
-
-/* One thread's share: claim rows until none is left. */
-static void sort_rows(void *argument, int32_t index)
-{
-    cpu_sorting *job = argument;
-    const cpu_edits *e = job->edits;
-    const gumbel_transforms *t = &e->problem->transforms;
-    const cpu_edits_room *room = &job->room;
-    (void)index;
-    for (int64_t b; (b = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) <
-                    e->problem->batch;) {
-        if (e->banned)
-            set_bits(e, &t->banned, b, 0, room->banned + b * e->words, e->words);
-        if (e->biased) {
-            set_bits(e, &t->bias, b, 6, room->biased + b * e->groups, e->groups);
-            room->ordered[b] = is_ordered(&t->bias, b);
-        }
-        if (lists_are_counted(e->problem)) {
-            set_bits(e, &t->prompt_tokens, b, 0, room->prompt + b * e->words, e->words);
-            set_bits(e, &t->output_tokens, b, 0, room->output + b * e->words, e->words);
-            count_row(e, &t->output_tokens, b, room->counts + b * e->words * 32);
-        }
-    }
-}
-
-void cpu_edits_prepare(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, void *workspace)
-{
-    *e = (cpu_edits){0};
-    if (!(p->request & GUMBEL_REQUEST_TRANSFORMS))
-        return;
-    gumbel_cursor cursor = {workspace, 0};
-    cpu_sorting job = {.edits = e, .room = carve(&cursor, p)};
-    int64_t blocks = blocks_of(p);
-    *e = (cpu_edits){.problem = p,
-                     .base = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK,
-                     .words = 2 * blocks,
-                     .groups = (blocks + 31) / 32};
-    int listed = lists_are_counted(p);
-    if (p->request & GUMBEL_REQUEST_BANNED)
-        e->banned = job.room.banned;
-    if (p->request & GUMBEL_REQUEST_BIAS) {
-        e->biased = job.room.biased;
-        e->ordered = job.room.ordered;
-    }
-    if (listed)
-        e->counted = (cpu_counted){job.room.prompt, job.room.output, job.room.counts,
-                                   e->base,         e->words * 32,   e->words};
-    else if (p->request & GUMBEL_REQUEST_PENALTIES)
-        e->counted = (cpu_counted){p->history.prompt,     p->history.output,
-                                   p->history.counts,     0,
-                                   p->history.vocab_size, gumbel_words_of(p->history.vocab_size)};
-    if (e->banned || e->biased || listed)
-        cpu_run_task(cpu, p->batch >= CPU_PARALLEL_LISTS, sort_rows, &job);
-}
-
 /* ------------------------------------------------------------------------ mask and bans ---- */
 
-/* The 32 tokens from `at` on, a multiple of 32 counted from piece->token: those that may be drawn,
- * of those that count. */
+static int has_mask(const cpu_edits *e)
+{
+    return e->problem && (e->problem->request & GUMBEL_REQUEST_MASK || e->banned);
+}
+
+/* The 32 tokens from piece->token + `at` on, a multiple of 32: those that mask and bans allow. */
 static uint32_t allowed(const cpu_edits *e, const cpu_piece *piece, int at)
 {
-    uint32_t bits = bits_between(piece->low - at, piece->high - at);
+    uint32_t bits = ~0u;
     int64_t token = piece->token + at;
     if (e->problem->request & GUMBEL_REQUEST_MASK)
-        bits &= (uint32_t)gumbel_problem_mask(e->problem, piece->b)[token >> 5];
+        bits = (uint32_t)gumbel_problem_mask(e->problem, piece->b)[token >> 5];
     if (e->banned)
-        bits &= ~e->banned[piece->b * e->words + ((token - e->base) >> 5)];
+        bits &= ~e->banned[piece->b * 2 * e->blocks + ((token - e->base) >> 5)];
     return bits;
+}
+
+/* The same tokens without those that the piece lacks. */
+static uint32_t left(const cpu_edits *e, const cpu_piece *piece, int at)
+{
+    return allowed(e, piece, at) & bits_between(piece->low - at, piece->high - at);
 }
 
 int cpu_edits_leave(const cpu_edits *e, const cpu_piece *piece)
 {
-    if (!e->problem || (!(e->problem->request & GUMBEL_REQUEST_MASK) && !e->banned))
+    if (!has_mask(e))
         return 1;
     for (int at = piece->low & ~31; at < piece->high; at += 32)
-        if (allowed(e, piece, at))
+        if (left(e, piece, at))
             return 1;
     return 0;
 }
 
+/* Whether any of the piece's tokens is not allowed. */
 static int is_masked(const cpu_edits *e, const cpu_piece *piece)
 {
-    if (!(e->problem->request & GUMBEL_REQUEST_MASK) && !e->banned)
+    int begin = (piece->low + 31) & ~31, end = piece->high & ~31, first = begin - 32;
+    int64_t word = (piece->token + begin) / 32, last = (piece->token + end) / 32;
+    uint32_t all = ~0u;
+    if (!has_mask(e))
         return 0;
-    for (int at = piece->low & ~31; at < piece->high; at += 32)
-        if (allowed(e, piece, at) != bits_between(piece->low - at, piece->high - at))
-            return 1;
-    return 0;
+    if (e->problem->request & GUMBEL_REQUEST_MASK) {
+        const int32_t *mask = gumbel_problem_mask(e->problem, piece->b);
+        for (int64_t w = word; w < last; w++)
+            all &= (uint32_t)mask[w];
+    }
+    if (e->banned) {
+        const uint32_t *banned = e->banned + piece->b * 2 * e->blocks;
+        for (int64_t w = word - e->base / 32; w < last - e->base / 32; w++)
+            all &= ~banned[w];
+    }
+    if (first >= 0)
+        all &= left(e, piece, first) | ~bits_between(piece->low - first, piece->high - first);
+    if (end >= begin && end < piece->high)
+        all &= allowed(e, piece, end) | ~bits_between(0, piece->high - end);
+    return all != ~0u;
 }
 
-/* Set what may not be drawn to -inf. */
-static void mask_piece(const cpu_edits *e, const cpu_piece *piece, float *z)
+/* Set the tokens of a word that the piece has, and that are not allowed, to -inf. */
+static void mask_word(const cpu_edits *e, const cpu_piece *piece, int at, float *z)
 {
-    for (int at = piece->low & ~31; at < piece->high; at += 32) {
-        uint32_t counts = bits_between(piece->low - at, piece->high - at);
-        uint32_t drop = counts & ~allowed(e, piece, at);
-        if (drop == ~0u) {
-            for (int i = 0; i < 32; i++)
-                z[at - piece->low + i] = -INFINITY;
-            continue;
-        }
-        for (; drop != 0; drop &= drop - 1)
-            z[at - piece->low + __builtin_ctz(drop)] = -INFINITY;
-    }
+    uint32_t drop = bits_between(piece->low - at, piece->high - at) & ~allowed(e, piece, at);
+    for (; drop != 0; drop &= drop - 1)
+        z[at - piece->low + __builtin_ctz(drop)] = -INFINITY;
 }
 
-/* ------------------------------------------------------------------- biases and penalties ---- */
-
-/* A row's biases with ids in the piece, as a range of the list: all of it where it is not ordered.
- */
-static void find_biases(const cpu_edits *e, const cpu_piece *piece, int64_t *begin, int64_t *end)
+/* Set what may not be drawn to -inf: whole words by the kernel. */
+static void mask_piece(const cpu_edits *e, const cpu_kernels *kernels, const cpu_piece *piece,
+                       float *z)
 {
-    const gumbel_token_lists *bias = &e->problem->transforms.bias;
-    *begin = bias->offsets[piece->b];
-    *end = bias->offsets[piece->b + 1];
-    if (!e->ordered[piece->b])
-        return;
-    for (int64_t above = *end; *begin < above;) {
-        int64_t middle = *begin + (above - *begin) / 2;
-        if (bias->ids[middle] < piece->token + piece->low)
-            *begin = middle + 1;
-        else
-            above = middle;
+    uint32_t drop[CPU_TILE_MOST / 32];
+    int begin = (piece->low + 31) & ~31, end = piece->high & ~31, words = 0;
+    for (int at = begin; at < end; at += 32)
+        drop[words++] = ~allowed(e, piece, at);
+    if (words > 0)
+        kernels->mask(z + (begin - piece->low), drop, words);
+    if (begin > piece->low)
+        mask_word(e, piece, begin - 32, z);
+    if (end >= begin && end < piece->high)
+        mask_word(e, piece, end, z);
+}
+
+/* Whether the block of 64 tokens from piece->token + `at` on has any that is left. */
+static int block_is_left(const cpu_edits *e, const cpu_piece *piece, int at)
+{
+    if (at >= piece->low && at + GUMBEL_BLOCK <= piece->high)
+        return (allowed(e, piece, at) | allowed(e, piece, at + 32)) != 0;
+    return left(e, piece, at) || (at + 32 < piece->high && left(e, piece, at + 32));
+}
+
+int cpu_edits_next(const cpu_edits *e, const cpu_piece *whole, cpu_piece *part)
+{
+    int at = (int)(part->token - whole->token) + (int)cpu_rounded_up(part->high, GUMBEL_BLOCK);
+    int end = at;
+    if (has_mask(e) && (at > 0 || is_masked(e, whole))) {
+        while (at < whole->high && !block_is_left(e, whole, at))
+            at += GUMBEL_BLOCK;
+        for (end = at; end < whole->high && block_is_left(e, whole, end);)
+            end += GUMBEL_BLOCK;
+    } else {
+        end = whole->high;
     }
-    int64_t found = *begin;
-    while (found < *end && bias->ids[found] < piece->token + piece->high)
-        found++;
-    *end = found;
+    if (at >= whole->high)
+        return 0;
+    *part = *whole;
+    part->token += at;
+    part->low = whole->low > at ? whole->low - at : 0;
+    part->high = (end < whole->high ? end : whole->high) - at;
+    int skipped = at + part->low - whole->low;
+    part->from = (const char *)whole->from + skipped * cpu_element_size(whole->dtype);
+    part->bias = whole->bias ? whole->bias + skipped : NULL;
+    return 1;
+}
+
+/* --------------------------------------------------------------------------------- biases ---- */
+
+/* The row's entries of bias_order that are in the piece's blocks: [*begin, *end). */
+static void find_biases(const cpu_edits *e, const cpu_piece *piece, uint32_t *begin, uint32_t *end)
+{
+    const uint32_t *ends = e->bias_ends + piece->b * e->blocks;
+    int64_t first = (piece->token - e->base) / GUMBEL_BLOCK;
+    *begin = first > 0 ? ends[first - 1] : 0;
+    *end = ends[first + (piece->high - 1) / GUMBEL_BLOCK];
+}
+
+static int is_sorted(const cpu_edits *e, const cpu_piece *piece)
+{
+    return e->bias_ends[piece->b * e->blocks] != CPU_BIASES_UNSORTED;
 }
 
 static int is_biased(const cpu_edits *e, const cpu_piece *piece)
 {
-    if (!e->biased)
+    uint32_t begin, end;
+    if (!e->bias_ends)
         return 0;
-    const uint32_t *groups = e->biased + piece->b * e->groups;
-    int64_t last = (piece->token + piece->high - 1 - e->base) / GUMBEL_BLOCK;
-    for (int64_t block = (piece->token - e->base) / GUMBEL_BLOCK; block <= last; block++)
-        if (groups[block >> 5] >> (block & 31) & 1)
-            return 1;
-    return 0;
+    if (!is_sorted(e, piece))
+        return 1;
+    find_biases(e, piece, &begin, &end);
+    return begin < end;
+}
+
+/* Add the bias at place i of the row's list, if it is the piece's. */
+static void add_bias(const gumbel_token_lists *bias, const cpu_piece *piece, int64_t i, float *y)
+{
+    uint64_t at = (uint64_t)(bias->ids[i] - piece->token - piece->low);
+    if (at < (uint64_t)(piece->high - piece->low))
+        y[at] += bias->values[i];
 }
 
 static void bias_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
 {
     const gumbel_token_lists *bias = &e->problem->transforms.bias;
-    uint64_t first = (uint64_t)(piece->token + piece->low);
-    uint64_t count = (uint64_t)(piece->high - piece->low);
-    int64_t begin, end;
-    find_biases(e, piece, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        uint64_t at = (uint64_t)bias->ids[i] - first;
-        if (at < count)
-            y[at] += bias->values[i];
+    int64_t list = bias->offsets[piece->b];
+    if (is_sorted(e, piece)) {
+        const uint32_t *order = e->bias_order + piece->b * e->blocks * CPU_BIASES;
+        uint32_t begin, end;
+        find_biases(e, piece, &begin, &end);
+        for (uint32_t k = begin; k < end; k++)
+            add_bias(bias, piece, list + order[k], y);
+    } else {
+        for (int64_t i = list; i < bias->offsets[piece->b + 1]; i++)
+            add_bias(bias, piece, i, y);
     }
 }
 
-/* The 32 tokens from `at` on that are in the prompt or in the output, of those that count. */
+/* ------------------------------------------------------------------------------ penalties ---- */
+
+/* The 32 tokens from piece->token + `at` on that are in the prompt or in the output, without those
+ * that the piece or the history lacks. */
 static uint32_t seen(const cpu_edits *e, const cpu_piece *piece, int at, uint32_t *output)
 {
     const cpu_counted *c = &e->counted;
     int64_t token = piece->token + at - c->first, word = piece->b * c->words + (token >> 5);
+    *output = 0;
     if (token >= c->tokens)
         return 0;
     int64_t end = c->tokens - token < piece->high - at ? c->tokens - token : piece->high - at;
@@ -268,16 +195,21 @@ static uint32_t seen(const cpu_edits *e, const cpu_piece *piece, int at, uint32_
     return (c->prompt[word] & bits) | *output;
 }
 
+/* Whether any token of the piece's words was seen: those outside of the piece make no difference
+ * but a little work. */
 static int is_penalised(const cpu_edits *e, const cpu_piece *piece)
 {
-    if (!e->counted.prompt)
+    const cpu_counted *c = &e->counted;
+    if (!c->prompt)
         return 0;
     gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
-    uint32_t output;
-    for (int at = piece->low & ~31; at < piece->high && gumbel_penalties_act(&q); at += 32)
-        if (seen(e, piece, at, &output))
-            return 1;
-    return 0;
+    int64_t begin = (piece->token + piece->low - c->first) / 32;
+    int64_t end = gumbel_words_of(piece->token + piece->high - c->first);
+    uint32_t any = 0;
+    end = end < c->words ? end : c->words;
+    for (int64_t word = begin; word < end && gumbel_penalties_act(&q); word++)
+        any |= c->prompt[piece->b * c->words + word] | c->output[piece->b * c->words + word];
+    return any != 0;
 }
 
 static void penalise_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
@@ -286,17 +218,21 @@ static void penalise_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
     gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
     const uint16_t *counts = c->counts + piece->b * c->tokens;
     for (int at = piece->low & ~31; at < piece->high; at += 32) {
-        uint32_t output = 0;
-        for (uint32_t bits = seen(e, piece, at, &output); bits != 0; bits &= bits - 1) {
-            int bit = __builtin_ctz(bits);
-            int64_t at_count = piece->token - c->first + at + bit;
+        uint32_t output, bits = seen(e, piece, at, &output);
+        int64_t place = piece->token - c->first + at;
+        for (uint32_t prompt = bits & ~output; prompt != 0; prompt &= prompt - 1) {
+            float *to = &y[at - piece->low + __builtin_ctz(prompt)];
+            *to = gumbel_penalise(*to, &q, 0);
+        }
+        for (; output != 0; output &= output - 1) {
+            int bit = __builtin_ctz(output);
             float *to = &y[at - piece->low + bit];
-            *to = gumbel_penalise(*to, &q, output >> bit & 1 ? counts[at_count] : 0);
+            *to = gumbel_penalise(*to, &q, counts[place + bit]);
         }
     }
 }
 
-/* -------------------------------------------------------------------------------- a piece ---- */
+/* ------------------------------------------------------------------------------- a piece ---- */
 
 int cpu_edits_touch(const cpu_edits *e, const cpu_piece *piece)
 {
@@ -307,8 +243,8 @@ void cpu_edits_transform(const cpu_edits *e, const cpu_kernels *kernels, const c
                          const cpu_transform *t, float *z)
 {
     int count = piece->high - piece->low;
-    int biased = e->problem && is_biased(e, piece),
-        penalised = e->problem && is_penalised(e, piece);
+    int biased = e->problem && is_biased(e, piece);
+    int penalised = e->problem && is_penalised(e, piece);
     if (biased || penalised) {
         cpu_transform before = *t, after = cpu_identity;
         before.inverse_temperature = 1.0f;
@@ -322,6 +258,6 @@ void cpu_edits_transform(const cpu_edits *e, const cpu_kernels *kernels, const c
     } else {
         kernels->transform(piece->from, piece->dtype, count, t, z);
     }
-    if (e->problem && is_masked(e, piece))
-        mask_piece(e, piece, z);
+    if (is_masked(e, piece))
+        mask_piece(e, kernels, piece, z);
 }

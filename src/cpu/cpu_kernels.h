@@ -68,6 +68,8 @@ struct cpu_kernels {
     /* z[i] = transform(from[i] + bias[i]) for i < count; z may be `from`. */
     void (*transform)(const void *from, gumbel_dtype dtype, int count,
                       const cpu_transform *transform, float *z);
+    /* z[32 * w + i] = -inf where bit i of drop[w] is set, w < words. */
+    void (*mask)(float *z, const uint32_t *drop, int words);
     void (*draw)(const float *z, const cpu_draw *draw);
     /* g of the 64 * blocks tokens from `token` on, a multiple of 64. */
     void (*noise)(gumbel_stream stream, uint32_t token, int blocks, float *out);

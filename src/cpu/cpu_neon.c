@@ -16,6 +16,7 @@ const cpu_kernels cpu_neon_kernels = {
     .panel = PRODUCT_PANEL,
     .product = product,
     .transform = transform,
+    .mask = mask,
     .draw = draw,
     .noise = noise,
     .survey = survey,

@@ -47,6 +47,9 @@
 /* The same for rows whose lists are sorted into bits: some us each. */
 #define CPU_PARALLEL_LISTS 4
 
+/* Biases a block of 64 tokens, on average, that a row is sorted for: 9496 of V = 151936. */
+#define CPU_BIASES 4
+
 static inline int cpu_worth_threads(const gumbel_problem *p)
 {
     int64_t tokens = p->batch > INT64_MAX / p->vocab ? INT64_MAX : p->batch * p->vocab;

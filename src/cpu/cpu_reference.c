@@ -35,6 +35,13 @@ static void transform(const void *from, gumbel_dtype dtype, int count, const cpu
     }
 }
 
+static void mask(float *z, const uint32_t *drop, int words)
+{
+    for (int i = 0; i < 32 * words; i++)
+        if (drop[i / 32] >> i % 32 & 1)
+            z[i] = -INFINITY;
+}
+
 /* The mass of a block: lane j sums tokens j, j + 16, j + 32, j + 48 in pairs. */
 static void add_mass(gumbel_summary *s, const float *z)
 {
@@ -136,6 +143,7 @@ const cpu_kernels cpu_reference_kernels = {
     .panel = 1,
     .product = product,
     .transform = transform,
+    .mask = mask,
     .draw = draw,
     .noise = noise,
     .survey = survey,

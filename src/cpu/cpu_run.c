@@ -121,8 +121,6 @@ int cpu_pad_piece(const cpu_piece *piece, float *z)
 static void draw_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z)
 {
     const gumbel_problem *p = job->problem;
-    if (!cpu_edits_leave(&job->edits, piece))
-        return;
     gumbel_row row = gumbel_problem_row(p, piece->b);
     int32_t samples = p->sampling.num_samples;
     int low = piece->low, high = piece->high;
@@ -147,13 +145,22 @@ static void draw_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece
     job->device->kernels->draw(as_is ? piece->from : z, &draw);
 }
 
+/* Draw what mask and bans leave of a piece: blocks that hold nothing are passed over. */
+static void draw_stretches(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece,
+                           float *z)
+{
+    cpu_piece stretch = {.token = piece->token};
+    while (cpu_edits_next(&job->edits, piece, &stretch))
+        draw_piece(job, slot, &stretch, z + (stretch.token - piece->token));
+}
+
 /* What becomes of a piece whose logits are there. */
 static void run_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z)
 {
     if (job->stage)
         cpu_stage_piece(job, slot, piece, z);
     else
-        draw_piece(job, slot, piece, z);
+        draw_stretches(job, slot, piece, z);
 }
 
 /* Whether any row may draw a token of the tile: a grammar often spares most of the weights. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The stage between product and draw, on the sixteen lanes of cpu/lanes_*.h: logits of any dtype to
- * transformed logits (eq. 2).
+ * transformed logits (eq. 2), and -inf where a mask says so.
  */
 #ifndef GUMBEL_CPU_STAGE_LANES_H
 #define GUMBEL_CPU_STAGE_LANES_H
@@ -74,6 +74,21 @@ static void transform(const void *from, gumbel_dtype dtype, int count, const cpu
         transform_as(from, GUMBEL_FLOAT16, count, t, capped, z);
     else
         transform_as(from, GUMBEL_BFLOAT16, count, t, capped, z);
+}
+
+static void mask(float *z, const uint32_t *drop, int words)
+{
+    static const uint32_t places[CPU_LANES] = {1 << 0,  1 << 1,  1 << 2,  1 << 3, 1 << 4,  1 << 5,
+                                               1 << 6,  1 << 7,  1 << 8,  1 << 9, 1 << 10, 1 << 11,
+                                               1 << 12, 1 << 13, 1 << 14, 1 << 15};
+    v16u place = vu_load(places);
+    v16f zero = vf_set(0.0f), gone = vf_set(-INFINITY);
+    for (int i = 0; i < 2 * words; i++) {
+        uint32_t half = drop[i / 2] >> 16 * (i % 2) & 0xffffu;
+        v16m dropped = vf_less(zero, vf_of_int(vu_and(vu_set(half), place)));
+        if (half)
+            vf_store(z + 16 * i, vf_select(dropped, gone, vf_load(z + 16 * i)));
+    }
 }
 
 #endif
