@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `sample` and `generate` can be asked for beside a temperature: truncation, edits of the
+logits, penalties, further results."""
+
+import json
+import math
+import os
+import unittest
+
+from cli_case import MODELS, Case, SampleCase
+from tensor_files import read_npy, write_npy
+
+NEVER = -math.inf
+
+
+def lse(row):
+    top = max(row)
+    return top + math.log(sum(math.exp(x - top) for x in row))
+
+
+class Request(SampleCase):
+    def rows(self):
+        return [self.logits[b * self.V : (b + 1) * self.V] for b in range(self.B)]
+
+    def check(self, found, rows, raw=None):
+        """Results from the processed logits `rows`; NEVER is what cannot be drawn."""
+        for b, row in enumerate(rows):
+            norm = lse(raw[b] if raw else row)
+            of = raw[b] if raw else row
+            self.assertEqual(found["status"][b], 0)
+            self.assertAlmostEqual(found["lse"][b], norm, places=4)
+            for token, logprob in zip(found["tokens"][b], found["logprobs"][b], strict=True):
+                self.assertGreater(row[token], NEVER)
+                self.assertAlmostEqual(logprob, of[token] - norm, places=4)
+
+    def keep(self, row, k):
+        cut = sorted(row, reverse=True)[k - 1]
+        return [x if x >= cut else NEVER for x in row]
+
+    def test_top_k(self):
+        found = self.sample(*self.head, "--top-k", 7, "--num-samples", 60, "--kept", "--ranks")
+        kept = [self.keep(row, 7) for row in self.rows()]
+        self.check(found, kept)
+        for b, row in enumerate(kept):
+            self.assertEqual(found["kept"][b], sum(x > NEVER for x in row))
+            self.assertEqual(found["ranks"][b],
+                             [1 + sum(x > row[t] for x in row) for t in found["tokens"][b]])
+
+    def test_every_rule_together(self):
+        found = self.sample(*self.head, "--temperature", 0.8, "--top-k", 40, "--top-p", 0.7,
+                            "--min-p", 0.01, "--num-samples", 40, "--kept")
+        rows = []
+        for row in self.rows():
+            z = [x / 0.8 for x in row]
+            z = [x if x >= max(z) + math.log(0.01) else NEVER for x in z]
+            z = self.keep(z, 40)
+            mass = math.exp(lse(z))
+            rows.append([x if sum(math.exp(y) for y in z if y > x) < 0.7 * mass else NEVER
+                         for x in z])
+        self.check(found, rows)
+        self.assertEqual(found["kept"], [sum(x > NEVER for x in row) for row in rows])
+
+    def test_orders_and_ties(self):
+        write_npy(self.path("four.npy"), "<f4", (1, 5),
+                  [math.log(p) for p in (0.30, 0.25, 0.24, 0.11, 0.10)])
+        logits = ("--logits", self.path("four.npy"), "--kept")
+        # Of the first three, which hold 0.79, the largest alone has 0.35 of the mass.
+        self.assertEqual(self.sample(*logits, "--top-k", 3, "--top-p", 0.35)["kept"], [1])
+        joint = ("--order", "joint", "--top-k", 3, "--top-p", 0.35)
+        self.assertEqual(self.sample(*logits, *joint)["kept"], [2])
+        hot = ("--temperature", 1000, "--min-p", 0.9)
+        self.assertEqual(self.sample(*logits, *hot)["kept"], [5])
+        self.assertEqual(self.sample(*logits, *hot, "--order", "before_temperature")["kept"], [1])
+        write_npy(self.path("tied.npy"), "<f4", (1, 4), [1, 2, 1, 1])
+        tied = ("--logits", self.path("tied.npy"), "--kept", "--top-k", 2)
+        self.assertEqual(self.sample(*tied)["kept"], [4])
+        self.assertEqual(self.sample(*tied, "--ties", "exact")["kept"], [2])
+
+    def test_likeliest_and_raw(self):
+        found = self.sample(*self.head, "--temperature", 2, "--top-k", 3, "--top-logprobs", 5,
+                            "--raw-logprobs")
+        rows = self.rows()
+        self.check(found, [self.keep([x / 2 for x in row], 3) for row in rows], raw=rows)
+        processed = self.sample(*self.head, "--temperature", 2, "--top-k", 3, "--top-logprobs", 5)
+        for b, row in enumerate(rows):
+            best = sorted(range(self.V), key=lambda i: (-row[i], i))[:5]
+            self.assertEqual(found["top_ids"][b], best)
+            self.assertEqual(processed["top_ids"][b], best)
+            kept = [row[i] / 2 for i in best[:3]]
+            for i, logprob in enumerate(processed["top_logprobs"][b]):
+                if i < 3:
+                    self.assertAlmostEqual(logprob, kept[i] - lse(kept), places=4)
+                else:
+                    self.assertIsNone(logprob)
+
+    def test_masked_banned_and_biased(self):
+        words = (self.V + 31) // 32
+        odd = 0xAAAAAAAA - 2**32
+        write_npy(self.path("one.npy"), "<i4", (words,), [odd] * words)
+        write_npy(self.path("each.npy"), "<i4", (self.B, words),
+                  [odd, *[-1] * (words - 1)] * self.B)
+        rows = self.rows()
+        rest = ("--num-samples", 30)
+        edited = [[x if i % 2 else NEVER for i, x in enumerate(row)] for row in rows]
+        self.check(self.sample(*self.head, *rest, "--mask", self.path("one.npy")), edited)
+        edited = [[x if i % 2 or i >= 32 else NEVER for i, x in enumerate(row)] for row in rows]
+        self.check(self.sample(*self.head, *rest, "--mask", self.path("each.npy")), edited)
+        best = [max(range(self.V), key=row.__getitem__) for row in rows]
+        banned = ",".join(map(str, best))
+        edited = [[NEVER if i in best else x for i, x in enumerate(row)] for row in rows]
+        self.check(self.sample(*self.head, *rest, "--ban", banned), edited)
+        lists = [x for b in range(self.B) for x in (best[b], -1, 5)]
+        write_npy(self.path("ban.npy"), "<i4", (self.B, 3), lists)
+        edited = [[NEVER if i == best[b] else x for i, x in enumerate(row)]
+                  for b, row in enumerate(rows)]
+        self.check(self.sample(*self.head, *rest, "--ban", self.path("ban.npy")), edited)
+        edited = [[NEVER if i == 3 else x + 2 * (i == 9) - 0.5 * (i == 300)
+                   for i, x in enumerate(row)] for row in rows]
+        self.check(self.sample(*self.head, *rest, "--logit-bias", "3=-inf,9=2,300=-0.5"), edited)
+
+    def test_penalties(self):
+        found = self.sample(*self.head, "--num-samples", 20, "--repetition-penalty", 1.5,
+                            "--frequency-penalty", 0.5, "--presence-penalty", 0.25,
+                            "--prompt-tokens", "1,2,3", "--output-tokens", "3,4,4")
+        rows = []
+        for row in self.rows():
+            for i in (1, 2, 3, 4):
+                row[i] = row[i] / 1.5 if row[i] > 0 else row[i] * 1.5
+            row[3] -= 0.5 * 1 + 0.25
+            row[4] -= 0.5 * 2 + 0.25
+            rows.append(row)
+        self.check(found, rows)
+
+    def test_a_value_for_each_row(self):
+        write_npy(self.path("k.npy"), "<i4", (self.B,), [1, 2, 3, 0, 333])
+        write_npy(self.path("p.npy"), "<f4", (self.B,), [0, 0, 0, 0, 9])
+        found = self.sample(*self.head, "--top-k", self.path("k.npy"), "--kept",
+                            "--presence-penalty", self.path("p.npy"), "--output-tokens", "7")
+        self.assertEqual(found["kept"], [1, 2, 3, self.V, self.V])
+        rows = self.rows()
+        rows[4][7] -= 9
+        self.assertAlmostEqual(found["lse"][4], lse(rows[4]), places=4)
+
+    def test_every_way_in_gives_the_same(self):
+        rest = ("--top-k", 9, "--top-p", 0.8, "--ban", "1,2", "--num-samples", 9, "--seed", 5,
+                "--top-logprobs", 4, "--ranks", "--kept")
+        wanted = self.sample(*self.head, *rest)
+        self.assertEqual(self.sample("--logits", self.path("logits.npy"), *rest), wanted)
+
+    def test_chunks(self):
+        edits = ("--ban", "1,2", "--logit-bias", "70=1.5", "--frequency-penalty", 1,
+                 "--output-tokens", "5,5,200", "--num-samples", 4)
+        whole = self.sample(*self.head, *edits)
+        for chunk in (64, 100, 192, 1000):
+            found = self.sample(*self.head, *edits, "--chunk", chunk)
+            self.assertEqual(found["tokens"], whole["tokens"], chunk)
+        for option in (("--top-k", 3), ("--top-p", 0.5), ("--min-p", 0.1), ("--raw-logprobs",),
+                       ("--kept",), ("--ranks",), ("--top-logprobs", 3),
+                       ("--out-kept", self.path("kept.npy"))):
+            self.refuse("--chunk", "sample", *self.head, *option, "--chunk", 64)
+
+    def test_npy_output(self):
+        shapes = {"ranks": (self.B, 2), "kept": (self.B,), "top-ids": (self.B, 3),
+                  "top-logprobs": (self.B, 3)}
+        options = [x for name in shapes for x in (f"--out-{name}", self.path(f"{name}.npy"))]
+        rest = ("--num-samples", 2, "--top-logprobs", 3)
+        self.assertEqual(self.succeed("sample", *self.head, *rest, *options), "")
+        found = self.sample(*self.head, *rest, "--ranks", "--kept")
+        for name, shape in shapes.items():
+            descr, got, values = read_npy(self.path(f"{name}.npy"))
+            self.assertEqual((descr, got), ("<f4" if name == "top-logprobs" else "<i4", shape))
+            wanted = found[name.replace("-", "_")]
+            wanted = wanted if len(shape) == 1 else [x for row in wanted for x in row]
+            for value, want in zip(values, wanted, strict=True):
+                self.assertAlmostEqual(value, want, delta=1e-7 * abs(want))
+
+
+class RequestErrors(SampleCase):
+    def test_numbers(self):
+        for option, values in {
+            "--top-k": ("-1", "1.5", "x", str(2**31)),
+            "--top-p": ("0", "1.5", "-1", "nan", ""),
+            "--min-p": ("-0.1", "2", "nan"),
+            "--order": ("", "top_k", "JOINT"),
+            "--ties": ("none", ""),
+            "--ban": ("x", "1,,2", "-1", "1.5", str(2**31)),
+            "--logit-bias": ("5", "5=", "5=x", "=1", "-1=2", "5=nan", "5=inf", "5=1,"),
+            "--repetition-penalty": ("0", "-1", "nan", "inf"),
+            "--frequency-penalty": ("nan", "inf", "x"),
+            "--presence-penalty": ("nan", "x"),
+            "--prompt-tokens": ("a", "-5"),
+            "--output-tokens": ("1;2",),
+            "--top-logprobs": ("-1", "129", "x"),
+        }.items():
+            for value in values:
+                with self.subTest(option=option, value=value):
+                    tokens = () if option.endswith("-tokens") else ("--prompt-tokens", 1)
+                    self.refuse(option, "sample", *self.head, *tokens, f"{option}={value}")
+
+    def test_files(self):
+        write_npy(self.path("short.npy"), "<i4", (2, 2), [1, 2, 3, 4])
+        write_npy(self.path("floats.npy"), "<f4", (self.B,), [1] * self.B)
+        write_npy(self.path("minus.npy"), "<i4", (2,), [1, -2])
+        for option in ("--mask", "--ban"):
+            for name in ("short", "floats", "none"):
+                self.refuse(option, "sample", *self.head, option, self.path(f"{name}.npy"))
+        self.refuse("--ban", "sample", *self.head, "--ban", self.path("minus.npy"))
+        self.refuse("--top-k", "sample", *self.head, "--top-k", self.path("floats.npy"))
+        write_npy(self.path("p.npy"), "<f4", (self.B,), [1, 1, 0, 1, 1])
+        self.refuse("sampling.truncation.top_p[2]", "sample", *self.head, "--top-p",
+                    self.path("p.npy"))
+
+    def test_what_is_missing(self):
+        self.refuse("--prompt-tokens", "sample", *self.head, "--presence-penalty", 1)
+        self.refuse("--top-logprobs", "sample", *self.head, "--out-top-ids", self.path("a.npy"))
+        self.refuse("--out-kept", "sample", *self.head, "--out-kept", self.path("no/kept.npy"))
+
+
+class GenerateRequest(Case):
+    MODEL = os.path.join(MODELS, "kjv-target")
+    ARGUMENTS = ("generate", "--model", MODEL, "--prompt", "In the beginning")
+
+    def texts(self, *arguments):
+        return self.succeed_json(*self.ARGUMENTS, "--ignore-eos", *arguments)["samples"]
+
+    def test_one_survivor_is_greedy(self):
+        with open(os.path.join(MODELS, "golden.json")) as file:
+            case = json.load(file)["target"]["greedy"][0]
+        found = self.succeed_json("generate", "--model", self.MODEL, "--prompt", case["prompt"],
+                                  "--max-tokens", len(case["greedy_ids"]), "--top-k", 1, "--kept")
+        self.assertEqual(found["samples"][0]["ids"], case["greedy_ids"])
+        self.assertEqual(set(found["samples"][0]["kept"]), {1})
+
+    def test_likeliest(self):
+        text = self.texts("--temperature", 0, "--max-tokens", 12, "--top-logprobs", 4, "--ranks")[0]
+        self.assertEqual(text["ranks"], [1] * 12)
+        for token, logprob, top in zip(text["ids"], text["logprobs"], text["top"], strict=True):
+            self.assertEqual(top["ids"][0], token)
+            self.assertEqual(top["logprobs"][0], logprob)
+            self.assertEqual(top["logprobs"], sorted(top["logprobs"], reverse=True))
+        raw = self.texts("--temperature", 3, "--max-tokens", 1, "--top-logprobs", 4,
+                         "--raw-logprobs")
+        self.assertEqual(raw[0]["top"][0], text["top"][0])
+
+    def test_edits(self):
+        forced = self.texts("--max-tokens", 3, "--logit-bias", "77=1e6")
+        self.assertEqual(forced[0]["ids"], [77] * 3)
+        self.assertNotIn(77, self.texts("--max-tokens", 3, "--logit-bias", "77=1e6", "--ban",
+                                        "77,78")[0]["ids"])
+
+    def test_penalties_count_prompt_and_output(self):
+        """With a penalty beyond every logit no token comes twice, in any of the texts."""
+        for option in ("--presence-penalty", "--frequency-penalty"):
+            for text in self.texts(option, "1e6", "--max-tokens", 60, "--samples", 11):
+                self.assertEqual(len(set(text["ids"])), 60, option)
+        found = self.succeed_json(*self.ARGUMENTS, "--repetition-penalty", "1e6", "--max-tokens",
+                                  60, "--ignore-eos", "--logit-bias",
+                                  ",".join(f"{i}=100" for i in range(200)))
+        ids = found["samples"][0]["ids"]
+        self.assertEqual(len(set(ids) | set(found["prompt_ids"])), 60 + len(found["prompt_ids"]))
+
+    def test_every_text_counts_its_own(self):
+        """Texts end at different steps; those that go on keep their histories."""
+        rest = (*self.ARGUMENTS, "--max-tokens", 120, "--repetition-penalty", 1.3,
+                "--frequency-penalty", 0.4, "--temperature", 1.5, "--top-k", 50, "--seed", 3,
+                "--logit-bias", "0=7")  # the end token
+        many = self.succeed_json(*rest, "--samples", 11)["samples"]
+        lengths = {len(text["ids"]) for text in many}
+        self.assertGreater(len(lengths), 1, "all texts end at once: nothing is tested")
+        for j in (0, 4, 8, 10):
+            alone = self.succeed_json(*rest, "--first-sample", j)["samples"][0]
+            self.assertEqual(alone, many[j], j)
+
+    def test_wrong_input(self):
+        for option in (("--top-logprobs", 3), ("--ranks",), ("--kept",), ("--raw-logprobs",)):
+            self.refuse("--json", *self.ARGUMENTS, *option)
+        self.refuse("--top-p", *self.ARGUMENTS, "--top-p", 0)
+        self.refuse("--mask", *self.ARGUMENTS, "--mask", self.path("none.npy"))
+        self.refuse("--prompt-tokens", *self.ARGUMENTS, "--prompt-tokens", "1")
+
+
+if __name__ == "__main__":
+    unittest.main()
