@@ -147,6 +147,23 @@ static void large_vocabularies(void **state)
     assert_judged("large vocabularies", &seen);
 }
 
+/* Large enough that the library thinks it worth while to use several threads. */
+static void worth_several_threads(void **state)
+{
+    verdicts seen = {0};
+    uint64_t random = 15;
+    for (int i = 0; i < how_many(12); i++) {
+        int fused = i % 3 == 2;
+        request_plan plan = request_plan_at_random(20000 + i, fused);
+        plan.batch = 9;
+        plan.vocab = fused ? 2003 : 9001;
+        plan.hidden_size = fused ? 60 : 0;
+        plan.vocab_size = i % 2 ? 0 : plan.first_token + plan.vocab - 70;
+        check_plan(*state, &plan, &random, &seen);
+    }
+    assert_judged("several threads", &seen);
+}
+
 /* Probabilities, rules, and which tokens stay (bit i: token i), worked out by hand. */
 typedef struct cut {
     const float *p; /* [5] */
@@ -257,6 +274,7 @@ int main(void)
         cmocka_unit_test(mixed_logits),
         cmocka_unit_test(mixed_hidden_states),
         cmocka_unit_test(large_vocabularies),
+        cmocka_unit_test(worth_several_threads),
     };
     return cmocka_run_group_tests(tests, open_reference, close_reference);
 }
