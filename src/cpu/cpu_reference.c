@@ -100,24 +100,26 @@ static uint32_t survey(const float *v, int64_t blocks, float *largest)
 static int64_t weigh(const cpu_stretch *s, float bound, float largest, cpu_weight *sum)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < s->blocks * GUMBEL_BLOCK; i++) {
-        if (s->v[i] < bound)
-            continue;
-        uint64_t mass = gumbel_token_mass(gumbel_exp(s->v[i] - largest));
-        cpu_weight_add(sum, mass);
-        count++;
-    }
+    for (int64_t block = 0; block < s->blocks; block += s->step)
+        for (int j = 0; j < GUMBEL_BLOCK; j++) {
+            float v = s->v[block * GUMBEL_BLOCK + j];
+            if (v < bound)
+                continue;
+            cpu_weight_add(sum, gumbel_token_mass(gumbel_exp(v - largest)));
+            count++;
+        }
     return count;
 }
 
 static void tally(const cpu_stretch *s, const cpu_tally *t)
 {
-    for (int64_t i = 0; i < s->blocks * GUMBEL_BLOCK; i++) {
-        float z = s->v[i] * t->scale;
-        if (z >= t->low && z <= t->high)
-            cpu_weight_add(&t->bins[(gumbel_key(z) - t->low_key) >> t->shift],
-                           t->by_mass ? gumbel_token_mass(gumbel_exp(z - t->largest)) : 1);
-    }
+    for (int64_t block = 0; block < s->blocks; block += s->step)
+        for (int j = 0; j < GUMBEL_BLOCK; j++) {
+            float z = s->v[block * GUMBEL_BLOCK + j] * t->scale;
+            if (z >= t->low && z <= t->high)
+                cpu_weight_add(&t->bins[cpu_tally_bin(t, z)],
+                               t->by_mass ? gumbel_token_mass(gumbel_exp(z - t->largest)) : 1);
+        }
 }
 
 static int keep(const float *v, float scale, float bound, float *out)
@@ -133,8 +135,9 @@ static int keep(const float *v, float scale, float bound, float *out)
 static int64_t count_above(const cpu_stretch *s, float scale, float bound)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < s->blocks * GUMBEL_BLOCK; i++)
-        count += s->v[i] * scale > bound;
+    for (int64_t block = 0; block < s->blocks; block += s->step)
+        for (int j = 0; j < GUMBEL_BLOCK; j++)
+            count += s->v[block * GUMBEL_BLOCK + j] * scale > bound;
     return count;
 }
 

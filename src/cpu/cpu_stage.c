@@ -163,17 +163,17 @@ cpu_values cpu_stage_values(const cpu_job *job, int64_t b)
     cpu_values values = {.blocks = stage->blocks, .largest = -INFINITY, .scale = 1.0f};
     for (int64_t k = stage->blocks; k < stage->peak_room; k++)
         peaks[k] = -INFINITY;
-    values.peaks = (cpu_stretch){peaks, tops, stage->peak_room / GUMBEL_BLOCK};
+    values.peaks = (cpu_stretch){peaks, tops, stage->peak_room / GUMBEL_BLOCK, 1};
     job->device->kernels->survey(peaks, values.peaks.blocks, tops);
     for (int64_t k = 0; k < values.peaks.blocks; k++)
         values.largest = tops[k] > values.largest ? tops[k] : values.largest;
     if (first > 0)
-        values.stretch[values.stretches++] = (cpu_stretch){cpu_stage_block(job, b, 0), peaks, 1};
+        values.stretch[values.stretches++] = (cpu_stretch){cpu_stage_block(job, b, 0), peaks, 1, 1};
     if (last > first)
         values.stretch[values.stretches++] =
-            (cpu_stretch){cpu_stage_block(job, b, first), peaks + first, last - first};
+            (cpu_stretch){cpu_stage_block(job, b, first), peaks + first, last - first, 1};
     if (last < stage->blocks)
         values.stretch[values.stretches++] =
-            (cpu_stretch){cpu_stage_block(job, b, last), peaks + last, 1};
+            (cpu_stretch){cpu_stage_block(job, b, last), peaks + last, 1, 1};
     return values;
 }

@@ -17,6 +17,7 @@ typedef struct cpu_stretch {
     const float *v;       /* [64 * blocks] */
     const float *largest; /* [blocks] the largest value of each block */
     int64_t blocks;
+    int64_t step; /* passes look at every step-th block: 1, or more for a sample */
 } cpu_stretch;
 
 /* A row's values: its whole blocks, and before and behind them those that the shard's ends cut, in
@@ -51,12 +52,21 @@ static inline void cpu_weight_add(cpu_weight *sum, uint64_t weight)
 typedef struct cpu_tally {
     float low, high; /* finite */
     uint32_t low_key;
-    int shift; /* bin = (key - low_key) >> shift, below CPU_BINS */
+    int shift;   /* bin = (key - low_key) >> shift, below CPU_BINS; */
+    float slope; /* or, where this is not 0, (value - low) * slope */
     int by_mass;
     float largest; /* masses are relative to this value */
     float scale;
     cpu_weight *bins; /* [CPU_BINS] */
 } cpu_tally;
+
+/* The bin of a value in low .. high; it never falls as the value grows. */
+static inline uint32_t cpu_tally_bin(const cpu_tally *t, float value)
+{
+    if (t->slope > 0.0f)
+        return (uint32_t)(int32_t)((value - t->low) * t->slope);
+    return (gumbel_key(value) - t->low_key) >> t->shift;
+}
 
 /* Where a descent ended: the largest value at which the weight of what is not below it reaches what
  * was needed. */

@@ -47,7 +47,7 @@ static int64_t weigh(const cpu_stretch *s, float bound, float largest, cpu_weigh
     float reach = largest - GUMBEL_MASS_REACH > bound ? largest - GUMBEL_MASS_REACH : bound;
     v16u highs = vu_set(0), lows = vu_set(0);
     v16f m = vf_set(largest), lowest = vf_set(bound), nothing = vf_set(-INFINITY);
-    for (int64_t i = 0; i < s->blocks; i++) {
+    for (int64_t i = 0; i < s->blocks; i += s->step) {
         if (s->largest[i] < reach)
             continue;
         const float *v = s->v + i * GUMBEL_BLOCK;
@@ -81,14 +81,17 @@ LANES v16u lanes_key(v16f v)
     return vu_of_bits(vf_select(vf_less(plus, zero), negative, positive));
 }
 
-/* Add those of sixteen values that `in` names to their bins. */
+/* Add those of sixteen values that `in` names to their bins, cpu_tally_bin(). */
 LANES void tally_lanes(const cpu_tally *t, v16f values, uint32_t in)
 {
-    uint32_t keys[CPU_LANES], high[CPU_LANES], low[CPU_LANES];
-    vu_store(keys, vu_add(lanes_key(values), vu_set(0u - t->low_key)));
+    uint32_t places[CPU_LANES], high[CPU_LANES], low[CPU_LANES];
+    if (t->slope > 0.0f)
+        vu_store(places, vu_truncate(vf_mul(vf_sub(values, vf_set(t->low)), vf_set(t->slope))));
+    else
+        vu_store(places, vu_add(lanes_key(values), vu_set(0u - t->low_key)));
     if (!t->by_mass) {
         for (; in != 0; in &= in - 1)
-            t->bins[keys[__builtin_ctz(in)] >> t->shift].low++;
+            t->bins[places[__builtin_ctz(in)] >> t->shift].low++;
         return;
     }
     v16u halves[2];
@@ -97,7 +100,7 @@ LANES void tally_lanes(const cpu_tally *t, v16f values, uint32_t in)
     vu_store(low, halves[1]);
     for (; in != 0; in &= in - 1) {
         int lane = __builtin_ctz(in);
-        cpu_weight *bin = &t->bins[keys[lane] >> t->shift];
+        cpu_weight *bin = &t->bins[places[lane] >> t->shift];
         bin->high += high[lane];
         bin->low += low[lane];
     }
@@ -107,7 +110,7 @@ LANES void tally_lanes(const cpu_tally *t, v16f values, uint32_t in)
 static void tally(const cpu_stretch *s, const cpu_tally *t)
 {
     v16f low = vf_set(t->low), high = vf_set(t->high), scale = vf_set(t->scale);
-    for (int64_t i = 0; i < s->blocks; i++) {
+    for (int64_t i = 0; i < s->blocks; i += s->step) {
         if (s->largest[i] * t->scale < t->low)
             continue;
         for (int q = 0; q < 4; q++) {
@@ -138,7 +141,7 @@ static int64_t count_above(const cpu_stretch *s, float scale, float bound)
 {
     int64_t count = 0;
     v16f times = vf_set(scale), lowest = vf_set(bound);
-    for (int64_t i = 0; i < s->blocks; i++) {
+    for (int64_t i = 0; i < s->blocks; i += s->step) {
         if (!(s->largest[i] * scale > bound))
             continue;
         for (int q = 0; q < 4; q++) {
