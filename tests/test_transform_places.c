@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls with transforms and nothing that needs a whole row: tiles pass over what a mask leaves
+ * nothing of, and shards have their own part of every list. Each gives the bits of the call that
+ * leaves rows whole, which the oracle judges elsewhere, on every instruction set, with any threads
+ * and tiles, alone or in a batch, in shards or in one.
+ */
+#include "requests.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DRAWN (OUTCOME_TOKENS | OUTCOME_SCORES | OUTCOME_MASS)
+
+static gumbel_status draw_by(gumbel_device *device, const request *asked, int fused, outcome *into)
+{
+    return fused ? request_draw_fused(device, asked, into) : request_draw(device, asked, into);
+}
+
+/* Summaries of tokens [first, first + count) of the logits, counted from their first. */
+static void add_shard(gumbel_device *device, const request *asked, int64_t first, int64_t count,
+                      gumbel_summary *into)
+{
+    gumbel_logits shard = asked->logits;
+    gumbel_sampling sampling = asked->sampling;
+    int64_t draws = shard.logits.rows * sampling.num_samples;
+    size_t bytes;
+    shard.logits.data =
+        (const char *)shard.logits.data + (size_t)first * dtype_size(shard.logits.dtype);
+    shard.logits.stride = shard.logits.stride ? shard.logits.stride : shard.logits.cols;
+    shard.logits.cols = count;
+    shard.first_token += first;
+    if (sampling.noise) {
+        sampling.noise_stride =
+            sampling.noise_stride ? sampling.noise_stride : asked->logits.logits.cols;
+        sampling.noise += first;
+    }
+    void *workspace = call_workspace(device, NULL, &shard, &sampling, NULL, &bytes);
+    gumbel_summary *part = make_zeroed((size_t)draws, sizeof *part);
+    assert_int_equal(gumbel_partial_logits(device, &shard, &sampling, part, workspace, bytes, NULL),
+                     GUMBEL_OK);
+    gumbel_merge(into, part, draws);
+    free(part);
+    free(workspace);
+}
+
+/* Shards that meet at multiples of 64 tokens give every bit. */
+static void check_shards(gumbel_device *device, const request *asked, const outcome *expected,
+                         uint64_t *random)
+{
+    int64_t rows = asked->logits.logits.rows, vocab = asked->logits.logits.cols;
+    int32_t samples = asked->sampling.num_samples;
+    int64_t draws = rows * samples, end, first_token = asked->logits.first_token;
+    gumbel_summary *merged = make_zeroed((size_t)draws, sizeof *merged);
+    gumbel_summary_clear(merged, draws);
+    for (int64_t first = 0; first < vocab; first = end) {
+        end = (first_token + first) / 64 * 64 + 64 * (1 + random_below(random, 4)) - first_token;
+        end = end < vocab ? end : vocab;
+        add_shard(device, asked, first, end - first, merged);
+    }
+    outcome *drawn = outcome_make(rows, samples);
+    assert_int_equal(gumbel_finish(merged, rows, samples, &drawn->output, NULL), GUMBEL_OK);
+    assert_true(outcome_same(expected, 0, drawn, DRAWN, request_describe(&asked->plan)));
+    outcome_free(drawn);
+    free(merged);
+}
+
+static void check_devices(const request *asked, int fused, const outcome *expected,
+                          uint64_t *random)
+{
+    static const int32_t tiles[] = {0, 64, 192, 1024};
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    outcome *drawn = outcome_make(expected->batch, expected->samples);
+    for (int i = 0; i < count; i++) {
+        gumbel_device *device = open_device(isas[i], 1 + (int32_t)random_below(random, 4),
+                                            tiles[random_below(random, 4)]);
+        assert_int_equal(draw_by(device, asked, fused, drawn), GUMBEL_OK);
+        assert_true(outcome_same(expected, 0, drawn, DRAWN, request_describe(&asked->plan)));
+        if (!fused)
+            check_shards(device, asked, expected, random);
+        gumbel_close(device);
+    }
+    outcome_free(drawn);
+}
+
+static void check_alone(gumbel_device *device, const request *asked, int fused,
+                        const outcome *expected)
+{
+    outcome *drawn = outcome_make(1, expected->samples);
+    for (int64_t b = 0; b < expected->batch; b++) {
+        request part;
+        request_rows(asked, b, 1, &part);
+        assert_int_equal(draw_by(device, &part, fused, drawn), GUMBEL_OK);
+        assert_true(outcome_same(expected, b, drawn, DRAWN, request_describe(&asked->plan)));
+    }
+    outcome_free(drawn);
+}
+
+static void check_plan(gumbel_device *device, request_plan plan, uint64_t *random)
+{
+    int fused = plan.hidden_size > 0;
+    plan.transforms = 1;
+    plan.truncation = 0;
+    plan.logprobs_of = GUMBEL_PROCESSED;
+    request *asked = request_make(&plan, device);
+    outcome *whole = request_outcome(asked);
+    outcome *drawn = outcome_make(whole->batch, whole->samples);
+    assert_int_equal(draw_by(device, asked, fused, whole), GUMBEL_OK);
+    assert_int_equal(draw_by(device, asked, fused, drawn), GUMBEL_OK);
+    assert_true(outcome_same(whole, 0, drawn, DRAWN, request_describe(&plan)));
+    check_devices(asked, fused, drawn, random);
+    check_alone(device, asked, fused, drawn);
+    outcome_free(drawn);
+    outcome_free(whole);
+    request_free(asked);
+}
+
+static void from_logits(void **state)
+{
+    uint64_t random = 51;
+    for (int i = 0; i < 150; i++)
+        check_plan(*state, request_plan_at_random(1000 + i, 0), &random);
+}
+
+static void from_hidden_states(void **state)
+{
+    uint64_t random = 52;
+    for (int i = 0; i < 80; i++)
+        check_plan(*state, request_plan_at_random(1000 + i, 1), &random);
+}
+
+/* A list of biases too long to be sorted is read through instead; in V = 64 the same ids in
+ * V = 6400 are sorted. */
+static void long_biases(void **state)
+{
+    enum { COUNT = 300, WIDE = 6400 };
+    static float logits[WIDE], values[COUNT];
+    static int32_t ids[COUNT], mask[WIDE / 32] = {-1, -1};
+    const int64_t offsets[] = {0, COUNT};
+    uint64_t random = 53;
+    for (int i = 0; i < WIDE; i++)
+        logits[i] = random_normal(&random);
+    for (int i = 0; i < COUNT; i++) {
+        ids[i] = (int32_t)random_below(&random, 64);
+        values[i] = random_normal(&random);
+    }
+    gumbel_transforms transforms = {
+        .struct_size = sizeof transforms, .mask = mask, .bias = {offsets, ids, values}};
+    gumbel_sampling sampling = {
+        .struct_size = sizeof sampling, .num_samples = 20, .transforms = &transforms};
+    request narrow = {.sampling = sampling,
+                      .logits = {.struct_size = sizeof narrow.logits,
+                                 .logits = {logits, GUMBEL_FLOAT32, 1, 64, 0}}};
+    request wide = narrow;
+    wide.logits.logits.cols = WIDE;
+    outcome *a = outcome_make(1, 20), *b = outcome_make(1, 20);
+    assert_int_equal(request_draw(*state, &narrow, a), GUMBEL_OK);
+    assert_int_equal(request_draw(*state, &wide, b), GUMBEL_OK);
+    assert_true(outcome_same(a, 0, b, DRAWN, "long biases"));
+    outcome_free(a);
+    outcome_free(b);
+}
+
+/* Transforms that change nothing give the plain call's bits. */
+static void idle_transforms(void **state)
+{
+    enum { WIDE = 5000 };
+    static float logits[2 * WIDE];
+    static int32_t mask[(WIDE + 31) / 32];
+    static const int64_t none[] = {0, 0, 0};
+    static uint32_t prompt[2 * ((WIDE + 31) / 32)], output[2 * ((WIDE + 31) / 32)];
+    static uint16_t counts[2 * WIDE];
+    const float r = 3, f = 1, T = 0.7f;
+    uint64_t random = 54;
+    for (int i = 0; i < 2 * WIDE; i++)
+        logits[i] = 3 * random_normal(&random);
+    memset(mask, 0xff, sizeof mask);
+    gumbel_history history = {.struct_size = sizeof history,
+                              .vocab_size = WIDE,
+                              .prompt = prompt,
+                              .output = output,
+                              .counts = counts};
+    gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                    .mask = mask,
+                                    .banned = {none, NULL, NULL},
+                                    .bias = {none, NULL, NULL},
+                                    .repetition = &r,
+                                    .frequency = &f,
+                                    .history = &history};
+    request asked = {.sampling = {.struct_size = sizeof asked.sampling, .temperature = &T},
+                     .logits = {.struct_size = sizeof asked.logits,
+                                .logits = {logits, GUMBEL_FLOAT32, 2, WIDE, 0}}};
+    outcome *plain = outcome_make(2, 1), *idle = outcome_make(2, 1);
+    assert_int_equal(request_draw(*state, &asked, plain), GUMBEL_OK);
+    asked.sampling.transforms = &transforms;
+    assert_int_equal(request_draw(*state, &asked, idle), GUMBEL_OK);
+    assert_true(outcome_same(plain, 0, idle, DRAWN, "idle transforms"));
+    outcome_free(plain);
+    outcome_free(idle);
+}
+
+static int open_reference(void **state)
+{
+    *state = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
+    return 0;
+}
+
+static int close_reference(void **state)
+{
+    gumbel_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(from_logits),
+        cmocka_unit_test(from_hidden_states),
+        cmocka_unit_test(long_biases),
+        cmocka_unit_test(idle_transforms),
+    };
+    return cmocka_run_group_tests(tests, open_reference, close_reference);
+}
