@@ -72,6 +72,57 @@ def draw(logits, temperature, seeds, positions, num_samples=1, scale=1.0, softca
     return tokens, np.take_along_axis(z, tokens.astype(int), axis=1) - lse[:, None], lse
 
 
+def edit(y, mask=None, banned=(), bias=None, prompt=(), output=(), penalties=(1, 0, 0)):
+    """Transformed logits of one row before the temperature, from y = softcap(scale * l)."""
+    y = np.array(y, dtype=float)
+    tokens = np.arange(len(y))
+    if mask is not None:
+        y[(np.asarray(mask)[tokens >> 5] >> (tokens & 31)) & 1 == 0] = -np.inf
+    y[list(banned)] = -np.inf
+    for token, value in (bias or {}).items():
+        y[token] += value
+    repetition, frequency, presence = penalties
+    seen = sorted({*prompt, *output})
+    y[seen] = np.where(y[seen] > 0, y[seen] / repetition, y[seen] * repetition)
+    counts = np.bincount(list(output), minlength=len(y))
+    return y - frequency * counts - presence * (counts > 0)
+
+
+def keep(z, min_p=0.0, top_k=0, top_p=1.0, joint=False, exact=False):
+    """Which tokens of a row the rules keep; sorts by (larger z, lower id)."""
+    order = np.lexsort((np.arange(len(z)), -z))
+    kept = z > -np.inf
+    left = kept & (z >= z.max() + np.log(min_p)) if min_p else kept
+    whole = kept if joint else left
+    if top_k and top_k < whole.sum():
+        chosen = order[whole[order]][:top_k]
+        by_k = np.isin(np.arange(len(z)), chosen) if exact else z >= z[chosen[-1]]
+        left = left & by_k
+        whole = kept if joint else left
+    if top_p < 1:
+        chosen = order[whole[order]]
+        mass = np.exp(z[chosen] - z.max())
+        larger = np.cumsum(mass) - mass  # of those before a token, and of equals among them
+        if not exact:
+            larger = np.array([mass[z[chosen] > z[token]].sum() for token in chosen])
+        left = left & np.isin(np.arange(len(z)), chosen[larger < top_p * mass.sum()])
+    return left
+
+
+def process(y, temperature, order="min_p,top_k,top_p", ties="all", **rules):
+    """What the draw of one row sees: y is edit()'s; -inf where a rule removed a token."""
+    z = y if temperature == 0 else y / temperature
+    if temperature == 0:
+        return z
+    judged = y if order == "before_temperature" else z
+    kept = keep(judged, **rules, joint=order == "joint", exact=ties == "exact")
+    return np.where(kept, z, -np.inf)
+
+
+def log_normaliser(z):
+    return z.max() + np.log(np.exp(z - z.max()).sum())
+
+
 def bfloat16_bits(array):
     """float32 to bfloat16 bits (uint16), to nearest, ties to even."""
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
