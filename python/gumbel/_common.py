@@ -28,7 +28,12 @@ ORDERS = {
     "before_temperature": _abi.ORDER_BEFORE_TEMPERATURE,
 }
 TIES = {"all": _abi.TIES_ALL, "exact": _abi.TIES_EXACT}
-PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+# Fields of the C struct: the parameter, and what turns it off.
+PENALTIES = {
+    "repetition": ("repetition_penalty", 1.0),
+    "frequency": ("frequency_penalty", 0.0),
+    "presence": ("presence_penalty", 0.0),
+}
 DISTRIBUTIONS = {None: _abi.PROCESSED, "processed": _abi.PROCESSED, "raw": _abi.RAW}
 
 
@@ -106,21 +111,20 @@ class Request:
     ranks: bool = False
     kept: bool = False
 
-    def rows(self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any) -> bool:
-        """Set a row parameter of `struct`, of the type that `off` has; False where it is `off`."""
-        if isinstance(value, (int, float)) and value == off:
+    def rows(
+        self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
+    ) -> bool:
+        """Set a row parameter of `struct`; False, and nothing is copied, where it is just `off`."""
+        if isinstance(value, int if isinstance(off, int) else (int, float)) and value == off:
             return False
-        if isinstance(off, float):
+        if dtype is np.float32:
             data, stride = row_floats(name, value, self.batch, self.arrays)
         else:
-            data, stride = row_integers(name, value, self.batch, np.int32, self.arrays)
-        self.set_rows(struct, field, data, stride)
-        return True
-
-    def set_rows(self, struct: ctypes.Structure, field: str, data: Any, stride: int) -> None:
+            data, stride = row_integers(name, value, self.batch, dtype, self.arrays)
         setattr(struct, field, address(data))
         setattr(struct, field + "_stride", stride)
         self.held.append(data)
+        return True
 
     def lists(self, struct: ctypes.Structure, field: str, name: str, read: Any, value: Any) -> bool:
         """Set lists of `struct` to what read() makes of `value`; False where there are none."""
@@ -164,47 +168,65 @@ def read_common(
     sampling = request.sampling
     sampling.num_samples = integer("num_samples", num_samples, 1, 2**31 - 1)
     sampling.stream = arrays.stream
-    for name, data, stride in (
-        ("temperature", *row_floats("temperature", temperature, batch, arrays)),
-        ("seed", *row_integers("seed", seed, batch, np.uint64, arrays)),
-        ("position", *row_integers("position", position, batch, np.uint32, arrays)),
-    ):
-        request.set_rows(sampling, name, data, stride)
-
-    transforms = _abi.Transforms()
-    used = [
-        request.lists(transforms, "banned", "banned", token_lists, banned),
-        request.lists(transforms, "bias", "logit_bias", token_values, logit_bias),
-        request.lists(transforms, "prompt_tokens", "prompt_tokens", token_lists, prompt_tokens),
-        request.lists(transforms, "output_tokens", "output_tokens", token_lists, output_tokens),
-        request.rows(transforms, "repetition", "repetition_penalty", repetition_penalty, 1.0),
-        request.rows(transforms, "frequency", "frequency_penalty", frequency_penalty, 0.0),
-        request.rows(transforms, "presence", "presence_penalty", presence_penalty, 0.0),
-    ]
-    if any(used[-3:]) and prompt_tokens is None and output_tokens is None:
-        name = PENALTIES[used[-3:].index(True)]
-        raise ValueError(f"{name}: needs prompt_tokens or output_tokens to count")
-    if mask is not None:
-        transforms.mask, transforms.mask_stride = bitmask("mask", mask, batch, vocab)
-    if any(used) or mask is not None:
-        sampling.transforms = ctypes.pointer(transforms)
-
-    truncation = _abi.Truncation(
-        order=_pick("order", order, ORDERS), ties=_pick("ties", ties, TIES)
-    )
-    used = [
-        request.rows(truncation, "min_p", "min_p", min_p, 0.0),
-        request.rows(truncation, "top_k", "top_k", top_k, 0),
-        request.rows(truncation, "top_p", "top_p", top_p, 1.0),
-    ]
-    if any(used):
-        sampling.truncation = ctypes.pointer(truncation)
-
+    request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
+    request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
+    request.rows(sampling, "position", "position", position, 0, np.uint32)
+    edits = {"banned": banned, "bias": logit_bias}
+    counted = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
+    penalties = (repetition_penalty, frequency_penalty, presence_penalty)
+    _transform(request, mask, vocab, edits, counted, penalties)
+    picked = {"order": _pick("order", order, ORDERS), "ties": _pick("ties", ties, TIES)}
+    _truncate(request, min_p, top_k, top_p, _abi.Truncation(**picked))
     _pick("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
     request.ranks, request.kept = _flag("ranks", ranks), _flag("kept", kept)
     return request
+
+
+def _transform(
+    request: Request,
+    mask: Optional[Any],
+    vocab: int,
+    edits: dict[str, Any],
+    counted: dict[str, Any],
+    penalties: tuple[RowFloats, RowFloats, RowFloats],
+) -> None:
+    """Point the request to its transforms, if there are any."""
+    transforms = _abi.Transforms()
+    listed = [
+        request.lists(transforms, "banned", "banned", token_lists, edits["banned"]),
+        request.lists(transforms, "bias", "logit_bias", token_values, edits["bias"]),
+        *(request.lists(transforms, name, name, token_lists, counted[name]) for name in counted),
+    ]
+    penalised = [
+        request.rows(transforms, field, name, value, off, np.float32)
+        for (field, (name, off)), value in zip(PENALTIES.items(), penalties)
+    ]
+    if any(penalised) and all(lists is None for lists in counted.values()):
+        name, _ = list(PENALTIES.values())[penalised.index(True)]
+        raise ValueError(f"{name}: needs prompt_tokens or output_tokens to count")
+    if mask is not None:
+        transforms.mask, transforms.mask_stride = bitmask("mask", mask, request.batch, vocab)
+    if any(listed) or any(penalised) or mask is not None:
+        request.sampling.transforms = ctypes.pointer(transforms)
+
+
+def _truncate(
+    request: Request,
+    min_p: RowFloats,
+    top_k: RowIntegers,
+    top_p: RowFloats,
+    truncation: _abi.Truncation,
+) -> None:
+    """Point the request to its truncation, if there is any."""
+    used = [
+        request.rows(truncation, "min_p", "min_p", min_p, 0.0, np.float32),
+        request.rows(truncation, "top_k", "top_k", top_k, 0, np.int32),
+        request.rows(truncation, "top_p", "top_p", top_p, 1.0, np.float32),
+    ]
+    if any(used):
+        request.sampling.truncation = ctypes.pointer(truncation)
 
 
 def _pick(name: str, value: Any, names: Mapping[Any, int]) -> int:

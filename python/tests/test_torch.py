@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch tensors in, tensors of the same device out, with the values that NumPy arrays give."""
+
+import gumbel
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+B, V, D = 3, 500, 32
+RNG = np.random.default_rng(2)
+HIDDEN = RNG.normal(size=(B, D)).astype(np.float32)
+WEIGHT = (RNG.normal(size=(V, D)) * (3 / np.sqrt(D))).astype(np.float32)
+LOGITS = (HIDDEN @ WEIGHT.T).astype(np.float32)
+MASK = RNG.integers(-(2**31), 2**31, size=(B, (V + 31) // 32)).astype(np.int32)
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda:0", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+    ),
+]
+FIELDS = ("tokens", "logprobs", "lse", "status")
+
+
+def equal(out, wanted, device):
+    for name in FIELDS:
+        tensor = getattr(out, name)
+        assert isinstance(tensor, torch.Tensor) and tensor.device == torch.device(device)
+        expected = getattr(wanted, name)
+        assert tensor.cpu().numpy().dtype == expected.dtype
+        np.testing.assert_allclose(tensor.cpu().numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_draws_are_those_of_numpy(device, dtype):
+    hidden, weight = (torch.tensor(a).to(device, dtype) for a in (HIDDEN, WEIGHT))
+    logits = torch.tensor(LOGITS).to(device, dtype)
+    common = {"seed": 5, "position": [1, 2, 3], "temperature": 0.8, "num_samples": 4}
+    wide = [a.float().cpu().numpy() for a in (hidden, weight, logits)]
+    equal(gumbel.sample(hidden, weight, **common), gumbel.sample(*wide[:2], **common), device)
+    wanted = gumbel.sample_logits(wide[2], **common)
+    equal(gumbel.sample_logits(logits, **common), wanted, device)
+    apart = torch.zeros((B, 2 * V), device=device, dtype=dtype)
+    apart[:, :V] = logits
+    equal(gumbel.sample_logits(apart[:, :V], **common), wanted, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_parameters_may_be_tensors(device):
+    common = {
+        "seed": np.array([3, 2**40, 9]),
+        "position": np.array([1, 2, 2**31 - 1]),
+        "temperature": np.array([0.5, 1.0, 2.0], dtype=np.float32),
+    }
+    wanted = gumbel.sample_logits(LOGITS, **common)
+    logits = torch.tensor(LOGITS, device=device)
+    tensors = {name: torch.tensor(value) for name, value in common.items()}
+    equal(gumbel.sample_logits(logits, **tensors), wanted, device)
+    there = {name: value.to(device) for name, value in tensors.items()}
+    equal(gumbel.sample_logits(logits, **there), wanted, device)
+    half = {**there, "temperature": there["temperature"].to(torch.bfloat16)}
+    equal(gumbel.sample_logits(logits, **half), wanted, device)
+    equal(gumbel.sample_logits(logits.requires_grad_(), **there), wanted, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_requests(device):
+    request = {
+        "top_k": [5, 0, 20],
+        "top_p": 0.9,
+        "banned": [[1], [2, 3], []],
+        "logit_bias": {7: 1.5},
+        "frequency_penalty": 0.5,
+        "output_tokens": [[4, 4], [], [9]],
+    }
+    logits, mask = torch.tensor(LOGITS, device=device), torch.tensor(MASK, device=device)
+    found = gumbel.process_logits(logits, mask=mask, **request)
+    wanted = gumbel.process_logits(LOGITS, mask=MASK, **request)
+    assert found.device == logits.device and found.dtype == torch.float32
+    np.testing.assert_allclose(found.cpu().numpy(), wanted, rtol=1e-6)
+    more = {"ranks": True, "kept": True, "top_logprobs": 3}
+    out = gumbel.sample_logits(logits, mask=mask, **request, **more)
+    alike = gumbel.sample_logits(LOGITS, mask=MASK, **request, **more)
+    equal(out, alike, device)
+    for name in ("ranks", "kept", "top_ids"):
+        np.testing.assert_array_equal(getattr(out, name).cpu().numpy(), getattr(alike, name))
+    lists = {**request, "banned": [torch.tensor([1]), torch.tensor([2, 3]), []]}
+    again = gumbel.process_logits(logits, mask=mask, **lists)
+    assert torch.equal(again, found)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_current_stream():
+    """The logits are made on the stream of the draw, which needs no other order than that."""
+    stream = torch.cuda.Stream()
+    wanted = gumbel.sample_logits(LOGITS + LOGITS, seed=1)
+    with torch.cuda.stream(stream):
+        logits = torch.tensor(LOGITS).to("cuda:0", non_blocking=True)
+        torch.cuda._sleep(10_000_000)
+        out = gumbel.sample_logits(logits + logits, seed=1)
+    stream.synchronize()
+    equal(out, wanted, "cuda:0")
+
+
+def test_what_does_not_go_together_is_named():
+    hidden, weight = torch.tensor(HIDDEN), torch.tensor(WEIGHT)
+    with pytest.raises(TypeError, match="^weight: expected a torch.Tensor, as hidden is"):
+        gumbel.sample(hidden, WEIGHT)
+    with pytest.raises(TypeError, match="^weight: is a torch.Tensor, hidden is not"):
+        gumbel.sample(HIDDEN, weight)
+    with pytest.raises(ValueError, match="^weight: is on meta, hidden is on cpu"):
+        gumbel.sample(hidden, weight.to("meta"))
+    with pytest.raises(ValueError, match="^logits: is on meta; expected cpu or cuda"):
+        gumbel.sample_logits(torch.empty((B, V), device="meta"))
+    with pytest.raises(TypeError, match="^logits: dtype float64 "):
+        gumbel.sample_logits(torch.tensor(LOGITS).double())
+    with pytest.raises(ValueError, match="^logits: .*last axis is not contiguous"):
+        gumbel.sample_logits(torch.tensor(LOGITS).T)
+    with pytest.raises(ValueError, match=r"^temperature: .*got \(2,\)"):
+        gumbel.sample_logits(torch.tensor(LOGITS), temperature=torch.ones(2))
+    with pytest.raises(TypeError, match="^seed: "):
+        gumbel.sample_logits(torch.tensor(LOGITS), seed=torch.ones(B))
