@@ -267,8 +267,8 @@ typedef struct gumbel_transforms {
     int64_t frequency_stride;
     const float *presence; /* [B], finite; default 0 */
     int64_t presence_stride;
-    const gumbel_history *history;    /* what the penalties count; or the same as lists: */
-    gumbel_token_lists prompt_tokens; /* NULL offsets where `history` is given */
+    const gumbel_history *history;    /* what the penalties count; or the same as lists, one of */
+    gumbel_token_lists prompt_tokens; /* which may be absent; NULL offsets beside a history */
     gumbel_token_lists output_tokens;
 } gumbel_transforms;
 
@@ -423,7 +423,8 @@ GUMBEL_API gumbel_status gumbel_advance(gumbel_device *device, const gumbel_step
 
 /* gumbel_call_workspace_size(): bytes of workspace for one call with these arguments. Calls with
  *  transforms, truncation, ranks, kept, num_top or raw log-probabilities need it; it is at most
- *  what gumbel_workspace_size() says, and 4 * B * V and some KiB a row and thread beside.
+ *  what gumbel_workspace_size() says, and 4 * B * V and some KiB a row and thread beside; on the
+ *  CPU lists of tokens take up to 3 * B * V more, of which few bytes are touched.
  *  head, logits  the way in: one of the two, the other NULL; data pointers are not followed
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                     since 0.1 */
 GUMBEL_API gumbel_status gumbel_call_workspace_size(const gumbel_device *device,
