@@ -230,10 +230,12 @@ static void measure_fused(gumbel_device *device, int64_t hidden_size, int rounds
 {
     uint16_t *weight = malloc((size_t)V * (size_t)hidden_size * sizeof *weight);
     float *hidden = malloc((size_t)hidden_size * sizeof *hidden);
-    for (int64_t i = 0; i < V * hidden_size; i++)
-        weight[i] = (uint16_t)(0x3c00 | (state = state * 6364136223846793005u + 1) >> 48 % 64);
+    for (int64_t i = 0; i < V * hidden_size; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        weight[i] = (uint16_t)(0x3c00 | (state >> 48 & 0x807f)); /* +-2^-7 .. 2^-6 */
+    }
     for (int64_t i = 0; i < hidden_size; i++)
-        hidden[i] = (float)(normal() * 100 / sqrt((double)hidden_size));
+        hidden[i] = (float)(normal() * 220 / sqrt((double)hidden_size));
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = {hidden, GUMBEL_FLOAT32, 1, hidden_size, 0},
                         .weight = {weight, GUMBEL_BFLOAT16, V, hidden_size, 0}};

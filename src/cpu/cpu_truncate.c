@@ -77,9 +77,9 @@ cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, in
     return landing;
 }
 
-/* A value that the n-th largest is probably not below, to begin with: the n-th largest of the blocks'
- * largest values is a bound, as n tokens reach it; where n is larger, most blocks have several
- * tokens above the lowest of these. */
+/* A value that the n-th largest is probably not below. The n-th largest of the blocks' largest
+ * values is one for sure, as n tokens reach it; where n is larger than there are blocks, most blocks
+ * have several tokens above the lowest of these. */
 static float guess_nth(const cpu_kernels *kernels, const cpu_values *values, int64_t n, float floor,
                        cpu_weight *bins)
 {

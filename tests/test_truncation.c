@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a cut falls, at its boundaries: rows whose masses are exact by construction, so that the
+ * number of tokens kept is known without a tolerance, p one float to either side of it; ties at a
+ * cut, in one block and across many; and rows made to defeat every shortcut to a cut.
+ */
+#include "requests.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+#define V_MOST 40000
+
+/* One row and its rules; zero in any field is the default. */
+typedef struct asked {
+    const char *name;
+    const float *logits;
+    int64_t vocab, first_token;
+    float temperature, min_p, top_p;
+    int32_t top_k;
+    gumbel_order order;
+    gumbel_ties ties;
+} asked;
+
+static gumbel_logits row_of(const asked *a)
+{
+    return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
+                           .logits = {a->logits, GUMBEL_FLOAT32, 1, a->vocab, 0},
+                           .first_token = a->first_token};
+}
+
+/* Draw 3 tokens of the row; `sampling` and `truncation` are filled. */
+static outcome *draw_row(gumbel_device *device, const asked *a, gumbel_sampling *sampling,
+                         gumbel_truncation *truncation)
+{
+    gumbel_logits logits = row_of(a);
+    *truncation = (gumbel_truncation){.struct_size = sizeof *truncation,
+                                      .min_p = &a->min_p,
+                                      .top_k = &a->top_k,
+                                      .top_p = a->top_p > 0 ? &a->top_p : NULL,
+                                      .order = a->order,
+                                      .ties = a->ties};
+    *sampling = (gumbel_sampling){.struct_size = sizeof *sampling,
+                                  .temperature = a->temperature > 0 ? &a->temperature : NULL,
+                                  .num_samples = 3,
+                                  .truncation = truncation};
+    outcome *drawn = outcome_make(1, 3);
+    outcome_widen(drawn, 2, GUMBEL_PROCESSED);
+    size_t bytes;
+    void *workspace = call_workspace(device, NULL, &logits, sampling, &drawn->output, &bytes);
+    gumbel_status status = gumbel_sample_logits(device, &logits, sampling, &drawn->output,
+                                                workspace, bytes, &drawn->error);
+    free(workspace);
+    if (status != GUMBEL_OK)
+        fail_msg("%s: %s", a->name, drawn->error.message);
+    return drawn;
+}
+
+/* What is kept is `expected` tokens: by the count that the draw gives, and by processed logits,
+ * where moreover no removed token is larger than a kept one, nor, among equals, has a lower id. */
+static void assert_keeps(gumbel_device *device, const asked *a, int64_t expected)
+{
+    static float processed[V_MOST];
+    gumbel_sampling sampling;
+    gumbel_truncation truncation;
+    outcome *drawn = draw_row(device, a, &sampling, &truncation);
+    gumbel_logits logits = row_of(a);
+    float lowest = INFINITY, highest = -INFINITY;
+    int64_t kept = 0, lowest_at = -1, highest_at = -1;
+    assert_int_equal(request_process(device, &logits, &sampling, processed), GUMBEL_OK);
+    for (int64_t i = 0; i < a->vocab; i++)
+        if (processed[i] > -INFINITY) {
+            kept++;
+            lowest_at = a->logits[i] <= lowest ? i : lowest_at;
+            lowest = fminf(lowest, a->logits[i]);
+        } else if (a->logits[i] > highest) {
+            highest = a->logits[i];
+            highest_at = i;
+        }
+    if (drawn->kept[0] != expected || kept != expected)
+        fail_msg("%s (min_p %a top_k %d top_p %a): %d and %lld are kept, not %lld", a->name,
+                 (double)a->min_p, (int)a->top_k, (double)a->top_p, (int)drawn->kept[0],
+                 (long long)kept, (long long)expected);
+    if (highest > lowest || (highest == lowest && highest_at < lowest_at))
+        fail_msg("%s: token %lld stays and %lld goes", a->name, (long long)lowest_at,
+                 (long long)highest_at);
+    for (int s = 0; s < 3; s++)
+        assert_true(processed[drawn->tokens[s] - a->first_token] > -INFINITY);
+    outcome_free(drawn);
+}
+
+static void fill(float *row, int64_t count, float value)
+{
+    for (int64_t i = 0; i < count; i++)
+        row[i] = value;
+}
+
+/* ------------------------------------------------------------------------------- top_p ---- */
+
+/* Equal tokens have mass 1 each, so the shortest nucleus of p = j / V has j tokens exactly. */
+static void equal_tokens(void **state)
+{
+    static float row[4096];
+    static const int64_t counts[] = {1, 2, 8, 64, 256, 4096};
+    for (int c = 0; c < 6; c++) {
+        int64_t vocab = counts[c];
+        fill(row, vocab, -3.25f);
+        for (int64_t j = 1; j < vocab; j += 1 + vocab / 7) {
+            asked a = {.name = "equal tokens", .logits = row, .vocab = vocab};
+            a.top_p = (float)j / (float)vocab;
+            assert_keeps(*state, &a, vocab);
+            a.ties = GUMBEL_TIES_EXACT;
+            assert_keeps(*state, &a, j);
+            a.top_p = nextafterf(a.top_p, 1);
+            assert_keeps(*state, &a, j + 1);
+            a.top_p = nextafterf(nextafterf(a.top_p, 0), 0);
+            assert_keeps(*state, &a, j);
+        }
+        asked a = {.name = "all but 2^-24", .logits = row, .vocab = vocab};
+        a.ties = GUMBEL_TIES_EXACT;
+        a.top_p = 1 - 0x1p-24f;
+        assert_keeps(*state, &a, vocab);
+        a.top_p = FLT_TRUE_MIN;
+        assert_keeps(*state, &a, 1);
+    }
+}
+
+/* j tokens of mass 1 above tokens that have none: p j falls between them. */
+static void tail_without_mass(void **state)
+{
+    static float row[5000];
+    fill(row, 5000, -60);
+    for (int i = 0; i < 7; i++)
+        row[i * 613 + 5] = 0;
+    asked a = {.name = "a tail without mass", .logits = row, .vocab = 5000, .first_token = 37};
+    a.top_p = 1 - 0x1p-24f;
+    assert_keeps(*state, &a, 7);
+    a.ties = GUMBEL_TIES_EXACT;
+    assert_keeps(*state, &a, 7);
+    a.top_p = 6.0f / 7;
+    assert_keeps(*state, &a, (double)a.top_p * 7 > 6 ? 7 : 6);
+    a.top_p = 0.5f;
+    assert_keeps(*state, &a, 4);
+    a.top_p = 1;
+    assert_keeps(*state, &a, 5000);
+}
+
+/* Tails of about the mass that the largest p below 1 drops: 2^-24. */
+static void light_tail(void **state)
+{
+    static float row[30001];
+    asked a = {.name = "a light tail", .logits = row, .vocab = 30001};
+    a.top_p = 1 - 0x1p-24f;
+    fill(row, 30001, -27); /* 30000 e^-27 = 2^-24.08: all of it goes */
+    row[20000] = 0;
+    assert_keeps(*state, &a, 1);
+    a.ties = GUMBEL_TIES_EXACT;
+    assert_keeps(*state, &a, 1);
+    fill(row, 30001, -26.5f); /* 2^-23.36: some stays */
+    row[20000] = 0;
+    double each = exp(-26.5), spare = 0x1p-24 * (1 + 30000 * each);
+    assert_keeps(*state, &a, 1 + (int64_t)ceil(30000 - spare / each));
+    a.ties = GUMBEL_TIES_ALL;
+    assert_keeps(*state, &a, 30001);
+}
+
+/* Blocks that a sample meets hold the nucleus' head, those between its tail: a bound guessed from
+ * the sample is too high. */
+static void misleading_sample(void **state)
+{
+    static float row[V_MOST];
+    for (int64_t i = 0; i < V_MOST; i++)
+        row[i] = i / 64 % 16 == 0 ? 0 : -1;
+    asked a = {.name = "a misleading sample", .logits = row, .vocab = V_MOST, .top_p = 0.5f};
+    assert_keeps(*state, &a, V_MOST);
+    for (int64_t i = 0; i < V_MOST; i++)
+        row[i] = i / 64 % 16 == 0 ? -1 : 0;
+    assert_keeps(*state, &a, V_MOST - V_MOST / 64 / 16 * 64 - 64);
+}
+
+/* ------------------------------------------------------------------------ top_k, min_p ---- */
+
+/* Every k of a row without ties, where the k-th largest is in any block. */
+static void distinct_tokens(void **state)
+{
+    static float row[1000];
+    for (int i = 0; i < 1000; i++)
+        row[i * 617 % 1000] = (float)(500 - i) * 0.37f;
+    for (int32_t k = 1; k < 1000; k += 1 + k / 5) {
+        asked a = {.name = "distinct", .logits = row, .vocab = 1000, .top_k = k, .first_token = 61};
+        assert_keeps(*state, &a, k);
+        a.ties = GUMBEL_TIES_EXACT;
+        assert_keeps(*state, &a, k);
+        a.temperature = 0.5f;
+        a.order = GUMBEL_ORDER_BEFORE_TEMPERATURE;
+        assert_keeps(*state, &a, k);
+    }
+    static const int32_t off[] = {999, 1000, 1001, INT32_MAX};
+    for (int i = 0; i < 4; i++) {
+        asked a = {.name = "k as large as V", .logits = row, .vocab = 1000, .top_k = off[i]};
+        assert_keeps(*state, &a, off[i] < 1000 ? off[i] : 1000);
+    }
+}
+
+/* One token a block above equals: the lowest of the blocks' largest is no bound for the k-th. */
+static void peaks_above_a_plain(void **state)
+{
+    static float row[640];
+    fill(row, 640, -2);
+    for (int i = 0; i < 10; i++)
+        row[i * 64 + i] = (float)i;
+    asked a = {.name = "peaks above a plain", .logits = row, .vocab = 640, .top_k = 11};
+    assert_keeps(*state, &a, 640);
+    a.ties = GUMBEL_TIES_EXACT;
+    for (a.top_k = 1; a.top_k < 640; a.top_k += 9)
+        assert_keeps(*state, &a, a.top_k);
+    /* Of the eleven largest, sorted, one of the plain stays: the first. */
+    a.top_k = 11;
+    a.top_p = 1 - 0x1p-24f;
+    assert_keeps(*state, &a, 11);
+}
+
+static void zeros_of_both_signs(void **state)
+{
+    float row[70];
+    for (int i = 0; i < 70; i++)
+        row[i] = i % 3 == 0 ? -0.0f : 0.0f;
+    asked a = {.name = "zeros of both signs", .logits = row, .vocab = 70, .top_k = 1};
+    assert_keeps(*state, &a, 70);
+    a.ties = GUMBEL_TIES_EXACT;
+    assert_keeps(*state, &a, 1);
+    a.top_k = 68;
+    assert_keeps(*state, &a, 68);
+}
+
+static void ends_of_min_p(void **state)
+{
+    float row[5] = {0, -0x1.62e43p-1f, -0x1.62e432p-1f, -87, -104};
+    asked a = {.name = "ends of min_p", .logits = row, .vocab = 5};
+    a.min_p = 0.5f; /* its logarithm is row[1] */
+    assert_keeps(*state, &a, 2);
+    a.min_p = nextafterf(0.5f, 1);
+    assert_keeps(*state, &a, 1);
+    a.min_p = nextafterf(0.5f, 0);
+    assert_keeps(*state, &a, 3);
+    a.min_p = 1;
+    assert_keeps(*state, &a, 1);
+    a.min_p = FLT_MIN; /* exp(-87.3) */
+    assert_keeps(*state, &a, 4);
+    a.min_p = FLT_TRUE_MIN; /* exp(-103.3) */
+    assert_keeps(*state, &a, 4);
+    a.min_p = 0;
+    assert_keeps(*state, &a, 5);
+}
+
+/* ------------------------------------------------------------------------------ orders ---- */
+
+static void orders(void **state)
+{
+    float row[4];
+    for (int i = 0; i < 4; i++)
+        row[i] = logf((float)(4 - i));
+    asked a = {.name = "orders", .logits = row, .vocab = 4, .top_k = 2, .top_p = 0.5f};
+    assert_keeps(*state, &a, 1); /* 4 of the 7 left are more than half */
+    a.order = GUMBEL_ORDER_JOINT;
+    assert_keeps(*state, &a, 2); /* 4 of 10 are not */
+    a.top_p = 0.3f;
+    assert_keeps(*state, &a, 1);
+    a = (asked){.name = "temperature", .logits = row, .vocab = 4, .min_p = 0.4f, .temperature = 2};
+    assert_keeps(*state, &a, 4); /* sqrt(1/4) >= 0.4 */
+    a.order = GUMBEL_ORDER_BEFORE_TEMPERATURE;
+    assert_keeps(*state, &a, 3); /* 1/4 < 0.4 */
+}
+
+/* A lone survivor is certain whatever its noise, and what the list says of the next is nothing. */
+static void lone_survivor(void **state)
+{
+    static float row[777];
+    static const float temperatures[] = {1, 1e-3f, 1e6f};
+    fill(row, 777, -1e-5f);
+    row[700] = 0;
+    for (int t = 0; t < 3; t++) {
+        gumbel_sampling sampling;
+        gumbel_truncation truncation;
+        asked a = {.name = "a lone survivor", .logits = row, .vocab = 777, .top_k = 1};
+        a.temperature = temperatures[t];
+        outcome *drawn = draw_row(*state, &a, &sampling, &truncation);
+        for (int s = 0; s < 3; s++) {
+            assert_int_equal(drawn->tokens[s], 700);
+            assert_int_equal(drawn->ranks[s], 1);
+            assert_true(drawn->logprobs[s] == 0);
+        }
+        assert_true(drawn->lse[0] == 0 && drawn->kept[0] == 1);
+        assert_true(drawn->top_ids[0] == 700 && drawn->top_logprobs[0] == 0);
+        assert_true(drawn->top_ids[1] == 0 && drawn->top_logprobs[1] == -INFINITY);
+        outcome_free(drawn);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_tokens),
+        cmocka_unit_test(tail_without_mass),
+        cmocka_unit_test(light_tail),
+        cmocka_unit_test(misleading_sample),
+        cmocka_unit_test(distinct_tokens),
+        cmocka_unit_test(peaks_above_a_plain),
+        cmocka_unit_test(zeros_of_both_signs),
+        cmocka_unit_test(ends_of_min_p),
+        cmocka_unit_test(orders),
+        cmocka_unit_test(lone_survivor),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}
