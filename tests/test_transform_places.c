@@ -205,6 +205,46 @@ static void idle_transforms(void **state)
     outcome_free(idle);
 }
 
+/* Weights of tokens that a grammar rules out make no difference, read or not, whether the call needs
+ * whole rows or not. */
+static void grammars(void **state)
+{
+    enum { B = 3, WIDE = 1000, D = 20, WORDS = (WIDE + 31) / 32 };
+    static int32_t mask[B][WORDS];
+    static const int32_t allowed[] = {3, 4, 500, 777, 998};
+    request_plan plan = {.batch = B, .vocab = WIDE, .hidden_size = D, .samples = 3, .seed = 55};
+    (void)state;
+    gumbel_transforms transforms = {
+        .struct_size = sizeof transforms, .mask = mask[0], .mask_stride = WORDS};
+    for (int i = 0; i < 5; i++)
+        mask[i % B][allowed[i] / 32] |= (int32_t)(1u << allowed[i] % 32);
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    for (int i = 0; i < 2 * count; i++) {
+        gumbel_device *device = open_device(isas[i / 2], 2, i % 2 ? 64 : 192);
+        request *asked = request_make(&plan, device);
+        outcome *sound = outcome_make(B, 3), *spoilt = outcome_make(B, 3);
+        if (i % 2) {
+            outcome_widen(sound, 7, GUMBEL_PROCESSED);
+            outcome_widen(spoilt, 7, GUMBEL_PROCESSED);
+        }
+        asked->sampling.transforms = &transforms;
+        assert_int_equal(request_draw_fused(device, asked, sound), GUMBEL_OK);
+        for (int64_t token = 0; token < WIDE; token++)
+            if (!((mask[0][token / 32] | mask[1][token / 32] | mask[2][token / 32]) >> token % 32 &
+                  1))
+                dtype_store_nan(asked->product->weight, asked->head.weight.dtype,
+                                token * asked->head.weight.stride);
+        assert_int_equal(request_draw_fused(device, asked, spoilt), GUMBEL_OK);
+        assert_int_equal(sound->status[0], GUMBEL_ROW_OK);
+        assert_true(outcome_same(sound, 0, spoilt, OUTCOME_ALL, "a grammar"));
+        outcome_free(sound);
+        outcome_free(spoilt);
+        request_free(asked);
+        gumbel_close(device);
+    }
+}
+
 static int open_reference(void **state)
 {
     *state = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
@@ -220,10 +260,9 @@ static int close_reference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_logits),
-        cmocka_unit_test(from_hidden_states),
-        cmocka_unit_test(long_biases),
-        cmocka_unit_test(idle_transforms),
+        cmocka_unit_test(from_logits), cmocka_unit_test(from_hidden_states),
+        cmocka_unit_test(long_biases), cmocka_unit_test(idle_transforms),
+        cmocka_unit_test(grammars),
     };
     return cmocka_run_group_tests(tests, open_reference, close_reference);
 }

@@ -163,10 +163,12 @@ static void run_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece 
         draw_stretches(job, slot, piece, z);
 }
 
-/* Whether any row may draw a token of the tile: a grammar often spares most of the weights. */
+/* Whether any row looks at the tile's logits. A grammar often spares most of the weights. */
 static int is_needed(const cpu_job *job, int64_t token, int low, int high)
 {
     cpu_piece piece = {.token = token, .low = low, .high = high};
+    if (job->stage && job->stage->raw)
+        return 1;
     for (; piece.b < job->problem->batch; piece.b++)
         if (cpu_edits_leave(&job->edits, &piece))
             return 1;
@@ -201,7 +203,8 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
         .out_stride = job->tile + CPU_LANES,
         .out = slot->z + low,
     };
-    kernels->product(&product);
+    if (is_needed(job, token, low, high))
+        kernels->product(&product);
     for (int64_t b = 0; b < p->batch && !job->multiply_only; b++) {
         float *z = slot->z + b * product.out_stride;
         cpu_piece piece = {b, z + low, GUMBEL_FLOAT32, bias, token, low, high};
@@ -245,10 +248,10 @@ static void run_slot(void *argument, int32_t index)
         int64_t high = p->end_token - token < job->tile ? p->end_token - token : job->tile;
         if (high <= low)
             continue;
-        if (p->hidden_size == 0)
-            run_logits_tile(job, &slot, item / job->tiles, token, (int)low, (int)high);
-        else if (job->stage || is_needed(job, token, (int)low, (int)high))
+        if (p->hidden_size > 0)
             run_fused_tile(job, &slot, token, (int)low, (int)high);
+        else
+            run_logits_tile(job, &slot, item / job->tiles, token, (int)low, (int)high);
     }
 }
 
