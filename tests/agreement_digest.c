@@ -3,12 +3,13 @@
  * usage: agreement_digest ISA [THREADS [TILE]]
  *
  * Draw a fixed list of problems with one ISA and print a line for each: FNV-1a digests of the
- * tokens, scores, log-probabilities, log-normalisers and row statuses, and of the noise. The lines
- * are the same on every machine; agreement_digests.txt holds them. It needs no test framework, so
+ * tokens, scores, log-probabilities, log-normalisers and row statuses, and of the noise; for
+ * requests also of ranks, kept counts and lists, and of processed logits. The lines are the same on
+ * every machine; agreement_digests.txt holds them. It needs no test framework, so
  * that it can be cross-built and run under an emulator.
  */
-#include "outcome.h"
 #include "plans.h"
+#include "requests.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,6 +66,39 @@ static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan
     problem_free(made);
 }
 
+static void draw_request(gumbel_device *device, const char *name, int index, int fused)
+{
+    request_plan plan = request_plan_at_random(index, fused);
+    request *asked = request_make(&plan, device);
+    outcome *drawn = request_outcome(asked);
+    gumbel_status status =
+        fused ? request_draw_fused(device, asked, drawn) : request_draw(device, asked, drawn);
+    if (status != GUMBEL_OK)
+        die("%s %d cannot be drawn", name, index);
+    size_t rows = (size_t)plan.batch, listed = rows * (size_t)plan.num_top;
+    print_outcome(name, index, drawn);
+    printf("%s %d: ranks %016" PRIx64 " kept %016" PRIx64 " ids %016" PRIx64 " logprobs %016" PRIx64
+           "\n",
+           name, index, digest(drawn->ranks, rows * (size_t)plan.samples * 4),
+           digest(drawn->kept, rows * 4), digest(drawn->top_ids, listed * 4),
+           digest(drawn->top_logprobs, listed * 4));
+    outcome_free(drawn);
+    request_free(asked);
+}
+
+static void process_request(gumbel_device *device, int index)
+{
+    request_plan plan = request_plan_at_random(index, 0);
+    request *asked = request_make(&plan, device);
+    size_t bytes = (size_t)(plan.batch * plan.vocab) * sizeof(float);
+    float *processed = malloc(bytes);
+    if (request_process(device, &asked->logits, &asked->sampling, processed) != GUMBEL_OK)
+        die("request %d cannot be processed", index);
+    printf("processed %d: %016" PRIx64 "\n", index, digest(processed, bytes));
+    free(processed);
+    request_free(asked);
+}
+
 static void print_noise(int index)
 {
     float g[4099];
@@ -98,6 +132,12 @@ int main(int argc, char **argv)
         draw_plan(device, "mixed", i, plan_at_random(i));
     for (int i = 0; i < 40; i++)
         draw_plan_logits(device, i, plan_at_random(i));
+    for (int i = 0; i < 60; i++)
+        draw_request(device, "request", i, 0);
+    for (int i = 0; i < 30; i++)
+        draw_request(device, "fused_request", i, 1);
+    for (int i = 0; i < 60; i++)
+        process_request(device, i);
     for (int i = 0; i < 5; i++)
         print_noise(i);
     gumbel_close(device);
