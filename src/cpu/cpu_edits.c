@@ -7,8 +7,9 @@
 /* Bits of a word of 32 tokens that stand in low .. high, counted from the word's first token. */
 static uint32_t bits_between(int64_t low, int64_t high)
 {
-    uint32_t from = low > 0 ? ~0u << low : ~0u;
-    return high < 32 ? from & ~(~0u << high) : from;
+    uint32_t from = low <= 0 ? ~0u : low < 32 ? ~0u << low : 0;
+    uint32_t beyond = high <= 0 ? ~0u : high < 32 ? ~0u << high : 0;
+    return from & ~beyond;
 }
 
 /* ------------------------------------------------------------------------ mask and bans ---- */
