@@ -90,7 +90,8 @@ class TorchArrays(NumpyArrays):
 
     def put(self, array: np.ndarray) -> Any:
         bits = {"uint64": np.int64, "uint32": np.int32}.get(array.dtype.name, array.dtype)
-        return self.torch.tensor(array.view(bits), device=self.place)
+        # From pageable memory such a copy does not wait for the stream, and has read its source.
+        return self.torch.tensor(array.view(bits)).to(self.place, non_blocking=True)
 
     def adopt(self, value: Any, dtype: type) -> Any:
         if self.place.type == "cpu" or not is_tensor(value) or not value.is_cuda:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bench` and `generate` on a GPU; without one, how the command says so."""
+"""`bench`, `generate` and `sample` on a GPU; without one, how the command says so."""
 
 import json
 import os
 import unittest
 
-from cli_case import MODELS, Case, gumbel
+from cli_case import MODELS, Case, SampleCase, gumbel
+from tensor_files import write_npy
 
 DEVICE = ("--device", "cuda:0")
 WHY = gumbel("info", *DEVICE).stderr.strip()  # empty where there is a GPU
@@ -71,6 +72,22 @@ class Cuda(Case):
                 theirs = self.succeed_json(*rest, *draw)["samples"]
                 self.assertEqual([text["ids"] for text in ours], [text["ids"] for text in theirs])
 
+    def test_requests_are_those_of_the_cpu(self):
+        rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 40,
+                "--samples", 10, "--seed", 8, "--ranks", "--kept", "--top-logprobs", 5)
+        for request in (("--top-k", 20, "--top-p", 0.9, "--min-p", 0.02),
+                        ("--repetition-penalty", 1.3, "--frequency-penalty", 0.4,
+                         "--presence-penalty", 0.2),
+                        ("--ban", "5,6", "--logit-bias", "0=6,9=-inf", "--raw-logprobs")):
+            with self.subTest(request):
+                ours = self.succeed_json(*rest, *request, *DEVICE)["samples"]
+                theirs = self.succeed_json(*rest, *request)["samples"]
+                for text, wanted in zip(ours, theirs, strict=True):
+                    for key in ("ids", "ranks", "kept"):
+                        self.assertEqual(text[key], wanted[key], key)
+                    self.assertEqual([top["ids"] for top in text["top"]],
+                                     [top["ids"] for top in wanted["top"]])
+
     def test_stats(self):
         arguments = ("generate", *MODEL, "--prompt", "And", "--max-tokens", 9, "--stats",
                      "--ignore-eos", *DEVICE)
@@ -82,6 +99,29 @@ class Cuda(Case):
         self.refuse("options.isa", "bench", *DEVICE, "--isa", "reference")
         self.refuse("--device", "verify", *DEVICE)
         self.refuse("--model", "generate", "--model", self.path("none"), *DEVICE)
+
+
+@unittest.skipIf(WHY, WHY)
+class CudaSample(SampleCase):
+    def test_results_are_those_of_the_cpu(self):
+        words = (self.V + 31) // 32
+        write_npy(self.path("mask.npy"), "<i4", (self.B, words), [0x55555555] * self.B * words)
+        write_npy(self.path("k.npy"), "<i4", (self.B,), [1, 2, 9, 0, 40])
+        more = ("--ranks", "--kept", "--top-logprobs", 6)
+        for request in ((), ("--chunk", 100), more,
+                        ("--top-k", self.path("k.npy"), "--top-p", 0.8, *more),
+                        ("--mask", self.path("mask.npy"), "--ban", "2,4", *more),
+                        ("--logit-bias", "7=2", "--frequency-penalty", 0.5, "--output-tokens",
+                         "1,1,7", "--chunk", 128)):
+            for source in (self.head, ("--logits", self.path("logits.npy"))):
+                with self.subTest(request=request, source=source):
+                    rest = (*source, "--num-samples", 3, "--seed", 2, *request)
+                    ours, theirs = self.sample(*rest, *DEVICE), self.sample(*rest)
+                    self.assertEqual(ours.keys(), theirs.keys())
+                    for key in ours.keys() & {"tokens", "status", "ranks", "kept", "top_ids"}:
+                        self.assertEqual(ours[key], theirs[key], key)
+                    for lse, wanted in zip(ours["lse"], theirs["lse"], strict=True):
+                        self.assertAlmostEqual(lse, wanted, places=4)
 
 
 if __name__ == "__main__":
