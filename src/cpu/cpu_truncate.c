@@ -78,8 +78,8 @@ cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, in
 }
 
 /* A value that the n-th largest is probably not below. The n-th largest of the blocks' largest
- * values is one for sure, as n tokens reach it; where n is larger than there are blocks, most blocks
- * have several tokens above the lowest of these. */
+ * values is one for sure, as n tokens reach it; where n is larger than there are blocks, most of
+ * these have several tokens above the lowest of their largest values. */
 static float guess_nth(const cpu_kernels *kernels, const cpu_values *values, int64_t n, float floor,
                        cpu_weight *bins)
 {
@@ -123,9 +123,9 @@ static gumbel_cut cut_top_k(const cpu_kernels *kernels, const cpu_values *values
     return own;
 }
 
-/* Of every how many blocks a sample takes one, and how many blocks are worth one. */
+/* Of every how many blocks a sample takes one, and how many tokens are worth one. */
 #define SAMPLE_STEP  16
-#define SAMPLE_WORTH 512
+#define SAMPLE_WORTH 8192
 
 static int64_t weigh(const cpu_kernels *kernels, const cpu_values *values, float bound,
                      gumbel_wide *mass)
@@ -145,8 +145,6 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
 {
     cpu_values sample = *values;
     gumbel_wide mass;
-    if (values->blocks < SAMPLE_WORTH)
-        return floor;
     for (int i = 0; i < sample.stretches; i++)
         sample.stretch[i].step = SAMPLE_STEP;
     weigh(kernels, &sample, floor, &mass);
@@ -173,7 +171,9 @@ static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values
     /* What has no mass ends no nucleus, nor do those whose whole mass may go. */
     float floor = fmaxf(gumbel_nucleus_floor(m, mass - needed, count), m - GUMBEL_MASS_REACH);
     floor = fmaxf(floor, cut.bound);
-    float guess = guess_nucleus(kernels, values, mass - needed, floor, bins);
+    float guess = floor;
+    if (count >= SAMPLE_WORTH)
+        guess = guess_nucleus(kernels, values, mass - needed, floor, bins);
     cpu_landing p = cpu_descend(kernels, values, 1, needed, guess, bins);
     if (!p.reached && guess > floor)
         p = cpu_descend(kernels, values, 1, needed, floor, bins);
