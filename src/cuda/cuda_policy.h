@@ -70,7 +70,7 @@ static inline int cuda_sm90_rows_most(int num_samples)
 static inline int cuda_sm90_stages(int width, int num_samples, int with_mass)
 {
     int beside = 120 * width * num_samples + (with_mass ? 64 * width : 0) + 4096 +
-                 16 * CUDA_SM90_STAGES_MOST;
+                 16 * (CUDA_SM90_STAGES_MOST + 1);
     int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
     return stages < CUDA_SM90_STAGES_MOST ? stages : CUDA_SM90_STAGES_MOST;
 }
@@ -170,6 +170,24 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes)
 /* Tokens of a row that a CTA makes noise for at a time, and CTAs a multiprocessor that do. */
 #define CUDA_NOISE_PIECE 4096
 #define CUDA_NOISE_CTAS  8
+
+/* Threads of a CTA that serves a row of a request, and tokens that it edits by lists at a time. */
+#define CUDA_REQUEST_THREADS 512
+#define CUDA_REQUEST_PIECE   4096
+/* Blocks of 64 whose logits a warp asks for at once. */
+#define CUDA_REQUEST_AHEAD 4
+/* Shared memory for such a piece: y, counts and bits of its tokens, and a list's finds. */
+#define CUDA_REQUEST_STAGE_BYTES (9 * CUDA_REQUEST_PIECE + 9 * CUDA_REQUEST_THREADS)
+
+/* Candidates that a CTA keeps; the largest top_k and num_top that it keeps them for; and CTAs a
+ * multiprocessor that keep it busy, of which it holds two. */
+#define CUDA_REQUEST_LIST   4096
+#define CUDA_REQUEST_TARGET 256
+#define CUDA_REQUEST_CTAS   2
+#define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_LIST + 64 + CUDA_REQUEST_STAGE_BYTES)
+
+/* Tokens of a row that a CTA starts the history of. */
+#define CUDA_HISTORY_PIECE 16384
 
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256

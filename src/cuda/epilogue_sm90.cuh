@@ -167,18 +167,18 @@ template <int n> class epilogue
         for (int round = phase; round < rounds; round += every)
             for (int sample = 0; sample < samples; sample++)
                 find_highest(sum, round, sample);
-        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+        drawing_sync();
         if (mine) {
             float highest = (float)shared.highest[thread];
             highest = fminf(fmaxf(highest, -SM90_SCREEN_REACH), SM90_SCREEN_REACH);
             shared.screens[thread].offset = SM90_SCREEN_ORIGIN - highest;
         }
-        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+        drawing_sync();
         for (int round = phase; round < rounds; round += every)
             for (int sample = 0; sample < samples; sample++)
                 offer_rounds(sum, 1u << round, sample);
         settle();
-        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+        drawing_sync();
         if (mine) {
             take_best();
             if (blockIdx.x / every % (SM90_SEEDERS / rounds) == 0)
@@ -187,7 +187,7 @@ template <int n> class epilogue
             take_floor(wait_for_floor());
             set_screen();
         }
-        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+        drawing_sync();
     }
 
     /* ----------------------------------------------------------------------------- draw ---- */

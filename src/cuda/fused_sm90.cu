@@ -12,9 +12,10 @@
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
  *        both in 128-byte swizzle; then what cuda/shared_sm90.cuh lays out.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
- *        each multiplying warpgroup, once the products that read the stage are done. Named
- *        barriers: NOISE_MADE, a tile's sums and its noise are there; NOISE_WANTED, the next
- *        noise may be made; DRAWING, the 256 threads that draw.
+ *        each multiplying warpgroup, once the products that read the stage are done. noise_made:
+ *        every thread that draws or makes noise, once a tile's sums and noise are there.
+ *        noise_wanted: every thread that draws, once the next noise may be made. And a named
+ *        barrier of the 256 threads that draw.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
  *        score and log-normaliser do not depend on the batch.
  */
@@ -114,8 +115,7 @@ template <int n> __device__ __forceinline__ void keep(const float (&sum)[n], uin
  * and noise made meanwhile takes twice its time. Else it is made meanwhile, by warps of its own. */
 template <int n> constexpr bool noise_between = n == 256;
 
-constexpr int kNoiseWarps = SM90_NOISE_THREADS / 32,
-              kTogether = SM90_DRAW_THREADS + SM90_NOISE_THREADS;
+constexpr int kNoiseWarps = SM90_NOISE_THREADS / 32;
 
 /* The two warpgroups that multiply and draw. */
 template <int n, bool half>
@@ -126,8 +126,9 @@ __device__ void consume(const cuda_params &p, const shared_sm90<n> &shared)
     int depths = sm90_depths(p);
     epilogue<n> end(p, shared);
     tile_mass<n> mass(shared, (int)p.problem.batch, end.scale);
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
-        bool first = tile == (int)blockIdx.x, last = tile + (int)gridDim.x >= p.tiles;
+    uint32_t phase = 0;
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, phase ^= 1) {
+        bool first = tile == (int)blockIdx.x;
         uint64_t floor = multiply<n, half>(sum, depths, threadIdx.x / 128, shared, at, end);
         if (p.multiply_only) {
             keep(sum, shared.flags);
@@ -139,22 +140,23 @@ __device__ void consume(const cuda_params &p, const shared_sm90<n> &shared)
             continue;
         }
         if (noise_between<n>) {
-            named_sync<SM90_NOISE_WANTED, kTogether>();
+            ptx_barrier_arrive(shared.noise_wanted);
             noise_of_tile<n>(p, shared, tile, threadIdx.x / 32, SM90_WARPS + kNoiseWarps);
         }
         end.prepare(sum);
         end.take_floor(floor);
-        named_sync<SM90_NOISE_MADE, kTogether>();
+        ptx_barrier_arrive(shared.noise_made);
+        ptx_barrier_wait(shared.noise_made, phase);
         if (first)
             end.seed(sum);
         end.draw(sum);
         if (first)
             end.settle();
-        if (!noise_between<n> && !last)
-            named_arrive<SM90_NOISE_WANTED, kTogether>();
+        if (!noise_between<n>)
+            ptx_barrier_arrive(shared.noise_wanted);
         if (p.problem.with_mass)
             mass.add(sum);
-        named_sync<SM90_DRAWING, SM90_DRAW_THREADS>();
+        drawing_sync();
         end.take_best();
         end.give_floor();
     }
@@ -166,14 +168,14 @@ template <int n> __device__ void make_noise(const cuda_params &p, const shared_s
 {
     int warp = (threadIdx.x - SM90_DRAW_THREADS) / 32;
     int tiles = p.multiply_only || p.stored ? 0 : p.tiles;
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        if (noise_between<n> || tile != (int)blockIdx.x)
-            named_sync<SM90_NOISE_WANTED, kTogether>();
+    uint32_t phase = noise_between<n> ? 0 : 1; /* of the noise wanted; the first is at once */
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, phase ^= 1) {
+        ptx_barrier_wait(shared.noise_wanted, phase);
         if (noise_between<n>)
             noise_of_tile<n>(p, shared, tile, SM90_WARPS + warp, SM90_WARPS + kNoiseWarps);
         else
             noise_of_tile<n>(p, shared, tile, warp, kNoiseWarps);
-        named_arrive<SM90_NOISE_MADE, kTogether>();
+        ptx_barrier_arrive(shared.noise_made);
     }
 }
 
@@ -188,6 +190,8 @@ __device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *w
             ptx_barrier_init(&shared.full[i], 1);
             ptx_barrier_init(&shared.empty[i], SM90_DRAW_THREADS / 128);
         }
+        ptx_barrier_init(shared.noise_made, SM90_DRAW_THREADS + SM90_NOISE_THREADS);
+        ptx_barrier_init(shared.noise_wanted, SM90_DRAW_THREADS);
         ptx_fence_barrier_init();
         ptx_prefetch_map(weight);
         ptx_prefetch_map(hidden);

@@ -20,10 +20,8 @@
 #define SM90_NOISE_THREADS 96
 #define SM90_WARPS         (SM90_DRAW_THREADS / 32)
 
-/* Named barriers; 0 is __syncthreads(). */
-#define SM90_NOISE_MADE   1
-#define SM90_NOISE_WANTED 2
-#define SM90_DRAWING      3
+/* Named barrier of the threads that draw; 0 is __syncthreads(). */
+#define SM90_DRAWING 1
 
 /* Offers of a warp that wait until a whole warp can score them: 31, and 32 more. */
 #define SM90_OFFERS 64
@@ -31,14 +29,10 @@
 namespace
 {
 
-template <int id, int threads> __device__ __forceinline__ void named_sync()
+/* Wait for all threads that draw. */
+__device__ __forceinline__ void drawing_sync()
 {
-    asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
-}
-
-template <int id, int threads> __device__ __forceinline__ void named_arrive()
-{
-    asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"n"(SM90_DRAWING), "n"(SM90_DRAW_THREADS) : "memory");
 }
 
 __device__ __forceinline__ int sm90_depths(const cuda_params &p)
@@ -90,6 +84,7 @@ template <int n> struct shared_sm90 {
     float2 *masses;       /* [8 warps][n], with the mass: the largest z, the sum of exp(z - it) */
     sm90_offer *offers;   /* [8 warps][SM90_OFFERS] */
     uint64_t *full, *empty;
+    uint64_t *noise_made, *noise_wanted;
     int *highest;    /* [S][n]: of the first tile, the screen's largest value */
     uint32_t *flags; /* [S][n] */
 
@@ -105,7 +100,9 @@ template <int n> struct shared_sm90 {
         offers = (sm90_offer *)(masses + (p.problem.with_mass ? SM90_WARPS * n : 0));
         full = (uint64_t *)(offers + SM90_WARPS * SM90_OFFERS);
         empty = full + CUDA_SM90_STAGES_MOST;
-        highest = (int *)(empty + CUDA_SM90_STAGES_MOST);
+        noise_made = empty + CUDA_SM90_STAGES_MOST;
+        noise_wanted = noise_made + 1;
+        highest = (int *)(noise_wanted + 1);
         flags = (uint32_t *)(highest + all);
     }
 
