@@ -20,6 +20,18 @@
 /* Tokens of noise that a thread makes at a time, a multiple of GUMBEL_BLOCK: about 20 us. */
 #define CPU_NOISE_PIECE 16384
 
+/* Blocks of a whole row that a claim draws. */
+#define CPU_DRAW_BLOCKS 64
+
+/* Bins a step of a descent: 16 KiB of sums, which stay in the first-level cache. */
+#define CPU_BIN_BITS 10
+#define CPU_BINS     (1 << CPU_BIN_BITS)
+
+/* A bound for top_p is guessed from every 16th block where this many tokens are left, which takes
+ * about as long as summing a tenth of them into bins. */
+#define CPU_SAMPLE_STEP   16
+#define CPU_SAMPLE_TOKENS 8192
+
 /* Panels that a pass over weights serves, so that memory has their arithmetic's time to answer. */
 #define PRODUCT_GROUP 2
 /* Weight rows a block: a multiple of every micro-kernel's rows. More would fetch the next pass's

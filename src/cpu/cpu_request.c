@@ -91,19 +91,18 @@ static void draw_block(const cpu_request *r, const cpu_slot *slot, int64_t b, in
     r->job.device->kernels->draw(z, &draw);
 }
 
-/* Blocks of a piece of a row that one claim draws. */
-#define DRAW_BLOCKS (CPU_LOGITS_TILE / GUMBEL_BLOCK)
-
+/* Claims that draw a row. */
 static int64_t pieces(const cpu_request *r)
 {
-    return (r->stage.blocks + DRAW_BLOCKS - 1) / DRAW_BLOCKS;
+    return (r->stage.blocks + CPU_DRAW_BLOCKS - 1) / CPU_DRAW_BLOCKS;
 }
 
 static void draw_item(cpu_request *r, int32_t thread, int64_t item)
 {
     cpu_slot slot = cpu_job_slot(&r->job, thread);
-    int64_t b = item / pieces(r), block = item % pieces(r) * DRAW_BLOCKS;
-    int64_t end = block + DRAW_BLOCKS < r->stage.blocks ? block + DRAW_BLOCKS : r->stage.blocks;
+    int64_t b = item / pieces(r), block = item % pieces(r) * CPU_DRAW_BLOCKS;
+    int64_t end =
+        block + CPU_DRAW_BLOCKS < r->stage.blocks ? block + CPU_DRAW_BLOCKS : r->stage.blocks;
     float z[GUMBEL_BLOCK];
     if (r->rows[b].flags || r->rows[b].empty)
         return;

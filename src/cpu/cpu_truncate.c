@@ -123,10 +123,6 @@ static gumbel_cut cut_top_k(const cpu_kernels *kernels, const cpu_values *values
     return own;
 }
 
-/* Of every how many blocks a sample takes one, and how many tokens are worth one. */
-#define SAMPLE_STEP  16
-#define SAMPLE_WORTH 8192
-
 static int64_t weigh(const cpu_kernels *kernels, const cpu_values *values, float bound,
                      gumbel_wide *mass)
 {
@@ -146,12 +142,12 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
     cpu_values sample = *values;
     gumbel_wide mass;
     for (int i = 0; i < sample.stretches; i++)
-        sample.stretch[i].step = SAMPLE_STEP;
+        sample.stretch[i].step = CPU_SAMPLE_STEP;
     weigh(kernels, &sample, floor, &mass);
     /* Too little is spared for a sample to show where it lies. */
-    if (spare < mass * SAMPLE_STEP >> 10)
+    if (spare < mass * CPU_SAMPLE_STEP >> 10)
         return floor;
-    spare /= 2 * SAMPLE_STEP;
+    spare /= 2 * CPU_SAMPLE_STEP;
     if (mass <= spare)
         return floor;
     cpu_landing guess = cpu_descend(kernels, &sample, 1, mass - spare, floor, bins);
@@ -172,7 +168,7 @@ static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values
     float floor = fmaxf(gumbel_nucleus_floor(m, mass - needed, count), m - GUMBEL_MASS_REACH);
     floor = fmaxf(floor, cut.bound);
     float guess = floor;
-    if (count >= SAMPLE_WORTH)
+    if (count >= CPU_SAMPLE_TOKENS)
         guess = guess_nucleus(kernels, values, mass - needed, floor, bins);
     cpu_landing p = cpu_descend(kernels, values, 1, needed, guess, bins);
     if (!p.reached && guess > floor)

@@ -7,10 +7,7 @@
 
 #include "core/problem.h"
 #include "core/truncation.h"
-
-/* Bins a step of the descent: 16 KiB of sums, which stay in the first-level cache. */
-#define CPU_BIN_BITS 10
-#define CPU_BINS     (1 << CPU_BIN_BITS)
+#include "cpu/cpu_policy.h"
 
 /* A stretch of whole blocks of a row: values, of which -inf does not count, none NaN or +inf. */
 typedef struct cpu_stretch {
