@@ -33,7 +33,7 @@ class Contestant:
 class Call:
     """One call of the library on `source`, with outputs of its own; `self()` queues it."""
 
-    def __init__(self, library, function, source, batch, width, wanted):
+    def __init__(self, library, function, source, batch, wanted):
         self.device, self.function, self.source = library.device, function, source
         dtypes = {"tokens": torch.int32, **dict.fromkeys(wanted, torch.float32)}
         self.outputs = {
@@ -45,7 +45,13 @@ class Call:
         self.sampling = _abi.Sampling(**{name: x.data_ptr() for name, x in self.rows.items()})
         for name in self.rows:
             setattr(self.sampling, f"{name}_stride", 1)
-        self.workspace = library.workspace(batch, width)
+        head, logits = (source, None) if isinstance(source, _abi.Head) else (None, source)
+        size, error = ctypes.c_size_t(), _abi.Error()
+        status = _abi.lib.gumbel_call_workspace_size(
+            self.device, head, logits, self.sampling, self.output, size, error
+        )
+        _abi.check(status, error)
+        self.workspace = torch.empty(size.value, dtype=torch.uint8, device="cuda")
 
     def __call__(self):
         self.sampling.stream = torch.cuda.current_stream().cuda_stream
@@ -72,7 +78,6 @@ class Library:
         options = _abi.DeviceOptions(device=b"cuda:0")
         _abi.check(_abi.lib.gumbel_open(options, self.device, error), error)
         self.rows = functools.cache(self.rows)
-        self.workspace = functools.cache(self.workspace)
 
     def rows(self, batch):
         """Every row its own temperature, seed and position."""
@@ -82,21 +87,15 @@ class Library:
             "position": torch.full((batch,), 17, dtype=torch.int32, device="cuda"),
         }
 
-    def workspace(self, batch, width):
-        size, error = ctypes.c_size_t(), _abi.Error()
-        status = _abi.lib.gumbel_workspace_size(self.device, batch, width, 1, size, error)
-        _abi.check(status, error)
-        return torch.empty(size.value, dtype=torch.uint8, device="cuda")
-
     def fused(self, hidden, weight, wanted=()):
         """Hidden states [B, D] and weight [V, D]; `wanted` of "logprobs", "scores"."""
         head = _abi.Head(hidden=tensor(hidden), weight=tensor(weight))
-        return Call(self, _abi.lib.gumbel_sample, head, *hidden.shape, wanted)
+        return Call(self, _abi.lib.gumbel_sample, head, hidden.shape[0], wanted)
 
     def from_logits(self, logits, wanted=()):
         """Logits [B, V]; else as fused()."""
         source, batch = _abi.Logits(logits=tensor(logits)), logits.shape[0]
-        return Call(self, _abi.lib.gumbel_sample_logits, source, batch, 0, wanted)
+        return Call(self, _abi.lib.gumbel_sample_logits, source, batch, wanted)
 
 
 def tensor(x):

@@ -450,7 +450,7 @@ GUMBEL_API gumbel_status gumbel_process_logits(gumbel_device *device, const gumb
 /* gumbel_history_start(): forget everything of `batch` rows and count prompts and outputs.
  *  prompts, outputs  lists without values; NULL: none
  *  stream            as in gumbel_sampling
- *  returns           GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, and on CUDA GUMBEL_ERROR_DEVICE. since 0.1 */
+ *  returns           GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, on CUDA GUMBEL_ERROR_DEVICE.  since 0.1 */
 GUMBEL_API gumbel_status gumbel_history_start(gumbel_device *device, const gumbel_history *history,
                                               int64_t batch, const gumbel_token_lists *prompts,
                                               const gumbel_token_lists *outputs, void *stream,

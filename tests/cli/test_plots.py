@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots in docs/ are of the results in bench/results/; checking needs no matplotlib."""
+"""The plots in docs/ and the tables in README.md are of the results in bench/results/; checking
+needs no matplotlib."""
 
 import pathlib
 import shutil
@@ -16,6 +17,13 @@ def check(root):
     done = subprocess.run([sys.executable, root / "bench" / "plot.py", "--check"],
                           capture_output=True, text=True)
     return done.returncode, done.stderr.splitlines()[:-1]
+
+
+class Tables(unittest.TestCase):
+    def test_readme_has_the_results(self):
+        done = subprocess.run([sys.executable, ROOT / "bench" / "tables.py", "--check"],
+                              capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 class Plots(unittest.TestCase):

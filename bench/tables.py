@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write the tables of measurements in README.md from the files in bench/results/.
+
+usage: bench/tables.py [--check]
+
+A table stands between a line "<!-- table NAME -->" and a line "<!-- end -->". --check writes
+nothing: it exits 1 where README.md holds another table than the results give.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def load(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def table(heads, rows):
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
+
+
+def median(way):
+    return way["median_us"]
+
+
+def cpu():
+    """One row a hidden size and batch, from `gumbel bench`."""
+    rows = []
+    for name in ("cpu-bf16-d2048", "cpu-bf16-d4096"):
+        results = load(name)
+        for result in results["results"]:
+            ways, batch = result["ways"], result["batch"]
+            fused = ways["fused draw"]
+            read = ways["read weights"]["bytes"] / median(fused) / 1e3
+            draw = 100 * (fused["vs_product"] - 1)
+            alone = median(ways["from logits, 1 thread"]) / batch
+            rows.append([results["hidden"], batch, f"{median(fused) / 1e3:.1f} ms",
+                         f"{read:.1f} GB/s", f"{100 * fused['of_ceiling']:.0f}%", f"{draw:+.1f}%",
+                         f"{alone:.0f} us", f"{result['workspace_bytes'] / 1024:.0f} KiB"])
+    return table(["D", "B", "fused draw", "weights read at", "of the ceiling",
+                  "over the product alone", "from logits, 1 thread, a row", "workspace"], rows)
+
+
+def cpu_source():
+    """Where the CPU's table is from, and against what."""
+    runs = [load(name) for name in ("cpu-bf16-d2048", "cpu-bf16-d4096")]
+    commits = " and ".join(dict.fromkeys(run["commit"] for run in runs))
+    reads = " and ".join(f"{run['read_bytes_per_second'] / 1e9:.1f}" for run in runs)
+    peaks = " and ".join(f"{run['float_operations_per_second'] / 1e12:.2f}" for run in runs)
+    return (f"Medians of {runs[0]['rounds']} interleaved rounds, commit {commits}. The ceiling is "
+            f"the larger of the weights' bytes over\n{reads} GB/s, the best plain read in the same "
+            f"runs (D = 2048 and 4096), and the multiply-adds over {peaks} TFLOP/s.\n")
+
+
+def cuda():
+    """One row a shape and batch, from bench_fused_vs_gemm."""
+    rows = []
+    for row in load("cuda-h200")["fused"]:
+        if row["batch"] == 8:
+            continue
+        fused, gemm = median(row["fused"]), median(row["gemm"])
+        rows.append([f"{row['vocab']}, {row['hidden']}", row["batch"], f"{row['floor_us']:.0f}",
+                     f"{gemm:.0f}", f"{fused:.0f}", f"{median(row['fused_with_logprobs']):.0f}",
+                     f"{fused / gemm:.2f}"])
+    return table(["V, D", "B", "read", "GEMM", "fused draw", "with log-probabilities",
+                  "fused / GEMM"], rows)
+
+
+def cuda_source():
+    results = load("cuda-h200")
+    times = ", ".join(f"{median(row['draw']):.0f} us at B = {row['batch']}"
+                      for row in results["from_float32_logits"])
+    return (f"Commit {results['commit']}, reading at "
+            f"{results['read_bytes_per_second'] / 1e12:.2f} TB/s. From float32 logits, V = 151936: "
+            f"{times}.\n")
+
+
+def peers():
+    """Ours beside what PyTorch engines use, from bench_peers.py."""
+    wanted = {"gemm": "GEMM alone", "fused": "fused draw", "flashsampling": "FlashSampling",
+              "gemm_flashinfer": "GEMM + FlashInfer",
+              "gemm_softmax_multinomial_compiled": "GEMM + softmax + multinomial, compiled"}
+    rows = []
+    for row in load("cuda-h200-peers")["fused"]:
+        if row["batch"] in (1, 32, 64, 128, 256):
+            times = [row.get(name) for name in wanted]
+            rows.append([f"{row['vocab']}, {row['hidden']}", row["batch"],
+                         *(f"{median(time):.0f}" if time else "" for time in times)])
+    return table(["V, D", "B", *wanted.values()], rows)
+
+
+TABLES = {"cpu": cpu, "cpu-source": cpu_source, "cuda": cuda, "cuda-source": cuda_source,
+          "peers": peers}
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.exit(__doc__)
+    path = ROOT / "README.md"
+    text = path.read_text()
+    found = [match[2] for match in MARKED.finditer(text)]
+    if sorted(found) != sorted(TABLES):
+        sys.exit(f"README.md has the tables {found}, expected are {list(TABLES)}")
+    fresh = MARKED.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], text)
+    if sys.argv[1:] and fresh != text:
+        sys.exit("README.md: its tables are not those of bench/results/; run bench/tables.py")
+    if not sys.argv[1:]:
+        path.write_text(fresh)
+
+
+if __name__ == "__main__":
+    main()
