@@ -182,7 +182,8 @@ static void make_truncation(request *made, uint64_t *random)
     const int32_t ks[] = {0, 0, 1, 2, 5, 40, v - 1, v, v + 7, INT32_MAX, v / 2, v / 3};
     float part = (float)random_below(random, (uint32_t)v) + 1;
     const float min_ps[] = {0, 0, 1, 0.05f, 0.5f, 1e-6f, 1e-30f, 1e-42f, 0.999f};
-    const float top_ps[] = {1, 0.95f, 0.5f, 0.1f, 1e-6f, 1e-42f, 1 - 0x1p-24f, part / (float)v};
+    const float top_ps[] = {1,      0.95f,  0.5f,         0.1f,           1e-6f,
+                            1e-30f, 1e-42f, 1 - 0x1p-24f, part / (float)v};
     gumbel_truncation *t = &made->truncation;
     *t = (gumbel_truncation){
         .struct_size = sizeof *t, .order = made->plan.order, .ties = made->plan.ties};
