@@ -9,7 +9,11 @@
 typedef struct cuda_room {
     gumbel_summary *summaries; /* [parts][B, S] of one slice after the other */
     uint64_t *floors;          /* [B, S][CUDA_FLOOR_WORDS] */
+    float *logits;             /* [B, V] of a request from a head */
 } cuda_room;
+
+/* Elements from one row of stored logits to the next. */
+static int64_t stored_stride(const gumbel_problem *p) { return (p->vocab + 3) / 4 * 4; }
 
 static cuda_room carve(gumbel_cursor *cursor, const cuda_device *cuda, size_t batch, size_t samples)
 {
@@ -39,20 +43,58 @@ size_t cuda_workspace_size(const gumbel_device *device, int64_t batch, int64_t h
     return cursor.used;
 }
 
-static gumbel_status run(const cuda_job *job)
+static void carve_logits(gumbel_cursor *cursor, const gumbel_problem *p, cuda_room *room)
+{
+    size_t rows = p->request && p->hidden_size > 0 ? (size_t)p->batch : 0;
+    room->logits = gumbel_carve(cursor, rows, (size_t)stored_stride(p), sizeof(float));
+}
+
+size_t cuda_request_size(const gumbel_device *device, const gumbel_problem *problem)
+{
+    gumbel_cursor cursor = {0};
+    cuda_room room;
+    carve_logits(&cursor, problem, &room);
+    cuda_carve_request(&cursor, (const cuda_device *)device, problem);
+    return cursor.used;
+}
+
+/* The fused way, with the kernels that serve the call. */
+static gumbel_status run_fused(const cuda_job *job)
+{
+    const gumbel_problem *p = &job->params.problem;
+    if (cuda_sm90_serves(job->cuda->capability, p))
+        return cuda_run_sm90(job);
+    return cuda_sm80_serves(p) ? cuda_run_sm80(job) : cuda_run_naive(job);
+}
+
+/* A request from a head: the product's logits are stored, and the request is served from them. */
+static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_cursor rest)
+{
+    const gumbel_problem *p = &job->params.problem;
+    cuda_job product = *job, request = *job;
+    product.params.stored = logits;
+    product.params.stored_stride = stored_stride(p);
+    request.params.problem.hidden_size = 0;
+    request.params.problem.logits =
+        (gumbel_tensor){logits, GUMBEL_FLOAT32, p->batch, p->vocab, stored_stride(p)};
+    if (p->end_token > p->first_token)
+        GUMBEL_FORWARD(run_fused(&product));
+    return cuda_run_request(&request, rest);
+}
+
+static gumbel_status run(const cuda_job *job, const cuda_room *room, gumbel_cursor rest)
 {
     const gumbel_problem *p = &job->params.problem;
     cuda_params nothing = job->params;
     if (p->batch > INT32_MAX / p->sampling.num_samples)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B * S is 2^31 or more, which one call on CUDA does not take");
+    if (p->request && !job->params.multiply_only)
+        return p->hidden_size > 0 ? run_stored(job, room->logits, rest)
+                                  : cuda_run_request(job, rest);
     if (p->end_token <= p->first_token)
         return cuda_finish(job, &nothing);
-    if (p->hidden_size == 0)
-        return cuda_run_logits(job);
-    if (cuda_sm90_serves(job->cuda->capability, p))
-        return cuda_run_sm90(job);
-    return cuda_sm80_serves(p) ? cuda_run_sm80(job) : cuda_run_naive(job);
+    return p->hidden_size == 0 ? cuda_run_logits(job) : run_fused(job);
 }
 
 /* Run with the device's context current. */
@@ -64,6 +106,7 @@ static gumbel_status start(gumbel_device *device, const gumbel_problem *problem,
     cuda_room room =
         carve(&cursor, cuda, (size_t)problem->batch, (size_t)problem->sampling.num_samples);
     CUcontext popped;
+    carve_logits(&cursor, problem, &room);
     job->cuda = cuda;
     job->stream = problem->sampling.stream;
     job->error = error;
@@ -72,7 +115,7 @@ static gumbel_status start(gumbel_device *device, const gumbel_problem *problem,
     job->params.summaries = room.summaries;
     job->params.shared_floors = room.floors;
     CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
-    gumbel_status status = run(job);
+    gumbel_status status = run(job, &room, cursor);
     cuda->driver.cuCtxPopCurrent(&popped);
     return status;
 }

@@ -37,9 +37,14 @@ static void describe(const gumbel_device *device, gumbel_device_info *info)
 static const gumbel_backend backend = {
     .close = close_device,
     .describe = describe,
+    .serves = GUMBEL_REQUEST_END - 1,
     .workspace_size = cuda_workspace_size,
+    .request_size = cuda_request_size,
     .partial = cuda_partial,
     .sample = cuda_sample,
+    .process = cuda_process,
+    .history_start = cuda_history_start,
+    .history_update = cuda_history_update,
     .noise = cuda_noise,
     .advance = cuda_advance,
     .multiply = cuda_multiply,
@@ -157,15 +162,35 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
     return GUMBEL_OK;
 }
 
+static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
+{
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_HISTORY, "gumbel_start_history",
+                              &cuda->history_start, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_HISTORY, "gumbel_update_history",
+                              &cuda->history_update, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_NAIVE, "gumbel_request_naive",
+                              &cuda->request_naive, error));
+    CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_naive,
+             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_STAGE_BYTES);
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST, "gumbel_request_logits", &cuda->request,
+                              error));
+    CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request,
+             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_SHARED_BYTES);
+    return GUMBEL_OK;
+}
+
 /* Load every kernel that this GPU can run. The context is current. */
 static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
 {
     const unsigned char *const images[] = {
         [CUDA_MODULE_ADVANCE] = cuda_image_advance,
         [CUDA_MODULE_FINISH] = cuda_image_finish,
+        [CUDA_MODULE_HISTORY] = cuda_image_history,
         [CUDA_MODULE_NAIVE] = cuda_image_naive,
         [CUDA_MODULE_NOISE] = cuda_image_noise,
         [CUDA_MODULE_LOGITS] = cuda_image_logits,
+        [CUDA_MODULE_REQUEST] = cuda_image_request,
+        [CUDA_MODULE_REQUEST_NAIVE] = cuda_image_request_naive,
         [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
         [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     };
@@ -181,6 +206,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_rows", &cuda->finish, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NAIVE, "gumbel_draw_naive", &cuda->naive, error));
+    GUMBEL_FORWARD(get_request(cuda, error));
     GUMBEL_FORWARD(get_logits(cuda, error));
     GUMBEL_FORWARD(get_fused_sm80(cuda, error));
     return cuda->modules[CUDA_MODULE_FUSED_SM90] ? get_fused_sm90(cuda, error) : GUMBEL_OK;

@@ -22,9 +22,12 @@ typedef enum cuda_dtype {
 typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
     CUDA_MODULE_FINISH,
+    CUDA_MODULE_HISTORY,
     CUDA_MODULE_NAIVE,
     CUDA_MODULE_NOISE,
     CUDA_MODULE_LOGITS,
+    CUDA_MODULE_REQUEST,
+    CUDA_MODULE_REQUEST_NAIVE,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90,
     CUDA_MODULES,
@@ -42,7 +45,11 @@ typedef struct cuda_device {
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
     CUfunction finish;
+    CUfunction history_start;
+    CUfunction history_update;
     CUfunction naive;
+    CUfunction request;
+    CUfunction request_naive;
     CUfunction noise[GUMBEL_MATH_FAST + 1];
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
@@ -55,13 +62,23 @@ static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)
     return dtype == GUMBEL_BFLOAT16 ? CUDA_BF16 : dtype == GUMBEL_FLOAT16 ? CUDA_F16 : CUDA_F32;
 }
 
-/* The backend's jobs (cuda_backend.c, cuda_step.c); see core/backend.h. */
+/* The backend's jobs (cuda_backend.c, cuda_run_request.c, cuda_step.c); see core/backend.h. */
 size_t cuda_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                            int32_t num_samples);
+size_t cuda_request_size(const gumbel_device *device, const gumbel_problem *problem);
 gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
                            gumbel_summary *summaries, void *workspace, gumbel_error *error);
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
                           const gumbel_output *output, void *workspace, gumbel_error *error);
+gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
+                           int64_t stride, void *workspace, gumbel_error *error);
+gumbel_status cuda_history_start(gumbel_device *device, const gumbel_history *history,
+                                 int64_t batch, const gumbel_token_lists *prompts,
+                                 const gumbel_token_lists *outputs, void *stream,
+                                 gumbel_error *error);
+gumbel_status cuda_history_update(gumbel_device *device, const gumbel_history *history,
+                                  int64_t batch, const int32_t *tokens, int64_t token_stride,
+                                  void *stream, gumbel_error *error);
 gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                          int64_t noise_stride, gumbel_error *error);
 gumbel_status cuda_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error);

@@ -6,8 +6,10 @@
 #ifndef GUMBEL_CUDA_RUN_H
 #define GUMBEL_CUDA_RUN_H
 
+#include "core/workspace.h"
 #include "cuda/cuda_device.h"
 #include "cuda/cuda_params.h"
+#include "cuda/cuda_request.h"
 
 /* One call on its way. */
 typedef struct cuda_job {
@@ -41,5 +43,19 @@ gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_logits(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
+
+/* Serve all rows of a call from logits, whatever is asked. The workspace goes on at `rest`, where
+ * cuda_carve_request() says how much of it is taken. */
+gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest);
+
+/* What CTAs that share a row of a request tell each other. */
+typedef struct cuda_request_room {
+    uint64_t *counters;
+    cuda_part *heads;
+    cuda_candidate *candidates;
+} cuda_request_room;
+
+cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *cuda,
+                                     const gumbel_problem *problem);
 
 #endif

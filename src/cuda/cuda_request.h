@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the host hands to the kernels of a request, and to those of its history: read by C and by
+ * CUDA.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_H
+#define GUMBEL_CUDA_REQUEST_H
+
+#include "core/problem.h"
+
+/* A token that may be among those that stay. */
+typedef struct cuda_candidate {
+    float y;
+    int32_t id;
+} cuda_candidate;
+
+/* What a CTA found in its part of a row. */
+typedef struct cuda_part {
+    uint32_t count; /* of candidates; above CUDA_REQUEST_LIST where they do not fit */
+    uint32_t flags;
+    float bound;   /* z: what it dropped lies below */
+    float largest; /* value */
+} cuda_part;
+
+/* Draw, or process, logits that are there already. All pointers are device pointers. */
+typedef struct cuda_request_params {
+    gumbel_problem problem; /* from logits: hidden_size is not looked at */
+    float inverse_cap;
+    gumbel_output output;
+    gumbel_summary *partials; /* [B, S]: where summaries go instead of output; or NULL */
+    float *processed;         /* [B, V]: where z goes, and nothing is drawn; or NULL */
+    int64_t processed_stride;
+    /* What CTAs that share rows tell each other; not of the naive kernel. */
+    int32_t parts;              /* CTAs a row */
+    int64_t chunk;              /* tokens a part, in whole pieces */
+    uint64_t tag;               /* of this launch, as of cuda_params */
+    uint64_t *counters;         /* [B][CUDA_FLOOR_WORDS]: parts that are done, below the tag */
+    cuda_part *heads;           /* [B, parts] */
+    cuda_candidate *candidates; /* [B, parts, CUDA_REQUEST_LIST] */
+} cuda_request_params;
+
+typedef struct cuda_history_params {
+    gumbel_history history;
+    int64_t batch;
+    gumbel_token_lists prompts, outputs; /* to start from */
+    int64_t pieces;                      /* of the vocabulary: CUDA_HISTORY_PIECE tokens each */
+    const int32_t *tokens;               /* [B] at token_stride: one more a row */
+    int64_t token_stride;
+} cuda_history_params;
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests from logits, what the draw sees of them, and the histories that they count.
+ */
+#include "core/fail.h"
+#include "cuda/cuda_run.h"
+
+/* CTAs a row, and the tokens that each takes. */
+typedef struct request_split {
+    int64_t parts, chunk;
+} request_split;
+
+static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
+{
+    int64_t origin = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    int64_t range = p->end_token > origin ? p->end_token - origin : 1;
+    int64_t ctas = (int64_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
+    int64_t most = ctas > p->batch ? ctas / p->batch : 1;
+    request_split split = {.chunk = cuda_chunk(range, most, CUDA_REQUEST_PIECE)};
+    split.parts = (range + split.chunk - 1) / split.chunk;
+    return split;
+}
+
+cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *cuda,
+                                     const gumbel_problem *problem)
+{
+    size_t batch = (size_t)problem->batch, parts = (size_t)split_rows(cuda, problem).parts;
+    size_t bytes = CUDA_REQUEST_LIST * sizeof(cuda_candidate);
+    cuda_request_room room;
+    room.counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room.counters);
+    room.heads = gumbel_carve(cursor, batch, parts, sizeof *room.heads);
+    room.candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts, bytes);
+    return room;
+}
+
+static gumbel_status run(const cuda_job *job, cuda_request_params *p, CUfunction kernel,
+                         int shared_bytes, int overlaps)
+{
+    void *arguments[] = {p};
+    if (p->problem.batch > INT32_MAX / p->parts)
+        return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                           "B is more than one call on CUDA takes");
+    cuda_shape shape = {p->problem.batch * p->parts, CUDA_REQUEST_THREADS, shared_bytes, overlaps};
+    return cuda_launch(job, kernel, shape, arguments);
+}
+
+gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest)
+{
+    const cuda_params *call = &job->params;
+    cuda_request_params p = {
+        .problem = call->problem,
+        .inverse_cap = call->inverse_cap,
+        .output = call->output,
+        .partials = call->partials,
+        .parts = 1,
+    };
+    if (p.partials)
+        return run(job, &p, job->cuda->request_naive, CUDA_REQUEST_STAGE_BYTES, 0);
+    cuda_request_room room = cuda_carve_request(&rest, job->cuda, &p.problem);
+    request_split split = split_rows(job->cuda, &p.problem);
+    p.parts = (int32_t)split.parts;
+    p.chunk = split.chunk;
+    p.tag = cuda_tag(job->cuda);
+    p.counters = room.counters;
+    p.heads = room.heads;
+    p.candidates = room.candidates;
+    return run(job, &p, job->cuda->request, CUDA_REQUEST_SHARED_BYTES, 1);
+}
+
+gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
+                           int64_t stride, void *workspace, gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_job job = {.cuda = cuda, .stream = problem->sampling.stream, .error = error};
+    cuda_request_params p = {
+        .problem = *problem,
+        .inverse_cap = problem->soft_cap > 0.0f ? 1.0f / problem->soft_cap : 0.0f,
+        .processed = processed,
+        .processed_stride = stride,
+        .parts = 1,
+    };
+    CUcontext popped;
+    (void)workspace;
+    CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
+    gumbel_status status = run(&job, &p, cuda->request_naive, CUDA_REQUEST_STAGE_BYTES, 0);
+    cuda->driver.cuCtxPopCurrent(&popped);
+    return status;
+}
+
+/* Queue one of the history's kernels. */
+static gumbel_status run_history(cuda_device *cuda, CUfunction kernel, int64_t ctas,
+                                 cuda_history_params *p, void *stream, gumbel_error *error)
+{
+    cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
+    void *arguments[] = {p};
+    CUcontext popped;
+    if (ctas > INT32_MAX)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                           "so many rows are more than one call on CUDA takes");
+    CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
+    gumbel_status status =
+        cuda_launch(&job, kernel, (cuda_shape){ctas, CUDA_THREADS, 0, 0}, arguments);
+    cuda->driver.cuCtxPopCurrent(&popped);
+    return status;
+}
+
+gumbel_status cuda_history_start(gumbel_device *device, const gumbel_history *history,
+                                 int64_t batch, const gumbel_token_lists *prompts,
+                                 const gumbel_token_lists *outputs, void *stream,
+                                 gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_history_params p = {
+        .history = *history, .batch = batch, .prompts = *prompts, .outputs = *outputs};
+    p.pieces = (history->vocab_size + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    return run_history(cuda, cuda->history_start, p.pieces * batch, &p, stream, error);
+}
+
+gumbel_status cuda_history_update(gumbel_device *device, const gumbel_history *history,
+                                  int64_t batch, const int32_t *tokens, int64_t token_stride,
+                                  void *stream, gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_history_params p = {
+        .history = *history, .batch = batch, .tokens = tokens, .token_stride = token_stride};
+    int64_t ctas = (batch + CUDA_THREADS - 1) / CUDA_THREADS;
+    return run_history(cuda, cuda->history_update, ctas, &p, stream, error);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A row of a request on a GPU: what it asks for, and its y, token by token, as a CTA can make them
+ * again from the logits at any time.
+ *
+ * Masks and histories are looked up where a token is. Lists are not sorted: a CTA whose row has any
+ * takes a piece of the vocabulary at a time, looks through the lists for what lies in it, and keeps
+ * the edited y in shared memory. So a list costs its length for every piece, no memory is needed
+ * beyond a piece, and lists may have any length.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_ROW_CUH
+#define GUMBEL_CUDA_REQUEST_ROW_CUH
+
+#include "core/edits.h"
+#include "core/summary.h"
+#include "core/truncation.h"
+#include "cuda/cuda_policy.h"
+#include "cuda/cuda_request.h"
+#include "cuda/widen.cuh"
+
+namespace
+{
+
+constexpr int kThreads = CUDA_REQUEST_THREADS, kWarps = kThreads / 32;
+constexpr int kPiece = CUDA_REQUEST_PIECE;
+/* Blocks of 64 whose logits a warp asks for at once. */
+constexpr int kAhead = CUDA_REQUEST_AHEAD;
+static_assert(kPiece % (kWarps * kAhead * GUMBEL_BLOCK) == 0, "a piece has work for every warp");
+
+struct request_row {
+    gumbel_row draw;
+    gumbel_rules rules;
+    gumbel_penalties penalties;
+    bool penalised;
+    bool lists; /* edits come from lists, too */
+    bool valid; /* its temperature can be drawn at */
+};
+
+/* What row b asks of truncation. What cannot be is off: nobody has looked at these numbers. */
+__device__ inline gumbel_rules rules_of(const gumbel_problem &q, int64_t b, bool greedy)
+{
+    const gumbel_truncation &t = q.truncation;
+    gumbel_rules r = {0.0f, 0, 1.0f};
+    r.joint = t.order == GUMBEL_ORDER_JOINT;
+    r.before = t.order == GUMBEL_ORDER_BEFORE_TEMPERATURE;
+    r.exact = t.ties == GUMBEL_TIES_EXACT;
+    if (!(q.request & GUMBEL_REQUEST_TRUNCATION) || greedy)
+        return r;
+    float min_p = t.min_p ? t.min_p[b * t.min_p_stride] : 0.0f;
+    float top_p = t.top_p ? t.top_p[b * t.top_p_stride] : 1.0f;
+    int32_t top_k = t.top_k ? t.top_k[b * t.top_k_stride] : 0;
+    r.min_p = min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
+    r.top_k = top_k > 0 ? top_k : 0;
+    r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
+    return r;
+}
+
+__device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
+{
+    request_row row;
+    row.draw = gumbel_problem_row(&q, b);
+    row.rules = rules_of(q, b, row.draw.greedy);
+    row.penalties = gumbel_problem_penalties(&q, b);
+    row.valid = gumbel_problem_row_valid(&q, b);
+    row.penalised = (q.request & GUMBEL_REQUEST_PENALTIES) && gumbel_penalties_act(&row.penalties);
+    row.lists = (q.request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
+                (row.penalised && !q.history.prompt);
+    return row;
+}
+
+/* ------------------------------------------------------------------------------- lookups ---- */
+
+__device__ __forceinline__ float raw_logit(const gumbel_problem &q, int64_t b, int64_t token)
+{
+    return widen_element(q.logits.data, q.logits.dtype,
+                         b * q.logits.stride + token - q.first_token);
+}
+
+__device__ __forceinline__ bool bit_of(const uint32_t *words, int64_t i)
+{
+    return words[i >> 5] >> (i & 31) & 1;
+}
+
+__device__ __forceinline__ bool is_masked(const gumbel_problem &q, int64_t b, int64_t token)
+{
+    return (q.request & GUMBEL_REQUEST_MASK) &&
+           !bit_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
+}
+
+/* y of a token after the penalties of what a history counted. */
+__device__ __forceinline__ float penalise_by_history(const gumbel_problem &q,
+                                                     const request_row &row, int64_t b,
+                                                     int64_t token, float y)
+{
+    const gumbel_history &h = q.history;
+    if (token >= h.vocab_size)
+        return y;
+    int64_t words = gumbel_words_of(h.vocab_size);
+    bool output = bit_of(h.output + b * words, token);
+    if (!output && !bit_of(h.prompt + b * words, token))
+        return y;
+    return gumbel_penalise(y, &row.penalties, output ? h.counts[b * h.vocab_size + token] : 0);
+}
+
+/* y of a token whose edits come from no list. */
+__device__ __forceinline__ float plain_y(const cuda_request_params &p, const request_row &row,
+                                         int64_t b, int64_t token, float l)
+{
+    const gumbel_problem &q = p.problem;
+    if (is_masked(q, b, token))
+        return -INFINITY;
+    float y = gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+    return row.penalised ? penalise_by_history(q, row, b, token, y) : y;
+}
+
+/* --------------------------------------------------------------------------------- lists ---- */
+
+/* A piece of the vocabulary in shared memory. */
+struct request_stage {
+    float y[kPiece];
+    uint32_t counts[kPiece];      /* of the output */
+    uint32_t banned[kPiece / 32]; /* banned */
+    uint32_t prompt[kPiece / 32]; /* in the prompt */
+    uint32_t found[kWarps];       /* entries of a list that warps found in the piece */
+    int32_t places[kThreads];     /* these, in the list's order: places in the piece */
+    float values[kThreads];
+};
+
+static_assert(sizeof(request_stage) <= CUDA_REQUEST_STAGE_BYTES, "the launcher reserves that much");
+
+/* f(place) for the entries of row b's list that lie in the piece, by any thread. */
+template <class F>
+__device__ __forceinline__ void each_listed(const gumbel_token_lists &lists, int64_t b,
+                                            int64_t begin, F f)
+{
+    if (!lists.offsets)
+        return;
+    for (int64_t i = lists.offsets[b] + threadIdx.x; i < lists.offsets[b + 1]; i += kThreads) {
+        int64_t place = lists.ids[i] - begin;
+        if (place >= 0 && place < kPiece)
+            f((int)place);
+    }
+}
+
+/* Add the biases of a piece in the list's order: entries found are put in order, and the first of
+ * equal ones adds them all. */
+__device__ __noinline__ void add_biases(const gumbel_token_lists &lists, int64_t b, int64_t begin,
+                                        request_stage &stage)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int64_t base = lists.offsets[b]; base < lists.offsets[b + 1]; base += kThreads) {
+        int64_t i = base + threadIdx.x;
+        int64_t place = i < lists.offsets[b + 1] ? lists.ids[i] - begin : -1;
+        bool inside = place >= 0 && place < kPiece;
+        uint32_t found = __ballot_sync(~0u, inside);
+        if (lane == 0)
+            stage.found[warp] = __popc(found);
+        if (!__syncthreads_or(inside))
+            continue;
+        int at = __popc(found & ((1u << lane) - 1)), all = 0;
+        for (int w = 0; w < kWarps; w++) {
+            at += w < warp ? stage.found[w] : 0;
+            all += stage.found[w];
+        }
+        if (inside) {
+            stage.places[at] = (int32_t)place;
+            stage.values[at] = lists.values[i];
+        }
+        __syncthreads();
+        bool first = inside;
+        for (int k = 0; first && k < at; k++)
+            first = stage.places[k] != place;
+        for (int k = at; first && k < all; k++)
+            if (stage.places[k] == place)
+                stage.y[place] += stage.values[k];
+        __syncthreads();
+    }
+}
+
+/* Sort what row b's lists say of a piece into the stage's bits and counts, by all threads. */
+__device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_row &row, int64_t b,
+                                        int64_t begin, request_stage &stage)
+{
+    const gumbel_transforms &t = q.transforms;
+    __syncthreads();
+    for (int i = threadIdx.x; i < kPiece; i += kThreads)
+        stage.counts[i] = 0;
+    for (int i = threadIdx.x; i < kPiece / 32; i += kThreads)
+        stage.banned[i] = stage.prompt[i] = 0;
+    __syncthreads();
+    if (q.request & GUMBEL_REQUEST_BANNED)
+        each_listed(t.banned, b, begin,
+                    [&](int place) { atomicOr(&stage.banned[place >> 5], 1u << (place & 31)); });
+    if (row.penalised && !q.history.prompt) {
+        each_listed(t.prompt_tokens, b, begin,
+                    [&](int place) { atomicOr(&stage.prompt[place >> 5], 1u << (place & 31)); });
+        each_listed(t.output_tokens, b, begin,
+                    [&](int place) { atomicAdd(&stage.counts[place], 1); });
+    }
+    __syncthreads();
+}
+
+/* Fill the stage with y of the tokens that count in [begin, begin + kPiece), by all threads. */
+__device__ __noinline__ void stage_piece(const cuda_request_params &p, const request_row &row,
+                                         int64_t b, int64_t begin, request_stage &stage)
+{
+    const gumbel_problem &q = p.problem;
+    const int64_t from = max(begin, q.first_token), to = min(begin + kPiece, q.end_token);
+    sort_lists(q, row, b, begin, stage);
+    for (int64_t token = from + threadIdx.x; token < to; token += kThreads)
+        stage.y[token - begin] =
+            gumbel_transform(raw_logit(q, b, token), q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+    __syncthreads();
+    if (q.request & GUMBEL_REQUEST_BIAS)
+        add_biases(q.transforms.bias, b, begin, stage);
+    for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
+        int place = (int)(token - begin);
+        uint32_t count = min(stage.counts[place], GUMBEL_COUNT_MOST);
+        float &y = stage.y[place];
+        if (is_masked(q, b, token) || bit_of(stage.banned, place))
+            y = -INFINITY;
+        else if (row.penalised && q.history.prompt)
+            y = penalise_by_history(q, row, b, token, y);
+        else if (count > 0 || bit_of(stage.prompt, place))
+            y = gumbel_penalise(y, &row.penalties, count);
+    }
+    __syncthreads();
+}
+
+/* ------------------------------------------------------------------------------- the row ---- */
+
+/* All tokens of a row that count, as often as asked. */
+struct row_source {
+    static constexpr bool is_row = true;
+    const cuda_request_params &p;
+    const request_row &row;
+    request_stage &stage;
+    int64_t b;
+
+    /* f(block, low, high) for each block of 64 tokens, by a whole warp: y of its tokens lane and
+     * lane + 32, -inf for those that do not count. */
+    template <class F> __device__ __forceinline__ void each_block(F f) const
+    {
+        const gumbel_problem &q = p.problem;
+        int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+        for (int64_t piece = begin; piece < q.end_token; piece += kPiece) {
+            if (row.lists)
+                stage_piece(p, row, b, piece, stage);
+            int64_t end = min(piece + kPiece, q.end_token);
+            for (int64_t base = piece + warp * kAhead * GUMBEL_BLOCK; base < end;
+                 base += kWarps * kAhead * GUMBEL_BLOCK) {
+                float y[2 * kAhead];
+#pragma unroll
+                for (int i = 0; i < 2 * kAhead; i++) {
+                    int64_t token = base + 32 * i + lane;
+                    bool counts = token >= q.first_token && token < end;
+                    y[i] = !counts     ? -INFINITY
+                           : row.lists ? stage.y[token - piece]
+                                       : raw_logit(q, b, token);
+                }
+#pragma unroll
+                for (int i = 0; i < 2 * kAhead; i++) {
+                    int64_t token = base + 32 * i + lane;
+                    if (!row.lists && token >= q.first_token && token < end)
+                        y[i] = plain_y(p, row, b, token, y[i]);
+                }
+                for (int64_t block = base; block < min(base + kAhead * GUMBEL_BLOCK, end);
+                     block += GUMBEL_BLOCK) {
+                    f(block, y[0], y[1]);
+#pragma unroll
+                    for (int i = 2; i < 2 * kAhead; i++)
+                        y[i - 2] = y[i];
+                }
+            }
+        }
+    }
+
+    /* f(token, y) for each token that counts, by any lane. */
+    template <class F> __device__ __forceinline__ void each(F f) const
+    {
+        const gumbel_problem &q = p.problem;
+        int lane = threadIdx.x % 32;
+        each_block([&](int64_t block, float low, float high) {
+#pragma unroll 1
+            for (int half = 0; half < 2; half++) {
+                int64_t token = block + 32 * half + lane;
+                if (token >= q.first_token && token < q.end_token)
+                    f((int32_t)token, half ? high : low);
+            }
+        });
+    }
+};
+
+} // namespace
+
+#endif

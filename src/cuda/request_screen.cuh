@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The candidates of a row: a CTA goes through its part of the vocabulary once and keeps the tokens
+ * that reach a bound which the row is sure to reach often enough, and which rises on the way. What
+ * is dropped lies below the bound, so the row's cut, its most likely tokens and every rank that is
+ * asked for are those of the candidates alone.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_SCREEN_CUH
+#define GUMBEL_CUDA_REQUEST_SCREEN_CUH
+
+#include "cuda/logits_step.cuh"
+#include "cuda/request_output.cuh"
+
+namespace
+{
+
+constexpr int kList = CUDA_REQUEST_LIST;
+constexpr int kOwn = kPiece / kThreads; /* tokens of a piece that a thread takes, in quads */
+static_assert(kOwn == 8, "a thread takes two quads of a piece");
+/* Bits of a key that a bound need not resolve. */
+constexpr int kRough = 14;
+
+/* A CTA's candidates, in shared memory, and what it knows of its part. */
+struct request_screen {
+    cuda_candidate list[kList];
+    uint32_t count;          /* offered to the list; kList at most are there */
+    uint32_t largest_key[2]; /* of values, by turns of pieces */
+    bool last;               /* of the row's CTAs to end */
+};
+
+/* What a row must be screened for. */
+struct request_wanted {
+    uint32_t target; /* tokens that the bound must leave; 0: it comes from min_p alone */
+    float min_p;     /* 0: it comes from the target alone */
+    bool both;       /* what either leaves is wanted; else what both leave */
+};
+
+/* Whether candidates can serve a row, and which are wanted. What is dropped has no mass to tell. */
+__device__ inline bool can_screen(const cuda_request_params &p, const request_row &row,
+                                  request_wanted &wanted)
+{
+    const gumbel_output &out = p.output;
+    const gumbel_rules &r = row.rules;
+    bool top = p.problem.request & GUMBEL_REQUEST_TOP, cut = r.top_k > 0 || r.min_p > 0.0f;
+    bool mass =
+        out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
+    int64_t k = row.draw.greedy ? 1 : r.top_k;
+    wanted.target = (uint32_t)(top && out.num_top > k ? out.num_top : k);
+    wanted.min_p = k > 0 && top ? 0.0f : r.min_p;
+    wanted.both = k == 0 && top;
+    if (p.partials || k > CUDA_REQUEST_TARGET || (r.joint && r.top_p < 1.0f))
+        return false;
+    return row.draw.greedy ? !mass && !out.kept : cut;
+}
+
+/* Four logits; -inf for tokens that do not count. `origin` is where that of token 0 would be. */
+template <gumbel_dtype dtype>
+__device__ __forceinline__ four load_quad(const void *origin, int64_t token, int64_t first,
+                                          int64_t end)
+{
+    using element = typename quad<dtype>::element;
+    const element *from = (const element *)origin + token;
+    four v = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    if (token >= first && token + 4 <= end && (uintptr_t)from % sizeof(quad<dtype>) == 0)
+        return ((const quad<dtype> *)from)->widen();
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (token + i >= first && token + i < end)
+            v.v[i] = widen_element(from, dtype, i);
+    return v;
+}
+
+/* Pieces of a part, and what of them this thread takes. */
+struct part_reader {
+    const cuda_request_params &p;
+    request_shared &x;
+    request_stage &stage;
+    int64_t b;
+
+    __device__ __forceinline__ int64_t token_of(int64_t piece, int i) const
+    {
+        return piece + i / 4 * (kPiece / 2) + 4 * (int)threadIdx.x + i % 4;
+    }
+
+    __device__ __forceinline__ bool counts(int64_t token) const
+    {
+        return token >= p.problem.first_token && token < p.problem.end_token;
+    }
+
+    /* Logits of a piece. */
+    __device__ __forceinline__ void load(int64_t piece, float (&l)[kOwn]) const
+    {
+        const gumbel_problem &q = p.problem;
+        int64_t size = q.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+        const char *origin =
+            (const char *)q.logits.data + (b * q.logits.stride - q.first_token) * size;
+#pragma unroll
+        for (int i = 0; i < kOwn; i += 4) {
+            int64_t token = token_of(piece, i);
+            four v = q.logits.dtype == GUMBEL_FLOAT32
+                         ? load_quad<GUMBEL_FLOAT32>(origin, token, q.first_token, q.end_token)
+                     : q.logits.dtype == GUMBEL_BFLOAT16
+                         ? load_quad<GUMBEL_BFLOAT16>(origin, token, q.first_token, q.end_token)
+                         : load_quad<GUMBEL_FLOAT16>(origin, token, q.first_token, q.end_token);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                l[i + j] = v.v[j];
+        }
+    }
+
+    /* Four bits of a mask that has a bit a token, from a token divisible by 4 on. */
+    __device__ __forceinline__ uint32_t nibble(const uint32_t *words, int64_t token) const
+    {
+        return words[token >> 5] >> (token & 31) & 15;
+    }
+
+    /* y of a piece whose logits are l, in their place. */
+    __device__ __forceinline__ void edit(int64_t piece, float (&l)[kOwn]) const
+    {
+        const gumbel_problem &q = p.problem;
+        if (x.row.lists) {
+            stage_piece(p, x.row, b, piece, stage);
+#pragma unroll
+            for (int i = 0; i < kOwn; i++) {
+                int64_t token = token_of(piece, i);
+                l[i] = counts(token) ? stage.y[token - piece] : -INFINITY;
+            }
+            return;
+        }
+        if (q.scale != 1.0f || q.soft_cap != 0.0f)
+            for (int i = 0; i < kOwn; i++)
+                if (counts(token_of(piece, i)))
+                    l[i] = gumbel_transform(l[i], q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+        if (q.request & GUMBEL_REQUEST_TRANSFORMS)
+#pragma unroll
+            for (int i = 0; i < kOwn; i += 4)
+                edit_quad(token_of(piece, i), &l[i]);
+    }
+
+    __device__ __forceinline__ void edit_quad(int64_t token, float *y) const
+    {
+        const gumbel_problem &q = p.problem;
+        const gumbel_history &h = q.history;
+        uint32_t allowed = 15, seen = 0;
+        if (!counts(token) && !counts(token + 3))
+            return;
+        if (q.request & GUMBEL_REQUEST_MASK)
+            allowed = nibble((const uint32_t *)gumbel_problem_mask(&q, b), token);
+        if (x.row.penalised && token < h.vocab_size) {
+            int64_t words = gumbel_words_of(h.vocab_size) * b;
+            seen = nibble(h.prompt + words, token) | nibble(h.output + words, token);
+        }
+        if (allowed == 15 && seen == 0)
+            return;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (!(allowed >> i & 1))
+                y[i] = -INFINITY;
+            else if ((seen >> i & 1) && counts(token + i))
+                y[i] = penalise_by_history(q, x.row, b, token + i, y[i]);
+        }
+    }
+};
+
+/* A CTA's way through its part. */
+struct part_screen {
+    request_shared &x;
+    request_screen &s;
+    request_wanted wanted;
+    request_values values;
+    float nth = -INFINITY; /* z that at least `target` tokens of the row reach */
+    float largest;         /* value so far */
+
+    __device__ __forceinline__ float bound() const
+    {
+        float by_min_p = values.before ? values.z(gumbel_min_p_bound(largest, wanted.min_p))
+                                       : gumbel_min_p_bound(largest, wanted.min_p);
+        if (wanted.target == 0)
+            return by_min_p;
+        if (wanted.min_p == 0.0f)
+            return nth;
+        return wanted.both ? fminf(nth, by_min_p) : fmaxf(nth, by_min_p);
+    }
+
+    /* Offer a token; its place in the list. */
+    __device__ __forceinline__ uint32_t offer(float y, int64_t token) const
+    {
+        uint32_t at = atomicAdd(&s.count, 1);
+        if (at < kList)
+            s.list[at] = {y, (int32_t)token};
+        return at;
+    }
+
+    /* Raise `nth` by what a source holds. */
+    template <class Source> __device__ __forceinline__ void raise(const Source &source)
+    {
+        if (wanted.target == 0)
+            return;
+        request_values by_z = {values.inverse_temperature, false};
+        float top = values.before ? values.z(largest) : largest;
+        cut_finder<Source> finder = {source, x.scratch, by_z, top, {x.peaks}};
+        landing found = finder.nth_of(source, wanted.target, fmaxf(nth, -FLT_MAX), kRough);
+        if (found.reached)
+            nth = fmaxf(nth, gumbel_of_key(found.key));
+    }
+
+    /* Keep of the list what reaches the bound and lies outside [from, to). */
+    __device__ __forceinline__ void prune(int64_t from, int64_t to) const
+    {
+        constexpr int each = kList / kThreads;
+        cuda_candidate own[each];
+        int count = min(s.count, (uint32_t)kList);
+        float least = bound();
+#pragma unroll
+        for (int i = 0; i < each; i++)
+            if ((int)threadIdx.x + i * kThreads < count)
+                own[i] = s.list[threadIdx.x + i * kThreads];
+        __syncthreads();
+        if (threadIdx.x == 0)
+            s.count = 0;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < each; i++)
+            if ((int)threadIdx.x + i * kThreads < count && values.z(own[i].y) >= least &&
+                !(own[i].id >= from && own[i].id < to))
+                offer(own[i].y, own[i].id);
+        __syncthreads();
+    }
+
+    /* Offer this thread's tokens that reach the bound; whether that brings the list to `most`. */
+    __device__ __forceinline__ bool offer_all(const part_reader &reader, int64_t piece,
+                                              const float (&y)[kOwn], uint32_t most) const
+    {
+        float least = bound();
+        bool full = false;
+#pragma unroll
+        for (int i = 0; i < kOwn; i++) {
+            float z = values.z(y[i]);
+            if (z >= least && z > -INFINITY)
+                full |= offer(y[i], reader.token_of(piece, i)) >= most;
+        }
+        return full;
+    }
+
+    /* Take a piece; whether all candidates still fit. By all threads, for all of them. */
+    __device__ __forceinline__ bool take(const part_reader &reader, int64_t piece, int turn,
+                                         const float (&y)[kOwn])
+    {
+        float peak = y[0];
+#pragma unroll
+        for (int i = 1; i < kOwn; i++)
+            peak = fmaxf(peak, y[i]);
+        float v = values.of(peak);
+        uint32_t key = isnan(v) ? 0 : gumbel_key(v);
+        if (turn == 0) {
+            key = largest_of_cta(key, x.scratch);
+            x.peaks[threadIdx.x] = peak;
+            largest = key ? gumbel_of_key(key) : -FLT_MAX;
+            raise(peaks_source{x.peaks});
+        } else if (wanted.min_p > 0.0f) {
+            key = __reduce_max_sync(~0u, key);
+            if (threadIdx.x % 32 == 0)
+                atomicMax(&s.largest_key[turn % 2], key);
+        }
+        bool full = offer_all(reader, piece, y, kList / 2);
+        full = __syncthreads_or(full);
+        uint32_t seen = turn > 0 ? s.largest_key[turn % 2] : 0;
+        if (seen > gumbel_key(largest))
+            largest = gumbel_of_key(seen);
+        if (!full)
+            return true;
+        key = largest_of_cta(key, x.scratch);
+        if (key > gumbel_key(largest))
+            largest = gumbel_of_key(key);
+        x.peaks[threadIdx.x] = peak;
+        raise(peaks_source{x.peaks});
+        raise(list_source{s.list, min((int)s.count, kList)});
+        __syncthreads();
+        prune(piece, piece + kPiece);
+        full = offer_all(reader, piece, y, kList);
+        return !__syncthreads_or(full);
+    }
+};
+
+} // namespace
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_requests.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------- copies ---- */
+
+static void *copy(gpu_request *made, const void *from, size_t bytes)
+{
+    void *to = gpu_copy(from, bytes);
+    if (to) {
+        if (made->owned_count == REQUEST_OWNED)
+            die("a request owns too much");
+        made->owned[made->owned_count++] = to;
+    }
+    return to;
+}
+
+static void *copy_rows(gpu_request *made, const void *from, int64_t stride, size_t size)
+{
+    int64_t count = (made->asked.plan.batch - 1) * stride + 1;
+    return copy(made, from, (size_t)count * size);
+}
+
+static gumbel_tensor copy_tensor(gpu_request *made, gumbel_tensor t)
+{
+    int64_t stride = t.stride ? t.stride : t.cols;
+    t.data = copy(made, t.data, (size_t)(t.rows * stride) * dtype_size(t.dtype));
+    return t;
+}
+
+static void copy_lists(gpu_request *made, gumbel_token_lists *lists)
+{
+    if (!lists->offsets)
+        return;
+    size_t rows = (size_t)made->asked.plan.batch, ids = (size_t)lists->offsets[rows];
+    lists->offsets = copy(made, lists->offsets, (rows + 1) * sizeof *lists->offsets);
+    lists->ids = copy(made, lists->ids, ids * sizeof *lists->ids);
+    lists->values = copy(made, lists->values, ids * sizeof *lists->values);
+}
+
+static void copy_transforms(gpu_request *made)
+{
+    gumbel_transforms *t = &made->asked.transforms;
+    gumbel_history *h = &made->asked.history;
+    const request_plan *plan = &made->asked.plan;
+    size_t rows = (size_t)plan->batch;
+    size_t words = (size_t)(plan->first_token + plan->vocab + 31) / 32;
+    size_t masks = t->mask_stride ? rows * (size_t)t->mask_stride : words;
+    t->mask = copy(made, t->mask, masks * sizeof *t->mask);
+    copy_lists(made, &t->banned);
+    copy_lists(made, &t->bias);
+    copy_lists(made, &t->prompt_tokens);
+    copy_lists(made, &t->output_tokens);
+    t->repetition = copy_rows(made, t->repetition, t->repetition_stride, sizeof(float));
+    t->frequency = copy_rows(made, t->frequency, t->frequency_stride, sizeof(float));
+    t->presence = copy_rows(made, t->presence, t->presence_stride, sizeof(float));
+    if (t->history) {
+        size_t tokens = (size_t)h->vocab_size, bits = rows * ((tokens + 31) / 32);
+        h->prompt = copy(made, h->prompt, bits * sizeof *h->prompt);
+        h->output = copy(made, h->output, bits * sizeof *h->output);
+        h->counts = copy(made, h->counts, rows * tokens * sizeof *h->counts);
+        t->history = h;
+    }
+    made->asked.sampling.transforms = t;
+}
+
+gpu_request *gpu_request_make(const request *host)
+{
+    gpu_request *made = make_zeroed(1, sizeof *made);
+    request *r = &made->asked;
+    gumbel_sampling *s = &r->sampling;
+    gumbel_truncation *t = &r->truncation;
+    *r = *host;
+    r->logits.logits = copy_tensor(made, r->logits.logits);
+    if (r->plan.hidden_size > 0) {
+        r->head.hidden = copy_tensor(made, r->head.hidden);
+        r->head.weight = copy_tensor(made, r->head.weight);
+        r->head.bias = copy_tensor(made, r->head.bias);
+    }
+    s->temperature = copy_rows(made, s->temperature, s->temperature_stride, sizeof(float));
+    s->seed = copy_rows(made, s->seed, s->seed_stride, sizeof(uint64_t));
+    s->position = copy_rows(made, s->position, s->position_stride, sizeof(uint32_t));
+    s->noise = copy(made, s->noise,
+                    (size_t)(r->plan.batch * r->plan.samples * r->plan.vocab) * sizeof(float));
+    if (s->transforms)
+        copy_transforms(made);
+    if (s->truncation) {
+        t->min_p = copy_rows(made, t->min_p, t->min_p_stride, sizeof(float));
+        t->top_k = copy_rows(made, t->top_k, t->top_k_stride, sizeof(int32_t));
+        t->top_p = copy_rows(made, t->top_p, t->top_p_stride, sizeof(float));
+        s->truncation = t;
+    }
+    return made;
+}
+
+void gpu_request_free(gpu_request *made)
+{
+    for (int i = 0; i < made->owned_count; i++)
+        gpu_free(made->owned[i]);
+    free(made);
+}
+
+/* --------------------------------------------------------------------------------- outputs ---- */
+
+/* One output: where an outcome keeps it, where the GPU does, and how many of 4 bytes there are. */
+typedef struct place {
+    void *host, *device;
+    size_t count;
+} place;
+
+enum { PLACES = 9 };
+
+static void list_places(const outcome *o, const gumbel_output *d, place places[PLACES])
+{
+    size_t rows = (size_t)o->batch, draws = rows * (size_t)o->samples;
+    size_t listed = rows * (size_t)o->output.num_top;
+    const gumbel_output *h = &o->output;
+    place all[PLACES] = {{h->tokens, d->tokens, draws},
+                         {h->logprobs, d->logprobs, draws},
+                         {h->scores, d->scores, draws},
+                         {h->lse, d->lse, rows},
+                         {h->status, d->status, rows},
+                         {h->ranks, d->ranks, draws},
+                         {h->kept, d->kept, rows},
+                         {h->top_ids, d->top_ids, listed},
+                         {h->top_logprobs, d->top_logprobs, listed}};
+    memcpy(places, all, sizeof all);
+}
+
+gumbel_output gpu_output_make(const outcome *like)
+{
+    gumbel_output out = like->output;
+    place places[PLACES];
+    list_places(like, &out, places);
+    for (int i = 0; i < PLACES; i++)
+        places[i].device = places[i].host ? gpu_make(places[i].count * 4) : NULL;
+    out.tokens = places[0].device;
+    out.logprobs = places[1].device;
+    out.scores = places[2].device;
+    out.lse = places[3].device;
+    out.status = places[4].device;
+    out.ranks = places[5].device;
+    out.kept = places[6].device;
+    out.top_ids = places[7].device;
+    out.top_logprobs = places[8].device;
+    return out;
+}
+
+void gpu_output_fetch(const gumbel_output *out, outcome *into)
+{
+    place places[PLACES];
+    list_places(into, out, places);
+    for (int i = 0; i < PLACES; i++)
+        if (places[i].host)
+            gpu_fetch(places[i].host, places[i].device, places[i].count * 4);
+}
+
+void gpu_output_free(const gumbel_output *out)
+{
+    void *all[] = {out->tokens, out->logprobs, out->scores,  out->lse,         out->status,
+                   out->ranks,  out->kept,     out->top_ids, out->top_logprobs};
+    for (int i = 0; i < PLACES; i++)
+        gpu_free(all[i]);
+}
+
+/* ----------------------------------------------------------------------------------- calls ---- */
+
+static void *make_room(const gpu_request *made, int fused, const gumbel_output *out, size_t *bytes)
+{
+    const request *r = &made->asked;
+    gumbel_error error = {"", ""};
+    if (gumbel_call_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits,
+                                   &r->sampling, out, bytes, &error) != GUMBEL_OK)
+        die("gumbel_call_workspace_size: %s: %s", error.field, error.message);
+    return gpu_make(*bytes);
+}
+
+void gpu_request_draw(const gpu_request *made, int fused, outcome *into)
+{
+    const request *r = &made->asked;
+    gumbel_error error = {"", ""};
+    gumbel_output out = gpu_output_make(into);
+    size_t bytes;
+    void *workspace = make_room(made, fused, &out, &bytes);
+    gumbel_status status =
+        fused ? gumbel_sample(gpu, &r->head, &r->sampling, &out, workspace, bytes, &error)
+              : gumbel_sample_logits(gpu, &r->logits, &r->sampling, &out, workspace, bytes, &error);
+    if (status != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_output_fetch(&out, into);
+    gpu_output_free(&out);
+    gpu_free(workspace);
+}
+
+void gpu_request_process(const gpu_request *made, float *processed)
+{
+    const request *r = &made->asked;
+    gumbel_error error = {"", ""};
+    size_t bytes, size = (size_t)(r->plan.batch * r->plan.vocab) * sizeof *processed;
+    void *workspace = make_room(made, 0, NULL, &bytes);
+    float *on_gpu = gpu_make(size);
+    if (gumbel_process_logits(gpu, &r->logits, &r->sampling, on_gpu, 0, workspace, bytes, &error) !=
+        GUMBEL_OK)
+        die("gumbel_process_logits: %s: %s", error.field, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_fetch(processed, on_gpu, size);
+    gpu_free(on_gpu);
+    gpu_free(workspace);
+}
+
+/* ------------------------------------------------------------------------------ comparison ---- */
+
+static int same_ints(const int32_t *host, const int32_t *device, size_t count, const char *name,
+                     const char *what)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!CHECK(host[i] == device[i], "%s: %s[%zu] is %d on the GPU, %d on the CPU", what, name,
+                   i, (int)device[i], (int)host[i]))
+            return 0;
+    return 1;
+}
+
+/* Within 2 ulps of `scale`, or of the value itself; with each row's own scale where it is given. */
+static int near_floats(const float *host, const float *device, size_t count, const float *scales,
+                       size_t each, float bound, const char *name, const char *what)
+{
+    for (size_t i = 0; i < count; i++) {
+        float scale = fmaxf(1, fmaxf(fabsf(host[i]), scales ? fabsf(scales[i / each]) : 0));
+        int good = (isnan(host[i]) && isnan(device[i])) || host[i] == device[i] ||
+                   fabsf(host[i] - device[i]) <= bound * scale;
+        if (!CHECK(good, "%s: %s[%zu] is %a on the GPU, %a on the CPU", what, name, i,
+                   (double)device[i], (double)host[i]))
+            return 0;
+    }
+    return 1;
+}
+
+int compare_request(const outcome *host, const outcome *device, const char *what)
+{
+    size_t rows = (size_t)host->batch, samples = (size_t)host->samples, draws = rows * samples;
+    size_t top = (size_t)host->output.num_top;
+    const float two_ulps = 0x1p-22f;
+    draws_compared += (int64_t)draws;
+    return same_ints(host->status, device->status, rows, "status", what) &&
+           same_ints(host->kept, device->kept, rows, "kept", what) &&
+           same_ints(host->tokens, device->tokens, draws, "tokens", what) &&
+           near_floats(host->scores, device->scores, draws, NULL, 1, 0, "scores", what) &&
+           same_ints(host->ranks, device->ranks, draws, "ranks", what) &&
+           same_ints(host->top_ids, device->top_ids, rows * top, "top_ids", what) &&
+           near_floats(host->lse, device->lse, rows, NULL, 1, two_ulps, "lse", what) &&
+           near_floats(host->logprobs, device->logprobs, draws, host->lse, samples, two_ulps,
+                       "logprobs", what) &&
+           near_floats(host->top_logprobs, device->top_logprobs, rows * top, host->lse, top,
+                       two_ulps, "top_logprobs", what);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests in device memory, and what the GPU makes of them.
+ */
+#ifndef TESTS_CUDA_REQUESTS_H
+#define TESTS_CUDA_REQUESTS_H
+
+#include "cuda_support.h"
+#include "requests.h"
+
+/* The same request with all that it points at in device memory. */
+typedef struct gpu_request {
+    request asked;
+    void *owned[REQUEST_OWNED];
+    int owned_count;
+} gpu_request;
+
+gpu_request *gpu_request_make(const request *host);
+void gpu_request_free(gpu_request *made);
+
+/* An output in device memory that asks for what `like` does; what it holds, fetched; its end. */
+gumbel_output gpu_output_make(const outcome *like);
+void gpu_output_fetch(const gumbel_output *out, outcome *into);
+void gpu_output_free(const gumbel_output *out);
+
+/* Draw, from the head or from the logits, with a workspace of just the size that is asked for, into
+ * host memory; outputs and workspace are poisoned before. Ends the program on an error. */
+void gpu_request_draw(const gpu_request *made, int fused, outcome *into);
+
+/* gumbel_process_logits() into host memory, [B, V]. */
+void gpu_request_process(const gpu_request *made, float *processed);
+
+/* CHECK that the GPU's outcome is the CPU's: the same bits but for log-normalisers and
+ * log-probabilities, which are within two ulps, since the two take the logarithm by different
+ * libraries. */
+int compare_request(const outcome *host, const outcome *device, const char *what);
+
+#endif

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests from logits on a GPU against the CPU, through the public API: every transform, rule,
+ * order and output, on harmless and hostile rows, in mixed batches; histories; captured graphs.
+ */
+#include "cuda_requests.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------- agreement ---- */
+
+static void compare_processed(const request *asked, const gpu_request *on_gpu, const char *what)
+{
+    size_t count = (size_t)(asked->plan.batch * asked->plan.vocab);
+    float *host = make_zeroed(count, sizeof *host), *device = make_zeroed(count, sizeof *device);
+    CHECK(request_process(cpu, &asked->logits, &asked->sampling, host) == GUMBEL_OK, "%s", what);
+    gpu_request_process(on_gpu, device);
+    for (size_t i = 0; i < count; i++)
+        if (!CHECK(host[i] == device[i] || (isnan(host[i]) && isnan(device[i])),
+                   "%s: processed[%zu] is %a on the GPU, %a on the CPU", what, i, (double)device[i],
+                   (double)host[i]))
+            break;
+    free(host);
+    free(device);
+}
+
+/* Draw on both devices, and compare; with what the draw sees, unless drawn from the head. */
+static void compare_plan(const request_plan *plan, int fused)
+{
+    request *asked = request_make(plan, cpu);
+    gpu_request *on_gpu = gpu_request_make(asked);
+    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    const char *what = request_describe(plan);
+    CHECK((fused ? request_draw_fused : request_draw)(cpu, asked, host) == GUMBEL_OK, "%s", what);
+    gpu_request_draw(on_gpu, fused, device);
+    compare_request(host, device, what);
+    if (!fused)
+        compare_processed(asked, on_gpu, what);
+    outcome_free(host);
+    outcome_free(device);
+    gpu_request_free(on_gpu);
+    request_free(asked);
+}
+
+static void request_plans(void)
+{
+    for (int i = 0; i < 400; i++) {
+        request_plan plan = request_plan_at_random(i, 0);
+        compare_plan(&plan, 0);
+    }
+}
+
+/* The naive fused kernel has the CPU's bits; it serves dtypes that are mixed. */
+static void request_fused(void)
+{
+    for (int i = 0; i < 60; i++) {
+        request_plan plan = request_plan_at_random(i, 1);
+        request *asked = request_make(&plan, cpu);
+        int mixed = asked->head.weight.dtype != asked->head.hidden.dtype;
+        request_free(asked);
+        if (mixed)
+            compare_plan(&plan, 1);
+    }
+}
+
+/* The vocabulary of a large model, rows of every kind. */
+static void request_large(void)
+{
+    for (int i = 0; i < 2 * ROW_KINDS; i++) {
+        request_plan plan = {.batch = 3,
+                             .vocab = 151936,
+                             .samples = 1 + i % 2,
+                             .num_top = i % 3 ? 20 : 0,
+                             .dtype = (gumbel_dtype)(1 + i % 3),
+                             .order = (gumbel_order)(i % 3),
+                             .ties = (gumbel_ties)(i % 2),
+                             .logprobs_of = i % 5 == 0 ? GUMBEL_RAW : GUMBEL_PROCESSED,
+                             .transforms = i % 4 == 0,
+                             .truncation = 1,
+                             .history = i % 8 == 0,
+                             .kind = 1 + i % ROW_KINDS,
+                             .seed = 50 + (uint64_t)i};
+        compare_plan(&plan, 0);
+    }
+}
+
+/* Every row of a mixed batch alone gives what it gives in the batch. */
+static void request_alone(void)
+{
+    request_plan plan = {.batch = 40,
+                         .vocab = 12345,
+                         .samples = 2,
+                         .num_top = 7,
+                         .transforms = 1,
+                         .truncation = 1,
+                         .seed = 77};
+    request *asked = request_make(&plan, cpu);
+    gpu_request *on_gpu = gpu_request_make(asked);
+    outcome *whole = request_outcome(asked);
+    gpu_request_draw(on_gpu, 0, whole);
+    for (int64_t b = 0; b < plan.batch; b++) {
+        gpu_request row = {.owned_count = 0};
+        request_rows(&on_gpu->asked, b, 1, &row.asked);
+        outcome *alone = request_outcome(&row.asked);
+        gpu_request_draw(&row, 0, alone);
+        draws_compared += plan.samples;
+        CHECK(outcome_same(whole, b, alone, OUTCOME_ALL, request_describe(&plan)),
+              "row %d gives something else alone", (int)b);
+        outcome_free(alone);
+    }
+    outcome_free(whole);
+    gpu_request_free(on_gpu);
+    request_free(asked);
+}
+
+/* ------------------------------------------------------------------------------- histories ---- */
+
+enum { ROWS = 5, TOKENS = 40001, WORDS = (TOKENS + 31) / 32, STEPS = 20, LISTED = 3000 };
+
+/* The same history in both memories. */
+typedef struct histories {
+    gumbel_history host, device;
+} histories;
+
+static histories histories_make(void)
+{
+    histories made = {.host = {.struct_size = sizeof made.host, .vocab_size = TOKENS}};
+    made.device = made.host;
+    made.host.prompt = make_zeroed(ROWS * WORDS, sizeof(uint32_t));
+    made.host.output = make_zeroed(ROWS * WORDS, sizeof(uint32_t));
+    made.host.counts = make_zeroed(ROWS * TOKENS, sizeof(uint16_t));
+    made.device.prompt = gpu_make(ROWS * WORDS * sizeof(uint32_t));
+    made.device.output = gpu_make(ROWS * WORDS * sizeof(uint32_t));
+    made.device.counts = gpu_make(ROWS * TOKENS * sizeof(uint16_t));
+    return made;
+}
+
+static void histories_free(histories *h)
+{
+    free(h->host.prompt);
+    free(h->host.output);
+    free(h->host.counts);
+    gpu_free(h->device.prompt);
+    gpu_free(h->device.output);
+    gpu_free(h->device.counts);
+}
+
+static void compare_bytes(const void *host, const void *device, size_t bytes, const char *what)
+{
+    void *fetched = make_zeroed(bytes, 1);
+    gpu_fetch(fetched, device, bytes);
+    CHECK(memcmp(host, fetched, bytes) == 0, "%s differ", what);
+    free(fetched);
+}
+
+static void compare_histories(const histories *h)
+{
+    compare_bytes(h->host.prompt, h->device.prompt, ROWS * WORDS * sizeof(uint32_t), "prompts");
+    compare_bytes(h->host.output, h->device.output, ROWS * WORDS * sizeof(uint32_t), "outputs");
+    compare_bytes(h->host.counts, h->device.counts, ROWS * TOKENS * sizeof(uint16_t), "counts");
+    draws_compared += ROWS;
+}
+
+/* Lists of up to LISTED ids, many of them equal and some past the vocabulary. */
+static gumbel_token_lists make_lists(uint64_t seed)
+{
+    int64_t *offsets = make_zeroed(ROWS + 1, sizeof *offsets);
+    int32_t *ids = make_zeroed(ROWS * LISTED, sizeof *ids);
+    for (int b = 0; b < ROWS; b++) {
+        offsets[b + 1] = offsets[b] + random_below(&seed, LISTED);
+        for (int64_t k = offsets[b]; k < offsets[b + 1]; k++)
+            ids[k] = (int32_t)random_below(&seed, k % 2 ? 50 : TOKENS + 100);
+    }
+    return (gumbel_token_lists){offsets, ids, NULL};
+}
+
+static gumbel_token_lists copy_lists(const gumbel_token_lists *host)
+{
+    return (gumbel_token_lists){
+        gpu_copy(host->offsets, (ROWS + 1) * sizeof *host->offsets),
+        gpu_copy(host->ids, (size_t)host->offsets[ROWS] * sizeof *host->ids), NULL};
+}
+
+static void start_both(histories *h, const gumbel_token_lists *prompts,
+                       const gumbel_token_lists *outputs)
+{
+    gumbel_token_lists p = copy_lists(prompts), o = copy_lists(outputs);
+    gumbel_error error = {"", ""};
+    CHECK(gumbel_history_start(cpu, &h->host, ROWS, prompts, outputs, NULL, &error) == GUMBEL_OK &&
+              gumbel_history_start(gpu, &h->device, ROWS, &p, &o, NULL, &error) == GUMBEL_OK,
+          "%s: %s", error.field, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_free((void *)p.offsets);
+    gpu_free((void *)p.ids);
+    gpu_free((void *)o.offsets);
+    gpu_free((void *)o.ids);
+}
+
+/* Start, and count on in a captured graph that is replayed with other tokens. */
+static void request_history(void)
+{
+    histories h = histories_make();
+    gumbel_token_lists prompts = make_lists(1), outputs = make_lists(2);
+    uint64_t random = 3;
+    int32_t tokens[ROWS], *on_gpu = gpu_make(sizeof tokens);
+    gumbel_error error = {"", ""};
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec ready;
+    start_both(&h, &prompts, &outputs);
+    compare_histories(&h);
+    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    CHECK(gumbel_history_update(gpu, &h.device, ROWS, on_gpu, 1, stream, &error) == GUMBEL_OK,
+          "%s: %s", error.field, error.message);
+    GPU(cuStreamEndCapture, stream, &graph);
+    GPU(cuGraphInstantiate, &ready, graph, 0);
+    for (int step = 0; step < STEPS; step++) {
+        for (int b = 0; b < ROWS; b++)
+            tokens[b] = step % 5 == b ? -1 : (int32_t)random_below(&random, step % 3 ? 9 : TOKENS);
+        GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)on_gpu, tokens, sizeof tokens);
+        GPU(cuGraphLaunch, ready, stream);
+        GPU(cuStreamSynchronize, stream);
+        gumbel_history_update(cpu, &h.host, ROWS, tokens, 1, NULL, &error);
+    }
+    compare_histories(&h);
+    GPU(cuGraphExecDestroy, ready);
+    GPU(cuGraphDestroy, graph);
+    GPU(cuStreamDestroy, stream);
+    gpu_free(on_gpu);
+    free((void *)prompts.offsets);
+    free((void *)prompts.ids);
+    free((void *)outputs.offsets);
+    free((void *)outputs.ids);
+    histories_free(&h);
+}
+
+/* ---------------------------------------------------------------------------------- graphs ---- */
+
+/* A captured request reads its rows' parameters anew at each replay. */
+static void request_graph(void)
+{
+    request_plan plan = {.batch = 6, .vocab = 5000, .num_top = 5, .truncation = 1, .seed = 5};
+    request *asked = request_make(&plan, cpu);
+    gpu_request *on_gpu = gpu_request_make(asked);
+    request *r = &on_gpu->asked;
+    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    gumbel_output out = gpu_output_make(device);
+    gumbel_error error = {"", ""};
+    size_t bytes;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec ready;
+    CHECK(gumbel_call_workspace_size(gpu, NULL, &r->logits, &r->sampling, &out, &bytes, &error) ==
+              GUMBEL_OK,
+          "%s", error.message);
+    void *workspace = gpu_make(bytes);
+    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    r->sampling.stream = stream;
+    GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    CHECK(gumbel_sample_logits(gpu, &r->logits, &r->sampling, &out, workspace, bytes, &error) ==
+              GUMBEL_OK,
+          "%s: %s", error.field, error.message);
+    GPU(cuStreamEndCapture, stream, &graph);
+    GPU(cuGraphInstantiate, &ready, graph, 0);
+    for (uint32_t step = 0; step < 4; step++) {
+        uint32_t *position = (uint32_t *)asked->sampling.position;
+        for (int64_t b = 0; b < plan.batch; b++)
+            position[b] = 100 * step + (uint32_t)b;
+        GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)r->sampling.position, position,
+            (size_t)plan.batch * sizeof *position);
+        GPU(cuGraphLaunch, ready, stream);
+        GPU(cuStreamSynchronize, stream);
+        gpu_output_fetch(&out, device);
+        CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "step %u", step);
+        compare_request(host, device, request_describe(&plan));
+    }
+    GPU(cuGraphExecDestroy, ready);
+    GPU(cuGraphDestroy, graph);
+    GPU(cuStreamDestroy, stream);
+    gpu_output_free(&out);
+    gpu_free(workspace);
+    outcome_free(host);
+    outcome_free(device);
+    gpu_request_free(on_gpu);
+    request_free(asked);
+}
+
+/* For compute-sanitizer. */
+static void request_small(void)
+{
+    for (int i = 60; i < 72; i++) {
+        request_plan plan = request_plan_at_random(i, 0);
+        compare_plan(&plan, 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"request_plans", request_plans},     {"request_fused", request_fused},
+        {"request_large", request_large},     {"request_alone", request_alone},
+        {"request_history", request_history}, {"request_graph", request_graph},
+        {"request_small", request_small},     {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}
