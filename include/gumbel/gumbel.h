@@ -344,10 +344,11 @@ typedef struct gumbel_output {
     float *lse;      /* [B] log-normaliser: ln(sum_i exp(z_i)) of that distribution */
     int32_t *status; /* [B] a gumbel_row_status */
     int32_t *ranks;  /* [B, S] 1 + how many tokens have a larger z than the token; -1 without one */
-    int32_t *kept;   /* [B] how many tokens truncation kept: all that count where it is off */
+    int32_t *kept;   /* [B] how many tokens with z > -inf truncation kept; 0 in a row without */
     int32_t *top_ids;    /* [B, num_top] the most likely tokens, larger z first, then lower id; -1
                             after the last token that has z > -inf */
-    float *top_logprobs; /* [B, num_top] theirs; -inf for those that truncation removed */
+    float *top_logprobs; /* [B, num_top] theirs; -inf after the last, and of GUMBEL_PROCESSED for
+                            those that truncation removed */
     int32_t num_top;     /* 0..128 */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
 } gumbel_output;
