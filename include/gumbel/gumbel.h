@@ -290,7 +290,8 @@ typedef enum gumbel_ties {
  *  top_k   keeps z >= the k-th largest z
  *  top_p   keeps a token if the mass of strictly larger z is below top_p of the mass
  * Masses are sums of exp(z - m), rounded to float32 by the fixed operations of docs/maths.md and
- * added exactly, so no order of summation shows. Greedy rows are not truncated. */
+ * added exactly, so no order of summation shows. Greedy rows are not truncated. On CUDA, where the
+ * host cannot check them, a row's values out of range count as off. */
 typedef struct gumbel_truncation {
     size_t struct_size;
     const float *min_p; /* [B], in [0, 1]; default 0: off */
