@@ -13,14 +13,6 @@
 namespace
 {
 
-/* The larger one; NaN where either is. */
-__device__ __forceinline__ float larger_or_nan(float a, float b)
-{
-    float x;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
-    return x;
-}
-
 /* The draw from one slab, in items that hide behind the steps of the next tile's product. Its y are
  * those of eq. 2: scaled, soft-capped, -inf for tokens that do not count. An item takes `groups`
  * groups of columns, of which k counts the lane's; registers cannot be indexed, so that code for
@@ -54,7 +46,7 @@ template <int n> struct epilogue {
         const row_state &s = t.states[i];
         float by = s.inverse_temperature;
         float4 x = scores_ahead(ahead(i), {y[0] * by, y[2] * by, y[4] * by, y[6] * by}, s.ones);
-        return larger_or_nan(larger_or_nan(x.x, x.y), larger_or_nan(x.z, x.w));
+        return ptx_max_nan(ptx_max_nan(x.x, x.y), ptx_max_nan(x.z, x.w));
     }
 
     /* A score that the lane's tokens of a column surely reach, by noise made on the fly. */
@@ -75,7 +67,7 @@ template <int n> struct epilogue {
     {
         const row_state &s = t.states[i];
         uint4 w = draw_words(s.philox, token >> 2);
-        float largest = larger_or_nan(larger_or_nan(y[0], y[2]), larger_or_nan(y[4], y[6]));
+        float largest = ptx_max_nan(ptx_max_nan(y[0], y[2]), ptx_max_nan(y[4], y[6]));
         uint32_t smallest = min(min(w.x, w.y), min(w.z, w.w));
         return draw_screen(largest, s.factor, smallest, s.ones, s.offset);
     }

@@ -142,14 +142,13 @@ template <int n> class epilogue
         given = threshold;
     }
 
-    /* Raise the threshold to the best score of this CTA, less 4 ulp and 1e-3 for the rounding of z
-     * + g. A row that has shown a NaN or +inf is done. */
+    /* Raise the threshold to that of this CTA's best score. A row that has shown a NaN or +inf is
+     * done. */
     __device__ __forceinline__ void take_best()
     {
         if (!owns())
             return;
-        float score = shared.best[thread].score;
-        float safe = score - fmaf(fabsf(score), 0x1p-21f, 1e-3f);
+        float safe = draw_threshold(shared.best[thread].score);
         threshold = safe > threshold ? safe : threshold;
         if (shared.flags[thread])
             shared.screens[thread] = {0.0f, -INFINITY};
@@ -314,10 +313,8 @@ template <int n> class epilogue
     static __device__ __forceinline__ int screened(float a, float b, sm90_screen s, uint2 bytes,
                                                    int j)
     {
-        float larger;
-        asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
         int noise = (int)__byte_perm(j < 4 ? bytes.x : bytes.y, SM90_SCREEN_BITS, 0x7650 | j % 4);
-        return __float_as_int(fmaf(larger, s.slope, s.offset)) + noise;
+        return __float_as_int(fmaf(ptx_max_nan(a, b), s.slope, s.offset)) + noise;
     }
 
     /* One round's sums. */

@@ -176,7 +176,7 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
         int steps = tile < end ? depths : 0;
         int items = tile == begin || undrawn ? 0 : draw.items(first);
         if (tile + kTile >= end)
-            sm80_allow_launch();
+            ptx_allow_launch();
 #pragma unroll
         for (int i = 0; i < n; i++)
             sum[i / 8][i % 8] = 0.0f;

@@ -61,12 +61,4 @@ PTX void sm80_multiply(float *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* The next launch may start, up to where it waits for this one (Hopper and later). */
-PTX void sm80_allow_launch()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 #endif

@@ -118,7 +118,14 @@ PTX void ptx_wait_for_launch()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-PTX void ptx_allow_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/* The next launch may start, up to where it waits for this one (Hopper and later). */
+PTX void ptx_allow_launch()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 /* Replace the 16 bytes at `at`, in shared memory, by `next` if they are `seen`; what they were. */
 PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
