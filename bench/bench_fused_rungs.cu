@@ -26,41 +26,6 @@ template <class T> struct tensors {
     gumbel_dtype dtype;
 };
 
-struct bench {
-    cudaStream_t stream;
-    gumbel_device *gpu;
-    float *temperature, *logprobs;
-    uint64_t *seed;
-    int32_t *tokens;
-    void *workspace;
-    size_t workspace_bytes;
-    double bytes_per_us;
-};
-
-static bench open_bench()
-{
-    bench b = {};
-    std::vector<float> temperature(MAX_BATCH);
-    std::vector<uint64_t> seed(MAX_BATCH);
-    for (int row = 0; row < MAX_BATCH; row++) {
-        temperature[row] = 0.6f + 0.002f * row;
-        seed[row] = 1000 + 77 * row;
-    }
-    gumbel_device_options options = {};
-    options.struct_size = sizeof options;
-    options.device = "cuda:0";
-    CHECKED(cudaSetDevice, 0);
-    CHECKED(gumbel_open, &options, &b.gpu, &error);
-    CHECKED(cudaStreamCreate, &b.stream);
-    CHECKED(gumbel_workspace_size, b.gpu, MAX_BATCH, MAX_HIDDEN, 1, &b.workspace_bytes, &error);
-    b.workspace = make<char>(b.workspace_bytes);
-    b.tokens = make<int32_t>(MAX_BATCH);
-    b.logprobs = make<float>(MAX_BATCH);
-    b.temperature = copy_in(temperature);
-    b.seed = copy_in(seed);
-    return b;
-}
-
 template <class T> static tensors<T> make_tensors(gumbel_dtype dtype)
 {
     tensors<T> t = {make<T>(WEIGHTS), make<T>(MAX_BATCH * (MAX_HIDDEN + 1)), dtype};
@@ -79,29 +44,13 @@ static gumbel_head make_head(const tensors<T> &t, int64_t B, int64_t V, int64_t 
     return head;
 }
 
-static void draw(const bench &b, const gumbel_head &head, float *logprobs)
-{
-    gumbel_sampling sampling = {};
-    sampling.struct_size = sizeof sampling;
-    sampling.temperature = b.temperature;
-    sampling.seed = b.seed;
-    sampling.temperature_stride = sampling.seed_stride = 1;
-    sampling.stream = b.stream;
-    gumbel_output output = {};
-    output.struct_size = sizeof output;
-    output.tokens = b.tokens;
-    output.logprobs = logprobs;
-    CHECKED(gumbel_sample, b.gpu, &head, &sampling, &output, b.workspace, b.workspace_bytes,
-            &error);
-}
-
-static void multiply(const bench &b, const gumbel_head &head)
+static void multiply(const gpu_rows &b, const gumbel_head &head)
 {
     CHECKED(gumbel_multiply, b.gpu, &head, b.stream, b.workspace, b.workspace_bytes, &error);
 }
 
 /* One token of V is not drawn from by the portable rung; no row may prefer it. */
-template <class T> static void verify(const bench &b, const tensors<T> &t)
+template <class T> static void verify(const gpu_rows &b, const tensors<T> &t)
 {
     const int64_t B = 64, D = 256;
     int differing = 0;
@@ -117,7 +66,7 @@ template <class T> static void verify(const bench &b, const tensors<T> &t)
         die("%d of %d rows draw another token from V - 1 tokens", differing, int(B));
 }
 
-template <class F> static double time_of(const bench &b, F call)
+template <class F> static double time_of(const gpu_rows &b, F call)
 {
     std::vector<double> times;
     time_call(b.stream, times, call);
@@ -125,7 +74,7 @@ template <class F> static double time_of(const bench &b, F call)
 }
 
 /* One line: every rung on one shape. */
-template <class T> static void measure(const bench &b, const tensors<T> &t, int64_t D, int64_t B)
+template <class T> static void measure(const gpu_rows &b, const tensors<T> &t, int64_t D, int64_t B)
 {
     bool sixteen = sizeof(T) == 2;
     gumbel_head naive = make_head(t, B, VOCAB, D, 1), portable = make_head(t, B, VOCAB - 1, D, 0),
@@ -142,7 +91,7 @@ template <class T> static void measure(const bench &b, const tensors<T> &t, int6
     fflush(stdout);
 }
 
-template <class T> static void measure_all(const bench &b, gumbel_dtype dtype)
+template <class T> static void measure_all(const gpu_rows &b, gumbel_dtype dtype)
 {
     tensors<T> t = make_tensors<T>(dtype);
     verify(b, t);
@@ -157,7 +106,7 @@ int main()
 {
     cudaDeviceProp gpu;
     char driver[64];
-    bench b = open_bench();
+    gpu_rows b = open_rows(MAX_BATCH, MAX_HIDDEN);
     CHECKED(cudaGetDeviceProperties, &gpu, 0);
     find_driver(driver, sizeof driver);
     auto *bytes = make<__nv_bfloat16>(WEIGHTS);

@@ -23,51 +23,22 @@ constexpr size_t BLAS_WORKSPACE = 64 << 20;
 constexpr double FLOPS_PER_US = 790e6; /* four fifths of what the data sheet of an H200 claims */
 
 /* Everything on the GPU, sized for the largest call. */
-struct bench {
-    cudaStream_t stream;
+struct bench : gpu_rows {
     cublasHandle_t blas;
-    gumbel_device *gpu;
     __nv_bfloat16 *weight, *hidden, *product;
-    float *logits, *temperature, *logprobs;
-    uint64_t *seed;
-    uint32_t *position;
-    int32_t *tokens;
-    void *workspace;
-    size_t workspace_bytes;
-    double bytes_per_us;
+    float *logits;
 };
 
 static bench open_bench()
 {
-    bench b = {};
-    std::vector<float> temperature(MAX_BATCH);
-    std::vector<uint64_t> seed(MAX_BATCH);
-    std::vector<uint32_t> position(MAX_BATCH);
-    for (int row = 0; row < MAX_BATCH; row++) {
-        temperature[row] = 0.6f + 0.002f * row;
-        seed[row] = 1000 + 77 * row;
-        position[row] = 3 * row;
-    }
-    gumbel_device_options options = {};
-    options.struct_size = sizeof options;
-    options.device = "cuda:0";
-    CHECKED(cudaSetDevice, 0);
-    CHECKED(gumbel_open, &options, &b.gpu, &error);
-    CHECKED(cudaStreamCreate, &b.stream);
+    bench b = {open_rows(MAX_BATCH, MAX_HIDDEN)};
     CHECKED(cublasCreate, &b.blas);
     CHECKED(cublasSetStream, b.blas, b.stream);
     CHECKED(cublasSetWorkspace, b.blas, make<char>(BLAS_WORKSPACE), BLAS_WORKSPACE);
-    CHECKED(gumbel_workspace_size, b.gpu, MAX_BATCH, MAX_HIDDEN, 1, &b.workspace_bytes, &error);
-    b.workspace = make<char>(b.workspace_bytes);
     b.weight = make<__nv_bfloat16>(WEIGHTS);
     b.hidden = make<__nv_bfloat16>(MAX_BATCH * MAX_HIDDEN);
     b.product = make<__nv_bfloat16>(MAX_BATCH * MAX_VOCAB);
     b.logits = make<float>(MAX_BATCH * MAX_VOCAB);
-    b.tokens = make<int32_t>(MAX_BATCH);
-    b.logprobs = make<float>(MAX_BATCH);
-    b.temperature = copy_in(temperature);
-    b.seed = copy_in(seed);
-    b.position = copy_in(position);
     make_random(b.hidden, MAX_BATCH * MAX_HIDDEN, 1, 1);
     make_random(b.logits, MAX_BATCH * MAX_VOCAB, 2, 2.5f);
     return b;
@@ -91,35 +62,9 @@ static gumbel_head make_head(const void *hidden, const void *weight, int64_t B, 
     return head;
 }
 
-static gumbel_sampling make_sampling(const float *temperature, const uint64_t *seed,
-                                     const uint32_t *position, void *stream)
-{
-    gumbel_sampling sampling = {};
-    sampling.struct_size = sizeof sampling;
-    sampling.temperature = temperature;
-    sampling.seed = seed;
-    sampling.position = position;
-    sampling.temperature_stride = sampling.seed_stride = sampling.position_stride = 1;
-    sampling.stream = stream;
-    return sampling;
-}
-
-static gumbel_output make_output(int32_t *tokens, float *logprobs)
-{
-    gumbel_output output = {};
-    output.struct_size = sizeof output;
-    output.tokens = tokens;
-    output.logprobs = logprobs;
-    return output;
-}
-
 static void draw(const bench &b, int64_t B, int64_t V, int64_t D, float *logprobs)
 {
-    gumbel_head head = make_head(b.hidden, b.weight, B, V, D);
-    gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position, b.stream);
-    gumbel_output output = make_output(b.tokens, logprobs);
-    CHECKED(gumbel_sample, b.gpu, &head, &sampling, &output, b.workspace, b.workspace_bytes,
-            &error);
+    draw(b, make_head(b.hidden, b.weight, B, V, D), logprobs);
 }
 
 static void draw_from_logits(const bench &b, int64_t B, int64_t V)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What benches on an NVIDIA GPU share: checked calls, random data on the GPU, the time of a call
- * and the bandwidth of reading. Every failure is one line on stderr and exit status 1.
+ * What benches on an NVIDIA GPU share: checked calls, random data on the GPU, rows to draw for, the
+ * time of a call and the bandwidth of reading. Every failure is one line on stderr and exit status
+ * 1.
  */
 #pragma once
 
@@ -100,6 +101,80 @@ template <class T> static void make_random(T *into, size_t count, uint64_t seed,
     fill<<<1024, 256>>>(into, count, seed, deviation);
     CHECKED(cudaGetLastError);
     CHECKED(cudaDeviceSynchronize);
+}
+
+/* ----------------------------------------------------------------------------------- draws ---- */
+
+/* A GPU and its stream, with the parameters and the results of rows on it. */
+struct gpu_rows {
+    cudaStream_t stream;
+    gumbel_device *gpu;
+    float *temperature, *logprobs;
+    uint64_t *seed;
+    uint32_t *position;
+    int32_t *tokens;
+    void *workspace;
+    size_t workspace_bytes;
+    double bytes_per_us; /* read in this run; 0 until it was measured */
+};
+
+/* Rows up to `batch`, each with its own parameters, of hidden states up to `hidden_size`. */
+static gpu_rows open_rows(int64_t batch, int64_t hidden_size)
+{
+    gpu_rows r = {};
+    std::vector<float> temperature(batch);
+    std::vector<uint64_t> seed(batch);
+    std::vector<uint32_t> position(batch);
+    for (int64_t row = 0; row < batch; row++) {
+        temperature[row] = 0.6f + 0.002f * float(row);
+        seed[row] = 1000 + 77 * row;
+        position[row] = uint32_t(3 * row);
+    }
+    gumbel_device_options options = {};
+    options.struct_size = sizeof options;
+    options.device = "cuda:0";
+    CHECKED(cudaSetDevice, 0);
+    CHECKED(gumbel_open, &options, &r.gpu, &error);
+    CHECKED(cudaStreamCreate, &r.stream);
+    CHECKED(gumbel_workspace_size, r.gpu, batch, hidden_size, 1, &r.workspace_bytes, &error);
+    r.workspace = make<char>(r.workspace_bytes);
+    r.tokens = make<int32_t>(batch);
+    r.logprobs = make<float>(batch);
+    r.temperature = copy_in(temperature);
+    r.seed = copy_in(seed);
+    r.position = copy_in(position);
+    return r;
+}
+
+static gumbel_sampling make_sampling(const float *temperature, const uint64_t *seed,
+                                     const uint32_t *position, void *stream)
+{
+    gumbel_sampling sampling = {};
+    sampling.struct_size = sizeof sampling;
+    sampling.temperature = temperature;
+    sampling.seed = seed;
+    sampling.position = position;
+    sampling.temperature_stride = sampling.seed_stride = sampling.position_stride = 1;
+    sampling.stream = stream;
+    return sampling;
+}
+
+static gumbel_output make_output(int32_t *tokens, float *logprobs)
+{
+    gumbel_output output = {};
+    output.struct_size = sizeof output;
+    output.tokens = tokens;
+    output.logprobs = logprobs;
+    return output;
+}
+
+/* Queue the draw of the head's rows; logprobs NULL: tokens alone. */
+static void draw(const gpu_rows &r, const gumbel_head &head, float *logprobs)
+{
+    gumbel_sampling sampling = make_sampling(r.temperature, r.seed, r.position, r.stream);
+    gumbel_output output = make_output(r.tokens, logprobs);
+    CHECKED(gumbel_sample, r.gpu, &head, &sampling, &output, r.workspace, r.workspace_bytes,
+            &error);
 }
 
 /* ------------------------------------------------------------------------------------ time ---- */

@@ -10,21 +10,11 @@
 
 #include "report.h"
 #include "team.h"
+#include "vectors.h"
 
 typedef uint64_t words16 __attribute__((vector_size(16)));
 typedef uint64_t words32 __attribute__((vector_size(32)));
 typedef uint64_t words64 __attribute__((vector_size(64)));
-typedef float floats16 __attribute__((vector_size(16)));
-typedef float floats32 __attribute__((vector_size(32)));
-typedef float floats64 __attribute__((vector_size(64)));
-
-#if defined(__x86_64__)
-#define TARGET_AVX2   __attribute__((target("avx2,fma")))
-#define TARGET_AVX512 __attribute__((target("avx512f")))
-#else
-#define TARGET_AVX2
-#define TARGET_AVX512
-#endif
 
 /* Sum of `streams` runs of `lines` 64-byte lines, run k beginning at data + k * lines * 64. */
 typedef uint64_t (*sum_lines)(const unsigned char *data, size_t lines, int streams);

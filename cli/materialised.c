@@ -13,24 +13,14 @@
 #include <string.h>
 
 #include "team.h"
+#include "vectors.h"
 
-typedef float floats16 __attribute__((vector_size(16)));
-typedef float floats32 __attribute__((vector_size(32)));
-typedef float floats64 __attribute__((vector_size(64)));
 typedef int32_t ints16 __attribute__((vector_size(16)));
 typedef int32_t ints32 __attribute__((vector_size(32)));
 typedef int32_t ints64 __attribute__((vector_size(64)));
 
 /* The passes work on whole blocks of the widest register; a row need not be aligned. */
 enum { BLOCK = 16 };
-
-#if defined(__x86_64__)
-#define TARGET_AVX2   __attribute__((target("avx2,fma")))
-#define TARGET_AVX512 __attribute__((target("avx512f")))
-#else
-#define TARGET_AVX2
-#define TARGET_AVX512
-#endif
 
 typedef float (*find_max)(const float *logits, int64_t count);
 typedef double (*sum_exponentials)(const float *logits, int64_t count, float max, float factor,

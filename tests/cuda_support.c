@@ -2,7 +2,6 @@
 #include "cuda_support.h"
 
 #include <dlfcn.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 
 gumbel_device *gpu, *cpu;
 gpu_driver driver;
-int64_t draws_compared, near_ties;
 
 static int failures;
 
@@ -41,12 +39,16 @@ void gpu_require(CUresult result, const char *call)
     die("%s: %s", call, words);
 }
 
-/* The device, or the reason why there is none. */
+/* The device, or the reason why there is none. A GPU that is there and does not open is a failure:
+ * ends the program. */
 static int open_gpu(gumbel_error *error)
 {
     gumbel_device_options options = {.struct_size = sizeof options, .device = "cuda:0"};
-    if (gumbel_open(&options, &gpu, error) != GUMBEL_OK)
+    gumbel_status status = gumbel_open(&options, &gpu, error);
+    if (status == GUMBEL_ERROR_UNSUPPORTED)
         return 0;
+    if (status != GUMBEL_OK)
+        die("%s: %s: %s", gumbel_status_string(status), error->field, error->message);
     void *library = dlopen("libcuda.so.1", RTLD_NOW), *found;
     CUcontext context;
     if (!library)
@@ -204,149 +206,4 @@ gumbel_logits gpu_logits(const gumbel_logits *host)
     gumbel_logits made = *host;
     made.logits.data = gpu_copy(host->logits.data, tensor_bytes(&host->logits));
     return made;
-}
-
-/* ----------------------------------------------------------------------------------- draws ---- */
-
-static void *gpu_workspace(const gumbel_head *head, const gumbel_logits *logits, int32_t samples,
-                           size_t *bytes)
-{
-    int64_t batch = head ? head->hidden.rows : logits->logits.rows;
-    gumbel_error error = {"", ""};
-    if (gumbel_workspace_size(gpu, batch, head ? head->hidden.cols : 0, samples, bytes, &error) !=
-        GUMBEL_OK)
-        die("gumbel_workspace_size: %s: %s", error.field, error.message);
-    return gpu_make(*bytes);
-}
-
-void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel_sampling *sampling,
-              outcome_parts parts, outcome *into)
-{
-    size_t rows = (size_t)into->batch, draws = rows * (size_t)into->samples, bytes;
-    gumbel_output out = {
-        .struct_size = sizeof out,
-        .tokens = gpu_make(draws * sizeof(int32_t)),
-        .logprobs = parts & OUTCOME_MASS ? gpu_make(draws * sizeof(float)) : NULL,
-        .scores = gpu_make(draws * sizeof(float)),
-        .lse = parts & OUTCOME_MASS ? gpu_make(rows * sizeof(float)) : NULL,
-        .status = gpu_make(rows * sizeof(int32_t)),
-    };
-    void *workspace = gpu_workspace(head, logits, into->samples, &bytes);
-    gumbel_error error = {"", ""};
-    gumbel_status status =
-        head ? gumbel_sample(gpu, head, sampling, &out, workspace, bytes, &error)
-             : gumbel_sample_logits(gpu, logits, sampling, &out, workspace, bytes, &error);
-    if (status != GUMBEL_OK)
-        die("%s: %s", error.field, error.message);
-    GPU(cuCtxSynchronize);
-    gpu_fetch(into->tokens, out.tokens, draws * sizeof(int32_t));
-    gpu_fetch(into->scores, out.scores, draws * sizeof(float));
-    gpu_fetch(into->status, out.status, rows * sizeof(int32_t));
-    if (parts & OUTCOME_MASS) {
-        gpu_fetch(into->logprobs, out.logprobs, draws * sizeof(float));
-        gpu_fetch(into->lse, out.lse, rows * sizeof(float));
-    }
-    gpu_free(out.tokens);
-    gpu_free(out.logprobs);
-    gpu_free(out.scores);
-    gpu_free(out.lse);
-    gpu_free(out.status);
-    gpu_free(workspace);
-}
-
-void make_noise(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
-                int64_t first_token, int64_t count, float *noise, int64_t stride)
-{
-    gumbel_error error = {"", ""};
-    if (gumbel_prepare_noise(device, sampling, batch, first_token, count, noise, stride, &error) !=
-        GUMBEL_OK)
-        die("gumbel_prepare_noise: %s: %s", error.field, error.message);
-}
-
-gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logits,
-                              const gumbel_sampling *sampling)
-{
-    int64_t batch = head ? head->hidden.rows : logits->logits.rows;
-    int32_t samples = sampling->num_samples ? sampling->num_samples : 1;
-    size_t count = (size_t)batch * (size_t)samples, bytes;
-    void *workspace = gpu_workspace(head, logits, samples, &bytes);
-    gumbel_summary *made = make_zeroed(count, sizeof *made);
-    gumbel_summary *on_gpu = gpu_make(count * sizeof *made);
-    gumbel_error error = {"", ""};
-    gumbel_status status =
-        head ? gumbel_partial(gpu, head, sampling, on_gpu, workspace, bytes, &error)
-             : gumbel_partial_logits(gpu, logits, sampling, on_gpu, workspace, bytes, &error);
-    if (status != GUMBEL_OK)
-        die("%s: %s", error.field, error.message);
-    GPU(cuCtxSynchronize);
-    gpu_fetch(made, on_gpu, count * sizeof *made);
-    gpu_free(on_gpu);
-    gpu_free(workspace);
-    return made;
-}
-
-/* ------------------------------------------------------------------------------ comparison ---- */
-
-static int is_aligned(int64_t elements, gumbel_dtype dtype)
-{
-    return elements * (int64_t)dtype_size(dtype) % 16 == 0;
-}
-
-int is_naive(const problem_plan *p)
-{
-    int hopper = p->weight_dtype != GUMBEL_FLOAT32 && p->vocab % 16 == 0 &&
-                 p->hidden_size % 8 == 0 && p->first_token % 4 == 0;
-    return p->weight_dtype != p->hidden_dtype || p->samples > (hopper ? 32 : 16) ||
-           !is_aligned(p->hidden_size + p->weight_gap, p->weight_dtype) ||
-           !is_aligned(p->hidden_size + p->hidden_gap, p->hidden_dtype);
-}
-
-static float largest_of_1(float x, float y) { return fmaxf(1, fmaxf(fabsf(x), fabsf(y))); }
-
-static int near(float x, float y, float scale, float bound)
-{
-    return (isnan(x) && isnan(y)) || x == y || fabsf(x - y) <= bound * scale;
-}
-
-static int compare_draw(const outcome *host, const outcome *device, outcome_parts parts, int exact,
-                        size_t at, const char *what)
-{
-    float theirs = host->scores[at], ours = device->scores[at];
-    float lse = host->lse[at / (size_t)host->samples];
-    int same = device->tokens[at] == host->tokens[at];
-    int good = exact ? same && near(ours, theirs, 0, 0)
-                     : near(ours, theirs, largest_of_1(ours, theirs), 1e-3f);
-    draws_compared++;
-    near_ties += !same && good;
-    if (!CHECK(good, "%s: draw %zu: token %d score %a on the GPU, %d and %a on the CPU", what, at,
-               (int)device->tokens[at], (double)ours, (int)host->tokens[at], (double)theirs))
-        return 0;
-    if (!(parts & OUTCOME_MASS) || !same)
-        return 1;
-    float scale = fmaxf(largest_of_1(lse, host->logprobs[at]), fabsf(theirs));
-    return CHECK(near(device->logprobs[at], host->logprobs[at], scale, exact ? 0x1p-22f : 1e-3f),
-                 "%s: draw %zu: log-probability %a on the GPU, %a on the CPU", what, at,
-                 (double)device->logprobs[at], (double)host->logprobs[at]);
-}
-
-int compare(const outcome *host, const outcome *device, outcome_parts parts, int exact,
-            const char *what)
-{
-    size_t rows = (size_t)host->batch, draws = rows * (size_t)host->samples;
-    for (size_t b = 0; b < rows; b++) {
-        if (!CHECK(host->status[b] == device->status[b],
-                   "%s: row %zu: status %d on the GPU, %d on the CPU", what, b,
-                   (int)device->status[b], (int)host->status[b]))
-            return 0;
-        if (parts & OUTCOME_MASS &&
-            !CHECK(near(device->lse[b], host->lse[b], largest_of_1(host->lse[b], 1),
-                        exact ? 0x1p-22f : 1e-3f),
-                   "%s: row %zu: lse %a on the GPU, %a on the CPU", what, b, (double)device->lse[b],
-                   (double)host->lse[b]))
-            return 0;
-    }
-    for (size_t at = 0; at < draws; at++)
-        if (!compare_draw(host, device, parts, exact, at, what))
-            return 0;
-    return 1;
 }

@@ -22,8 +22,8 @@ typedef struct cuda_test {
 } cuda_test;
 
 /* Run the tests that argv names, or all; those named nightly_ only where GUMBEL_NIGHTLY is set.
- * Prints a line for each. The exit code is 0, 1 or, where none could run, SKIPPED. Tests end with
- * name NULL. */
+ * Prints a line for each. The exit code is 0, 1 or, where none could run for want of a GPU or the
+ * library's support of it, SKIPPED. Tests end with name NULL. */
 int cuda_run_tests(int argc, char **argv, const cuda_test *tests);
 
 /* Print the message and count a failure unless `condition` holds; gives the condition. */
@@ -119,5 +119,19 @@ extern int64_t draws_compared, near_ties;
  * product in another order, and where the token differs its score is as near: a near tie. */
 int compare(const outcome *host, const outcome *device, outcome_parts parts, int exact,
             const char *what);
+
+/* ---------------------------------------------------------------------------------- checks ---- */
+
+/* Draw on both with mass and without, and compare; `what` names the problem. */
+void check_problem(const problem *host, const char *what);
+/* The same for the problem of a plan. */
+void check_plan(const problem_plan *plan);
+
+/* One pass on the GPU against shards of cuts[i] tokens that are merged on the host; 0 ends the
+ * list. Tokens and scores keep their bits, and all else where borders are multiples of `border`. */
+void check_shards(const problem_plan *plan, const int64_t *cuts, int64_t border);
+
+/* A row alone, and in batches of many sizes at any place: the same bits. One sample a row. */
+void check_invariance(const problem_plan *plan, outcome_parts parts);
 
 #endif

@@ -186,20 +186,25 @@ int outcome_same(const outcome *whole, int64_t first, const outcome *other, outc
     return same;
 }
 
+void *poisoned_workspace(size_t bytes)
+{
+    void *workspace = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    if (!workspace)
+        die("no memory for a workspace of %zu bytes", bytes);
+    memset(workspace, POISON, bytes);
+    return workspace;
+}
+
 void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                      int32_t samples, size_t *bytes)
 {
     gumbel_error error = {"", ""};
     if (gumbel_workspace_size(device, batch, hidden_size, samples, bytes, &error) != GUMBEL_OK)
         die("gumbel_workspace_size: %s: %s", error.field, error.message);
-    void *workspace = aligned_alloc(64, (*bytes + 127) / 64 * 64);
-    if (!workspace)
-        die("no memory for a workspace of %zu bytes", *bytes);
-    memset(workspace, POISON, *bytes);
-    return workspace;
+    return poisoned_workspace(*bytes);
 }
 
-static gumbel_status report(const char *call, gumbel_status status, const gumbel_error *error)
+gumbel_status report_call(const char *call, gumbel_status status, const gumbel_error *error)
 {
     if (status != GUMBEL_OK)
         printf("%s: %s: %s: %s\n", call, gumbel_status_string(status), error->field,
@@ -222,7 +227,7 @@ gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_
     gumbel_status status =
         gumbel_sample(device, head, sampling, &into->output, workspace, bytes, &into->error);
     free(workspace);
-    return report("gumbel_sample", status, &into->error);
+    return report_call("gumbel_sample", status, &into->error);
 }
 
 gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
@@ -234,7 +239,7 @@ gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
     gumbel_status status = gumbel_sample_logits(device, logits, sampling, &into->output, workspace,
                                                 bytes, &into->error);
     free(workspace);
-    return report("gumbel_sample_logits", status, &into->error);
+    return report_call("gumbel_sample_logits", status, &into->error);
 }
 
 gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,

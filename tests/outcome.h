@@ -66,7 +66,13 @@ gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
 gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
                           const gumbel_logits *logits, const gumbel_sampling *sampling);
 
-/* A 64-byte aligned workspace of gumbel_workspace_size() bytes; free it. */
+/* Print what a call says unless its status is GUMBEL_OK; gives the status. */
+gumbel_status report_call(const char *call, gumbel_status status, const gumbel_error *error);
+
+/* `bytes` of workspace, 64-byte aligned and poisoned; free them. */
+void *poisoned_workspace(size_t bytes);
+
+/* The same of gumbel_workspace_size() bytes. Ends the program where the size is refused. */
 void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                      int32_t samples, size_t *bytes);
 

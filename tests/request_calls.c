@@ -150,19 +150,7 @@ void *call_workspace(gumbel_device *device, const gumbel_head *head, const gumbe
     if (gumbel_call_workspace_size(device, head, logits, sampling, output, bytes, &error) !=
         GUMBEL_OK)
         die("gumbel_call_workspace_size: %s: %s", error.field, error.message);
-    void *workspace = aligned_alloc(64, (*bytes + 127) / 64 * 64);
-    if (!workspace)
-        die("no memory for a workspace of %zu bytes", *bytes);
-    memset(workspace, 0xA7, *bytes);
-    return workspace;
-}
-
-static gumbel_status report(const char *call, gumbel_status status, const gumbel_error *error)
-{
-    if (status != GUMBEL_OK)
-        printf("%s: %s: %s: %s\n", call, gumbel_status_string(status), error->field,
-               error->message);
-    return status;
+    return poisoned_workspace(*bytes);
 }
 
 gumbel_status request_draw(gumbel_device *device, const request *asked, outcome *into)
@@ -174,7 +162,7 @@ gumbel_status request_draw(gumbel_device *device, const request *asked, outcome 
     gumbel_status status = gumbel_sample_logits(device, &asked->logits, &asked->sampling,
                                                 &into->output, workspace, bytes, &into->error);
     free(workspace);
-    return report("gumbel_sample_logits", status, &into->error);
+    return report_call("gumbel_sample_logits", status, &into->error);
 }
 
 gumbel_status request_draw_fused(gumbel_device *device, const request *asked, outcome *into)
@@ -186,7 +174,7 @@ gumbel_status request_draw_fused(gumbel_device *device, const request *asked, ou
     gumbel_status status = gumbel_sample(device, &asked->head, &asked->sampling, &into->output,
                                          workspace, bytes, &into->error);
     free(workspace);
-    return report("gumbel_sample", status, &into->error);
+    return report_call("gumbel_sample", status, &into->error);
 }
 
 gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits,
@@ -199,5 +187,5 @@ gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits
     gumbel_status status =
         gumbel_process_logits(device, logits, sampling, processed, 0, workspace, bytes, &error);
     free(workspace);
-    return report("gumbel_process_logits", status, &error);
+    return report_call("gumbel_process_logits", status, &error);
 }

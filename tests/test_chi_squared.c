@@ -5,6 +5,7 @@
  * the power of all this: a temperature wrong by 2% is caught. Seeds are fixed, so that a run
  * repeats.
  */
+#include "fixtures.h"
 #include "model_rows.h"
 #include "oracle.h"
 #include "outcome.h"
@@ -305,18 +306,6 @@ static void independence(void **state)
     free(position);
 }
 
-static int open_default(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 0, 0);
-    return 0;
-}
-
-static int close_default(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,5 +313,5 @@ int main(void)
         cmocka_unit_test(large_vocabulary), cmocka_unit_test(one_hot),
         cmocka_unit_test(ragged_sizes),     cmocka_unit_test(independence),
     };
-    return cmocka_run_group_tests(tests, open_default, close_default);
+    return cmocka_run_group_tests(tests, open_default, close_device);
 }

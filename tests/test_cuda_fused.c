@@ -7,30 +7,7 @@
 
 #include "plans.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* Draw with and without mass on both and compare. */
-static void check_plan(const problem_plan *plan)
-{
-    problem *host = problem_make(plan), *device = gpu_problem(host);
-    outcome *theirs = outcome_make(plan->batch, host->plan.samples);
-    outcome *ours = outcome_make(plan->batch, host->plan.samples);
-    const char *what = problem_describe(&host->plan);
-    int exact = is_naive(&host->plan);
-    CHECK(draw(cpu, &host->head, &host->sampling, theirs) == GUMBEL_OK, "%s", what);
-    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_TOKENS | OUTCOME_SCORES, ours);
-    compare(theirs, ours, OUTCOME_TOKENS | OUTCOME_SCORES, exact, what);
-    outcome_poison(ours);
-    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, ours);
-    compare(theirs, ours, OUTCOME_ALL, exact, what);
-    outcome_free(theirs);
-    outcome_free(ours);
-    gpu_problem_free(device);
-    problem_free(host);
-}
 
 /* A plan that the tuned kernels serve. */
 static problem_plan tuned(int64_t batch, int64_t vocab, int64_t hidden_size)
@@ -158,69 +135,19 @@ static void shared_parameters(void)
     problem_free(host);
 }
 
-/* Shards on the GPU, summaries copied back, merged and finished on the host. */
 static void shards(void)
 {
+    static const int64_t cuts[] = {64, 256, 640, 0};
     problem_plan plan = tuned(7, 1600, 64);
     plan.samples = 3;
-    problem *host = problem_make(&plan), *device = gpu_problem(host);
-    outcome *whole = outcome_make(plan.batch, plan.samples);
-    outcome *joined = outcome_make(plan.batch, plan.samples);
-    static const int64_t cuts[] = {64, 256, 640};
-    int64_t count = plan.batch * plan.samples;
-    gumbel_error error;
-    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, whole);
-    for (int i = 0; i < 3; i++) {
-        gumbel_summary *merged = make_zeroed((size_t)count, sizeof *merged);
-        gumbel_summary_clear(merged, count);
-        for (int64_t at = 0; at < plan.vocab; at += cuts[i]) {
-            int64_t rows = plan.vocab - at < cuts[i] ? plan.vocab - at : cuts[i];
-            gumbel_head shard = problem_shard(&device->head, at, rows);
-            gumbel_summary *part = gpu_summarise(&shard, NULL, &device->sampling);
-            gumbel_merge(merged, part, count);
-            free(part);
-        }
-        outcome_poison(joined);
-        CHECK(gumbel_finish(merged, plan.batch, plan.samples, &joined->output, &error) == GUMBEL_OK,
-              "finish");
-        compare(whole, joined, OUTCOME_ALL, 1, "shards");
-        free(merged);
-    }
-    outcome_free(whole);
-    outcome_free(joined);
-    gpu_problem_free(device);
-    problem_free(host);
+    check_shards(&plan, cuts, 64);
 }
 
-/* A row alone, and in any batch at any place: the same bits. */
 static void batch_invariance(void)
 {
-    enum { BATCH = 520, ROWS = 40 };
-    problem_plan plan = tuned(BATCH, 4112, 128);
-    problem *host = problem_make(&plan), *device = gpu_problem(host);
-    outcome *whole = outcome_make(BATCH, 1);
-    static const outcome_parts ways[] = {OUTCOME_TOKENS | OUTCOME_SCORES, OUTCOME_ALL};
-    uint64_t state = 9;
-    for (int way = 0; way < 2; way++) {
-        gpu_draw(&device->head, NULL, &device->sampling, ways[way], whole);
-        for (int i = 0; i < ROWS; i++) {
-            static const int64_t sizes[] = {1, 1, 2, 7, 8, 9, 17, 33, 65, 130, 257};
-            int64_t count = sizes[i % 11];
-            int64_t first = random_below(&state, (uint32_t)(BATCH - count + 1));
-            outcome *some = outcome_make(count, 1);
-            gumbel_head head;
-            gumbel_sampling sampling;
-            char what[64];
-            problem_rows(device, first, count, &head, &sampling);
-            gpu_draw(&head, NULL, &sampling, ways[way], some);
-            snprintf(what, sizeof what, "rows %d + %d of %d", (int)first, (int)count, BATCH);
-            CHECK(outcome_same(whole, first, some, ways[way], what), "%s", what);
-            outcome_free(some);
-        }
-    }
-    outcome_free(whole);
-    gpu_problem_free(device);
-    problem_free(host);
+    problem_plan plan = tuned(520, 4112, 128);
+    check_invariance(&plan, OUTCOME_TOKENS | OUTCOME_SCORES);
+    check_invariance(&plan, OUTCOME_ALL);
 }
 
 /* The draw switched off, and a shard of which no token counts. */

@@ -8,36 +8,8 @@
 #include "plans.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const gumbel_dtype dtypes[] = {GUMBEL_BFLOAT16, GUMBEL_FLOAT16, GUMBEL_FLOAT32};
-
-/* Draw with and without mass on both and compare. */
-static void check_problem(problem *host, const char *what)
-{
-    problem *device = gpu_problem(host);
-    outcome *theirs = outcome_make(host->plan.batch, host->plan.samples);
-    outcome *ours = outcome_make(host->plan.batch, host->plan.samples);
-    int exact = is_naive(&host->plan);
-    CHECK(draw(cpu, &host->head, &host->sampling, theirs) == GUMBEL_OK, "%s", what);
-    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_TOKENS | OUTCOME_SCORES, ours);
-    compare(theirs, ours, OUTCOME_TOKENS | OUTCOME_SCORES, exact, what);
-    outcome_poison(ours);
-    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, ours);
-    compare(theirs, ours, OUTCOME_ALL, exact, what);
-    outcome_free(theirs);
-    outcome_free(ours);
-    gpu_problem_free(device);
-}
-
-static void check_plan(const problem_plan *plan)
-{
-    problem *host = problem_make(plan);
-    check_problem(host, problem_describe(&host->plan));
-    problem_free(host);
-}
 
 /* A plan that the portable rung serves: the dtype goes round, and where V would suit the Hopper
  * kernel the shard begins at an odd token. Rows are as long as whole 16 bytes, whatever D. */
@@ -191,67 +163,14 @@ static void portable_noise(void)
     }
 }
 
-/* The same draws from shards, merged on the host. Borders between slabs keep every bit, others
- * those of tokens and scores. */
+/* Borders between slabs keep every bit. */
 static void portable_shards(void)
 {
-    static const int64_t cuts[] = {32, 96, 640, 77, 501};
+    static const int64_t cuts[] = {32, 96, 640, 77, 501, 0};
     problem_plan plan = portable(7, 1601, 64);
     plan.hidden_dtype = plan.weight_dtype = GUMBEL_FLOAT32;
     plan.samples = 3;
-    problem *host = problem_make(&plan), *device = gpu_problem(host);
-    outcome *whole = outcome_make(plan.batch, plan.samples);
-    outcome *joined = outcome_make(plan.batch, plan.samples);
-    int64_t count = plan.batch * plan.samples;
-    gumbel_error error;
-    gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, whole);
-    for (int i = 0; i < 5; i++) {
-        gumbel_summary *merged = make_zeroed((size_t)count, sizeof *merged);
-        gumbel_summary_clear(merged, count);
-        for (int64_t at = 0; at < plan.vocab; at += cuts[i]) {
-            int64_t rows = plan.vocab - at < cuts[i] ? plan.vocab - at : cuts[i];
-            gumbel_head shard = problem_shard(&device->head, at, rows);
-            gumbel_summary *part = gpu_summarise(&shard, NULL, &device->sampling);
-            gumbel_merge(merged, part, count);
-            free(part);
-        }
-        outcome_poison(joined);
-        CHECK(gumbel_finish(merged, plan.batch, plan.samples, &joined->output, &error) == GUMBEL_OK,
-              "finish");
-        compare(whole, joined, OUTCOME_TOKENS | OUTCOME_SCORES, 1, "shards");
-        compare(whole, joined, OUTCOME_ALL, cuts[i] % 32 == 0, "shards");
-        free(merged);
-    }
-    outcome_free(whole);
-    outcome_free(joined);
-    gpu_problem_free(device);
-    problem_free(host);
-}
-
-/* A row alone, and in any batch at any place: the same bits. */
-static void check_invariance(const problem_plan *plan, outcome_parts parts)
-{
-    static const int64_t sizes[] = {1, 2, 7, 8, 9, 16, 17, 31, 33, 64, 65, 130};
-    problem *host = problem_make(plan), *device = gpu_problem(host);
-    outcome *whole = outcome_make(plan->batch, 1);
-    uint64_t state = plan->seed;
-    gpu_draw(&device->head, NULL, &device->sampling, parts, whole);
-    for (int i = 0; i < 24; i++) {
-        int64_t count = sizes[i % 12];
-        int64_t first = random_below(&state, (uint32_t)(plan->batch - count + 1));
-        outcome *some = outcome_make(count, 1);
-        gumbel_head head;
-        gumbel_sampling sampling;
-        char what[64];
-        problem_rows(device, first, count, &head, &sampling);
-        gpu_draw(&head, NULL, &sampling, parts, some);
-        snprintf(what, sizeof what, "rows %d + %d", (int)first, (int)count);
-        CHECK(outcome_same(whole, first, some, parts, what), "%s", what);
-        outcome_free(some);
-    }
-    outcome_free(whole);
-    gpu_problem_free(device);
-    problem_free(host);
+    check_shards(&plan, cuts, 32);
 }
 
 static void portable_invariance(void)

@@ -4,6 +4,7 @@
  * trivial problems, strings and versions.
  */
 #define _POSIX_C_SOURCE 200809L
+#include "fixtures.h"
 #include "outcome.h"
 
 #include <math.h>
@@ -328,18 +329,6 @@ static void strings_and_versions(void **state)
         assert_string_equal(gumbel_isa_name((gumbel_isa)i), names[i]);
     assert_true(gumbel_isa_available(GUMBEL_ISA_REFERENCE) == 1);
     assert_true(gumbel_isa_available((gumbel_isa)99) == 0);
-}
-
-static int open_two_threads(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    return 0;
-}
-
-static int close_device(void **state)
-{
-    gumbel_close(*state);
-    return 0;
 }
 
 int main(void)

@@ -3,6 +3,7 @@
  * Every refusal of a request names its field and touches no output, from hidden states, from logits
  * and where logits are processed.
  */
+#include "fixtures.h"
 #include "requests.h"
 
 #include <math.h>
@@ -300,23 +301,11 @@ static void sound_calls(void **state)
         }
 }
 
-static int open_shared(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    return 0;
-}
-
-static int close_shared(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_refusal),
         cmocka_unit_test(sound_calls),
     };
-    return cmocka_run_group_tests(tests, open_shared, close_shared);
+    return cmocka_run_group_tests(tests, open_two_threads, close_device);
 }

@@ -5,6 +5,7 @@
  * power of all this: a cut off by one token and a temperature wrong by 2% are caught. Seeds are
  * fixed, so that a run repeats.
  */
+#include "fixtures.h"
 #include "model_rows.h"
 #include "oracle_request.h"
 #include "requests.h"
@@ -237,18 +238,6 @@ static void large_vocabulary(void **state)
     free(values);
 }
 
-static int open_default(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 0, 0);
-    return 0;
-}
-
-static int close_default(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,5 +245,5 @@ int main(void)
         cmocka_unit_test(model_hidden_states),
         cmocka_unit_test(large_vocabulary),
     };
-    return cmocka_run_group_tests(tests, open_default, close_default);
+    return cmocka_run_group_tests(tests, open_default, close_device);
 }

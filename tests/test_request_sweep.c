@@ -5,6 +5,7 @@
  * thread count against the reference, bit by bit; the draw from hidden states against the draw from
  * the logits that the product makes; every row alone against the row in its batch.
  */
+#include "fixtures.h"
 #include "judge.h"
 
 #include <math.h>
@@ -253,18 +254,6 @@ static void boundaries_of_top_p(void **state)
     }
 }
 
-static int open_reference(void **state)
-{
-    *state = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
-    return 0;
-}
-
-static int close_reference(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,5 +265,5 @@ int main(void)
         cmocka_unit_test(large_vocabularies),
         cmocka_unit_test(worth_several_threads),
     };
-    return cmocka_run_group_tests(tests, open_reference, close_reference);
+    return cmocka_run_group_tests(tests, open_reference, close_device);
 }

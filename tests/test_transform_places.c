@@ -5,6 +5,7 @@
  * leaves rows whole, which the oracle judges elsewhere, on every instruction set, with any threads
  * and tiles, alone or in a batch, in shards or in one.
  */
+#include "fixtures.h"
 #include "requests.h"
 
 #include <setjmp.h>
@@ -244,18 +245,6 @@ static void grammars(void **state)
     }
 }
 
-static int open_reference(void **state)
-{
-    *state = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
-    return 0;
-}
-
-static int close_reference(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,5 +252,5 @@ int main(void)
         cmocka_unit_test(long_biases), cmocka_unit_test(idle_transforms),
         cmocka_unit_test(grammars),
     };
-    return cmocka_run_group_tests(tests, open_reference, close_reference);
+    return cmocka_run_group_tests(tests, open_reference, close_device);
 }
