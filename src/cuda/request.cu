@@ -173,6 +173,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
                 return;
             screened = merge(p, s, b, screen, flags);
         }
+        /* With few candidates left all that follows is short. */
+        if (screened && s.count > kFew) {
+            screen.raise(list_source{s.list, (int)s.count});
+            __syncthreads();
+            screen.prune(0, 0);
+        }
     } else if (part != 0) {
         return;
     }
