@@ -352,6 +352,8 @@ typedef struct gumbel_output {
                             those that truncation removed */
     int32_t num_top;     /* 0..128 */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
+    float *top_logits; /* [B, num_top] logits l of top_ids, which must be there too, as they are
+                          before any transform; -inf after the last */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */
@@ -448,6 +450,21 @@ GUMBEL_API gumbel_status gumbel_process_logits(gumbel_device *device, const gumb
                                                const gumbel_sampling *sampling, float *processed,
                                                int64_t stride, void *workspace,
                                                size_t workspace_bytes, gumbel_error *error);
+
+/* gumbel_softmax(): the probabilities that the draw draws with: exp(z - lse), and 0 for what does
+ *                   not count, is masked or banned, or was removed by truncation.       [eq. 13]
+ *  So it is a softmax with a temperature, and with truncation the renormalised probabilities.
+ *  Greedy rows give those of T = 1. What is less than e^-87 of the row's largest probability is 0;
+ *  each is off by 2^-24 (5 + |z - max z|) of itself at most, while |max z| < 2^31.
+ *  probabilities  [B, V] float32 rows at `stride`, as `processed` of gumbel_process_logits()
+ *  rows           a row with a NaN or +inf, or without a token, is NaN throughout.
+ *  repeats        on a CPU the same bits for every ISA, thread count, batch and batch place; on a
+ *                 GPU for every batch and batch place.
+ *  else as gumbel_process_logits().                                                    since 0.1 */
+GUMBEL_API gumbel_status gumbel_softmax(gumbel_device *device, const gumbel_logits *logits,
+                                        const gumbel_sampling *sampling, float *probabilities,
+                                        int64_t stride, void *workspace, size_t workspace_bytes,
+                                        gumbel_error *error);
 
 /* gumbel_history_start(): forget everything of `batch` rows and count prompts and outputs.
  *  prompts, outputs  lists without values; NULL: none

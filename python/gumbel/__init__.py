@@ -12,7 +12,16 @@ All work is done by libgumbel, a C library; any number of threads may call at th
 
 from ._abi import lib as _lib
 from ._device import Info, info
-from ._sampling import SampleOutput, noise, philox4x32, process_logits, sample, sample_logits
+from ._sampling import (
+    SampleOutput,
+    noise,
+    philox4x32,
+    process_logits,
+    sample,
+    sample_logits,
+    softmax,
+    top_k,
+)
 
 __version__: str = _lib.gumbel_version_string().decode()
 
@@ -26,4 +35,6 @@ __all__ = [
     "process_logits",
     "sample",
     "sample_logits",
+    "softmax",
+    "top_k",
 ]

@@ -174,6 +174,7 @@ class Output(Sized):
         ("top_logprobs", c_void_p),
         ("num_top", c_int32),
         ("logprobs_of", c_int),
+        ("top_logits", c_void_p),
     ]
 
 
@@ -222,6 +223,19 @@ _PROTOTYPES = {
         ],
     ),
     "gumbel_process_logits": (
+        c_int,
+        [
+            c_void_p,
+            POINTER(Logits),
+            POINTER(Sampling),
+            c_void_p,
+            c_int64,
+            c_void_p,
+            c_size_t,
+            POINTER(Error),
+        ],
+    ),
+    "gumbel_softmax": (
         c_int,
         [
             c_void_p,

@@ -119,24 +119,63 @@ def process_logits(
     with a NaN or +inf is NaN throughout. Noise, samples and further outputs play no part. Else as
     sample_logits().
     """
+    shared = _of_logits(scale, softcap, vocab_size)
+    return _rows(_abi.lib.gumbel_process_logits, logits, shared, common)
+
+
+@takes_common
+def softmax(
+    logits: NDArray[Any],
+    *,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    vocab_size: Optional[int] = None,
+    **common: Unpack[Common],
+) -> NDArray[np.float32]:
+    """The probabilities that the draw from logits [B, V] draws with: float32 [B, V].
+
+    0 stands for what does not count, is masked or banned, or was removed by truncation, so that
+    top_k, top_p and min_p give renormalised probabilities; greedy rows give those of temperature 1.
+    A row with a NaN or +inf, or without a token, is NaN throughout. Else as process_logits().
+    """
+    shared = _of_logits(scale, softcap, vocab_size)
+    return _rows(_abi.lib.gumbel_softmax, logits, shared, common)
+
+
+def top_k(logits: NDArray[Any], k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """The k largest logits of every row and their ids: float32 and int32 [B, k], k <= 128.
+
+    Larger ones first, then lower ids; -inf and -1 after the last that is above -inf. A row with a
+    NaN or +inf has NaN and -1 throughout.
+    """
+    count = integer("k", k, 1, 128)
+    arrays, _ = _open({"logits": logits}, {})
+    head = _abi.Logits(logits=matrix("logits", logits))
+    request = read_common(arrays, *logits.shape)
+    tokens, ids, values = (
+        arrays.empty((request.batch, width), dtype)
+        for width, dtype in ((1, np.int32), (count, np.int32), (count, np.float32))
+    )
+    output = _abi.Output(
+        tokens=address(tokens), top_ids=address(ids), top_logits=address(values), num_top=count
+    )
+    _call(_abi.lib.gumbel_sample_logits, request, (None, head), output)
+    return values, ids
+
+
+def _rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
+    """One float32 row [V] for each row of logits, by process_logits() or softmax()."""
     arrays, rest = _open({"logits": logits}, common)
-    head = _abi.Logits(logits=matrix("logits", logits), **_of_logits(scale, softcap, vocab_size))
+    head = _abi.Logits(logits=matrix("logits", logits), **shared)
     request = read_common(arrays, *logits.shape, **rest)
-    processed = arrays.empty(tuple(logits.shape), np.float32)
+    made = arrays.empty(tuple(logits.shape), np.float32)
     scratch, size = _workspace(request, (None, head), None)
     error = _abi.Error()
-    status = _abi.lib.gumbel_process_logits(
-        arrays.device,
-        head,
-        request.sampling,
-        address(processed),
-        0,
-        address(scratch),
-        size,
-        error,
+    status = call(
+        arrays.device, head, request.sampling, address(made), 0, address(scratch), size, error
     )
     _abi.check(status, error)
-    return processed
+    return made
 
 
 def _open(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
@@ -170,7 +209,7 @@ def _workspace(
 
 
 def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
-    """Run one call of the library; `way_in` as in _workspace()."""
+    """Draw by one call of the library; `way_in` as in _workspace()."""
     arrays, batch = request.arrays, request.batch
     draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
 
@@ -192,11 +231,17 @@ def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
         num_top=request.top_logprobs,
         logprobs_of=DISTRIBUTIONS[request.logprobs],
     )
+    _call(call, request, way_in, output)
+    return result
+
+
+def _call(call: Any, request: Request, way_in: tuple[Any, Any], output: _abi.Output) -> None:
+    """Fill an output; `way_in` as in _workspace()."""
+    device = request.arrays.device
     scratch, size = _workspace(request, way_in, output)
     head, error = way_in[0] or way_in[1], _abi.Error()
-    status = call(arrays.device, head, request.sampling, output, address(scratch), size, error)
+    status = call(device, head, request.sampling, output, address(scratch), size, error)
     _abi.check(status, error)
-    return result
 
 
 def noise(

@@ -91,6 +91,23 @@ def test_requests(device):
     assert torch.equal(again, found)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_pieces(device, dtype):
+    logits = torch.tensor(LOGITS).to(device, dtype)
+    found = gumbel.softmax(logits)
+    assert found.device == logits.device and found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.softmax(logits.float(), dim=1), rtol=1e-5, atol=0)
+    request = {"temperature": 0.7, "top_p": 0.8, "mask": torch.tensor(MASK[0]).to(device)}
+    nucleus = gumbel.softmax(logits, **request)
+    z = gumbel.process_logits(logits, **request)
+    torch.testing.assert_close(nucleus, torch.softmax(z, dim=1), rtol=1e-5, atol=0)
+    values, ids = gumbel.top_k(logits, 20)
+    wanted = torch.sort(logits.float(), dim=1, descending=True, stable=True)
+    assert torch.equal(values, wanted.values[:, :20])
+    assert torch.equal(ids, wanted.indices[:, :20].int())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_the_current_stream():
     """The logits are made on the stream of the draw, which needs no other order than that."""

@@ -43,6 +43,10 @@ typedef struct gumbel_backend {
      * `processed` may be the logits. Optional. */
     gumbel_status (*process)(gumbel_device *device, const gumbel_problem *problem, float *processed,
                              int64_t stride, void *workspace, gumbel_error *error);
+    /* Fill probabilities [B, V] likewise. Optional beside `process`. */
+    gumbel_status (*softmax)(gumbel_device *device, const gumbel_problem *problem,
+                             float *probabilities, int64_t stride, void *workspace,
+                             gumbel_error *error);
     /* Forget rows [0, batch) and count lists; count one more token a row. batch > 0. Optional. */
     gumbel_status (*history_start)(gumbel_device *device, const gumbel_history *history,
                                    int64_t batch, const gumbel_token_lists *prompts,

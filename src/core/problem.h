@@ -28,7 +28,8 @@ typedef enum gumbel_request {
     GUMBEL_REQUEST_KEPT = 1 << 6,
     GUMBEL_REQUEST_TOP = 1 << 7, /* num_top > 0, and ids or log-probabilities of them */
     GUMBEL_REQUEST_RAW = 1 << 8, /* log-probabilities or log-normaliser of the raw logits */
-    GUMBEL_REQUEST_END = 1 << 9,
+    GUMBEL_REQUEST_LOGITS = 1 << 9, /* top_logits */
+    GUMBEL_REQUEST_END = 1 << 10,
 } gumbel_request;
 
 /* What changes z itself. A shard alone can do these; all others need the whole vocabulary. */

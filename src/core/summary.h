@@ -109,12 +109,32 @@ GUMBEL_INLINE void gumbel_summary_merge(gumbel_summary *into, const gumbel_summa
 }
 
 /* ln of the mass; max_z where the mass is out of the fixed point's range. */
-GUMBEL_INLINE float gumbel_summary_lse(const gumbel_summary *s)
+GUMBEL_INLINE double gumbel_mass_log(const gumbel_summary *s)
 {
     if (!(fabsf(s->max_z) < GUMBEL_MASS_RANGE))
         return s->max_z;
     double words = ((double)s->mass[0] * 0x1p32 + (double)s->mass[1]) * 0x1p32 + (double)s->mass[2];
-    return (float)(log(words) + 32.0 * ((double)s->mass_exponent - 2.0) * 0x1.62e42fefa39efp-1);
+    return log(words) + 32.0 * ((double)s->mass_exponent - 2.0) * 0x1.62e42fefa39efp-1;
+}
+
+GUMBEL_INLINE float gumbel_summary_lse(const gumbel_summary *s)
+{
+    return (float)gumbel_mass_log(s);
+}
+
+/* The probability of a token whose z is max_z; NaN where the row has none. */
+GUMBEL_INLINE float gumbel_summary_share(const gumbel_summary *s)
+{
+    if (s->flags || s->max_z == -INFINITY)
+        return NAN;
+    return (float)exp((double)s->max_z - gumbel_mass_log(s));
+}
+
+/* exp(z - max z), and 0 where that is below e^-87: a probability (eq. 13) before it is divided. */
+GUMBEL_INLINE float gumbel_relative(float z, float max_z)
+{
+    float x = z - max_z;
+    return x < GUMBEL_EXP_LOWEST ? 0.0f : gumbel_exp(x);
 }
 
 GUMBEL_INLINE gumbel_row_status gumbel_summary_status(const gumbel_summary *s)

@@ -272,5 +272,7 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_REFUSE_IF((int)into->logprobs_of < 0 || into->logprobs_of > GUMBEL_RAW, error,
                      "output.logprobs_of", "logprobs_of is %d, which no gumbel_distribution has",
                      (int)into->logprobs_of);
+    GUMBEL_REFUSE_IF(into->top_logits && into->num_top > 0 && !into->top_ids, error,
+                     "output.top_logits", "they are those of top_ids, which is NULL");
     return GUMBEL_OK;
 }

@@ -29,6 +29,8 @@ const char *gumbel_request_field(gumbel_request bit)
         return "output.num_top";
     case GUMBEL_REQUEST_RAW:
         return "output.logprobs_of";
+    case GUMBEL_REQUEST_LOGITS:
+        return "output.top_logits";
     case GUMBEL_REQUEST_END:
         break;
     }
@@ -42,7 +44,8 @@ uint32_t gumbel_output_request(const gumbel_output *out)
     int raw = out->logprobs_of == GUMBEL_RAW && (out->logprobs || out->lse || listed);
     return (uint32_t)((out->ranks ? GUMBEL_REQUEST_RANKS : 0) |
                       (out->kept ? GUMBEL_REQUEST_KEPT : 0) | (top ? GUMBEL_REQUEST_TOP : 0) |
-                      (raw ? GUMBEL_REQUEST_RAW : 0));
+                      (raw ? GUMBEL_REQUEST_RAW : 0) |
+                      (out->num_top > 0 && out->top_logits ? GUMBEL_REQUEST_LOGITS : 0));
 }
 
 /* A row parameter that may be absent: its stride. */

@@ -24,4 +24,6 @@ const cpu_kernels cpu_avx2_kernels = {
     .tally = tally,
     .keep = keep,
     .count_above = count_above,
+    .exponentiate = exponentiate,
+    .multiply = multiply,
 };

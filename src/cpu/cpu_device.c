@@ -38,6 +38,7 @@ static const gumbel_backend backend = {
     .partial = cpu_partial,
     .sample_request = cpu_sample_request,
     .process = cpu_process,
+    .softmax = cpu_softmax,
     .history_start = cpu_history_start,
     .history_update = cpu_history_update,
     .noise = cpu_noise,

@@ -28,7 +28,8 @@ gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **dev
  * engine's, where that is worth their while, else on the caller's alone. */
 int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void *argument);
 
-/* The backend's jobs (cpu_run.c, cpu_request.c, cpu_noise.c, cpu_history.c); see core/backend.h. */
+/* The backend's jobs (cpu_run.c, cpu_request.c, cpu_softmax.c, cpu_noise.c,
+ * cpu_history.c); see core/backend.h. */
 size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                           int32_t num_samples);
 gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *problem,
@@ -38,6 +39,9 @@ gumbel_status cpu_sample_request(gumbel_device *device, const gumbel_problem *pr
                                  const gumbel_output *output, void *workspace, gumbel_error *error);
 gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
                           int64_t stride, void *workspace, gumbel_error *error);
+gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *problem,
+                          float *probabilities, int64_t stride, void *workspace,
+                          gumbel_error *error);
 gumbel_status cpu_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                         int64_t noise_stride, gumbel_error *error);
 gumbel_status cpu_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error);

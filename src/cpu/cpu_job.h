@@ -70,6 +70,10 @@ cpu_slot cpu_job_slot(const cpu_job *job, int32_t index);
 /* summaries [B, S] of the `used` slots, merged and complete. */
 void cpu_job_merge(const cpu_job *job, int32_t used, gumbel_summary *summaries);
 
+/* What eq. 2 does to a row's logits, without a request; bias may be NULL. */
+cpu_transform cpu_transform_of(const gumbel_problem *problem, float inverse_temperature,
+                               const float *bias);
+
 /* Whether cpu_transform_piece() would change no bit and no dtype. */
 int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse_temperature);
 

@@ -201,13 +201,17 @@ static void read_list(const reading *in, int ok)
     int raw = out->logprobs_of == GUMBEL_RAW;
     for (int32_t i = 0; i < n; i++) {
         int64_t at = in->b * n + i;
-        float logprob = ok ? -INFINITY : NAN;
-        if (i < count && (raw || is_kept(in->request, in->b, list[i].id)))
-            logprob = out->top_logprobs ? logprob_of(in, list[i].id, list[i].z) : 0.0f;
+        float logprob = ok ? -INFINITY : NAN, logit = logprob;
+        if (i < count && out->top_logprobs && (raw || is_kept(in->request, in->b, list[i].id)))
+            logprob = logprob_of(in, list[i].id, list[i].z);
+        if (i < count && out->top_logits)
+            logit = raw_logit(in->request, in->thread, in->b, list[i].id);
         if (out->top_ids)
             out->top_ids[at] = i < count ? list[i].id : -1;
         if (out->top_logprobs)
             out->top_logprobs[at] = logprob;
+        if (out->top_logits)
+            out->top_logits[at] = logit;
     }
 }
 

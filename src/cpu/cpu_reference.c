@@ -141,6 +141,26 @@ static int64_t count_above(const cpu_stretch *s, float scale, float bound)
     return count;
 }
 
+static double exponentiate(float *z, int count, float max_z)
+{
+    double sum = 0.0;
+    for (int block = 0; block < count; block += GUMBEL_BLOCK) {
+        float e[GUMBEL_BLOCK] = {0}, lanes[CPU_LANES];
+        for (int i = block; i < count && i < block + GUMBEL_BLOCK; i++)
+            z[i] = e[i - block] = gumbel_relative(z[i], max_z);
+        for (int j = 0; j < CPU_LANES; j++)
+            lanes[j] = (e[j] + e[j + 16]) + (e[j + 32] + e[j + 48]);
+        sum += (double)cpu_sum_lanes(lanes);
+    }
+    return sum;
+}
+
+static void multiply(float *z, int count, float by)
+{
+    for (int i = 0; i < count; i++)
+        z[i] *= by;
+}
+
 const cpu_kernels cpu_reference_kernels = {
     .isa = GUMBEL_ISA_REFERENCE,
     .panel = 1,
@@ -154,4 +174,6 @@ const cpu_kernels cpu_reference_kernels = {
     .tally = tally,
     .keep = keep,
     .count_above = count_above,
+    .exponentiate = exponentiate,
+    .multiply = multiply,
 };

@@ -14,7 +14,7 @@ static int needs_rows(const gumbel_problem *p)
 static void carve(cpu_request *r, gumbel_cursor *cursor, const gumbel_problem *p, int32_t threads)
 {
     size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples;
-    int raw = (p->request & GUMBEL_REQUEST_RAW) != 0;
+    int raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0;
     size_t row = (size_t)cpu_rounded_up(p->hidden_size, CPU_CHUNK);
     r->rows = gumbel_carve(cursor, batch, 1, sizeof *r->rows);
     r->summaries = gumbel_carve(cursor, batch, samples, sizeof *r->summaries);

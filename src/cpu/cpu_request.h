@@ -28,9 +28,9 @@ typedef struct cpu_request {
     const gumbel_output *output;
     cpu_found *rows;           /* [B]; NULL where processed logits are not cut */
     gumbel_summary *summaries; /* [B, S] */
-    float *hidden;             /* [threads, D rounded up] one row of hidden states, raw alone */
-    int32_t staged;            /* slots used by staging */
-    float *processed;          /* [B, V] at processed_stride; NULL: a draw */
+    float *hidden;    /* [threads, D rounded up] one row of hidden states, for logits as they are */
+    int32_t staged;   /* slots used by staging */
+    float *processed; /* [B, V] at processed_stride; NULL: a draw */
     int64_t processed_stride;
     _Atomic int64_t next;
     int64_t items;

@@ -83,8 +83,8 @@ void cpu_job_unpack(const cpu_job *job, int64_t b, float *hidden)
                CPU_CHUNK * sizeof *hidden);
 }
 
-static cpu_transform transform_of(const gumbel_problem *p, float inverse_temperature,
-                                  const float *bias)
+cpu_transform cpu_transform_of(const gumbel_problem *p, float inverse_temperature,
+                               const float *bias)
 {
     return (cpu_transform){.scale = p->scale,
                            .soft_cap = p->soft_cap,
@@ -95,7 +95,7 @@ static cpu_transform transform_of(const gumbel_problem *p, float inverse_tempera
 
 int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse_temperature)
 {
-    cpu_transform t = transform_of(job->problem, inverse_temperature, piece->bias);
+    cpu_transform t = cpu_transform_of(job->problem, inverse_temperature, piece->bias);
     return piece->dtype == GUMBEL_FLOAT32 && cpu_is_identity(&t) &&
            !cpu_edits_touch(&job->edits, piece);
 }
@@ -103,7 +103,7 @@ int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse
 void cpu_transform_piece(const cpu_job *job, const cpu_piece *piece, float inverse_temperature,
                          float *z)
 {
-    cpu_transform t = transform_of(job->problem, inverse_temperature, piece->bias);
+    cpu_transform t = cpu_transform_of(job->problem, inverse_temperature, piece->bias);
     cpu_edits_transform(&job->edits, job->device->kernels, piece, &t, z);
 }
 

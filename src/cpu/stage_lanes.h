@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The stage between product and draw, on the sixteen lanes of cpu/lanes_*.h: logits of any dtype to
- * transformed logits (eq. 2), and -inf where a mask says so.
+ * transformed logits (eq. 2), and -inf where a mask says so; and rows of these to probabilities.
  */
 #ifndef GUMBEL_CPU_STAGE_LANES_H
 #define GUMBEL_CPU_STAGE_LANES_H
@@ -89,6 +89,46 @@ static void mask(float *z, const uint32_t *drop, int words)
         if (half)
             vf_store(z + 16 * i, vf_select(dropped, gone, vf_load(z + 16 * i)));
     }
+}
+
+/* A block of exponentiate(). */
+LANES float exponentiate_block(float *z, v16f largest)
+{
+    v16f e[4], lowest = vf_set(GUMBEL_EXP_LOWEST), none = vf_set(0.0f);
+    UNROLLED
+    for (int q = 0; q < 4; q++) {
+        v16f x = vf_sub(vf_load(z + 16 * q), largest);
+        e[q] = vf_select(vf_less(x, lowest), none, lanes_exp(x));
+        vf_store(z + 16 * q, e[q]);
+    }
+    return vf_sum(vf_add(vf_add(e[0], e[1]), vf_add(e[2], e[3])));
+}
+
+static double exponentiate(float *z, int count, float max_z)
+{
+    v16f largest = vf_set(max_z);
+    double sum = 0.0;
+    int i = 0;
+    for (; i + GUMBEL_BLOCK <= count; i += GUMBEL_BLOCK)
+        sum += (double)exponentiate_block(z + i, largest);
+    if (i == count)
+        return sum;
+    float end[GUMBEL_BLOCK];
+    for (int j = 0; j < GUMBEL_BLOCK; j++)
+        end[j] = i + j < count ? z[i + j] : -INFINITY;
+    sum += (double)exponentiate_block(end, largest);
+    memcpy(z + i, end, (size_t)(count - i) * sizeof *z);
+    return sum;
+}
+
+static void multiply(float *z, int count, float by)
+{
+    v16f factor = vf_set(by);
+    int i = 0;
+    for (; i + 16 <= count; i += 16)
+        vf_store(z + i, vf_mul(vf_load(z + i), factor));
+    for (; i < count; i++)
+        z[i] *= by;
 }
 
 #endif

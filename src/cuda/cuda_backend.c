@@ -67,6 +67,20 @@ static gumbel_status run_fused(const cuda_job *job)
     return cuda_sm80_serves(p) ? cuda_run_sm80(job) : cuda_run_naive(job);
 }
 
+/* A request from logits, and the logits of what it lists. */
+static gumbel_status run_request(const cuda_job *job, gumbel_cursor rest)
+{
+    const gumbel_problem *p = &job->params.problem;
+    cuda_params params = job->params;
+    void *arguments[] = {&params};
+    GUMBEL_FORWARD(cuda_run_request(job, rest));
+    if (!(p->request & GUMBEL_REQUEST_LOGITS))
+        return GUMBEL_OK;
+    int64_t ids = p->batch * params.output.num_top;
+    cuda_shape shape = {(ids + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
+    return cuda_launch(job, job->cuda->gather, shape, arguments);
+}
+
 /* A request from a head: the product's logits are stored, and the request is served from them. */
 static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_cursor rest)
 {
@@ -79,7 +93,7 @@ static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_curso
         (gumbel_tensor){logits, GUMBEL_FLOAT32, p->batch, p->vocab, stored_stride(p)};
     if (p->end_token > p->first_token)
         GUMBEL_FORWARD(run_fused(&product));
-    return cuda_run_request(&request, rest);
+    return run_request(&request, rest);
 }
 
 static gumbel_status run(const cuda_job *job, const cuda_room *room, gumbel_cursor rest)
@@ -90,8 +104,7 @@ static gumbel_status run(const cuda_job *job, const cuda_room *room, gumbel_curs
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B * S is 2^31 or more, which one call on CUDA does not take");
     if (p->request && !job->params.multiply_only)
-        return p->hidden_size > 0 ? run_stored(job, room->logits, rest)
-                                  : cuda_run_request(job, rest);
+        return p->hidden_size > 0 ? run_stored(job, room->logits, rest) : run_request(job, rest);
     if (p->end_token <= p->first_token)
         return cuda_finish(job, &nothing);
     return p->hidden_size == 0 ? cuda_run_logits(job) : run_fused(job);

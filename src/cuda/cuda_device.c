@@ -43,6 +43,7 @@ static const gumbel_backend backend = {
     .partial = cuda_partial,
     .sample = cuda_sample,
     .process = cuda_process,
+    .softmax = cuda_softmax,
     .history_start = cuda_history_start,
     .history_update = cuda_history_update,
     .noise = cuda_noise,
@@ -162,6 +163,21 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
     return GUMBEL_OK;
 }
 
+static gumbel_status get_softmax(cuda_device *cuda, gumbel_error *error)
+{
+    static const char *const names[] = {
+        [CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
+    for (int dtype = CUDA_BF16; dtype < CUDA_DTYPES; dtype++) {
+        char weigh[64], normalise[64];
+        snprintf(weigh, sizeof weigh, "gumbel_weigh_%s", names[dtype]);
+        snprintf(normalise, sizeof normalise, "gumbel_normalise_%s", names[dtype]);
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SOFTMAX, weigh, &cuda->weigh[dtype], error));
+        GUMBEL_FORWARD(
+            get_kernel(cuda, CUDA_MODULE_SOFTMAX, normalise, &cuda->normalise[dtype], error));
+    }
+    return GUMBEL_OK;
+}
+
 static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
 {
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_HISTORY, "gumbel_start_history",
@@ -185,12 +201,14 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
     const unsigned char *const images[] = {
         [CUDA_MODULE_ADVANCE] = cuda_image_advance,
         [CUDA_MODULE_FINISH] = cuda_image_finish,
+        [CUDA_MODULE_GATHER] = cuda_image_gather,
         [CUDA_MODULE_HISTORY] = cuda_image_history,
         [CUDA_MODULE_NAIVE] = cuda_image_naive,
         [CUDA_MODULE_NOISE] = cuda_image_noise,
         [CUDA_MODULE_LOGITS] = cuda_image_logits,
         [CUDA_MODULE_REQUEST] = cuda_image_request,
         [CUDA_MODULE_REQUEST_NAIVE] = cuda_image_request_naive,
+        [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
         [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
         [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     };
@@ -205,6 +223,9 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
                               &cuda->noise[GUMBEL_MATH_FAST], error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_rows", &cuda->finish, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_GATHER, "gumbel_gather_logits", &cuda->gather, error));
+    GUMBEL_FORWARD(get_softmax(cuda, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NAIVE, "gumbel_draw_naive", &cuda->naive, error));
     GUMBEL_FORWARD(get_request(cuda, error));
     GUMBEL_FORWARD(get_logits(cuda, error));

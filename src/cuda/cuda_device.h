@@ -22,12 +22,14 @@ typedef enum cuda_dtype {
 typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
     CUDA_MODULE_FINISH,
+    CUDA_MODULE_GATHER,
     CUDA_MODULE_HISTORY,
     CUDA_MODULE_NAIVE,
     CUDA_MODULE_NOISE,
     CUDA_MODULE_LOGITS,
     CUDA_MODULE_REQUEST,
     CUDA_MODULE_REQUEST_NAIVE,
+    CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90,
     CUDA_MODULES,
@@ -45,6 +47,7 @@ typedef struct cuda_device {
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
     CUfunction finish;
+    CUfunction gather;
     CUfunction history_start;
     CUfunction history_update;
     CUfunction naive;
@@ -52,6 +55,7 @@ typedef struct cuda_device {
     CUfunction request_naive;
     CUfunction noise[GUMBEL_MATH_FAST + 1];
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
+    CUfunction weigh[CUDA_DTYPES], normalise[CUDA_DTYPES];
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (cuda/floor.cuh) */
@@ -62,7 +66,8 @@ static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)
     return dtype == GUMBEL_BFLOAT16 ? CUDA_BF16 : dtype == GUMBEL_FLOAT16 ? CUDA_F16 : CUDA_F32;
 }
 
-/* The backend's jobs (cuda_backend.c, cuda_run_request.c, cuda_step.c); see core/backend.h. */
+/* The backend's jobs (cuda_backend.c, cuda_run_request.c, cuda_run_softmax.c, cuda_step.c); see
+ * core/backend.h. */
 size_t cuda_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                            int32_t num_samples);
 size_t cuda_request_size(const gumbel_device *device, const gumbel_problem *problem);
@@ -72,6 +77,9 @@ gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
                           const gumbel_output *output, void *workspace, gumbel_error *error);
 gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
                            int64_t stride, void *workspace, gumbel_error *error);
+gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
+                           float *probabilities, int64_t stride, void *workspace,
+                           gumbel_error *error);
 gumbel_status cuda_history_start(gumbel_device *device, const gumbel_history *history,
                                  int64_t batch, const gumbel_token_lists *prompts,
                                  const gumbel_token_lists *outputs, void *stream,

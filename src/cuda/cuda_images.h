@@ -9,11 +9,13 @@ extern const unsigned char cuda_image_advance[];
 extern const unsigned char cuda_image_finish[];
 extern const unsigned char cuda_image_fused_sm80[];
 extern const unsigned char cuda_image_fused_sm90[];
+extern const unsigned char cuda_image_gather[];
 extern const unsigned char cuda_image_history[];
 extern const unsigned char cuda_image_logits[];
 extern const unsigned char cuda_image_naive[];
 extern const unsigned char cuda_image_noise[];
 extern const unsigned char cuda_image_request[];
 extern const unsigned char cuda_image_request_naive[];
+extern const unsigned char cuda_image_softmax[];
 
 #endif

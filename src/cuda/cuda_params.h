@@ -25,6 +25,17 @@ typedef struct cuda_params {
     int64_t stored_stride; /* even */
 } cuda_params;
 
+/* What the kernels that make probabilities get. */
+typedef struct cuda_softmax_params {
+    gumbel_problem problem; /* from logits, without a request */
+    float inverse_cap;
+    float *probabilities; /* [B] rows of V at `stride`; may be the logits */
+    int64_t stride;
+    int32_t parts;          /* CTAs a row */
+    int64_t chunk;          /* columns a part, in whole steps of a CTA */
+    gumbel_summary *masses; /* [B, parts] */
+} cuda_softmax_params;
+
 /* What the kernel that makes noise ahead of time gets. */
 typedef struct cuda_noise_params {
     gumbel_problem problem; /* batch, range and sampling */

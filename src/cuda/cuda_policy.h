@@ -186,6 +186,10 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes)
 #define CUDA_REQUEST_CTAS   2
 #define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_LIST + 64 + CUDA_REQUEST_STAGE_BYTES)
 
+/* Threads of a CTA that makes probabilities, and CTAs a multiprocessor that keep it busy. */
+#define CUDA_SOFTMAX_THREADS 128
+#define CUDA_SOFTMAX_CTAS    16
+
 /* Tokens of a row that a CTA starts the history of. */
 #define CUDA_HISTORY_PIECE 16384
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""softmax and top_k against NumPy."""
+
+import gumbel
+import ml_dtypes
+import numpy as np
+import pytest
+
+B, V = 4, 3001
+RNG = np.random.default_rng(11)
+LOGITS = (RNG.normal(size=(B, V)) * 3 - 40).astype(np.float32)
+LOGITS[:, 9] = LOGITS[:, 7]
+
+REQUESTS = [
+    {},
+    {"temperature": [0.5, 1, 2, 0]},
+    {"top_k": 40, "top_p": [0.9, 0.5, 1, 0.99]},
+    {"min_p": 0.05, "banned": [3, 4], "logit_bias": {7: 2.0}},
+    {"vocab_size": V - 9, "scale": 20.0, "softcap": 30.0},
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_softmax(dtype, request_):
+    logits = LOGITS.astype(dtype)
+    z = gumbel.process_logits(logits, **request_).astype(float)
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    found = gumbel.softmax(logits, **request_)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, e / e.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-37)
+    np.testing.assert_array_equal(found == 0, e < np.exp(-87.0))
+
+
+def test_softmax_of_odd_rows():
+    logits = np.array([[np.nan, 0], [np.inf, 0], [-np.inf, -np.inf], [0, -np.inf]], np.float32)
+    found = gumbel.softmax(logits)
+    assert np.isnan(found[:3]).all()
+    np.testing.assert_array_equal(found[3], [1, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("k", [1, 50, 128])
+def test_top_k(dtype, k):
+    logits = LOGITS.astype(dtype)
+    values, ids = gumbel.top_k(logits, k)
+    wide = logits.astype(np.float32)
+    wanted = np.argsort(-wide, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(ids, wanted)
+    np.testing.assert_array_equal(values, np.take_along_axis(wide, wanted, axis=1))
+    assert ids.dtype == np.int32 and values.dtype == np.float32
+
+
+def test_top_k_of_odd_rows():
+    logits = np.array([[-np.inf, 2, 5], [1, np.nan, 3]], np.float32)
+    values, ids = gumbel.top_k(logits, 3)
+    np.testing.assert_array_equal(ids, [[2, 1, -1], [-1, -1, -1]])
+    np.testing.assert_array_equal(values[0], [5, 2, -np.inf])
+    assert np.isnan(values[1]).all()
+
+
+def test_refusals():
+    for k in (0, 129):
+        with pytest.raises(ValueError, match="^k: "):
+            gumbel.top_k(LOGITS, k)
+    with pytest.raises(TypeError, match="^logits: "):
+        gumbel.top_k(LOGITS.astype(float), 3)
+    with pytest.raises(ValueError, match=r"temperature\[1\]: "):
+        gumbel.softmax(LOGITS, temperature=[1, -1, 1, 1])
