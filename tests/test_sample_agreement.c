@@ -166,6 +166,37 @@ static void everything_mixed(void **state)
 }
 
 /* Every thread count with every tile, on a vocabulary of many tiles. */
+/* Products that vanish below 0 leave a logit of -0, but where zeros pad a chunk. */
+static void vanishing_products(void **state)
+{
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    (void)state;
+    for (int64_t size = 1; size <= 70; size++) {
+        problem_plan plan = {.batch = 2, .vocab = 5, .hidden_size = size};
+        plan.weight_dtype = size % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32;
+        problem *made = problem_make(&plan);
+        outcome *expected = outcome_make(plan.batch, 1), *found = outcome_make(plan.batch, 1);
+        for (int64_t i = 0; i < plan.vocab * size; i++)
+            dtype_store(made->weight, plan.weight_dtype, i, -0x1p-100f);
+        for (int64_t i = 0; i < plan.batch * size; i++)
+            dtype_store(made->hidden, GUMBEL_FLOAT32, i, 0x1p-60f);
+        for (int64_t b = 0; b < plan.batch; b++)
+            made->temperature[b] = 0;
+        for (int k = 0; k < count; k++) {
+            gumbel_device *device = open_device(isas[k], 1, 0);
+            outcome *into = k ? found : expected;
+            assert_int_equal(draw(device, &made->head, &made->sampling, into), GUMBEL_OK);
+            assert_true(outcome_same(expected, 0, into, OUTCOME_ALL, gumbel_isa_name(isas[k])));
+            gumbel_close(device);
+        }
+        assert_int_equal(signbit(expected->scores[0]) != 0, size % 32 == 0);
+        outcome_free(expected);
+        outcome_free(found);
+        problem_free(made);
+    }
+}
+
 static void every_thread_count_and_tile(void **state)
 {
     (void)state;
@@ -210,11 +241,9 @@ static void describe_isas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(describe_isas),
-        cmocka_unit_test(hidden_sizes_and_dtypes),
-        cmocka_unit_test(every_residue),
-        cmocka_unit_test(everything_mixed),
-        cmocka_unit_test(every_thread_count_and_tile),
+        cmocka_unit_test(describe_isas),      cmocka_unit_test(hidden_sizes_and_dtypes),
+        cmocka_unit_test(every_residue),      cmocka_unit_test(everything_mixed),
+        cmocka_unit_test(vanishing_products), cmocka_unit_test(every_thread_count_and_tile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,11 +13,12 @@ static void product(const cpu_product *p)
         const char *row = (const char *)p->weight + (int64_t)i * p->stride_bytes;
         for (int64_t b = 0; b < p->batch; b++) {
             float lanes[CPU_LANES] = {0};
-            for (int64_t k = 0; k < p->hidden_size; k++) {
+            /* Zeros that pad a chunk are added too: they make -0 a +0. */
+            for (int64_t k = 0; k < chunks * CPU_CHUNK; k++) {
                 int64_t chunk = k / CPU_CHUNK;
                 int at = cpu_pack_place(p->dtype, (int)(k % CPU_CHUNK));
                 float h = p->panels[(b * chunks + chunk) * CPU_CHUNK + at];
-                float w = cpu_widen_element(row, p->dtype, k);
+                float w = k < p->hidden_size ? cpu_widen_element(row, p->dtype, k) : 0.0f;
                 lanes[at % CPU_LANES] = fmaf(w, h, lanes[at % CPU_LANES]);
             }
             p->out[b * p->out_stride + i] = cpu_sum_lanes(lanes);

@@ -49,15 +49,17 @@ __device__ void multiply(const gumbel_problem &p, int64_t i, int64_t first, int 
     for (int64_t k = 0; k < p.hidden_size; k += 2 * kLanes)
         for (int half = 0; half < 2; half++) {
             int64_t at = k + (pairs ? 2 * lane + half : lane + kLanes * half);
-            if (at >= p.hidden_size)
-                continue;
-            float w = widen_element(p.weight.data, p.weight.dtype, i * p.weight.stride + at);
+            bool inside = at < p.hidden_size; /* else zeros, whose sum with -0 is +0 */
+            float w = inside
+                          ? widen_element(p.weight.data, p.weight.dtype, i * p.weight.stride + at)
+                          : 0.0f;
 #pragma unroll
             for (int r = 0; r < kRows; r++)
                 if (r < rows)
                     sums[r] = fmaf(w,
-                                   widen_element(p.hidden.data, p.hidden.dtype,
-                                                 (first + r) * p.hidden.stride + at),
+                                   inside ? widen_element(p.hidden.data, p.hidden.dtype,
+                                                          (first + r) * p.hidden.stride + at)
+                                          : 0.0f,
                                    sums[r]);
         }
 }
