@@ -96,7 +96,7 @@ static int is_aligned(int64_t elements, gumbel_dtype dtype)
     return elements * (int64_t)dtype_size(dtype) % 16 == 0;
 }
 
-int is_naive(const problem_plan *p)
+int is_exact(const problem_plan *p)
 {
     int hopper = p->weight_dtype != GUMBEL_FLOAT32 && p->vocab % 16 == 0 &&
                  p->hidden_size % 8 == 0 && p->first_token % 4 == 0;
@@ -162,7 +162,7 @@ void check_problem(const problem *host, const char *what)
     problem *device = gpu_problem(host);
     outcome *theirs = outcome_make(host->plan.batch, host->plan.samples);
     outcome *ours = outcome_make(host->plan.batch, host->plan.samples);
-    int exact = is_naive(&host->plan);
+    int exact = is_exact(&host->plan);
     CHECK(draw(cpu, &host->head, &host->sampling, theirs) == GUMBEL_OK, "%s", what);
     gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_TOKENS | OUTCOME_SCORES, ours);
     compare(theirs, ours, OUTCOME_TOKENS | OUTCOME_SCORES, exact, what);

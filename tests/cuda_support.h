@@ -106,9 +106,9 @@ gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logi
 
 /* ------------------------------------------------------------------------------ comparison ---- */
 
-/* 1 where the naive kernel, which gives the CPU's bits, serves a plan on every GPU: dtypes are
- * mixed, rows are not whole 16 bytes apart, or there are too many samples. */
-int is_naive(const problem_plan *plan);
+/* 1 where dot products have the CPU's bits on every GPU: dtypes are mixed, or else the naive kernel
+ * serves, for rows are not whole 16 bytes apart or there are too many samples. */
+int is_exact(const problem_plan *plan);
 
 /* Draws looked at, and tokens that differed between equals, since the program started. */
 extern int64_t draws_compared, near_ties;

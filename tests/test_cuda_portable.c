@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The portable rung of the fused draw against the CPU. It serves every GPU, so that on Hopper too
- * the plans below are its own: V is no multiple of 16, or the first token none of 4, or float32.
+ * the plans below are its own: V is no multiple of 16, or the first token none of 4, or float32, or
+ * mixed.
  */
 #include "cuda_support.h"
 
@@ -73,7 +74,8 @@ static void portable_sizes(void)
     }
 }
 
-/* Rows that are not whole 16 bytes apart fall back to the naive kernel, as mixed dtypes do. */
+/* Rows that are not whole 16 bytes apart fall back to the naive kernel, as do 16-bit hidden states
+ * with weights of another dtype. */
 static void portable_strides(void)
 {
     static const int64_t gaps[] = {0, 1, 4, 8, 40};
@@ -112,6 +114,24 @@ static void portable_samples(void)
             plan.samples = samples[i];
             check_plan(&plan);
         }
+}
+
+/* 16-bit weights with float32 hidden states, whose dot products have the CPU's bits. */
+static void portable_mixed(void)
+{
+    for (int64_t i = 1; i <= 200; i++) {
+        problem_plan plan = portable(1 + i % 37, 100 + 61 * (i % 19), i < 140 ? i : 13 * i);
+        plan.weight_dtype = dtypes[i % 2];
+        plan.hidden_dtype = GUMBEL_FLOAT32;
+        plan.samples = i % 5 ? 1 : 1 + (int32_t)(i % 16);
+        plan.bias_dtype = i % 3 ? 0 : GUMBEL_FLOAT32;
+        plan.soft_cap = i % 7 ? 0 : 20;
+        check_plan(&plan);
+    }
+    problem_plan large = portable(20, 151936, 64);
+    large.weight_dtype = GUMBEL_BFLOAT16;
+    large.hidden_dtype = GUMBEL_FLOAT32;
+    check_plan(&large);
 }
 
 /* A NaN in one row, +inf in another, tokens that a bias forbids, all of them at last. */
@@ -220,6 +240,7 @@ static void portable_small(void)
         plan.samples = i == 4 ? 3 : 1;
         plan.soft_cap = i == 5 ? 20 : 0;
         plan.bias_dtype = i == 6 ? GUMBEL_BFLOAT16 : 0;
+        plan.hidden_dtype = i % 5 == 3 ? GUMBEL_FLOAT32 : plan.weight_dtype;
         check_plan(&plan);
     }
 }
@@ -227,19 +248,13 @@ static void portable_small(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"portable_batches", portable_batches},
-        {"portable_vocabularies", portable_vocabularies},
-        {"portable_sizes", portable_sizes},
-        {"portable_strides", portable_strides},
-        {"portable_random", portable_random},
-        {"portable_samples", portable_samples},
-        {"portable_rows", portable_rows},
-        {"portable_zeros", portable_zeros},
-        {"portable_noise", portable_noise},
-        {"portable_shards", portable_shards},
-        {"portable_invariance", portable_invariance},
-        {"portable_small", portable_small},
-        {NULL, NULL},
+        {"portable_batches", portable_batches}, {"portable_vocabularies", portable_vocabularies},
+        {"portable_sizes", portable_sizes},     {"portable_strides", portable_strides},
+        {"portable_random", portable_random},   {"portable_samples", portable_samples},
+        {"portable_mixed", portable_mixed},     {"portable_rows", portable_rows},
+        {"portable_zeros", portable_zeros},     {"portable_noise", portable_noise},
+        {"portable_shards", portable_shards},   {"portable_invariance", portable_invariance},
+        {"portable_small", portable_small},     {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

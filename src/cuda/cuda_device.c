@@ -124,8 +124,18 @@ static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM80, name, kernel, error));
             CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                      CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                     cuda_sm80_shared_bytes(n, samples, 1));
+                     cuda_sm80_shared_bytes(n, samples, 1, 0));
         }
+    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
+        char name[64];
+        int n = cuda_sm80_widths[0], samples = CUDA_SM80_STATES / n;
+        CUfunction *kernel = &cuda->mixed_sm80[dtype];
+        snprintf(name, sizeof name, "gumbel_fused_sm80_mixed_%s_%d", names[dtype], n);
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM80, name, kernel, error));
+        CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                 cuda_sm80_shared_bytes(n, samples, 1, 1));
+    }
     return GUMBEL_OK;
 }
 
@@ -180,16 +190,16 @@ static gumbel_status get_softmax(cuda_device *cuda, gumbel_error *error)
 
 static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
 {
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_HISTORY, "gumbel_start_history",
-                              &cuda->history_start, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_HISTORY, "gumbel_start_history", &cuda->history_start, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_HISTORY, "gumbel_update_history",
                               &cuda->history_update, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_NAIVE, "gumbel_request_naive",
                               &cuda->request_naive, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_naive,
              CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_STAGE_BYTES);
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST, "gumbel_request_logits", &cuda->request,
-                              error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_REQUEST, "gumbel_request_logits", &cuda->request, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request,
              CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_SHARED_BYTES);
     return GUMBEL_OK;

@@ -103,12 +103,22 @@ static inline int cuda_sm80_can_copy(const gumbel_tensor *t, int64_t size)
     return (uintptr_t)t->data % 16 == 0 && t->stride * size % 16 == 0;
 }
 
-/* Whether the portable tensor-core kernel serves a call; on every GPU, and whatever B. */
+/* 16-bit weights with float32 hidden states: eight columns alone, each with sixteen sums, so that
+ * registers leave room for two CTAs. */
+#define CUDA_SM80_MIXED_CTAS 2
+static inline int cuda_sm80_is_mixed(const gumbel_problem *p)
+{
+    return p->weight.dtype != p->hidden.dtype;
+}
+
+/* Whether the portable kernel serves a call; on every GPU, and whatever B. */
 static inline int cuda_sm80_serves(const gumbel_problem *p)
 {
-    int64_t size = p->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    return p->weight.dtype == p->hidden.dtype && p->hidden_size < (INT64_C(1) << 28) &&
-           cuda_sm80_can_copy(&p->weight, size) && cuda_sm80_can_copy(&p->hidden, size) &&
+    int64_t weight_size = p->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    int64_t hidden_size = p->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    return (!cuda_sm80_is_mixed(p) || hidden_size == 2 * weight_size) &&
+           p->hidden_size < (INT64_C(1) << 28) && cuda_sm80_can_copy(&p->weight, weight_size) &&
+           cuda_sm80_can_copy(&p->hidden, hidden_size) &&
            p->sampling.num_samples <= CUDA_SM80_STATES / cuda_sm80_widths[0];
 }
 
@@ -122,26 +132,27 @@ static inline int cuda_sm80_width_for(int64_t rows)
 }
 
 /* Rows a launch takes at most. */
-static inline int cuda_sm80_rows_most(int num_samples)
+static inline int cuda_sm80_rows_most(int num_samples, int mixed)
 {
-    int i = CUDA_SM80_WIDTHS - 1;
+    int i = mixed ? 0 : CUDA_SM80_WIDTHS - 1;
     while (i > 0 && cuda_sm80_widths[i] * num_samples > CUDA_SM80_STATES)
         i--;
     return cuda_sm80_widths[i];
 }
 
 /* Of a CTA of n columns. */
-static inline int cuda_sm80_shared_bytes(int n, int num_samples, int with_mass)
+static inline int cuda_sm80_shared_bytes(int n, int num_samples, int with_mass, int mixed)
 {
-    int stage = 128 * (CUDA_SM80_TILE + n);
+    int stage = 128 * (CUDA_SM80_TILE + (mixed ? 2 * n : n));
     return CUDA_SM80_STAGES(n) * stage + n * num_samples * CUDA_SM80_STATE_BYTES +
            (with_mass ? n * CUDA_SM80_MASS_BYTES : 0);
 }
 
 /* CTAs of n columns and so much shared memory that a multiprocessor of `room` bytes is given. */
-static inline int cuda_sm80_ctas(int n, int room, int shared_bytes)
+static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 {
-    int fit = room / (shared_bytes + CUDA_RESERVED_BYTES), most = CUDA_SM80_CTAS(n);
+    int fit = room / (shared_bytes + CUDA_RESERVED_BYTES);
+    int most = mixed ? CUDA_SM80_MIXED_CTAS : CUDA_SM80_CTAS(n);
     return fit < 1 ? 1 : fit < most ? fit : most;
 }
 

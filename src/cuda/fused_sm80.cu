@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the fused draw (eq. 1 to 4; FlashSampling, Algorithm 2) on GPUs from compute capability
- *        8.0 on: bfloat16 and float16 on the tensor cores, float32 by fma.
- * COST   the weights, once for every n <= 64 batch rows; 2 V D n flops.
+ *        8.0 on: bfloat16 and float16 on the tensor cores, float32 by fma, and by fma 16-bit
+ *        weights with float32 hidden states.
+ * COST   the weights, once for every n <= 64 batch rows, where mixed for 8; 2 V D n flops.
  * MAP    as many CTAs of four warps as a GPU holds at once (two or three a multiprocessor); each
  *        takes one stretch of the vocabulary, in tiles of 128 tokens. A warp takes 32 of these and
  *        all n columns, the batch padded to 8 .. 64; a lane the four tokens of a Philox block and
  *        two of every eight columns. While a tile is multiplied the one before is drawn from, some
  *        columns a stage, so that the draw hides behind the loads.
  * SMEM   a ring of 3 or 4 stages, each 128 bytes of 128 weight rows (16 KiB) and of n hidden states
- *        (128 n bytes); 104 bytes a column and sample; with the mass, 192 bytes a column.
+ *        (128 n bytes, where mixed 256 n); 104 bytes a column and sample; with the mass, 192 bytes a column.
  * SYNC   one __syncthreads() a stage: it is there for all warps, and all have read the stage
  *        that is copied over next. The items of the draw lie between the same meetings: what raises
  *        thresholds, what moves them and what reads them are never in one stretch.
- * NUMERICS  a dot product is summed 16 elements an mma (float32: one an fma), in the order of D;
- *        masses of 32 tokens are added exactly. Nothing depends on n, the batch or the grid.
+ * NUMERICS  a dot product is summed 16 elements an mma (float32: one an fma), in the order of D, or
+ *        where mixed in the CPU's order (docs/maths.md, section 4), to the same bits; masses of 32 tokens are added exactly. Nothing depends on n, the batch or the grid.
  */
 #include "cuda/epilogue_sm80.cuh"
 
@@ -22,12 +23,13 @@ namespace
 {
 
 /* The CTA's shared memory: stages, then tallies. Sizes as cuda_policy.h has them for the host. */
-template <int n>
+template <int n, int ratio>
 __device__ __forceinline__ tallies place_tallies(unsigned char *shared, int samples)
 {
+    using sizes = layout<n, ratio>;
     tallies t;
     int count = n * samples;
-    t.states = (row_state *)(shared + layout<n>::stages * layout<n>::stage_bytes);
+    t.states = (row_state *)(shared + sizes::stages * sizes::stage_bytes);
     t.keys = (unsigned long long *)(t.states + count);
     t.zs = (float *)(t.keys + kWarps * count);
     t.raised = (uint32_t *)(t.zs + kWarps * count);
@@ -149,7 +151,7 @@ template <int n> struct drawing {
 
 template <int n, class product> __device__ __forceinline__ void fused(const cuda_params &p)
 {
-    using sizes = layout<n>;
+    using sizes = layout<n, product::ratio>;
     extern __shared__ __align__(128) unsigned char shared[];
     const gumbel_problem &q = p.problem;
     int64_t begin = share_begin(p, blockIdx.x), last = share_begin(p, blockIdx.x + 1);
@@ -157,17 +159,18 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
     int samples = q.sampling.num_samples, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int depths = (int)((q.hidden_size * product::size + kDepth - 1) / kDepth);
     uint32_t ring = ptx_shared_address(shared), now = 0;
-    loader<n> load(q, product::size, ring, begin, end);
+    loader<n, product::ratio> load(q, product::size, ring, begin, end);
 #pragma unroll 1
     for (int i = 0; i < sizes::stages - 1; i++)
         load.copy_next();
 
-    tallies t = place_tallies<n>(shared, samples);
+    tallies t = place_tallies<n, product::ratio>(shared, samples);
     clear_tallies<n>(p, t);
     exchange floors(p, t);
     epilogue<n> finish = {p, warp_tallies<n>(t, samples), (int)q.batch, samples, lane, 0};
     drawing<n> draw = {finish, floors, samples, q.with_mass != 0};
-    float sum[n / 8][8], y[n / 8][8] = {};
+    typename product::template sums<n> sums;
+    float y[n / 8][8] = {};
     bool undrawn = p.multiply_only || p.stored;
     /* Each turn multiplies a tile and draws from the one before. */
     for (int64_t tile = begin; tile < end + kTile; tile += kTile) {
@@ -177,21 +180,22 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
         int items = tile == begin || undrawn ? 0 : draw.items(first);
         if (tile + kTile >= end)
             ptx_allow_launch();
-#pragma unroll
-        for (int i = 0; i < n; i++)
-            sum[i / 8][i % 8] = 0.0f;
+        sums.clear();
         for (int k = 0; k < steps || k < items; k++) {
             sm80_copy_wait<sizes::stages - 2>();
             __syncthreads();
             if (k < steps) {
                 load.copy_next();
                 if (active)
-                    product::template add<n>(sum, ring + now * sizes::stage_bytes);
+                    product::template add<n>(sums, ring + now * sizes::stage_bytes,
+                                             q.hidden_size - k * (kDepth / product::size));
                 now = now + 1 == sizes::stages ? 0 : now + 1;
             }
             if (k < items)
                 draw.run(y, k, first, slab - kTile < end);
         }
+        float sum[n / 8][8];
+        sums.finish(sum);
         if (p.multiply_only)
             keep<n>(sum, t.raised);
         if (!active)
@@ -210,17 +214,19 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
 
 } // namespace
 
-#define KERNEL(n, name, product)                                                                   \
-    extern "C" __global__ void __launch_bounds__(kThreads, CUDA_SM80_CTAS(n))                      \
+#define KERNEL(n, name, product, ctas)                                                             \
+    extern "C" __global__ void __launch_bounds__(kThreads, ctas)                                   \
         gumbel_fused_sm80_##name##_##n(const __grid_constant__ cuda_params params)                 \
     {                                                                                              \
         fused<n, product>(params);                                                                 \
     }
 #define KERNELS(n)                                                                                 \
-    KERNEL(n, bf16, product_16bit<false>)                                                          \
-    KERNEL(n, f16, product_16bit<true>)                                                            \
-    KERNEL(n, f32, product_32bit)
+    KERNEL(n, bf16, product_16bit<false>, CUDA_SM80_CTAS(n))                                       \
+    KERNEL(n, f16, product_16bit<true>, CUDA_SM80_CTAS(n))                                         \
+    KERNEL(n, f32, product_32bit, CUDA_SM80_CTAS(n))
 KERNELS(8)
 KERNELS(16)
 KERNELS(32)
 KERNELS(64)
+KERNEL(8, mixed_bf16, product_mixed<false>, CUDA_SM80_MIXED_CTAS)
+KERNEL(8, mixed_f16, product_mixed<true>, CUDA_SM80_MIXED_CTAS)
