@@ -26,13 +26,13 @@ static void compare_processed(const request *asked, const gpu_request *on_gpu, c
     free(device);
 }
 
-/* Draw on both devices, and compare; with what the draw sees, unless drawn from the head. */
-static void compare_plan(const request_plan *plan, int fused)
+/* Draw on both devices, and compare; with what the draw sees, unless drawn from the head. The
+ * request is freed. */
+static void compare_asked(request *asked, int fused)
 {
-    request *asked = request_make(plan, cpu);
     gpu_request *on_gpu = gpu_request_make(asked);
     outcome *host = request_outcome(asked), *device = request_outcome(asked);
-    const char *what = request_describe(plan);
+    const char *what = request_describe(&asked->plan);
     CHECK((fused ? request_draw_fused : request_draw)(cpu, asked, host) == GUMBEL_OK, "%s", what);
     gpu_request_draw(on_gpu, fused, device);
     compare_request(host, device, what);
@@ -42,6 +42,11 @@ static void compare_plan(const request_plan *plan, int fused)
     outcome_free(device);
     gpu_request_free(on_gpu);
     request_free(asked);
+}
+
+static void compare_plan(const request_plan *plan, int fused)
+{
+    compare_asked(request_make(plan, cpu), fused);
 }
 
 static void request_plans(void)
@@ -82,6 +87,105 @@ static void request_large(void)
                              .history = i % 8 == 0,
                              .kind = 1 + i % ROW_KINDS,
                              .seed = 50 + (uint64_t)i};
+        compare_plan(&plan, 0);
+    }
+}
+
+/* Tokens alone: what is not asked for is not made, on a way of its own. */
+static void compare_tokens(const request_plan *plan)
+{
+    request *asked = request_make(plan, cpu);
+    gpu_request *on_gpu = gpu_request_make(asked);
+    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    const char *what = request_describe(plan);
+    CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "%s", what);
+    device->output = (gumbel_output){.struct_size = sizeof device->output,
+                                     .tokens = device->tokens,
+                                     .status = device->status,
+                                     .kept = plan->seed % 2 ? device->kept : NULL};
+    gpu_request_draw(on_gpu, 0, device);
+    draws_compared += plan->batch * host->samples;
+    CHECK(outcome_same(host, 0, device, OUTCOME_TOKENS, what), "%s: tokens alone differ", what);
+    for (int64_t b = 0; b < plan->batch && plan->seed % 2; b++)
+        CHECK(host->kept[b] == device->kept[b], "%s: kept[%d] is %d, %d on the CPU", what, (int)b,
+              (int)device->kept[b], (int)host->kept[b]);
+    outcome_free(host);
+    outcome_free(device);
+    gpu_request_free(on_gpu);
+    request_free(asked);
+}
+
+static void request_tokens(void)
+{
+    for (int i = 0; i < 150; i++) {
+        request_plan plan = request_plan_at_random(i, 0);
+        compare_tokens(&plan);
+    }
+    for (int i = 0; i < 20; i++) {
+        request_plan plan = {.batch = 3,
+                             .vocab = 100003,
+                             .dtype = (gumbel_dtype)(1 + i % 3),
+                             .order = (gumbel_order)(i % 3),
+                             .transforms = i % 3 == 0,
+                             .history = i % 6 == 0,
+                             .truncation = i % 5 != 0,
+                             .seed = 300 + (uint64_t)i};
+        compare_tokens(&plan);
+    }
+}
+
+/* Rows that the guesses of a descent do not suit. */
+static float hostile_logit(int shape, int64_t i, int64_t vocab)
+{
+    switch (shape) {
+    case 0: /* all that matters lies side by side */
+        return -1e-3f * (float)i;
+    case 1:
+        return -1e-3f * (float)(vocab - i);
+    case 2: /* two values that most tokens have, few tokens between */
+        return i % 5000 == 7 ? 3.0f - 1e-7f * (float)(i % 9973) : i % 2 ? 3.0f : 2.999f;
+    case 3: /* neighbouring float32 values */
+        return 8.0f + 0x1p-20f * (float)(i * 7919 % 5);
+    case 4: /* a value so far off that bins of equal width are useless */
+        return i == vocab / 3 ? -3e38f : (float)(i * 104729 % 1000003) * 1e-5f;
+    default: /* one token far above all others, which are equal */
+        return i == vocab - 1 ? 60.0f : -5.0f;
+    }
+}
+
+static void request_hostile(void)
+{
+    for (int i = 0; i < 36; i++) {
+        request_plan plan = {.batch = 4,
+                             .vocab = 70000 + i,
+                             .num_top = i % 2 ? 128 : 0,
+                             .dtype = GUMBEL_FLOAT32,
+                             .order = (gumbel_order)(i / 6 % 3),
+                             .ties = (gumbel_ties)(i % 2),
+                             .truncation = 1,
+                             .kind = 1 + ROW_GAUSSIAN,
+                             .seed = 900 + (uint64_t)i};
+        request *asked = request_make(&plan, cpu);
+        float *logits = (float *)asked->logits.logits.data;
+        for (int64_t b = 0; b < plan.batch; b++)
+            for (int64_t t = 0; t < plan.vocab; t++)
+                logits[b * asked->logits.logits.stride + t] = hostile_logit(i % 6, t, plan.vocab);
+        compare_asked(asked, 0);
+    }
+}
+
+/* More tokens than a cluster holds: the portable kernels. */
+static void request_huge(void)
+{
+    for (int i = 0; i < 6; i++) {
+        request_plan plan = {.batch = 2,
+                             .vocab = 450000,
+                             .num_top = i % 2 ? 20 : 0,
+                             .order = (gumbel_order)(i % 3),
+                             .transforms = i == 3,
+                             .truncation = 1,
+                             .kind = 1 + i % 2,
+                             .seed = 40 + (uint64_t)i};
         compare_plan(&plan, 0);
     }
 }
@@ -300,10 +404,17 @@ static void request_small(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"request_plans", request_plans},     {"request_fused", request_fused},
-        {"request_large", request_large},     {"request_alone", request_alone},
-        {"request_history", request_history}, {"request_graph", request_graph},
-        {"request_small", request_small},     {NULL, NULL},
+        {"request_plans", request_plans},
+        {"request_fused", request_fused},
+        {"request_large", request_large},
+        {"request_alone", request_alone},
+        {"request_history", request_history},
+        {"request_graph", request_graph},
+        {"request_tokens", request_tokens},
+        {"request_hostile", request_hostile},
+        {"request_huge", request_huge},
+        {"request_small", request_small},
+        {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

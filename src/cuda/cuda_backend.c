@@ -54,7 +54,7 @@ size_t cuda_request_size(const gumbel_device *device, const gumbel_problem *prob
     gumbel_cursor cursor = {0};
     cuda_room room;
     carve_logits(&cursor, problem, &room);
-    cuda_carve_request(&cursor, (const cuda_device *)device, problem);
+    cuda_carve_request(&cursor, (const cuda_device *)device, problem, problem->hidden_size > 0);
     return cursor.used;
 }
 
@@ -88,6 +88,8 @@ static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_curso
     cuda_job product = *job, request = *job;
     product.params.stored = logits;
     product.params.stored_stride = stored_stride(p);
+    request.params.stored = logits;
+    request.params.stored_stride = stored_stride(p);
     request.params.problem.hidden_size = 0;
     request.params.problem.logits =
         (gumbel_tensor){logits, GUMBEL_FLOAT32, p->batch, p->vocab, stored_stride(p)};

@@ -194,6 +194,8 @@ static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_HISTORY, "gumbel_start_history", &cuda->history_start, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_HISTORY, "gumbel_update_history",
                               &cuda->history_update, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_EDIT, "gumbel_edit_logits",
+                              &cuda->request_edit, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_NAIVE, "gumbel_request_naive",
                               &cuda->request_naive, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_naive,
@@ -202,7 +204,22 @@ static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_REQUEST, "gumbel_request_logits", &cuda->request, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request,
              CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_SHARED_BYTES);
+    if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
+                              &cuda->request_team, error));
+    CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_team,
+             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+             cuda_request_team_bytes(cuda->shared_bytes));
     return GUMBEL_OK;
+}
+
+/* Whether a GPU of this capability can run a module's kernels. */
+static int module_serves(int module, int capability)
+{
+    return module == CUDA_MODULE_FUSED_SM90     ? capability == CUDA_SM90_CAPABILITY
+           : module == CUDA_MODULE_REQUEST_TEAM ? capability >= CUDA_SM90_CAPABILITY
+                                                : 1;
 }
 
 /* Load every kernel that this GPU can run. The context is current. */
@@ -217,13 +234,15 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_NOISE] = cuda_image_noise,
         [CUDA_MODULE_LOGITS] = cuda_image_logits,
         [CUDA_MODULE_REQUEST] = cuda_image_request,
+        [CUDA_MODULE_REQUEST_EDIT] = cuda_image_request_edit,
         [CUDA_MODULE_REQUEST_NAIVE] = cuda_image_request_naive,
         [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
+        [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,
         [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
         [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     };
     for (int i = 0; i < CUDA_MODULES; i++)
-        if (i != CUDA_MODULE_FUSED_SM90 || cuda->capability == CUDA_SM90_CAPABILITY)
+        if (module_serves(i, cuda->capability))
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_ADVANCE, "gumbel_advance_rows", &cuda->advance, error));

@@ -28,8 +28,10 @@ typedef enum cuda_module {
     CUDA_MODULE_NOISE,
     CUDA_MODULE_LOGITS,
     CUDA_MODULE_REQUEST,
+    CUDA_MODULE_REQUEST_EDIT,
     CUDA_MODULE_REQUEST_NAIVE,
     CUDA_MODULE_SOFTMAX,
+    CUDA_MODULE_REQUEST_TEAM, /* where there are clusters */
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90,
     CUDA_MODULES,
@@ -52,7 +54,9 @@ typedef struct cuda_device {
     CUfunction history_update;
     CUfunction naive;
     CUfunction request;
+    CUfunction request_edit;
     CUfunction request_naive;
+    CUfunction request_team; /* NULL where there are no clusters */
     CUfunction noise[GUMBEL_MATH_FAST + 1];
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction weigh[CUDA_DTYPES], normalise[CUDA_DTYPES];

@@ -25,5 +25,7 @@ IMAGE(logits);
 IMAGE(naive);
 IMAGE(noise);
 IMAGE(request);
+IMAGE(request_edit);
 IMAGE(request_naive);
 IMAGE(softmax);
+IMAGE(request_team);

@@ -15,7 +15,9 @@ extern const unsigned char cuda_image_logits[];
 extern const unsigned char cuda_image_naive[];
 extern const unsigned char cuda_image_noise[];
 extern const unsigned char cuda_image_request[];
+extern const unsigned char cuda_image_request_edit[];
 extern const unsigned char cuda_image_request_naive[];
 extern const unsigned char cuda_image_softmax[];
+extern const unsigned char cuda_image_request_team[];
 
 #endif

@@ -200,6 +200,24 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 /* Threads of a CTA that makes probabilities, and CTAs a multiprocessor that keep it busy. */
 #define CUDA_SOFTMAX_THREADS 128
 #define CUDA_SOFTMAX_CTAS    16
+/* CTAs of a cluster that holds a row of a request, and what each needs beside its share. */
+#define CUDA_REQUEST_CLUSTER    8
+#define CUDA_REQUEST_ROOM_BYTES (28 * 1024)
+/* Words of 32 tokens that the largest share has: 227 KB hold no more. */
+#define CUDA_REQUEST_WORDS 1616
+
+/* Tokens of a share, where the row has `range`. */
+static inline int64_t cuda_request_share(int64_t range)
+{
+    int64_t least = (range + CUDA_REQUEST_CLUSTER - 1) / CUDA_REQUEST_CLUSTER;
+    return (least + 127) / 128 * 128;
+}
+
+/* Shared memory that a CTA of a cluster may have, of what a multiprocessor has. */
+static inline int cuda_request_team_bytes(int shared_bytes)
+{
+    return shared_bytes - CUDA_RESERVED_BYTES;
+}
 
 /* Tokens of a row that a CTA starts the history of. */
 #define CUDA_HISTORY_PIECE 16384

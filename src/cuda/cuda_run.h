@@ -44,18 +44,20 @@ gumbel_status cuda_run_logits(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
 
-/* Serve all rows of a call from logits, whatever is asked. The workspace goes on at `rest`, where
- * cuda_carve_request() says how much of it is taken. */
+/* Serve all rows of a call from logits, whatever is asked. They may be edited in place if they are
+ * params.stored. The workspace goes on at `rest`, where cuda_carve_request() says how much of it is
+ * taken. */
 gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest);
 
-/* What CTAs that share a row of a request tell each other. */
+/* What a request needs of the workspace, and CTAs that share a row tell each other. */
 typedef struct cuda_request_room {
     uint64_t *counters;
     cuda_part *heads;
     cuda_candidate *candidates;
+    float *edited; /* [B, V], where edits are all that is asked for */
 } cuda_request_room;
 
 cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *cuda,
-                                     const gumbel_problem *problem);
+                                     const gumbel_problem *problem, int edited_in_place);
 
 #endif

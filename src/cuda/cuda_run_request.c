@@ -5,6 +5,34 @@
 #include "core/fail.h"
 #include "cuda/cuda_run.h"
 
+/* Tokens from a block's first one to the end of those that count. */
+static int64_t range_of(const gumbel_problem *p)
+{
+    int64_t origin = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    return p->end_token > origin ? p->end_token - origin : 1;
+}
+
+/* Shared memory of a CTA that holds a share of a row. */
+static int64_t team_bytes(const gumbel_problem *p)
+{
+    return CUDA_REQUEST_ROOM_BYTES + cuda_request_share(range_of(p)) * (int64_t)sizeof(float);
+}
+
+/* Whether a cluster can hold a row. */
+static int team_serves(const cuda_device *cuda, const gumbel_problem *p)
+{
+    return cuda->request_team && team_bytes(p) <= cuda_request_team_bytes(cuda->shared_bytes);
+}
+
+/* Whether edited logits are all that is asked for beyond a plain draw. */
+static int edits_alone(const gumbel_problem *p)
+{
+    return !(p->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS) && p->end_token > p->first_token;
+}
+
+/* Elements from one row of edited logits to the next. */
+static int64_t edited_stride(const gumbel_problem *p) { return (p->vocab + 3) / 4 * 4; }
+
 /* CTAs a row, and the tokens that each takes. */
 typedef struct request_split {
     int64_t parts, chunk;
@@ -12,8 +40,7 @@ typedef struct request_split {
 
 static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
 {
-    int64_t origin = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-    int64_t range = p->end_token > origin ? p->end_token - origin : 1;
+    int64_t range = range_of(p);
     int64_t ctas = (int64_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
     int64_t most = ctas > p->batch ? ctas / p->batch : 1;
     request_split split = {.chunk = cuda_chunk(range, most, CUDA_REQUEST_PIECE)};
@@ -22,17 +49,25 @@ static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p
 }
 
 cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *cuda,
-                                     const gumbel_problem *problem)
+                                     const gumbel_problem *problem, int edited_in_place)
 {
     size_t batch = (size_t)problem->batch, parts = (size_t)split_rows(cuda, problem).parts;
     size_t bytes = CUDA_REQUEST_LIST * sizeof(cuda_candidate);
-    cuda_request_room room;
+    cuda_request_room room = {NULL, NULL, NULL, NULL};
+    if (edits_alone(problem)) {
+        size_t rows = edited_in_place ? 0 : (size_t)problem->batch;
+        room.edited = gumbel_carve(cursor, rows, (size_t)edited_stride(problem), sizeof(float));
+        return room;
+    }
+    if (team_serves(cuda, problem))
+        return room;
     room.counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room.counters);
     room.heads = gumbel_carve(cursor, batch, parts, sizeof *room.heads);
     room.candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts, bytes);
     return room;
 }
 
+/* Queue a kernel that takes p->parts CTAs a row. */
 static gumbel_status run(const cuda_job *job, cuda_request_params *p, CUfunction kernel,
                          int shared_bytes, int overlaps)
 {
@@ -44,6 +79,39 @@ static gumbel_status run(const cuda_job *job, cuda_request_params *p, CUfunction
     return cuda_launch(job, kernel, shape, arguments);
 }
 
+/* By a cluster a row. */
+static gumbel_status run_team(const cuda_job *job, cuda_request_params *p)
+{
+    p->parts = CUDA_REQUEST_CLUSTER;
+    p->chunk = cuda_request_share(range_of(&p->problem));
+    return run(job, p, job->cuda->request_team, (int)team_bytes(&p->problem), 1);
+}
+
+/* By a CTA a row, whatever is asked. */
+static gumbel_status run_naive(const cuda_job *job, cuda_request_params *p)
+{
+    p->parts = 1;
+    return run(job, p, job->cuda->request_naive, CUDA_REQUEST_STAGE_BYTES, 0);
+}
+
+/* Edit the logits, in place where they are the backend's own, and draw from them. */
+static gumbel_status run_edited(const cuda_job *job, cuda_request_params *p, float *edited,
+                                int64_t stride)
+{
+    cuda_job draw = *job;
+    gumbel_problem *q = &draw.params.problem;
+    p->processed = edited;
+    p->processed_stride = stride;
+    p->parts = (int32_t)((range_of(&p->problem) + CUDA_REQUEST_PIECE - 1) / CUDA_REQUEST_PIECE);
+    GUMBEL_FORWARD(run(job, p, job->cuda->request_edit, CUDA_REQUEST_STAGE_BYTES, 1));
+    q->request = 0;
+    q->scale = 1.0f;
+    q->soft_cap = draw.params.inverse_cap = 0.0f;
+    q->logits = (gumbel_tensor){edited, GUMBEL_FLOAT32, q->batch, q->vocab, stride};
+    draw.params.stored = NULL;
+    return cuda_run_logits(&draw);
+}
+
 gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest)
 {
     const cuda_params *call = &job->params;
@@ -52,11 +120,15 @@ gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest)
         .inverse_cap = call->inverse_cap,
         .output = call->output,
         .partials = call->partials,
-        .parts = 1,
     };
+    cuda_request_room room = cuda_carve_request(&rest, job->cuda, &p.problem, call->stored != NULL);
+    if (edits_alone(&p.problem))
+        return run_edited(job, &p, call->stored ? call->stored : room.edited,
+                          call->stored ? call->stored_stride : edited_stride(&p.problem));
+    if (team_serves(job->cuda, &p.problem))
+        return run_team(job, &p);
     if (p.partials)
-        return run(job, &p, job->cuda->request_naive, CUDA_REQUEST_STAGE_BYTES, 0);
-    cuda_request_room room = cuda_carve_request(&rest, job->cuda, &p.problem);
+        return run_naive(job, &p);
     request_split split = split_rows(job->cuda, &p.problem);
     p.parts = (int32_t)split.parts;
     p.chunk = split.chunk;
@@ -77,12 +149,11 @@ gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem,
         .inverse_cap = problem->soft_cap > 0.0f ? 1.0f / problem->soft_cap : 0.0f,
         .processed = processed,
         .processed_stride = stride,
-        .parts = 1,
     };
     CUcontext popped;
     (void)workspace;
     CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
-    gumbel_status status = run(&job, &p, cuda->request_naive, CUDA_REQUEST_STAGE_BYTES, 0);
+    gumbel_status status = team_serves(cuda, problem) ? run_team(&job, &p) : run_naive(&job, &p);
     cuda->driver.cuCtxPopCurrent(&popped);
     return status;
 }

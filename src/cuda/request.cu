@@ -42,22 +42,22 @@ __device__ __forceinline__ bool count_part(const cuda_request_params &p, int64_t
     return last;
 }
 
-/* Go through a part. */
+/* Go through a part; `room` holds a piece. */
 __device__ __forceinline__ cuda_part screen_part(const part_reader &reader, part_screen &screen,
-                                                 int64_t begin, int64_t end)
+                                                 int64_t begin, float *room)
 {
     bool fits = true;
     uint32_t flags = 0;
     float next[kOwn], y[kOwn];
     reader.load(begin, next);
     int turn = 0;
-    for (int64_t piece = begin; piece < end && fits; piece += kPiece, turn++) {
+    for (int64_t piece = begin; piece < reader.end && fits; piece += kPiece, turn++) {
 #pragma unroll
         for (int i = 0; i < kOwn; i++)
             y[i] = next[i];
-        if (piece + kPiece < end)
+        if (piece + kPiece < reader.end)
             reader.load(piece + kPiece, next);
-        reader.edit(piece, y);
+        reader.edit(piece, y, room);
 #pragma unroll
         for (int i = 0; i < kOwn; i++) {
             float z = screen.values.z(y[i]);
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     __shared__ request_shared x;
     extern __shared__ __align__(16) unsigned char memory[];
     request_screen &s = *(request_screen *)memory;
-    request_stage &stage = *(request_stage *)(&s + 1);
+    request_piece &room = *(request_piece *)(&s + 1);
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     ptx_wait_for_launch();
@@ -160,12 +160,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     bool screened = can_screen(p, x.row, wanted);
     uint32_t flags = 0;
     if (screened) {
-        part_reader reader = {p, x, stage, b};
         part_screen screen = {
             x, s, wanted, {x.row.draw.inverse_temperature, x.row.rules.before != 0}};
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * p.chunk;
-        int64_t end = min(begin + p.chunk, q.end_token);
-        cuda_part own = screen_part(reader, screen, begin, end);
+        part_reader reader = {p, x.row, room.stage, b, min(begin + p.chunk, q.end_token)};
+        cuda_part own = screen_part(reader, screen, begin, room.y);
         flags = own.flags;
         screened = own.count <= kList;
         if (p.parts > 1) {
@@ -185,5 +184,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     if (screened)
         serve_row(p, list_source{s.list, (int)s.count}, x, b, flags);
     else
-        serve_row(p, row_source{p, x.row, stage, b}, x, b);
+        serve_row(p, row_source{p, x.row, room, b}, x, b);
 }

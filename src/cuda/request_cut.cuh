@@ -131,23 +131,24 @@ template <class Source> struct cut_finder {
                                       });
         return last.reached ? (int32_t)~last.key : INT32_MAX;
     }
-
-    __device__ request_cut find(const gumbel_rules &r) const
-    {
-        gumbel_cut cut = {gumbel_min_p_bound(largest, r.min_p), GUMBEL_TIES_STAY};
-        if (r.top_k > 0) {
-            landing k = nth((uint64_t)r.top_k, cut.bound);
-            if (k.reached)
-                cut = {gumbel_of_key(k.key),
-                       r.exact ? r.top_k - (int64_t)k.above : GUMBEL_TIES_STAY};
-        }
-        if (r.top_p < 1.0f) {
-            gumbel_cut all = {-FLT_MAX, GUMBEL_TIES_STAY};
-            cut = gumbel_stricter(cut, cut_top_p(r.top_p, r.exact, r.joint ? all : cut));
-        }
-        return {cut.bound, last_of_ties(cut)};
-    }
 };
+
+/* The cut of a row; a finder finds the n-th largest value, a nucleus, the last of ties. */
+template <class Finder>
+__device__ inline request_cut find_cut(Finder &finder, const gumbel_rules &r)
+{
+    gumbel_cut cut = {gumbel_min_p_bound(finder.largest, r.min_p), GUMBEL_TIES_STAY};
+    if (r.top_k > 0) {
+        landing k = finder.nth((uint64_t)r.top_k, cut.bound);
+        if (k.reached)
+            cut = {gumbel_of_key(k.key), r.exact ? r.top_k - (int64_t)k.above : GUMBEL_TIES_STAY};
+    }
+    if (r.top_p < 1.0f) {
+        gumbel_cut all = {-FLT_MAX, GUMBEL_TIES_STAY};
+        cut = gumbel_stricter(cut, finder.cut_top_p(r.top_p, r.exact, r.joint ? all : cut));
+    }
+    return {cut.bound, finder.last_of_ties(cut)};
+}
 
 } // namespace
 

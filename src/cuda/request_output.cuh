@@ -98,8 +98,8 @@ __device__ inline void write_row(const cuda_request_params &p, const request_res
         out.kept[b] = r.kept;
 }
 
-/* Write the list in x.top, `count` long, by all threads. */
-__device__ inline void write_top(const cuda_request_params &p, const request_shared &x,
+/* Write the list `top`, `count` long, by all threads. */
+__device__ inline void write_top(const cuda_request_params &p, const listed *top,
                                  const request_result &r, int64_t b, int count)
 {
     const gumbel_output &out = p.output;
@@ -108,7 +108,7 @@ __device__ inline void write_top(const cuda_request_params &p, const request_sha
     if (i >= out.num_top)
         return;
     int64_t at = b * out.num_top + i;
-    listed own = i < count ? x.top[i] : listed{-INFINITY, -1, false};
+    listed own = i < count ? top[i] : listed{-INFINITY, -1, false};
     if (out.top_ids)
         out.top_ids[at] = own.id;
     if (!out.top_logprobs)
@@ -155,9 +155,10 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK;
     request_cut cut = {-FLT_MAX, INT32_MAX};
-    if (ok && gumbel_rules_cut(&x.row.rules))
-        cut = cut_finder<Source>{source, x.scratch, values, facts.largest, {x.peaks}}.find(
-            x.row.rules);
+    if (ok && gumbel_rules_cut(&x.row.rules)) {
+        cut_finder<Source> finder = {source, x.scratch, values, facts.largest, {x.peaks}};
+        cut = find_cut(finder, x.row.rules);
+    }
     if constexpr (Source::is_row)
         if (p.processed) {
             write_processed(p, source, values, cut, r.status, b);
@@ -186,7 +187,7 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
         write_row(p, r, b);
     if (q.request & GUMBEL_REQUEST_TOP) {
         int count = ok ? list_top(source, x, values, facts.largest, cut, out.num_top) : 0;
-        write_top(p, x, r, b, count);
+        write_top(p, x.top, r, b, count);
     }
 }
 

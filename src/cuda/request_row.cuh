@@ -115,9 +115,8 @@ __device__ __forceinline__ float plain_y(const cuda_request_params &p, const req
 
 /* --------------------------------------------------------------------------------- lists ---- */
 
-/* A piece of the vocabulary in shared memory. */
+/* What lists say of a piece of the vocabulary, in shared memory. */
 struct request_stage {
-    float y[kPiece];
     uint32_t counts[kPiece];      /* of the output */
     uint32_t banned[kPiece / 32]; /* banned */
     uint32_t prompt[kPiece / 32]; /* in the prompt */
@@ -126,9 +125,15 @@ struct request_stage {
     float values[kThreads];
 };
 
-static_assert(sizeof(request_stage) <= CUDA_REQUEST_STAGE_BYTES, "the launcher reserves that much");
+/* A piece with its y. */
+struct request_piece {
+    request_stage stage;
+    float y[kPiece];
+};
 
-/* f(place) for the entries of row b's list that lie in the piece, by any thread. */
+static_assert(sizeof(request_piece) <= CUDA_REQUEST_STAGE_BYTES, "the launcher reserves that much");
+
+/* f(place) for the entries of row b's list that lie in the piece from `begin` on, by any thread. */
 template <class F>
 __device__ __forceinline__ void each_listed(const gumbel_token_lists &lists, int64_t b,
                                             int64_t begin, F f)
@@ -142,16 +147,16 @@ __device__ __forceinline__ void each_listed(const gumbel_token_lists &lists, int
     }
 }
 
-/* Add the biases of a piece in the list's order: entries found are put in order, and the first of
- * equal ones adds them all. */
+/* Add the biases of tokens [begin, end) in the list's order: entries found are put in order, and
+ * the first of equal ones adds them all. */
 __device__ __noinline__ void add_biases(const gumbel_token_lists &lists, int64_t b, int64_t begin,
-                                        request_stage &stage)
+                                        int64_t end, request_stage &stage, float *y)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int64_t base = lists.offsets[b]; base < lists.offsets[b + 1]; base += kThreads) {
         int64_t i = base + threadIdx.x;
         int64_t place = i < lists.offsets[b + 1] ? lists.ids[i] - begin : -1;
-        bool inside = place >= 0 && place < kPiece;
+        bool inside = place >= 0 && place < end - begin;
         uint32_t found = __ballot_sync(~0u, inside);
         if (lane == 0)
             stage.found[warp] = __popc(found);
@@ -172,7 +177,7 @@ __device__ __noinline__ void add_biases(const gumbel_token_lists &lists, int64_t
             first = stage.places[k] != place;
         for (int k = at; first && k < all; k++)
             if (stage.places[k] == place)
-                stage.y[place] += stage.values[k];
+                y[place] += stage.values[k];
         __syncthreads();
     }
 }
@@ -200,29 +205,32 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
     __syncthreads();
 }
 
-/* Fill the stage with y of the tokens that count in [begin, begin + kPiece), by all threads. */
+/* Fill y with that of the tokens that count in [begin, end), kPiece of them at most, by all
+ * threads. Their logits are read from memory unless they were `fetched` into y. */
 __device__ __noinline__ void stage_piece(const cuda_request_params &p, const request_row &row,
-                                         int64_t b, int64_t begin, request_stage &stage)
+                                         int64_t b, int64_t begin, int64_t end,
+                                         request_stage &stage, float *y, bool fetched)
 {
     const gumbel_problem &q = p.problem;
-    const int64_t from = max(begin, q.first_token), to = min(begin + kPiece, q.end_token);
+    const int64_t from = max(begin, q.first_token), to = min(end, q.end_token);
     sort_lists(q, row, b, begin, stage);
-    for (int64_t token = from + threadIdx.x; token < to; token += kThreads)
-        stage.y[token - begin] =
-            gumbel_transform(raw_logit(q, b, token), q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+    for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
+        float l = fetched ? y[token - begin] : raw_logit(q, b, token);
+        y[token - begin] = gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+    }
     __syncthreads();
     if (q.request & GUMBEL_REQUEST_BIAS)
-        add_biases(q.transforms.bias, b, begin, stage);
+        add_biases(q.transforms.bias, b, begin, to, stage, y);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         int place = (int)(token - begin);
         uint32_t count = min(stage.counts[place], GUMBEL_COUNT_MOST);
-        float &y = stage.y[place];
+        float &own = y[place];
         if (is_masked(q, b, token) || bit_of(stage.banned, place))
-            y = -INFINITY;
+            own = -INFINITY;
         else if (row.penalised && q.history.prompt)
-            y = penalise_by_history(q, row, b, token, y);
+            own = penalise_by_history(q, row, b, token, own);
         else if (count > 0 || bit_of(stage.prompt, place))
-            y = gumbel_penalise(y, &row.penalties, count);
+            own = gumbel_penalise(own, &row.penalties, count);
     }
     __syncthreads();
 }
@@ -234,7 +242,7 @@ struct row_source {
     static constexpr bool is_row = true;
     const cuda_request_params &p;
     const request_row &row;
-    request_stage &stage;
+    request_piece &room;
     int64_t b;
 
     /* f(block, low, high) for each block of 64 tokens, by a whole warp: y of its tokens lane and
@@ -246,7 +254,7 @@ struct row_source {
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
         for (int64_t piece = begin; piece < q.end_token; piece += kPiece) {
             if (row.lists)
-                stage_piece(p, row, b, piece, stage);
+                stage_piece(p, row, b, piece, piece + kPiece, room.stage, room.y, false);
             int64_t end = min(piece + kPiece, q.end_token);
             for (int64_t base = piece + warp * kAhead * GUMBEL_BLOCK; base < end;
                  base += kWarps * kAhead * GUMBEL_BLOCK) {
@@ -256,7 +264,7 @@ struct row_source {
                     int64_t token = base + 32 * i + lane;
                     bool counts = token >= q.first_token && token < end;
                     y[i] = !counts     ? -INFINITY
-                           : row.lists ? stage.y[token - piece]
+                           : row.lists ? room.y[token - piece]
                                        : raw_logit(q, b, token);
                 }
 #pragma unroll

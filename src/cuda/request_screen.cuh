@@ -70,12 +70,12 @@ __device__ __forceinline__ four load_quad(const void *origin, int64_t token, int
     return v;
 }
 
-/* Pieces of a part, and what of them this thread takes. */
+/* Pieces of a part that ends at `end`, and what of them this thread takes. */
 struct part_reader {
     const cuda_request_params &p;
-    request_shared &x;
+    const request_row &row;
     request_stage &stage;
-    int64_t b;
+    int64_t b, end;
 
     __device__ __forceinline__ int64_t token_of(int64_t piece, int i) const
     {
@@ -84,24 +84,29 @@ struct part_reader {
 
     __device__ __forceinline__ bool counts(int64_t token) const
     {
-        return token >= p.problem.first_token && token < p.problem.end_token;
+        return token >= p.problem.first_token && token < end;
     }
 
-    /* Logits of a piece. */
-    __device__ __forceinline__ void load(int64_t piece, float (&l)[kOwn]) const
+    /* Four logits from a token on, which is divisible by 4; -inf for those that do not count. */
+    __device__ __forceinline__ four load_four(int64_t token) const
     {
         const gumbel_problem &q = p.problem;
         int64_t size = q.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
         const char *origin =
             (const char *)q.logits.data + (b * q.logits.stride - q.first_token) * size;
+        return q.logits.dtype == GUMBEL_FLOAT32
+                   ? load_quad<GUMBEL_FLOAT32>(origin, token, q.first_token, end)
+               : q.logits.dtype == GUMBEL_BFLOAT16
+                   ? load_quad<GUMBEL_BFLOAT16>(origin, token, q.first_token, end)
+                   : load_quad<GUMBEL_FLOAT16>(origin, token, q.first_token, end);
+    }
+
+    /* Logits of a piece. */
+    __device__ __forceinline__ void load(int64_t piece, float (&l)[kOwn]) const
+    {
 #pragma unroll
         for (int i = 0; i < kOwn; i += 4) {
-            int64_t token = token_of(piece, i);
-            four v = q.logits.dtype == GUMBEL_FLOAT32
-                         ? load_quad<GUMBEL_FLOAT32>(origin, token, q.first_token, q.end_token)
-                     : q.logits.dtype == GUMBEL_BFLOAT16
-                         ? load_quad<GUMBEL_BFLOAT16>(origin, token, q.first_token, q.end_token)
-                         : load_quad<GUMBEL_FLOAT16>(origin, token, q.first_token, q.end_token);
+            four v = load_four(token_of(piece, i));
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 l[i + j] = v.v[j];
@@ -114,16 +119,16 @@ struct part_reader {
         return words[token >> 5] >> (token & 31) & 15;
     }
 
-    /* y of a piece whose logits are l, in their place. */
-    __device__ __forceinline__ void edit(int64_t piece, float (&l)[kOwn]) const
+    /* y of a piece whose logits are l, in their place; by way of `y` where lists edit it. */
+    __device__ __forceinline__ void edit(int64_t piece, float (&l)[kOwn], float *y) const
     {
         const gumbel_problem &q = p.problem;
-        if (x.row.lists) {
-            stage_piece(p, x.row, b, piece, stage);
+        if (row.lists) {
+            stage_piece(p, row, b, piece, min(piece + kPiece, end), stage, y, false);
 #pragma unroll
             for (int i = 0; i < kOwn; i++) {
                 int64_t token = token_of(piece, i);
-                l[i] = counts(token) ? stage.y[token - piece] : -INFINITY;
+                l[i] = counts(token) ? y[token - piece] : -INFINITY;
             }
             return;
         }
@@ -146,7 +151,7 @@ struct part_reader {
             return;
         if (q.request & GUMBEL_REQUEST_MASK)
             allowed = nibble((const uint32_t *)gumbel_problem_mask(&q, b), token);
-        if (x.row.penalised && token < h.vocab_size) {
+        if (row.penalised && token < h.vocab_size) {
             int64_t words = gumbel_words_of(h.vocab_size) * b;
             seen = nibble(h.prompt + words, token) | nibble(h.output + words, token);
         }
@@ -157,7 +162,7 @@ struct part_reader {
             if (!(allowed >> i & 1))
                 y[i] = -INFINITY;
             else if ((seen >> i & 1) && counts(token + i))
-                y[i] = penalise_by_history(q, x.row, b, token + i, y[i]);
+                y[i] = penalise_by_history(q, row, b, token + i, y[i]);
         }
     }
 };

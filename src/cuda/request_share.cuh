@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A CTA's share of a row: fetched, edited in place, and gone through.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_SHARE_CUH
+#define GUMBEL_CUDA_REQUEST_SHARE_CUH
+
+#include "cuda/request_team.cuh"
+
+namespace
+{
+
+/* y of `size` tokens from `begin` on, -inf for those that do not count. `begin` is a multiple of
+ * 64, `size` of 128. */
+struct share_source {
+    int64_t begin;
+    int size;
+
+    /* more(place, y) for quads that a first look(y) tells to be of interest to any lane. Looks are
+     * short and side by side, since most passes look for few tokens; more() is in a loop. */
+    template <class Look, class More>
+    __device__ __forceinline__ void each_interesting(Look look, More more) const
+    {
+        constexpr int ahead = 5; /* two turns go through a share of 19,072 tokens */
+        int lane = threadIdx.x % 32;
+#pragma unroll 1
+        for (int warp = 4 * (threadIdx.x - lane); warp < size; warp += ahead * 4 * kThreads) {
+            uint32_t found = 0;
+#pragma unroll
+            for (int i = 0; i < ahead; i++) {
+                int at = warp + i * 4 * kThreads;
+                float4 y = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+                if (at < size)
+                    y = *(const float4 *)(share() + at + 4 * lane);
+                found |= (uint32_t)(look(y) && at < size) << i;
+            }
+#pragma unroll 1
+            for (found = __reduce_or_sync(~0u, found); found; found &= found - 1) {
+                int at = warp + (__ffs(found) - 1) * 4 * kThreads + 4 * lane;
+                float4 raw = *(const float4 *)(share() + at);
+                float y[4] = {raw.x, raw.y, raw.z, raw.w};
+                more(at, y);
+            }
+        }
+    }
+
+    /* f(id, y) for each token of quads whose largest y may(y) be of interest, as larger are. */
+    template <class May, class F> __device__ __forceinline__ void each(May may, F f) const
+    {
+        each_interesting([&](float4 y) { return may(fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w))); },
+                         [&](int at, const float(&y)[4]) {
+#pragma unroll
+                             for (int i = 0; i < 4; i++)
+                                 f((int32_t)begin + at + i, y[i]);
+                         });
+    }
+};
+
+/* What is known of a row once it has been read. Keys are of y; alive tokens have z > -inf. A peak
+ * is the largest y of a thread that holds an alive token. */
+struct team_facts {
+    uint32_t flags, alive;
+    uint32_t highest, least; /* of alive tokens */
+    uint32_t peaks, lowest;  /* how many, and the least of them */
+    uint32_t reached;        /* by as many peaks of each CTA as were asked for; 0 where they lack */
+
+    static __device__ __forceinline__ team_facts none() { return {0, 0, 0, ~0u, 0, ~0u, ~0u}; }
+
+    __device__ __forceinline__ void join_warp()
+    {
+        flags = __reduce_or_sync(~0u, flags);
+        alive = __reduce_add_sync(~0u, alive);
+        highest = __reduce_max_sync(~0u, highest);
+        least = __reduce_min_sync(~0u, least);
+        peaks = __reduce_add_sync(~0u, peaks);
+        lowest = __reduce_min_sync(~0u, lowest);
+        reached = __reduce_min_sync(~0u, reached);
+    }
+};
+
+/* Start to bring the logits of a share into it, as float32; they are there after a
+ * ptx_copy_async_wait<0>() and a barrier. */
+__device__ __forceinline__ void fetch_share(const part_reader &reader, const share_source &source)
+{
+    const gumbel_problem &q = reader.p.problem;
+    const float *row = (const float *)q.logits.data + reader.b * q.logits.stride - q.first_token;
+    bool plain = q.logits.dtype == GUMBEL_FLOAT32 && (uintptr_t)(row + source.begin) % 16 == 0;
+#pragma unroll 2
+    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
+        int64_t token = source.begin + at;
+        if (plain && token >= q.first_token && token + 4 <= reader.end) {
+            ptx_copy_async<16>(share() + at, row + token);
+            continue;
+        }
+        four l = reader.load_four(token);
+        *(float4 *)(share() + at) = make_float4(l.v[0], l.v[1], l.v[2], l.v[3]);
+    }
+    ptx_copy_async_commit();
+}
+
+/* Bring the bits of a share's tokens: which are allowed, and which a history has seen. */
+__device__ __forceinline__ void fetch_words(const part_reader &reader, const share_source &source)
+{
+    const gumbel_problem &q = reader.p.problem;
+    const gumbel_history &h = q.history;
+    const int64_t words = gumbel_words_of(h.vocab_size), first = source.begin >> 5;
+    const bool masks = q.request & GUMBEL_REQUEST_MASK;
+    const bool counts = (q.request & GUMBEL_REQUEST_PENALTIES) && h.prompt;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < source.size / 32; i += kThreads) {
+        int64_t at = first + i;
+        bool inside = 32 * at < reader.end;
+        if (masks)
+            room().words.allowed[i] = inside ? gumbel_problem_mask(&q, reader.b)[at] : 0;
+        if (counts)
+            room().words.seen[i] =
+                at < words ? h.prompt[reader.b * words + at] | h.output[reader.b * words + at] : 0;
+    }
+}
+
+/* Set tokens of the share that are not allowed to -inf. */
+__device__ __noinline__ void mask_share(share_source source)
+{
+#pragma unroll 4
+    for (int i = threadIdx.x; i < source.size; i += kThreads)
+        if (!bit_of(room().words.allowed, i))
+            share()[i] = -INFINITY;
+    __syncthreads();
+}
+
+/* Edit by the history those tokens of the share that it has seen, a thread a word. */
+__device__ __noinline__ void edit_seen(const part_reader &reader, share_source source)
+{
+    for (int i = threadIdx.x; i < source.size / 32; i += kThreads)
+        for (uint32_t left = room().words.seen[i]; left; left &= left - 1) {
+            int place = 32 * i + __ffs(left) - 1;
+            if (reader.counts(source.begin + place))
+                share()[place] = penalise_by_history(reader.p.problem, reader.row, reader.b,
+                                                     source.begin + place, share()[place]);
+        }
+    __syncthreads();
+}
+
+/* Apply scale and soft-cap to a share. */
+__device__ __noinline__ void scale_share(const part_reader &reader, share_source source)
+{
+    const gumbel_problem &q = reader.p.problem;
+    for (int i = threadIdx.x; i < source.size; i += kThreads)
+        if (reader.counts(source.begin + i))
+            share()[i] =
+                gumbel_transform(share()[i], q.scale, q.soft_cap, reader.p.inverse_cap, 1.0f);
+    __syncthreads();
+}
+
+/* Edit a share whose row has lists, in pieces. */
+__device__ __noinline__ void edit_by_lists(const part_reader &reader, share_source source)
+{
+#pragma unroll 1
+    for (int at = 0; at < source.size; at += kPiece) {
+        int64_t piece = source.begin + at;
+        stage_piece(reader.p, reader.row, reader.b, piece, min(piece + kPiece, reader.end),
+                    room().stage, share() + at, true);
+    }
+    __syncthreads();
+}
+
+/* What four tokens are, if some of them are not finite. */
+__device__ __forceinline__ void look_at_quad(const float (&y)[4], request_values values,
+                                             team_facts &facts, float &peak, float &least)
+{
+    /* Of the quads of a warp, some may have been looked at already: all of their tokens count. */
+    bool whole = true;
+    for (int i = 0; i < 4; i++)
+        whole &= fabsf(values.z(y[i])) < INFINITY;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float z = values.z(y[i]);
+        facts.flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+        facts.alive += !whole && z > -INFINITY;
+        peak = z > -INFINITY ? fmaxf(peak, y[i]) : peak;
+        least = z > -INFINITY ? fminf(least, y[i]) : least;
+    }
+}
+
+/* Make y of the logits of a share; what this thread sees there. `peak` is its largest y. */
+__device__ __forceinline__ team_facts edit_share(const part_reader &reader,
+                                                 const share_source &source, float &peak)
+{
+    const gumbel_problem &q = reader.p.problem;
+    const float inverse_temperature = reader.row.draw.inverse_temperature;
+    team_facts facts = team_facts::none();
+    float least = INFINITY;
+    peak = -INFINITY;
+    if (reader.row.lists) {
+        edit_by_lists(reader, source);
+    } else {
+        if (q.scale != 1.0f || q.soft_cap != 0.0f)
+            scale_share(reader, source);
+        if (reader.row.penalised)
+            edit_seen(reader, source);
+        if (q.request & GUMBEL_REQUEST_MASK)
+            mask_share(source);
+    }
+    source.each_interesting(
+        [&](float4 y) {
+            float high = largest_of({y.x, y.y, y.z, y.w});
+            float low = fminf(fminf(y.x, y.y), fminf(y.z, y.w));
+            bool finite =
+                low * inverse_temperature > -INFINITY && high * inverse_temperature < INFINITY;
+            facts.alive += finite ? 4 : 0;
+            peak = finite ? fmaxf(peak, high) : peak;
+            least = finite ? fminf(least, low) : least;
+            return !finite;
+        },
+        [&](int, const float(&y)[4]) {
+            look_at_quad(y, {inverse_temperature, false}, facts, peak, least);
+        });
+    if (facts.alive > 0) {
+        facts.highest = facts.lowest = gumbel_key(peak);
+        facts.least = gumbel_key(least);
+        facts.peaks = 1;
+    }
+    return facts;
+}
+
+} // namespace
+
+#endif

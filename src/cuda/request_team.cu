@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   a request from logits (docs/maths.md, sections 8 and 9) in one launch, whatever is asked,
+ *        for GPUs with clusters: a row lies in the shared memory of eight CTAs.
+ * COST   reads B V elements once: 76 KB a CTA where V = 151936, with two CTAs a multiprocessor.
+ *        Where at most kSome tokens can matter, as for a top_k of up to some 250, a min_p or a
+ *        greedy row, there are two passes over a share and two exchanges, and one CTA ends the row
+ *        alone. Else there are five to ten passes.
+ * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
+ * SMEM   the share's y, and a room (cuda/request_team.cuh) of 24 KB.
+ * SYNC   barriers of the cluster (cuda/request_team.cuh says who may write when); the last one is
+ *        behind all that reads another CTA's memory.
+ * NUMERICS  those of the naive kernel, bit for bit: cuts and masses are sums of integers.
+ */
+#include "cuda/request_team_draw.cuh"
+
+namespace
+{
+
+/* Serve a row from some of its tokens, if those that matter fit into a CTA; whether they do.
+ * `wanted` NULL: all matter. */
+__device__ __forceinline__ bool serve_from_list(const cuda_request_params &p, share_source source,
+                                                const team_facts &facts,
+                                                const request_wanted *wanted, int64_t b,
+                                                const gumbel_summary &seen,
+                                                const gumbel_summary &raw)
+{
+    const request_row &row = room().row;
+    request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    int count = 0;
+    if (gumbel_summary_status(&seen) == GUMBEL_ROW_OK) {
+        bool few = facts.alive <= kSome;
+        if (!few && !wanted)
+            return false;
+        count = gather_wanted(source, facts, values, few ? nullptr : wanted);
+    }
+    if (count >= 0 && team_leads())
+        serve_some(p, b, count, seen, raw);
+    return count >= 0;
+}
+
+} // namespace
+
+extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads, 2)
+    gumbel_request_team(const __grid_constant__ cuda_request_params p)
+{
+    const gumbel_problem &q = p.problem;
+    const int64_t b = blockIdx.x / kRanks;
+    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + team_rank() * p.chunk;
+    share_source source = {begin, (int)p.chunk};
+    part_reader reader = {p, room().row, room().stage, b, min(begin + p.chunk, q.end_token)};
+    request_wanted wanted;
+    ptx_wait_for_launch();
+    fetch_share(reader, source);
+    fetch_words(reader, source);
+    if (threadIdx.x == kThreads - 1) {
+        room().row = request_row_of(q, b);
+        room().turn = 0;
+    }
+    ptx_copy_async_wait<0>();
+    team_sync();
+    gumbel_summary seen, raw = {};
+    if (q.request & GUMBEL_REQUEST_RAW)
+        raw = sum_raw(source);
+    float peak;
+    team_facts facts = edit_share(reader, source, peak);
+    bool screened = !p.processed && can_screen(p, room().row, wanted);
+    if (screened && wanted.target > 0)
+        facts.reached = reached_by_peaks(facts, peak, wanted.target);
+    __syncthreads();
+    facts = team_over(facts);
+    gumbel_summary_empty(&seen);
+    seen.flags = facts.flags | (room().row.valid ? 0 : GUMBEL_FLAG_TEMPERATURE);
+    seen.best_id = facts.alive > 0 ? 0 : -1;
+    if (p.processed ||
+        !serve_from_list(p, source, facts, screened ? &wanted : nullptr, b, seen, raw))
+        serve_team(p, source, facts, b, seen, raw);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A team: the CTAs of a cluster, which hold one row of a request between them, each a share of its
+ * tokens in shared memory, and agree by writing into each other's.
+ *
+ * Who may write when. A CTA writes into another's box before a barrier of the team, which the other
+ * reads its boxes behind. Boxes alternate: when one is written again, a barrier has passed that its
+ * reader reached only after reading. Bins are read between two such barriers. So nothing is read or
+ * written in a CTA that has passed its last barrier.
+ *
+ * A row runs through most code once, so that fetching instructions costs more than executing them:
+ * loops here are kept rolled, and what many places need is out of line.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_TEAM_CUH
+#define GUMBEL_CUDA_REQUEST_TEAM_CUH
+
+#include "cuda/request_screen.cuh"
+
+#include <cooperative_groups.h>
+
+namespace
+{
+
+constexpr int kRanks = CUDA_REQUEST_CLUSTER;
+constexpr int kToldWords = 12; /* of 32 bits that an exchange takes at most */
+/* Tokens that a CTA can end a row with, one a thread; and of them those of a share at most. */
+constexpr int kSome = kThreads, kSomeOfShare = GUMBEL_TOP_MOST;
+static_assert(kRanks * kSomeOfShare == 2 * kThreads, "the leader's threads hold two places each");
+
+/* Where a walk down the bins of all CTAs ended: -1 for nowhere. */
+struct team_decision {
+    int bin;
+    weight above; /* what lies above the bin */
+};
+
+/* What a CTA needs once its share has been read. */
+struct team_bench {
+    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights */
+    cuda_candidate list[kRanks * kSomeOfShare]; /* the leader's: by shares, then in order */
+};
+
+/* Bits of a share's tokens, while it is read: words that begin at the one of its first token. */
+struct team_words {
+    uint32_t allowed[CUDA_REQUEST_WORDS], seen[CUDA_REQUEST_WORDS];
+};
+
+/* What a CTA holds beside its share of the row. */
+struct __align__(16) team_room
+{
+    request_row row;
+    uint32_t turn;  /* of exchanges */
+    uint32_t count; /* of this CTA's tokens that were gathered */
+    __align__(16) uint32_t slots[kWarps][kToldWords];
+    __align__(16) uint32_t boxes[2][kRanks][kToldWords];
+    __align__(16) team_decision decision;
+    listed top[GUMBEL_TOP_MOST];
+    union __align__(16)
+    {
+        request_stage stage; /* where lists edit the share */
+        team_words words;    /* where they do not */
+        team_bench bench;    /* once it has been read */
+    };
+};
+
+static_assert(sizeof(team_room) <= CUDA_REQUEST_ROOM_BYTES, "the launcher reserves that much");
+static_assert(CUDA_REQUEST_ROOM_BYTES % 16 == 0, "quads of the share are aligned");
+
+/* This CTA's room and share. By a function, so that all code knows that they are shared memory. */
+__device__ __forceinline__ unsigned char *memory_of_cta()
+{
+    extern __shared__ __align__(16) unsigned char memory[];
+    return memory;
+}
+__device__ __forceinline__ team_room &room() { return *(team_room *)memory_of_cta(); }
+__device__ __forceinline__ float *share()
+{
+    return (float *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES);
+}
+
+/* ------------------------------------------------------------------------------ exchanges ---- */
+
+/* The sum over a warp, for all lanes. */
+__device__ __forceinline__ uint64_t sum_of_warp(uint64_t own)
+{
+    constexpr uint32_t digits = 27, mask = (1u << digits) - 1;
+    uint64_t low = __reduce_add_sync(~0u, (uint32_t)own & mask);
+    uint64_t middle = __reduce_add_sync(~0u, (uint32_t)(own >> digits) & mask);
+    uint64_t high = __reduce_add_sync(~0u, (uint32_t)(own >> 2 * digits));
+    return low + (middle << digits) + (high << 2 * digits);
+}
+
+__device__ __forceinline__ int team_rank() { return blockIdx.x % kRanks; }
+__device__ __forceinline__ bool team_leads() { return team_rank() == 0; }
+__device__ __forceinline__ void team_sync() { cooperative_groups::this_cluster().sync(); }
+
+/* What another CTA has in the place of `own`. */
+template <class T> __device__ __forceinline__ T *team_at(T *own, int rank)
+{
+    return cooperative_groups::this_cluster().map_shared_rank(own, rank);
+}
+
+struct __align__(16) team_slot { uint32_t words[kToldWords]; };
+
+/* Give every CTA what the first kRanks lanes of warp 0 have, all the same; afterwards the boxes
+ * hold that of each rank, until the next but one exchange. Behind a barrier of the CTA. */
+template <class T> __device__ __forceinline__ const team_slot *team_exchange(const T &own)
+{
+    static_assert(sizeof(T) <= sizeof(team_slot), "fits");
+    uint32_t turn = room().turn;
+    auto &box = room().boxes[turn];
+    if (threadIdx.x < kRanks)
+        *(T *)team_at(box[team_rank()], threadIdx.x) = own;
+    team_sync();
+    if (threadIdx.x == 0)
+        room().turn = 1 - turn;
+    return (const team_slot *)box;
+}
+
+/* What `count` slots hold, joined by each warp, for all lanes. */
+template <class T> __device__ __forceinline__ T join_slots(const team_slot *slots, int count)
+{
+    int lane = threadIdx.x % 32;
+    T own = lane < count ? *(const T *)&slots[lane] : T::none();
+    own.join_warp();
+    return own;
+}
+
+/* What all threads of the team have, joined, for all of them. A T joins itself over a warp. */
+template <class T> __device__ __forceinline__ T team_over(T own)
+{
+    team_slot *slots = (team_slot *)room().slots;
+    own.join_warp();
+    if (threadIdx.x % 32 == 0)
+        *(T *)&slots[threadIdx.x / 32] = own;
+    __syncthreads();
+    if (threadIdx.x < 32)
+        own = join_slots<T>(slots, kWarps);
+    return join_slots<T>(team_exchange(own), kRanks);
+}
+
+struct team_count {
+    uint32_t of;
+    static __device__ __forceinline__ team_count none() { return {0}; }
+    __device__ __forceinline__ void join_warp() { of = __reduce_add_sync(~0u, of); }
+};
+
+struct team_flags {
+    uint32_t of;
+    static __device__ __forceinline__ team_flags none() { return {0}; }
+    __device__ __forceinline__ void join_warp() { of = __reduce_or_sync(~0u, of); }
+};
+
+struct team_winner {
+    draw_winner of;
+    static __device__ __forceinline__ team_winner none() { return {draw_winner_none()}; }
+    __device__ __forceinline__ void join_warp() { of = draw_winner_of_warp(of); }
+};
+
+struct team_mass {
+    gumbel_summary of;
+    static __device__ __forceinline__ team_mass none()
+    {
+        team_mass made;
+        gumbel_summary_empty(&made.of);
+        return made;
+    }
+    /* Of masses alone: nobody is the best of their tokens. */
+    __device__ __forceinline__ void join_warp()
+    {
+        int32_t exponent = __reduce_max_sync(~0u, of.mass_exponent);
+        gumbel_mass_raise(&of, exponent);
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            of.mass[i] = sum_of_warp(of.mass[i]);
+        of.max_z = ordered_float(__reduce_max_sync(~0u, ordered_bits(of.max_z)));
+        of.flags = __reduce_or_sync(~0u, of.flags);
+    }
+};
+
+} // namespace
+
+#endif

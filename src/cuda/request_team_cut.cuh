@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cut of a row by a team, and what of it a CTA can end alone.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_TEAM_CUT_CUH
+#define GUMBEL_CUDA_REQUEST_TEAM_CUT_CUH
+
+#include "cuda/request_bins.cuh"
+
+namespace
+{
+
+/* ---------------------------------------------------------------------------------- rules ---- */
+
+/* The n-th largest value, of those that are not below the floor. */
+struct nth_rule {
+    static constexpr bool by_mass = false;
+    request_values values;
+    float floor;
+    uint64_t n;
+
+    __device__ __forceinline__ bool may(float y) const { return values.of(y) >= floor; }
+    __device__ __forceinline__ bool reaches(float y, uint32_t low) const
+    {
+        return values.of(y) >= gumbel_of_key(low);
+    }
+    __device__ __forceinline__ bool counts(int32_t, float y, uint32_t &key) const
+    {
+        float v = values.of(y);
+        key = gumbel_key(v);
+        return v >= floor;
+    }
+    __device__ __forceinline__ uint64_t mass(float) const { return 1; }
+    __device__ __forceinline__ bool equal(float) const { return false; }
+    __device__ __forceinline__ gumbel_wide need(const team_sums &) const { return n; }
+};
+
+/* The n-th lowest id among the tokens of a value. */
+struct tie_rule {
+    static constexpr bool by_mass = false;
+    request_values values;
+    float bound;
+    uint64_t n;
+
+    __device__ __forceinline__ bool may(float y) const { return values.of(y) >= bound; }
+    __device__ __forceinline__ bool reaches(float y, uint32_t) const { return may(y); }
+    __device__ __forceinline__ bool counts(int32_t id, float y, uint32_t &key) const
+    {
+        key = ~(uint32_t)id;
+        return values.of(y) == bound;
+    }
+    __device__ __forceinline__ uint64_t mass(float) const { return 1; }
+    __device__ __forceinline__ bool equal(float) const { return false; }
+    __device__ __forceinline__ gumbel_wide need(const team_sums &) const { return n; }
+};
+
+/* The end of a nucleus of what an earlier cut keeps. */
+struct nucleus_rule {
+    static constexpr bool by_mass = true;
+    request_values values;
+    float largest, least; /* value; what is less has no mass or does not count */
+    float top_p;
+    gumbel_cut from;
+
+    __device__ __forceinline__ bool may(float y) const { return values.of(y) >= least; }
+    __device__ __forceinline__ bool reaches(float y, uint32_t low) const
+    {
+        return values.of(y) >= gumbel_of_key(low);
+    }
+    __device__ __forceinline__ bool counts(int32_t, float y, uint32_t &key) const
+    {
+        float v = values.of(y);
+        key = gumbel_key(v);
+        return v >= least;
+    }
+    __device__ __forceinline__ uint64_t mass_of(float v) const
+    {
+        return gumbel_token_mass(gumbel_exp(v - largest));
+    }
+    __device__ __forceinline__ uint64_t mass(float y) const { return mass_of(values.of(y)); }
+    __device__ __forceinline__ bool equal(float y) const { return values.of(y) == from.bound; }
+    __device__ __forceinline__ gumbel_wide need(const team_sums &sums) const
+    {
+        gumbel_wide mass = sums.all.wide();
+        if (sums.equal)
+            mass += (gumbel_wide)min(sums.equal, (uint64_t)from.tied) * mass_of(from.bound);
+        return gumbel_nucleus(top_p, mass);
+    }
+};
+
+struct team_cut_finder {
+    share_source source;
+    request_values values;
+    team_facts facts;
+    float largest; /* value */
+
+    /* The n-th largest value, of those that are not below the floor. A value that n tokens reach
+     * bounds the search, where so many are alive. */
+    __device__ landing nth(uint64_t n, float floor) const
+    {
+        uint32_t reached = facts.peaks >= n ? facts.lowest : facts.least;
+        float low = fmaxf(values.of(gumbel_of_key(reached)), floor);
+        nth_rule rule = {values, floor, n};
+        even_bins bins;
+        if (make_bins(bins, low, largest)) {
+            key_range guess = guess_nth(source, values, bins, largest, n);
+            if (guess.low > guess.high)
+                return {false, 0, 0};
+            landing end = descend(source, guess, rule).end;
+            if (end.reached)
+                return end;
+        }
+        return descend(source, {gumbel_key(low), gumbel_key(largest)}, rule).end;
+    }
+
+    /* A value below which all alive tokens together have less than a twentieth of 1 - top_p of the
+     * largest token's mass: no nucleus ends there. */
+    __device__ __forceinline__ float nucleus_floor(float top_p) const
+    {
+        float share = gumbel_log((1.0f - top_p) / (float)facts.alive) - 3.0f;
+        return largest + fmaxf(share, -GUMBEL_MASS_REACH) - fabsf(largest) * 0x1p-21f;
+    }
+
+    /* top_p of what `from` keeps. */
+    __device__ gumbel_cut cut_top_p(float top_p, bool exact, gumbel_cut from) const
+    {
+        float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
+        float floor = fmaxf(nucleus_floor(top_p), least);
+        nucleus_rule rule = {values, largest, least, top_p, from};
+        team_landing found = {};
+        even_bins bins;
+        if (make_bins(bins, floor, largest)) {
+            float below =
+                floor > from.bound ? (float)facts.alive * gumbel_exp(floor - largest) : 0.0f;
+            found =
+                descend(source, guess_nucleus(source, values, bins, largest, top_p, below), rule);
+        }
+        if (!found.end.reached)
+            found = descend(source, {gumbel_key(floor), gumbel_key(largest)}, rule);
+        gumbel_cut own = {gumbel_of_key(found.end.key), GUMBEL_TIES_STAY};
+        if (exact)
+            own.tied = gumbel_ties_needed(found.needed, found.end.above, rule.mass_of(own.bound));
+        return own;
+    }
+
+    /* The last id that stays, where only the first `tied` equals of the bound do. */
+    __device__ int32_t last_of_ties(gumbel_cut cut) const
+    {
+        if (cut.tied == GUMBEL_TIES_STAY)
+            return INT32_MAX;
+        tie_rule rule = {values, cut.bound, (uint64_t)cut.tied};
+        landing last = descend(source, {~(uint32_t)INT32_MAX, ~0u}, rule).end;
+        return last.reached ? (int32_t)~last.key : INT32_MAX;
+    }
+};
+
+/* --------------------------------------------------------------------------- some tokens ---- */
+
+/* A key that as many of a CTA's peaks reach as the team's share of n, halved into; 0 where it has
+ * fewer. For all threads: eight halvings leave a 256th of what the peaks span. */
+__device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, uint64_t n)
+{
+    team_slot *slots = (team_slot *)room().slots;
+    const int wanted = (int)((n + kRanks - 1) / kRanks);
+    const bool own = facts.peaks > 0;
+    facts.join_warp();
+    if (threadIdx.x % 32 == 0)
+        *(team_facts *)&slots[threadIdx.x / 32] = facts;
+    __syncthreads();
+    facts = join_slots<team_facts>(slots, kWarps);
+    if ((int)facts.peaks < wanted)
+        return 0;
+    float low = gumbel_of_key(facts.lowest), high = gumbel_of_key(facts.highest);
+#pragma unroll 1
+    for (int step = 0; step < 8; step++) {
+        float middle = 0.5f * low + 0.5f * high;
+        if (__syncthreads_count(own && peak >= middle) >= wanted)
+            low = middle;
+        else
+            high = middle;
+    }
+    return gumbel_key(low);
+}
+
+/* Bring the tokens that chosen(id, y) holds for into the leader's list, if no more than fit; how
+ * many there are, or -1 where they do not fit. may(y) as in share_source. */
+template <class May, class F>
+__device__ __forceinline__ int gather(share_source source, May may, F chosen)
+{
+    cuda_candidate *to = team_at(room().bench.list, 0) + team_rank() * kSomeOfShare;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        room().count = 0;
+    __syncthreads();
+    source.each(may, [&](int32_t id, float y) {
+        if (!chosen(id, y))
+            return;
+        uint32_t place = atomicAdd(&room().count, 1);
+        if (place < kSomeOfShare)
+            to[place] = {y, id};
+    });
+    __syncthreads();
+    const team_slot *counts = team_exchange(team_count{room().count});
+    cuda_candidate own[2] = {room().bench.list[threadIdx.x],
+                             room().bench.list[threadIdx.x + kThreads]};
+    int all = 0, place[2] = {-1, -1};
+    bool fits = true;
+#pragma unroll
+    for (int rank = 0; rank < kRanks; rank++) {
+        int count = (int)counts[rank].words[0], at = threadIdx.x % kSomeOfShare;
+        int first = threadIdx.x / kSomeOfShare;
+        if (at < count && first == rank % (kRanks / 2))
+            place[rank / (kRanks / 2)] = all + at;
+        all += count;
+        fits &= count <= kSomeOfShare;
+    }
+    if (!fits || all > kSome)
+        return -1;
+    __syncthreads();
+    for (int i = 0; i < 2; i++)
+        if (place[i] >= 0)
+            room().bench.list[place[i]] = own[i];
+    __syncthreads();
+    return all;
+}
+
+/* Which tokens of a row can matter. */
+struct some_rule {
+    float inverse_temperature, near, bound; /* y that the target reaches; z that min_p keeps */
+    bool either;
+
+    __device__ __forceinline__ bool operator()(int32_t, float y) const
+    {
+        bool by_target = y >= near, by_min_p = y * inverse_temperature >= bound;
+        return either ? by_target || by_min_p : by_target && by_min_p;
+    }
+};
+
+/* Bring all tokens that can matter into the leader's list; how many they are, or -1 where they do
+ * not fit. `wanted` NULL: all that are alive. */
+__device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
+                                          request_values values, const request_wanted *wanted)
+{
+    some_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
+    if (wanted && wanted->target > 0) {
+        rule.near = gumbel_of_key(facts.reached);
+        rule.either = wanted->both;
+        if (facts.reached == 0)
+            return -1;
+    }
+    if (wanted && wanted->min_p > 0.0f) {
+        float bound = gumbel_min_p_bound(values.of(gumbel_of_key(facts.highest)), wanted->min_p);
+        rule.bound = values.before ? values.z(bound) : bound;
+    }
+    return gather(
+        source, [&](float y) { return rule(0, y); }, rule);
+}
+
+} // namespace
+
+#endif
