@@ -117,13 +117,16 @@ static void assert_selected(const float *values, int32_t n, int32_t k, const int
 static void top_k_select(void **state)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
+    static const float greedy = 0;
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = &greedy};
     selection *found = make_zeroed(1, sizeof *found);
     float *row = make_zeroed(V, sizeof *row);
     for (int c = 0; c < 3; c++) {
         static const int32_t ks[] = {1, K, LIST};
         batch made = make_batch(dtypes[c], V + 3 * c, 11);
-        select_top(*state, NULL, &made.logits, NULL, ks[c], found);
+        select_top(*state, NULL, &made.logits, &how, ks[c], found);
         for (int64_t b = 0; b < B; b++) {
+            assert_int_equal(found->tokens[b], found->ids[b * ks[c]]);
             for (int64_t i = 0; i < V; i++)
                 row[i] = logit_of(&made, b, i);
             assert_selected(row, V, ks[c], found->ids + b * ks[c], found->values + b * ks[c]);

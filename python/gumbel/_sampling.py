@@ -152,6 +152,9 @@ def top_k(logits: NDArray[Any], k: int) -> tuple[NDArray[np.float32], NDArray[np
     arrays, _ = _open({"logits": logits}, {})
     head = _abi.Logits(logits=matrix("logits", logits))
     request = read_common(arrays, *logits.shape)
+    greedy = arrays.empty((1,), np.float32)
+    greedy[:] = 0  # a token is drawn, too: greedily it needs no noise
+    request.sampling.temperature = address(greedy)
     tokens, ids, values = (
         arrays.empty((request.batch, width), dtype)
         for width, dtype in ((1, np.int32), (count, np.int32), (count, np.float32))

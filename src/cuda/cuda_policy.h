@@ -197,9 +197,9 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 #define CUDA_REQUEST_CTAS   2
 #define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_LIST + 64 + CUDA_REQUEST_STAGE_BYTES)
 
-/* Threads of a CTA that makes probabilities, and CTAs a multiprocessor that keep it busy. */
+/* Threads of a CTA that makes probabilities, and CTAs that a multiprocessor holds of them. */
 #define CUDA_SOFTMAX_THREADS 128
-#define CUDA_SOFTMAX_CTAS    16
+#define CUDA_SOFTMAX_CTAS    8
 /* CTAs of a cluster that holds a row of a request, and what each needs beside its share. */
 #define CUDA_REQUEST_CLUSTER    8
 #define CUDA_REQUEST_ROOM_BYTES (28 * 1024)

@@ -10,12 +10,14 @@
  *        two of every eight columns. While a tile is multiplied the one before is drawn from, some
  *        columns a stage, so that the draw hides behind the loads.
  * SMEM   a ring of 3 or 4 stages, each 128 bytes of 128 weight rows (16 KiB) and of n hidden states
- *        (128 n bytes, where mixed 256 n); 104 bytes a column and sample; with the mass, 192 bytes a column.
+ *        (128 n bytes, where mixed 256 n); 104 bytes a column and sample; with the mass, 192 bytes
+ *        a column.
  * SYNC   one __syncthreads() a stage: it is there for all warps, and all have read the stage
  *        that is copied over next. The items of the draw lie between the same meetings: what raises
  *        thresholds, what moves them and what reads them are never in one stretch.
  * NUMERICS  a dot product is summed 16 elements an mma (float32: one an fma), in the order of D, or
- *        where mixed in the CPU's order (docs/maths.md, section 4), to the same bits; masses of 32 tokens are added exactly. Nothing depends on n, the batch or the grid.
+ *        where mixed in the CPU's order (docs/maths.md, section 4), to the same bits; masses of 32
+ *        tokens are added exactly. Nothing depends on n, the batch or the grid.
  */
 #include "cuda/epilogue_sm80.cuh"
 

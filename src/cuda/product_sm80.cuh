@@ -4,10 +4,10 @@
  * multiplies them.
  *
  * A stage holds 128 bytes of each of 128 weight rows and as many elements of each of n hidden
- * states, which are as wide or twice as wide (`ratio`), a row after the other. The eight 16-byte pieces of a row are swizzled, piece c to place c ^ (row / 4 % 8) for
- * weights, c ^ (row % 8) for hidden states, so that the eight addresses that are read together lie
- * in different banks: a lane's four tokens are neighbours, hence a quarter warp reads every fourth
- * row.
+ * states, which are as wide or twice as wide (`ratio`), a row after the other. The 16-byte pieces
+ * of a row are swizzled, piece c to place c ^ (row / 4 % 8) for weights, c ^ (row % 8) for hidden
+ * states, so that the eight addresses that are read together lie in different banks: a lane's four
+ * tokens are neighbours, hence a quarter warp reads every fourth row.
  */
 #ifndef GUMBEL_CUDA_PRODUCT_SM80_CUH
 #define GUMBEL_CUDA_PRODUCT_SM80_CUH
@@ -262,7 +262,7 @@ struct canonical_sums {
 };
 
 /* 16-bit weights with float32 hidden states: by fma, in the order of the canonical dot product, so
- * that its bits are the CPU's and the naive kernel's. n is 8, for more sums do not fit registers. */
+ * that its bits are the CPU's and the naive kernel's. n is 8: more sums do not fit registers. */
 template <bool half> struct product_mixed {
     static constexpr int size = 2, ratio = 2;
     template <int n> using sums = canonical_sums;
