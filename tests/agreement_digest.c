@@ -4,14 +4,15 @@
  *
  * Draw a fixed list of problems with one ISA and print a line for each: FNV-1a digests of the
  * tokens, scores, log-probabilities, log-normalisers and row statuses, and of the noise; for
- * requests also of ranks, kept counts and lists, and of processed logits. The lines are the same on
- * every machine; agreement_digests.txt holds them. It needs no test framework, so
+ * requests also of ranks, kept counts and lists, of processed logits and of probabilities. The lines
+ * are the same on every machine; agreement_digests.txt holds them. It needs no test framework, so
  * that it can be cross-built and run under an emulator.
  */
 #include "plans.h"
 #include "requests.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,25 @@ static void process_request(gumbel_device *device, int index)
     request_free(asked);
 }
 
+/* Any NaN counts as any other. */
+static void softmax_request(gumbel_device *device, int index)
+{
+    request_plan plan = request_plan_at_random(index, 0);
+    request *asked = request_make(&plan, device);
+    size_t size = (size_t)(plan.batch * plan.vocab), bytes;
+    float *found = make_zeroed(size, sizeof *found);
+    void *workspace = call_workspace(device, NULL, &asked->logits, &asked->sampling, NULL, &bytes);
+    if (gumbel_softmax(device, &asked->logits, &asked->sampling, found, 0, workspace, bytes,
+                       NULL) != GUMBEL_OK)
+        die("request %d has no softmax", index);
+    for (size_t i = 0; i < size; i++)
+        found[i] = isnan(found[i]) ? -1 : found[i];
+    printf("softmax %d: %016" PRIx64 "\n", index, digest(found, size * sizeof *found));
+    free(workspace);
+    free(found);
+    request_free(asked);
+}
+
 static void print_noise(int index)
 {
     float g[4099];
@@ -138,6 +158,8 @@ int main(int argc, char **argv)
         draw_request(device, "fused_request", i, 1);
     for (int i = 0; i < 60; i++)
         process_request(device, i);
+    for (int i = 0; i < 60; i++)
+        softmax_request(device, i);
     for (int i = 0; i < 5; i++)
         print_noise(i);
     gumbel_close(device);
