@@ -60,7 +60,9 @@ __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
     request_row row;
     row.draw = gumbel_problem_row(&q, b);
     row.rules = rules_of(q, b, row.draw.greedy);
-    row.penalties = gumbel_problem_penalties(&q, b);
+    row.penalties = {1.0f, 0.0f, 0.0f};
+    if (q.request & GUMBEL_REQUEST_PENALTIES)
+        row.penalties = gumbel_problem_penalties(&q, b);
     row.valid = gumbel_problem_row_valid(&q, b);
     row.penalised = (q.request & GUMBEL_REQUEST_PENALTIES) && gumbel_penalties_act(&row.penalties);
     row.lists = (q.request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||

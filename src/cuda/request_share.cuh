@@ -84,15 +84,18 @@ __device__ __forceinline__ void fetch_share(const part_reader &reader, const sha
 {
     const gumbel_problem &q = reader.p.problem;
     const float *row = (const float *)q.logits.data + reader.b * q.logits.stride - q.first_token;
-    bool plain = q.logits.dtype == GUMBEL_FLOAT32 && (uintptr_t)(row + source.begin) % 16 == 0;
+    bool aligned = q.logits.dtype == GUMBEL_FLOAT32 && (uintptr_t)(row + source.begin) % 16 == 0 &&
+                   source.begin >= q.first_token;
+    int copied =
+        aligned ? (int)max(min(reader.end - source.begin, (int64_t)source.size), (int64_t)0) : 0;
+    int at = 4 * threadIdx.x;
+    copied -= copied % 4;
+#pragma unroll 4
+    for (; at < copied; at += 4 * kThreads)
+        ptx_copy_async<16>(share() + at, row + source.begin + at);
 #pragma unroll 2
-    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
-        int64_t token = source.begin + at;
-        if (plain && token >= q.first_token && token + 4 <= reader.end) {
-            ptx_copy_async<16>(share() + at, row + token);
-            continue;
-        }
-        four l = reader.load_four(token);
+    for (; at < source.size; at += 4 * kThreads) {
+        four l = reader.load_four(source.begin + at);
         *(float4 *)(share() + at) = make_float4(l.v[0], l.v[1], l.v[2], l.v[3]);
     }
     ptx_copy_async_commit();

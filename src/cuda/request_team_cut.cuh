@@ -156,8 +156,11 @@ struct team_cut_finder {
 
 /* --------------------------------------------------------------------------- some tokens ---- */
 
+/* Halvings of what a CTA's peaks span: each is a barrier, and some more tokens remain without it. */
+constexpr int kHalvings = 8;
+
 /* A key that as many of a CTA's peaks reach as the team's share of n, halved into; 0 where it has
- * fewer. For all threads: eight halvings leave a 256th of what the peaks span. */
+ * fewer. For all threads. */
 __device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, uint64_t n)
 {
     team_slot *slots = (team_slot *)room().slots;
@@ -172,7 +175,7 @@ __device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, 
         return 0;
     float low = gumbel_of_key(facts.lowest), high = gumbel_of_key(facts.highest);
 #pragma unroll 1
-    for (int step = 0; step < 8; step++) {
+    for (int step = 0; step < kHalvings; step++) {
         float middle = 0.5f * low + 0.5f * high;
         if (__syncthreads_count(own && peak >= middle) >= wanted)
             low = middle;
