@@ -5,8 +5,8 @@
 usage: bench/plot.py [--check]
 
 Three plots a device: time over the batch, share of the read bandwidth over the batch, and the
-roofline; from a file of contestants one, their times over that of the fused draw. --check draws
-nothing: it exits 1 where a plot in docs/ is missing, left over, or not of today's results and
+roofline; from a file of contestants one, their times over that of the fused draw; from one of
+requests one, their times over batch, k and p. --check draws nothing: it exits 1 where a plot in docs/ is missing, left over, or not of today's results and
 today's script, which each plot names by a digest. Where matplotlib is the version that drew a
 plot, --check also compares every byte.
 """
@@ -45,6 +45,24 @@ GREY = "#999999"
 
 
 # --------------------------------------------------------------------------------- results ----
+
+
+@dataclasses.dataclass
+class Requests:
+    """A file of what requests cost."""
+
+    machine: str
+    commit: str
+    points: list  # {way, table, asked, rows, top_k, top_p, batch, median_us}
+
+    def line(self, key, **wanted):
+        """[values of key], [microseconds] of the points that have what is wanted."""
+        found = [
+            (point[key], point["median_us"])
+            for point in self.points
+            if all(point[name] == value for name, value in wanted.items())
+        ]
+        return zip(*sorted(found))
 
 
 @dataclasses.dataclass
@@ -94,8 +112,10 @@ def peak_of(data):
 
 
 def read_results(path):
-    """None where the file has no times of a product."""
+    """None where the file has no times of a product or of requests."""
     data = json.loads(path.read_text(encoding="utf-8"))
+    if "requests" in data:
+        return Requests(data["gpu"], data["commit"], data["requests"])
     times = {}
     for vocab, hidden, batch, series, us in rows_of(data):
         if series not in ELSEWHERE:
@@ -124,7 +144,9 @@ def plots_of(folder):
         results = [read_results(path) for path in paths]
         if not all(results):
             continue
-        if all(each.bandwidth for each in results):
+        if isinstance(results[0], Requests):
+            plots[group] = draw_requests, results, paths
+        elif all(each.bandwidth for each in results):
             plots[f"{group}-time"] = draw_time, results, paths
             plots[f"{group}-bandwidth"] = draw_bandwidth, results, paths
             plots[f"{group}-roofline"] = draw_roofline, results, paths
@@ -226,6 +248,37 @@ def draw_ratio(pyplot, results):
         axes.set_ylim(bottom=0)
     panels[0][0].set_ylabel("time of a step / that of the fused draw")
     return finish_panels(figure, panels)
+
+
+def draw_requests(pyplot, results):
+    """Microseconds of a request from logits, over batch, k and p; flat rows and peaked ones."""
+    each = results[0]
+    rows = list(dict.fromkeys(point["rows"] for point in each.points))
+    batches = sorted({point["batch"] for point in each.points})
+    asked = list(dict.fromkeys(p["asked"] for p in each.points if p["table"] == "requests"))
+    figure, (over_batch, over_k, over_p) = pyplot.subplots(1, 3, figsize=(13.2, 5.4), sharey=True)
+    for i, name in enumerate(asked):
+        style = {"color": [*OURS.values(), *OTHERS, GREY][i], "marker": "os^v"[i // 4], "markersize": 3}
+        line = each.line("batch", way="logits", table="requests", asked=name, rows=rows[0])
+        over_batch.plot(*line, label=name, **style)
+    for axes, table, key in ((over_k, "k", "top_k"), (over_p, "p", "top_p")):
+        for colour, batch in zip(SHAPES, batches):
+            for kind, stroke in zip(rows, ("-", ":")):
+                line = each.line(key, table=table, rows=kind, batch=batch)
+                axes.plot(
+                    *line, stroke, color=colour, marker="o", markersize=3,
+                    label=f"B = {batch}, {kind}",
+                )
+        axes.set_xlabel(table)
+        axes.legend(frameon=False, fontsize="x-small")
+    set_batches(over_batch, batches)
+    over_batch.set_yscale("log")
+    over_batch.set_ylabel(f"microseconds; left: {rows[0]}")
+    over_batch.legend(frameon=False, fontsize="x-small")
+    over_k.set_xscale("log")
+    figure.suptitle(f"Requests from float32 logits, {source_of(results)}", fontsize="medium")
+    figure.tight_layout()
+    return figure
 
 
 def draw_bandwidth(pyplot, results):

@@ -97,8 +97,21 @@ def peers():
     return table(["V, D", "B", *wanted.values()], rows)
 
 
+def requests():
+    """One row a request, flat rows, from bench_requests."""
+    points = [point for point in load("cuda-h200-requests")["requests"]
+              if point["table"] == "requests" and point["rows"].startswith("Gaussian")]
+    times = {(p["way"], p["asked"], p["batch"]): median(p) for p in points}
+    batches = sorted({point["batch"] for point in points})
+    rows = [[asked, *(f"{times['logits', asked, batch]:.0f}" for batch in batches),
+             *(f"{times['fused', asked, batch]:.0f}" for batch in batches)]
+            for asked in dict.fromkeys(point["asked"] for point in points)]
+    return table(["asked", *(f"B = {batch}" for batch in batches),
+                  *(f"fused, {batch}" for batch in batches)], rows)
+
+
 TABLES = {"cpu": cpu, "cpu-source": cpu_source, "cuda": cuda, "cuda-source": cuda_source,
-          "peers": peers}
+          "peers": peers, "requests": requests}
 
 
 def main():

@@ -156,7 +156,7 @@ struct team_cut_finder {
 
 /* --------------------------------------------------------------------------- some tokens ---- */
 
-/* Halvings of what a CTA's peaks span: each is a barrier, and some more tokens remain without it. */
+/* Halvings of what the peaks of a CTA span: more would leave fewer tokens, and cost a barrier. */
 constexpr int kHalvings = 8;
 
 /* A key that as many of a CTA's peaks reach as the team's share of n, halved into; 0 where it has
