@@ -258,7 +258,8 @@ def draw_requests(pyplot, results):
     asked = list(dict.fromkeys(p["asked"] for p in each.points if p["table"] == "requests"))
     figure, (over_batch, over_k, over_p) = pyplot.subplots(1, 3, figsize=(13.2, 5.4), sharey=True)
     for i, name in enumerate(asked):
-        style = {"color": [*OURS.values(), *OTHERS, GREY][i], "marker": "os^v"[i // 4], "markersize": 3}
+        colour = [*OURS.values(), *OTHERS, GREY][i]
+        style = {"color": colour, "marker": "os^v"[i // 4], "markersize": 3}
         line = each.line("batch", way="logits", table="requests", asked=name, rows=rows[0])
         over_batch.plot(*line, label=name, **style)
     for axes, table, key in ((over_k, "k", "top_k"), (over_p, "p", "top_p")):
