@@ -9,7 +9,7 @@
  */
 #include "cuda/request_screen.cuh"
 
-extern "C" __global__ void __launch_bounds__(kThreads, 2)
+extern "C" __global__ void __launch_bounds__(kThreads, 3)
     gumbel_edit_logits(const __grid_constant__ cuda_request_params p)
 {
     __shared__ request_row row;
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2)
     float y[kOwn], *to = p.processed + b * p.processed_stride - q.first_token;
     ptx_wait_for_launch();
     reader.load(begin, y);
-    if (threadIdx.x == 0)
+    if (threadIdx.x == kThreads - 1)
         row = request_row_of(q, b);
     __syncthreads();
     reader.edit(begin, y, room.y);
