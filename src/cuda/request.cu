@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a request from logits (docs/maths.md, section 8) in one launch: candidates are screened by
+ * WHAT   a request from logits (docs/maths.md, 8 and 9) in one launch: candidates are screened by
  *        many CTAs a row, and the row's last CTA finds the cut among them, draws and writes.
  * COST   reads B V elements once. A bound that k tokens of the row reach is found in a CTA's first
  *        piece and drops all but some k (1 + ln pieces) tokens. What then remains are the steps of

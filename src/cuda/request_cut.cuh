@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cut of a row by one CTA (docs/maths.md, section 8).
+ * The cut of a row by one CTA (docs/maths.md, section 9).
  */
 #ifndef GUMBEL_CUDA_REQUEST_CUT_CUH
 #define GUMBEL_CUDA_REQUEST_CUT_CUH

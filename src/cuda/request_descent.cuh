@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Descents over integer keys by one CTA (docs/maths.md, section 8): their sums are integers, so
+ * Descents over integer keys by one CTA (docs/maths.md, section 9): their sums are integers, so
  * that no order of summation shows. A source is anything whose each(f) has the threads of the CTA
  * call f(id, y) for every token that it holds, once; is_row tells a whole row from `count` tokens,
  * of which thread i has token i.

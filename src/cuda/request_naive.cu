@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a request from logits (docs/maths.md, section 8) for anyone to read, and for whatever is
- *        asked: the draw, every output, or the processed logits.
+ * WHAT   a request from logits (docs/maths.md, sections 8 and 9) for anyone to read, and for
+ *        whatever is asked: the draw, every output, or the processed logits.
  * COST   reads a row once for its largest value, four times at most for each of top_k, top_p, a
  *        tie at a cut and a list of the most likely tokens, once for the mass, and once or, with
  *        ranks, twice a sample. Nothing is sorted, nothing is kept.
