@@ -4,9 +4,9 @@
  *
  * Draw a fixed list of problems with one ISA and print a line for each: FNV-1a digests of the
  * tokens, scores, log-probabilities, log-normalisers and row statuses, and of the noise; for
- * requests also of ranks, kept counts and lists, of processed logits and of probabilities. The lines
- * are the same on every machine; agreement_digests.txt holds them. It needs no test framework, so
- * that it can be cross-built and run under an emulator.
+ * requests also of ranks, kept counts and lists, of processed logits and of probabilities. The
+ * lines are the same on every machine; agreement_digests.txt holds them. It needs no test
+ * framework, so that it can be cross-built and run under an emulator.
  */
 #include "plans.h"
 #include "requests.h"

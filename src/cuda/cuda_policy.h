@@ -65,12 +65,12 @@ static inline int cuda_sm90_rows_most(int num_samples)
     return cuda_sm90_widths[i];
 }
 
-/* Stages of the ring that fit beside what cuda/shared_sm90.cuh lays out: 120 bytes a draw, a mass
- * of 8 bytes a column and warp, and the lists of offers and the barriers. */
+/* Stages of the ring that fit beside what cuda/shared_sm90.cuh lays out: 200 bytes a draw, a mass
+ * of 8 bytes a column and sixteen tokens, and the lists of offers and the barriers. */
 static inline int cuda_sm90_stages(int width, int num_samples, int with_mass)
 {
-    int beside = 120 * width * num_samples + (with_mass ? 64 * width : 0) + 4096 +
-                 16 * (CUDA_SM90_STAGES_MOST + 1);
+    int beside = 200 * width * num_samples + (with_mass ? 64 * width : 0) + 4096 +
+                 16 * (CUDA_SM90_STAGES_MOST + 4);
     int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
     return stages < CUDA_SM90_STAGES_MOST ? stages : CUDA_SM90_STAGES_MOST;
 }

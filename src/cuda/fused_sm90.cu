@@ -3,19 +3,19 @@
  * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2).
  * COST   2 V D bytes of weights, once; 2 V D B flops on the tensor cores. On an H200 these run at
  *        4.6 TB/s and 790 TFLOP/s.
- * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw; of the
- *        third, three warps make noise and one thread copies. A tile is 128 weight rows by N
- *        batch rows, N the batch padded to 8 .. 256. The 5-dimensional tensor map lays weight
- *        rows down so that MMA row 16 w + 8 f + 2 h + l is token 16 w + 4 h + 2 l + f: a thread
- *        holds two neighbouring tokens of each of its columns, two neighbouring lanes a Philox
- *        block.
+ * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw, in turns or
+ *        together (sm90_team); of the third, three warps make noise and raise thresholds, and one
+ *        thread copies. A tile is 128 weight rows by N batch rows, N the batch padded to 8 .. 256.
+ *        The 5-dimensional tensor map lays weight rows down so that MMA row 16 w + 8 f + 2 h + l is
+ *        token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns,
+ *        two neighbouring lanes a Philox block.
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
  *        both in 128-byte swizzle; then what cuda/shared_sm90.cuh lays out.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
- *        each multiplying warpgroup, once the products that read the stage are done. noise_made:
- *        every thread that draws or makes noise, once a tile's sums and noise are there.
- *        noise_wanted: every thread that draws, once the next noise may be made. And a named
- *        barrier of the 256 threads that draw.
+ *        each warpgroup of a team, once the products that read the stage are done. For each team:
+ *        served, once a tile's noise and thresholds are there; drawn, by all its threads, once they
+ *        may change; multiplied, once the other team's product may follow; summed, once its masses
+ *        may; and a named barrier.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
  *        score and log-normaliser do not depend on the batch.
  */
@@ -26,10 +26,8 @@
 namespace
 {
 
-/* Registers a thread: 65536 in all, 168 each at first. */
-constexpr int kDrawRegisters = 216, kServeRegisters = 72;
-/* The floor is asked for this many steps before a tile's sums are done. */
-constexpr int kFloorAhead = 3;
+/* Registers a thread, of 168 each at first: 2 x 208 + 88 = 3 x 168. */
+constexpr int kDrawRegisters = 208, kServeRegisters = 88;
 
 /* A place in the ring of stages. */
 struct ring {
@@ -43,6 +41,13 @@ struct ring {
             parity ^= 1;
         }
     }
+    /* The places that others use. */
+    __device__ __forceinline__ void skip(int count)
+    {
+        int to = stage + count;
+        parity ^= to / stages & 1;
+        stage = to % stages;
+    }
 };
 
 template <int n>
@@ -54,6 +59,7 @@ __device__ void produce(const cuda_params &p, const CUtensorMap *weight, const C
     int depths = sm90_depths(p);
     uint64_t once = ptx_policy_evict_first(), often = ptx_policy_evict_last();
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x)
+#pragma unroll 1
         for (int k = 0; k < depths; k++, at.advance()) {
             unsigned char *stage = shared.stages + at.stage * bytes;
             uint64_t *arrived = &shared.full[at.stage];
@@ -65,117 +71,162 @@ __device__ void produce(const cuda_params &p, const CUtensorMap *weight, const C
         }
 }
 
-/* The product of this warpgroup's half of a tile. Returns the floor that `end` asked for. */
+/* The product of the team's tile; of a tile that is shared, of this warpgroup's half. */
 template <int n, bool half>
-__device__ __forceinline__ uint64_t multiply(float (&sum)[n / 2], int depths, int group,
-                                             const shared_sm90<n> &shared, ring &at,
-                                             const epilogue<n> &end)
+__device__ __forceinline__ void multiply(typename epilogue<n>::sums &sum, int depths,
+                                         const shared_sm90<n> &shared, ring &at)
 {
-    int previous = -1, ask = depths > kFloorAhead ? depths - kFloorAhead : 0;
-    uint64_t floor = 0;
+    using team = sm90_team<n>;
+    const int first = team::alone ? 0 : threadIdx.x / 128;
+    int previous = -1;
 #pragma unroll
-    for (int i = 0; i < n / 2; i++)
-        sum[i] = 0.0f;
+    for (int i = 0; i < team::halves * n / 2; i++)
+        sum[i / (n / 2)][i % (n / 2)] = 0.0f;
+#pragma unroll 1
     for (int k = 0; k < depths; k++, at.advance()) {
         unsigned char *stage = shared.stages + at.stage * shared_sm90<n>::stage_bytes;
-        uint64_t a = wgmma_descriptor(stage + group * (SM90_WEIGHT_BYTES / 2));
+        uint64_t a = wgmma_descriptor(stage + first * (SM90_WEIGHT_BYTES / 2));
         uint64_t b = wgmma_descriptor(stage + SM90_WEIGHT_BYTES);
         ptx_barrier_wait(&shared.full[at.stage], at.parity);
         ptx_wgmma_fence();
 #pragma unroll
         for (int step = 0; step < SM90_DEPTH / 16; step++)
-            wgmma<n, half>::add(sum, a + 2 * step, b + 2 * step);
+#pragma unroll
+            for (int h = 0; h < team::halves; h++)
+                wgmma<n, half>::add(sum[h], a + h * (SM90_WEIGHT_BYTES / 2 / 16) + 2 * step,
+                                    b + 2 * step);
         ptx_wgmma_commit();
-        if (k == ask)
-            floor = end.load_floor();
         ptx_wgmma_wait<1>();
         if (previous >= 0 && threadIdx.x % 128 == 0)
             ptx_barrier_arrive(&shared.empty[previous]);
         previous = at.stage;
     }
+    if (team::alone && threadIdx.x % 128 == 0)
+        ptx_barrier_arrive(&shared.multiplied[threadIdx.x / 128]);
     ptx_wgmma_wait<0>();
     if (threadIdx.x % 128 == 0)
         ptx_barrier_arrive(&shared.empty[previous]);
-    return floor;
 }
 
 /* A use of the sums that the compiler cannot see through, and that never writes. */
-template <int n> __device__ __forceinline__ void keep(const float (&sum)[n], uint32_t *flags)
+template <int halves, int n>
+__device__ __forceinline__ void keep(const float (&sum)[halves][n], uint32_t *flags)
 {
     float all = 0.0f;
 #pragma unroll
-    for (int i = 0; i < n; i++)
-        all += sum[i];
+    for (int i = 0; i < halves * n; i++)
+        all += sum[i / n][i % n];
     if (all == 0x1.23456p+99f)
         *flags = 0;
 }
 
-/* Whether the tensor cores, not the memory, bound the product. Then noise is made between tiles, by
- * all warps: beside a wgmma every instruction of one of the four schedulers holds up all of them,
- * and noise made meanwhile takes twice its time. Else it is made meanwhile, by warps of its own. */
-template <int n> constexpr bool noise_between = n == 256;
+constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
 
-constexpr int kNoiseWarps = SM90_NOISE_THREADS / 32;
-
-/* The two warpgroups that multiply and draw. */
-template <int n, bool half>
-__device__ void consume(const cuda_params &p, const shared_sm90<n> &shared)
+/* A team's own part of the noise of a tile to come, once `turn` tiles are drawn from. */
+template <int n>
+__device__ __forceinline__ void make_team_noise(const cuda_params &p, const shared_sm90<n> &shared,
+                                                int tile, int turn)
 {
+    constexpr int warps = sm90_team<n>::threads / 32;
+    using cut = noise_cut<n>;
+    if (cut::by_team == 0 || tile >= p.tiles || p.multiply_only || p.stored)
+        return;
+    sm90_team<n> team(threadIdx.x);
+    ptx_barrier_wait(&shared.drawn[team.index], (turn & 1) ^ 1);
+    noise_of_chunks<n>(p, shared.noise_of_team(p, team.index), shared, tile,
+                       threadIdx.x / 32 % warps, cut::by_team, warps);
+    team.sync();
+}
+
+/* Draw from the team's tile in `sum`, its turn-th. */
+template <int n>
+__device__ __forceinline__ void draw_tile(const cuda_params &p, const shared_sm90<n> &shared,
+                                          typename epilogue<n>::sums &sum, sm90_list &list,
+                                          int thread, int turn, bool last)
+{
+    constexpr int teams = sm90_team<n>::teams;
+    epilogue<n> end(p, shared, list, thread);
+    const int own = end.own_team.index, other = teams - 1 - own;
+    bool first = turn == 0 && own == 0;
+    end.offers.start_tile();
+    if (p.stored)
+        return end.store(sum);
+    end.prepare(sum);
+    ptx_barrier_wait(&shared.served[own], turn & 1);
+    if (first)
+        end.seed(sum);
+    end.draw(sum);
+    if (first || last)
+        end.offers.settle();
+    ptx_barrier_arrive(&shared.drawn[own]);
+    if (p.problem.with_mass) {
+        if (teams == 2 && !first)
+            ptx_barrier_wait(&shared.summed[other], (turn & 1) ^ (own == 0));
+        tile_mass<n>(shared, (int)p.problem.batch, end.scale, thread).add(sum);
+        ptx_barrier_arrive(&shared.summed[own]);
+    }
+}
+
+/* A team: its tiles, one after the other. Two teams multiply in turns, and sum masses in turns. The
+ * sums leave few registers: addresses are found anew for each tile's product and for its draw. */
+template <int n, bool half> __device__ void consume(const cuda_params &p, unsigned char *memory)
+{
+    constexpr int teams = sm90_team<n>::teams;
+    typename epilogue<n>::sums sum;
     ring at(p.stages);
-    float sum[n / 2];
-    int depths = sm90_depths(p);
-    epilogue<n> end(p, shared);
-    tile_mass<n> mass(shared, (int)p.problem.batch, end.scale);
-    uint32_t phase = 0;
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, phase ^= 1) {
-        bool first = tile == (int)blockIdx.x;
-        uint64_t floor = multiply<n, half>(sum, depths, threadIdx.x / 128, shared, at, end);
+    const int own = sm90_team<n>(threadIdx.x).index, depths = sm90_depths(p);
+    const int stride = teams * (int)gridDim.x;
+    sm90_list list = offer_list<n>::start(own);
+    int turn = 0;
+    at.skip(own * depths);
+    make_team_noise<n>(p, shared_sm90<n>(p, memory), blockIdx.x + own * gridDim.x, 0);
+    for (int tile = blockIdx.x + own * gridDim.x; tile < p.tiles; tile += stride, turn++) {
+        const shared_sm90<n> before(p, memory + ptx_zero());
+        if (teams == 2 && (own != 0 || turn != 0))
+            ptx_barrier_wait(&before.multiplied[teams - 1 - own], (turn & 1) ^ (own == 0));
+        multiply<n, half>(sum, depths, before, at);
+        at.skip((teams - 1) * depths);
+        int zero = ptx_zero();
+        const shared_sm90<n> shared(p, memory + zero);
         if (p.multiply_only) {
             keep(sum, shared.flags);
             continue;
         }
-        end.start_tile();
-        if (p.stored) {
-            end.store(sum);
-            continue;
-        }
-        if (noise_between<n>) {
-            ptx_barrier_arrive(shared.noise_wanted);
-            noise_of_tile<n>(p, shared, tile, threadIdx.x / 32, SM90_WARPS + kNoiseWarps);
-        }
-        end.prepare(sum);
-        end.take_floor(floor);
-        ptx_barrier_arrive(shared.noise_made);
-        ptx_barrier_wait(shared.noise_made, phase);
-        if (first)
-            end.seed(sum);
-        end.draw(sum);
-        if (first)
-            end.settle();
-        if (!noise_between<n>)
-            ptx_barrier_arrive(shared.noise_wanted);
-        if (p.problem.with_mass)
-            mass.add(sum);
-        drawing_sync();
-        end.take_best();
-        end.give_floor();
+        draw_tile<n>(p, shared, sum, list, threadIdx.x + zero, turn, tile + stride >= p.tiles);
+        make_team_noise<n>(p, shared, tile + stride, turn + 1);
     }
-    end.settle();
 }
 
-/* The warps that only make noise. */
-template <int n> __device__ void make_noise(const cuda_params &p, const shared_sm90<n> &shared)
+/* The warps that serve those that draw: they make noise and raise thresholds. */
+template <int n> __device__ void serve(const cuda_params &p, const shared_sm90<n> &shared)
 {
-    int warp = (threadIdx.x - SM90_DRAW_THREADS) / 32;
-    int tiles = p.multiply_only || p.stored ? 0 : p.tiles;
-    uint32_t phase = noise_between<n> ? 0 : 1; /* of the noise wanted; the first is at once */
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, phase ^= 1) {
-        ptx_barrier_wait(shared.noise_wanted, phase);
-        if (noise_between<n>)
-            noise_of_tile<n>(p, shared, tile, SM90_WARPS + warp, SM90_WARPS + kNoiseWarps);
-        else
-            noise_of_tile<n>(p, shared, tile, warp, kNoiseWarps);
-        ptx_barrier_arrive(shared.noise_made);
+    constexpr int teams = sm90_team<n>::teams;
+    const int thread = threadIdx.x - SM90_DRAW_THREADS;
+    thresholds<n> all(p, shared);
+    uint64_t floors[(CUDA_SM90_STATES + SM90_SERVE_THREADS - 1) / SM90_SERVE_THREADS];
+    int team = 0, turn = 0;
+    uint32_t phase = 1; /* at first, nothing has to be drawn before */
+    if (p.multiply_only || p.stored)
+        return;
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
+        ptx_barrier_wait(&shared.drawn[team], phase);
+        if (turn > 0)
+            all.template each<SM90_SERVE_THREADS>(
+                thread, [&](int i, int k) { floors[k] = all.load_floor(i); });
+        noise_of_chunks<n>(p, shared.noise_of_team(p, team), shared, tile,
+                           noise_cut<n>::by_team + thread / 32, noise_cut<n>::chunks, kServeWarps);
+        if (teams == 2 && turn == 1) /* before, there are no thresholds */
+            ptx_barrier_wait(&shared.drawn[0], 0);
+        if (turn > 0)
+            all.template each<SM90_SERVE_THREADS>(thread, [&](int i, int k) {
+                all.take_floor(i, floors[k]);
+                all.take_best(i);
+                all.give_floor(i);
+                all.set_screen(i, &shared.screens_of_team(p, team)[i]);
+            });
+        ptx_barrier_arrive(&shared.served[team]);
+        team = (team + 1) % teams;
+        phase ^= team == 0;
     }
 }
 
@@ -186,13 +237,7 @@ __device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *w
     extern __shared__ __align__(1024) unsigned char memory[];
     shared_sm90<n> shared(p, memory);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < p.stages; i++) {
-            ptx_barrier_init(&shared.full[i], 1);
-            ptx_barrier_init(&shared.empty[i], SM90_DRAW_THREADS / 128);
-        }
-        ptx_barrier_init(shared.noise_made, SM90_DRAW_THREADS + SM90_NOISE_THREADS);
-        ptx_barrier_init(shared.noise_wanted, SM90_DRAW_THREADS);
-        ptx_fence_barrier_init();
+        shared.start_barriers(p.stages);
         ptx_prefetch_map(weight);
         ptx_prefetch_map(hidden);
     }
@@ -200,16 +245,17 @@ __device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *w
     __syncthreads();
     if (threadIdx.x < SM90_DRAW_THREADS) {
         ptx_registers_more<kDrawRegisters>();
-        consume<n, half>(p, shared);
+        consume<n, half>(p, memory);
     } else {
         ptx_registers_fewer<kServeRegisters>();
-        if (threadIdx.x < SM90_DRAW_THREADS + SM90_NOISE_THREADS)
-            make_noise<n>(p, shared);
-        else if (threadIdx.x == SM90_DRAW_THREADS + SM90_NOISE_THREADS)
+        if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
+            serve<n>(p, shared);
+        else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS)
             produce<n>(p, weight, hidden, shared);
     }
     __syncthreads();
-    shared.write_summaries(p);
+    if (threadIdx.x < SM90_DRAW_THREADS)
+        shared.write_summaries(p);
 }
 
 } // namespace

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The masses of a tile's columns (docs/maths.md, section 5), from two warpgroups' accumulators.
- * Each warp keeps the mass of its own sixteen tokens of every tile, in an order that does not
- * depend on the batch.
+ * The masses of a tile's columns (docs/maths.md, section 5), from a team's accumulators. Every
+ * sixteen tokens of a tile have masses of their own, over all tiles of the CTA in turn, so that the
+ * order of the sums does not depend on the batch.
  */
 #ifndef GUMBEL_CUDA_MASS_SM90_CUH
 #define GUMBEL_CUDA_MASS_SM90_CUH
@@ -18,23 +18,29 @@ template <int n> class tile_mass
     static constexpr int groups = n / 8 < 4 ? n / 8 : 4; /* of 8 columns, summed at once */
 
     const shared_sm90<n> &shared;
-    int columns, lane;
+    int columns, thread, lane;
     float scale;
 
   public:
     /* `scale` turns a logit to z, before the temperature. */
-    __device__ tile_mass(const shared_sm90<n> &memory, int batch, float scale_of_z)
-        : shared(memory), columns(batch), lane(threadIdx.x % 32), scale(scale_of_z)
+    __device__ __forceinline__ tile_mass(const shared_sm90<n> &memory, int batch, float scale_of_z,
+                                         int index)
+        : shared(memory), columns(batch), thread(index % sm90_team<n>::threads), lane(index % 32),
+          scale(scale_of_z)
     {
     }
 
     /* Add the prepared tile in `sum`. */
-    __device__ __forceinline__ void add(const float (&sum)[n / 2]) const
+    __device__ __forceinline__ void add(const float (&sum)[sm90_team<n>::halves][n / 2]) const
     {
 #pragma unroll
-        for (int j = 0; j < n / 8; j += groups)
-            if (8 * j < columns)
-                add_groups(sum + 4 * j, 8 * j);
+        for (int half = 0; half < sm90_team<n>::halves; half++) {
+            int sixteen = thread / 32 + 4 * half;
+#pragma unroll
+            for (int j = 0; j < n / 8; j += groups)
+                if (8 * j < columns)
+                    add_groups(sum[half] + 4 * j, 8 * j, shared.masses + sixteen * n);
+        }
     }
 
   private:
@@ -43,12 +49,12 @@ template <int n> class tile_mass
         return (sum * scale) * shared.draws[column].inverse_temperature;
     }
 
-    /* Add the columns from `first` on. A mass is relative to a z that the warp saw early; columns
+    /* Add the columns from `first` on. A mass is relative to a z that was seen early; columns
      * where the tile goes 8 nats above it have that z raised, and are added in a second pass. z
      * less that one is rounded once, which moves the log-normaliser by an ulp of it at most. */
-    __device__ __forceinline__ void add_groups(const float *v, int first) const
+    __device__ __forceinline__ void add_groups(const float *v, int first, float2 *masses) const
     {
-        float2 *masses = shared.masses + threadIdx.x / 32 * n + first;
+        masses += first;
         int own = lane / 4 % (2 * groups);
         float2 *mass = &masses[8 * (own / 2) + 2 * (lane & 3) + (own & 1)];
         bool waits = lane / 4 < 2 * groups;

@@ -15,9 +15,6 @@
 #include "cuda/fast_noise.cuh"
 #include "cuda/shared_sm90.cuh"
 
-/* Units a nat: 255 / (65 ln 2). A quarter of ln 2 is 0.98 of one. */
-#define SM90_UNITS 5.6598f
-
 namespace
 {
 
@@ -79,6 +76,10 @@ template <int n> struct noise_cut {
     static constexpr int ahead = 4, side = 32 / pairs;
     static constexpr int groups = n / 2 / pairs; /* of pairs */
     static constexpr int chunks = groups * (CUDA_SM90_TILE / 4 / (ahead * side));
+    /* Chunks that the team makes of its next tile's itself, where it does not draw while another
+     * one multiplies: beside a wgmma noise costs both of them more than alone. The others are made
+     * by the warps that serve. */
+    static constexpr int by_team = sm90_team<n>::alone ? 0 : chunks * 3 / 4;
 };
 
 /* The byte of noise that the caller gave. */
@@ -121,20 +122,18 @@ __device__ __noinline__ void given_chunk(const cuda_params &p, unsigned char *by
 /* One chunk. The eight consumer lanes 8 k .. 8 k + 7 hold the tokens of block k, the lower two
  * tokens in the lower four. */
 template <int n>
-__device__ __forceinline__ void noise_of_chunk(const cuda_params &p, const shared_sm90<n> &shared,
-                                               uint32_t first, int sample, int chunk)
+__device__ __forceinline__ void noise_of_chunk(const cuda_params &p, unsigned char *bytes,
+                                               const sm90_draw *draws, uint32_t first, int chunk)
 {
     using cut = noise_cut<n>;
     int lane = threadIdx.x % 32, pair = cut::pairs * (chunk % cut::groups) + lane % cut::pairs;
     int j = pair / 4, quad = pair % 4;
     int block = chunk / cut::groups * cut::ahead * cut::side + lane / cut::pairs;
     uint32_t domain = p.problem.sampling.domain;
-    const sm90_draw left = shared.draws[sample * n + 8 * j + 2 * quad];
-    const sm90_draw right = shared.draws[sample * n + 8 * j + 2 * quad + 1];
+    const sm90_draw left = draws[8 * j + 2 * quad], right = draws[8 * j + 2 * quad + 1];
     draw_philox a = draw_philox_of({left.seed, left.position, left.sample, domain});
     draw_philox b = draw_philox_of({right.seed, right.position, right.sample, domain});
     uint32_t random = (left.greedy ? 0 : 0xffu) | (right.greedy ? 0 : 0xff00u);
-    unsigned char *bytes = shared.noise + sample * 64 * n;
     uint4 x[cut::ahead], y[cut::ahead];
     words_of_pair(a, b, first + block, cut::side, x, y);
 #pragma unroll
@@ -147,19 +146,19 @@ __device__ __forceinline__ void noise_of_chunk(const cuda_params &p, const share
     }
 }
 
-/* A warp's share, the warp-th of `warps`, of a tile's noise. */
+/* Chunks `chunk`, chunk + step .. of a tile's noise, below `end`; to [S][64 n] bytes. */
 template <int n>
-__device__ void noise_of_tile(const cuda_params &p, const shared_sm90<n> &shared, int tile,
-                              int warp, int warps)
+__device__ void noise_of_chunks(const cuda_params &p, unsigned char *bytes,
+                                const shared_sm90<n> &shared, int tile, int chunk, int end,
+                                int step)
 {
     uint32_t first = (uint32_t)(p.problem.first_token + (int64_t)tile * CUDA_SM90_TILE) / 4;
-    for (int sample = 0; sample < p.problem.sampling.num_samples; sample++)
-        for (int chunk = warp; chunk < noise_cut<n>::chunks; chunk += warps)
+    for (int sample = 0; sample < p.problem.sampling.num_samples; sample++, bytes += 64 * n)
+        for (int i = chunk; i < end; i += step)
             if (p.problem.sampling.noise)
-                given_chunk<n>(p, shared.noise + sample * 64 * n, 4 * (int64_t)first, sample,
-                               chunk);
+                given_chunk<n>(p, bytes, 4 * (int64_t)first, sample, i);
             else
-                noise_of_chunk(p, shared, first, sample, chunk);
+                noise_of_chunk<n>(p, bytes, shared.draws + sample * n, first, i);
 }
 
 /* The exact noise of a token, or the fast one where that is permitted. */

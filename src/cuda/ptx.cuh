@@ -12,6 +12,15 @@
 
 PTX uint32_t ptx_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
+/* 0, as the compiler cannot know. What is computed with it is computed anew, and not kept in
+ * registers since before. */
+PTX int ptx_zero()
+{
+    int zero;
+    asm volatile("mov.u32 %0, 0;" : "=r"(zero));
+    return zero;
+}
+
 PTX void ptx_barrier_init(uint64_t *barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(ptx_shared_address(barrier)),

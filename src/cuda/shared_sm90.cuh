@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the Hopper kernel keeps in shared memory beside its ring of stages, for N columns (batch
- * rows, padded) and S samples. A draw is a column and a sample; draw i is column i % N of sample
- * i / N. A draw's owner is the consumer thread of its number.
+ * How the Hopper kernel shares out its work, and what it keeps in shared memory beside its ring of
+ * stages, for N columns (batch rows, padded) and S samples. A draw is a column and a sample; draw i
+ * is column i % N of sample i / N, and owned by the thread of that number, modulo a team's.
  */
 #ifndef GUMBEL_CUDA_SHARED_SM90_CUH
 #define GUMBEL_CUDA_SHARED_SM90_CUH
@@ -17,11 +17,13 @@
 #define SM90_DEPTH         64 /* elements of D a stage */
 #define SM90_WEIGHT_BYTES  (CUDA_SM90_TILE * SM90_DEPTH * 2)
 #define SM90_DRAW_THREADS  256
-#define SM90_NOISE_THREADS 96
+#define SM90_SERVE_THREADS 96
 #define SM90_WARPS         (SM90_DRAW_THREADS / 32)
 
-/* Named barrier of the threads that draw; 0 is __syncthreads(). */
-#define SM90_DRAWING 1
+/* Units of a nat in a byte of noise: 255 / (65 ln 2). A quarter of ln 2 is 0.98 of one. */
+#define SM90_UNITS 5.6598f
+/* 1.5 * 2^23: adding it leaves an integer in the low bits of a float. */
+#define SM90_SCREEN_ORIGIN 12582912.0f
 
 /* Offers of a warp that wait until a whole warp can score them: 31, and 32 more. */
 #define SM90_OFFERS 64
@@ -29,11 +31,26 @@
 namespace
 {
 
-/* Wait for all threads that draw. */
-__device__ __forceinline__ void drawing_sync()
-{
-    asm volatile("bar.sync %0, %1;" ::"n"(SM90_DRAWING), "n"(SM90_DRAW_THREADS) : "memory");
-}
+/* The warpgroups that share a tile. Up to 64 columns each takes every other tile of the CTA alone,
+ * in two halves of 64 tokens, and draws while the other one multiplies; with more, the sums of a
+ * whole tile leave no registers to draw with, and two share every tile, a half each. */
+template <int n> struct sm90_team {
+    static constexpr bool alone = n <= 64;
+    static constexpr int teams = alone ? 2 : 1, halves = alone ? 2 : 1;
+    static constexpr int threads = SM90_DRAW_THREADS / teams;
+    int index;
+
+    __device__ __forceinline__ sm90_team(int thread) : index(thread / threads) {}
+
+    /* Wait for the team's other threads, at a named barrier; 0 is __syncthreads(). */
+    __device__ __forceinline__ void sync() const
+    {
+        if (index == 0)
+            asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+        else
+            asm volatile("bar.sync 2, %0;" ::"n"(threads) : "memory");
+    }
+};
 
 __device__ __forceinline__ int sm90_depths(const cuda_params &p)
 {
@@ -48,9 +65,14 @@ struct sm90_draw {
     int greedy;
 };
 
-/* The screen of a draw: z becomes z * slope + offset (cuda/screen_sm90.cuh). */
+/* The screen of a draw: z becomes z * slope + offset (cuda/epilogue_sm90.cuh). */
 struct sm90_screen {
     float slope, offset;
+};
+
+/* What a score of the draw must reach, and what of it the other CTAs have been told. */
+struct sm90_floor {
+    float threshold, given;
 };
 
 /* A token that passed the screen. */
@@ -73,18 +95,39 @@ struct __align__(16) sm90_best
     }
 };
 
+/* Replace *best by `next` if it is `seen`; what it was. */
+__device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, sm90_best next)
+{
+    ulonglong2 was = ptx_swap_16(best, seen.bits(), next.bits());
+    return {__uint_as_float((uint32_t)was.x), __uint_as_float((uint32_t)(was.x >> 32)),
+            (int)(uint32_t)was.y, 0};
+}
+
+/* A prepared logit to z, before the temperature: soft-caps and negative scales are applied to the
+ * sums themselves. */
+__device__ __forceinline__ bool sm90_prepares(const gumbel_problem &q)
+{
+    return q.soft_cap != 0.0f || q.scale < 0.0f;
+}
+__device__ __forceinline__ float sm90_scale(const gumbel_problem &q)
+{
+    return sm90_prepares(q) ? 1.0f : q.scale;
+}
+
 template <int n> struct shared_sm90 {
     static constexpr int stage_bytes = SM90_WEIGHT_BYTES + n * SM90_DEPTH * 2;
+    static constexpr int teams = sm90_team<n>::teams;
 
     unsigned char *stages;
-    unsigned char *noise; /* [S][64 n] bytes (cuda/noise_sm90.cuh) */
+    unsigned char *noise; /* [teams][S][64 n] bytes (cuda/noise_sm90.cuh) */
     sm90_best *best;      /* [S][n] */
-    sm90_screen *screens; /* [S][n] */
+    sm90_screen *screens; /* [teams][S][n] */
+    sm90_floor *floors;   /* [S][n] */
     sm90_draw *draws;     /* [S][n] */
-    float2 *masses;       /* [8 warps][n], with the mass: the largest z, the sum of exp(z - it) */
+    float2 *masses;       /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
     sm90_offer *offers;   /* [8 warps][SM90_OFFERS] */
     uint64_t *full, *empty;
-    uint64_t *noise_made, *noise_wanted;
+    uint64_t *served, *drawn, *multiplied, *summed; /* [teams] each */
     int *highest;    /* [S][n]: of the first tile, the screen's largest value */
     uint32_t *flags; /* [S][n] */
 
@@ -93,17 +136,52 @@ template <int n> struct shared_sm90 {
         int all = n * p.problem.sampling.num_samples;
         stages = memory;
         noise = stages + p.stages * stage_bytes;
-        best = (sm90_best *)(noise + 64 * all);
+        best = (sm90_best *)(noise + teams * 64 * all);
         screens = (sm90_screen *)(best + all);
-        draws = (sm90_draw *)(screens + all);
+        floors = (sm90_floor *)(screens + teams * all);
+        draws = (sm90_draw *)(floors + all);
         masses = (float2 *)(draws + all);
         offers = (sm90_offer *)(masses + (p.problem.with_mass ? SM90_WARPS * n : 0));
         full = (uint64_t *)(offers + SM90_WARPS * SM90_OFFERS);
         empty = full + CUDA_SM90_STAGES_MOST;
-        noise_made = empty + CUDA_SM90_STAGES_MOST;
-        noise_wanted = noise_made + 1;
-        highest = (int *)(noise_wanted + 1);
+        served = empty + CUDA_SM90_STAGES_MOST;
+        drawn = served + teams;
+        multiplied = drawn + teams;
+        summed = multiplied + teams;
+        highest = (int *)(summed + teams);
         flags = (uint32_t *)(highest + all);
+    }
+
+    __device__ __forceinline__ unsigned char *noise_of_team(const cuda_params &p, int team) const
+    {
+        return noise + team * p.problem.sampling.num_samples * 64 * n;
+    }
+
+    __device__ __forceinline__ sm90_screen *screens_of_team(const cuda_params &p, int team) const
+    {
+        return screens + team * p.problem.sampling.num_samples * n;
+    }
+
+    /* Of draw i's screen. */
+    __device__ __forceinline__ float slope(const gumbel_problem &q, int i) const
+    {
+        return sm90_scale(q) * draws[i].inverse_temperature * SM90_UNITS;
+    }
+
+    /* One thread. */
+    __device__ void start_barriers(int count) const
+    {
+        for (int i = 0; i < count; i++) {
+            ptx_barrier_init(&full[i], 1);
+            ptx_barrier_init(&empty[i], SM90_DRAW_THREADS / 128 / teams);
+        }
+        for (int i = 0; i < teams; i++) {
+            ptx_barrier_init(&served[i], SM90_SERVE_THREADS);
+            ptx_barrier_init(&drawn[i], sm90_team<n>::threads);
+            ptx_barrier_init(&multiplied[i], 1);
+            ptx_barrier_init(&summed[i], sm90_team<n>::threads);
+        }
+        ptx_fence_barrier_init();
     }
 
     /* All threads: nothing has been drawn yet. A column that no row uses never passes a screen. */
@@ -115,26 +193,31 @@ template <int n> struct shared_sm90 {
             best[i] = {-INFINITY, -INFINITY, -1, 0};
             highest[i] = INT_MIN;
             flags[i] = 0;
-            screens[i] = {0.0f, -INFINITY};
+            floors[i] = {-INFINITY, -INFINITY};
             draws[i] = {};
-            if (i % n >= (int)q.batch)
-                continue;
-            gumbel_row row = gumbel_problem_row(&q, i % n);
-            draws[i] = {row.stream.seed, row.stream.position, row.stream.sample + (uint32_t)(i / n),
-                        row.inverse_temperature, row.greedy};
+            sm90_screen screen = {0.0f, -INFINITY};
+            if (i % n < (int)q.batch) {
+                gumbel_row row = gumbel_problem_row(&q, i % n);
+                draws[i] = {row.stream.seed, row.stream.position,
+                            row.stream.sample + (uint32_t)(i / n), row.inverse_temperature,
+                            row.greedy};
+                screen = {slope(q, i), SM90_SCREEN_ORIGIN};
+            }
+            for (int team = 0; team < teams; team++)
+                screens[team * all + i] = screen;
         }
         if (q.with_mass)
             for (int i = threadIdx.x; i < SM90_WARPS * n; i += CUDA_SM90_THREADS)
                 masses[i] = {-INFINITY, 0.0f};
     }
 
-    /* All threads, once all tiles are drawn from: eight lanes write a draw's summary, of which each
-     * adds one warp's mass. */
+    /* All threads that draw, once all tiles are drawn from: eight lanes write a draw's summary, of
+     * which each adds the masses of sixteen tokens a tile. */
     __device__ void write_summaries(const cuda_params &p) const
     {
         int samples = p.problem.sampling.num_samples, draws = (int)p.problem.batch * samples;
         int warp = threadIdx.x % SM90_WARPS;
-        for (int at = 0; at < draws; at += CUDA_SM90_THREADS / SM90_WARPS) {
+        for (int at = 0; at < draws; at += SM90_DRAW_THREADS / SM90_WARPS) {
             int i = at + threadIdx.x / SM90_WARPS, column = i < draws ? i / samples : 0;
             gumbel_summary s;
             gumbel_summary_empty(&s);
