@@ -65,11 +65,16 @@ static inline int cuda_sm90_rows_most(int num_samples)
     return cuda_sm90_widths[i];
 }
 
-/* Stages of the ring that fit beside what cuda/shared_sm90.cuh lays out: 200 bytes a draw, a mass
- * of 8 bytes a column and sixteen tokens, and the lists of offers and the barriers. */
+/* Whether a warpgroup takes a whole tile of n columns. */
+#define CUDA_SM90_ALONE(n) ((n) <= 64)
+
+/* Stages of the ring that fit beside what cuda/shared_sm90.cuh lays out: 120 bytes a draw, 72 more
+ * where two teams have noise and screens each; a mass of 8 bytes a column and sixteen tokens; and
+ * the lists of offers and the barriers. */
 static inline int cuda_sm90_stages(int width, int num_samples, int with_mass)
 {
-    int beside = 200 * width * num_samples + (with_mass ? 64 * width : 0) + 4096 +
+    int draw = CUDA_SM90_ALONE(width) ? 192 : 120;
+    int beside = draw * width * num_samples + (with_mass ? 64 * width : 0) + 4096 +
                  16 * (CUDA_SM90_STAGES_MOST + 4);
     int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
     return stages < CUDA_SM90_STAGES_MOST ? stages : CUDA_SM90_STAGES_MOST;

@@ -117,8 +117,9 @@ template <int n> class epilogue
         own_team.sync();
         thresholds<n> all(p, shared);
         all.template each<team::threads>(thread, [&](int i, int) {
-            float highest = (float)shared.highest[i];
+            float highest = (float)shared.reaches[i].highest;
             highest = fminf(fmaxf(highest, -SM90_SCREEN_REACH), SM90_SCREEN_REACH);
+            shared.reaches[i].threshold = -INFINITY;
             if (mine(i))
                 screens()[i].offset = SM90_SCREEN_ORIGIN - highest;
         });
@@ -129,11 +130,11 @@ template <int n> class epilogue
         offers.settle();
         own_team.sync();
         all.template each<team::threads>(thread, [&](int i, int) {
-            if (!mine(i))
-                all.take_floor(i, all.wait_for_floor(i));
+            uint64_t floor = mine(i) ? 0 : all.wait_for_floor(i);
+            all.take_floor(i, floor);
             all.take_best(i);
             if (mine(i) && blockIdx.x / every % (SM90_SEEDERS / rounds) == 0)
-                all.give_floor(i);
+                all.give_floor(i, floor);
             all.set_screen(i, &screens()[i]);
         });
         own_team.sync();
@@ -192,7 +193,7 @@ template <int n> class epilogue
             for (int lanes = 4; lanes < 32; lanes *= 2)
                 value = max(value, __shfl_xor_sync(~0u, value, lanes));
             if (lane < 4)
-                atomicMax(&shared.highest[draw], value);
+                atomicMax(&shared.reaches[draw].highest, value);
         }
     }
 

@@ -221,7 +221,7 @@ template <int n> __device__ void serve(const cuda_params &p, const shared_sm90<n
             all.template each<SM90_SERVE_THREADS>(thread, [&](int i, int k) {
                 all.take_floor(i, floors[k]);
                 all.take_best(i);
-                all.give_floor(i);
+                all.give_floor(i, floors[k]);
                 all.set_screen(i, &shared.screens_of_team(p, team)[i]);
             });
         ptx_barrier_arrive(&shared.served[team]);

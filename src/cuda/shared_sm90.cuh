@@ -35,7 +35,7 @@ namespace
  * in two halves of 64 tokens, and draws while the other one multiplies; with more, the sums of a
  * whole tile leave no registers to draw with, and two share every tile, a half each. */
 template <int n> struct sm90_team {
-    static constexpr bool alone = n <= 64;
+    static constexpr bool alone = CUDA_SM90_ALONE(n);
     static constexpr int teams = alone ? 2 : 1, halves = alone ? 2 : 1;
     static constexpr int threads = SM90_DRAW_THREADS / teams;
     int index;
@@ -70,9 +70,11 @@ struct sm90_screen {
     float slope, offset;
 };
 
-/* What a score of the draw must reach, and what of it the other CTAs have been told. */
-struct sm90_floor {
-    float threshold, given;
+/* What a score of the draw must reach; before there is anything, of the first tile the screen's
+ * largest value. */
+union sm90_reach {
+    float threshold;
+    int highest;
 };
 
 /* A token that passed the screen. */
@@ -122,14 +124,13 @@ template <int n> struct shared_sm90 {
     unsigned char *noise; /* [teams][S][64 n] bytes (cuda/noise_sm90.cuh) */
     sm90_best *best;      /* [S][n] */
     sm90_screen *screens; /* [teams][S][n] */
-    sm90_floor *floors;   /* [S][n] */
+    sm90_reach *reaches;  /* [S][n] */
     sm90_draw *draws;     /* [S][n] */
     float2 *masses;       /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
     sm90_offer *offers;   /* [8 warps][SM90_OFFERS] */
     uint64_t *full, *empty;
     uint64_t *served, *drawn, *multiplied, *summed; /* [teams] each */
-    int *highest;    /* [S][n]: of the first tile, the screen's largest value */
-    uint32_t *flags; /* [S][n] */
+    uint32_t *flags;                                /* [S][n] */
 
     __device__ shared_sm90(const cuda_params &p, unsigned char *memory)
     {
@@ -138,8 +139,7 @@ template <int n> struct shared_sm90 {
         noise = stages + p.stages * stage_bytes;
         best = (sm90_best *)(noise + teams * 64 * all);
         screens = (sm90_screen *)(best + all);
-        floors = (sm90_floor *)(screens + teams * all);
-        draws = (sm90_draw *)(floors + all);
+        draws = (sm90_draw *)(screens + teams * all);
         masses = (float2 *)(draws + all);
         offers = (sm90_offer *)(masses + (p.problem.with_mass ? SM90_WARPS * n : 0));
         full = (uint64_t *)(offers + SM90_WARPS * SM90_OFFERS);
@@ -148,8 +148,8 @@ template <int n> struct shared_sm90 {
         drawn = served + teams;
         multiplied = drawn + teams;
         summed = multiplied + teams;
-        highest = (int *)(summed + teams);
-        flags = (uint32_t *)(highest + all);
+        reaches = (sm90_reach *)(summed + teams);
+        flags = (uint32_t *)(reaches + all);
     }
 
     __device__ __forceinline__ unsigned char *noise_of_team(const cuda_params &p, int team) const
@@ -191,9 +191,8 @@ template <int n> struct shared_sm90 {
         int all = n * q.sampling.num_samples;
         for (int i = threadIdx.x; i < all; i += CUDA_SM90_THREADS) {
             best[i] = {-INFINITY, -INFINITY, -1, 0};
-            highest[i] = INT_MIN;
+            reaches[i].highest = INT_MIN;
             flags[i] = 0;
-            floors[i] = {-INFINITY, -INFINITY};
             draws[i] = {};
             sm90_screen screen = {0.0f, -INFINITY};
             if (i % n < (int)q.batch) {

@@ -56,16 +56,16 @@ template <int n> class thresholds
     __device__ __forceinline__ void take_floor(int i, uint64_t floor) const
     {
         float threshold = floor_unpack(floor);
-        if (floor >> FLOOR_BITS == p.tag && threshold > shared.floors[i].threshold)
-            shared.floors[i] = {threshold, threshold};
+        if (floor >> FLOOR_BITS == p.tag && threshold > shared.reaches[i].threshold)
+            shared.reaches[i].threshold = threshold;
     }
 
-    __device__ __forceinline__ void give_floor(int i) const
+    /* Tell the others, who at last sight knew of `floor`. */
+    __device__ __forceinline__ void give_floor(int i, uint64_t floor) const
     {
-        sm90_floor f = shared.floors[i];
-        if (f.threshold > f.given)
-            floor_give(word(i), f.threshold, p.tag);
-        shared.floors[i].given = f.threshold;
+        float threshold = shared.reaches[i].threshold;
+        if (floor >> FLOOR_BITS != p.tag || floor_pack(threshold) > floor % (1 << FLOOR_BITS))
+            floor_give(word(i), threshold, p.tag);
     }
 
     /* Raise the threshold to that of this CTA's best score. */
@@ -73,15 +73,15 @@ template <int n> class thresholds
     {
         sm90_best none = {}; /* never found, so that the swap only reads */
         float safe = draw_threshold(swap_best(&shared.best[i], none, none).score);
-        if (safe > shared.floors[i].threshold)
-            shared.floors[i].threshold = safe;
+        if (safe > shared.reaches[i].threshold)
+            shared.reaches[i].threshold = safe;
     }
 
     /* Screen by the threshold. One that leaves no room for rounding lets everything pass; a row
      * that has shown a NaN or +inf is done. */
     __device__ __forceinline__ void set_screen(int i, sm90_screen *screen) const
     {
-        float t = shared.floors[i].threshold * SM90_UNITS;
+        float t = shared.reaches[i].threshold * SM90_UNITS;
         float slack = fmaf(fabsf(t), 0x1p-20f, SM90_SCREEN_ORIGIN + SM90_SCREEN_SLACK);
         if (atomicOr(&shared.flags[i], 0))
             *screen = {0.0f, -INFINITY};
