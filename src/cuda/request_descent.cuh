@@ -113,6 +113,7 @@ __device__ __forceinline__ void walk_down(request_scratch &x, gumbel_wide needed
         own.high += x.high[i * 32 + lane];
         own.low += x.low[i * 32 + lane];
     }
+    __syncwarp(); /* all have read `above` before one replaces it */
     int owner = 0;
     for (int level = 0; level < 2; level++) {
         weight higher = sum_of_higher(own, lane);
