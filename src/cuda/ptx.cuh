@@ -62,6 +62,12 @@ PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
                  : "memory");
 }
 
+/* Wait for the other threads, `threads` in all, that come to barrier `id`; 0 is __syncthreads(). */
+template <int id, int threads> PTX void ptx_named_barrier()
+{
+    asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
+}
+
 /* Cache policies of createpolicy: weights pass through once, hidden states are read by every CTA.
  * */
 PTX uint64_t ptx_policy_evict_first()
@@ -199,6 +205,14 @@ PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
                  : "r"((uint32_t)chosen), "r"(ptx_shared_address(word)), "r"(value)
                  : "memory");
     return before;
+}
+
+/* Exactly. */
+PTX float ptx_widen_f16(uint16_t bits)
+{
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
+    return wide;
 }
 
 /* The larger one; NaN where either is. */

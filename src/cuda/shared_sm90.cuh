@@ -46,9 +46,9 @@ template <int n> struct sm90_team {
     __device__ __forceinline__ void sync() const
     {
         if (index == 0)
-            asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+            ptx_named_barrier<1, threads>();
         else
-            asm volatile("bar.sync 2, %0;" ::"n"(threads) : "memory");
+            ptx_named_barrier<2, threads>();
     }
 };
 

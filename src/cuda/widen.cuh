@@ -5,6 +5,7 @@
 #ifndef GUMBEL_CUDA_WIDEN_CUH
 #define GUMBEL_CUDA_WIDEN_CUH
 
+#include "cuda/ptx.cuh"
 #include "gumbel/gumbel.h"
 
 static __device__ __forceinline__ float widen_bf16(uint32_t bits)
@@ -14,9 +15,7 @@ static __device__ __forceinline__ float widen_bf16(uint32_t bits)
 
 static __device__ __forceinline__ float widen_f16(uint32_t bits)
 {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"((uint16_t)bits));
-    return wide;
+    return ptx_widen_f16((uint16_t)bits);
 }
 
 static __device__ __forceinline__ float widen_element(const void *data, gumbel_dtype dtype,

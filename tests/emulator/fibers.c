@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each fiber is entered once, by swapcontext(), and from then on left and resumed by longjmp(),
+ * which makes no system call: swapcontext() makes one each time. A fiber outlives its run, and
+ * starts over in the next one.
+ */
+#define _GNU_SOURCE
+#include "fibers.h"
+
+#include "inputs.h"
+
+#include <setjmp.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { WARP = 32, WARPS_MOST = FIBERS_MOST / WARP, STACK_BYTES = 256 * 1024 };
+
+/* Switches for which a warp is favoured, at most, and the odds that another one runs meanwhile. */
+enum { BURST_MOST = 3000, ELSEWHERE = 8 };
+
+/* A fiber can go on unless the bits of *word in `mask` are `bits`. */
+typedef struct obstacle {
+    const uint64_t *word;
+    uint64_t mask, bits;
+} obstacle;
+
+typedef struct barrier {
+    uint64_t phase;
+    int arrived;
+} barrier;
+
+fibers_index threadIdx;
+
+static jmp_buf places[FIBERS_MOST], home;
+static ucontext_t entrance, outside;
+static int entered, entering;
+
+/* Before a fiber that may go on, and before one that has returned. */
+static const uint64_t zero;
+static const obstacle nothing = {&zero, 0, 1}, end = {&zero, 0, 0};
+
+static struct {
+    int threads, left;
+    void (*body)(const void *);
+    const void *argument;
+    uint64_t random;
+    int favoured, burst;
+    obstacle before[FIBERS_MOST];
+    barrier barriers[FIBERS_BARRIERS], warps[WARPS_MOST];
+    unsigned exchanges[FIBERS_MOST];
+    uint64_t given[WARPS_MOST][2][WARP];
+} run;
+
+/* A fiber of [first, first + count) that can go on, from a random one on; -1 for none. */
+static int find(int first, int count)
+{
+    int start = (int)random_below(&run.random, (uint32_t)count);
+    for (int i = 0; i < count; i++) {
+        int at = start + i < count ? first + start + i : first + start + i - count;
+        const obstacle *o = &run.before[at];
+        if ((*o->word & o->mask) != o->bits)
+            return at;
+    }
+    return -1;
+}
+
+/* The fiber to go on; where there is none, the run ends. */
+static int choose(void)
+{
+    if (run.burst-- == 0) {
+        run.favoured = (int)random_below(&run.random, (uint32_t)(run.threads / WARP));
+        run.burst = (int)random_below(&run.random, BURST_MOST);
+    }
+    int at = random_below(&run.random, ELSEWHERE) ? find(run.favoured * WARP, WARP) : -1;
+    at = at >= 0 ? at : find(0, run.threads);
+    if (at < 0)
+        _longjmp(home, 1);
+    return at;
+}
+
+/* Leave this fiber for another one, until some fiber resumes it. */
+static void resume(int next)
+{
+    unsigned own = threadIdx.x;
+    if (next == (int)own || _setjmp(places[own]) != 0)
+        return;
+    threadIdx.x = (unsigned)next;
+    _longjmp(places[next], 1);
+}
+
+void fibers_yield(void) { resume(choose()); }
+
+void fibers_wait(const uint64_t *word, uint64_t mask, uint64_t bits)
+{
+    run.before[threadIdx.x] = (obstacle){word, mask, bits};
+    fibers_yield();
+    run.before[threadIdx.x] = nothing;
+}
+
+static void live(void)
+{
+    if (_setjmp(places[entering]) == 0)
+        swapcontext(&entrance, &outside);
+    for (;;) {
+        run.body(run.argument);
+        run.before[threadIdx.x] = end;
+        if (--run.left > 0)
+            resume(choose());
+        else if (_setjmp(places[threadIdx.x]) == 0)
+            _longjmp(home, 1);
+    }
+}
+
+/* Take fiber `entered` to where runs begin. Its stack lasts as long as the program. */
+static void enter(void)
+{
+    entering = entered++;
+    getcontext(&entrance);
+    entrance.uc_stack.ss_sp = make_zeroed(1, STACK_BYTES);
+    entrance.uc_stack.ss_size = STACK_BYTES;
+    entrance.uc_link = NULL;
+    makecontext(&entrance, live, 0);
+    swapcontext(&outside, &entrance);
+}
+
+int fibers_run(int threads, uint64_t seed, void (*body)(const void *), const void *argument)
+{
+    while (entered < threads)
+        enter();
+    memset(&run, 0, sizeof run);
+    run.threads = run.left = threads;
+    run.body = body;
+    run.argument = argument;
+    run.random = seed;
+    for (int i = 0; i < threads; i++)
+        run.before[i] = nothing;
+    if (_setjmp(home) != 0)
+        return run.left;
+    threadIdx.x = (unsigned)choose();
+    _longjmp(places[threadIdx.x], 1);
+}
+
+static void wait_at(barrier *at, int threads)
+{
+    uint64_t phase = at->phase;
+    if (++at->arrived == threads) {
+        at->arrived = 0;
+        at->phase++;
+    }
+    fibers_wait(&at->phase, ~UINT64_C(0), phase);
+}
+
+void fibers_barrier(int id, int threads)
+{
+    wait_at(&run.barriers[id], threads ? threads : run.threads);
+}
+
+/* Two sets of values take turns: nobody can be two exchanges ahead of a lane that still reads. */
+const uint64_t *fibers_exchange(uint64_t own)
+{
+    unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    uint64_t *all = run.given[warp][run.exchanges[threadIdx.x]++ % 2];
+    all[lane] = own;
+    wait_at(&run.warps[warp], WARP);
+    return all;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stands in for cuda/ptx.cuh, whose include guard it takes: the same functions, for fibers.
+ *
+ * What the hardware may do at any time is done when it does most harm: a copy writes shared memory
+ * as soon as it is asked for, and a product (wgmma_words.h) reads it as late as it may.
+ */
+#ifndef GUMBEL_CUDA_PTX_CUH
+#define GUMBEL_CUDA_PTX_CUH
+
+#include "cuda_words.h"
+
+extern "C" {
+#include "inputs.h"
+}
+
+#include "cuda/cuda_policy.h"
+
+#define PTX static inline
+
+namespace
+{
+/* The CTA's shared memory: what the kernel declares as extern. */
+alignas(1024) unsigned char memory[CUDA_SM90_SHARED_BYTES];
+} // namespace
+
+/* A matrix of 16-bit elements, and how many of its rows a copy takes. */
+struct CUtensorMap {
+    const uint16_t *data;
+    int64_t rows, cols, stride;
+    int box;
+};
+
+/* An mbarrier, in the 64 bits that it has. */
+struct mbarrier {
+    int32_t bytes; /* that are expected, less those that have arrived */
+    uint32_t phase : 1, arrivals : 15, pending : 15;
+};
+static_assert(sizeof(mbarrier) == sizeof(uint64_t), "an mbarrier is a word of 64 bits");
+
+PTX mbarrier mbarrier_load(const uint64_t *word) { return bits_as<mbarrier>(*word); }
+
+PTX void mbarrier_change(uint64_t *word, int arrivals, int bytes)
+{
+    mbarrier b = mbarrier_load(word);
+    if ((int)b.pending < arrivals)
+        die("thread %u: an arrival too many at a barrier", threadIdx.x);
+    b.pending -= arrivals;
+    b.bytes += bytes;
+    if (b.pending == 0 && b.bytes == 0) {
+        b.phase ^= 1;
+        b.pending = b.arrivals;
+    }
+    *word = bits_as<uint64_t>(b);
+}
+
+PTX void ptx_barrier_init(uint64_t *barrier, uint32_t arrivals)
+{
+    mbarrier made = {};
+    made.arrivals = made.pending = arrivals & 0x7fff;
+    *barrier = bits_as<uint64_t>(made);
+}
+
+PTX void ptx_fence_barrier_init() {}
+
+PTX void ptx_barrier_arrive(uint64_t *barrier)
+{
+    fibers_yield();
+    mbarrier_change(barrier, 1, 0);
+    fibers_yield();
+}
+
+PTX void ptx_barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
+{
+    mbarrier_change(barrier, 1, (int)bytes);
+}
+
+PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
+{
+    mbarrier phase = {}, bits = {};
+    phase.phase = 1;
+    bits.phase = parity & 1;
+    fibers_wait(barrier, bits_as<uint64_t>(phase), bits_as<uint64_t>(bits));
+}
+
+template <int id, int threads> PTX void ptx_named_barrier() { fibers_barrier(id, threads); }
+
+/* ------------------------------------------------------------------------ tiles of copies ---- */
+
+/* Where column c of row r of a tile lies: rows of 128 bytes, whose sixteens change places by the
+ * address (128-byte swizzle). */
+PTX unsigned char *tile_at(uint32_t tile, int r, int c)
+{
+    uint32_t at = tile + 128 * r + 2 * c;
+    return memory + (at ^ (at >> 7 & 7) << 4);
+}
+
+PTX uint32_t tile_of(const void *to) { return (uint32_t)((const unsigned char *)to - memory); }
+
+/* Row r of a tile, from column x of a row of the matrix; zeros outside of it. */
+PTX void copy_row(uint32_t tile, int r, const CUtensorMap *map, int64_t row, int x)
+{
+    for (int c = 0; c < 64; c++) {
+        bool inside = row < map->rows && x + c < map->cols;
+        uint16_t element = inside ? map->data[row * map->stride + x + c] : 0;
+        memcpy(tile_at(tile, r, c), &element, sizeof element);
+    }
+}
+
+PTX void ptx_copy_2d(void *to, const CUtensorMap *map, int x, int y, uint64_t *barrier, uint64_t)
+{
+    for (int r = 0; r < map->box; r++)
+        copy_row(tile_of(to), r, map, y + r, x);
+    mbarrier_change(barrier, 0, -128 * map->box);
+}
+
+/* Weight row 16 d + 4 h + 2 l + f at (d, f, h, l): the order that the kernel's head explains. */
+PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int, int, int, int d,
+                     uint64_t *barrier, uint64_t)
+{
+    for (int r = 0; r < map->box; r++) {
+        int l = r % 2, h = r / 2 % 4, f = r / 8 % 2;
+        copy_row(tile_of(to), r, map, 16 * (d + r / 16) + 4 * h + 2 * l + f, x);
+    }
+    mbarrier_change(barrier, 0, -128 * map->box);
+}
+
+PTX uint64_t ptx_policy_evict_first() { return 0; }
+PTX uint64_t ptx_policy_evict_last() { return 0; }
+PTX void ptx_prefetch_map(const CUtensorMap *) {}
+
+/* ---------------------------------------------------------------------------------- others ---- */
+
+PTX int ptx_zero() { return 0; }
+template <int registers> PTX void ptx_registers_more() {}
+template <int registers> PTX void ptx_registers_fewer() {}
+PTX void ptx_wait_for_launch() {}
+
+PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
+{
+    ulonglong2 was;
+    fibers_yield();
+    memcpy(&was, at, sizeof was);
+    if (was.x == seen.x && was.y == seen.y)
+        memcpy(at, &next, sizeof next);
+    fibers_yield();
+    return was;
+}
+
+PTX uint64_t ptx_count(unsigned long long *word) { return (*word)++; }
+
+PTX float ptx_widen_f16(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000) << 16, rest = (uint32_t)(bits & 0x7fff) << 13;
+    if (rest >= 31u << 23) /* an infinity or a NaN */
+        return __uint_as_float(sign | 255u << 23 | rest);
+    return __uint_as_float(sign | rest) * 0x1p112f;
+}
+
+PTX float ptx_max_nan(float a, float b) { return isnan(a) || isnan(b) ? NAN : max(a, b); }
+PTX float ptx_exp2(float x) { return exp2f(x); }
+PTX float ptx_log2(float x) { return log2f(x); }
+
+#endif

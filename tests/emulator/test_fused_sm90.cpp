@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The Hopper kernel's source on a CPU, its threads in a random order, against the CPU backend; and
+// against itself in another order, and by a wider kernel where there is one, bit by bit.
+//
+// The kernels are included, so that what stands in for the hardware's words comes before them.
+#include "ptx_words.h"
+#include "wgmma_words.h"
+
+#include "cuda/fused_sm90.cu"
+#include "cuda/finish.cu"
+
+extern "C" {
+#include "core/validate.h"
+#include "outcome.h"
+}
+
+#include <stdio.h>
+#include <stdlib.h>
+
+fibers_index blockIdx, gridDim;
+
+namespace
+{
+
+using kernel = void (*)(cuda_params, CUtensorMap, CUtensorMap);
+
+kernel kernel_of(gumbel_dtype dtype, int width)
+{
+    static const kernel table[2][CUDA_SM90_WIDTHS] = {
+        {gumbel_fused_sm90_bf16_8, gumbel_fused_sm90_bf16_16, gumbel_fused_sm90_bf16_32,
+         gumbel_fused_sm90_bf16_64, gumbel_fused_sm90_bf16_128, gumbel_fused_sm90_bf16_256},
+        {gumbel_fused_sm90_f16_8, gumbel_fused_sm90_f16_16, gumbel_fused_sm90_f16_32,
+         gumbel_fused_sm90_f16_64, gumbel_fused_sm90_f16_128, gumbel_fused_sm90_f16_256},
+    };
+    return table[dtype == GUMBEL_FLOAT16][width];
+}
+
+/* ------------------------------------------------------------------------------- a problem ---- */
+
+struct test_problem {
+    problem *made;
+    float *noise; /* given to the draw, or NULL */
+    outcome_parts parts;
+    int ctas;
+    uint64_t random; /* state */
+    char what[400];  /* for messages */
+};
+
+bool one_in(uint64_t *random, uint32_t count) { return random_below(random, count) == 0; }
+
+problem_plan plan_of(int index, uint64_t *random)
+{
+    static const int64_t batches[] = {3, 8, 13, 30, 64, 100, 128, 200, 256, 40};
+    problem_plan plan = {};
+    plan.batch = batches[index % 10];
+    plan.vocab = 16 * (20 + random_below(random, 70));
+    plan.hidden_size = 64 + 8 * random_below(random, 30);
+    plan.weight_dtype = one_in(random, 3) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+    plan.hidden_dtype = plan.weight_dtype;
+    plan.weight_gap = 8 * random_below(random, 3);
+    plan.samples = plan.batch <= 64 && one_in(random, 4) ? 2 + random_below(random, 2) : 1;
+    if (one_in(random, 4))
+        plan.bias_dtype = GUMBEL_FLOAT16;
+    plan.soft_cap = one_in(random, 4) ? 5.0f : 0.0f;
+    plan.scale = one_in(random, 4) ? -0.75f : 0.0f;
+    plan.first_token = one_in(random, 3) ? 4 * random_below(random, 1000) : 0;
+    if (one_in(random, 3)) /* the last tokens do not count, up to a tile of them */
+        plan.vocab_size = plan.first_token + plan.vocab - random_below(random, 140);
+    plan.temperature = -0.8f;
+    plan.seed = random_bits(random) >> 20;
+    return plan;
+}
+
+/* A row whose logits are NaN, and a token of which every row's is. */
+void spoil(problem *made, bool token)
+{
+    const gumbel_tensor *t = token ? &made->head.weight : &made->head.hidden;
+    void *data = token ? made->weight : made->hidden;
+    dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
+}
+
+test_problem make(int index, gumbel_device *cpu)
+{
+    test_problem test = {};
+    test.random = (uint64_t)index;
+    problem_plan plan = plan_of(index, &test.random);
+    test.made = problem_make(&plan);
+    test.parts =
+        one_in(&test.random, 2) ? OUTCOME_ALL : (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES);
+    test.ctas = 1 + (int)random_below(&test.random, 4);
+    if (one_in(&test.random, 5))
+        spoil(test.made, one_in(&test.random, 4));
+    gumbel_sampling *sampling = &test.made->sampling;
+    sampling->math = one_in(&test.random, 6) ? GUMBEL_MATH_FAST : GUMBEL_MATH_EXACT;
+    if (one_in(&test.random, 5)) {
+        size_t draws = (size_t)(plan.batch * plan.samples);
+        gumbel_error error = {"", ""};
+        test.noise = (float *)make_zeroed(draws * (size_t)plan.vocab, sizeof *test.noise);
+        if (report_call("gumbel_prepare_noise",
+                        gumbel_prepare_noise(cpu, sampling, plan.batch, plan.first_token,
+                                             plan.vocab, test.noise, 0, &error),
+                        &error))
+            exit(1);
+        sampling->noise = test.noise;
+    }
+    return test;
+}
+
+void free_problem(test_problem *test)
+{
+    free(test->noise);
+    problem_free(test->made);
+}
+
+/* ------------------------------------------------------------------------------ the launch ---- */
+
+struct launch {
+    kernel fused; /* NULL: the kernel that merges */
+    cuda_params params;
+    CUtensorMap weight, hidden;
+};
+
+void body(const void *argument)
+{
+    const launch *own = (const launch *)argument;
+    if (own->fused)
+        own->fused(own->params, own->weight, own->hidden);
+    else
+        gumbel_finish_rows(own->params);
+}
+
+/* CTAs one after the other; what a CTA finds in shared memory is poison. */
+void run_ctas(test_problem *test, const launch *own, int ctas, int threads)
+{
+    gridDim.x = (unsigned)ctas;
+    for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
+        memset(memory, 0x5a, sizeof memory);
+        int left = fibers_run(threads, random_bits(&test->random), body, own);
+        if (left > 0)
+            die("%s: CTA %u: %d threads wait for ever", test->what, blockIdx.x, left);
+    }
+}
+
+CUtensorMap map_of(const gumbel_tensor *t, int box)
+{
+    return {(const uint16_t *)t->data, t->rows, t->cols, t->stride, box};
+}
+
+/* As cuda_run_sm90() launches. `floors` holds what the launch before has left. */
+void draw_emulated(test_problem *test, int width, uint64_t tag, uint64_t *floors, outcome *into)
+{
+    launch own = {};
+    cuda_params *p = &own.params;
+    gumbel_problem *q = &p->problem;
+    gumbel_error error = {"", ""};
+    if (report_call("gumbel_read_head",
+                    gumbel_read_head(q, &test->made->head, &test->made->sampling, &error), &error))
+        exit(1);
+    outcome_poison(into);
+    p->output = into->output;
+    q->with_mass = (test->parts & OUTCOME_MASS) != 0;
+    if (!q->with_mass)
+        p->output.lse = p->output.logprobs = NULL;
+    int samples = q->sampling.num_samples, draws = (int)q->batch * samples;
+    p->inverse_cap = q->soft_cap > 0.0f ? 1.0f / q->soft_cap : 0.0f;
+    p->tiles = (int)((q->end_token - q->first_token + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
+    p->parts = min(test->ctas, p->tiles);
+    p->stages = cuda_sm90_stages(cuda_sm90_widths[width], samples, q->with_mass);
+    p->tag = tag;
+    p->shared_floors = floors;
+    p->summaries =
+        (gumbel_summary *)poisoned_workspace((size_t)(p->parts * draws) * sizeof *p->summaries);
+    own.fused = kernel_of(q->weight.dtype, width);
+    own.weight = map_of(&q->weight, CUDA_SM90_TILE);
+    own.hidden = map_of(&q->hidden, cuda_sm90_widths[width]);
+    run_ctas(test, &own, p->parts, CUDA_SM90_THREADS);
+    own.fused = NULL;
+    run_ctas(test, &own, draws, CUDA_FINISH_THREADS);
+    free(p->summaries);
+}
+
+/* ------------------------------------------------------------------------- the comparison ---- */
+
+bool near(float x, float y, float scale)
+{
+    return (isnan(x) && isnan(y)) || x == y || fabsf(x - y) <= 1e-3f * fmaxf(1.0f, fabsf(scale));
+}
+
+/* Whether the emulated draw is the CPU's, which sums dot products in another order: where a token
+ * differs, its score is as near. */
+bool agree(const outcome *host, const outcome *ours, outcome_parts parts, const char *what,
+           int *near_ties)
+{
+    for (int i = 0; i < (int)host->batch * host->samples; i++) {
+        int b = i / host->samples;
+        bool same = host->tokens[i] == ours->tokens[i];
+        bool good = host->status[b] == ours->status[b] &&
+                    near(host->scores[i], ours->scores[i], host->scores[i]);
+        if (parts & OUTCOME_MASS)
+            good = good && near(host->lse[b], ours->lse[b], host->lse[b]) &&
+                   (!same || near(host->logprobs[i], ours->logprobs[i], host->lse[b]));
+        *near_ties += good && !same;
+        if (good)
+            continue;
+        printf("%s: draw %d: status %d token %d score %a lse %a emulated, %d %d %a %a by the CPU\n",
+               what, i, (int)ours->status[b], (int)ours->tokens[i], (double)ours->scores[i],
+               (double)ours->lse[b], (int)host->status[b], (int)host->tokens[i],
+               (double)host->scores[i], (double)host->lse[b]);
+        return false;
+    }
+    return true;
+}
+
+/* The place of a width from `width` on that holds the problem's draws. */
+int another_width(test_problem *test, int width)
+{
+    int widest = width, samples = test->made->plan.samples;
+    while (widest < CUDA_SM90_WIDTHS - 1 &&
+           cuda_sm90_widths[widest + 1] * samples <= CUDA_SM90_STATES)
+        widest++;
+    return width + (int)random_below(&test->random, (uint32_t)(widest - width + 1));
+}
+
+bool passes(int index, gumbel_device *cpu, int *near_ties)
+{
+    test_problem test = make(index, cpu);
+    const problem_plan *plan = &test.made->plan;
+    outcome *host = outcome_make(plan->batch, plan->samples);
+    outcome *ours = outcome_make(plan->batch, plan->samples);
+    outcome *again = outcome_make(plan->batch, plan->samples);
+    size_t draws = (size_t)(plan->batch * plan->samples);
+    uint64_t *floors = (uint64_t *)poisoned_workspace(draws * CUDA_FLOOR_WORDS * sizeof *floors);
+    int width = cuda_sm90_width_for(plan->batch), other = another_width(&test, width);
+    uint64_t tag = 1 + 2 * (uint64_t)index;
+    snprintf(test.what, sizeof test.what, "problem %d, %d CTAs, width %d and %d: %s", index,
+             test.ctas, cuda_sm90_widths[width], cuda_sm90_widths[other], problem_describe(plan));
+    bool good = draw(cpu, &test.made->head, &test.made->sampling, host) == GUMBEL_OK;
+    draw_emulated(&test, width, tag, floors, ours);
+    draw_emulated(&test, other, tag + 1, floors, again);
+    good = good && agree(host, ours, test.parts, test.what, near_ties) &&
+           outcome_same(ours, 0, again, test.parts, test.what);
+    free(floors);
+    outcome_free(again);
+    outcome_free(ours);
+    outcome_free(host);
+    free_problem(&test);
+    return good;
+}
+
+} // namespace
+
+/* usage: test_fused_sm90 [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    int first = argc > 1 ? atoi(argv[1]) : 0, near_ties = 0, failed = 0;
+    int count = argc > 2 ? atoi(argv[2]) : getenv("GUMBEL_NIGHTLY") ? 700 : 40;
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    for (int i = first; i < first + count; i++)
+        failed += !passes(i, cpu, &near_ties);
+    printf("%d problems, %d failed, %d near ties\n", count, failed, near_ties);
+    gumbel_close(cpu);
+    return failed != 0;
+}

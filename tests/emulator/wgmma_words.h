@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stands in for cuda/wgmma.cuh, whose include guard it takes: products that a thread asks for, done
+ * once a thread of its warpgroup waits for them, for all 128 threads at once.
+ */
+#ifndef GUMBEL_CUDA_WGMMA_CUH
+#define GUMBEL_CUDA_WGMMA_CUH
+
+#include "cuda/ptx.cuh"
+
+#include <deque>
+
+/* A thread's share of a product, in its group-th commit. */
+struct product {
+    void (*add)(float *sum, int thread, uint32_t a, uint32_t b);
+    float *sum;
+    uint32_t a, b; /* addresses of tiles */
+    uint64_t group;
+};
+
+/* What a thread has asked for. Before each run of a kernel, everything is done. */
+struct product_list {
+    std::deque<product> asked;
+    uint64_t committed;
+};
+static product_list products[FIBERS_MOST];
+
+/* The address of a tile, in units of 16 bytes. */
+PTX uint64_t wgmma_descriptor(const void *tile) { return tile_of(tile) / 16; }
+
+template <bool half> PTX float operand(uint32_t tile, int row, int k)
+{
+    uint16_t bits;
+    memcpy(&bits, tile_at(tile, row, k), sizeof bits);
+    return half ? ptx_widen_f16(bits) : __uint_as_float((uint32_t)bits << 16);
+}
+
+template <int n, bool half> struct wgmma {
+    PTX void add(float (&sum)[n / 2], uint64_t a, uint64_t b)
+    {
+        product_list &own = products[threadIdx.x];
+        own.asked.push_back({multiply, sum, (uint32_t)(16 * a), (uint32_t)(16 * b), own.committed});
+    }
+
+  private:
+    /* The elements that cuda/wgmma.cuh gives to a thread of the warpgroup. */
+    static void multiply(float *sum, int thread, uint32_t a, uint32_t b)
+    {
+        int row = thread / 32 * 16 + thread % 32 / 4, column = 2 * (thread % 4);
+        float left[2][16], right[16];
+        for (int i = 0; i < 32; i++)
+            left[i / 16][i % 16] = operand<half>(a, row + i / 16 * 8, i % 16);
+        for (int j = 0; j < n / 4; j++) {
+            for (int k = 0; k < 16; k++)
+                right[k] = operand<half>(b, 8 * (j / 2) + column + j % 2, k);
+            for (int f = 0; f < 2; f++) {
+                float dot = 0;
+                for (int k = 0; k < 16; k++)
+                    dot += left[f][k] * right[k];
+                sum[4 * (j / 2) + 2 * f + j % 2] += dot;
+            }
+        }
+    }
+};
+
+/* The four warps of a warpgroup go into a product together (WARPGROUP.ARRIVE). */
+PTX void ptx_wgmma_fence() { fibers_barrier(8 + (int)threadIdx.x / 128, 128); }
+PTX void ptx_wgmma_commit() { products[threadIdx.x].committed++; }
+
+template <int pending> PTX void ptx_wgmma_wait()
+{
+    unsigned first = threadIdx.x / 128 * 128;
+    uint64_t all = products[threadIdx.x].committed, done = all - min<uint64_t>(all, pending);
+    for (unsigned i = first; i < first + 128; i++)
+        while (products[i].committed < done)
+            fibers_wait(&products[i].committed, ~UINT64_C(0), products[i].committed);
+    for (unsigned i = first; i < first + 128; i++)
+        for (auto &asked = products[i].asked; !asked.empty() && asked.front().group < done;) {
+            const product &next = asked.front();
+            next.add(next.sum, (int)i % 128, next.a, next.b);
+            asked.pop_front();
+        }
+}
+
+#endif
