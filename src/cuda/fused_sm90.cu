@@ -101,7 +101,7 @@ __device__ __forceinline__ void multiply(typename epilogue<n>::sums &sum, int de
             ptx_barrier_arrive(&shared.empty[previous]);
         previous = at.stage;
     }
-    if (team::alone && threadIdx.x % 128 == 0)
+    if (team::alone && threadIdx.x % 32 == 0) /* every warp has seen its own turn */
         ptx_barrier_arrive(&shared.multiplied[threadIdx.x / 128]);
     ptx_wgmma_wait<0>();
     if (threadIdx.x % 128 == 0)

@@ -178,7 +178,7 @@ template <int n> struct shared_sm90 {
         for (int i = 0; i < teams; i++) {
             ptx_barrier_init(&served[i], SM90_SERVE_THREADS);
             ptx_barrier_init(&drawn[i], sm90_team<n>::threads);
-            ptx_barrier_init(&multiplied[i], 1);
+            ptx_barrier_init(&multiplied[i], 128 / 32);
             ptx_barrier_init(&summed[i], sm90_team<n>::threads);
         }
         ptx_fence_barrier_init();
