@@ -178,6 +178,18 @@ class Output(Sized):
     ]
 
 
+# Arguments of a call that makes rows [B, V] of logits.
+_LOGITS_TO_ROWS = [
+    c_void_p,
+    POINTER(Logits),
+    POINTER(Sampling),
+    c_void_p,
+    c_int64,
+    c_void_p,
+    c_size_t,
+    POINTER(Error),
+]
+
 # name: (result, arguments). Devices are opaque, hence void pointers.
 _PROTOTYPES = {
     "gumbel_version_string": (c_char_p, []),
@@ -222,32 +234,8 @@ _PROTOTYPES = {
             POINTER(Error),
         ],
     ),
-    "gumbel_process_logits": (
-        c_int,
-        [
-            c_void_p,
-            POINTER(Logits),
-            POINTER(Sampling),
-            c_void_p,
-            c_int64,
-            c_void_p,
-            c_size_t,
-            POINTER(Error),
-        ],
-    ),
-    "gumbel_softmax": (
-        c_int,
-        [
-            c_void_p,
-            POINTER(Logits),
-            POINTER(Sampling),
-            c_void_p,
-            c_int64,
-            c_void_p,
-            c_size_t,
-            POINTER(Error),
-        ],
-    ),
+    "gumbel_process_logits": (c_int, _LOGITS_TO_ROWS),
+    "gumbel_softmax": (c_int, _LOGITS_TO_ROWS),
     "gumbel_philox4x32": (
         c_int,
         [POINTER(c_uint32), POINTER(c_uint32), c_int, POINTER(c_uint32)],
