@@ -12,55 +12,10 @@ namespace
 
 /* ---------------------------------------------------------------------------------- rules ---- */
 
-/* The n-th largest value, of those that are not below the floor. */
-struct nth_rule {
-    static constexpr bool by_mass = false;
+/* A search by value, among those that are not below the least. */
+struct value_rule {
     request_values values;
-    float floor;
-    uint64_t n;
-
-    __device__ __forceinline__ bool may(float y) const { return values.of(y) >= floor; }
-    __device__ __forceinline__ bool reaches(float y, uint32_t low) const
-    {
-        return values.of(y) >= gumbel_of_key(low);
-    }
-    __device__ __forceinline__ bool counts(int32_t, float y, uint32_t &key) const
-    {
-        float v = values.of(y);
-        key = gumbel_key(v);
-        return v >= floor;
-    }
-    __device__ __forceinline__ uint64_t mass(float) const { return 1; }
-    __device__ __forceinline__ bool equal(float) const { return false; }
-    __device__ __forceinline__ gumbel_wide need(const team_sums &) const { return n; }
-};
-
-/* The n-th lowest id among the tokens of a value. */
-struct tie_rule {
-    static constexpr bool by_mass = false;
-    request_values values;
-    float bound;
-    uint64_t n;
-
-    __device__ __forceinline__ bool may(float y) const { return values.of(y) >= bound; }
-    __device__ __forceinline__ bool reaches(float y, uint32_t) const { return may(y); }
-    __device__ __forceinline__ bool counts(int32_t id, float y, uint32_t &key) const
-    {
-        key = ~(uint32_t)id;
-        return values.of(y) == bound;
-    }
-    __device__ __forceinline__ uint64_t mass(float) const { return 1; }
-    __device__ __forceinline__ bool equal(float) const { return false; }
-    __device__ __forceinline__ gumbel_wide need(const team_sums &) const { return n; }
-};
-
-/* The end of a nucleus of what an earlier cut keeps. */
-struct nucleus_rule {
-    static constexpr bool by_mass = true;
-    request_values values;
-    float largest, least; /* value; what is less has no mass or does not count */
-    float top_p;
-    gumbel_cut from;
+    float least;
 
     __device__ __forceinline__ bool may(float y) const { return values.of(y) >= least; }
     __device__ __forceinline__ bool reaches(float y, uint32_t low) const
@@ -73,6 +28,44 @@ struct nucleus_rule {
         key = gumbel_key(v);
         return v >= least;
     }
+};
+
+/* A search for the n-th token. */
+struct count_rule {
+    static constexpr bool by_mass = false;
+    uint64_t n;
+
+    __device__ __forceinline__ uint64_t mass(float) const { return 1; }
+    __device__ __forceinline__ bool equal(float) const { return false; }
+    __device__ __forceinline__ gumbel_wide need(const team_sums &) const { return n; }
+};
+
+/* The n-th largest value. */
+struct nth_rule : value_rule, count_rule {
+};
+
+/* The n-th lowest id among the tokens of a value. */
+struct tie_rule : count_rule {
+    request_values values;
+    float bound;
+
+    __device__ __forceinline__ bool may(float y) const { return values.of(y) >= bound; }
+    __device__ __forceinline__ bool reaches(float y, uint32_t) const { return may(y); }
+    __device__ __forceinline__ bool counts(int32_t id, float y, uint32_t &key) const
+    {
+        key = ~(uint32_t)id;
+        return values.of(y) == bound;
+    }
+};
+
+/* The end of a nucleus of what an earlier cut keeps; what is below the least has no mass or does
+ * not count. */
+struct nucleus_rule : value_rule {
+    static constexpr bool by_mass = true;
+    float largest; /* value */
+    float top_p;
+    gumbel_cut from;
+
     __device__ __forceinline__ uint64_t mass_of(float v) const
     {
         return gumbel_token_mass(gumbel_exp(v - largest));
@@ -100,7 +93,7 @@ struct team_cut_finder {
     {
         uint32_t reached = facts.peaks >= n ? facts.lowest : facts.least;
         float low = fmaxf(values.of(gumbel_of_key(reached)), floor);
-        nth_rule rule = {values, floor, n};
+        nth_rule rule = {{values, floor}, {n}};
         even_bins bins;
         if (make_bins(bins, low, largest)) {
             key_range guess = guess_nth(source, values, bins, largest, n);
@@ -126,7 +119,7 @@ struct team_cut_finder {
     {
         float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
         float floor = fmaxf(nucleus_floor(top_p), least);
-        nucleus_rule rule = {values, largest, least, top_p, from};
+        nucleus_rule rule = {{values, least}, largest, top_p, from};
         team_landing found = {};
         even_bins bins;
         if (make_bins(bins, floor, largest)) {
@@ -148,7 +141,7 @@ struct team_cut_finder {
     {
         if (cut.tied == GUMBEL_TIES_STAY)
             return INT32_MAX;
-        tie_rule rule = {values, cut.bound, (uint64_t)cut.tied};
+        tie_rule rule = {{(uint64_t)cut.tied}, values, cut.bound};
         landing last = descend(source, {~(uint32_t)INT32_MAX, ~0u}, rule).end;
         return last.reached ? (int32_t)~last.key : INT32_MAX;
     }
