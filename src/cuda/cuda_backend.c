@@ -126,7 +126,7 @@ static gumbel_status start(gumbel_device *device, const gumbel_problem *problem,
     job->stream = problem->sampling.stream;
     job->error = error;
     job->params.problem = *problem;
-    job->params.inverse_cap = problem->soft_cap > 0.0f ? 1.0f / problem->soft_cap : 0.0f;
+    job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = room.summaries;
     job->params.shared_floors = room.floors;
     CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);

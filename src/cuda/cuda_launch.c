@@ -28,6 +28,19 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
     return GUMBEL_OK;
 }
 
+gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, int64_t ctas,
+                                void *argument)
+{
+    const cuda_driver *driver = &job->cuda->driver;
+    void *arguments[] = {argument};
+    CUcontext popped;
+    CUDA_TRY(driver, job->error, cuCtxPushCurrent, job->cuda->context);
+    gumbel_status status =
+        cuda_launch(job, kernel, (cuda_shape){ctas, CUDA_THREADS, 0, 0}, arguments);
+    driver->cuCtxPopCurrent(&popped);
+    return status;
+}
+
 gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
 {
     void *arguments[] = {p};

@@ -29,6 +29,16 @@ typedef struct cuda_shape {
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                           void **arguments);
 
+/* A launch of CUDA_THREADS a CTA that is a whole call: with the device's context current. */
+gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, int64_t ctas,
+                                void *argument);
+
+/* What kernels are given for the soft-cap; 0 for none. */
+static inline float cuda_inverse_cap(const gumbel_problem *p)
+{
+    return p->soft_cap > 0.0f ? 1.0f / p->soft_cap : 0.0f;
+}
+
 /* Merge what the parts of a slice found, and write what was asked for; p->parts may be 0. */
 gumbel_status cuda_finish(const cuda_job *job, cuda_params *p);
 

@@ -146,7 +146,7 @@ gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem,
     cuda_job job = {.cuda = cuda, .stream = problem->sampling.stream, .error = error};
     cuda_request_params p = {
         .problem = *problem,
-        .inverse_cap = problem->soft_cap > 0.0f ? 1.0f / problem->soft_cap : 0.0f,
+        .inverse_cap = cuda_inverse_cap(problem),
         .processed = processed,
         .processed_stride = stride,
     };
@@ -163,16 +163,10 @@ static gumbel_status run_history(cuda_device *cuda, CUfunction kernel, int64_t c
                                  cuda_history_params *p, void *stream, gumbel_error *error)
 {
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
-    void *arguments[] = {p};
-    CUcontext popped;
     if (ctas > INT32_MAX)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "so many rows are more than one call on CUDA takes");
-    CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
-    gumbel_status status =
-        cuda_launch(&job, kernel, (cuda_shape){ctas, CUDA_THREADS, 0, 0}, arguments);
-    cuda->driver.cuCtxPopCurrent(&popped);
-    return status;
+    return cuda_launch_alone(&job, kernel, ctas, p);
 }
 
 gumbel_status cuda_history_start(gumbel_device *device, const gumbel_history *history,

@@ -14,20 +14,6 @@ static gumbel_status check_draws(int64_t batch, int32_t num_samples, gumbel_erro
     return GUMBEL_OK;
 }
 
-/* Queue one kernel, with the device's context current. */
-static gumbel_status launch_alone(const cuda_job *job, CUfunction kernel, int64_t ctas,
-                                  void *argument)
-{
-    const cuda_driver *driver = &job->cuda->driver;
-    void *arguments[] = {argument};
-    CUcontext popped;
-    CUDA_TRY(driver, job->error, cuCtxPushCurrent, job->cuda->context);
-    gumbel_status status =
-        cuda_launch(job, kernel, (cuda_shape){ctas, CUDA_THREADS, 0, 0}, arguments);
-    driver->cuCtxPopCurrent(&popped);
-    return status;
-}
-
 gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                          int64_t noise_stride, gumbel_error *error)
 {
@@ -40,7 +26,7 @@ gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, f
     int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
     p.pieces = (tokens + CUDA_NOISE_PIECE - 1) / CUDA_NOISE_PIECE;
     int64_t items = p.pieces * problem->batch * s->num_samples;
-    return launch_alone(&job, cuda->noise[s->math], items < most ? items : most, &p);
+    return cuda_launch_alone(&job, cuda->noise[s->math], items < most ? items : most, &p);
 }
 
 gumbel_status cuda_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error)
@@ -50,5 +36,5 @@ gumbel_status cuda_advance(gumbel_device *device, const gumbel_step *step, gumbe
     cuda_job job = {.cuda = cuda, .stream = step->stream, .error = error};
     gumbel_step copy = *step;
     int64_t ctas = (step->batch + CUDA_ADVANCE_ROWS - 1) / CUDA_ADVANCE_ROWS;
-    return launch_alone(&job, cuda->advance, step->position_stride ? ctas : 1, &copy);
+    return cuda_launch_alone(&job, cuda->advance, step->position_stride ? ctas : 1, &copy);
 }
