@@ -23,6 +23,9 @@ typedef struct cuda_params {
     int32_t multiply_only;   /* drop every tile of logits: for measuring the draw */
     float *stored;         /* [B, V] where the logits l of tokens that count go, undrawn; or NULL */
     int64_t stored_stride; /* even */
+    float *peaks; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
+                   * NaN where one is NaN; or NULL */
+    int64_t peaks_stride;
 } cuda_params;
 
 /* What the kernels that make probabilities get. */

@@ -202,6 +202,9 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 #define CUDA_REQUEST_CTAS   2
 #define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_LIST + 64 + CUDA_REQUEST_STAGE_BYTES)
 
+/* Tokens of a block whose largest logit tells whether any of them can matter. */
+#define CUDA_REQUEST_BLOCK 128
+
 /* Threads of a CTA that makes probabilities, and CTAs that a multiprocessor holds of them. */
 #define CUDA_SOFTMAX_THREADS 128
 #define CUDA_SOFTMAX_CTAS    8

@@ -252,6 +252,7 @@ __device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *w
             serve<n>(p, shared);
         else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS)
             produce<n>(p, weight, hidden, shared);
+        __syncwarp(); /* so that the producer's warp comes to the barrier as one */
     }
     __syncthreads();
     if (threadIdx.x < SM90_DRAW_THREADS)
