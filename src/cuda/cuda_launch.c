@@ -79,6 +79,7 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     out->status = out->status ? out->status + first : NULL;
     p.partials = p.partials ? p.partials + draws : NULL;
     p.stored = p.stored ? p.stored + first * p.stored_stride : NULL;
+    p.peaks = p.peaks ? p.peaks + first * p.peaks_stride : NULL;
     p.shared_floors += draws * CUDA_FLOOR_WORDS;
     return p;
 }

@@ -12,6 +12,7 @@
 #ifndef GUMBEL_CUDA_EPILOGUE_SM90_CUH
 #define GUMBEL_CUDA_EPILOGUE_SM90_CUH
 
+#include "cuda/lanes_sm90.cuh"
 #include "cuda/mass_sm90.cuh"
 #include "cuda/offers_sm90.cuh"
 #include "cuda/thresholds_sm90.cuh"
@@ -32,8 +33,8 @@ namespace
 template <int n> class epilogue
 {
     using team = sm90_team<n>;
-    static constexpr int groups = n / 8 < 4 ? n / 8 : 4; /* of 8 columns, screened at once */
-    static constexpr int rounds = n / 8 / groups;        /* in a half */
+    static constexpr int groups = sm90_groups<n>; /* of 8 columns, screened at once */
+    static constexpr int rounds = n / 8 / groups; /* in a half */
 
     const cuda_params &p;
     const shared_sm90<n> &shared;
@@ -61,8 +62,9 @@ template <int n> class epilogue
 
     /* ----------------------------------------------------------------------- transforms ---- */
 
-    /* Store the tile's logits. */
-    __device__ __forceinline__ void store(sums &sum) const
+    /* Store the logits of the team's tile, its turn-th, and the peaks of its columns where they are
+     * asked for. What lies in `sum` is lost. */
+    __device__ __forceinline__ void store(sums &sum, int turn) const
     {
         add_bias(sum);
 #pragma unroll
@@ -71,7 +73,7 @@ template <int n> class epilogue
             int64_t left = p.problem.end_token - p.problem.first_token - at;
 #pragma unroll
             for (int k = 0; k < n / 4; k++) {
-                int column = 8 * (k / 2) + 2 * (lane & 3) + (k & 1), from = 4 * (k / 2) + (k & 1);
+                int column = sm90_column(lane, k), from = sm90_sum(k);
                 float *to = &p.stored[column * p.stored_stride + at];
                 if (column < columns && left > 1)
                     *(float2 *)to = {sum[h][from], sum[h][from + 2]};
@@ -79,6 +81,8 @@ template <int n> class epilogue
                     *to = sum[h][from];
             }
         }
+        if (p.peaks)
+            store_peaks(sum, turn);
     }
 
     /* What is rare: bias, soft-cap, a negative scale, tokens that do not count. In place. */
@@ -93,11 +97,7 @@ template <int n> class epilogue
                 for (int k = 0; k < n / 2; k++)
                     sum[h][k] =
                         q.soft_cap != 0.0f ? draw_capped(p, sum[h][k]) : sum[h][k] * q.scale;
-            int64_t left = q.end_token - token_of_half(h);
-            if (left < CUDA_SM90_TILE)
-#pragma unroll
-                for (int k = 0; k < n / 2; k++)
-                    sum[h][k] = (k >> 1 & 1) < left ? sum[h][k] : -INFINITY;
+            drop_rest(sum, h);
         }
     }
 
@@ -186,8 +186,7 @@ template <int n> class epilogue
         pick(sum, round, v);
 #pragma unroll
         for (int k = 0; k < 2 * groups; k++) {
-            int draw = sample * n + 8 * (groups * round + k / 2) + 2 * (lane & 3) + (k & 1);
-            int at = 4 * (k / 2) + (k & 1);
+            int draw = sample * n + 8 * groups * round + sm90_column(lane, k), at = sm90_sum(k);
             int value = screened(v[at], v[at + 2], screens()[draw], bytes, k);
 #pragma unroll
             for (int lanes = 4; lanes < 32; lanes *= 2)
@@ -207,6 +206,52 @@ template <int n> class epilogue
 #pragma unroll
             for (int k = 0; k < n / 2; k++)
                 sum[f / 2][k] += (k >> 1 & 1) == f % 2 ? add : -0.0f;
+        }
+    }
+
+    /* Tokens of a half that do not count can no longer win. In place. */
+    __device__ __forceinline__ void drop_rest(sums &sum, int half) const
+    {
+        int64_t left = p.problem.end_token - token_of_half(half);
+        if (left < CUDA_SM90_TILE)
+#pragma unroll
+            for (int k = 0; k < n / 2; k++)
+                sum[half][k] = (k >> 1 & 1) < left ? sum[half][k] : -INFINITY;
+    }
+
+    /* The largest logit of each column: of a warp's tokens, 7 exchanges for 32 columns, then of the
+     * team's. */
+    __device__ __forceinline__ void store_peaks(sums &sum, int turn) const
+    {
+        float *peaks = shared.peaks_of_team(p, own_team.index, turn);
+#pragma unroll
+        for (int h = 0; h < team::halves; h++)
+            drop_rest(sum, h);
+#pragma unroll
+        for (int j = 0; j < n / 8; j += groups) {
+            if (8 * j >= columns)
+                break;
+            float largest[2 * groups];
+#pragma unroll
+            for (int k = 0; k < 2 * groups; k++) {
+                int at = 4 * j + sm90_sum(k);
+                largest[k] = ptx_max_nan(sum[0][at], sum[0][at + 2]);
+#pragma unroll
+                for (int h = 1; h < team::halves; h++)
+                    largest[k] = ptx_max_nan(largest[k], ptx_max_nan(sum[h][at], sum[h][at + 2]));
+            }
+            sm90_join_lanes(largest, lane, ptx_max_nan);
+            if (lane < 8 * groups) /* the others have the same */
+                peaks[thread / 32 * n + 8 * j + sm90_column(lane, lane / 4)] = largest[0];
+        }
+        own_team.sync();
+        if (thread < columns) {
+            float peak = peaks[thread];
+#pragma unroll
+            for (int warp = 1; warp < team::threads / 32; warp++)
+                peak = ptx_max_nan(peak, peaks[warp * n + thread]);
+            int64_t tile = (offers.token_of(0) - p.problem.first_token) / CUDA_SM90_TILE;
+            p.peaks[thread * p.peaks_stride + tile] = peak;
         }
     }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2).
+ * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2); or, for a request, the
+ *        logits themselves, and the largest one of each tile and row: their peaks.
  * COST   2 V D bytes of weights, once; 2 V D B flops on the tensor cores. On an H200 these run at
  *        4.6 TB/s and 790 TFLOP/s.
  * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw, in turns or
@@ -10,12 +11,14 @@
  *        token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns,
  *        two neighbouring lanes a Philox block.
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
- *        both in 128-byte swizzle; then what cuda/shared_sm90.cuh lays out.
+ *        both in 128-byte swizzle; then what cuda/shared_sm90.cuh lays out. Peaks of a team's
+ *        warps lie where the noise would, twice: even and odd turns have their own.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
  *        each warpgroup of a team, once the products that read the stage are done. For each team:
  *        served, once a tile's noise and thresholds are there; drawn, by all its threads, once they
  *        may change; multiplied, once the other team's product may follow; summed, once its masses
- *        may; and a named barrier.
+ *        may; and a named barrier, which for peaks parts each turn's writes from its reads, and
+ *        thereby these from the writes of the turn after the next.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
  *        score and log-normaliser do not depend on the batch.
  */
@@ -150,7 +153,7 @@ __device__ __forceinline__ void draw_tile(const cuda_params &p, const shared_sm9
     bool first = turn == 0 && own == 0;
     end.offers.start_tile();
     if (p.stored)
-        return end.store(sum);
+        return end.store(sum, turn);
     end.prepare(sum);
     ptx_barrier_wait(&shared.served[own], turn & 1);
     if (first)

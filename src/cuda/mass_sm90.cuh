@@ -8,6 +8,7 @@
 #define GUMBEL_CUDA_MASS_SM90_CUH
 
 #include "cuda/draw.cuh"
+#include "cuda/lanes_sm90.cuh"
 #include "cuda/shared_sm90.cuh"
 
 namespace
@@ -15,7 +16,7 @@ namespace
 
 template <int n> class tile_mass
 {
-    static constexpr int groups = n / 8 < 4 ? n / 8 : 4; /* of 8 columns, summed at once */
+    static constexpr int groups = sm90_groups<n>; /* of 8 columns, summed at once */
 
     const shared_sm90<n> &shared;
     int columns, thread, lane;
@@ -56,7 +57,7 @@ template <int n> class tile_mass
     {
         masses += first;
         int own = lane / 4 % (2 * groups);
-        float2 *mass = &masses[8 * (own / 2) + 2 * (lane & 3) + (own & 1)];
+        float2 *mass = &masses[sm90_column(lane, own)];
         bool waits = lane / 4 < 2 * groups;
         for (int pass = 0; pass < 2 && __any_sync(~0u, waits); pass++) {
             float part[2 * groups];
@@ -64,13 +65,13 @@ template <int n> class tile_mass
                 waits = raise(v, first, mass, waits);
 #pragma unroll
             for (int k = 0; k < 2 * groups; k++) {
-                int column = 8 * (k / 2) + 2 * (lane & 3) + (k & 1), at = 4 * (k / 2) + (k & 1);
+                int column = sm90_column(lane, k), at = sm90_sum(k);
                 float by = shared.draws[first + column].inverse_temperature * LOG2E;
                 float from = -LOG2E * masses[column].x;
                 part[k] = ptx_exp2(fmaf(v[at] * scale, by, from)) +
                           ptx_exp2(fmaf(v[at + 2] * scale, by, from));
             }
-            over_lanes(part, [](float a, float b) { return a + b; });
+            sm90_join_lanes(part, lane, [](float a, float b) { return a + b; });
             if (waits && (pass == 1 || part[0] < 0x1p12f)) {
                 mass->y += part[0];
                 waits = false;
@@ -85,11 +86,10 @@ template <int n> class tile_mass
         float largest[2 * groups];
 #pragma unroll
         for (int k = 0; k < 2 * groups; k++) {
-            int column = first + 8 * (k / 2) + 2 * (lane & 3) + (k & 1);
-            int at = 4 * (k / 2) + (k & 1);
+            int column = first + sm90_column(lane, k), at = sm90_sum(k);
             largest[k] = fmaxf(z_of(v[at], column), z_of(v[at + 2], column));
         }
-        over_lanes(largest, [](float a, float b) { return fmaxf(a, b); });
+        sm90_join_lanes(largest, lane, [](float a, float b) { return fmaxf(a, b); });
         __syncwarp();
         if (waits) {
             float top = fmaxf(mass->x, largest[0]);
@@ -99,25 +99,6 @@ template <int n> class tile_mass
         }
         __syncwarp();
         return waits;
-    }
-
-    /* Reduce columns over the eight lanes that share them. Lane 4 k + q ends with its k-th column's
-     * value in value[0]: with each step a lane keeps half of its columns. */
-    template <class F>
-    __device__ __forceinline__ void over_lanes(float (&value)[2 * groups], F join) const
-    {
-        int count = 2 * groups;
-#pragma unroll
-        for (int lanes = 16; lanes >= 4; lanes /= 2) {
-            bool upper = lane & lanes, halves = count > lanes / 4;
-            count = halves ? count / 2 : count;
-#pragma unroll
-            for (int k = 0; k < count; k++) {
-                float keep = halves && upper ? value[k + count] : value[k];
-                float pass = halves && !upper ? value[k + count] : value[k];
-                value[k] = join(keep, __shfl_xor_sync(~0u, pass, lanes));
-            }
-        }
     }
 };
 

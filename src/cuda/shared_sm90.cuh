@@ -121,16 +121,16 @@ template <int n> struct shared_sm90 {
     static constexpr int teams = sm90_team<n>::teams;
 
     unsigned char *stages;
-    unsigned char *noise; /* [teams][S][64 n] bytes (cuda/noise_sm90.cuh) */
+    unsigned char *noise; /* [teams][S][64 n] bytes (cuda/noise_sm90.cuh), or peaks */
     sm90_best *best;      /* [S][n] */
     sm90_screen *screens; /* [teams][S][n] */
     sm90_reach *reaches;  /* [S][n] */
     sm90_draw *draws;     /* [S][n] */
-    float2 *masses;       /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
     sm90_offer *offers;   /* [8 warps][SM90_OFFERS] */
     uint64_t *full, *empty;
     uint64_t *served, *drawn, *multiplied, *summed; /* [teams] each */
     uint32_t *flags;                                /* [S][n] */
+    float2 *masses; /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
 
     __device__ shared_sm90(const cuda_params &p, unsigned char *memory)
     {
@@ -140,8 +140,7 @@ template <int n> struct shared_sm90 {
         best = (sm90_best *)(noise + teams * 64 * all);
         screens = (sm90_screen *)(best + all);
         draws = (sm90_draw *)(screens + teams * all);
-        masses = (float2 *)(draws + all);
-        offers = (sm90_offer *)(masses + (p.problem.with_mass ? SM90_WARPS * n : 0));
+        offers = (sm90_offer *)(draws + all);
         full = (uint64_t *)(offers + SM90_WARPS * SM90_OFFERS);
         empty = full + CUDA_SM90_STAGES_MOST;
         served = empty + CUDA_SM90_STAGES_MOST;
@@ -150,11 +149,22 @@ template <int n> struct shared_sm90 {
         summed = multiplied + teams;
         reaches = (sm90_reach *)(summed + teams);
         flags = (uint32_t *)(reaches + all);
+        masses = (float2 *)(flags + all); /* last: not all calls have them */
     }
 
     __device__ __forceinline__ unsigned char *noise_of_team(const cuda_params &p, int team) const
     {
         return noise + team * p.problem.sampling.num_samples * 64 * n;
+    }
+
+    /* [the team's warps][n]: the largest logit of each warp's tokens of a tile, where logits are
+     * stored; they lie where the noise would. A team's even and odd tiles have peaks of their own,
+     * so that a tile's can be read until the one after the next is there. */
+    __device__ __forceinline__ float *peaks_of_team(const cuda_params &p, int team, int turn) const
+    {
+        constexpr int warps = sm90_team<n>::threads / 32;
+        static_assert(2 * warps * sizeof(float) <= 64, "peaks fit into the noise of one sample");
+        return (float *)noise_of_team(p, team) + (turn & 1) * warps * n;
     }
 
     __device__ __forceinline__ sm90_screen *screens_of_team(const cuda_params &p, int team) const

@@ -2,39 +2,21 @@
 //
 // The Hopper kernel's source on a CPU, its threads in a random order, against the CPU backend; and
 // against itself in another order, and by a wider kernel where there is one, bit by bit.
-//
-// The kernels are included, so that what stands in for the hardware's words comes before them.
-#include "ptx_words.h"
-#include "wgmma_words.h"
-
-#include "cuda/fused_sm90.cu"
-#include "cuda/finish.cu"
+#include "launch_sm90.h"
 
 extern "C" {
-#include "core/validate.h"
 #include "outcome.h"
 }
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-fibers_index blockIdx, gridDim;
+#include <algorithm>
+#include <cmath>
 
 namespace
 {
-
-using kernel = void (*)(cuda_params, CUtensorMap, CUtensorMap);
-
-kernel kernel_of(gumbel_dtype dtype, int width)
-{
-    static const kernel table[2][CUDA_SM90_WIDTHS] = {
-        {gumbel_fused_sm90_bf16_8, gumbel_fused_sm90_bf16_16, gumbel_fused_sm90_bf16_32,
-         gumbel_fused_sm90_bf16_64, gumbel_fused_sm90_bf16_128, gumbel_fused_sm90_bf16_256},
-        {gumbel_fused_sm90_f16_8, gumbel_fused_sm90_f16_16, gumbel_fused_sm90_f16_32,
-         gumbel_fused_sm90_f16_64, gumbel_fused_sm90_f16_128, gumbel_fused_sm90_f16_256},
-    };
-    return table[dtype == GUMBEL_FLOAT16][width];
-}
 
 /* ------------------------------------------------------------------------------- a problem ---- */
 
@@ -46,8 +28,6 @@ struct test_problem {
     uint64_t random; /* state */
     char what[400];  /* for messages */
 };
-
-bool one_in(uint64_t *random, uint32_t count) { return random_below(random, count) == 0; }
 
 problem_plan plan_of(int index, uint64_t *random)
 {
@@ -113,70 +93,24 @@ void free_problem(test_problem *test)
     problem_free(test->made);
 }
 
-/* ------------------------------------------------------------------------------ the launch ---- */
-
-struct launch {
-    kernel fused; /* NULL: the kernel that merges */
-    cuda_params params;
-    CUtensorMap weight, hidden;
-};
-
-void body(const void *argument)
-{
-    const launch *own = (const launch *)argument;
-    if (own->fused)
-        own->fused(own->params, own->weight, own->hidden);
-    else
-        gumbel_finish_rows(own->params);
-}
-
-/* CTAs one after the other; what a CTA finds in shared memory is poison. */
-void run_ctas(test_problem *test, const launch *own, int ctas, int threads)
-{
-    gridDim.x = (unsigned)ctas;
-    for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
-        memset(memory, 0x5a, sizeof memory);
-        int left = fibers_run(threads, random_bits(&test->random), body, own);
-        if (left > 0)
-            die("%s: CTA %u: %d threads wait for ever", test->what, blockIdx.x, left);
-    }
-}
-
-CUtensorMap map_of(const gumbel_tensor *t, int box)
-{
-    return {(const uint16_t *)t->data, t->rows, t->cols, t->stride, box};
-}
-
 /* As cuda_run_sm90() launches. `floors` holds what the launch before has left. */
 void draw_emulated(test_problem *test, int width, uint64_t tag, uint64_t *floors, outcome *into)
 {
-    launch own = {};
+    emulated_launch own = emulated_launch_of(test->made->head, test->made->sampling,
+                                             (test->parts & OUTCOME_MASS) != 0, width, test->ctas,
+                                             &test->random, test->what);
     cuda_params *p = &own.params;
-    gumbel_problem *q = &p->problem;
-    gumbel_error error = {"", ""};
-    if (report_call("gumbel_read_head",
-                    gumbel_read_head(q, &test->made->head, &test->made->sampling, &error), &error))
-        exit(1);
+    size_t draws = (size_t)(p->problem.batch * p->problem.sampling.num_samples);
     outcome_poison(into);
     p->output = into->output;
-    q->with_mass = (test->parts & OUTCOME_MASS) != 0;
-    if (!q->with_mass)
+    if (!p->problem.with_mass)
         p->output.lse = p->output.logprobs = NULL;
-    int samples = q->sampling.num_samples, draws = (int)q->batch * samples;
-    p->inverse_cap = q->soft_cap > 0.0f ? 1.0f / q->soft_cap : 0.0f;
-    p->tiles = (int)((q->end_token - q->first_token + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    p->parts = min(test->ctas, p->tiles);
-    p->stages = cuda_sm90_stages(cuda_sm90_widths[width], samples, q->with_mass);
     p->tag = tag;
     p->shared_floors = floors;
     p->summaries =
-        (gumbel_summary *)poisoned_workspace((size_t)(p->parts * draws) * sizeof *p->summaries);
-    own.fused = kernel_of(q->weight.dtype, width);
-    own.weight = map_of(&q->weight, CUDA_SM90_TILE);
-    own.hidden = map_of(&q->hidden, cuda_sm90_widths[width]);
-    run_ctas(test, &own, p->parts, CUDA_SM90_THREADS);
-    own.fused = NULL;
-    run_ctas(test, &own, draws, CUDA_FINISH_THREADS);
+        (gumbel_summary *)poisoned_workspace((size_t)p->parts * draws * sizeof *p->summaries);
+    emulate_fused(own);
+    emulate_finish(own);
     free(p->summaries);
 }
 
@@ -184,7 +118,8 @@ void draw_emulated(test_problem *test, int width, uint64_t tag, uint64_t *floors
 
 bool near(float x, float y, float scale)
 {
-    return (isnan(x) && isnan(y)) || x == y || fabsf(x - y) <= 1e-3f * fmaxf(1.0f, fabsf(scale));
+    return (std::isnan(x) && std::isnan(y)) || x == y ||
+           fabsf(x - y) <= 1e-3f * std::max(1.0f, fabsf(scale));
 }
 
 /* Whether the emulated draw is the CPU's, which sums dot products in another order: where a token
@@ -212,16 +147,6 @@ bool agree(const outcome *host, const outcome *ours, outcome_parts parts, const 
     return true;
 }
 
-/* The place of a width from `width` on that holds the problem's draws. */
-int another_width(test_problem *test, int width)
-{
-    int widest = width, samples = test->made->plan.samples;
-    while (widest < CUDA_SM90_WIDTHS - 1 &&
-           cuda_sm90_widths[widest + 1] * samples <= CUDA_SM90_STATES)
-        widest++;
-    return width + (int)random_below(&test->random, (uint32_t)(widest - width + 1));
-}
-
 bool passes(int index, gumbel_device *cpu, int *near_ties)
 {
     test_problem test = make(index, cpu);
@@ -231,7 +156,8 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     outcome *again = outcome_make(plan->batch, plan->samples);
     size_t draws = (size_t)(plan->batch * plan->samples);
     uint64_t *floors = (uint64_t *)poisoned_workspace(draws * CUDA_FLOOR_WORDS * sizeof *floors);
-    int width = cuda_sm90_width_for(plan->batch), other = another_width(&test, width);
+    int width = cuda_sm90_width_for(plan->batch),
+        other = emulated_width(plan->batch, plan->samples, &test.random);
     uint64_t tag = 1 + 2 * (uint64_t)index;
     snprintf(test.what, sizeof test.what, "problem %d, %d CTAs, width %d and %d: %s", index,
              test.ctas, cuda_sm90_widths[width], cuda_sm90_widths[other], problem_describe(plan));

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches of the Hopper kernel, and of the one that merges what its CTAs found, as fibers: what a
+ * test hands over is what the CUDA backend hands to the driver.
+ */
+#ifndef TESTS_EMULATOR_LAUNCH_SM90_H
+#define TESTS_EMULATOR_LAUNCH_SM90_H
+
+#include "cuda/cuda_params.h"
+#include "cuda/cuda_policy.h"
+
+extern "C" {
+#include "inputs.h"
+}
+
+struct emulated_launch {
+    cuda_params params;
+    int width;        /* of the kernel: its place in cuda_sm90_widths */
+    uint64_t *random; /* state: of the order in which threads run */
+    const char *what; /* for messages */
+};
+
+/* true once in `count` times. */
+static inline bool one_in(uint64_t *random, uint32_t count)
+{
+    return random_below(random, count) == 0;
+}
+
+/* The place of the narrowest width that holds a batch of one launch, or at random of a wider one
+ * that holds its draws too. */
+int emulated_width(int64_t batch, int samples, uint64_t *random);
+
+/* A launch over `ctas` CTAs, or as many as there are tiles, as cuda_run_sm90() prepares it: all
+ * device pointers are NULL yet. Keeps `random` and `what`. Ends the program where the library
+ * refuses the problem. */
+emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_sampling &sampling,
+                                   bool with_mass, int width, int ctas, uint64_t *random,
+                                   const char *what);
+
+/* Run a kernel, CTAs one after the other; what a CTA finds in shared memory is poison. Both end the
+ * program where threads wait for ever. */
+void emulate_fused(const emulated_launch &launch);
+void emulate_finish(const emulated_launch &launch);
+
+#endif
