@@ -15,7 +15,8 @@
 
 enum { WARP = 32, WARPS_MOST = FIBERS_MOST / WARP, STACK_BYTES = 256 * 1024 };
 
-/* Switches for which a warp is favoured, at most, and the odds that another one runs meanwhile. */
+/* Switches for which a warp is favoured and another one neglected, at most, and the odds that one
+ * which is not favoured runs meanwhile. */
 enum { BURST_MOST = 3000, ELSEWHERE = 8 };
 
 /* A fiber can go on unless the bits of *word in `mask` are `bits`. */
@@ -44,19 +45,21 @@ static struct {
     void (*body)(const void *);
     const void *argument;
     uint64_t random;
-    int favoured, burst;
+    int favoured, neglected, burst;
     obstacle before[FIBERS_MOST];
     barrier barriers[FIBERS_BARRIERS], warps[WARPS_MOST];
     unsigned exchanges[FIBERS_MOST];
     uint64_t given[WARPS_MOST][2][WARP];
 } run;
 
-/* A fiber of [first, first + count) that can go on, from a random one on; -1 for none. */
+/* A fiber of the `count` from `first` on, after the last comes 0, that can go on: from a random one
+ * on; -1 for none. */
 static int find(int first, int count)
 {
     int start = (int)random_below(&run.random, (uint32_t)count);
     for (int i = 0; i < count; i++) {
-        int at = start + i < count ? first + start + i : first + start + i - count;
+        int place = start + i < count ? start + i : start + i - count;
+        int at = first + place < run.threads ? first + place : first + place - run.threads;
         const obstacle *o = &run.before[at];
         if ((*o->word & o->mask) != o->bits)
             return at;
@@ -64,15 +67,20 @@ static int find(int first, int count)
     return -1;
 }
 
-/* The fiber to go on; where there is none, the run ends. */
+/* The fiber to go on: of the neglected warp where no other can; where there is none, the run ends.
+ */
 static int choose(void)
 {
+    int warps = run.threads / WARP;
     if (run.burst-- == 0) {
-        run.favoured = (int)random_below(&run.random, (uint32_t)(run.threads / WARP));
+        run.favoured = (int)random_below(&run.random, (uint32_t)warps);
+        run.neglected = (int)random_below(&run.random, (uint32_t)warps);
         run.burst = (int)random_below(&run.random, BURST_MOST);
     }
     int at = random_below(&run.random, ELSEWHERE) ? find(run.favoured * WARP, WARP) : -1;
-    at = at >= 0 ? at : find(0, run.threads);
+    if (at < 0 && warps > 1)
+        at = find((run.neglected + 1) * WARP, run.threads - WARP);
+    at = at >= 0 ? at : find(run.neglected * WARP, WARP);
     if (at < 0)
         _longjmp(home, 1);
     return at;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The threads of a CTA as fibers of one CPU thread, switched in a random order that a seed repeats:
- * wherever a kernel waits, and wherever the stand-ins yield. Warps drift apart: one of them is
- * favoured for a while, as a GPU's scheduler may.
+ * wherever a kernel waits, and wherever the stand-ins yield. Warps drift apart: for a while one of
+ * them is favoured and another one neglected, as a GPU's scheduler may.
  */
 #ifndef TESTS_EMULATOR_FIBERS_H
 #define TESTS_EMULATOR_FIBERS_H

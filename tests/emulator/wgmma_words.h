@@ -25,8 +25,9 @@ struct product_list {
 };
 static product_list products[FIBERS_MOST];
 
-/* The address of a tile, in units of 16 bytes. */
-PTX uint64_t wgmma_descriptor(const void *tile) { return tile_of(tile) / 16; }
+/* The address of a tile, in units of 16 bytes; it describes the tile. */
+PTX uint32_t wgmma_address(const void *tile) { return tile_of(tile) / 16; }
+PTX uint64_t wgmma_descriptor(uint32_t address) { return address; }
 
 template <bool half> PTX float operand(uint32_t tile, int row, int k)
 {
