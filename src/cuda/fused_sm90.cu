@@ -74,30 +74,35 @@ __device__ void produce(const cuda_params &p, const CUtensorMap *weight, const C
         }
 }
 
-/* The product of the team's tile; of a tile that is shared, of this warpgroup's half. */
+/* Half a tile of weights, in the units of descriptors. */
+constexpr uint32_t kHalfTile = SM90_WEIGHT_BYTES / 2 / 16;
+
+/* The product of the team's tile; of a tile that is shared, of this warpgroup's half. Addresses are
+ * one lane's, so that what is added to them costs the warp's uniform registers alone. */
 template <int n, bool half>
 __device__ __forceinline__ void multiply(typename epilogue<n>::sums &sum, int depths,
                                          const shared_sm90<n> &shared, ring &at)
 {
     using team = sm90_team<n>;
-    const int first = team::alone ? 0 : threadIdx.x / 128;
+    const uint32_t first = team::alone ? 0 : threadIdx.x / 128;
+    const uint32_t start = wgmma_address(shared.stages);
     int previous = -1;
 #pragma unroll
     for (int i = 0; i < team::halves * n / 2; i++)
         sum[i / (n / 2)][i % (n / 2)] = 0.0f;
 #pragma unroll 1
     for (int k = 0; k < depths; k++, at.advance()) {
-        unsigned char *stage = shared.stages + at.stage * shared_sm90<n>::stage_bytes;
-        uint64_t a = wgmma_descriptor(stage + first * (SM90_WEIGHT_BYTES / 2));
-        uint64_t b = wgmma_descriptor(stage + SM90_WEIGHT_BYTES);
+        uint32_t stage = start + at.stage * (shared_sm90<n>::stage_bytes / 16);
+        uint32_t a = __shfl_sync(~0u, stage + first * kHalfTile, 0);
+        uint32_t b = __shfl_sync(~0u, stage + 2 * kHalfTile, 0);
         ptx_barrier_wait(&shared.full[at.stage], at.parity);
         ptx_wgmma_fence();
 #pragma unroll
         for (int step = 0; step < SM90_DEPTH / 16; step++)
 #pragma unroll
             for (int h = 0; h < team::halves; h++)
-                wgmma<n, half>::add(sum[h], a + h * (SM90_WEIGHT_BYTES / 2 / 16) + 2 * step,
-                                    b + 2 * step);
+                wgmma<n, half>::add(sum[h], wgmma_descriptor(a + h * kHalfTile + 2 * step),
+                                    wgmma_descriptor(b + 2 * step));
         ptx_wgmma_commit();
         ptx_wgmma_wait<1>();
         if (previous >= 0 && threadIdx.x % 128 == 0)
@@ -170,6 +175,22 @@ __device__ __forceinline__ void draw_tile(const cuda_params &p, const shared_sm9
     }
 }
 
+/* All teams' masses are in. The last __syncthreads() orders them too, but racecheck takes what was
+ * handed over by mbarriers for ordered by mbarriers alone. */
+template <int n>
+__device__ __forceinline__ void wait_for_masses(const cuda_params &p, const shared_sm90<n> &shared)
+{
+    constexpr int teams = sm90_team<n>::teams;
+    const int stride = teams * (int)gridDim.x;
+    if (!p.problem.with_mass || p.multiply_only || p.stored)
+        return;
+    for (int team = 0; team < teams; team++) {
+        int before = (int)(blockIdx.x + team * gridDim.x);
+        int turns = (p.tiles - before + stride - 1) / stride;
+        ptx_barrier_wait(&shared.summed[team], (turns & 1) ^ 1);
+    }
+}
+
 /* A team: its tiles, one after the other. Two teams multiply in turns, and sum masses in turns. The
  * sums leave few registers: addresses are found anew for each tile's product and for its draw. */
 template <int n, bool half> __device__ void consume(const cuda_params &p, unsigned char *memory)
@@ -198,6 +219,7 @@ template <int n, bool half> __device__ void consume(const cuda_params &p, unsign
         draw_tile<n>(p, shared, sum, list, threadIdx.x + zero, turn, tile + stride >= p.tiles);
         make_team_noise<n>(p, shared, tile + stride, turn + 1);
     }
+    wait_for_masses<n>(p, shared_sm90<n>(p, memory));
 }
 
 /* The warps that serve those that draw: they make noise and raise thresholds. */

@@ -10,12 +10,18 @@
 
 #include "cuda/ptx.cuh"
 
-/* Descriptor of a tile in shared memory whose rows are 128 bytes: groups of 8 rows are 1024 bytes
- * apart. */
-PTX uint64_t wgmma_descriptor(const void *tile)
+/* Where a tile in shared memory is, in units of 16 bytes, as a descriptor's lower word has it. What
+ * is added to it is in these units too. */
+PTX uint32_t wgmma_address(const void *tile)
 {
-    uint64_t address = (ptx_shared_address(tile) & 0x3ffffu) >> 4;
-    return address | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+    return (ptx_shared_address(tile) & 0x3ffffu) >> 4 | 1u << 16;
+}
+
+/* Descriptor of a tile whose rows are 128 bytes: groups of 8 rows are 1024 bytes apart. The upper
+ * word is the same for all. */
+PTX uint64_t wgmma_descriptor(uint32_t address)
+{
+    return (uint64_t)(1u << 30 | 1024 >> 4) << 32 | address;
 }
 
 /* Eight accumulators as operands of an asm statement. */
