@@ -50,8 +50,8 @@ GUMBEL_INLINE void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
 GUMBEL_INLINE void gumbel_mass_add_word(gumbel_summary *s, int32_t exponent, uint64_t value)
 {
     int64_t below = (int64_t)s->mass_exponent - exponent;
-    if (below < 3)
-        s->mass[below] += value;
+    for (int i = 0; i < 3; i++) /* no word is addressed, so that all can stay in registers */
+        s->mass[i] += i == below ? value : 0;
 }
 
 /* 2^x for |x| <= 1/2: the Taylor series of exp(x ln 2) to degree 8, an error below 2^-32, far under

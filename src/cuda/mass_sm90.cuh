@@ -16,7 +16,13 @@ namespace
 
 template <int n> class tile_mass
 {
-    static constexpr int groups = sm90_groups<n>; /* of 8 columns, summed at once */
+    static constexpr int halves = sm90_team<n>::halves;
+    static constexpr int groups = sm90_groups<n>; /* of 8 columns: a set */
+    static constexpr int rounds = n / 8 / groups; /* sets in a half */
+    static constexpr int sets = halves * rounds;
+    static constexpr int side = sets < 4 ? sets : 4; /* sets at once, so that latencies overlap */
+
+    using sums = float[halves][n / 2];
 
     const shared_sm90<n> &shared;
     int columns, thread, lane;
@@ -31,52 +37,93 @@ template <int n> class tile_mass
     {
     }
 
-    /* Add the prepared tile in `sum`. */
-    __device__ __forceinline__ void add(const float (&sum)[sm90_team<n>::halves][n / 2]) const
+    /* Add the prepared tile in `sum`. A mass is relative to a z that was seen early; columns where
+     * the tile goes 8 nats above it have that z raised, and are added in a second pass. z less that
+     * one is rounded once, which moves the log-normaliser by an ulp of it at most. */
+    __device__ __forceinline__ void add(const sums &sum) const
     {
 #pragma unroll
-        for (int half = 0; half < sm90_team<n>::halves; half++) {
-            int sixteen = thread / 32 + 4 * half;
-#pragma unroll
-            for (int j = 0; j < n / 8; j += groups)
-                if (8 * j < columns)
-                    add_groups(sum[half] + 4 * j, 8 * j, shared.masses + sixteen * n);
-        }
+        for (int set = 0; set < sets; set += side)
+            if (first_column(set) < columns)
+                add_sets(sum, set);
     }
 
   private:
+    static __device__ __forceinline__ int first_column(int set)
+    {
+        return 8 * groups * (set % rounds);
+    }
+
+    static __device__ __forceinline__ const float *sums_of(const sums &sum, int set)
+    {
+        return sum[set / rounds] + 4 * groups * (set % rounds);
+    }
+
+    /* The masses of a set's columns. */
+    __device__ __forceinline__ float2 *masses_of(int set) const
+    {
+        return shared.masses + (thread / 32 + 4 * (set / rounds)) * n + first_column(set);
+    }
+
+    /* That of the column which sm90_join_lanes() leaves to this lane. */
+    __device__ __forceinline__ float2 *own_mass(int set) const
+    {
+        return &masses_of(set)[sm90_column(lane, lane / 4 % (2 * groups))];
+    }
+
     __device__ __forceinline__ float z_of(float sum, int column) const
     {
         return (sum * scale) * shared.draws[column].inverse_temperature;
     }
 
-    /* Add the columns from `first` on. A mass is relative to a z that was seen early; columns
-     * where the tile goes 8 nats above it have that z raised, and are added in a second pass. z
-     * less that one is rounded once, which moves the log-normaliser by an ulp of it at most. */
-    __device__ __forceinline__ void add_groups(const float *v, int first, float2 *masses) const
+    __device__ __forceinline__ void add_sets(const sums &sum, int first) const
     {
-        masses += first;
-        int own = lane / 4 % (2 * groups);
-        float2 *mass = &masses[sm90_column(lane, own)];
-        bool waits = lane / 4 < 2 * groups;
-        for (int pass = 0; pass < 2 && __any_sync(~0u, waits); pass++) {
-            float part[2 * groups];
-            if (pass == 1)
-                waits = raise(v, first, mass, waits);
+        const bool mine = lane / 4 < 2 * groups;
+        float part[side][2 * groups];
+        uint32_t waits = 0;
 #pragma unroll
-            for (int k = 0; k < 2 * groups; k++) {
-                int column = sm90_column(lane, k), at = sm90_sum(k);
-                float by = shared.draws[first + column].inverse_temperature * LOG2E;
-                float from = -LOG2E * masses[column].x;
-                part[k] = ptx_exp2(fmaf(v[at] * scale, by, from)) +
-                          ptx_exp2(fmaf(v[at + 2] * scale, by, from));
-            }
-            sm90_join_lanes(part, lane, [](float a, float b) { return a + b; });
-            if (waits && (pass == 1 || part[0] < 0x1p12f)) {
-                mass->y += part[0];
-                waits = false;
-            }
+        for (int i = 0; i < side; i++)
+            find_parts(sums_of(sum, first + i), first + i, part[i]);
+#pragma unroll
+        for (int i = 0; i < side; i++)
+            sm90_join_lanes(part[i], lane, [](float a, float b) { return a + b; });
+#pragma unroll
+        for (int i = 0; i < side; i++)
+            if (mine && part[i][0] < 0x1p12f)
+                own_mass(first + i)->y += part[i][0];
+            else if (mine)
+                waits |= 1u << i;
+        if (!__any_sync(~0u, waits != 0))
+            return;
+#pragma unroll
+        for (int i = 0; i < side; i++)
+            if (__any_sync(~0u, waits >> i & 1))
+                add_raised(sums_of(sum, first + i), first + i, waits >> i & 1);
+    }
+
+    /* What a lane has of the masses of a set's columns. */
+    __device__ __forceinline__ void find_parts(const float *v, int set,
+                                               float (&part)[2 * groups]) const
+    {
+#pragma unroll
+        for (int k = 0; k < 2 * groups; k++) {
+            int column = sm90_column(lane, k), at = sm90_sum(k);
+            float by = shared.draws[first_column(set) + column].inverse_temperature * LOG2E;
+            float from = -LOG2E * masses_of(set)[column].x;
+            part[k] = ptx_exp2(fmaf(v[at] * scale, by, from)) +
+                      ptx_exp2(fmaf(v[at + 2] * scale, by, from));
         }
+    }
+
+    /* The second pass, of the lanes that wait. */
+    __device__ __forceinline__ void add_raised(const float *v, int set, bool waits) const
+    {
+        float part[2 * groups];
+        waits = raise(v, first_column(set), own_mass(set), waits);
+        find_parts(v, set, part);
+        sm90_join_lanes(part, lane, [](float a, float b) { return a + b; });
+        if (waits)
+            own_mass(set)->y += part[0];
     }
 
     /* Make the masses of the lanes that wait relative to the largest z so far. A column that has
