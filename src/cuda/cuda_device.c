@@ -168,7 +168,7 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, name, kernel, error));
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                 cuda_logits_shared_bytes(dtype == CUDA_F32 ? 4 : 2, mass));
+                 cuda_logits_shared_bytes(mass));
     }
     return GUMBEL_OK;
 }

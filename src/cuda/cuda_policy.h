@@ -172,9 +172,8 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 #define CUDA_LOGITS_SAMPLES 32
 /* Threads of a CTA that draws from logits. */
 #define CUDA_LOGITS_THREADS 384
-/* Tokens that a warp takes from logits at a time, and how many such steps are on their way. */
-#define CUDA_LOGITS_STEP   512
-#define CUDA_LOGITS_STAGES 2
+/* Tokens that a warp takes from logits at a time. */
+#define CUDA_LOGITS_STEP 512
 /* Tokens of logits that a CTA takes at least: fewer would leave more to merge than to draw. */
 #define CUDA_LOGITS_CHUNK 3072
 /* Shared memory for the draws of a CTA. */
@@ -249,12 +248,11 @@ static inline int64_t cuda_chunk(int64_t range, int64_t parts, int64_t unit)
     return (least + unit - 1) / unit * unit;
 }
 
-/* Shared memory of a CTA that draws from logits of `size` bytes an element. */
-static inline int cuda_logits_shared_bytes(int size, int with_mass)
+/* Shared memory of a CTA that draws from logits. */
+static inline int cuda_logits_shared_bytes(int with_mass)
 {
-    int ring = CUDA_LOGITS_STAGES * CUDA_LOGITS_STEP * (CUDA_LOGITS_THREADS / 32) * size;
     int masses = with_mass ? CUDA_LOGITS_THREADS * (int)sizeof(gumbel_summary) : 0;
-    return ring + CUDA_LOGITS_STATE_BYTES + masses;
+    return CUDA_LOGITS_STATE_BYTES + masses;
 }
 
 #endif

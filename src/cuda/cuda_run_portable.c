@@ -40,6 +40,6 @@ gumbel_status cuda_run_logits(const cuda_job *job)
     p.tag = cuda_tag(job->cuda);
     void *arguments[] = {&p};
     cuda_shape shape = {p.parts * batch * groups, CUDA_LOGITS_THREADS,
-                        cuda_logits_shared_bytes(dtype == CUDA_F32 ? 4 : 2, mass), 1};
+                        cuda_logits_shared_bytes(mass), 1};
     return cuda_launch(job, job->cuda->logits[dtype][mass][s->noise != NULL], shape, arguments);
 }

@@ -139,6 +139,13 @@ static __device__ __forceinline__ bool draw_screen(float z, uint32_t r, uint32_t
     return draw_screen(z, LOG2E, r, ones, offset);
 }
 
+/* Whether any of four tokens may, of largest z `top` and smallest word `least`, all ones for a
+ * greedy row: u against exp(z - threshold). The margin covers that u is rounded to a float. */
+static __device__ __forceinline__ bool draw_screen_quad(float top, uint32_t least, float offset)
+{
+    return !((float)least > ptx_exp2(fmaf(top, LOG2E, offset + 32.0f)));
+}
+
 /* -------------------------------------------------------------------------- the best token ---- */
 
 /* Bits that order as the float does; never 0. */

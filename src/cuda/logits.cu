@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1).
- * COST   reads B V elements once. Four tokens and a sample take about 90 instructions, 18 of them
+ * COST   reads B V elements once. Four tokens and a sample take about 65 instructions, 18 of them
  *        Philox's wide multiplies at four cycles of a scheduler each; the log-normaliser takes as
  *        many again. What bounds it: findings/cuda_logits.md.
  * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary; its warps take steps
  *        of 512 tokens, eight blocks of 64, as they get done. Four lanes hold a block: lane j of
  *        them the quads (four tokens, one block of Philox) j, j + 4, j + 8 and j + 12, so that it
- *        has all that four of eq. 8's lanes add.
- * SMEM   a ring of two steps a warp (2 KiB a step of float32), the draw's state (cta_state), and
- *        with the mass a summary a thread.
- * SYNC   a thread copies its own logits and reads them back itself. A CTA meets when the row's
- *        parameters are there, when its thresholds are, and at its end. The best token belongs to
- *        a warp; thresholds and the next step are touched by atomics alone. Of a row's CTAs the
- *        last one merges all, known by a counter in global memory (cuda/merge.cuh).
+ *        has all that four of eq. 8's lanes add. A step's logits are on their way to registers
+ *        while its noise is made.
+ * SMEM   the draw's state (cta_state), and with the mass a summary a thread.
+ * SYNC   a CTA meets when the row's parameters are there, when its thresholds are, and at its end.
+ *        The best token belongs to a warp; thresholds and the next step are touched by atomics
+ *        alone. Of a row's CTAs the last one merges all, known by a counter in global memory
+ *        (cuda/merge.cuh).
  * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
  *        blocks is exact: the same bits whatever the chunk.
  */
@@ -78,10 +78,8 @@ template <gumbel_dtype dtype, bool with_mass, bool given>
 __device__ __forceinline__ void draw_chunk(const cuda_params &p)
 {
     extern __shared__ __align__(16) unsigned char memory[];
-    quad<dtype> *ring = (quad<dtype> *)memory;
-    cta_state &state = *(cta_state *)(ring + kStages * kQuads * kThreads);
-    gumbel_summary *masses =
-        (gumbel_summary *)((unsigned char *)&state + CUDA_LOGITS_STATE_BYTES) + threadIdx.x;
+    cta_state &state = *(cta_state *)memory;
+    gumbel_summary *masses = (gumbel_summary *)(memory + CUDA_LOGITS_STATE_BYTES) + threadIdx.x;
     const gumbel_problem &q = p.problem;
     const int all = q.sampling.num_samples, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts % q.batch;
@@ -90,22 +88,27 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     const int64_t draw = b * all + first;
     const float *noise =
         given ? q.sampling.noise + draw * q.sampling.noise_stride - q.first_token : nullptr;
+    const typename quad<dtype>::element *origin =
+        (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
     warp_draw<dtype, given> own = {
         p,
         state,
-        ring + threadIdx.x,
-        (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token,
+        origin,
         noise,
         (uint32_t)begin,
         (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token),
         (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4),
         all - first < kSamples ? all - first : kSamples,
         warp,
-        lane};
+        lane,
+        (uintptr_t)origin % sizeof(quad<dtype>) == 0};
     warp_mass mass = {masses, lane, q.sampling.math == GUMBEL_MATH_FAST};
 
     ptx_wait_for_launch();
-    own.fetch(own.begin + warp * kStep, 0);
+    const uint32_t start = own.begin + warp * kStep;
+    quad<dtype> logits = {};
+    if (start < own.end)
+        logits = own.read(start, 0);
     start_state(q, state, b, first, own.samples);
     if (threadIdx.x == kThreads - 1)
         start_count(p, draw);
@@ -115,9 +118,8 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     own.inverse_temperature = state.inverse_temperature;
     own.key0 = __reduce_or_sync(~0u, state.philox[0].key0);
     own.key1 = __reduce_or_sync(~0u, state.philox[0].key1);
-    ptx_copy_async_wait<0>();
-    if (own.begin + warp * kStep < own.end)
-        own.seed(own.begin + warp * kStep, 0);
+    if (start < own.end)
+        own.seed(start, logits);
     __syncthreads();
     own.template run<with_mass>(mass);
     if (with_mass) {

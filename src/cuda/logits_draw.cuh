@@ -12,8 +12,7 @@ namespace
 {
 
 constexpr int kThreads = CUDA_LOGITS_THREADS, kWarps = kThreads / 32;
-constexpr int kSamples = CUDA_LOGITS_SAMPLES, kStages = CUDA_LOGITS_STAGES;
-static_assert(kStages == 2, "steps alternate between two stages");
+constexpr int kSamples = CUDA_LOGITS_SAMPLES;
 
 /* What a CTA knows of its row and samples. */
 struct cta_state {
@@ -29,18 +28,25 @@ struct cta_state {
 };
 static_assert(sizeof(cta_state) <= CUDA_LOGITS_STATE_BYTES, "the launcher reserves that much");
 
+/* What the draw of a sample needs of a step before its logits: the smallest word of each quad, all
+ * ones for a greedy row, and the threshold as it was asked for. */
+struct step_noise {
+    uint32_t asked, least[kQuads];
+};
+
 /* A warp and the chunk that its CTA draws from. */
 template <gumbel_dtype dtype, bool given> struct warp_draw {
     using element = typename quad<dtype>::element;
+    using step = quad<dtype>[kQuads]; /* what a lane holds of a step */
 
     const cuda_params &p;
     cta_state &state;
-    quad<dtype> *ring;     /* [kStages][kQuads][kThreads], from this thread's place on */
     const element *origin; /* where the logit of token 0 would be */
     const float *noise;    /* where the noise of token 0 in the first sample would be */
     uint32_t begin, end;   /* of the chunk: ids are below 2^31 */
     uint32_t place;        /* of this lane's first token in a step */
     int samples, warp, lane;
+    bool vectors; /* quads are aligned in memory */
     float inverse_temperature;
     uint32_t key0, key1; /* of all samples: the same for all lanes, so in uniform registers */
 
@@ -49,38 +55,48 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
         return from >= (uint32_t)p.problem.first_token && to <= end;
     }
 
-    /* Start to copy a step, which may be past the end. */
-    __device__ __forceinline__ void fetch(uint32_t base, int stage) const
-    {
-        quad<dtype> *to = ring + stage * kQuads * kThreads;
-        bool aligned = (uintptr_t)origin % sizeof(quad<dtype>) == 0;
-        if (base < end && aligned && whole(base)) {
-#pragma unroll
-            for (int k = 0; k < kQuads; k++)
-                ptx_copy_async<sizeof(quad<dtype>)>(to + k * kThreads,
-                                                    origin + base + place + kStride * k);
-        } else if (base < end) {
-#pragma unroll 1
-            for (int i = 0; i < 4 * kQuads; i++) {
-                uint32_t token = base + place + kStride * (i / 4) + i % 4;
-                if (counts(token, token + 1))
-                    to[i / 4 * kThreads].v[i % 4] = origin[token];
-            }
-        }
-        ptx_copy_async_commit();
-    }
-
     /* Whether all of a step counts. */
     __device__ __forceinline__ bool whole(uint32_t base) const
     {
         return counts(base, base + kStep);
     }
 
+    /* Four logits from `token` on; anything for those that do not count. */
+    __device__ __forceinline__ quad<dtype> read_some(uint32_t token) const
+    {
+        element e[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            e[i] = counts(token + i, token + i + 1) ? origin[token + i] : element();
+        return quad<dtype>::of(e);
+    }
+
+    __device__ __forceinline__ quad<dtype> read(uint32_t base, int k) const
+    {
+        uint32_t token = base + place + kStride * k;
+        return vectors && whole(base) ? quad<dtype>::read(origin + token) : read_some(token);
+    }
+
+    /* Ask for a step, which the multiplier's work on its noise then hides. */
+    __device__ __forceinline__ void read_step(uint32_t base, step &logits) const
+    {
+        if (vectors && whole(base)) {
+            const element *from = origin + (base + place);
+#pragma unroll
+            for (int k = 0; k < kQuads; k++)
+                logits[k] = quad<dtype>::read(from + kStride * k);
+        } else {
+#pragma unroll
+            for (int k = 0; k < kQuads; k++)
+                logits[k] = read_some(base + place + kStride * k);
+        }
+    }
+
     /* Transformed logits of quad k; -inf for tokens that do not count. */
-    __device__ __forceinline__ four load(uint32_t base, int stage, int k) const
+    __device__ __forceinline__ four transform(uint32_t base, int k, const quad<dtype> &logits) const
     {
         const gumbel_problem &q = p.problem;
-        four z = ring[(stage * kQuads + k) * kThreads].widen();
+        four z = logits.widen();
         if (q.soft_cap != 0.0f) {
 #pragma unroll 1
             for (int i = 0; i < 4; i++)
@@ -106,17 +122,17 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
 
     /* The largest transformed logit of each quad; NaN where there is one. Where the transform is a
      * product with 1 / T, which keeps order, one product a quad will do. */
-    __device__ __forceinline__ void load_tops(uint32_t base, int stage, float (&tops)[kQuads]) const
+    __device__ __forceinline__ void find_tops(uint32_t base, const step &logits,
+                                              float (&tops)[kQuads]) const
     {
         if (p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f && whole(base))
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                tops[k] =
-                    largest_of(ring[(stage * kQuads + k) * kThreads].widen()) * inverse_temperature;
+                tops[k] = largest_of(logits[k].widen()) * inverse_temperature;
         else
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                tops[k] = largest_of(load(base, stage, k));
+                tops[k] = largest_of(transform(base, k, logits[k]));
     }
 
     __device__ __forceinline__ draw_philox philox(int sample) const
@@ -169,10 +185,10 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
     }
 
     /* Without a threshold every token would be scored: find one, from a quad of each lane. */
-    __device__ __forceinline__ void seed(uint32_t base, int stage) const
+    __device__ __forceinline__ void seed(uint32_t base, const quad<dtype> &logits) const
     {
         uint32_t token = base + place;
-        four z = load(base, stage, 0);
+        four z = transform(base, 0, logits);
 #pragma unroll 1
         for (int s = 0; s < samples; s++) {
             float floor;
@@ -192,11 +208,11 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
     /* ----------------------------------------------------------------------------- score ---- */
 
     /* Score the tokens of quad k that pass the screen by themselves. */
-    __device__ __forceinline__ void score(uint32_t base, int stage, int k, int sample,
-                                          float threshold, draw_winner &best, uint32_t &flags) const
+    __device__ __forceinline__ void score(uint32_t base, int k, int sample, float threshold,
+                                          draw_winner &best, uint32_t &flags) const
     {
         uint32_t token = base + place + kStride * k, ones = state.ones, passing = 0;
-        four z = load(base, stage, k), scores = z;
+        four z = transform(base, k, read(base, k)), scores = z;
         uint4 w = {};
         if constexpr (given)
             scores = add_noise(z, token, sample);
@@ -228,14 +244,14 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
     }
 
     /* Score the quads that passed, each lane its own, and keep the warp's best. */
-    __device__ __forceinline__ void offer(uint32_t base, int stage, int sample, uint32_t passing,
+    __device__ __forceinline__ void offer(uint32_t base, int sample, uint32_t passing,
                                           float threshold) const
     {
         uint32_t flags = 0;
         draw_winner best = draw_winner_none();
 #pragma unroll 1
         for (; passing != 0; passing &= passing - 1)
-            score(base, stage, __ffs(passing) - 1, sample, threshold, best, flags);
+            score(base, __ffs(passing) - 1, sample, threshold, best, flags);
         __syncwarp();
         best = draw_winner_of_warp(best);
         flags = __reduce_or_sync(~0u, flags);
@@ -251,59 +267,79 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
 
     /* ------------------------------------------------------------------------------ draw ---- */
 
-    /* Draw every sample from a step whose quads have these largest z. */
-    __device__ __forceinline__ void draw(uint32_t base, int stage,
-                                         const float (&tops)[kQuads]) const
+    /* Ask for a sample's threshold, and make its noise for a step unless that is given. */
+    __device__ __forceinline__ void make_noise(uint32_t base, int sample, step_noise &noise) const
     {
-#pragma unroll 1
-        for (int s = 0; s < samples; s++) {
-            uint32_t asked = ask(s), least[kQuads], passing = 0, ones = state.ones;
-            float best[kQuads];
+        noise.asked = ask(sample);
+        if constexpr (!given) {
+            draw_philox f = philox(sample);
+            uint32_t ones = state.ones ? ~0u : 0;
 #pragma unroll
             for (int k = 0; k < kQuads; k++) {
-                uint32_t token = base + place + kStride * k;
-                if constexpr (given) {
-                    best[k] = largest_of(add_noise(load(base, stage, k), token, s));
-                } else {
-                    uint4 w = draw_words(philox(s), token >> 2);
-                    least[k] = min(min(w.x, w.y), min(w.z, w.w));
-                }
+                uint4 w = draw_words(f, (base + place + kStride * k) >> 2);
+                noise.least[k] = min(min(w.x, w.y), min(w.z, w.w)) | ones;
             }
-            float threshold = known(asked), offset = draw_offset(threshold);
-#pragma unroll
-            for (int k = 0; k < kQuads; k++) {
-                bool pass =
-                    given ? !(best[k] < threshold) : draw_screen(tops[k], least[k], ones, offset);
-                passing |= (uint32_t)(pass && tops[k] != -INFINITY) << k;
-            }
-            if (__any_sync(~0u, passing))
-                offer(base, stage, s, passing, threshold);
         }
     }
 
-    /* Take all steps that come to this warp, of which its first is on its way. */
+    /* Screen a step whose quads have these largest z, and score what passes. */
+    __device__ __forceinline__ void draw(uint32_t base, int sample, const float (&tops)[kQuads],
+                                         const step_noise &noise) const
+    {
+        bool pass[kQuads], any = false;
+        float best[kQuads];
+        if constexpr (given)
+#pragma unroll
+            for (int k = 0; k < kQuads; k++)
+                best[k] = largest_of(add_noise(transform(base, k, read(base, k)),
+                                               base + place + kStride * k, sample));
+        float threshold = known(noise.asked), offset = draw_offset(threshold);
+#pragma unroll
+        for (int k = 0; k < kQuads; k++) {
+            pass[k] =
+                given ? !(best[k] < threshold) : draw_screen_quad(tops[k], noise.least[k], offset);
+            any |= pass[k];
+        }
+        if (__any_sync(~0u, any)) {
+            uint32_t passing = 0;
+#pragma unroll
+            for (int k = 0; k < kQuads; k++)
+                passing |= (uint32_t)(pass[k] && tops[k] != -INFINITY) << k;
+            if (__any_sync(~0u, passing))
+                offer(base, sample, passing, threshold);
+        }
+    }
+
+    /* Take all steps that come to this warp. The first sample's noise is made while the logits are
+     * on their way. */
     template <bool with_mass> __device__ __forceinline__ void run(warp_mass &mass) const
     {
-        uint32_t base = begin + warp * kStep, following = taken(take());
-        for (int stage = 0; base < end; stage ^= 1) {
-            uint32_t after = take();
+        uint32_t base = begin + warp * kStep;
+        while (base < end) {
+            uint32_t ticket = take();
+            step logits;
             float tops[kQuads];
-            fetch(following, stage ^ 1);
-            ptx_copy_async_wait<kStages - 1>();
+            step_noise noise;
+            read_step(base, logits);
+            make_noise(base, 0, noise);
             if constexpr (with_mass) {
                 four z[kQuads];
 #pragma unroll
                 for (int k = 0; k < kQuads; k++) {
-                    z[k] = load(base, stage, k);
+                    z[k] = transform(base, k, logits[k]);
                     tops[k] = largest_of(z[k]);
                 }
                 mass.add(z);
             } else {
-                load_tops(base, stage, tops);
+                find_tops(base, logits, tops);
             }
-            draw(base, stage, tops);
-            base = following;
-            following = taken(after);
+#pragma unroll 1
+            for (int s = 0;; make_noise(base, s, noise)) {
+                draw(base, s, tops, noise);
+                if (++s == samples)
+                    break;
+            }
+            base = taken(ticket);
         }
     }
 
@@ -311,7 +347,7 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
      * none. */
     __device__ __forceinline__ uint32_t take() const
     {
-        return ptx_add_if(lane == 0, &state.next, 1);
+        return ptx_count_if(lane == 0, &state.next);
     }
 
     __device__ __forceinline__ uint32_t taken(uint32_t ticket) const

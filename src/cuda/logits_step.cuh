@@ -21,14 +21,23 @@ struct four {
 };
 
 /* Four elements as they lie in memory. */
-template <gumbel_dtype dtype> struct __align__(8) quad
-{
+template <gumbel_dtype dtype> struct quad {
     using element = uint16_t;
-    element v[4];
+    uint2 x;
+
+    static __device__ __forceinline__ quad of(const element (&e)[4])
+    {
+        return {{e[0] | (uint32_t)e[1] << 16, e[2] | (uint32_t)e[3] << 16}};
+    }
+
+    /* Of a row that is read once: what others need stays in the caches. */
+    static __device__ __forceinline__ quad read(const element *from)
+    {
+        return {__ldcs((const uint2 *)from)};
+    }
 
     __device__ __forceinline__ four widen() const
     {
-        uint2 x = *(const uint2 *)v;
         if (dtype == GUMBEL_BFLOAT16)
             return {widen_bf16(x.x & 0xffffu), widen_bf16(x.x >> 16), widen_bf16(x.y & 0xffffu),
                     widen_bf16(x.y >> 16)};
@@ -37,16 +46,21 @@ template <gumbel_dtype dtype> struct __align__(8) quad
     }
 };
 
-template <> struct __align__(16) quad<GUMBEL_FLOAT32>
-{
+template <> struct quad<GUMBEL_FLOAT32> {
     using element = float;
-    element v[4];
+    float4 x;
 
-    __device__ __forceinline__ four widen() const
+    static __device__ __forceinline__ quad of(const element (&e)[4])
     {
-        float4 x = *(const float4 *)v;
-        return {x.x, x.y, x.z, x.w};
+        return {{e[0], e[1], e[2], e[3]}};
     }
+
+    static __device__ __forceinline__ quad read(const element *from)
+    {
+        return {__ldcs((const float4 *)from)};
+    }
+
+    __device__ __forceinline__ four widen() const { return {x.x, x.y, x.z, x.w}; }
 };
 
 __device__ __forceinline__ float largest_of(const four &x)

@@ -207,6 +207,22 @@ PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
     return before;
 }
 
+/* Where `chosen`, count a word in shared memory up; what it was, or 0. To a bound: the compiler
+ * would sum an addition of 1 over the warp first, at three times the instructions. */
+PTX uint32_t ptx_count_if(bool chosen, uint32_t *word)
+{
+    uint32_t before = 0;
+    asm volatile("{\n"
+                 ".reg .pred chosen;\n"
+                 "setp.ne.u32 chosen, %1, 0;\n"
+                 "@chosen atom.shared.inc.u32 %0, [%2], 0x7fffffff;\n"
+                 "}"
+                 : "+r"(before)
+                 : "r"((uint32_t)chosen), "r"(ptx_shared_address(word))
+                 : "memory");
+    return before;
+}
+
 /* Exactly. */
 PTX float ptx_widen_f16(uint16_t bits)
 {
