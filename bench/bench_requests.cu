@@ -68,6 +68,27 @@ struct bench {
 
 /* ------------------------------------------------------------------------------------ data ---- */
 
+/* Logits of a normal distribution, tails and all: top_k and min_p look at little else. */
+__global__ void fill_normal(float *into, int64_t count, float deviation)
+{
+    int64_t step = int64_t(gridDim.x) * blockDim.x;
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+        uint64_t x = uint64_t(i + 1) * 0x9E3779B97F4A7C15ull;
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+        x ^= x >> 31;
+        float u = (float(uint32_t(x)) + 1.0f) * 0x1p-32f, v = float(x >> 32) * 0x1p-32f;
+        into[i] = deviation * sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
+    }
+}
+
+static void make_normal(float *into, int64_t count, float deviation)
+{
+    fill_normal<<<1024, 256>>>(into, count, deviation);
+    CHECKED(cudaGetLastError);
+    CHECKED(cudaDeviceSynchronize);
+}
+
 /* Logits of a row whose r-th likeliest token has a probability in r^-1.5. */
 __global__ void fill_zipf(float *into, int64_t rows)
 {
@@ -131,7 +152,7 @@ static bench open_bench()
         b.weight[s] = make<__nv_bfloat16>(VOCAB * HIDDEN);
         make_random(b.weight[s], VOCAB * HIDDEN, 3, (s == GAUSSIAN ? 2.5f : 0.1f) / sqrtf(HIDDEN));
     }
-    make_random(b.logits[GAUSSIAN], MAX_BATCH * VOCAB, 2, 2.5f);
+    make_normal(b.logits[GAUSSIAN], MAX_BATCH * VOCAB, 2.5f);
     make_zipf(b.logits[PEAKED], MAX_BATCH);
     b.bias = make<float>(VOCAB);
     make_zipf(b.bias, 1);

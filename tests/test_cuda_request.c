@@ -5,6 +5,7 @@
  */
 #include "cuda_requests.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,47 @@ static void request_fused(void)
     }
 }
 
+/* Small multiples of a power of two, whose products are exact in any order of sums, and often
+ * equal. */
+static gumbel_tensor make_exact(gumbel_dtype dtype, int64_t rows, int64_t cols, uint64_t seed)
+{
+    void *data = make_zeroed((size_t)(rows * cols), dtype_size(dtype));
+    for (int64_t i = 0; i < rows * cols; i++)
+        dtype_store(data, dtype, i, 0.25f * ((float)random_below(&seed, 9) - 4));
+    return (gumbel_tensor){data, dtype, rows, cols, 0};
+}
+
+/* The tensor-core kernels store logits, and on Hopper the largest of each tile, for the request's
+ * kernels: where the product is exact, with the CPU's bits. */
+static void request_stored(void)
+{
+    for (int i = 0; i < 60; i++) {
+        request_plan plan = {.batch = i % 12 == 11 ? 300 : 1 + i * 7 % 70,
+                             .vocab = 16 * (1 + i * 37 % 600),
+                             .first_token = i % 3 ? 0 : 4 * i,
+                             .samples = 1 + i % 2,
+                             .num_top = i % 2 ? 1 + i % 30 : 0,
+                             .order = (gumbel_order)(i / 2 % 3),
+                             .ties = (gumbel_ties)(i % 2),
+                             .transforms = i % 4 != 0,
+                             .truncation = 1,
+                             .history = i % 8 != 7,
+                             .seed = 7000 + (uint64_t)i};
+        const int64_t size = 8 + 8 * (i % 12);
+        request *asked = request_make(&plan, cpu);
+        gumbel_dtype dtype = i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+        asked->plan.hidden_size = size;
+        asked->head = (gumbel_head){.struct_size = sizeof asked->head,
+                                    .hidden = make_exact(dtype, plan.batch, size, plan.seed),
+                                    .weight = make_exact(dtype, plan.vocab, size, 2 * plan.seed),
+                                    .first_token = plan.first_token};
+        void *owned[] = {(void *)asked->head.hidden.data, (void *)asked->head.weight.data};
+        compare_asked(asked, 1);
+        free(owned[0]);
+        free(owned[1]);
+    }
+}
+
 /* The vocabulary of a large model, rows of every kind. */
 static void request_large(void)
 {
@@ -91,10 +133,10 @@ static void request_large(void)
     }
 }
 
-/* Tokens alone: what is not asked for is not made, on a way of its own. */
-static void compare_tokens(const request_plan *plan)
+/* Tokens alone: what is not asked for is not made, on a way of its own. The request is freed. */
+static void compare_tokens(request *asked)
 {
-    request *asked = request_make(plan, cpu);
+    const request_plan *plan = &asked->plan;
     gpu_request *on_gpu = gpu_request_make(asked);
     outcome *host = request_outcome(asked), *device = request_outcome(asked);
     const char *what = request_describe(plan);
@@ -119,7 +161,7 @@ static void request_tokens(void)
 {
     for (int i = 0; i < 150; i++) {
         request_plan plan = request_plan_at_random(i, 0);
-        compare_tokens(&plan);
+        compare_tokens(request_make(&plan, cpu));
     }
     for (int i = 0; i < 20; i++) {
         request_plan plan = {.batch = 3,
@@ -130,7 +172,7 @@ static void request_tokens(void)
                              .history = i % 6 == 0,
                              .truncation = i % 5 != 0,
                              .seed = 300 + (uint64_t)i};
-        compare_tokens(&plan);
+        compare_tokens(request_make(&plan, cpu));
     }
 }
 
@@ -146,6 +188,8 @@ static float hostile_logit(int shape, int64_t i, int64_t vocab)
         return i % 5000 == 7 ? 3.0f - 1e-7f * (float)(i % 9973) : i % 2 ? 3.0f : 2.999f;
     case 3: /* neighbouring float32 values */
         return 8.0f + 0x1p-20f * (float)(i * 7919 % 5);
+    case 6: /* masked with the least float instead of -inf */
+        return i % 3 ? -FLT_MAX : (float)(i * 104729 % 1000003) * 1e-5f;
     case 4: /* a value so far off that bins of equal width are useless */
         return i == vocab / 3 ? -3e38f : (float)(i * 104729 % 1000003) * 1e-5f;
     default: /* one token far above all others, which are equal */
@@ -153,14 +197,15 @@ static float hostile_logit(int shape, int64_t i, int64_t vocab)
     }
 }
 
+/* Few rows and more, which are served in other ways. */
 static void request_hostile(void)
 {
-    for (int i = 0; i < 36; i++) {
-        request_plan plan = {.batch = 4,
+    for (int i = 0; i < 42; i++) {
+        request_plan plan = {.batch = i % 4 ? 4 : 34,
                              .vocab = 70000 + i,
                              .num_top = i % 2 ? 128 : 0,
                              .dtype = GUMBEL_FLOAT32,
-                             .order = (gumbel_order)(i / 6 % 3),
+                             .order = (gumbel_order)(i / 7 % 3),
                              .ties = (gumbel_ties)(i % 2),
                              .truncation = 1,
                              .kind = 1 + ROW_GAUSSIAN,
@@ -169,8 +214,38 @@ static void request_hostile(void)
         float *logits = (float *)asked->logits.logits.data;
         for (int64_t b = 0; b < plan.batch; b++)
             for (int64_t t = 0; t < plan.vocab; t++)
-                logits[b * asked->logits.logits.stride + t] = hostile_logit(i % 6, t, plan.vocab);
+                logits[b * asked->logits.logits.stride + t] = hostile_logit(i % 7, t, plan.vocab);
         compare_asked(asked, 0);
+    }
+}
+
+/* Batches of which a CTA tries to serve a row from few blocks of its tokens: with masks and
+ * histories that edit away what the largest logits promise, penalties that raise, soft-caps, ranges
+ * that begin anywhere; all outputs, and tokens alone. */
+static void request_blocks(void)
+{
+    for (int i = 0; i < 160; i++) {
+        request_plan plan = {.batch = 33 + i * 7 % 50,
+                             .vocab = i % 20 == 19 ? 151936 - i : 1 + 131 * i,
+                             .first_token = i % 3 ? 0 : 37 * i,
+                             .vocab_size = i % 7 == 6 ? 37 * i + 1 + 90 * i : 0,
+                             .samples = 1 + i % 2,
+                             .num_top = i % 2 ? 1 + i * 11 % 128 : 0,
+                             .dtype = (gumbel_dtype)(1 + i % 3),
+                             .scale = i % 5 == 4 ? 0.5f : 0,
+                             .soft_cap = i % 8 == 7 ? 30 : 0,
+                             .order = (gumbel_order)(i / 3 % 3),
+                             .ties = (gumbel_ties)(i % 2),
+                             .transforms = i % 4 != 0,
+                             .truncation = 1,
+                             .history = 1,
+                             .seed = 5000 + (uint64_t)i};
+        request *asked = request_make(&plan, cpu);
+        asked->transforms.banned = asked->transforms.bias = (gumbel_token_lists){NULL, NULL, NULL};
+        if (i % 2)
+            compare_asked(asked, 0);
+        else
+            compare_tokens(asked);
     }
 }
 
@@ -398,6 +473,8 @@ static void request_small(void)
     for (int i = 60; i < 72; i++) {
         request_plan plan = request_plan_at_random(i, 0);
         compare_plan(&plan, 0);
+        plan.batch += 32;
+        compare_plan(&plan, 0);
     }
 }
 
@@ -406,9 +483,11 @@ int main(int argc, char **argv)
     static const cuda_test tests[] = {
         {"request_plans", request_plans},
         {"request_fused", request_fused},
+        {"request_stored", request_stored},
         {"request_large", request_large},
         {"request_alone", request_alone},
         {"request_history", request_history},
+        {"request_blocks", request_blocks},
         {"request_graph", request_graph},
         {"request_tokens", request_tokens},
         {"request_hostile", request_hostile},

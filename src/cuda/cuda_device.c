@@ -167,8 +167,7 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
                  noise ? "_noise" : "", mass ? "_mass" : "");
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, name, kernel, error));
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
-                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                 cuda_logits_shared_bytes(mass));
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cuda_logits_shared_bytes(mass));
     }
     return GUMBEL_OK;
 }
@@ -206,6 +205,10 @@ static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
              CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_SHARED_BYTES);
     if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
         return GUMBEL_OK;
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks",
+                              &cuda->request_blocks, error));
+    CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_blocks,
+             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_BLOCKS_BYTES);
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
                               &cuda->request_team, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_team,
@@ -217,9 +220,9 @@ static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_serves(int module, int capability)
 {
-    return module == CUDA_MODULE_FUSED_SM90     ? capability == CUDA_SM90_CAPABILITY
-           : module == CUDA_MODULE_REQUEST_TEAM ? capability >= CUDA_SM90_CAPABILITY
-                                                : 1;
+    if (module == CUDA_MODULE_REQUEST_BLOCKS || module == CUDA_MODULE_REQUEST_TEAM)
+        return capability >= CUDA_SM90_CAPABILITY;
+    return module != CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }
 
 /* Load every kernel that this GPU can run. The context is current. */
@@ -237,6 +240,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_REQUEST_EDIT] = cuda_image_request_edit,
         [CUDA_MODULE_REQUEST_NAIVE] = cuda_image_request_naive,
         [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
+        [CUDA_MODULE_REQUEST_BLOCKS] = cuda_image_request_blocks,
         [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,
         [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
         [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,

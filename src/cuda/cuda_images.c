@@ -27,5 +27,6 @@ IMAGE(noise);
 IMAGE(request);
 IMAGE(request_edit);
 IMAGE(request_naive);
-IMAGE(softmax);
+IMAGE(request_blocks);
 IMAGE(request_team);
+IMAGE(softmax);

@@ -196,13 +196,10 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 
 /* Candidates that a CTA keeps; the largest top_k and num_top that it keeps them for; and CTAs a
  * multiprocessor that keep it busy, of which it holds two. */
-#define CUDA_REQUEST_LIST   4096
-#define CUDA_REQUEST_TARGET 256
-#define CUDA_REQUEST_CTAS   2
+#define CUDA_REQUEST_LIST         4096
+#define CUDA_REQUEST_TARGET       256
+#define CUDA_REQUEST_CTAS         2
 #define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_LIST + 64 + CUDA_REQUEST_STAGE_BYTES)
-
-/* Tokens of a block whose largest logit tells whether any of them can matter. */
-#define CUDA_REQUEST_BLOCK 128
 
 /* Threads of a CTA that makes probabilities, and CTAs that a multiprocessor holds of them. */
 #define CUDA_SOFTMAX_THREADS 128
@@ -212,6 +209,13 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 #define CUDA_REQUEST_ROOM_BYTES (28 * 1024)
 /* Words of 32 tokens that the largest share has: 227 KB hold no more. */
 #define CUDA_REQUEST_WORDS 1616
+
+/* Clusters that look for rows that are left: enough to take turns if all are. */
+static inline int64_t cuda_request_clusters_left(int64_t batch, int multiprocessors)
+{
+    int64_t most = CUDA_REQUEST_CTAS * multiprocessors;
+    return batch < most ? batch : most < 1 ? 1 : most;
+}
 
 /* Tokens of a share, where the row has `range`. */
 static inline int64_t cuda_request_share(int64_t range)
@@ -224,6 +228,37 @@ static inline int64_t cuda_request_share(int64_t range)
 static inline int cuda_request_team_bytes(int shared_bytes)
 {
     return shared_bytes - CUDA_RESERVED_BYTES;
+}
+
+/* Tokens of a block whose largest logit tells whether any of them can matter; blocks that a warp
+ * reads side by side to find those, and blocks that a CTA looks into at most; rows of a batch from
+ * which on that pays, and where the product leaves the largest logits; and turns of the GPU that a
+ * large batch takes, so that rows end while others are read. */
+#define CUDA_REQUEST_BLOCK        128
+#define CUDA_REQUEST_SIDE         8
+#define CUDA_REQUEST_CHOSEN       1024
+#define CUDA_REQUEST_BLOCKS_BATCH 33
+#define CUDA_REQUEST_PEAKED_BATCH 5
+#define CUDA_REQUEST_TURNS        4
+
+/* The token that a row's first block begins at. */
+#define CUDA_REQUEST_ORIGIN(first_token) ((first_token) / 4 * 4)
+
+/* Shared memory of a CTA that serves a row from its blocks, and the most that it may be. */
+#define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
+static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
+{
+    return CUDA_REQUEST_ROOM_BYTES + 4 * (CUDA_REQUEST_CHOSEN + blocks);
+}
+
+/* Blocks of a part. */
+static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multiprocessors)
+{
+    int64_t step = CUDA_REQUEST_SIDE * CUDA_REQUEST_THREADS / 32;
+    int64_t steps = (blocks + step - 1) / step;
+    int64_t parts = (int64_t)multiprocessors * CUDA_REQUEST_CTAS * CUDA_REQUEST_TURNS / batch;
+    parts = parts < 1 ? 1 : parts < steps ? parts : steps;
+    return (steps + parts - 1) / parts * step;
 }
 
 /* Tokens of a row that a CTA starts the history of. */

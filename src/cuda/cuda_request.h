@@ -30,9 +30,14 @@ typedef struct cuda_request_params {
     gumbel_summary *partials; /* [B, S]: where summaries go instead of output; or NULL */
     float *processed;         /* [B, V]: where z goes, and nothing is drawn; or NULL */
     int64_t processed_stride;
+    /* Where rows are served from few blocks of their tokens first (cuda/request_blocks.cuh). */
+    float *peaks;   /* [B, blocks]: as of cuda_params */
+    int32_t peaked; /* they are there already */
+    int64_t blocks; /* of a row, from CUDA_REQUEST_ORIGIN() on */
+    int32_t *left;  /* [B]: whether a row is left for a cluster; NULL where all are */
     /* What CTAs that share rows tell each other; not of the naive kernel. */
     int32_t parts;              /* CTAs a row */
-    int64_t chunk;              /* tokens a part, in whole pieces */
+    int64_t chunk;              /* of a part: tokens, in whole pieces; or blocks */
     uint64_t tag;               /* of this launch, as of cuda_params */
     uint64_t *counters;         /* [B][CUDA_FLOOR_WORDS]: parts that are done, below the tag */
     cuda_part *heads;           /* [B, parts] */

@@ -55,8 +55,8 @@ gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
 
 /* Serve all rows of a call from logits, whatever is asked. They may be edited in place if they are
- * params.stored. The workspace goes on at `rest`, where cuda_carve_request() says how much of it is
- * taken. */
+ * params.stored; params.peaks are theirs where that is set. The workspace goes on at `rest`, where
+ * cuda_carve_request() says how much of it is taken. */
 gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest);
 
 /* What a request needs of the workspace, and CTAs that share a row tell each other. */
@@ -65,7 +65,12 @@ typedef struct cuda_request_room {
     cuda_part *heads;
     cuda_candidate *candidates;
     float *edited; /* [B, V], where edits are all that is asked for */
+    float *peaks;  /* [B, blocks], where blocks can tell which tokens matter; else NULL */
+    int32_t *left; /* [B], likewise */
 } cuda_request_room;
+
+/* Blocks of a row (cuda_policy.h). */
+int64_t cuda_request_blocks(const gumbel_problem *problem);
 
 cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *cuda,
                                      const gumbel_problem *problem, int edited_in_place);

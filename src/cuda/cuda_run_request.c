@@ -30,6 +30,26 @@ static int edits_alone(const gumbel_problem *p)
     return !(p->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS) && p->end_token > p->first_token;
 }
 
+int64_t cuda_request_blocks(const gumbel_problem *p)
+{
+    int64_t range = p->end_token - CUDA_REQUEST_ORIGIN(p->first_token);
+    return (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
+}
+
+/* Whether the largest logits of blocks can tell which tokens of a row matter, as far as the host
+ * knows: rows' own numbers may still say that all do. */
+static int blocks_tell(const cuda_device *cuda, const gumbel_problem *p)
+{
+    const uint32_t looks_at_all = GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS;
+    const gumbel_truncation *t = &p->truncation;
+    int lists = (p->request & GUMBEL_REQUEST_PENALTIES) && !p->history.prompt;
+    int joint = t->order == GUMBEL_ORDER_JOINT && t->top_p;
+    int64_t bytes = cuda_request_blocks_bytes(cuda_request_blocks(p));
+    return team_serves(cuda, p) && bytes <= CUDA_REQUEST_BLOCKS_BYTES && (t->top_k || t->min_p) &&
+           !joint && !lists && p->scale > 0.0f && !(p->request & looks_at_all) &&
+           p->end_token > p->first_token;
+}
+
 /* Elements from one row of edited logits to the next. */
 static int64_t edited_stride(const gumbel_problem *p) { return (p->vocab + 3) / 4 * 4; }
 
@@ -53,11 +73,17 @@ cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *c
 {
     size_t batch = (size_t)problem->batch, parts = (size_t)split_rows(cuda, problem).parts;
     size_t bytes = CUDA_REQUEST_LIST * sizeof(cuda_candidate);
-    cuda_request_room room = {NULL, NULL, NULL, NULL};
+    cuda_request_room room = {NULL};
     if (edits_alone(problem)) {
         size_t rows = edited_in_place ? 0 : (size_t)problem->batch;
         room.edited = gumbel_carve(cursor, rows, (size_t)edited_stride(problem), sizeof(float));
         return room;
+    }
+    if (blocks_tell(cuda, problem)) {
+        size_t blocks = (size_t)cuda_request_blocks(problem);
+        room.peaks = gumbel_carve(cursor, batch, blocks, sizeof(float));
+        room.left = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
+        room.counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room.counters);
     }
     if (team_serves(cuda, problem))
         return room;
@@ -67,24 +93,56 @@ cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *c
     return room;
 }
 
+static gumbel_status refuse_batch(const cuda_job *job)
+{
+    return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                       "B is more than one call on CUDA takes");
+}
+
 /* Queue a kernel that takes p->parts CTAs a row. */
 static gumbel_status run(const cuda_job *job, cuda_request_params *p, CUfunction kernel,
                          int shared_bytes, int overlaps)
 {
     void *arguments[] = {p};
     if (p->problem.batch > INT32_MAX / p->parts)
-        return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
-                           "B is more than one call on CUDA takes");
+        return refuse_batch(job);
     cuda_shape shape = {p->problem.batch * p->parts, CUDA_REQUEST_THREADS, shared_bytes, overlaps};
     return cuda_launch(job, kernel, shape, arguments);
 }
 
-/* By a cluster a row. */
+/* By a cluster a row. Where most rows have been served, few clusters look for those left. */
 static gumbel_status run_team(const cuda_job *job, cuda_request_params *p)
 {
-    p->parts = CUDA_REQUEST_CLUSTER;
-    p->chunk = cuda_request_share(range_of(&p->problem));
-    return run(job, p, job->cuda->request_team, (int)team_bytes(&p->problem), 1);
+    void *arguments[] = {p};
+    const gumbel_problem *q = &p->problem;
+    int64_t clusters = q->batch;
+    if (clusters > INT32_MAX / CUDA_REQUEST_CLUSTER)
+        return refuse_batch(job);
+    if (p->left)
+        clusters = cuda_request_clusters_left(clusters, job->cuda->multiprocessors);
+    p->chunk = cuda_request_share(range_of(q));
+    cuda_shape shape = {clusters * CUDA_REQUEST_CLUSTER, CUDA_REQUEST_THREADS, (int)team_bytes(q),
+                        1};
+    return cuda_launch(job, job->cuda->request_team, shape, arguments);
+}
+
+/* By a CTA a row that looks into few of its blocks, and what is left by clusters. */
+static gumbel_status run_blocks(const cuda_job *job, cuda_request_params *p,
+                                const cuda_request_room *room)
+{
+    const gumbel_problem *q = &p->problem;
+    p->blocks = cuda_request_blocks(q);
+    p->peaks = room->peaks;
+    p->left = room->left;
+    p->counters = room->counters;
+    p->tag = cuda_tag(job->cuda);
+    p->peaked = job->params.peaks != NULL;
+    p->chunk =
+        p->peaked ? p->blocks : cuda_request_part(p->blocks, q->batch, job->cuda->multiprocessors);
+    p->parts = (int32_t)((p->blocks + p->chunk - 1) / p->chunk);
+    GUMBEL_FORWARD(
+        run(job, p, job->cuda->request_blocks, (int)cuda_request_blocks_bytes(p->blocks), 1));
+    return run_team(job, p);
 }
 
 /* By a CTA a row, whatever is asked. */
@@ -125,6 +183,8 @@ gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest)
     if (edits_alone(&p.problem))
         return run_edited(job, &p, call->stored ? call->stored : room.edited,
                           call->stored ? call->stored_stride : edited_stride(&p.problem));
+    if (room.left && (call->peaks || p.problem.batch >= CUDA_REQUEST_BLOCKS_BATCH))
+        return run_blocks(job, &p, &room);
     if (team_serves(job->cuda, &p.problem))
         return run_team(job, &p);
     if (p.partials)

@@ -134,6 +134,12 @@ PTX void ptx_wait_for_launch()
 #endif
 }
 
+/* Bring the line of an address into the first-level cache; nothing waits for it. */
+PTX void ptx_fetch(const void *at)
+{
+    asm volatile("{ .reg .b32 unused; ld.global.ca.b32 unused, [%0]; }" ::"l"(at));
+}
+
 /* The next launch may start, up to where it waits for this one (Hopper and later). */
 PTX void ptx_allow_launch()
 {

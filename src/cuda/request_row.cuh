@@ -55,6 +55,31 @@ __device__ inline gumbel_rules rules_of(const gumbel_problem &q, int64_t b, bool
     return r;
 }
 
+/* Have row b's parameters fetched, a lane each, so that a thread that reads them one after the
+ * other waits for memory once. By a whole warp. */
+__device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_t b)
+{
+    const gumbel_sampling &s = q.sampling;
+    const gumbel_truncation &t = q.truncation;
+    const gumbel_transforms &e = q.transforms;
+    const struct {
+        const void *data;
+        int64_t stride;
+    } all[] = {{s.temperature, 4 * s.temperature_stride},
+               {s.seed, 8 * s.seed_stride},
+               {s.position, 4 * s.position_stride},
+               {t.min_p, 4 * t.min_p_stride},
+               {t.top_k, 4 * t.top_k_stride},
+               {t.top_p, 4 * t.top_p_stride},
+               {e.repetition, 4 * e.repetition_stride},
+               {e.frequency, 4 * e.frequency_stride},
+               {e.presence, 4 * e.presence_stride}};
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
+        if (threadIdx.x % 32 == i && all[i].data)
+            ptx_fetch((const char *)all[i].data + b * all[i].stride);
+}
+
 __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
 {
     request_row row;

@@ -8,7 +8,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_SCREEN_CUH
 #define GUMBEL_CUDA_REQUEST_SCREEN_CUH
 
-#include "cuda/logits_step.cuh"
+#include "cuda/request_load.cuh"
 #include "cuda/request_output.cuh"
 
 namespace
@@ -33,6 +33,20 @@ struct request_wanted {
     uint32_t target; /* tokens that the bound must leave; 0: it comes from min_p alone */
     float min_p;     /* 0: it comes from the target alone */
     bool both;       /* what either leaves is wanted; else what both leave */
+
+    /* The z that a token must reach to be wanted, where the target's last one has z `nth` and the
+     * largest value is known. */
+    __device__ __forceinline__ float bound(float nth, request_values values, float largest) const
+    {
+        float by_min_p = gumbel_min_p_bound(largest, min_p);
+        if (values.before)
+            by_min_p = values.z(by_min_p);
+        if (target == 0)
+            return by_min_p;
+        if (min_p == 0.0f)
+            return nth;
+        return both ? fminf(nth, by_min_p) : fmaxf(nth, by_min_p);
+    }
 };
 
 /* Whether candidates can serve a row, and which are wanted. What is dropped has no mass to tell. */
@@ -51,23 +65,6 @@ __device__ inline bool can_screen(const cuda_request_params &p, const request_ro
     if (p.partials || k > CUDA_REQUEST_TARGET || (r.joint && r.top_p < 1.0f))
         return false;
     return row.draw.greedy ? !mass && !out.kept : cut;
-}
-
-/* Four logits; -inf for tokens that do not count. `origin` is where that of token 0 would be. */
-template <gumbel_dtype dtype>
-__device__ __forceinline__ four load_quad(const void *origin, int64_t token, int64_t first,
-                                          int64_t end)
-{
-    using element = typename quad<dtype>::element;
-    const element *from = (const element *)origin + token;
-    four v = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-    if (token >= first && token + 4 <= end && (uintptr_t)from % sizeof(quad<dtype>) == 0)
-        return ((const quad<dtype> *)from)->widen();
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (token + i >= first && token + i < end)
-            v.v[i] = widen_element(from, dtype, i);
-    return v;
 }
 
 /* Pieces of a part that ends at `end`, and what of them this thread takes. */
@@ -90,15 +87,7 @@ struct part_reader {
     /* Four logits from a token on, which is divisible by 4; -inf for those that do not count. */
     __device__ __forceinline__ four load_four(int64_t token) const
     {
-        const gumbel_problem &q = p.problem;
-        int64_t size = q.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-        const char *origin =
-            (const char *)q.logits.data + (b * q.logits.stride - q.first_token) * size;
-        return q.logits.dtype == GUMBEL_FLOAT32
-                   ? load_quad<GUMBEL_FLOAT32>(origin, token, q.first_token, end)
-               : q.logits.dtype == GUMBEL_BFLOAT16
-                   ? load_quad<GUMBEL_BFLOAT16>(origin, token, q.first_token, end)
-                   : load_quad<GUMBEL_FLOAT16>(origin, token, q.first_token, end);
+        return request_load_four(p.problem, b, token, end);
     }
 
     /* Logits of a piece. */
@@ -122,7 +111,6 @@ struct part_reader {
     /* y of a piece whose logits are l, in their place; by way of `y` where lists edit it. */
     __device__ __forceinline__ void edit(int64_t piece, float (&l)[kOwn], float *y) const
     {
-        const gumbel_problem &q = p.problem;
         if (row.lists) {
             stage_piece(p, row, b, piece, min(piece + kPiece, end), stage, y, false);
 #pragma unroll
@@ -132,14 +120,22 @@ struct part_reader {
             }
             return;
         }
-        if (q.scale != 1.0f || q.soft_cap != 0.0f)
-            for (int i = 0; i < kOwn; i++)
-                if (counts(token_of(piece, i)))
-                    l[i] = gumbel_transform(l[i], q.scale, q.soft_cap, p.inverse_cap, 1.0f);
-        if (q.request & GUMBEL_REQUEST_TRANSFORMS)
 #pragma unroll
-            for (int i = 0; i < kOwn; i += 4)
-                edit_quad(token_of(piece, i), &l[i]);
+        for (int i = 0; i < kOwn; i += 4)
+            make_quad(token_of(piece, i), &l[i]);
+    }
+
+    /* y of four logits from a token on, which is divisible by 4, in their place; without lists. */
+    __device__ __forceinline__ void make_quad(int64_t token, float *l) const
+    {
+        const gumbel_problem &q = p.problem;
+        if (q.scale != 1.0f || q.soft_cap != 0.0f) {
+            four scaled = request_scale_quad(p, token, end, {l[0], l[1], l[2], l[3]});
+            for (int i = 0; i < 4; i++)
+                l[i] = scaled.v[i];
+        }
+        if (q.request & GUMBEL_REQUEST_TRANSFORMS)
+            edit_quad(token, l);
     }
 
     __device__ __forceinline__ void edit_quad(int64_t token, float *y) const
@@ -176,16 +172,7 @@ struct part_screen {
     float nth = -INFINITY; /* z that at least `target` tokens of the row reach */
     float largest;         /* value so far */
 
-    __device__ __forceinline__ float bound() const
-    {
-        float by_min_p = values.before ? values.z(gumbel_min_p_bound(largest, wanted.min_p))
-                                       : gumbel_min_p_bound(largest, wanted.min_p);
-        if (wanted.target == 0)
-            return by_min_p;
-        if (wanted.min_p == 0.0f)
-            return nth;
-        return wanted.both ? fminf(nth, by_min_p) : fmaxf(nth, by_min_p);
-    }
+    __device__ __forceinline__ float bound() const { return wanted.bound(nth, values, largest); }
 
     /* Offer a token; its place in the list. */
     __device__ __forceinline__ uint32_t offer(float y, int64_t token) const

@@ -100,13 +100,7 @@ __device__ __noinline__ gumbel_summary sum_some(float z, int32_t id, int head)
                 beside[list[i].id / 32 % 2] = all_z[i];
         add_block(mass, beside[0], beside[1]);
     }
-    team_mass sum = {mass};
-    sum.join_warp();
-    __syncthreads();
-    if (lane == 0)
-        *(team_mass *)room().slots[threadIdx.x / 32] = sum;
-    __syncthreads();
-    return join_slots<team_mass>((const team_slot *)room().slots, kWarps).of;
+    return cta_over(team_mass{mass}).of;
 }
 
 /* The best of the CTA's tokens in draw `at` of the call, thread i < head having one; for all
@@ -126,19 +120,14 @@ __device__ __forceinline__ draw_winner draw_some(const gumbel_problem &q, float 
                       : gumbel_of_token(stream, (uint32_t)id);
         draw_winner_offer(best, draw.greedy ? z : z + g, z, id);
     }
-    best = draw_winner_of_warp(best);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        *(draw_winner *)room().slots[threadIdx.x / 32] = best;
-    __syncthreads();
-    return join_slots<team_winner>((const team_slot *)room().slots, kWarps).of;
+    return cta_over(team_winner{best}).of;
 }
 
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
  * is asked for. */
-__device__ inline void serve_some(const cuda_request_params &p, int64_t b, int count,
-                                  const gumbel_summary &seen, const gumbel_summary &raw)
+__device__ __noinline__ void serve_some(const cuda_request_params &p, int64_t b, int count,
+                                        const gumbel_summary &seen, const gumbel_summary &raw)
 {
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;

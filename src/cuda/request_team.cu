@@ -7,6 +7,7 @@
  *        greedy row, there are two passes over a share and two exchanges, and one CTA ends the row
  *        alone. Else there are five to ten passes.
  * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
+ *        Rows that were served from few of their blocks before are skipped.
  * SMEM   the share's y, and a room (cuda/request_team.cuh) of 24 KB.
  * SYNC   barriers of the cluster (cuda/request_team.cuh says who may write when); the last one is
  *        behind all that reads another CTA's memory.
@@ -39,18 +40,16 @@ __device__ __forceinline__ bool serve_from_list(const cuda_request_params &p, sh
     return count >= 0;
 }
 
-} // namespace
-
-extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads, 2)
-    gumbel_request_team(const __grid_constant__ cuda_request_params p)
+/* Serve row b by the whole team. */
+__device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
-    const int64_t b = blockIdx.x / kRanks;
     int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + team_rank() * p.chunk;
     share_source source = {begin, (int)p.chunk};
     part_reader reader = {p, room().row, room().stage, b, min(begin + p.chunk, q.end_token)};
     request_wanted wanted;
-    ptx_wait_for_launch();
+    if (threadIdx.x / 32 == kWarps - 1)
+        fetch_parameters(q, b);
     fetch_share(reader, source);
     fetch_words(reader, source);
     if (threadIdx.x == kThreads - 1) {
@@ -66,7 +65,7 @@ extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThr
     team_facts facts = edit_share(reader, source, peak);
     bool screened = !p.processed && can_screen(p, room().row, wanted);
     if (screened && wanted.target > 0)
-        facts.reached = reached_by_peaks(facts, peak, wanted.target);
+        facts.reached = reached_by_peaks(facts, peak, (wanted.target + kRanks - 1) / kRanks);
     __syncthreads();
     facts = team_over(facts);
     gumbel_summary_empty(&seen);
@@ -75,4 +74,24 @@ extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThr
     if (p.processed ||
         !serve_from_list(p, source, facts, screened ? &wanted : nullptr, b, seen, raw))
         serve_team(p, source, facts, b, seen, raw);
+}
+
+} // namespace
+
+extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads, 2)
+    gumbel_request_team(const __grid_constant__ cuda_request_params p)
+{
+    const int64_t batch = p.problem.batch, teams = gridDim.x / kRanks;
+    const int lane = threadIdx.x % 32;
+    ptx_wait_for_launch();
+#pragma unroll 1
+    for (int64_t first = blockIdx.x / kRanks; first < batch; first += 32 * teams) {
+        int64_t own = first + lane * teams;
+        bool wanted = own < batch && (!p.left || __ldcg(&p.left[own]));
+#pragma unroll 1
+        for (uint32_t left = __ballot_sync(~0u, wanted); left; left &= left - 1) {
+            serve_by_team(p, first + (__ffs(left) - 1) * teams);
+            __syncthreads(); /* before the share is fetched anew */
+        }
+    }
 }

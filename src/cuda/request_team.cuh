@@ -125,7 +125,19 @@ template <class T> __device__ __forceinline__ T join_slots(const team_slot *slot
     return own;
 }
 
-/* What all threads of the team have, joined, for all of them. A T joins itself over a warp. */
+/* What all threads of the CTA have, joined, for all of them. A T joins itself over a warp. */
+template <class T> __device__ __forceinline__ T cta_over(T own)
+{
+    team_slot *slots = (team_slot *)room().slots;
+    own.join_warp();
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        *(T *)&slots[threadIdx.x / 32] = own;
+    __syncthreads();
+    return join_slots<T>(slots, kWarps);
+}
+
+/* What all threads of the team have, joined, for all of them. */
 template <class T> __device__ __forceinline__ T team_over(T own)
 {
     team_slot *slots = (team_slot *)room().slots;

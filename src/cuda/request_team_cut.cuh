@@ -149,27 +149,26 @@ struct team_cut_finder {
 
 /* --------------------------------------------------------------------------- some tokens ---- */
 
-/* Halvings of what the peaks of a CTA span: more would leave fewer tokens, and cost a barrier. */
+/* Halvings of what the peaks of a CTA span: more would leave fewer tokens, and cost a barrier. The
+ * first one looks no farther down than kNear, as rows whose masked tokens have the least float
+ * instead of -inf span too much. */
 constexpr int kHalvings = 8;
+constexpr float kNear = 64.0f;
 
-/* A key that as many of a CTA's peaks reach as the team's share of n, halved into; 0 where it has
- * fewer. For all threads. */
-__device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, uint64_t n)
+/* A key that `wanted` of this CTA's peaks reach, halved into; 0 where it has fewer. `peak` is this
+ * thread's, and `facts` tell whether it has one. For all threads. */
+__device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, int wanted)
 {
-    team_slot *slots = (team_slot *)room().slots;
-    const int wanted = (int)((n + kRanks - 1) / kRanks);
     const bool own = facts.peaks > 0;
-    facts.join_warp();
-    if (threadIdx.x % 32 == 0)
-        *(team_facts *)&slots[threadIdx.x / 32] = facts;
-    __syncthreads();
-    facts = join_slots<team_facts>(slots, kWarps);
+    facts = cta_over(facts);
     if ((int)facts.peaks < wanted)
         return 0;
     float low = gumbel_of_key(facts.lowest), high = gumbel_of_key(facts.highest);
 #pragma unroll 1
     for (int step = 0; step < kHalvings; step++) {
         float middle = 0.5f * low + 0.5f * high;
+        if (step == 0)
+            middle = fmaxf(middle, high - kNear);
         if (__syncthreads_count(own && peak >= middle) >= wanted)
             low = middle;
         else

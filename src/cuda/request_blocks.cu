@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   a request from logits where few tokens of a row can matter: the largest logit of every
+ *        block of 128 tokens is found, unless the product has left it, and the last of a row's CTAs
+ *        tries to serve it from the blocks that reach what matters (cuda/request_blocks.cuh). Rows
+ *        that this does not serve are left for a cluster each (request_team.cu).
+ * COST   reads B V elements once, writes 1 / 128 of that; then a row takes 10 us of one CTA, behind
+ *        what other CTAs read.
+ * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
+ *        lane.
+ * SMEM   a room of 28 KB (cuda/request_team.cuh), a list of blocks, and four bytes a block.
+ * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
+ * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing.
+ */
+#include "cuda/request_blocks.cuh"
+#include "cuda/request_parts.cuh"
+
+namespace
+{
+
+constexpr int kSide = CUDA_REQUEST_SIDE; /* one a lane, at most */
+
+/* That of four tokens and of the warp, as bits whose order is theirs; a NaN is the largest. */
+__device__ __forceinline__ uint32_t highest_of_warp(const four &l)
+{
+    float high = largest_of(l);
+    return __reduce_max_sync(~0u, isnan(high) ? ~0u : ordered_bits(high));
+}
+
+template <gumbel_dtype dtype>
+__device__ __forceinline__ void find_peaks(const cuda_request_params &p, int64_t b, int64_t block)
+{
+    const gumbel_problem &q = p.problem;
+    const void *row =
+        (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
+    const int lane = threadIdx.x % 32;
+    const int64_t first =
+        CUDA_REQUEST_ORIGIN(q.first_token) + block * CUDA_REQUEST_BLOCK + 4 * lane;
+    four l[kSide];
+#pragma unroll
+    for (int i = 0; i < kSide; i++)
+        l[i] = request_load_quad<dtype>(row, first + i * CUDA_REQUEST_BLOCK, q.first_token,
+                                        q.end_token);
+    uint32_t own = 0;
+#pragma unroll
+    for (int i = 0; i < kSide; i++) {
+        uint32_t highest = highest_of_warp(l[i]);
+        own = lane == i ? highest : own;
+    }
+    if (lane < kSide && block + lane < p.blocks)
+        p.peaks[b * p.blocks + block + lane] = own == ~0u ? NAN : ordered_float(own);
+}
+
+/* Find the peaks of blocks [begin, end) of row b. */
+__device__ __noinline__ void find_peaks_of_part(const cuda_request_params &p, int64_t b,
+                                                int64_t begin, int64_t end)
+{
+    const gumbel_dtype dtype = p.problem.logits.dtype;
+    for (int64_t at = begin + threadIdx.x / 32 * kSide; at < end; at += kWarps * kSide)
+        if (dtype == GUMBEL_FLOAT32)
+            find_peaks<GUMBEL_FLOAT32>(p, b, at);
+        else if (dtype == GUMBEL_BFLOAT16)
+            find_peaks<GUMBEL_BFLOAT16>(p, b, at);
+        else
+            find_peaks<GUMBEL_FLOAT16>(p, b, at);
+}
+
+/* Whether row b is worth reading here: can_screen() would refuse the others. */
+__device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_t b)
+{
+    const gumbel_truncation &t = q.truncation;
+    const gumbel_sampling &s = q.sampling;
+    int32_t top_k = t.top_k ? t.top_k[b * t.top_k_stride] : 0;
+    float min_p = t.min_p ? t.min_p[b * t.min_p_stride] : 0.0f;
+    float temperature = s.temperature ? s.temperature[b * s.temperature_stride] : 1.0f;
+    return temperature == 0.0f || (top_k > 0 ? top_k <= CUDA_REQUEST_TARGET : min_p > 0.0f);
+}
+
+/* Whether this CTA is the last one of row b; for all threads. */
+__device__ __forceinline__ bool ends_row(const cuda_request_params &p, int64_t b)
+{
+    bool last = false;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        last = count_part(p, b);
+    return __syncthreads_or(last);
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
+    gumbel_request_blocks(const __grid_constant__ cuda_request_params p)
+{
+    const int64_t b = blockIdx.x / p.parts, begin = blockIdx.x % p.parts * p.chunk;
+    ptx_wait_for_launch();
+    if (!p.peaked) {
+        if (!is_worth_reading(p.problem, b)) {
+            if (threadIdx.x == 0)
+                p.left[b] = 1;
+            return;
+        }
+        if (threadIdx.x == 0)
+            start_count(p, b);
+        find_peaks_of_part(p, b, begin, min(begin + p.chunk, p.blocks));
+        if (!ends_row(p, b))
+            return;
+    }
+    ptx_allow_launch();
+    bool served = serve_from_blocks(p, b);
+    if (threadIdx.x == 0)
+        p.left[b] = !served;
+}
