@@ -277,7 +277,7 @@ __device__ __noinline__ bool serve_from_blocks(const cuda_request_params &p, int
     gumbel_summary_empty(&seen);
     seen.flags = found.flags;
     seen.best_id = found.count > 0 ? 0 : -1;
-    serve_some(p, b, found.count, seen, raw);
+    serve_some(p, b, found.count, seen, raw, nullptr);
     return true;
 }
 

@@ -49,19 +49,26 @@ struct request_wanted {
     }
 };
 
+/* What top_k, min_p and the most likely tokens want of a row. */
+__device__ inline request_wanted wanted_of(const cuda_request_params &p, const request_row &row)
+{
+    bool top = p.problem.request & GUMBEL_REQUEST_TOP;
+    int64_t k = row.draw.greedy ? 1 : row.rules.top_k;
+    uint32_t target = (uint32_t)(top && p.output.num_top > k ? p.output.num_top : k);
+    return {target, k > 0 && top ? 0.0f : row.rules.min_p, k == 0 && top};
+}
+
 /* Whether candidates can serve a row, and which are wanted. What is dropped has no mass to tell. */
 __device__ inline bool can_screen(const cuda_request_params &p, const request_row &row,
                                   request_wanted &wanted)
 {
     const gumbel_output &out = p.output;
     const gumbel_rules &r = row.rules;
-    bool top = p.problem.request & GUMBEL_REQUEST_TOP, cut = r.top_k > 0 || r.min_p > 0.0f;
+    bool cut = r.top_k > 0 || r.min_p > 0.0f;
     bool mass =
         out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
     int64_t k = row.draw.greedy ? 1 : r.top_k;
-    wanted.target = (uint32_t)(top && out.num_top > k ? out.num_top : k);
-    wanted.min_p = k > 0 && top ? 0.0f : r.min_p;
-    wanted.both = k == 0 && top;
+    wanted = wanted_of(p, row);
     if (p.partials || k > CUDA_REQUEST_TARGET || (r.joint && r.top_p < 1.0f))
         return false;
     return row.draw.greedy ? !mass && !out.kept : cut;

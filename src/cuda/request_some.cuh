@@ -41,8 +41,9 @@ __device__ __noinline__ some_token put_in_order(float v, int32_t id, int count)
     return {list[threadIdx.x].y, list[threadIdx.x].id};
 }
 
-/* How many of the first tokens stay. `v` is in order. */
-__device__ __noinline__ int cut_some(const gumbel_rules &r, float v, int count)
+/* How many of the first tokens stay. `v` is in order; `row` is the mass of all tokens of the row
+ * where some of those that a nucleus is of are not in the list, or NULL. */
+__device__ __noinline__ int cut_some(const gumbel_rules &r, float v, int count, const weight *row)
 {
     const cuda_candidate *list = room().bench.list;
     float largest = list[0].y, bound = gumbel_min_p_bound(largest, r.min_p);
@@ -58,7 +59,7 @@ __device__ __noinline__ int cut_some(const gumbel_rules &r, float v, int count)
     if (place < whole)
         own.add(gumbel_token_mass(gumbel_exp(v - largest)));
     weight behind = sum_above(own, all);
-    gumbel_wide needed = gumbel_nucleus(r.top_p, all.wide());
+    gumbel_wide needed = gumbel_nucleus(r.top_p, row ? row->wide() : all.wide());
     gumbel_wide before = all.wide() - behind.wide() - own.wide();
     int nucleus = __syncthreads_count(place < whole && before < needed);
     if (!r.exact) {
@@ -125,9 +126,10 @@ __device__ __forceinline__ draw_winner draw_some(const gumbel_problem &q, float 
 
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
- * is asked for. */
+ * is asked for, `mass` as in cut_some(). */
 __device__ __noinline__ void serve_some(const cuda_request_params &p, int64_t b, int count,
-                                        const gumbel_summary &seen, const gumbel_summary &raw)
+                                        const gumbel_summary &seen, const gumbel_summary &raw,
+                                        const weight *mass)
 {
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
@@ -140,7 +142,7 @@ __device__ __noinline__ void serve_some(const cuda_request_params &p, int64_t b,
     some_token own = put_in_order(values.of(given.y), given.id, count);
     float z = values.before ? values.z(own.v) : own.v;
     if (ok)
-        r.kept = cut_some(row.rules, own.v, count);
+        r.kept = cut_some(row.rules, own.v, count, mass);
     const int head = r.kept;
     if (ok && (p.partials ? q.with_mass : out.lse || out.logprobs || out.top_logprobs)) {
         bool of_raw = out.logprobs_of == GUMBEL_RAW && !p.partials;

@@ -3,9 +3,9 @@
  * WHAT   a request from logits (docs/maths.md, sections 8 and 9) in one launch, whatever is asked,
  *        for GPUs with clusters: a row lies in the shared memory of eight CTAs.
  * COST   reads B V elements once: 76 KB a CTA where V = 151936, with two CTAs a multiprocessor.
- *        Where at most kSome tokens can matter, as for a top_k of up to some 250, a min_p or a
- *        greedy row, there are two passes over a share and two exchanges, and one CTA ends the row
- *        alone. Else there are five to ten passes.
+ *        Where at most kSome tokens can matter, as for a top_k of up to some 250, a min_p, a
+ *        greedy row, or a top_p of a peaked one, there are two or three passes over a share and as
+ *        many exchanges, and one CTA ends the row alone. Else there are five to ten passes.
  * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
  *        Rows that were served from few of their blocks before are skipped.
  * SMEM   the share's y, and a room (cuda/request_team.cuh) of 24 KB.
@@ -19,12 +19,12 @@ namespace
 {
 
 /* Serve a row from some of its tokens, if those that matter fit into a CTA; whether they do.
- * `wanted` NULL: all matter. */
+ * `wanted` NULL: all matter. `mass` as in cut_some(). */
 __device__ __forceinline__ bool serve_from_list(const cuda_request_params &p, share_source source,
                                                 const team_facts &facts,
                                                 const request_wanted *wanted, int64_t b,
                                                 const gumbel_summary &seen,
-                                                const gumbel_summary &raw)
+                                                const gumbel_summary &raw, const weight *mass)
 {
     const request_row &row = room().row;
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
@@ -36,8 +36,24 @@ __device__ __forceinline__ bool serve_from_list(const cuda_request_params &p, sh
         count = gather_wanted(source, facts, values, few ? nullptr : wanted);
     }
     if (count >= 0 && team_leads())
-        serve_some(p, b, count, seen, raw);
+        serve_some(p, b, count, seen, raw, mass);
     return count >= 0;
+}
+
+/* Weigh a row whose nucleus is of all its tokens, and which `wanted` may leave few of; whether it
+ * does. */
+__device__ __forceinline__ bool weigh_row(share_source source, const team_facts &facts,
+                                          const gumbel_summary &seen, weight &mass)
+{
+    const request_row &row = room().row;
+    request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    bool ok = gumbel_summary_status(&seen) == GUMBEL_ROW_OK && facts.alive > kSome;
+    bool others = row.rules.top_k > 0 || row.rules.min_p > 0.0f; /* one of which cuts too */
+    if (!ok || facts.reached == 0 || (!others && is_flat(values, facts)))
+        return false;
+    team_weights sums = weigh_tokens(source, values, facts);
+    mass = sums.all;
+    return others || sums.near.wide() >= gumbel_nucleus(row.rules.top_p, mass.wide());
 }
 
 /* Serve row b by the whole team. */
@@ -64,15 +80,18 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     float peak;
     team_facts facts = edit_share(reader, source, peak);
     bool screened = !p.processed && can_screen(p, room().row, wanted);
-    if (screened && wanted.target > 0)
+    bool weighed = !p.processed && !screened && can_weigh(p, room().row, wanted);
+    if ((screened || weighed) && wanted.target > 0)
         facts.reached = reached_by_peaks(facts, peak, (wanted.target + kRanks - 1) / kRanks);
     __syncthreads();
     facts = team_over(facts);
     gumbel_summary_empty(&seen);
     seen.flags = facts.flags | (room().row.valid ? 0 : GUMBEL_FLAG_TEMPERATURE);
     seen.best_id = facts.alive > 0 ? 0 : -1;
-    if (p.processed ||
-        !serve_from_list(p, source, facts, screened ? &wanted : nullptr, b, seen, raw))
+    weight mass = {0, 0};
+    weighed = weighed && weigh_row(source, facts, seen, mass);
+    if (p.processed || !serve_from_list(p, source, facts, screened || weighed ? &wanted : nullptr,
+                                        b, seen, raw, weighed ? &mass : nullptr))
         serve_team(p, source, facts, b, seen, raw);
 }
 

@@ -177,6 +177,66 @@ __device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, 
     return gumbel_key(low);
 }
 
+/* Tokens that a nucleus of all tokens of a row may leave for a CTA to end the row with. */
+constexpr int kNucleus = 320;
+
+/* Whether a row that candidates alone cannot serve can be served by some tokens and the mass of
+ * all: its nucleus is of them. Which are wanted. */
+__device__ inline bool can_weigh(const cuda_request_params &p, const request_row &row,
+                                 request_wanted &wanted)
+{
+    const gumbel_rules &r = row.rules;
+    bool others = r.top_k > 0 || r.min_p > 0.0f;
+    if (p.partials || row.draw.greedy || !(r.top_p < 1.0f) || r.top_k > CUDA_REQUEST_TARGET ||
+        (others && !r.joint))
+        return false;
+    wanted = wanted_of(p, row);
+    if (!others)
+        wanted = {(uint32_t)max(kNucleus, p.output.num_top), 0.0f, false};
+    return true;
+}
+
+/* Whether a row is so flat that kNucleus tokens hardly hold a nucleus: all others could weigh this
+ * many times what the largest does. A guess: what it says costs time alone. */
+__device__ __forceinline__ bool is_flat(request_values values, const team_facts &facts)
+{
+    constexpr float most = 500.0f;
+    float near = values.of(gumbel_of_key(facts.reached));
+    float largest = values.of(gumbel_of_key(facts.highest));
+    return (float)facts.alive * gumbel_exp(near - largest) > most;
+}
+
+/* The masses of all tokens of a row, and of those near its largest. */
+struct team_weights {
+    weight all, near;
+    static __device__ __forceinline__ team_weights none() { return {{0, 0}, {0, 0}}; }
+    __device__ __forceinline__ void join_warp()
+    {
+        all = {sum_of_warp(all.high), sum_of_warp(all.low)};
+        near = {sum_of_warp(near.high), sum_of_warp(near.low)};
+    }
+};
+
+/* Weigh the tokens of a row; near are those that reach facts.reached. */
+__device__ __noinline__ team_weights weigh_tokens(share_source source, request_values values,
+                                                  team_facts facts)
+{
+    const float largest = values.of(gumbel_of_key(facts.highest));
+    const float near = gumbel_of_key(facts.reached), least = largest - GUMBEL_MASS_REACH;
+    team_weights own = team_weights::none();
+    source.each([&](float y) { return values.of(y) >= least; },
+                [&](int32_t, float y) {
+                    float v = values.of(y);
+                    if (!(v >= least))
+                        return;
+                    uint64_t mass = gumbel_token_mass(gumbel_exp(v - largest));
+                    own.all.add(mass);
+                    if (y >= near)
+                        own.near.add(mass);
+                });
+    return team_over(own);
+}
+
 /* Bring the tokens that chosen(id, y) holds for into the leader's list, if no more than fit; how
  * many there are, or -1 where they do not fit. may(y) as in share_source. */
 template <class May, class F>
