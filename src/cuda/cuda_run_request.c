@@ -110,7 +110,8 @@ static gumbel_status run(const cuda_job *job, cuda_request_params *p, CUfunction
     return cuda_launch(job, kernel, shape, arguments);
 }
 
-/* By a cluster a row. Where most rows have been served, few clusters look for those left. */
+/* By a cluster a row. Where rows may have been served already, as many as keep the GPU busy look
+ * for those that are left. */
 static gumbel_status run_team(const cuda_job *job, cuda_request_params *p)
 {
     void *arguments[] = {p};
