@@ -141,17 +141,22 @@ static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
 
 static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
 {
-    static const char *const names[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16"};
-    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++)
-        for (int i = 0; i < CUDA_SM90_WIDTHS; i++) {
-            char name[64];
-            CUfunction *kernel = &cuda->fused_sm90[dtype][i];
-            snprintf(name, sizeof name, "gumbel_fused_sm90_%s_%d", names[dtype],
-                     cuda_sm90_widths[i]);
-            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM90, name, kernel, error));
-            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
-                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
-        }
+    static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16"};
+    static const char *const cases[] = {[CUDA_SM90_PLAIN] = "plain",
+                                        [CUDA_SM90_PLAIN_MASS] = "plain_mass",
+                                        [CUDA_SM90_STORED] = "stored",
+                                        [CUDA_SM90_ANY] = "any"};
+    for (int i = 0; i < (CUDA_F16 + 1) * CUDA_SM90_WIDTHS * CUDA_SM90_CASES; i++) {
+        int dtype = i / CUDA_SM90_CASES / CUDA_SM90_WIDTHS;
+        int width = i / CUDA_SM90_CASES % CUDA_SM90_WIDTHS, kind = i % CUDA_SM90_CASES;
+        char name[64];
+        CUfunction *kernel = &cuda->fused_sm90[dtype][width][kind];
+        snprintf(name, sizeof name, "gumbel_fused_sm90_%s_%d_%s", dtypes[dtype],
+                 cuda_sm90_widths[width], cases[kind]);
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM90, name, kernel, error));
+        CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
+    }
     return GUMBEL_OK;
 }
 

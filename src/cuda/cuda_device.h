@@ -63,7 +63,7 @@ typedef struct cuda_device {
     CUfunction weigh[CUDA_DTYPES], normalise[CUDA_DTYPES];
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];
-    CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
+    CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (cuda/floor.cuh) */
 } cuda_device;
 

@@ -47,6 +47,28 @@ static inline int cuda_sm90_serves(int capability, const gumbel_problem *p)
            p->sampling.num_samples <= CUDA_SM90_STATES / cuda_sm90_widths[0];
 }
 
+/* What a call asks of the Hopper kernel. Each case has kernels of its own, without the code of what
+ * it rules out (cuda/case_sm90.cuh). */
+typedef enum cuda_sm90_case {
+    CUDA_SM90_PLAIN,      /* an exact draw a row, from logits as the product leaves them */
+    CUDA_SM90_PLAIN_MASS, /* that, with masses */
+    CUDA_SM90_STORED,     /* no draw: the logits themselves */
+    CUDA_SM90_ANY,        /* any draw, or none */
+    CUDA_SM90_CASES,
+} cuda_sm90_case;
+
+/* The case that serves a call, which stores its logits, or drops them, or draws. */
+static inline cuda_sm90_case cuda_sm90_case_of(const gumbel_problem *p, int stores, int drops)
+{
+    const gumbel_sampling *s = &p->sampling;
+    if (stores)
+        return CUDA_SM90_STORED;
+    if (drops || p->bias.data || p->soft_cap != 0.0f || p->scale < 0.0f || s->noise ||
+        s->num_samples != 1 || s->math != GUMBEL_MATH_EXACT)
+        return CUDA_SM90_ANY;
+    return p->with_mass ? CUDA_SM90_PLAIN_MASS : CUDA_SM90_PLAIN;
+}
+
 /* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
 static inline int cuda_sm90_width_for(int64_t rows)
 {

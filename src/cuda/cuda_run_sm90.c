@@ -64,7 +64,8 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         GUMBEL_FORWARD(encode_hidden(job, &hidden, &p.problem.hidden, cuda_sm90_widths[width]));
         void *arguments[] = {&p, &weight, &hidden};
         cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 0};
-        CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][width];
+        cuda_sm90_case kind = cuda_sm90_case_of(whole, p.stored != NULL, p.multiply_only);
+        CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][width][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
         GUMBEL_FORWARD(cuda_finish(job, &p));
     }

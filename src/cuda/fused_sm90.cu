@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2); or, for a request, the
- *        logits themselves, and the largest one of each tile and row: their peaks.
+ *        logits themselves, and the largest one of each tile and row: their peaks. A kernel for
+ *        each dtype, width and case of a call (cuda/case_sm90.cuh).
  * COST   2 V D bytes of weights, once; 2 V D B flops on the tensor cores. On an H200 these run at
  *        4.6 TB/s and 790 TFLOP/s.
  * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw, in turns or
@@ -23,6 +24,7 @@
  *        score and log-normaliser do not depend on the batch.
  */
 #include "cuda/epilogue_sm90.cuh"
+#include "cuda/logits_sm90.cuh"
 #include "cuda/noise_sm90.cuh"
 #include "cuda/wgmma.cuh"
 
@@ -80,7 +82,7 @@ constexpr uint32_t kHalfTile = SM90_WEIGHT_BYTES / 2 / 16;
 /* The product of the team's tile; of a tile that is shared, of this warpgroup's half. Addresses are
  * one lane's, so that what is added to them costs the warp's uniform registers alone. */
 template <int n, bool half>
-__device__ __forceinline__ void multiply(typename epilogue<n>::sums &sum, int depths,
+__device__ __forceinline__ void multiply(sm90_sums<n> &sum, int depths,
                                          const shared_sm90<n> &shared, ring &at)
 {
     using team = sm90_team<n>;
@@ -131,13 +133,13 @@ __device__ __forceinline__ void keep(const float (&sum)[halves][n], uint32_t *fl
 constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
 
 /* A team's own part of the noise of a tile to come, once `turn` tiles are drawn from. */
-template <int n>
-__device__ __forceinline__ void make_team_noise(const cuda_params &p, const shared_sm90<n> &shared,
+template <int n, class call>
+__device__ __forceinline__ void make_team_noise(const call &p, const shared_sm90<n> &shared,
                                                 int tile, int turn)
 {
     constexpr int warps = sm90_team<n>::threads / 32;
     using cut = noise_cut<n>;
-    if (cut::by_team == 0 || tile >= p.tiles || p.multiply_only || p.stored)
+    if (cut::by_team == 0 || tile >= p.tiles || !p.draws())
         return;
     sm90_team<n> team(threadIdx.x);
     ptx_barrier_wait(&shared.drawn[team.index], (turn & 1) ^ 1);
@@ -147,42 +149,41 @@ __device__ __forceinline__ void make_team_noise(const cuda_params &p, const shar
 }
 
 /* Draw from the team's tile in `sum`, its turn-th. */
-template <int n>
-__device__ __forceinline__ void draw_tile(const cuda_params &p, const shared_sm90<n> &shared,
-                                          typename epilogue<n>::sums &sum, sm90_list &list,
-                                          int thread, int turn, bool last)
+template <int n, class call>
+__device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &shared,
+                                          sm90_sums<n> &sum, sm90_list &list, int thread, int turn,
+                                          bool last)
 {
     constexpr int teams = sm90_team<n>::teams;
-    epilogue<n> end(p, shared, list, thread);
+    epilogue<n, call> end(p, shared, list, thread);
     const int own = end.own_team.index, other = teams - 1 - own;
     bool first = turn == 0 && own == 0;
     end.offers.start_tile();
-    if (p.stored)
-        return end.store(sum, turn);
-    end.prepare(sum);
+    tile_logits<n, call> logits(p, shared, end.offers.token_of(0), thread);
+    if constexpr (call::stores)
+        return logits.store(sum, turn);
+    logits.prepare(sum);
     ptx_barrier_wait(&shared.served[own], turn & 1);
-    if (first)
-        end.seed(sum);
-    end.draw(sum);
+    end.draw(sum, first);
     if (first || last)
         end.offers.settle();
     ptx_barrier_arrive(&shared.drawn[own]);
-    if (p.problem.with_mass) {
+    if (p.with_mass()) {
         if (teams == 2 && !first)
             ptx_barrier_wait(&shared.summed[other], (turn & 1) ^ (own == 0));
-        tile_mass<n>(shared, (int)p.problem.batch, end.scale, thread).add(sum);
+        tile_mass<n>(shared, (int)p.problem.batch, end.scale, thread).add(sum, first);
         ptx_barrier_arrive(&shared.summed[own]);
     }
 }
 
 /* All teams' masses are in. The last __syncthreads() orders them too, but racecheck takes what was
  * handed over by mbarriers for ordered by mbarriers alone. */
-template <int n>
-__device__ __forceinline__ void wait_for_masses(const cuda_params &p, const shared_sm90<n> &shared)
+template <int n, class call>
+__device__ __forceinline__ void wait_for_masses(const call &p, const shared_sm90<n> &shared)
 {
     constexpr int teams = sm90_team<n>::teams;
     const int stride = teams * (int)gridDim.x;
-    if (!p.problem.with_mass || p.multiply_only || p.stored)
+    if (!p.with_mass() || !p.draws())
         return;
     for (int team = 0; team < teams; team++) {
         int before = (int)(blockIdx.x + team * gridDim.x);
@@ -193,14 +194,15 @@ __device__ __forceinline__ void wait_for_masses(const cuda_params &p, const shar
 
 /* A team: its tiles, one after the other. Two teams multiply in turns, and sum masses in turns. The
  * sums leave few registers: addresses are found anew for each tile's product and for its draw. */
-template <int n, bool half> __device__ void consume(const cuda_params &p, unsigned char *memory)
+template <int n, bool half, class call>
+__device__ void consume(const call &p, unsigned char *memory)
 {
     constexpr int teams = sm90_team<n>::teams;
-    typename epilogue<n>::sums sum;
+    sm90_sums<n> sum;
     ring at(p.stages);
     const int own = sm90_team<n>(threadIdx.x).index, depths = sm90_depths(p);
     const int stride = teams * (int)gridDim.x;
-    sm90_list list = offer_list<n>::start(own);
+    sm90_list list = offer_list<n, call>::start(own);
     int turn = 0;
     at.skip(own * depths);
     make_team_noise<n>(p, shared_sm90<n>(p, memory), blockIdx.x + own * gridDim.x, 0);
@@ -212,7 +214,7 @@ template <int n, bool half> __device__ void consume(const cuda_params &p, unsign
         at.skip((teams - 1) * depths);
         int zero = ptx_zero();
         const shared_sm90<n> shared(p, memory + zero);
-        if (p.multiply_only) {
+        if (p.drops()) {
             keep(sum, shared.flags);
             continue;
         }
@@ -223,15 +225,15 @@ template <int n, bool half> __device__ void consume(const cuda_params &p, unsign
 }
 
 /* The warps that serve those that draw: they make noise and raise thresholds. */
-template <int n> __device__ void serve(const cuda_params &p, const shared_sm90<n> &shared)
+template <int n, class call> __device__ void serve(const call &p, const shared_sm90<n> &shared)
 {
     constexpr int teams = sm90_team<n>::teams;
     const int thread = threadIdx.x - SM90_DRAW_THREADS;
-    thresholds<n> all(p, shared);
-    uint64_t floors[(CUDA_SM90_STATES + SM90_SERVE_THREADS - 1) / SM90_SERVE_THREADS];
+    thresholds<n, call> all(p, shared);
+    uint64_t floors[thresholds<n, call>::template turns<SM90_SERVE_THREADS>] = {};
     int team = 0, turn = 0;
     uint32_t phase = 1; /* at first, nothing has to be drawn before */
-    if (p.multiply_only || p.stored)
+    if (!p.draws())
         return;
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
         ptx_barrier_wait(&shared.drawn[team], phase);
@@ -255,8 +257,8 @@ template <int n> __device__ void serve(const cuda_params &p, const shared_sm90<n
     }
 }
 
-template <int n, bool half>
-__device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *weight,
+template <int n, bool half, class call>
+__device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
                                       const CUtensorMap *hidden)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -280,23 +282,28 @@ __device__ __forceinline__ void fused(const cuda_params &p, const CUtensorMap *w
         __syncwarp(); /* so that the producer's warp comes to the barrier as one */
     }
     __syncthreads();
-    if (threadIdx.x < SM90_DRAW_THREADS)
+    if (threadIdx.x < SM90_DRAW_THREADS && p.draws())
         shared.write_summaries(p);
 }
 
 } // namespace
 
-#define KERNEL(n, name, half)                                                                      \
+#define KERNEL(n, dtype, half, suffix, kind)                                                       \
     extern "C" __global__ void __launch_bounds__(CUDA_SM90_THREADS, 1)                             \
-        gumbel_fused_sm90_##name##_##n(const __grid_constant__ cuda_params params,                 \
-                                       const __grid_constant__ CUtensorMap weight,                 \
-                                       const __grid_constant__ CUtensorMap hidden)                 \
+        gumbel_fused_sm90_##dtype##_##n##_##suffix(const __grid_constant__ sm90_call<kind> params, \
+                                                   const __grid_constant__ CUtensorMap weight,     \
+                                                   const __grid_constant__ CUtensorMap hidden)     \
     {                                                                                              \
         fused<n, half>(params, &weight, &hidden);                                                  \
     }
+#define CASES(n, dtype, half)                                                                      \
+    KERNEL(n, dtype, half, plain, CUDA_SM90_PLAIN)                                                 \
+    KERNEL(n, dtype, half, plain_mass, CUDA_SM90_PLAIN_MASS)                                       \
+    KERNEL(n, dtype, half, stored, CUDA_SM90_STORED)                                               \
+    KERNEL(n, dtype, half, any, CUDA_SM90_ANY)
 #define KERNELS(n)                                                                                 \
-    KERNEL(n, bf16, false)                                                                         \
-    KERNEL(n, f16, true)
+    CASES(n, bf16, false)                                                                          \
+    CASES(n, f16, true)
 KERNELS(8)
 KERNELS(16)
 KERNELS(32)

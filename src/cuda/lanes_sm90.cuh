@@ -15,12 +15,35 @@ namespace
  * lane ends with one column. */
 template <int n> constexpr int sm90_groups = n / 8 < 4 ? n / 8 : 4;
 
+/* Of thread `thread` of a team, the place of its first token in the tile; 64 on, in the other half,
+ * is another one (cuda/fused_sm90.cu tells how the tensor map lays them down). */
+__device__ __forceinline__ uint32_t sm90_place(int thread)
+{
+    int g = thread % 32 / 4;
+    return 16 * (thread / 32) + 4 * (g >> 1) + 2 * (g & 1);
+}
+
 /* A lane's k-th column of such groups, and where among its sums the first of its two tokens is. */
 __device__ __forceinline__ int sm90_column(int lane, int k)
 {
     return 8 * (k / 2) + 2 * (lane & 3) + (k & 1);
 }
 __device__ __forceinline__ int sm90_sum(int k) { return 4 * (k / 2) + (k & 1); }
+
+/* One round's sums, of those that follow each other in each half: by selections, since what is
+ * indexed lies in local memory. */
+template <int halves, int n, int values>
+__device__ __forceinline__ void sm90_pick(const float (&sum)[halves][n], int round,
+                                          float (&v)[values])
+{
+    constexpr int rounds = n / values;
+#pragma unroll
+    for (int i = 0; i < halves * rounds; i++)
+        if (i == round)
+#pragma unroll
+            for (int k = 0; k < values; k++)
+                v[k] = sum[i / rounds][values * (i % rounds) + k];
+}
 
 /* Join `values` columns, 2 to 8, over the eight lanes that share them: lane 4 k + q ends with its
  * k-th column's value in value[0], k modulo `values`. With each step a lane keeps half of its

@@ -22,7 +22,7 @@ template <int n> class tile_mass
     static constexpr int sets = halves * rounds;
     static constexpr int side = sets < 4 ? sets : 4; /* sets at once, so that latencies overlap */
 
-    using sums = float[halves][n / 2];
+    using sums = sm90_sums<n>;
 
     const shared_sm90<n> &shared;
     int columns, thread, lane;
@@ -38,14 +38,21 @@ template <int n> class tile_mass
     }
 
     /* Add the prepared tile in `sum`. A mass is relative to a z that was seen early; columns where
-     * the tile goes 8 nats above it have that z raised, and are added in a second pass. z less that
-     * one is rounded once, which moves the log-normaliser by an ulp of it at most. */
-    __device__ __forceinline__ void add(const sums &sum) const
+     * the tile goes 8 nats above it have that z raised, and are added in a second pass, a set at a
+     * time: in the CTA's first tile all of them. z less that one is rounded once, which moves the
+     * log-normaliser by an ulp of it at most. */
+    __device__ __forceinline__ void add(const sums &sum, bool first_tile) const
     {
-#pragma unroll
-        for (int set = 0; set < sets; set += side)
+        uint32_t waits = lane / 4 < 2 * groups ? (1u << sets) - 1 : 0;
+        if (!first_tile)
+            waits = add_passing(sum);
+        for (uint32_t left = __reduce_or_sync(~0u, waits); left != 0; left &= left - 1) {
+            int set = __ffs(left) - 1;
+            float v[4 * groups];
+            sm90_pick(sum, set, v);
             if (first_column(set) < columns)
-                add_sets(sum, set);
+                add_raised(v, set, waits >> set & 1);
+        }
     }
 
   private:
@@ -76,7 +83,19 @@ template <int n> class tile_mass
         return (sum * scale) * shared.draws[column].inverse_temperature;
     }
 
-    __device__ __forceinline__ void add_sets(const sums &sum, int first) const
+    /* The first pass. Returns the sets whose column this lane has to add in the second one. */
+    __device__ __forceinline__ uint32_t add_passing(const sums &sum) const
+    {
+        uint32_t waits = 0;
+#pragma unroll
+        for (int set = 0; set < sets; set += side)
+            if (first_column(set) < columns)
+                waits |= add_side(sum, set) << set;
+        return waits;
+    }
+
+    /* That of the sets from `first` on. */
+    __device__ __forceinline__ uint32_t add_side(const sums &sum, int first) const
     {
         const bool mine = lane / 4 < 2 * groups;
         float part[side][2 * groups];
@@ -93,12 +112,7 @@ template <int n> class tile_mass
                 own_mass(first + i)->y += part[i][0];
             else if (mine)
                 waits |= 1u << i;
-        if (!__any_sync(~0u, waits != 0))
-            return;
-#pragma unroll
-        for (int i = 0; i < side; i++)
-            if (__any_sync(~0u, waits >> i & 1))
-                add_raised(sums_of(sum, first + i), first + i, waits >> i & 1);
+        return waits;
     }
 
     /* What a lane has of the masses of a set's columns. */

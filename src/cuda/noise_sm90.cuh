@@ -147,15 +147,14 @@ __device__ __forceinline__ void noise_of_chunk(const cuda_params &p, unsigned ch
 }
 
 /* Chunks `chunk`, chunk + step .. of a tile's noise, below `end`; to [S][64 n] bytes. */
-template <int n>
-__device__ void noise_of_chunks(const cuda_params &p, unsigned char *bytes,
-                                const shared_sm90<n> &shared, int tile, int chunk, int end,
-                                int step)
+template <int n, class call>
+__device__ void noise_of_chunks(const call &p, unsigned char *bytes, const shared_sm90<n> &shared,
+                                int tile, int chunk, int end, int step)
 {
     uint32_t first = (uint32_t)(p.problem.first_token + (int64_t)tile * CUDA_SM90_TILE) / 4;
-    for (int sample = 0; sample < p.problem.sampling.num_samples; sample++, bytes += 64 * n)
+    for (int sample = 0; sample < p.samples(); sample++, bytes += 64 * n)
         for (int i = chunk; i < end; i += step)
-            if (p.problem.sampling.noise)
+            if (p.has_noise())
                 given_chunk<n>(p, bytes, 4 * (int64_t)first, sample, i);
             else
                 noise_of_chunk<n>(p, bytes, shared.draws + sample * n, first, i);

@@ -22,15 +22,15 @@ struct sm90_list {
     int waiting;          /* offers in the warp's list */
 };
 
-template <int n> class offer_list
+template <int n, class call> class offer_list
 {
-    const cuda_params &p;
+    const call &p;
     const shared_sm90<n> &shared;
     sm90_list &state;
     int lane, warp;
 
   public:
-    __device__ __forceinline__ offer_list(const cuda_params &params, const shared_sm90<n> &memory,
+    __device__ __forceinline__ offer_list(const call &params, const shared_sm90<n> &memory,
                                           sm90_list &list, int thread)
         : p(params), shared(memory), state(list), lane(thread % 32), warp(thread / 32)
     {
@@ -105,8 +105,8 @@ template <int n> class offer_list
             sm90_offer offer = own_list()[lane];
             int i = offer.place & 0xff;
             uint32_t token = token_of(offer.place >> 15, offer.place >> 8 & 0x7f);
-            score_offer(p.problem, shared.draws[i], given_noise(i, token), offer.z, token,
-                        &shared.best[i], &shared.flags[i]);
+            score_offer(p.problem.sampling.domain, p.fast(), shared.draws[i], given_noise(i, token),
+                        offer.z, token, &shared.best[i], &shared.flags[i]);
         }
         __syncwarp();
     }
@@ -116,15 +116,16 @@ template <int n> class offer_list
     {
         const gumbel_problem &q = p.problem;
         int64_t draw = (int64_t)(i % n) * q.sampling.num_samples + i / n;
-        return q.sampling.noise
+        return p.has_noise()
                    ? q.sampling.noise + draw * q.sampling.noise_stride + token - q.first_token
                    : nullptr;
     }
 
     /* Score a token exactly and keep it if it is the draw's best so far. */
-    static __device__ __noinline__ void score_offer(const gumbel_problem &q, const sm90_draw &draw,
-                                                    const float *given, float z, uint32_t token,
-                                                    sm90_best *best, uint32_t *flags)
+    static __device__ __noinline__ void score_offer(uint32_t domain, bool fast,
+                                                    const sm90_draw &draw, const float *given,
+                                                    float z, uint32_t token, sm90_best *best,
+                                                    uint32_t *flags)
     {
         if (!(z < INFINITY)) {
             atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
@@ -134,8 +135,7 @@ template <int n> class offer_list
         if (!draw.greedy && given)
             score += *given;
         else if (!draw.greedy)
-            score += noise_of_token({draw.seed, draw.position, draw.sample, q.sampling.domain},
-                                    q.sampling.math == GUMBEL_MATH_FAST, token);
+            score += noise_of_token({draw.seed, draw.position, draw.sample, domain}, fast, token);
         keep_best(best, {score, z, (int)token, 0});
     }
 

@@ -8,7 +8,7 @@
 #define GUMBEL_CUDA_SHARED_SM90_CUH
 
 #include "core/summary.h"
-#include "cuda/cuda_params.h"
+#include "cuda/case_sm90.cuh"
 #include "cuda/merge.cuh"
 #include "cuda/ptx.cuh"
 
@@ -51,6 +51,9 @@ template <int n> struct sm90_team {
             ptx_named_barrier<2, threads>();
     }
 };
+
+/* A thread's sums of its team's tile (layout: cuda/wgmma.cuh). */
+template <int n> using sm90_sums = float[sm90_team<n>::halves][n / 2];
 
 __device__ __forceinline__ int sm90_depths(const cuda_params &p)
 {
@@ -105,17 +108,6 @@ __device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, 
             (int)(uint32_t)was.y, 0};
 }
 
-/* A prepared logit to z, before the temperature: soft-caps and negative scales are applied to the
- * sums themselves. */
-__device__ __forceinline__ bool sm90_prepares(const gumbel_problem &q)
-{
-    return q.soft_cap != 0.0f || q.scale < 0.0f;
-}
-__device__ __forceinline__ float sm90_scale(const gumbel_problem &q)
-{
-    return sm90_prepares(q) ? 1.0f : q.scale;
-}
-
 template <int n> struct shared_sm90 {
     static constexpr int stage_bytes = SM90_WEIGHT_BYTES + n * SM90_DEPTH * 2;
     static constexpr int teams = sm90_team<n>::teams;
@@ -132,9 +124,9 @@ template <int n> struct shared_sm90 {
     uint32_t *flags;                                /* [S][n] */
     float2 *masses; /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
 
-    __device__ shared_sm90(const cuda_params &p, unsigned char *memory)
+    template <class call> __device__ shared_sm90(const call &p, unsigned char *memory)
     {
-        int all = n * p.problem.sampling.num_samples;
+        int all = n * p.samples();
         stages = memory;
         noise = stages + p.stages * stage_bytes;
         best = (sm90_best *)(noise + teams * 64 * all);
@@ -152,30 +144,33 @@ template <int n> struct shared_sm90 {
         masses = (float2 *)(flags + all); /* last: not all calls have them */
     }
 
-    __device__ __forceinline__ unsigned char *noise_of_team(const cuda_params &p, int team) const
+    template <class call>
+    __device__ __forceinline__ unsigned char *noise_of_team(const call &p, int team) const
     {
-        return noise + team * p.problem.sampling.num_samples * 64 * n;
+        return noise + team * p.samples() * 64 * n;
     }
 
     /* [the team's warps][n]: the largest logit of each warp's tokens of a tile, where logits are
      * stored; they lie where the noise would. A team's even and odd tiles have peaks of their own,
      * so that a tile's can be read until the one after the next is there. */
-    __device__ __forceinline__ float *peaks_of_team(const cuda_params &p, int team, int turn) const
+    template <class call>
+    __device__ __forceinline__ float *peaks_of_team(const call &p, int team, int turn) const
     {
         constexpr int warps = sm90_team<n>::threads / 32;
         static_assert(2 * warps * sizeof(float) <= 64, "peaks fit into the noise of one sample");
         return (float *)noise_of_team(p, team) + (turn & 1) * warps * n;
     }
 
-    __device__ __forceinline__ sm90_screen *screens_of_team(const cuda_params &p, int team) const
+    template <class call>
+    __device__ __forceinline__ sm90_screen *screens_of_team(const call &p, int team) const
     {
-        return screens + team * p.problem.sampling.num_samples * n;
+        return screens + team * p.samples() * n;
     }
 
     /* Of draw i's screen. */
-    __device__ __forceinline__ float slope(const gumbel_problem &q, int i) const
+    template <class call> __device__ __forceinline__ float slope(const call &p, int i) const
     {
-        return sm90_scale(q) * draws[i].inverse_temperature * SM90_UNITS;
+        return p.scale() * draws[i].inverse_temperature * SM90_UNITS;
     }
 
     /* One thread. */
@@ -195,10 +190,10 @@ template <int n> struct shared_sm90 {
     }
 
     /* All threads: nothing has been drawn yet. A column that no row uses never passes a screen. */
-    __device__ void clear(const cuda_params &p) const
+    template <class call> __device__ void clear(const call &p) const
     {
         const gumbel_problem &q = p.problem;
-        int all = n * q.sampling.num_samples;
+        int all = n * p.samples();
         for (int i = threadIdx.x; i < all; i += CUDA_SM90_THREADS) {
             best[i] = {-INFINITY, -INFINITY, -1, 0};
             reaches[i].highest = INT_MIN;
@@ -210,27 +205,27 @@ template <int n> struct shared_sm90 {
                 draws[i] = {row.stream.seed, row.stream.position,
                             row.stream.sample + (uint32_t)(i / n), row.inverse_temperature,
                             row.greedy};
-                screen = {slope(q, i), SM90_SCREEN_ORIGIN};
+                screen = {slope(p, i), SM90_SCREEN_ORIGIN};
             }
             for (int team = 0; team < teams; team++)
                 screens[team * all + i] = screen;
         }
-        if (q.with_mass)
+        if (p.with_mass())
             for (int i = threadIdx.x; i < SM90_WARPS * n; i += CUDA_SM90_THREADS)
                 masses[i] = {-INFINITY, 0.0f};
     }
 
     /* All threads that draw, once all tiles are drawn from: eight lanes write a draw's summary, of
      * which each adds the masses of sixteen tokens a tile. */
-    __device__ void write_summaries(const cuda_params &p) const
+    template <class call> __device__ void write_summaries(const call &p) const
     {
-        int samples = p.problem.sampling.num_samples, draws = (int)p.problem.batch * samples;
+        int samples = p.samples(), draws = (int)p.problem.batch * samples;
         int warp = threadIdx.x % SM90_WARPS;
         for (int at = 0; at < draws; at += SM90_DRAW_THREADS / SM90_WARPS) {
             int i = at + threadIdx.x / SM90_WARPS, column = i < draws ? i / samples : 0;
             gumbel_summary s;
             gumbel_summary_empty(&s);
-            if (p.problem.with_mass) {
+            if (p.with_mass()) {
                 float2 m = masses[warp * n + column];
                 if (m.y > 0.0f) {
                     s.max_z = m.x;

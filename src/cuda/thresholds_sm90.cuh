@@ -16,23 +16,27 @@
 namespace
 {
 
-template <int n> class thresholds
+template <int n, class call> class thresholds
 {
-    const cuda_params &p;
+    const call &p;
     const shared_sm90<n> &shared;
 
   public:
-    __device__ __forceinline__ thresholds(const cuda_params &params, const shared_sm90<n> &memory)
+    __device__ __forceinline__ thresholds(const call &params, const shared_sm90<n> &memory)
         : p(params), shared(memory)
     {
     }
 
+    /* Draws that belong to one of so many threads, at most. */
+    template <int threads>
+    static constexpr int turns = (call::template states<n> + threads - 1) / threads;
+
     /* f(draw, which of this thread's) for each draw that belongs to the thread-th of `threads`. */
     template <int threads, class F> __device__ __forceinline__ void each(int thread, F f) const
     {
-        int columns = (int)p.problem.batch, all = n * p.problem.sampling.num_samples;
+        int columns = (int)p.problem.batch, all = n * p.samples();
 #pragma unroll
-        for (int k = 0; k < (CUDA_SM90_STATES + threads - 1) / threads; k++) {
+        for (int k = 0; k < turns<threads>; k++) {
             int i = thread + k * threads;
             if (i < all && i % n < columns)
                 f(i, k);
@@ -86,13 +90,13 @@ template <int n> class thresholds
         if (atomicOr(&shared.flags[i], 0))
             *screen = {0.0f, -INFINITY};
         else
-            *screen = {shared.slope(p.problem, i), fabsf(t) < 1e37f ? slack - t : INFINITY};
+            *screen = {shared.slope(p, i), fabsf(t) < 1e37f ? slack - t : INFINITY};
     }
 
   private:
     __device__ __forceinline__ uint64_t *word(int i) const
     {
-        int samples = p.problem.sampling.num_samples;
+        int samples = p.samples();
         return &p.shared_floors[CUDA_FLOOR_WORDS * (i % n * samples + i / n)];
     }
 };

@@ -21,30 +21,49 @@ fibers_index blockIdx, gridDim;
 namespace
 {
 
-using kernel = void (*)(cuda_params, CUtensorMap, CUtensorMap);
-
-kernel kernel_of(gumbel_dtype dtype, int width)
-{
-    static const kernel table[2][CUDA_SM90_WIDTHS] = {
-        {gumbel_fused_sm90_bf16_8, gumbel_fused_sm90_bf16_16, gumbel_fused_sm90_bf16_32,
-         gumbel_fused_sm90_bf16_64, gumbel_fused_sm90_bf16_128, gumbel_fused_sm90_bf16_256},
-        {gumbel_fused_sm90_f16_8, gumbel_fused_sm90_f16_16, gumbel_fused_sm90_f16_32,
-         gumbel_fused_sm90_f16_64, gumbel_fused_sm90_f16_128, gumbel_fused_sm90_f16_256},
-    };
-    return table[dtype == GUMBEL_FLOAT16][width];
-}
-
 CUtensorMap map_of(const gumbel_tensor &t, int box)
 {
     return {(const uint16_t *)t.data, t.rows, t.cols, t.stride, box};
 }
 
+template <cuda_sm90_case kind> using kernel = void (*)(sm90_call<kind>, CUtensorMap, CUtensorMap);
+
+#define KERNELS_OF(dtype, kind)                                                                    \
+    {                                                                                              \
+        gumbel_fused_sm90_##dtype##_8_##kind, gumbel_fused_sm90_##dtype##_16_##kind,               \
+            gumbel_fused_sm90_##dtype##_32_##kind, gumbel_fused_sm90_##dtype##_64_##kind,          \
+            gumbel_fused_sm90_##dtype##_128_##kind, gumbel_fused_sm90_##dtype##_256_##kind         \
+    }
+#define TABLE(KIND, kind)                                                                          \
+    const kernel<KIND> kernels_##kind[2][CUDA_SM90_WIDTHS] = {KERNELS_OF(bf16, kind),              \
+                                                              KERNELS_OF(f16, kind)}
+TABLE(CUDA_SM90_PLAIN, plain);
+TABLE(CUDA_SM90_PLAIN_MASS, plain_mass);
+TABLE(CUDA_SM90_STORED, stored);
+TABLE(CUDA_SM90_ANY, any);
+
+template <cuda_sm90_case kind>
+void run_kernel(const emulated_launch &own, const kernel<kind> (&kernels)[2][CUDA_SM90_WIDTHS])
+{
+    const gumbel_problem &q = own.params.problem;
+    kernels[q.weight.dtype == GUMBEL_FLOAT16][own.width](
+        {own.params}, map_of(q.weight, CUDA_SM90_TILE),
+        map_of(q.hidden, cuda_sm90_widths[own.width]));
+}
+
 void fused_body(const void *argument)
 {
     const emulated_launch &own = *(const emulated_launch *)argument;
-    const gumbel_problem &q = own.params.problem;
-    kernel_of(q.weight.dtype, own.width)(own.params, map_of(q.weight, CUDA_SM90_TILE),
-                                         map_of(q.hidden, cuda_sm90_widths[own.width]));
+    const cuda_params &p = own.params;
+    cuda_sm90_case kind = cuda_sm90_case_of(&p.problem, p.stored != nullptr, p.multiply_only);
+    if (kind == CUDA_SM90_STORED)
+        run_kernel(own, kernels_stored);
+    else if (own.any || kind == CUDA_SM90_ANY)
+        run_kernel(own, kernels_any);
+    else if (kind == CUDA_SM90_PLAIN)
+        run_kernel(own, kernels_plain);
+    else
+        run_kernel(own, kernels_plain_mass);
 }
 
 void finish_body(const void *argument)

@@ -16,6 +16,7 @@ extern "C" {
 struct emulated_launch {
     cuda_params params;
     int width;        /* of the kernel: its place in cuda_sm90_widths */
+    bool any;         /* draw by the kernel of CUDA_SM90_ANY, though another one might serve */
     uint64_t *random; /* state: of the order in which threads run */
     const char *what; /* for messages */
 };

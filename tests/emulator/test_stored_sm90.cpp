@@ -142,15 +142,11 @@ void store_emulated(test_problem *test, table *logits, table *peaks)
         emulated_launch own = emulated_launch_of(head, sampling, one_in(&test->random, 2), width,
                                                  test->ctas, &test->random, test->what);
         cuda_params *p = &own.params;
-        size_t draws = (size_t)(rows * plan->samples);
-        p->summaries =
-            (gumbel_summary *)poisoned_workspace((size_t)p->parts * draws * sizeof *p->summaries);
         p->stored = logits->row(first);
         p->stored_stride = logits->stride;
         p->peaks = peaks ? peaks->row(first) : NULL;
         p->peaks_stride = peaks ? peaks->stride : 0;
         emulate_fused(own);
-        free(p->summaries);
     }
 }
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What becomes of a team's sums before a draw (layout: cuda/wgmma.cuh), or instead of one: logits
+ * with their bias and their soft-cap, none for tokens that do not count; stored, and their peaks.
+ */
+#ifndef GUMBEL_CUDA_LOGITS_SM90_CUH
+#define GUMBEL_CUDA_LOGITS_SM90_CUH
+
+#include "cuda/draw.cuh"
+#include "cuda/lanes_sm90.cuh"
+#include "cuda/shared_sm90.cuh"
+#include "cuda/widen.cuh"
+
+namespace
+{
+
+template <int n, class call> class tile_logits
+{
+    using team = sm90_team<n>;
+    using sums = sm90_sums<n>;
+    static constexpr int groups = sm90_groups<n>; /* of 8 columns, whose peaks are joined at once */
+
+    const call &p;
+    const shared_sm90<n> &shared;
+    int columns, lane, thread; /* in the team */
+    uint32_t first;            /* token of the tile */
+    const team own_team;
+
+  public:
+    /* For one tile, from token `first_token` on; `index` is the thread's. */
+    __device__ __forceinline__ tile_logits(const call &params, const shared_sm90<n> &memory,
+                                           uint32_t first_token, int index)
+        : p(params), shared(memory), columns((int)params.problem.batch), lane(index % 32),
+          thread(index % team::threads), first(first_token), own_team(index)
+    {
+    }
+
+    /* Store the logits of the team's tile, its turn-th, and the peaks of its columns where they are
+     * asked for. What lies in `sum` is lost. */
+    __device__ __forceinline__ void store(sums &sum, int turn) const
+    {
+        add_bias(sum);
+#pragma unroll
+        for (int h = 0; h < team::halves; h++) {
+            int64_t at = token_of_half(h) - p.problem.first_token;
+            int64_t left = p.problem.end_token - p.problem.first_token - at;
+#pragma unroll
+            for (int k = 0; k < n / 4; k++) {
+                int column = sm90_column(lane, k), from = sm90_sum(k);
+                float *to = &p.stored[column * p.stored_stride + at];
+                if (column < columns && left > 1)
+                    *(float2 *)to = {sum[h][from], sum[h][from + 2]};
+                else if (column < columns && left == 1)
+                    *to = sum[h][from];
+            }
+        }
+        if (p.peaks)
+            store_peaks(sum, turn);
+    }
+
+    /* What is rare: bias, soft-cap, a negative scale, tokens that do not count. In place. */
+    __device__ __forceinline__ void prepare(sums &sum) const
+    {
+        const gumbel_problem &q = p.problem;
+        add_bias(sum);
+#pragma unroll
+        for (int h = 0; h < team::halves; h++) {
+            if (p.prepares())
+#pragma unroll
+                for (int k = 0; k < n / 2; k++)
+                    sum[h][k] =
+                        q.soft_cap != 0.0f ? draw_capped(p, sum[h][k]) : sum[h][k] * q.scale;
+            drop_rest(sum, h);
+        }
+    }
+
+  private:
+    /* The first of the thread's two. */
+    __device__ __forceinline__ int64_t token_of_half(int half) const
+    {
+        return first + sm90_place(thread) + 64 * half;
+    }
+
+    __device__ __forceinline__ void add_bias(sums &sum) const
+    {
+        const gumbel_problem &q = p.problem;
+#pragma unroll
+        for (int f = 0; f < 2 * team::halves && p.has_bias(); f++) {
+            int64_t i = token_of_half(f / 2) + f % 2 - q.first_token;
+            float add = i < q.vocab ? widen_element(q.bias.data, q.bias.dtype, i) : 0.0f;
+#pragma unroll
+            for (int k = 0; k < n / 2; k++)
+                sum[f / 2][k] += (k >> 1 & 1) == f % 2 ? add : -0.0f;
+        }
+    }
+
+    /* Tokens of a half that do not count can no longer win. In place. */
+    __device__ __forceinline__ void drop_rest(sums &sum, int half) const
+    {
+        int64_t left = p.problem.end_token - token_of_half(half);
+        if (left < CUDA_SM90_TILE)
+#pragma unroll
+            for (int k = 0; k < n / 2; k++)
+                sum[half][k] = (k >> 1 & 1) < left ? sum[half][k] : -INFINITY;
+    }
+
+    /* The largest logit of each column: of a warp's tokens, 7 exchanges for 32 columns, then of the
+     * team's. */
+    __device__ __forceinline__ void store_peaks(sums &sum, int turn) const
+    {
+        float *peaks = shared.peaks_of_team(p, own_team.index, turn);
+#pragma unroll
+        for (int h = 0; h < team::halves; h++)
+            drop_rest(sum, h);
+#pragma unroll
+        for (int j = 0; j < n / 8; j += groups) {
+            if (8 * j >= columns)
+                break;
+            float largest[2 * groups];
+#pragma unroll
+            for (int k = 0; k < 2 * groups; k++) {
+                int at = 4 * j + sm90_sum(k);
+                largest[k] = ptx_max_nan(sum[0][at], sum[0][at + 2]);
+#pragma unroll
+                for (int h = 1; h < team::halves; h++)
+                    largest[k] = ptx_max_nan(largest[k], ptx_max_nan(sum[h][at], sum[h][at + 2]));
+            }
+            sm90_join_lanes(largest, lane, ptx_max_nan);
+            if (lane < 8 * groups) /* the others have the same */
+                peaks[thread / 32 * n + 8 * j + sm90_column(lane, lane / 4)] = largest[0];
+        }
+        own_team.sync();
+        if (thread < columns) {
+            float peak = peaks[thread];
+#pragma unroll
+            for (int warp = 1; warp < team::threads / 32; warp++)
+                peak = ptx_max_nan(peak, peaks[warp * n + thread]);
+            int64_t tile = (first - p.problem.first_token) / CUDA_SM90_TILE;
+            p.peaks[thread * p.peaks_stride + tile] = peak;
+        }
+    }
+};
+
+} // namespace
+
+#endif
