@@ -137,7 +137,7 @@ PTX void ptx_wait_for_launch()
 /* Bring the line of an address into the first-level cache; nothing waits for it. */
 PTX void ptx_fetch(const void *at)
 {
-    asm volatile("{ .reg .b32 unused; ld.b32 unused, [%0]; }" ::"l"(at));
+    asm volatile("{ .reg .b32 unused; ld.global.ca.b32 unused, [%0]; }" ::"l"(at));
 }
 
 /* The next launch may start, up to where it waits for this one (Hopper and later). */

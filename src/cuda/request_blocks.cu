@@ -92,7 +92,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_blocks(const __grid_constant__ cuda_request_params p)
 {
     const int64_t b = blockIdx.x / p.parts, begin = blockIdx.x % p.parts * p.chunk;
-    fetch_call(p);
     ptx_wait_for_launch();
     if (!p.peaked) {
         if (!is_worth_reading(p.problem, b)) {

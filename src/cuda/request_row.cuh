@@ -55,15 +55,6 @@ __device__ inline gumbel_rules rules_of(const gumbel_problem &q, int64_t b, bool
     return r;
 }
 
-/* Have the call's parameters fetched side by side: what stands out of line reads them as memory. */
-__device__ __forceinline__ void fetch_call(const cuda_request_params &p)
-{
-    constexpr int line = 128, bytes = sizeof p / 4 * 4;
-    int at = threadIdx.x * line;
-    if (at < bytes + line)
-        ptx_fetch((const char *)&p + min(at, bytes - 4));
-}
-
 /* Have row b's parameters fetched, a lane each, so that a thread that reads them one after the
  * other waits for memory once. By a whole warp. */
 __device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_t b)

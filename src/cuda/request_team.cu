@@ -102,7 +102,6 @@ extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThr
 {
     const int64_t batch = p.problem.batch, teams = gridDim.x / kRanks;
     const int lane = threadIdx.x % 32;
-    fetch_call(p);
     ptx_wait_for_launch();
 #pragma unroll 1
     for (int64_t first = blockIdx.x / kRanks; first < batch; first += 32 * teams) {
