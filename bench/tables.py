@@ -98,13 +98,14 @@ def peers():
 
 
 def requests():
-    """One row a request, flat rows, from bench_requests."""
+    """One row a request, flat rows / peaked rows, from bench_requests."""
     points = [point for point in load("cuda-h200-requests")["requests"]
-              if point["table"] == "requests" and point["rows"].startswith("Gaussian")]
-    times = {(p["way"], p["asked"], p["batch"]): median(p) for p in points}
+              if point["table"] == "requests"]
+    times = {(p["way"], p["asked"], p["batch"], p["rows"]): median(p) for p in points}
     batches = sorted({point["batch"] for point in points})
-    rows = [[asked, *(f"{times['logits', asked, batch]:.0f}" for batch in batches),
-             *(f"{times['fused', asked, batch]:.0f}" for batch in batches)]
+    kinds = list(dict.fromkeys(point["rows"] for point in points))
+    rows = [[asked, *(" / ".join(f"{times[way, asked, batch, kind]:.0f}" for kind in kinds)
+                      for way in ("logits", "fused") for batch in batches)]
             for asked in dict.fromkeys(point["asked"] for point in points)]
     return table(["asked", *(f"B = {batch}" for batch in batches),
                   *(f"fused, {batch}" for batch in batches)], rows)
