@@ -427,8 +427,9 @@ GUMBEL_API gumbel_status gumbel_advance(gumbel_device *device, const gumbel_step
 
 /* gumbel_call_workspace_size(): bytes of workspace for one call with these arguments. Calls with
  *  transforms, truncation, ranks, kept, num_top or raw log-probabilities need it; it is at most
- *  what gumbel_workspace_size() says, and 4 * B * V and some KiB a row and thread beside; on the
- *  CPU lists of tokens take up to 3 * B * V more, of which few bytes are touched.
+ *  what gumbel_workspace_size() says, and 4 * B * V and some KiB a row and thread beside; on CUDA
+ *  B * V / 32 more; on the CPU lists of tokens take up to 3 * B * V more, of which few bytes are
+ *  touched.
  *  head, logits  the way in: one of the two, the other NULL; data pointers are not followed
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                     since 0.1 */
 GUMBEL_API gumbel_status gumbel_call_workspace_size(const gumbel_device *device,

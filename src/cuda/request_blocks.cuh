@@ -2,8 +2,9 @@
  *
  * A row by one CTA, from few of its blocks of 128 tokens. The largest logit of a block bounds what
  * any of its tokens can be, since all that edits a row this way only lowers: the CTA reads the
- * blocks that reach a guess, and knows from their tokens whether the guess left anything out.
- * Guesses are few, and exact or given up, as for rows where thousands of tokens matter.
+ * blocks that reach a guess, and knows from their tokens whether the guess left anything out. Then
+ * it guesses lower; where more is left than fits, higher. What three guesses do not settle, as rows
+ * where thousands of tokens matter, is given up: nothing is approximate.
  */
 #ifndef GUMBEL_CUDA_REQUEST_BLOCKS_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCKS_CUH
@@ -16,9 +17,9 @@ namespace
 
 constexpr int kBlock = CUDA_REQUEST_BLOCK;
 static_assert(kBlock == 4 * 32, "a warp reads a block, a lane four tokens");
+constexpr int kGuesses = 3;
 /* Tops that a thread asks for side by side. */
 constexpr int kTopsAhead = 3;
-constexpr int kGuesses = 3;
 /* Blocks that a warp reads side by side, and that a CTA reads at most for a guess. */
 constexpr int kBlocksAhead = 4, kBlocksMost = CUDA_REQUEST_CHOSEN;
 /* What a soft-cap may put a smaller logit above a larger one by, of its value. */
@@ -122,7 +123,6 @@ struct row_blocks {
     /* Choose the blocks that may hold a z from `least` on; how many, which may be more than fit. */
     __device__ __forceinline__ int choose(float least) const
     {
-        int found;
         start_count();
         for (int i = threadIdx.x; i < count; i += kThreads) {
             float z = values.z(tops[i]);
@@ -133,7 +133,7 @@ struct row_blocks {
                 chosen[at] = i;
         }
         __syncthreads();
-        found = (int)room().count;
+        int found = (int)room().count;
         start_count();
         return found;
     }
@@ -226,10 +226,13 @@ __device__ __forceinline__ blocks_found find_in_blocks(row_blocks &blocks,
     uint32_t count = wanted.target;
     if (blocks.reader.row.penalised || (blocks.reader.p.problem.request & GUMBEL_REQUEST_MASK))
         count += count / 4 + 8;
-    float nth = reached(tops, blocks.peak, count), largest = largest_of(all), peak;
+    float nth = reached(tops, blocks.peak, count), largest = largest_of(all), peak, before = NAN;
 #pragma unroll 1
     for (int guess = 0; guess < kGuesses; guess++) {
         float least = wanted.bound(nth, values, values.of(largest));
+        if (least == before) /* nothing else to guess */
+            break;
+        before = least;
         int chosen = blocks.choose(blocks.infinite ? INFINITY : least);
         if (chosen > kBlocksMost)
             break;
