@@ -188,10 +188,10 @@ static float hostile_logit(int shape, int64_t i, int64_t vocab)
         return i % 5000 == 7 ? 3.0f - 1e-7f * (float)(i % 9973) : i % 2 ? 3.0f : 2.999f;
     case 3: /* neighbouring float32 values */
         return 8.0f + 0x1p-20f * (float)(i * 7919 % 5);
-    case 6: /* masked with the least float instead of -inf */
-        return i % 3 ? -FLT_MAX : (float)(i * 104729 % 1000003) * 1e-5f;
     case 4: /* a value so far off that bins of equal width are useless */
         return i == vocab / 3 ? -3e38f : (float)(i * 104729 % 1000003) * 1e-5f;
+    case 6: /* masked with the least float instead of -inf */
+        return i % 3 ? -FLT_MAX : (float)(i * 104729 % 1000003) * 1e-5f;
     default: /* one token far above all others, which are equal */
         return i == vocab - 1 ? 60.0f : -5.0f;
     }

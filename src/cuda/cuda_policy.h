@@ -226,6 +226,7 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 /* Threads of a CTA that makes probabilities, and CTAs that a multiprocessor holds of them. */
 #define CUDA_SOFTMAX_THREADS 128
 #define CUDA_SOFTMAX_CTAS    8
+
 /* CTAs of a cluster that holds a row of a request, and what each needs beside its share. */
 #define CUDA_REQUEST_CLUSTER    8
 #define CUDA_REQUEST_ROOM_BYTES (28 * 1024)

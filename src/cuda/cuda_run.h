@@ -19,13 +19,16 @@ typedef struct cuda_job {
     gumbel_error *error;
 } cuda_job;
 
+/* The size of a launch. */
 typedef struct cuda_shape {
     int64_t ctas;
     int threads;
-    int shared_bytes;
+    int shared_bytes; /* dynamic ones, a CTA */
     int overlaps; /* may start while the launch before it ends */
 } cuda_shape;
 
+/* Queue a kernel on the job's stream, with the device's context current; a driver's error is
+ * reported in job->error. `arguments` are those of cuLaunchKernelEx(), copied before it returns. */
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                           void **arguments);
 
@@ -72,6 +75,8 @@ typedef struct cuda_request_room {
 /* Blocks of a row (cuda_policy.h). */
 int64_t cuda_request_blocks(const gumbel_problem *problem);
 
+/* Take a request's room from the workspace, or count its bytes; what a request does not need is
+ * NULL. Edits need none where the logits may be edited in place. */
 cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *cuda,
                                      const gumbel_problem *problem, int edited_in_place);
 

@@ -5,7 +5,7 @@
  *        tries to serve it from the blocks that reach what matters (cuda/request_blocks.cuh). Rows
  *        that this does not serve are left for a cluster each (request_team.cu).
  * COST   reads B V elements once, writes 1 / 128 of that; then a row takes 10 us of one CTA, behind
- *        what other CTAs read.
+ *        what other CTAs read, and 20 where its multiprocessor runs this code for the first time.
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
  *        lane.
  * SMEM   a room of 28 KB (cuda/request_team.cuh), a list of blocks, and four bytes a block.

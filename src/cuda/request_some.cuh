@@ -41,9 +41,9 @@ __device__ __noinline__ some_token put_in_order(float v, int32_t id, int count)
     return {list[threadIdx.x].y, list[threadIdx.x].id};
 }
 
-/* How many of the first tokens stay. `v` is in order; `row` is the mass of all tokens of the row
- * where some of those that a nucleus is of are not in the list, or NULL. */
-__device__ __noinline__ int cut_some(const gumbel_rules &r, float v, int count, const weight *row)
+/* How many of the first tokens stay. `v` is in order; `mass` is that of all tokens of the row where
+ * some of those that a nucleus is of are not in the list, or NULL. */
+__device__ __noinline__ int cut_some(const gumbel_rules &r, float v, int count, const weight *mass)
 {
     const cuda_candidate *list = room().bench.list;
     float largest = list[0].y, bound = gumbel_min_p_bound(largest, r.min_p);
@@ -59,7 +59,7 @@ __device__ __noinline__ int cut_some(const gumbel_rules &r, float v, int count, 
     if (place < whole)
         own.add(gumbel_token_mass(gumbel_exp(v - largest)));
     weight behind = sum_above(own, all);
-    gumbel_wide needed = gumbel_nucleus(r.top_p, row ? row->wide() : all.wide());
+    gumbel_wide needed = gumbel_nucleus(r.top_p, mass ? mass->wide() : all.wide());
     gumbel_wide before = all.wide() - behind.wide() - own.wide();
     int nucleus = __syncthreads_count(place < whole && before < needed);
     if (!r.exact) {

@@ -8,7 +8,7 @@
  *        many exchanges, and one CTA ends the row alone. Else there are five to ten passes.
  * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
  *        Rows that were served from few of their blocks before are skipped.
- * SMEM   the share's y, and a room (cuda/request_team.cuh) of 24 KB.
+ * SMEM   the share's y, and a room (cuda/request_team.cuh) of 28 KB.
  * SYNC   barriers of the cluster (cuda/request_team.cuh says who may write when); the last one is
  *        behind all that reads another CTA's memory.
  * NUMERICS  those of the naive kernel, bit for bit: cuts and masses are sums of integers.
