@@ -97,6 +97,11 @@ def peers():
     return table(["V, D", "B", *wanted.values()], rows)
 
 
+def peers_source():
+    return (f"Commit {load('cuda-h200-peers')['commit']}, a run of its own: times compare with each "
+            "other, not with those above.\n")
+
+
 def requests():
     """One row a request, flat rows / peaked rows, from bench_requests."""
     points = [point for point in load("cuda-h200-requests")["requests"]
@@ -111,8 +116,13 @@ def requests():
                   *(f"fused, {batch}" for batch in batches)], rows)
 
 
+def requests_source():
+    return f"Commit {load('cuda-h200-requests')['commit']}.\n"
+
+
 TABLES = {"cpu": cpu, "cpu-source": cpu_source, "cuda": cuda, "cuda-source": cuda_source,
-          "peers": peers, "requests": requests}
+          "peers": peers, "peers-source": peers_source, "requests": requests,
+          "requests-source": requests_source}
 
 
 def main():
