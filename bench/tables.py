@@ -98,8 +98,8 @@ def peers():
 
 
 def peers_source():
-    return (f"Commit {load('cuda-h200-peers')['commit']}, a run of its own: times compare with each "
-            "other, not with those above.\n")
+    return (f"Commit {load('cuda-h200-peers')['commit']}, a run of its own: times compare with "
+            "each other, not with those above.\n")
 
 
 def requests():
