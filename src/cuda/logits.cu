@@ -74,6 +74,16 @@ __device__ __forceinline__ void sum_up(const cta_state &state, bool with_mass, g
     out[lane] = own;
 }
 
+/* Keep the mass of all lanes of a warp, where each has its own. */
+__device__ __forceinline__ void end_mass(cta_state &state, warp_mass &mass)
+{
+    mass.flush();
+    gumbel_summary sum = *mass.own;
+    merge_masses_of_lanes<32>(&sum);
+    if (threadIdx.x % 32 == 0)
+        state.masses[threadIdx.x / 32] = sum;
+}
+
 template <gumbel_dtype dtype, bool with_mass, bool given>
 __device__ __forceinline__ void draw_chunk(const cuda_params &p)
 {
@@ -122,13 +132,8 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         own.seed(start, logits);
     __syncthreads();
     own.template run<with_mass>(mass);
-    if (with_mass) {
-        mass.flush();
-        gumbel_summary sum = *masses;
-        merge_masses_of_lanes<32>(&sum);
-        if (lane == 0)
-            state.masses[warp] = sum;
-    }
+    if (with_mass)
+        end_mass(state, mass);
     __syncthreads();
     if (warp == 0)
         sum_up(state, with_mass, &p.summaries[part * q.batch * all + draw], own.samples);
