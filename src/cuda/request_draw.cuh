@@ -39,7 +39,7 @@ struct request_shared {
     gumbel_summary masses[kWarps];
     draw_winner best[kWarps];
     listed top[GUMBEL_TOP_MOST];
-    uint32_t listed;
+    uint32_t top_count;
     float peaks[kThreads]; /* y of each thread's largest value */
 };
 

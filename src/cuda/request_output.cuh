@@ -28,15 +28,15 @@ __device__ inline int list_top(const Source &source, request_shared &x, request_
         first = {by_value.bound, finder.last_of_ties(by_value)};
     }
     if (threadIdx.x == 0)
-        x.listed = 0;
+        x.top_count = 0;
     __syncthreads();
     source.each([&](int32_t id, float y) {
         float z = by_z.of(y);
         if (first.keeps(id, z))
-            x.top[atomicAdd(&x.listed, 1)] = {z, id, cut.keeps(id, values.of(y))};
+            x.top[atomicAdd(&x.top_count, 1)] = {z, id, cut.keeps(id, values.of(y))};
     });
     __syncthreads();
-    int count = (int)x.listed, place = 0;
+    int count = (int)x.top_count, place = 0;
     listed own = {};
     if ((int)threadIdx.x < count) {
         own = x.top[threadIdx.x];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The words of CUDA C++ that the Hopper kernel uses, for a CPU: a warp's are exchanges between its
- * fibers, and atomics need no more than that no other fiber runs meanwhile.
+ * The words of CUDA C++ that the kernels use, for a CPU: a warp's are exchanges between its fibers,
+ * and atomics need no more than that no other fiber runs meanwhile.
  */
 #ifndef TESTS_EMULATOR_CUDA_WORDS_H
 #define TESTS_EMULATOR_CUDA_WORDS_H
@@ -21,7 +21,8 @@ using std::isnan;
 #define __global__
 #define __shared__
 #define __forceinline__ inline
-#define __noinline__    __attribute__((noinline))
+/* A kernel leaves out some of the functions that its headers share. */
+#define __noinline__ __attribute__((noinline, unused))
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -34,6 +35,7 @@ struct float2 {
     float x, y;
 };
 struct __align__(16) float4 { float x, y, z, w; };
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 struct ulonglong2 {
     unsigned long long x, y;
 };
@@ -60,6 +62,7 @@ static inline float __uint2float_rz(uint32_t x)
 }
 
 static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
+static inline int __clz(uint32_t x) { return x ? __builtin_clz(x) : 32; }
 static inline int __ffs(uint32_t x) { return __builtin_ffs((int)x); }
 
 /* Byte i of the result is the one of a (0 .. 3) or b (4 .. 7) that nibble i names. */
@@ -78,6 +81,7 @@ template <class T> static inline T min(T a, T b) { return a < b ? a : b; }
 /* ---------------------------------------------------------------------------------- memory ---- */
 
 template <class T> static inline T __ldcg(const T *from) { return *from; }
+template <class T> static inline T __ldcs(const T *from) { return *from; }
 
 template <class T, class Change> static inline T atomic(T *word, Change change)
 {
@@ -88,6 +92,10 @@ template <class T, class Change> static inline T atomic(T *word, Change change)
     return before;
 }
 
+template <class T, class U> static inline T atomicAdd(T *word, U more)
+{
+    return atomic(word, [=](T x) { return x + (T)more; });
+}
 template <class T, class U> static inline T atomicOr(T *word, U bits)
 {
     return atomic(word, [=](T x) { return x | (T)bits; });
@@ -105,6 +113,8 @@ template <class T, class U, class V> static inline T atomicCAS(T *word, U seen, 
 
 static inline void __nanosleep(unsigned) { fibers_yield(); }
 static inline void __syncthreads() { fibers_barrier(0, 0); }
+static inline int __syncthreads_count(bool own) { return fibers_sum(own); }
+static inline bool __syncthreads_or(bool own) { return fibers_sum(own) > 0; }
 static inline void __syncwarp() { fibers_exchange(0); }
 
 template <class T> static inline T __shfl_sync(unsigned, T own, int lane)
@@ -117,23 +127,34 @@ template <class T> static inline T __shfl_xor_sync(unsigned mask, T own, int lan
     return __shfl_sync(mask, own, (int)threadIdx.x % 32 ^ lanes);
 }
 
-/* The values of all lanes, joined two by two. */
-template <class F> static inline uint32_t over_warp(uint32_t own, F join)
+/* That of the lane so many places up; its own where there is none. */
+template <class T> static inline T __shfl_down_sync(unsigned mask, T own, int lanes)
 {
-    const uint64_t *all = fibers_exchange(own);
-    uint32_t joined = (uint32_t)all[0];
+    int lane = (int)threadIdx.x % 32;
+    return __shfl_sync(mask, own, lane + lanes < 32 ? lane + lanes : lane);
+}
+
+/* The values of all lanes, joined two by two. */
+template <class T, class F> static inline T over_warp(T own, F join)
+{
+    const uint64_t *all = fibers_exchange(bits_as<uint64_t>(own));
+    T joined = bits_as<T>(all[0]);
     for (int lane = 1; lane < 32; lane++)
-        joined = join(joined, (uint32_t)all[lane]);
+        joined = join(joined, bits_as<T>(all[lane]));
     return joined;
 }
 
-static inline uint32_t __reduce_max_sync(unsigned, uint32_t own)
+static inline uint32_t __reduce_add_sync(unsigned, uint32_t own)
 {
-    return over_warp(own, max<uint32_t>);
+    return over_warp(own, [](uint32_t a, uint32_t b) { return a + b; });
 }
-static inline uint32_t __reduce_min_sync(unsigned, uint32_t own)
+template <class T> static inline T __reduce_max_sync(unsigned, T own)
 {
-    return over_warp(own, min<uint32_t>);
+    return over_warp(own, max<T>);
+}
+template <class T> static inline T __reduce_min_sync(unsigned, T own)
+{
+    return over_warp(own, min<T>);
 }
 static inline uint32_t __reduce_or_sync(unsigned, uint32_t own)
 {

@@ -28,9 +28,10 @@ typedef struct obstacle {
 typedef struct barrier {
     uint64_t phase;
     int arrived;
+    int sums[2]; /* of what is given, by turns of phases */
 } barrier;
 
-fibers_index threadIdx;
+fibers_index threadIdx, blockIdx, gridDim;
 
 static jmp_buf places[FIBERS_MOST], home;
 static ucontext_t entrance, outside;
@@ -148,20 +149,26 @@ int fibers_run(int threads, uint64_t seed, void (*body)(const void *), const voi
     _longjmp(places[threadIdx.x], 1);
 }
 
-static void wait_at(barrier *at, int threads)
+/* The sum of what all give. The next one starts from 0 once all have come, who have read the one
+ * before. */
+static int wait_at(barrier *at, int threads, int own)
 {
     uint64_t phase = at->phase;
+    at->sums[phase % 2] += own;
     if (++at->arrived == threads) {
         at->arrived = 0;
-        at->phase++;
+        at->sums[++at->phase % 2] = 0;
     }
     fibers_wait(&at->phase, ~UINT64_C(0), phase);
+    return at->sums[phase % 2];
 }
 
 void fibers_barrier(int id, int threads)
 {
-    wait_at(&run.barriers[id], threads ? threads : run.threads);
+    wait_at(&run.barriers[id], threads ? threads : run.threads, 0);
 }
+
+int fibers_sum(int own) { return wait_at(&run.barriers[0], run.threads, own); }
 
 /* Two sets of values take turns: nobody can be two exchanges ahead of a lane that still reads. */
 const uint64_t *fibers_exchange(uint64_t own)
@@ -169,6 +176,6 @@ const uint64_t *fibers_exchange(uint64_t own)
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     uint64_t *all = run.given[warp][run.exchanges[threadIdx.x]++ % 2];
     all[lane] = own;
-    wait_at(&run.warps[warp], WARP);
+    wait_at(&run.warps[warp], WARP, 0);
     return all;
 }

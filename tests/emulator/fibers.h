@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-enum { FIBERS_MOST = 384, FIBERS_BARRIERS = 16 };
+enum { FIBERS_MOST = 512, FIBERS_BARRIERS = 16 };
 
 /* CUDA's own names, of the one dimension that is used: fibers_run() sets threadIdx alone. */
 typedef struct fibers_index {
@@ -31,6 +31,9 @@ void fibers_wait(const uint64_t *word, uint64_t mask, uint64_t bits);
 /* By a fiber: wait until `threads` of them, 0 for all of the CTA, have come to barrier `id`, which
  * is then as new. */
 void fibers_barrier(int id, int threads);
+
+/* By a fiber: wait for all of the CTA at barrier 0; the sum of what each of them gives. */
+int fibers_sum(int own);
 
 /* By all 32 fibers of a warp: what each of them gives, valid until the warp's next exchange. */
 const uint64_t *fibers_exchange(uint64_t own);

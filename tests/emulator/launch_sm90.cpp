@@ -7,6 +7,7 @@
 #include "cuda/fused_sm90.cu"
 #include "cuda/finish.cu"
 
+#include "ctas.h"
 #include "launch_sm90.h"
 
 extern "C" {
@@ -15,8 +16,6 @@ extern "C" {
 }
 
 #include <stdlib.h>
-
-fibers_index blockIdx, gridDim;
 
 namespace
 {
@@ -71,15 +70,9 @@ void finish_body(const void *argument)
     gumbel_finish_rows(((const emulated_launch *)argument)->params);
 }
 
-void run_ctas(const emulated_launch &own, void (*body)(const void *), int64_t ctas, int threads)
+void run(const emulated_launch &own, void (*body)(const void *), int64_t ctas, int threads)
 {
-    gridDim.x = (unsigned)ctas;
-    for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
-        memset(memory, 0x5a, sizeof memory);
-        int left = fibers_run(threads, random_bits(own.random), body, &own);
-        if (left > 0)
-            die("%s: CTA %u: %d threads wait for ever", own.what, blockIdx.x, left);
-    }
+    run_ctas(body, &own, {ctas, threads, sizeof memory}, own.random, own.what);
 }
 
 } // namespace
@@ -117,11 +110,11 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
 
 void emulate_fused(const emulated_launch &launch)
 {
-    run_ctas(launch, fused_body, launch.params.parts, CUDA_SM90_THREADS);
+    run(launch, fused_body, launch.params.parts, CUDA_SM90_THREADS);
 }
 
 void emulate_finish(const emulated_launch &launch)
 {
     const gumbel_problem &q = launch.params.problem;
-    run_ctas(launch, finish_body, q.batch * q.sampling.num_samples, CUDA_FINISH_THREADS);
+    run(launch, finish_body, q.batch * q.sampling.num_samples, CUDA_FINISH_THREADS);
 }

@@ -135,6 +135,8 @@ PTX int ptx_zero() { return 0; }
 template <int registers> PTX void ptx_registers_more() {}
 template <int registers> PTX void ptx_registers_fewer() {}
 PTX void ptx_wait_for_launch() {}
+PTX void ptx_allow_launch() {}
+PTX void ptx_fetch(const void *at) { (void)*(const volatile unsigned char *)at; }
 
 PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
 {
@@ -148,6 +150,18 @@ PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
 }
 
 PTX uint64_t ptx_count(unsigned long long *word) { return (*word)++; }
+PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
+{
+    return chosen ? atomicAdd(word, value) : 0;
+}
+PTX uint32_t ptx_count_if(bool chosen, uint32_t *word) { return ptx_add_if(chosen, word, 1); }
+
+template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
+{
+    memcpy(to, from, bytes);
+}
+PTX void ptx_copy_async_commit() {}
+template <int pending> PTX void ptx_copy_async_wait() {}
 
 PTX float ptx_widen_f16(uint16_t bits)
 {

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The source of the kernel that serves rows of requests from few of their blocks, on a CPU, its
+// threads in a random order: each row is left untouched, or served with what the CPU backend says.
+#include "launch_blocks.h"
+
+#include "cuda/cuda_policy.h"
+
+extern "C" {
+#include "core/validate.h"
+#include "requests.h"
+}
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+namespace
+{
+
+bool one_in(uint64_t *random, uint32_t count) { return random_below(random, count) == 0; }
+
+/* Rows that were looked at. Nearly all of which few tokens matter must be served: a kernel that
+ * leaves rows is never wrong. */
+struct row_counts {
+    int all, served, few, few_served;
+};
+constexpr double kFewServed = 0.96;
+
+struct test_problem {
+    request *asked;
+    std::vector<int32_t> top_k; /* that replaces what was asked; or none */
+    bool peaked;                /* the largest logits of blocks are given */
+    int multiprocessors;
+    uint64_t random; /* state */
+    char what[500];  /* for messages */
+};
+
+/* ------------------------------------------------------------------------------- a problem ---- */
+
+request_plan plan_of(uint64_t *random)
+{
+    request_plan plan = {};
+    plan.batch = 1 + random_below(random, 4);
+    plan.vocab = 1 + random_below(random, one_in(random, 4) ? 300 : 5000);
+    if (one_in(random, 6)) /* more than a part */
+        plan.vocab = 16384 + random_below(random, 30000);
+    if (one_in(random, 40)) { /* more blocks than a CTA chooses, which all may matter */
+        plan.batch = 1;
+        plan.vocab = 131200 + random_below(random, 2000);
+        plan.kind = 1 + (one_in(random, 2) ? ROW_EQUAL : ROW_FLAT);
+    }
+    plan.first_token = one_in(random, 2) ? random_below(random, 5000) : 0;
+    if (one_in(random, 4))
+        plan.vocab_size = plan.first_token + 1 + random_below(random, (uint32_t)plan.vocab);
+    plan.samples = 1 + (int32_t)random_below(random, 2);
+    plan.num_top = one_in(random, 2) ? 1 + (int32_t)random_below(random, 128) : 0;
+    plan.dtype = (gumbel_dtype)(1 + random_below(random, 3));
+    plan.scale = one_in(random, 4) ? 0.5f : 0.0f;
+    plan.soft_cap = one_in(random, 4) ? 5.0f * (float)(1 + 5 * random_below(random, 2)) : 0.0f;
+    plan.order = (gumbel_order)random_below(random, 3);
+    plan.ties = (gumbel_ties)random_below(random, 2);
+    plan.transforms = !one_in(random, 3);
+    plan.truncation = 1;
+    plan.history = 1;
+    plan.given_noise = one_in(random, 5);
+    plan.seed = random_bits(random) >> 20;
+    return plan;
+}
+
+/* A request of which the host knows nothing that rules the kernel out: as blocks_tell() of the CUDA
+ * backend. */
+request *make_request(uint64_t *random, gumbel_device *cpu)
+{
+    for (;;) {
+        request_plan plan = plan_of(random);
+        request *asked = request_make(&plan, cpu);
+        gumbel_truncation *cut = &asked->truncation;
+        asked->transforms.banned = asked->transforms.bias = {};
+        if (cut->order == GUMBEL_ORDER_JOINT) {
+            cut->top_p = NULL;
+            cut->top_p_stride = 0;
+        }
+        if (cut->top_k || cut->min_p)
+            return asked;
+        request_free(asked);
+    }
+}
+
+/* Have every row ask for a top_k that the kernel serves. */
+void ask_for_few(test_problem *test)
+{
+    gumbel_truncation *cut = &test->asked->truncation;
+    for (int64_t b = 0; b < test->asked->plan.batch; b++)
+        test->top_k.push_back(1 + (int32_t)random_below(&test->random, CUDA_REQUEST_TARGET));
+    cut->top_k = test->top_k.data();
+    cut->top_k_stride = 1;
+}
+
+/* Where penalties count anything, have them put what was drawn before above all else. */
+void raise_much(test_problem *test)
+{
+    static const float presence = -20.0f;
+    gumbel_transforms *t = &test->asked->transforms;
+    if (!t->presence)
+        return;
+    t->presence = &presence;
+    t->presence_stride = 0;
+}
+
+/* What is wanted of an outcome: all, or tokens and some of the others. */
+gumbel_output choose_outputs(const outcome *from, uint64_t *random)
+{
+    gumbel_output wanted = from->output;
+    if (one_in(random, 2))
+        return wanted;
+    if (!one_in(random, 3))
+        wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
+    if (!one_in(random, 3))
+        wanted.kept = NULL;
+    if (one_in(random, 2))
+        wanted.scores = NULL;
+    if (one_in(random, 2))
+        wanted.ranks = NULL;
+    return wanted;
+}
+
+/* ----------------------------------------------------------------------------------- peaks ---- */
+
+float logit_of(const gumbel_tensor &t, int64_t index)
+{
+    if (t.dtype == GUMBEL_FLOAT16) {
+        uint16_t bits = ((const uint16_t *)t.data)[index];
+        if ((bits & 0x7c00) == 0x7c00)
+            return bits & 0x3ff ? NAN : bits & 0x8000 ? -INFINITY : INFINITY;
+    }
+    return dtype_load(t.data, t.dtype, index);
+}
+
+/* The largest logit of each block of each row that counts; NaN where one is. */
+std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks)
+{
+    std::vector<float> peaks((size_t)(q.batch * blocks), -INFINITY);
+    for (int64_t b = 0; b < q.batch; b++)
+        for (int64_t token = q.first_token; token < q.end_token; token++) {
+            int64_t block = (token - CUDA_REQUEST_ORIGIN(q.first_token)) / CUDA_REQUEST_BLOCK;
+            float &peak = peaks[(size_t)(b * blocks + block)];
+            float logit = logit_of(q.logits, b * q.logits.stride + token - q.first_token);
+            if (!(logit <= peak) && !std::isnan(peak))
+                peak = logit;
+        }
+    return peaks;
+}
+
+bool same_float(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
+
+/* Whether the kernel has found a row's peaks; of a row that it leaves it need not have looked. */
+bool peaks_agree(const float *expected, const float *found, int64_t blocks, bool left,
+                 const char *what)
+{
+    const std::vector<unsigned char> poison((size_t)blocks * sizeof *found, 0xa7);
+    if (left && memcmp(found, poison.data(), poison.size()) == 0)
+        return true;
+    for (int64_t i = 0; i < blocks; i++)
+        if (!same_float(expected[i], found[i])) {
+            printf("%s: the peak of block %d is %a, not %a\n", what, (int)i, (double)found[i],
+                   (double)expected[i]);
+            return false;
+        }
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------- launch ---- */
+
+/* As run_blocks() of the CUDA backend prepares it; all that it works in is poisoned. */
+cuda_request_params params_of(const test_problem &test, const gumbel_output &output)
+{
+    const request &asked = *test.asked;
+    cuda_request_params p = {};
+    gumbel_error error = {"", ""};
+    gumbel_status status = gumbel_read_logits(&p.problem, &asked.logits, &asked.sampling, &error);
+    if (report_call("gumbel_read_logits", status, &error))
+        exit(1);
+    gumbel_problem *q = &p.problem;
+    q->request |= gumbel_output_request(&output);
+    p.inverse_cap = q->soft_cap > 0.0f ? 1.0f / q->soft_cap : 0.0f;
+    p.output = output;
+    p.peaked = test.peaked;
+    p.blocks = (q->end_token - CUDA_REQUEST_ORIGIN(q->first_token) + CUDA_REQUEST_BLOCK - 1) /
+               CUDA_REQUEST_BLOCK;
+    p.chunk = p.peaked ? p.blocks : cuda_request_part(p.blocks, q->batch, test.multiprocessors);
+    p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
+    p.tag = 1 + (uint64_t)asked.plan.batch;
+    size_t rows = (size_t)q->batch;
+    p.peaks = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.peaks);
+    p.left = (int32_t *)poisoned_workspace(rows * sizeof *p.left);
+    p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_FLOOR_WORDS * sizeof *p.counters);
+    return p;
+}
+
+void free_params(const cuda_request_params &p)
+{
+    free(p.peaks);
+    free(p.left);
+    free(p.counters);
+}
+
+/* ------------------------------------------------------------------------- the comparison ---- */
+
+/* The outputs of a row: what holds four bytes each, and how far it may be off. */
+struct output_field {
+    const char *name;
+    const void *host, *ours; /* of the row; `ours` NULL where it is not wanted */
+    int64_t count;
+    bool is_float;
+    float bound; /* in what it is relative to: the value, the row's log-normaliser, or 1 */
+};
+
+const void *at(const void *field, int64_t index) { return (const char *)field + 4 * index; }
+
+std::vector<output_field> fields_of(const outcome *host, const gumbel_output &ours, int64_t b)
+{
+    const gumbel_output &h = host->output;
+    const int64_t samples = host->samples, top = h.num_top;
+    const float two_ulps = 0x1p-22f;
+    std::vector<output_field> all = {
+        {"status", h.status, ours.status, 1, false, 0},
+        {"kept", h.kept, ours.kept, 1, false, 0},
+        {"tokens", h.tokens, ours.tokens, samples, false, 0},
+        {"scores", h.scores, ours.scores, samples, true, 0},
+        {"ranks", h.ranks, ours.ranks, samples, false, 0},
+        {"top_ids", h.top_ids, ours.top_ids, top, false, 0},
+        {"lse", h.lse, ours.lse, 1, true, two_ulps},
+        {"logprobs", h.logprobs, ours.logprobs, samples, true, two_ulps},
+        {"top_logprobs", h.top_logprobs, ours.top_logprobs, top, true, two_ulps},
+    };
+    for (output_field &field : all) {
+        field.host = at(field.host, b * field.count);
+        field.ours = field.ours ? at(field.ours, b * field.count) : NULL;
+    }
+    return all;
+}
+
+bool value_agrees(const output_field &field, int64_t i, float lse)
+{
+    if (memcmp(at(field.host, i), at(field.ours, i), 4) == 0)
+        return true;
+    float x = ((const float *)field.host)[i], y = ((const float *)field.ours)[i];
+    float scale = std::max({1.0f, std::fabs(x), std::isfinite(lse) ? std::fabs(lse) : 0.0f});
+    return field.is_float && (same_float(x, y) || std::fabs(x - y) <= field.bound * scale);
+}
+
+/* Whether row b is as `host` has it, which is poison for one that is left. */
+bool row_agrees(const outcome *host, const gumbel_output &ours, int64_t b, const char *what)
+{
+    for (const output_field &field : fields_of(host, ours, b))
+        for (int64_t i = 0; field.ours && i < field.count; i++) {
+            if (value_agrees(field, i, host->lse[b]))
+                continue;
+            int32_t x = ((const int32_t *)field.host)[i], y = ((const int32_t *)field.ours)[i];
+            printf("%s: row %d: %s[%d] is %d, %a as a float, not %d, %a\n", what, (int)b,
+                   field.name, (int)i, (int)y, (double)((const float *)field.ours)[i], (int)x,
+                   (double)((const float *)field.host)[i]);
+            return false;
+        }
+    return true;
+}
+
+/* z of all tokens of all rows, [B, V], before anything is cut. */
+std::vector<float> uncut_of(const request *asked, gumbel_device *cpu)
+{
+    std::vector<float> z((size_t)(asked->plan.batch * asked->plan.vocab));
+    gumbel_sampling sampling = asked->sampling;
+    sampling.truncation = NULL;
+    if (request_process(cpu, &asked->logits, &sampling, z.data()))
+        exit(1);
+    return z;
+}
+
+/* Whether row b, of these z, asks for a top_k that leaves no more tokens than the kernel has
+ * threads, and no penalty raises any. */
+bool few_matter(const request *asked, int64_t b, const float *z)
+{
+    const gumbel_truncation &cut = asked->truncation;
+    const gumbel_sampling &s = asked->sampling;
+    const gumbel_transforms &t = asked->transforms;
+    const int64_t vocab = asked->plan.vocab;
+    bool raised =
+        s.transforms && t.repetition &&
+        (t.repetition[b * t.repetition_stride] < 1.0f ||
+         t.frequency[b * t.frequency_stride] < 0.0f || t.presence[b * t.presence_stride] < 0.0f);
+    int32_t top_k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
+    if (raised || s.temperature[b * s.temperature_stride] == 0.0f || top_k == 0 ||
+        top_k > CUDA_REQUEST_TARGET)
+        return false;
+    std::vector<float> sorted(z, z + vocab);
+    std::sort(sorted.begin(), sorted.end(), std::greater<float>());
+    float last = sorted[(size_t)std::min<int64_t>(vocab, std::max(top_k, asked->plan.num_top)) - 1];
+    return std::count_if(z, z + vocab, [&](float x) { return x >= last && x > -INFINITY; }) <=
+           CUDA_REQUEST_THREADS;
+}
+
+bool rows_agree(const test_problem &test, const cuda_request_params &p, const outcome *host,
+                const outcome *untouched, gumbel_device *cpu, row_counts *counts)
+{
+    std::vector<float> peaks = peaks_of(p.problem, p.blocks), z = uncut_of(test.asked, cpu);
+    for (int64_t b = 0; b < p.problem.batch; b++) {
+        const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
+        bool left = p.left[b] == 1, few = few_matter(test.asked, b, own);
+        int64_t first = b * p.blocks;
+        bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;
+        if ((!left && p.left[b] != 0) || (left && few && spoilt)) {
+            printf("%s: row %d: %s\n", test.what, (int)b,
+                   left ? "left, though nothing can be drawn" : "neither served nor left");
+            return false;
+        }
+        if (!row_agrees(left ? untouched : host, p.output, b, test.what) ||
+            !peaks_agree(&peaks[(size_t)first], p.peaks + first, p.blocks, left, test.what))
+            return false;
+        counts->all++;
+        counts->served += !left;
+        counts->few += few;
+        counts->few_served += few && !left;
+    }
+    return true;
+}
+
+/* Launch twice with the same counters, as a graph that is replayed, or once. */
+bool passes(int index, gumbel_device *cpu, row_counts *counts)
+{
+    test_problem test = {};
+    test.random = (uint64_t)index;
+    test.asked = make_request(&test.random, cpu);
+    if (one_in(&test.random, 2))
+        ask_for_few(&test);
+    if (one_in(&test.random, 8))
+        raise_much(&test);
+    test.peaked = index % 2;
+    test.multiprocessors = 1 + (int)random_below(&test.random, 3);
+    outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
+    outcome *untouched = request_outcome(test.asked);
+    cuda_request_params p = params_of(test, choose_outputs(ours, &test.random));
+    snprintf(test.what, sizeof test.what, "problem %d, peaks %s, %d parts: %s", index,
+             test.peaked ? "given" : "found", p.parts, request_describe(&test.asked->plan));
+    bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
+    for (int launch = one_in(&test.random, 8) ? 2 : 1; good && launch > 0; launch--) {
+        std::vector<float> peaks = peaks_of(p.problem, p.blocks);
+        if (test.peaked)
+            std::copy(peaks.begin(), peaks.end(), p.peaks);
+        outcome_poison(ours);
+        emulate_blocks(p, &test.random, test.what);
+        good = rows_agree(test, p, host, untouched, cpu, counts);
+    }
+    free_params(p);
+    outcome_free(untouched);
+    outcome_free(ours);
+    outcome_free(host);
+    request_free(test.asked);
+    return good;
+}
+
+} // namespace
+
+/* usage: test_request_blocks [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    int first = argc > 1 ? atoi(argv[1]) : 0, failed = 0;
+    int count = argc > 2 ? atoi(argv[2]) : getenv("GUMBEL_NIGHTLY") ? 5000 : 250;
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    row_counts counts = {};
+    for (int i = first; i < first + count; i++)
+        failed += !passes(i, cpu, &counts);
+    printf("%d problems, %d failed; %d rows, %d served; of %d where few tokens matter, %d\n", count,
+           failed, counts.all, counts.served, counts.few, counts.few_served);
+    bool leaves = counts.few >= 50 && counts.few_served < kFewServed * counts.few;
+    if (leaves)
+        printf("too many rows are left\n");
+    gumbel_close(cpu);
+    return failed != 0 || leaves;
+}
