@@ -23,7 +23,7 @@
 #define CUDA_SM90_STAGES_MOST 12
 
 /* 64-bit words of a row and sample's floor (cuda/floor.cuh), of which the second counts CTAs
- * (cuda/merge.cuh): a 32-byte sector, so that the second-level cache can take neighbours side by
+ * (cuda/parts.cuh): a 32-byte sector, so that the second-level cache can take neighbours side by
  * side. */
 #define CUDA_FLOOR_WORDS 4
 

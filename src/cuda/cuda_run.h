@@ -45,7 +45,7 @@ static inline float cuda_inverse_cap(const gumbel_problem *p)
 /* Merge what the parts of a slice found, and write what was asked for; p->parts may be 0. */
 gumbel_status cuda_finish(const cuda_job *job, cuda_params *p);
 
-/* A tag for a launch's words in the workspace (cuda/floor.cuh, cuda/merge.cuh): 40 bits. */
+/* A tag for a launch's words in the workspace (cuda/floor.cuh, cuda/parts.cuh): 40 bits. */
 uint64_t cuda_tag(cuda_device *cuda);
 
 /* The rows [first, first + count) of a call. */

@@ -13,12 +13,13 @@
  * SYNC   a CTA meets when the row's parameters are there, when its thresholds are, and at its end.
  *        The best token belongs to a warp; thresholds and the next step are touched by atomics
  *        alone. Of a row's CTAs the last one merges all, known by a counter in global memory
- *        (cuda/merge.cuh).
+ *        (cuda/parts.cuh).
  * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
  *        blocks is exact: the same bits whatever the chunk.
  */
 #include "cuda/logits_draw.cuh"
 #include "cuda/merge.cuh"
+#include "cuda/parts.cuh"
 
 namespace
 {
@@ -121,7 +122,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         logits = own.read(start, 0);
     start_state(q, state, b, first, own.samples);
     if (threadIdx.x == kThreads - 1)
-        start_count(p, draw);
+        parts_start(merge_counter(p, draw), p.tag);
     if (with_mass)
         gumbel_summary_empty(masses);
     __syncthreads();
@@ -139,7 +140,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         sum_up(state, with_mass, &p.summaries[part * q.batch * all + draw], own.samples);
     __syncwarp();
     if (threadIdx.x == 0)
-        state.last = count_part(p, draw);
+        state.last = parts_end(merge_counter(p, draw), p.tag, p.parts);
     __syncthreads();
     if (state.last)
         for (int s = warp; s < own.samples; s += kWarps)

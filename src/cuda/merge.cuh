@@ -111,37 +111,12 @@ static __device__ __forceinline__ void finish_draw(const cuda_params &p, int64_t
         write_draw(p, whole, at);
 }
 
-/* ------------------------------------------------------------------------- the last CTA ---- */
-
-/* Which of a row's CTAs ends last: a word beside the floor of its first draw counts those that
- * have ended, below the launch's tag. The workspace starts undefined: a word with another tag is
- * 0, and every CTA sees to that as it starts. The last one leaves 0 for a replay of the launch. */
-#define MERGE_COUNT_BITS 24
-
+/* The word that counts the CTAs of a draw that have ended (cuda/parts.cuh), beside the floor of the
+ * row's first one. */
 static __device__ __forceinline__ unsigned long long *merge_counter(const cuda_params &p,
                                                                     int64_t at)
 {
     return (unsigned long long *)&p.shared_floors[CUDA_FLOOR_WORDS * at + 1];
-}
-
-/* By one thread of each CTA, before a barrier that comes before the count. */
-static __device__ __forceinline__ void start_count(const cuda_params &p, int64_t at)
-{
-    unsigned long long *word = merge_counter(p, at), seen = __ldcg(word);
-    if (seen >> MERGE_COUNT_BITS != p.tag)
-        atomicCAS(word, seen, (unsigned long long)p.tag << MERGE_COUNT_BITS);
-}
-
-/* Count this CTA as done, by the first thread of the warp that wrote its summaries; whether all of
- * the row's are now. */
-static __device__ __forceinline__ bool count_part(const cuda_params &p, int64_t at)
-{
-    unsigned long long *word = merge_counter(p, at);
-    uint64_t before = ptx_count(word) & ((1u << MERGE_COUNT_BITS) - 1);
-    bool last = before + 1 == (uint64_t)p.parts;
-    if (last)
-        *word = (unsigned long long)p.tag << MERGE_COUNT_BITS;
-    return last;
 }
 
 #endif

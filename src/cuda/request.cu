@@ -14,7 +14,7 @@
  *        what all of them left there.
  * NUMERICS  those of the naive kernel, bit for bit: what is dropped takes part in nothing.
  */
-#include "cuda/request_parts.cuh"
+#include "cuda/parts.cuh"
 #include "cuda/request_screen.cuh"
 
 namespace
@@ -58,7 +58,7 @@ __device__ __forceinline__ bool tell(const cuda_request_params &p, request_scree
         p.heads[b * p.parts + part] = own;
     __syncthreads();
     if (threadIdx.x == 0)
-        s.last = count_part(p, b);
+        s.last = parts_end(request_counter(p, b), p.tag, p.parts);
     __syncthreads();
     return s.last;
 }
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     if (threadIdx.x == 0) {
         x.row = request_row_of(q, b);
         s.count = s.largest_key[0] = s.largest_key[1] = 0;
-        start_count(p, b);
+        parts_start(request_counter(p, b), p.tag);
     }
     __syncthreads();
     request_wanted wanted;

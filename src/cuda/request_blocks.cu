@@ -12,8 +12,8 @@
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
  * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing.
  */
+#include "cuda/parts.cuh"
 #include "cuda/request_blocks.cuh"
-#include "cuda/request_parts.cuh"
 
 namespace
 {
@@ -82,7 +82,7 @@ __device__ __forceinline__ bool ends_row(const cuda_request_params &p, int64_t b
     bool last = false;
     __syncthreads();
     if (threadIdx.x == 0)
-        last = count_part(p, b);
+        last = parts_end(request_counter(p, b), p.tag, p.parts);
     return __syncthreads_or(last);
 }
 
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
             return;
         }
         if (threadIdx.x == 0)
-            start_count(p, b);
+            parts_start(request_counter(p, b), p.tag);
         find_peaks_of_part(p, b, begin, min(begin + p.chunk, p.blocks));
         if (!ends_row(p, b))
             return;

@@ -27,6 +27,13 @@ constexpr int kPiece = CUDA_REQUEST_PIECE;
 constexpr int kAhead = CUDA_REQUEST_AHEAD;
 static_assert(kPiece % (kWarps * kAhead * GUMBEL_BLOCK) == 0, "a piece has work for every warp");
 
+/* The word that counts the CTAs of row b that have ended (cuda/parts.cuh). */
+__device__ __forceinline__ unsigned long long *request_counter(const cuda_request_params &p,
+                                                               int64_t b)
+{
+    return (unsigned long long *)&p.counters[CUDA_FLOOR_WORDS * b];
+}
+
 struct request_row {
     gumbel_row draw;
     gumbel_rules rules;
