@@ -219,6 +219,35 @@ static void request_hostile(void)
     }
 }
 
+/* Neighbouring logits whose z is the same: all tokens tie at the cut, though the larger logit is
+ * what one token of every eighth of the row has, and these alone. */
+static void request_rounded(void)
+{
+    const float high = 0x1.ccccdp+1f, low = 0x1.cccccep+1f, temperature = 0.9f;
+    const int32_t top_k = 8;
+    for (int i = 0; i < 8; i++) {
+        request_plan plan = {.batch = i % 2 ? 40 : 3,
+                             .vocab = i < 4 ? 151936 : 9000,
+                             .num_top = i / 2 % 2 ? 20 : 0,
+                             .dtype = GUMBEL_FLOAT32,
+                             .ties = (gumbel_ties)(i / 4),
+                             .truncation = 1,
+                             .kind = 1 + ROW_GAUSSIAN,
+                             .seed = 1500 + (uint64_t)i};
+        request *asked = request_make(&plan, cpu);
+        const gumbel_tensor *t = &asked->logits.logits;
+        for (int64_t k = 0; k < plan.batch * plan.vocab; k++)
+            ((float *)t->data)[k / plan.vocab * t->stride + k % plan.vocab] =
+                k % plan.vocab % 19072 == 0 ? high : low;
+        asked->sampling.temperature = &temperature;
+        asked->sampling.temperature_stride = 0;
+        asked->truncation.top_k = &top_k;
+        asked->truncation.top_k_stride = 0;
+        asked->truncation.min_p = asked->truncation.top_p = NULL;
+        compare_asked(asked, 0);
+    }
+}
+
 /* Batches of which a CTA tries to serve a row from few blocks of its tokens: with masks and
  * histories that edit away what the largest logits promise, penalties that raise, soft-caps, ranges
  * that begin anywhere; all outputs, and tokens alone. */
@@ -363,12 +392,19 @@ static void request_small(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"request_plans", request_plans},     {"request_fused", request_fused},
-        {"request_stored", request_stored},   {"request_large", request_large},
-        {"request_alone", request_alone},     {"request_blocks", request_blocks},
-        {"request_graph", request_graph},     {"request_tokens", request_tokens},
-        {"request_hostile", request_hostile}, {"request_huge", request_huge},
-        {"request_small", request_small},     {NULL, NULL},
+        {"request_plans", request_plans},
+        {"request_fused", request_fused},
+        {"request_stored", request_stored},
+        {"request_large", request_large},
+        {"request_alone", request_alone},
+        {"request_blocks", request_blocks},
+        {"request_graph", request_graph},
+        {"request_tokens", request_tokens},
+        {"request_hostile", request_hostile},
+        {"request_huge", request_huge},
+        {"request_rounded", request_rounded},
+        {"request_small", request_small},
+        {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

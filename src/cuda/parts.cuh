@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which of the CTAs that share work ends last. A word in global memory counts those that have
- * ended, below the launch's tag (cuda_params). The workspace starts undefined: a word with another tag is
- * 0, and every CTA sees to that as it starts. The last one leaves 0 for a replay of the launch.
+ * ended, below the launch's tag (cuda_params). The workspace starts undefined: a word with another
+ * tag is 0, and every CTA sees to that as it starts. The last one leaves 0 for a replay.
  */
 #ifndef GUMBEL_CUDA_PARTS_CUH
 #define GUMBEL_CUDA_PARTS_CUH

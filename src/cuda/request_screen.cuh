@@ -150,7 +150,7 @@ struct part_reader {
         const gumbel_problem &q = p.problem;
         const gumbel_history &h = q.history;
         uint32_t allowed = 15, seen = 0;
-        if (!counts(token) && !counts(token + 3))
+        if (token + 3 < q.first_token || token >= end)
             return;
         if (q.request & GUMBEL_REQUEST_MASK)
             allowed = nibble((const uint32_t *)gumbel_problem_mask(&q, b), token);

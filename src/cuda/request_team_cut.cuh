@@ -222,7 +222,8 @@ __device__ __noinline__ team_weights weigh_tokens(share_source source, request_v
                                                   team_facts facts)
 {
     const float largest = values.of(gumbel_of_key(facts.highest));
-    const float near = gumbel_of_key(facts.reached), least = largest - GUMBEL_MASS_REACH;
+    const float near = values.z(gumbel_of_key(facts.reached));
+    const float least = largest - GUMBEL_MASS_REACH;
     team_weights own = team_weights::none();
     source.each([&](float y) { return values.of(y) >= least; },
                 [&](int32_t, float y) {
@@ -231,7 +232,7 @@ __device__ __noinline__ team_weights weigh_tokens(share_source source, request_v
                         return;
                     uint64_t mass = gumbel_token_mass(gumbel_exp(v - largest));
                     own.all.add(mass);
-                    if (y >= near)
+                    if (values.z(y) >= near)
                         own.near.add(mass);
                 });
     return team_over(own);
@@ -281,12 +282,14 @@ __device__ __forceinline__ int gather(share_source source, May may, F chosen)
 
 /* Which tokens of a row can matter. */
 struct some_rule {
-    float inverse_temperature, near, bound; /* y that the target reaches; z that min_p keeps */
+    float inverse_temperature, near, bound; /* z that the target reaches, and that min_p keeps */
     bool either;
 
+    /* By z, of which neighbouring y may have the same: no tie at the end is left out. */
     __device__ __forceinline__ bool operator()(int32_t, float y) const
     {
-        bool by_target = y >= near, by_min_p = y * inverse_temperature >= bound;
+        float z = y * inverse_temperature;
+        bool by_target = z >= near, by_min_p = z >= bound;
         return either ? by_target || by_min_p : by_target && by_min_p;
     }
 };
@@ -298,7 +301,7 @@ __device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
 {
     some_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
     if (wanted && wanted->target > 0) {
-        rule.near = gumbel_of_key(facts.reached);
+        rule.near = values.z(gumbel_of_key(facts.reached));
         rule.either = wanted->both;
         if (facts.reached == 0)
             return -1;
