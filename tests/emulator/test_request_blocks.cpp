@@ -47,7 +47,8 @@ request_plan plan_of(uint64_t *random)
 {
     request_plan plan = {};
     plan.batch = 1 + random_below(random, 4);
-    plan.vocab = 1 + random_below(random, one_in(random, 4) ? 300 : 5000);
+    static const uint32_t vocabs[] = {6, 300, 300, 5000, 5000, 5000, 5000, 5000};
+    plan.vocab = 1 + random_below(random, vocabs[random_below(random, 8)]);
     if (one_in(random, 6)) /* more than a part */
         plan.vocab = 16384 + random_below(random, 30000);
     if (one_in(random, 40)) { /* more blocks than a CTA chooses, which all may matter */
@@ -100,6 +101,15 @@ void ask_for_few(test_problem *test)
         test->top_k.push_back(1 + (int32_t)random_below(&test->random, CUDA_REQUEST_TARGET));
     cut->top_k = test->top_k.data();
     cut->top_k_stride = 1;
+}
+
+/* Have the logits of row 0 be neighbouring numbers just below 16, of which some have the same z at
+ * most temperatures: values that differ, and tokens that do not. */
+void crowd(test_problem *test)
+{
+    const gumbel_tensor &t = test->asked->logits.logits;
+    for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
+        ((float *)t.data)[i] = 16.0f - 0x1p-20f * (float)(1 + random_below(&test->random, 400));
 }
 
 /* Where penalties count anything, have them put what was drawn before above all else. */
@@ -340,6 +350,8 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
         ask_for_few(&test);
     if (one_in(&test.random, 8))
         raise_much(&test);
+    if (one_in(&test.random, 4))
+        crowd(&test);
     test.peaked = index % 2;
     test.multiprocessors = 1 + (int)random_below(&test.random, 3);
     outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
