@@ -8,10 +8,7 @@
 
 #include "cuda/cuda_params.h"
 #include "cuda/cuda_policy.h"
-
-extern "C" {
-#include "inputs.h"
-}
+#include "problems.h"
 
 struct emulated_launch {
     cuda_params params;
@@ -20,12 +17,6 @@ struct emulated_launch {
     uint64_t *random; /* state: of the order in which threads run */
     const char *what; /* for messages */
 };
-
-/* true once in `count` times. */
-static inline bool one_in(uint64_t *random, uint32_t count)
-{
-    return random_below(random, count) == 0;
-}
 
 /* The place of the narrowest width that holds a batch of one launch, or at random of a wider one
  * that holds its draws too. */

@@ -187,12 +187,11 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
 /* usage: test_fused_sm90 [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    int first = argc > 1 ? atoi(argv[1]) : 0, near_ties = 0, failed = 0;
-    int count = argc > 2 ? atoi(argv[2]) : getenv("GUMBEL_NIGHTLY") ? 700 : 40;
+    int near_ties = 0;
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
-    for (int i = first; i < first + count; i++)
-        failed += !passes(i, cpu, &near_ties);
-    printf("%d problems, %d failed, %d near ties\n", count, failed, near_ties);
+    int failed =
+        run_problems(argc, argv, 40, 700, [&](int i) { return passes(i, cpu, &near_ties); });
+    printf("%d near ties\n", near_ties);
     gumbel_close(cpu);
     return failed != 0;
 }

@@ -3,6 +3,7 @@
 // The source of the kernel that serves rows of requests from few of their blocks, on a CPU, its
 // threads in a random order: each row is left untouched, or served with what the CPU backend says.
 #include "launch_blocks.h"
+#include "problems.h"
 
 #include "cuda/cuda_policy.h"
 
@@ -22,8 +23,6 @@ extern "C" {
 
 namespace
 {
-
-bool one_in(uint64_t *random, uint32_t count) { return random_below(random, count) == 0; }
 
 /* Rows that were looked at. Nearly all of which few tokens matter must be served: a kernel that
  * leaves rows is never wrong. */
@@ -381,14 +380,12 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 /* usage: test_request_blocks [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    int first = argc > 1 ? atoi(argv[1]) : 0, failed = 0;
-    int count = argc > 2 ? atoi(argv[2]) : getenv("GUMBEL_NIGHTLY") ? 5000 : 250;
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
-    for (int i = first; i < first + count; i++)
-        failed += !passes(i, cpu, &counts);
-    printf("%d problems, %d failed; %d rows, %d served; of %d where few tokens matter, %d\n", count,
-           failed, counts.all, counts.served, counts.few, counts.few_served);
+    int failed =
+        run_problems(argc, argv, 250, 5000, [&](int i) { return passes(i, cpu, &counts); });
+    printf("%d rows, %d served; of %d where few tokens matter, %d\n", counts.all, counts.served,
+           counts.few, counts.few_served);
     bool leaves = counts.few >= 50 && counts.few_served < kFewServed * counts.few;
     if (leaves)
         printf("too many rows are left\n");

@@ -233,12 +233,4 @@ bool passes(int index)
 } // namespace
 
 /* usage: test_stored_sm90 [FIRST [COUNT]], problems by number */
-int main(int argc, char **argv)
-{
-    int first = argc > 1 ? atoi(argv[1]) : 0, failed = 0;
-    int count = argc > 2 ? atoi(argv[2]) : getenv("GUMBEL_NIGHTLY") ? 500 : 24;
-    for (int i = first; i < first + count; i++)
-        failed += !passes(i);
-    printf("%d problems, %d failed\n", count, failed);
-    return failed != 0;
-}
+int main(int argc, char **argv) { return run_problems(argc, argv, 24, 500, passes) != 0; }
