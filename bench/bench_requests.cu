@@ -73,10 +73,7 @@ __global__ void fill_normal(float *into, int64_t count, float deviation)
 {
     int64_t step = int64_t(gridDim.x) * blockDim.x;
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-        uint64_t x = uint64_t(i + 1) * 0x9E3779B97F4A7C15ull;
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-        x ^= x >> 31;
+        uint64_t x = random_bits(i + 1);
         float u = (float(uint32_t(x)) + 1.0f) * 0x1p-32f, v = float(x >> 32) * 0x1p-32f;
         into[i] = deviation * sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
     }

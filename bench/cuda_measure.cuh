@@ -80,16 +80,22 @@ template <class T> static std::vector<T> copy_out(const T *from, size_t count)
     return made;
 }
 
+/* 64 random bits: the i-th of SplitMix64. */
+__device__ inline uint64_t random_bits(uint64_t i)
+{
+    uint64_t x = i * 0x9E3779B97F4A7C15ull;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return x ^ x >> 31;
+}
+
 /* Near-normal values: the sum of four uniforms, which are the parts of a SplitMix64 of the place.
  * Zeros would draw less power and so flatter the clocks. */
 template <class T> __global__ void fill(T *into, size_t count, uint64_t seed, float deviation)
 {
     size_t step = size_t(gridDim.x) * blockDim.x;
     for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-        uint64_t x = (i + (seed << 40)) * 0x9E3779B97F4A7C15ull;
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-        x ^= x >> 31;
+        uint64_t x = random_bits(i + (seed << 40));
         float sum =
             float(x & 65535) + float(x >> 16 & 65535) + float(x >> 32 & 65535) + float(x >> 48);
         into[i] = T((sum / 65536 - 2) * 1.7320508f * deviation); /* variance 4 / 12 before */
