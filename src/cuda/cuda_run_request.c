@@ -93,38 +93,36 @@ cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *c
     return room;
 }
 
-static gumbel_status refuse_batch(const cuda_job *job)
+/* Queue a kernel that takes p->parts CTAs for each of `rows`, or as many at a time. */
+static gumbel_status run_rows(const cuda_job *job, cuda_request_params *p, int64_t rows,
+                              CUfunction kernel, int shared_bytes, int overlaps)
 {
-    return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
-                       "B is more than one call on CUDA takes");
+    void *arguments[] = {p};
+    if (p->problem.batch > INT32_MAX / p->parts)
+        return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                           "B is more than one call on CUDA takes");
+    cuda_shape shape = {rows * p->parts, CUDA_REQUEST_THREADS, shared_bytes, overlaps};
+    return cuda_launch(job, kernel, shape, arguments);
 }
 
 /* Queue a kernel that takes p->parts CTAs a row. */
 static gumbel_status run(const cuda_job *job, cuda_request_params *p, CUfunction kernel,
                          int shared_bytes, int overlaps)
 {
-    void *arguments[] = {p};
-    if (p->problem.batch > INT32_MAX / p->parts)
-        return refuse_batch(job);
-    cuda_shape shape = {p->problem.batch * p->parts, CUDA_REQUEST_THREADS, shared_bytes, overlaps};
-    return cuda_launch(job, kernel, shape, arguments);
+    return run_rows(job, p, p->problem.batch, kernel, shared_bytes, overlaps);
 }
 
 /* By a cluster a row. Where rows may have been served already, as many as keep the GPU busy look
  * for those that are left. */
 static gumbel_status run_team(const cuda_job *job, cuda_request_params *p)
 {
-    void *arguments[] = {p};
     const gumbel_problem *q = &p->problem;
     int64_t clusters = q->batch;
-    if (clusters > INT32_MAX / CUDA_REQUEST_CLUSTER)
-        return refuse_batch(job);
     if (p->left)
         clusters = cuda_request_clusters_left(clusters, job->cuda->multiprocessors);
+    p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_request_share(range_of(q));
-    cuda_shape shape = {clusters * CUDA_REQUEST_CLUSTER, CUDA_REQUEST_THREADS, (int)team_bytes(q),
-                        1};
-    return cuda_launch(job, job->cuda->request_team, shape, arguments);
+    return run_rows(job, p, clusters, job->cuda->request_team, (int)team_bytes(q), 1);
 }
 
 /* By a CTA a row that looks into few of its blocks, and what is left by clusters. */
