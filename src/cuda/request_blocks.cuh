@@ -219,14 +219,14 @@ __device__ __forceinline__ blocks_found find_in_blocks(row_blocks &blocks,
         uint32_t key = reached_by_peaks(facts, peak, (int)max(count, 1u));
         return key ? values.z(gumbel_of_key(key)) : -INFINITY;
     };
-    auto largest_of = [](const team_facts &facts) {
+    auto highest_of = [](const team_facts &facts) {
         return facts.peaks > 0 ? gumbel_of_key(facts.highest) : -INFINITY;
     };
     /* Some of the tokens that reach a guess may be edited away. */
     uint32_t count = wanted.target;
     if (blocks.reader.row.penalised || (blocks.reader.p.problem.request & GUMBEL_REQUEST_MASK))
         count += count / 4 + 8;
-    float nth = reached(tops, blocks.peak, count), largest = largest_of(all), peak, before = NAN;
+    float nth = reached(tops, blocks.peak, count), largest = highest_of(all), peak, before = NAN;
 #pragma unroll 1
     for (int guess = 0; guess < kGuesses; guess++) {
         float least = wanted.bound(nth, values, values.of(largest));
@@ -239,7 +239,7 @@ __device__ __forceinline__ blocks_found find_in_blocks(row_blocks &blocks,
         team_facts own = blocks.look(chosen, least, peak), seen = cta_over(own);
         if (blocks.infinite)
             return {seen.flags ? 0 : -1, seen.flags};
-        largest = largest_of(seen);
+        largest = highest_of(seen);
         bool enough = seen.alive >= wanted.target;
         if (least <= wanted.bound(enough ? INFINITY : -INFINITY, values, values.of(largest))) {
             if (seen.alive <= kSome)

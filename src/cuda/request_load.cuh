@@ -5,8 +5,8 @@
 #ifndef GUMBEL_CUDA_REQUEST_LOAD_CUH
 #define GUMBEL_CUDA_REQUEST_LOAD_CUH
 
-#include "cuda/cuda_request.h"
 #include "cuda/logits_step.cuh"
+#include "cuda/request_row.cuh"
 
 namespace
 {
@@ -41,11 +41,10 @@ __device__ __forceinline__ four request_load_four(const gumbel_problem &q, int64
                : request_load_quad<GUMBEL_FLOAT16>(origin, token, q.first_token, end);
 }
 
-/* Scale and soft-cap of a logit. Rare, and so not among what is not. */
+/* scaled_logit(), which is rare, and so not among what is not. */
 __device__ __noinline__ float request_scaled(const cuda_request_params &p, float l)
 {
-    const gumbel_problem &q = p.problem;
-    return gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+    return scaled_logit(p, l);
 }
 
 /* Scale and soft-cap of the four from `token` on that count. */

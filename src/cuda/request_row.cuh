@@ -87,6 +87,12 @@ __device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_
             ptx_fetch((const char *)all[i].data + b * all[i].stride);
 }
 
+/* Whether top_k or min_p cut: what stays is then known from the largest tokens alone. */
+__device__ __forceinline__ bool cuts_by_value(const gumbel_rules &r)
+{
+    return r.top_k > 0 || r.min_p > 0.0f;
+}
+
 __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
 {
     request_row row;
@@ -136,6 +142,13 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q,
     return gumbel_penalise(y, &row.penalties, output ? h.counts[b * h.vocab_size + token] : 0);
 }
 
+/* y of a logit before any edit: scale and soft-cap. */
+__device__ __forceinline__ float scaled_logit(const cuda_request_params &p, float l)
+{
+    const gumbel_problem &q = p.problem;
+    return gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+}
+
 /* y of a token whose edits come from no list. */
 __device__ __forceinline__ float plain_y(const cuda_request_params &p, const request_row &row,
                                          int64_t b, int64_t token, float l)
@@ -143,7 +156,7 @@ __device__ __forceinline__ float plain_y(const cuda_request_params &p, const req
     const gumbel_problem &q = p.problem;
     if (is_masked(q, b, token))
         return -INFINITY;
-    float y = gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+    float y = scaled_logit(p, l);
     return row.penalised ? penalise_by_history(q, row, b, token, y) : y;
 }
 
@@ -250,7 +263,7 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
     sort_lists(q, row, b, begin, stage);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         float l = fetched ? y[token - begin] : raw_logit(q, b, token);
-        y[token - begin] = gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+        y[token - begin] = scaled_logit(p, l);
     }
     __syncthreads();
     if (q.request & GUMBEL_REQUEST_BIAS)

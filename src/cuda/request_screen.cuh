@@ -64,14 +64,13 @@ __device__ inline bool can_screen(const cuda_request_params &p, const request_ro
 {
     const gumbel_output &out = p.output;
     const gumbel_rules &r = row.rules;
-    bool cut = r.top_k > 0 || r.min_p > 0.0f;
     bool mass =
         out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
     int64_t k = row.draw.greedy ? 1 : r.top_k;
     wanted = wanted_of(p, row);
     if (p.partials || k > CUDA_REQUEST_TARGET || (r.joint && r.top_p < 1.0f))
         return false;
-    return row.draw.greedy ? !mass && !out.kept : cut;
+    return row.draw.greedy ? !mass && !out.kept : cuts_by_value(r);
 }
 
 /* Pieces of a part that ends at `end`, and what of them this thread takes. */

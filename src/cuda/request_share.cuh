@@ -147,11 +147,9 @@ __device__ __noinline__ void edit_seen(const part_reader &reader, share_source s
 /* Apply scale and soft-cap to a share. */
 __device__ __noinline__ void scale_share(const part_reader &reader, share_source source)
 {
-    const gumbel_problem &q = reader.p.problem;
     for (int i = threadIdx.x; i < source.size; i += kThreads)
         if (reader.counts(source.begin + i))
-            share()[i] =
-                gumbel_transform(share()[i], q.scale, q.soft_cap, reader.p.inverse_cap, 1.0f);
+            share()[i] = scaled_logit(reader.p, share()[i]);
     __syncthreads();
 }
 

@@ -48,7 +48,7 @@ __device__ __forceinline__ bool weigh_row(share_source source, const team_facts 
     const request_row &row = room().row;
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool ok = gumbel_summary_status(&seen) == GUMBEL_ROW_OK && facts.alive > kSome;
-    bool others = row.rules.top_k > 0 || row.rules.min_p > 0.0f; /* one of which cuts too */
+    bool others = cuts_by_value(row.rules);
     if (!ok || facts.reached == 0 || (!others && is_flat(values, facts)))
         return false;
     team_weights sums = weigh_tokens(source, values, facts);

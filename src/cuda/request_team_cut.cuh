@@ -186,7 +186,7 @@ __device__ inline bool can_weigh(const cuda_request_params &p, const request_row
                                  request_wanted &wanted)
 {
     const gumbel_rules &r = row.rules;
-    bool others = r.top_k > 0 || r.min_p > 0.0f;
+    bool others = cuts_by_value(r);
     if (p.partials || row.draw.greedy || !(r.top_p < 1.0f) || r.top_k > CUDA_REQUEST_TARGET ||
         (others && !r.joint))
         return false;
