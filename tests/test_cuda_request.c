@@ -244,6 +244,7 @@ static void request_rounded(void)
         asked->truncation.top_k = &top_k;
         asked->truncation.top_k_stride = 0;
         asked->truncation.min_p = asked->truncation.top_p = NULL;
+        asked->truncation.min_p_stride = asked->truncation.top_p_stride = 0;
         compare_asked(asked, 0);
     }
 }
