@@ -127,11 +127,12 @@ template <int n, class call> class epilogue
         offers.settle();
         own_team.sync();
         all.template each<team::threads>(thread, [&](int i, int) {
-            uint64_t floor = is_seed(i) ? 0 : all.wait_for_floor(i);
-            all.take_floor(i, floor);
             all.take_best(i);
             if (is_seed(i) && blockIdx.x / seed_step() % (SM90_SEEDERS / rounds) == 0)
-                all.give_floor(i, floor);
+                all.give_floor(i, 0);
+        });
+        all.template each<team::threads>(thread, [&](int i, int) {
+            all.take_floor(i, all.wait_for_floor(i));
             all.set_screen(i, &screens()[i]);
         });
         own_team.sync();

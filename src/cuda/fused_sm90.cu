@@ -132,19 +132,18 @@ __device__ __forceinline__ void keep(const float (&sum)[halves][n], uint32_t *fl
 
 constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
 
-/* A team's own part of the noise of a tile to come, once `turn` tiles are drawn from. */
+/* A team's noise of a tile to come, once `turn` tiles are drawn from. */
 template <int n, class call>
 __device__ __forceinline__ void make_team_noise(const call &p, const shared_sm90<n> &shared,
                                                 int tile, int turn)
 {
     constexpr int warps = sm90_team<n>::threads / 32;
-    using cut = noise_cut<n>;
-    if (cut::by_team == 0 || tile >= p.tiles || !p.draws())
+    if (!noise_cut<n>::by_team || tile >= p.tiles || !p.draws())
         return;
     sm90_team<n> team(threadIdx.x);
     ptx_barrier_wait(&shared.drawn[team.index], (turn & 1) ^ 1);
-    noise_of_chunks<n>(p, shared.noise_of_team(p, team.index), shared, tile,
-                       threadIdx.x / 32 % warps, cut::by_team, warps);
+    noise_of_tile<n>(p, shared.noise_of_team(p, team.index), shared, tile, threadIdx.x / 32 % warps,
+                     warps);
     team.sync();
 }
 
@@ -224,33 +223,30 @@ __device__ void consume(const call &p, unsigned char *memory)
     wait_for_masses<n>(p, shared_sm90<n>(p, memory));
 }
 
-/* The warps that serve those that draw: they make noise and raise thresholds. */
+/* The warps that serve those that draw: they make noise and raise thresholds. What this CTA knows
+ * of those is told before the noise is made, and what others know asked for after it. */
 template <int n, class call> __device__ void serve(const call &p, const shared_sm90<n> &shared)
 {
     constexpr int teams = sm90_team<n>::teams;
     const int thread = threadIdx.x - SM90_DRAW_THREADS;
     thresholds<n, call> all(p, shared);
-    uint64_t floors[thresholds<n, call>::template turns<SM90_SERVE_THREADS>] = {};
     int team = 0, turn = 0;
     uint32_t phase = 1; /* at first, nothing has to be drawn before */
     if (!p.draws())
         return;
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
         ptx_barrier_wait(&shared.drawn[team], phase);
-        if (turn > 0)
-            all.template each<SM90_SERVE_THREADS>(
-                thread, [&](int i, int k) { floors[k] = all.load_floor(i); });
-        noise_of_chunks<n>(p, shared.noise_of_team(p, team), shared, tile,
-                           noise_cut<n>::by_team + thread / 32, noise_cut<n>::chunks, kServeWarps);
-        if (teams == 2 && turn == 1) /* before, there are no thresholds */
+        if (turn >= teams)
+            all.template tell<SM90_SERVE_THREADS>(thread);
+        if (!noise_cut<n>::by_team)
+            noise_of_tile<n>(p, shared.noise_of_team(p, team), shared, tile, thread / 32,
+                             kServeWarps);
+        if (teams == 2 && turn == 1) { /* before, there are no thresholds */
             ptx_barrier_wait(&shared.drawn[0], 0);
+            all.template tell<SM90_SERVE_THREADS>(thread);
+        }
         if (turn > 0)
-            all.template each<SM90_SERVE_THREADS>(thread, [&](int i, int k) {
-                all.take_floor(i, floors[k]);
-                all.take_best(i);
-                all.give_floor(i, floors[k]);
-                all.set_screen(i, &shared.screens_of_team(p, team)[i]);
-            });
+            all.template ask<SM90_SERVE_THREADS>(thread, shared.screens_of_team(p, team));
         ptx_barrier_arrive(&shared.served[team]);
         team = (team + 1) % teams;
         phase ^= team == 0;

@@ -76,10 +76,10 @@ template <int n> struct noise_cut {
     static constexpr int ahead = 4, side = 32 / pairs;
     static constexpr int groups = n / 2 / pairs; /* of pairs */
     static constexpr int chunks = groups * (CUDA_SM90_TILE / 4 / (ahead * side));
-    /* Chunks that the team makes of its next tile's itself, where it does not draw while another
-     * one multiplies: beside a wgmma noise costs both of them more than alone. The others are made
-     * by the warps that serve. */
-    static constexpr int by_team = sm90_team<n>::alone ? 0 : chunks * 3 / 4;
+    /* Whether a team makes the noise of its next tile itself, between two products. Where the
+     * tensor cores are the bound, noise beside a wgmma costs both of them more than alone; else the
+     * warps that serve make it meanwhile. */
+    static constexpr bool by_team = n > 128;
 };
 
 /* The byte of noise that the caller gave. */
@@ -146,14 +146,14 @@ __device__ __forceinline__ void noise_of_chunk(const cuda_params &p, unsigned ch
     }
 }
 
-/* Chunks `chunk`, chunk + step .. of a tile's noise, below `end`; to [S][64 n] bytes. */
+/* A tile's noise, of which `warps` warps make a chunk in turn; to [S][64 n] bytes. */
 template <int n, class call>
-__device__ void noise_of_chunks(const call &p, unsigned char *bytes, const shared_sm90<n> &shared,
-                                int tile, int chunk, int end, int step)
+__device__ void noise_of_tile(const call &p, unsigned char *bytes, const shared_sm90<n> &shared,
+                              int tile, int warp, int warps)
 {
     uint32_t first = (uint32_t)(p.problem.first_token + (int64_t)tile * CUDA_SM90_TILE) / 4;
     for (int sample = 0; sample < p.samples(); sample++, bytes += 64 * n)
-        for (int i = chunk; i < end; i += step)
+        for (int i = warp; i < noise_cut<n>::chunks; i += warps)
             if (p.has_noise())
                 given_chunk<n>(p, bytes, 4 * (int64_t)first, sample, i);
             else

@@ -45,13 +45,32 @@ template <int n, class call> class thresholds
 
     __device__ __forceinline__ uint64_t load_floor(int i) const { return floor_load(word(i)); }
 
-    /* A floor that some CTA has given by now, or soon; none for a row whose first tiles are empty.
-     */
+    /* Raise the thresholds to this CTA's best scores, and tell the other CTAs. */
+    template <int threads> __device__ __forceinline__ void tell(int thread) const
+    {
+        each_floor<threads>(thread, [&](int i, uint64_t floor) {
+            take_best(i);
+            give_floor(i, floor);
+        });
+    }
+
+    /* Raise the thresholds to what other CTAs have told too, and set the screens. */
+    template <int threads>
+    __device__ __forceinline__ void ask(int thread, sm90_screen *screens) const
+    {
+        each_floor<threads>(thread, [&](int i, uint64_t) {
+            take_best(i);
+            set_screen(i, &screens[i]);
+        });
+    }
+
+    /* A floor that some CTA has given by now, or soon, and a look later, since they do not all end
+     * their first tiles at once; none for a row whose first tiles are empty. */
     __device__ __forceinline__ uint64_t wait_for_floor(int i) const
     {
         uint64_t floor = load_floor(i);
-        for (int tries = 0; tries < 8 && floor >> FLOOR_BITS != p.tag; tries++) {
-            __nanosleep(100);
+        for (int tries = 0; tries == 0 || (tries < 8 && floor >> FLOOR_BITS != p.tag); tries++) {
+            __nanosleep(200);
             floor = load_floor(i);
         }
         return floor;
@@ -94,6 +113,19 @@ template <int n, class call> class thresholds
     }
 
   private:
+    /* f(draw, its floor) as each() does, with the threshold raised to it; floors are asked for side
+     * by side. */
+    template <int threads, class F>
+    __device__ __forceinline__ void each_floor(int thread, F f) const
+    {
+        uint64_t floors[turns<threads>] = {};
+        each<threads>(thread, [&](int i, int k) { floors[k] = load_floor(i); });
+        each<threads>(thread, [&](int i, int k) {
+            take_floor(i, floors[k]);
+            f(i, floors[k]);
+        });
+    }
+
     __device__ __forceinline__ uint64_t *word(int i) const
     {
         int samples = p.samples();
