@@ -69,13 +69,14 @@ GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
     const gumbel_sampling *s = &p->sampling;
     float t = s->temperature ? s->temperature[b * s->temperature_stride] : 1.0f;
     uint64_t seed = s->seed ? s->seed[b * s->seed_stride] : 0;
+    uint32_t position = s->position ? s->position[b * s->position_stride] : 0;
     gumbel_row row;
     row.inverse_temperature = 1.0f;
     row.greedy = t == 0.0f;
     if (t > 0.0f)
         row.inverse_temperature = fminf(1.0f / t, GUMBEL_INVERSE_TEMPERATURE_HIGHEST);
     row.stream.seed = s->seed_stride ? seed : gumbel_mix_seed(seed, (uint64_t)(p->first_row + b));
-    row.stream.position = s->position ? s->position[b * s->position_stride] : 0;
+    row.stream.position = position;
     row.stream.sample = s->first_sample;
     row.stream.domain = s->domain;
     return row;

@@ -271,7 +271,7 @@ static inline int cuda_request_team_bytes(int shared_bytes)
 #define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
 static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
 {
-    return CUDA_REQUEST_ROOM_BYTES + 4 * (CUDA_REQUEST_CHOSEN + blocks);
+    return CUDA_REQUEST_ROOM_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1 + blocks);
 }
 
 /* Blocks of a part. */

@@ -134,10 +134,17 @@ PTX void ptx_wait_for_launch()
 #endif
 }
 
-/* Bring the line of an address into the first-level cache; nothing waits for it. */
-PTX void ptx_fetch(const void *at)
+/* Bring the line of an address into the second-level cache; nothing waits for it. A load whose
+ * result is not used would not do: the assembler drops it, volatile or not. */
+PTX void ptx_fetch(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+/* Eight bytes from anywhere, by way of memory even where they are a kernel's parameters: as such,
+ * those of 32 lanes are read one after the other. */
+PTX uint64_t ptx_load_8(const void *at)
 {
-    asm volatile("{ .reg .b32 unused; ld.global.ca.b32 unused, [%0]; }" ::"l"(at));
+    uint64_t found;
+    asm volatile("ld.b64 %0, [%1];" : "=l"(found) : "l"(at));
+    return found;
 }
 
 /* The next launch may start, up to where it waits for this one (Hopper and later). */

@@ -4,8 +4,8 @@
  *        block of 128 tokens is found, unless the product has left it, and the last of a row's CTAs
  *        tries to serve it from the blocks that reach what matters (cuda/request_blocks.cuh). Rows
  *        that this does not serve are left for a cluster each (request_team.cu).
- * COST   reads B V elements once, writes 1 / 128 of that; then a row takes 10 us of one CTA, behind
- *        what other CTAs read, and 20 where its multiprocessor runs this code for the first time.
+ * COST   reads B V elements once, writes 1 / 128 of that; then a row takes some 10 us of one CTA,
+ *        less where its multiprocessor has run this code before.
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
  *        lane.
  * SMEM   a room of 28 KB (cuda/request_team.cuh), a list of blocks, and four bytes a block.
@@ -90,21 +90,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_blocks(const __grid_constant__ cuda_request_params p)
 {
     const int64_t b = blockIdx.x / p.parts, begin = blockIdx.x % p.parts * p.chunk;
-    ptx_wait_for_launch();
-    if (!p.peaked) {
-        if (!is_worth_reading(p.problem, b)) {
+    const cuda_request_params &call = bring_call(p);
+    if (!p.peaked) /* else rows' parameters were there before the product began */
+        ptx_wait_for_launch();
+    __syncthreads();
+    if (threadIdx.x < 32)
+        fetch_parameters(call.problem, b);
+    if (p.peaked) {
+        ptx_wait_for_launch();
+    } else {
+        if (!is_worth_reading(call.problem, b)) {
             if (threadIdx.x == 0)
                 p.left[b] = 1;
             return;
         }
         if (threadIdx.x == 0)
             parts_start(request_counter(p, b), p.tag);
-        find_peaks_of_part(p, b, begin, min(begin + p.chunk, p.blocks));
+        find_peaks_of_part(call, b, begin, min(begin + p.chunk, p.blocks));
         if (!ends_row(p, b))
             return;
     }
     ptx_allow_launch();
-    bool served = serve_from_blocks(p, b);
+    bool served = serve_from_blocks(b);
     if (threadIdx.x == 0)
         p.left[b] = !served;
 }

@@ -22,6 +22,9 @@ constexpr int kGuesses = 3;
 constexpr int kTopsAhead = 3;
 /* Blocks that a warp reads side by side, and that a CTA reads at most for a guess. */
 constexpr int kBlocksAhead = 4, kBlocksMost = CUDA_REQUEST_CHOSEN;
+/* Halvings of what threads' largest tops span, each a barrier, which end once an eighth at most is
+ * on top of what is wanted; half on top would cost 1 us, for the blocks. */
+constexpr int kTopHalvings = 8, kTopSlack = 8;
 /* What a soft-cap may put a smaller logit above a larger one by, of its value. */
 constexpr float kCapSlack = 0x1p-16f;
 
@@ -34,19 +37,115 @@ __device__ __forceinline__ bool blocks_bound(const gumbel_problem &q, const requ
     return row.valid && !row.lists && q.scale > 0.0f && (!row.penalised || lowers);
 }
 
+/* What was seen of tokens, or of blocks' tops. Keys are of y; alive tokens have z > -inf. A peak is
+ * the largest y of a thread, if that is alive. */
+struct block_facts {
+    uint32_t flags, alive;
+    uint32_t peaks, highest, lowest; /* how many peaks; the largest and the least of them */
+
+    static __device__ __forceinline__ block_facts none() { return {0, 0, 0, 0, ~0u}; }
+
+    __device__ __forceinline__ void join_warp()
+    {
+        flags = __reduce_or_sync(~0u, flags);
+        alive = __reduce_add_sync(~0u, alive);
+        peaks = __reduce_add_sync(~0u, peaks);
+        highest = __reduce_max_sync(~0u, highest);
+        lowest = __reduce_min_sync(~0u, lowest);
+    }
+
+    /* The largest peak, -inf where there is none. */
+    __device__ __forceinline__ float largest() const
+    {
+        return peaks > 0 ? gumbel_of_key(highest) : -INFINITY;
+    }
+};
+
+/* What all threads have, joined, for all of them. */
+__device__ __noinline__ block_facts join_facts(block_facts own) { return cta_over(own); }
+
+/* A y that `wanted` threads' peaks reach, halved into; -inf where there are fewer. `peak` is this
+ * thread's, `all` what is known of all. For all threads. */
+__device__ __noinline__ float reached_by_tops(const block_facts &all, float peak, int wanted)
+{
+    if ((int)all.peaks < wanted)
+        return -INFINITY;
+    float low = gumbel_of_key(all.lowest), high = gumbel_of_key(all.highest);
+#pragma unroll 1
+    for (int step = 0; step < kTopHalvings; step++) {
+        float middle = 0.5f * low + 0.5f * high;
+        if (step == 0)
+            middle = fmaxf(middle, high - kNear);
+        int count = __syncthreads_count(peak >= middle);
+        if (count < wanted) {
+            high = middle;
+            continue;
+        }
+        low = middle;
+        if (count <= wanted + wanted / kTopSlack)
+            break;
+    }
+    return low;
+}
+
+/* y of four logits from a token on; out of line, as that is rare. */
+__device__ __noinline__ four edit_four(int64_t b, int64_t token, four l)
+{
+    const cuda_request_params &p = room().call;
+    part_reader reader = {p, room().row, room().stage, b, p.problem.end_token};
+    reader.make_quad(token, l.v);
+    return l;
+}
+
+/* What was seen of some tokens; alive ones are those that went into the list. */
+struct tokens_seen {
+    uint32_t flags, alive;
+    float largest; /* y; NaN counts for nothing */
+};
+
+/* Put those of four y into the list that have a z of `least` or more. */
+__device__ __noinline__ tokens_seen list_four(request_values values, int32_t token, four y,
+                                              float least)
+{
+    tokens_seen seen = {0, 0, -INFINITY};
+    uint32_t reach = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float z = values.z(y.v[i]);
+        seen.largest = fmaxf(seen.largest, y.v[i]);
+        if (!(z < INFINITY))
+            seen.flags |= isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE;
+        reach |= (uint32_t)(z >= least && z > -INFINITY) << i;
+    }
+    seen.alive = __popc(reach);
+    uint32_t place = atomicAdd(&room().count, seen.alive);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (reach >> i & 1) {
+            if (place < kSome)
+                room().bench.list[place] = {y.v[i], token + i};
+            place++;
+        }
+    return seen;
+}
+
 /* A row, block by block, for all threads of a CTA. */
 struct row_blocks {
     const part_reader &reader;
     request_values values;
-    int count;     /* of blocks */
-    float *tops;   /* of each block, in shared memory: a y that none of its tokens is above */
-    int *chosen;   /* blocks to look into, likewise */
-    float peak;    /* this thread's largest top */
-    bool infinite; /* a block may hold a NaN or +inf */
+    int count;      /* of blocks */
+    float *tops;    /* of each block, in shared memory: a y that none of its tokens is above */
+    int *chosen;    /* blocks to look into, likewise; then how many */
+    float peak;     /* this thread's largest top */
 
-    __device__ __forceinline__ int64_t token_of(int block) const
+    /* A block's first token, and this lane's first one. */
+    __device__ __forceinline__ int64_t start_of(int block) const
     {
         return CUDA_REQUEST_ORIGIN(reader.p.problem.first_token) + (int64_t)block * kBlock;
+    }
+    __device__ __forceinline__ int64_t token_of(int block) const
+    {
+        return start_of(block) + 4 * (threadIdx.x % 32);
     }
 
     /* Whether the mask leaves any token of a block, or of those that share words with it. */
@@ -56,7 +155,7 @@ struct row_blocks {
         if (!(q.request & GUMBEL_REQUEST_MASK))
             return true;
         const int32_t *words = gumbel_problem_mask(&q, reader.b);
-        int64_t from = token_of(block), to = min(from + kBlock, reader.end);
+        int64_t from = start_of(block), to = min(from + kBlock, reader.end);
         int32_t any = 0;
 #pragma unroll
         for (int i = 0; i <= kBlock / 32; i++) { /* side by side */
@@ -78,20 +177,22 @@ struct row_blocks {
         }
     }
 
-    /* A y that no token of a block is above. */
+    /* A y that no token of a block is above, where logits are scaled. */
     __device__ __forceinline__ float top_of(float of_block) const
     {
-        const gumbel_problem &q = reader.p.problem;
-        if (of_block == -INFINITY || (q.scale == 1.0f && q.soft_cap == 0.0f))
+        if (of_block == -INFINITY)
             return of_block;
         float top = request_scaled(reader.p, of_block);
-        return q.soft_cap == 0.0f ? top : top + fabsf(top) * kCapSlack;
+        return reader.p.problem.soft_cap == 0.0f ? top : top + fabsf(top) * kCapSlack;
     }
 
-    /* Find the tops, of which `own` are this thread's first peaks; what it knows of its own. */
-    __device__ __forceinline__ team_facts find_tops(float (&own)[kTopsAhead])
+    /* Find the tops, of which `own` are this thread's first peaks; what it knows of its own. Flags
+     * tell that a block may hold a NaN or +inf. */
+    __device__ __forceinline__ block_facts find_tops(float (&own)[kTopsAhead])
     {
-        bool own_infinite = false;
+        const gumbel_problem &q = reader.p.problem;
+        const bool scaled = q.scale != 1.0f || q.soft_cap != 0.0f;
+        bool infinite = false;
         peak = -INFINITY;
 #pragma unroll 1
         for (int first = threadIdx.x; first < count; first += kTopsAhead * kThreads) {
@@ -99,106 +200,116 @@ struct row_blocks {
                 load_peaks(first, own);
 #pragma unroll
             for (int j = 0; j < kTopsAhead; j++) {
-                float top = top_of(own[j]);
+                float top = scaled ? top_of(own[j]) : own[j];
                 if (first + j * kThreads < count)
                     tops[first + j * kThreads] = top;
-                own_infinite |= !(values.z(top) < INFINITY);
+                infinite |= !(values.z(top) < INFINITY);
                 peak = fmaxf(peak, top);
             }
         }
-        infinite = __syncthreads_or(own_infinite);
-        return facts_of_peak(peak);
+        block_facts facts = block_facts::none();
+        facts.flags = infinite;
+        add_peak(facts, peak);
+        return facts;
     }
 
-    __device__ __forceinline__ team_facts facts_of_peak(float y) const
+    /* Add this thread's largest y. */
+    __device__ __forceinline__ void add_peak(block_facts &facts, float y) const
     {
-        team_facts facts = team_facts::none();
         if (values.z(y) > -INFINITY) {
             facts.highest = facts.lowest = gumbel_key(y);
             facts.peaks = 1;
         }
-        return facts;
     }
 
     /* Choose the blocks that may hold a z from `least` on; how many, which may be more than fit. */
     __device__ __forceinline__ int choose(float least) const
     {
-        start_count();
-        for (int i = threadIdx.x; i < count; i += kThreads) {
-            float z = values.z(tops[i]);
-            if (z < least || z == -INFINITY)
+#pragma unroll 1
+        for (int first = threadIdx.x; first < count; first += kTopsAhead * kThreads) {
+            uint32_t reach = 0;
+#pragma unroll
+            for (int j = 0; j < kTopsAhead; j++) {
+                int i = first + j * kThreads;
+                float z = i < count ? values.z(tops[i]) : -INFINITY;
+                reach |= (uint32_t)(!(z < least) && z != -INFINITY) << j;
+            }
+            if (!reach)
                 continue;
-            uint32_t at = atomicAdd(&room().count, 1);
-            if (at < kBlocksMost)
-                chosen[at] = i;
+            int at = atomicAdd(&chosen[kBlocksMost], __popc(reach));
+#pragma unroll
+            for (int j = 0; j < kTopsAhead; j++)
+                if (reach >> j & 1) {
+                    if (at < kBlocksMost)
+                        chosen[at] = first + j * kThreads;
+                    at++;
+                }
         }
         __syncthreads();
-        int found = (int)room().count;
-        start_count();
-        return found;
+        return chosen[kBlocksMost];
+    }
+
+    /* Start with no blocks and no tokens, by one thread, before a barrier. */
+    __device__ __forceinline__ void start() const
+    {
+        room().count = 0;
+        chosen[kBlocksMost] = 0;
     }
 
     /* Put the tokens of the first `blocks` chosen ones whose z is `least` or more into the list;
      * what this thread saw, and its largest y. */
-    __device__ __forceinline__ team_facts look(int blocks, float least, float &largest) const
+    __device__ __forceinline__ block_facts look(int blocks, float least, float &largest) const
     {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        uint32_t flags = 0, alive = 0;
+        const gumbel_problem &q = reader.p.problem;
+        const bool plain = q.scale == 1.0f && q.soft_cap == 0.0f &&
+                           !(q.request & GUMBEL_REQUEST_TRANSFORMS);
+        block_facts facts = block_facts::none();
         largest = -INFINITY;
 #pragma unroll 1
-        for (int at = warp; at < blocks; at += kWarps * kBlocksAhead) {
+        for (int at = threadIdx.x / 32; at < blocks; at += kWarps * kBlocksAhead) {
+            int64_t tokens[kBlocksAhead];
             four l[kBlocksAhead];
 #pragma unroll
             for (int i = 0; i < kBlocksAhead; i++)
-                if (at + i * kWarps < blocks)
-                    l[i] = reader.load_four(token_of(chosen[at + i * kWarps]) + 4 * lane);
-#pragma unroll 1
-            for (int i = at; i < min(blocks, at + kWarps * kBlocksAhead); i += kWarps) {
-                alive += take(token_of(chosen[i]) + 4 * lane, l[0], least, flags, largest);
+                tokens[i] = at + i * kWarps < blocks ? token_of(chosen[at + i * kWarps]) : -1;
+            if (q.logits.dtype == GUMBEL_FLOAT32)
+                load_blocks<GUMBEL_FLOAT32>(tokens, l);
+            else if (q.logits.dtype == GUMBEL_BFLOAT16)
+                load_blocks<GUMBEL_BFLOAT16>(tokens, l);
+            else
+                load_blocks<GUMBEL_FLOAT16>(tokens, l);
 #pragma unroll
-                for (int j = 1; j < kBlocksAhead; j++)
-                    l[j - 1] = l[j];
+            for (int i = 0; i < kBlocksAhead; i++) {
+                if (tokens[i] < 0)
+                    continue;
+                if (!plain)
+                    l[i] = edit_four(reader.b, tokens[i], l[i]);
+                float high = largest_of(l[i]); /* NaN where one is */
+                largest = fmaxf(largest, high);
+                if (values.z(high) < least)
+                    continue;
+                tokens_seen seen = list_four(values, (int32_t)tokens[i], l[i], least);
+                largest = fmaxf(largest, seen.largest);
+                facts.alive += seen.alive;
+                facts.flags |= seen.flags;
             }
         }
-        team_facts own = facts_of_peak(largest);
-        own.flags = flags;
-        own.alive = alive;
-        return own;
+        add_peak(facts, largest);
+        return facts;
     }
 
   private:
-    static __device__ __forceinline__ void start_count()
+    /* Logits from each of the tokens on that are not negative. */
+    template <gumbel_dtype dtype>
+    __device__ __forceinline__ void load_blocks(const int64_t (&tokens)[kBlocksAhead],
+                                                four (&l)[kBlocksAhead]) const
     {
-        __syncthreads();
-        if (threadIdx.x == 0)
-            room().count = 0;
-        __syncthreads();
-    }
-
-    /* Put those of four tokens into the list that reach `least`; how many do. */
-    __device__ __forceinline__ uint32_t take(int64_t token, four y, float least, uint32_t &flags,
-                                             float &largest) const
-    {
-        uint32_t reach = 0;
-        reader.make_quad(token, y.v);
+        const gumbel_problem &q = reader.p.problem;
+        const void *origin = request_origin(q, reader.b);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float z = values.z(y.v[i]);
-            if (!(z < INFINITY))
-                flags |= isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE;
-            largest = fmaxf(largest, y.v[i]);
-            reach |= (uint32_t)(z >= least && z > -INFINITY) << i;
-        }
-        uint32_t found = __popc(reach);
-#pragma unroll 1
-        for (; reach; reach &= reach - 1) {
-            int i = __ffs(reach) - 1;
-            uint32_t place = atomicAdd(&room().count, 1);
-            float own = i & 2 ? (i & 1 ? y.v[3] : y.v[2]) : i & 1 ? y.v[1] : y.v[0];
-            if (place < kSome)
-                room().bench.list[place] = {own, (int32_t)token + i};
-        }
-        return found;
+        for (int i = 0; i < kBlocksAhead; i++)
+            if (tokens[i] >= 0)
+                l[i] = request_load_quad<dtype>(origin, tokens[i], q.first_token, reader.end);
     }
 };
 
@@ -214,61 +325,58 @@ __device__ __forceinline__ blocks_found find_in_blocks(row_blocks &blocks,
                                                        float (&peaks)[kTopsAhead])
 {
     const request_values &values = blocks.values;
-    const team_facts tops = blocks.find_tops(peaks), all = cta_over(tops);
-    auto reached = [&](const team_facts &facts, float peak, uint32_t count) {
-        uint32_t key = reached_by_peaks(facts, peak, (int)max(count, 1u));
-        return key ? values.z(gumbel_of_key(key)) : -INFINITY;
-    };
-    auto highest_of = [](const team_facts &facts) {
-        return facts.peaks > 0 ? gumbel_of_key(facts.highest) : -INFINITY;
-    };
+    const block_facts tops = join_facts(blocks.find_tops(peaks));
     /* Some of the tokens that reach a guess may be edited away. */
     uint32_t count = wanted.target;
     if (blocks.reader.row.penalised || (blocks.reader.p.problem.request & GUMBEL_REQUEST_MASK))
         count += count / 4 + 8;
-    float nth = reached(tops, blocks.peak, count), largest = highest_of(all), peak, before = NAN;
+    float nth = reached_by_tops(tops, blocks.peak, (int)max(count, 1u));
+    float largest = tops.largest(), before = NAN, peak;
 #pragma unroll 1
     for (int guess = 0; guess < kGuesses; guess++) {
-        float least = wanted.bound(nth, values, values.of(largest));
+        float least = wanted.bound(values.z(nth), values, values.of(largest));
         if (least == before) /* nothing else to guess */
             break;
         before = least;
-        int chosen = blocks.choose(blocks.infinite ? INFINITY : least);
+        int chosen = blocks.choose(tops.flags ? INFINITY : least);
         if (chosen > kBlocksMost)
             break;
-        team_facts own = blocks.look(chosen, least, peak), seen = cta_over(own);
-        if (blocks.infinite)
+        block_facts seen = join_facts(blocks.look(chosen, least, peak));
+        if (tops.flags)
             return {seen.flags ? 0 : -1, seen.flags};
-        largest = highest_of(seen);
+        largest = seen.largest();
         bool enough = seen.alive >= wanted.target;
         if (least <= wanted.bound(enough ? INFINITY : -INFINITY, values, values.of(largest))) {
             if (seen.alive <= kSome)
                 return {(int)seen.alive, 0};
-            nth = reached(own, peak, wanted.target);
+            nth = reached_by_tops(seen, peak, (int)max(wanted.target, 1u));
         } else {
             count = 4 * count + 16;
-            nth = reached(tops, blocks.peak, count);
+            nth = reached_by_tops(tops, blocks.peak, (int)count);
         }
+        if (threadIdx.x == 96)
+            blocks.start();
+        __syncthreads();
     }
     return {-1, 0};
 }
 
-/* Serve row b by this CTA alone; whether that was possible. The peaks are asked for before the
- * row's parameters are there: both come from far. */
-__device__ __noinline__ bool serve_from_blocks(const cuda_request_params &p, int64_t b)
+/* Serve row b by this CTA alone, which has the call; whether that was possible. The peaks are asked
+ * for before the row's parameters are there: both come from far. */
+__device__ __noinline__ bool serve_from_blocks(int64_t b)
 {
+    const cuda_request_params &p = room().call;
     const gumbel_problem &q = p.problem;
     const request_row &row = room().row;
     part_reader reader = {p, row, room().stage, b, q.end_token};
     int *chosen = (int *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES);
-    row_blocks blocks = {reader, {}, (int)p.blocks, (float *)(chosen + kBlocksMost), chosen};
+    row_blocks blocks = {reader, {}, (int)p.blocks, (float *)(chosen + kBlocksMost + 1), chosen};
     request_wanted wanted;
     float peaks[kTopsAhead];
-    if (threadIdx.x < 32)
-        fetch_parameters(q, b);
     blocks.load_peaks(threadIdx.x, peaks);
-    if (threadIdx.x == 0)
-        room().row = request_row_of(q, b);
+    make_row(room().row, q, b);
+    if (threadIdx.x == 96)
+        blocks.start();
     __syncthreads();
     if (!can_screen(p, row, wanted) || !blocks_bound(q, row))
         return false;
@@ -276,11 +384,11 @@ __device__ __noinline__ bool serve_from_blocks(const cuda_request_params &p, int
     blocks_found found = find_in_blocks(blocks, wanted, peaks);
     if (found.count < 0)
         return false;
-    gumbel_summary seen, raw = {};
+    gumbel_summary seen;
     gumbel_summary_empty(&seen);
     seen.flags = found.flags;
     seen.best_id = found.count > 0 ? 0 : -1;
-    serve_some(p, b, found.count, seen, raw, nullptr);
+    serve_some(b, found.count, seen, seen, nullptr); /* no raw mass is asked for */
     return true;
 }
 

@@ -28,12 +28,18 @@ __device__ __forceinline__ four request_load_quad(const void *origin, int64_t to
     return v;
 }
 
+/* Where the logit of token 0 of row b would be. */
+__device__ __forceinline__ const void *request_origin(const gumbel_problem &q, int64_t b)
+{
+    int64_t size = q.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    return (const char *)q.logits.data + (b * q.logits.stride - q.first_token) * size;
+}
+
 /* Row b's, from a token on that is divisible by 4; the row ends at `end`. */
 __device__ __forceinline__ four request_load_four(const gumbel_problem &q, int64_t b, int64_t token,
                                                   int64_t end)
 {
-    int64_t size = q.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    const char *origin = (const char *)q.logits.data + (b * q.logits.stride - q.first_token) * size;
+    const void *origin = request_origin(q, b);
     return q.logits.dtype == GUMBEL_FLOAT32
                ? request_load_quad<GUMBEL_FLOAT32>(origin, token, q.first_token, end)
            : q.logits.dtype == GUMBEL_BFLOAT16

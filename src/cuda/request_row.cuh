@@ -51,40 +51,42 @@ __device__ inline gumbel_rules rules_of(const gumbel_problem &q, int64_t b, bool
     r.joint = t.order == GUMBEL_ORDER_JOINT;
     r.before = t.order == GUMBEL_ORDER_BEFORE_TEMPERATURE;
     r.exact = t.ties == GUMBEL_TIES_EXACT;
-    if (!(q.request & GUMBEL_REQUEST_TRUNCATION) || greedy)
+    if (!(q.request & GUMBEL_REQUEST_TRUNCATION))
         return r;
     float min_p = t.min_p ? t.min_p[b * t.min_p_stride] : 0.0f;
     float top_p = t.top_p ? t.top_p[b * t.top_p_stride] : 1.0f;
     int32_t top_k = t.top_k ? t.top_k[b * t.top_k_stride] : 0;
-    r.min_p = min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
-    r.top_k = top_k > 0 ? top_k : 0;
-    r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
+    r.min_p = !greedy && min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
+    r.top_k = !greedy && top_k > 0 ? top_k : 0;
+    r.top_p = !greedy && top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
     return r;
 }
 
-/* Have row b's parameters fetched, a lane each, so that a thread that reads them one after the
- * other waits for memory once. By a whole warp. */
+/* Have row b's parameters fetched, a lane each, so that threads that read them one after the other
+ * wait for memory once. By a whole warp. */
 __device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_t b)
 {
     const gumbel_sampling &s = q.sampling;
     const gumbel_truncation &t = q.truncation;
     const gumbel_transforms &e = q.transforms;
-    const struct {
-        const void *data;
-        int64_t stride;
-    } all[] = {{s.temperature, 4 * s.temperature_stride},
-               {s.seed, 8 * s.seed_stride},
-               {s.position, 4 * s.position_stride},
-               {t.min_p, 4 * t.min_p_stride},
-               {t.top_k, 4 * t.top_k_stride},
-               {t.top_p, 4 * t.top_p_stride},
-               {e.repetition, 4 * e.repetition_stride},
-               {e.frequency, 4 * e.frequency_stride},
-               {e.presence, 4 * e.presence_stride}};
-#pragma unroll
-    for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
-        if (threadIdx.x % 32 == i && all[i].data)
-            ptx_fetch((const char *)all[i].data + b * all[i].stride);
+    const int lane = threadIdx.x % 32;
+    const void *data = nullptr;
+    int64_t stride = 0;
+    auto give = [&](int to, const auto *values, int64_t every) {
+        data = lane == to ? values : data;
+        stride = lane == to ? every * (int64_t)sizeof *values : stride;
+    };
+    give(0, s.temperature, s.temperature_stride);
+    give(1, s.seed, s.seed_stride);
+    give(2, s.position, s.position_stride);
+    give(3, t.min_p, t.min_p_stride);
+    give(4, t.top_k, t.top_k_stride);
+    give(5, t.top_p, t.top_p_stride);
+    give(6, e.repetition, e.repetition_stride);
+    give(7, e.frequency, e.frequency_stride);
+    give(8, e.presence, e.presence_stride);
+    if (data)
+        ptx_fetch((const char *)data + b * stride);
 }
 
 /* Whether top_k or min_p cut: what stays is then known from the largest tokens alone. */
@@ -93,19 +95,45 @@ __device__ __forceinline__ bool cuts_by_value(const gumbel_rules &r)
     return r.top_k > 0 || r.min_p > 0.0f;
 }
 
-__device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
+/* What of row b is for the draw. */
+__device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem &q, int64_t b)
 {
-    request_row row;
     row.draw = gumbel_problem_row(&q, b);
-    row.rules = rules_of(q, b, row.draw.greedy);
+    row.valid = gumbel_problem_row_valid(&q, b);
+}
+
+/* What edits row b. */
+__device__ __forceinline__ void set_edits(request_row &row, const gumbel_problem &q, int64_t b)
+{
     row.penalties = {1.0f, 0.0f, 0.0f};
     if (q.request & GUMBEL_REQUEST_PENALTIES)
         row.penalties = gumbel_problem_penalties(&q, b);
-    row.valid = gumbel_problem_row_valid(&q, b);
     row.penalised = (q.request & GUMBEL_REQUEST_PENALTIES) && gumbel_penalties_act(&row.penalties);
     row.lists = (q.request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
                 (row.penalised && !q.history.prompt);
+}
+
+__device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
+{
+    request_row row;
+    set_draw(row, q, b);
+    row.rules = rules_of(q, b, row.draw.greedy);
+    set_edits(row, q, b);
     return row;
+}
+
+/* The same by three threads of as many warps side by side. */
+__device__ __forceinline__ void make_row(request_row &row, const gumbel_problem &q, int64_t b)
+{
+    const gumbel_sampling &s = q.sampling;
+    if (threadIdx.x == 0) {
+        set_draw(row, q, b);
+    } else if (threadIdx.x == 32) {
+        bool greedy = s.temperature && s.temperature[b * s.temperature_stride] == 0.0f;
+        row.rules = rules_of(q, b, greedy);
+    } else if (threadIdx.x == 64) {
+        set_edits(row, q, b);
+    }
 }
 
 /* ------------------------------------------------------------------------------- lookups ---- */

@@ -17,28 +17,31 @@ struct some_token {
     int32_t id;
 };
 
-/* Put `count` tokens in order, larger v first, then lower id; thread i gets the i-th. */
-__device__ __noinline__ some_token put_in_order(float v, int32_t id, int count)
+/* Put the list's `count` tokens, all with z > -inf, in order, with their values instead of their y:
+ * larger ones first, then lower ids; thread i gets the i-th. */
+__device__ __noinline__ some_token put_in_order(request_values values, int count)
 {
     cuda_candidate *list = room().bench.list;
-    __syncthreads();
-    if ((int)threadIdx.x < count)
-        list[threadIdx.x] = {v, id};
-    __syncthreads();
+    const bool has = (int)threadIdx.x < count;
+    const float scale = values.before ? 1.0f : values.inverse_temperature;
+    some_token own = {-INFINITY, -1};
     int place = 0;
-    if ((int)threadIdx.x < count)
+    if (has) {
+        own = {list[threadIdx.x].y * scale, list[threadIdx.x].id};
 #pragma unroll 4
         for (int i = 0; i < count; i++) {
             cuda_candidate other = list[i];
-            place += other.y > v || (other.y == v && other.id < id);
+            float v = other.y * scale;
+            place += v > own.v || (v == own.v && other.id < own.id);
         }
+    }
     __syncthreads();
-    if ((int)threadIdx.x < count)
-        list[place] = {v, id};
+    if (has)
+        list[place] = {own.v, own.id};
     __syncthreads();
-    if ((int)threadIdx.x >= count)
-        return {-INFINITY, -1};
-    return {list[threadIdx.x].y, list[threadIdx.x].id};
+    if (has)
+        own = {list[threadIdx.x].y, list[threadIdx.x].id};
+    return own;
 }
 
 /* How many of the first tokens stay. `v` is in order; `mass` is that of all tokens of the row where
@@ -46,12 +49,13 @@ __device__ __noinline__ some_token put_in_order(float v, int32_t id, int count)
 __device__ __noinline__ int cut_some(const gumbel_rules &r, float v, int count, const weight *mass)
 {
     const cuda_candidate *list = room().bench.list;
+    const bool by_count = r.top_k > 0 && r.top_k < count;
     float largest = list[0].y, bound = gumbel_min_p_bound(largest, r.min_p);
+    if (by_count && !r.exact)
+        bound = fmaxf(bound, list[r.top_k - 1].y);
     int place = threadIdx.x, head = __syncthreads_count(place < count && v >= bound);
-    if (r.top_k > 0 && r.top_k < head) {
-        float last = list[r.top_k - 1].y;
-        head = r.exact ? (int)r.top_k : __syncthreads_count(place < head && v >= last);
-    }
+    if (by_count && r.exact)
+        head = min(head, (int)r.top_k);
     if (!(r.top_p < 1.0f))
         return head;
     int whole = r.joint ? count : head;
@@ -104,15 +108,15 @@ __device__ __noinline__ gumbel_summary sum_some(float z, int32_t id, int head)
     return cta_over(team_mass{mass}).of;
 }
 
-/* The best of the CTA's tokens in draw `at` of the call, thread i < head having one; for all
- * threads. */
+/* The best of the CTA's tokens in draw `at` of the call, the row's `sample`-th, thread i < head
+ * having one; for all threads. */
 __device__ __forceinline__ draw_winner draw_some(const gumbel_problem &q, float z, int32_t id,
-                                                 int head, int64_t at)
+                                                 int head, int64_t at, int sample)
 {
     const gumbel_row &draw = room().row.draw;
     gumbel_stream stream = draw.stream;
     draw_winner best = draw_winner_none();
-    stream.sample += (uint32_t)(at % q.sampling.num_samples);
+    stream.sample += (uint32_t)sample;
     if ((int)threadIdx.x < head) {
         const float *noise = q.sampling.noise;
         float g = 0.0f;
@@ -127,10 +131,10 @@ __device__ __forceinline__ draw_winner draw_some(const gumbel_problem &q, float 
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
  * is asked for, `mass` as in cut_some(). */
-__device__ __noinline__ void serve_some(const cuda_request_params &p, int64_t b, int count,
-                                        const gumbel_summary &seen, const gumbel_summary &raw,
-                                        const weight *mass)
+__device__ __noinline__ void serve_some(int64_t b, int count, const gumbel_summary &seen,
+                                        const gumbel_summary &raw, const weight *mass)
 {
+    const cuda_request_params &p = room().call;
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
     const request_row &row = room().row;
@@ -138,8 +142,7 @@ __device__ __noinline__ void serve_some(const cuda_request_params &p, int64_t b,
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK;
-    cuda_candidate given = room().bench.list[threadIdx.x];
-    some_token own = put_in_order(values.of(given.y), given.id, count);
+    some_token own = put_in_order(values, count);
     float z = values.before ? values.z(own.v) : own.v;
     if (ok)
         r.kept = cut_some(row.rules, own.v, count, mass);
@@ -150,8 +153,9 @@ __device__ __noinline__ void serve_some(const cuda_request_params &p, int64_t b,
         r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
     }
 #pragma unroll 1
-    for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
-        draw_winner best = draw_some(q, z, own.id, head, at);
+    for (int sample = 0; sample < samples; sample++) {
+        const int64_t at = b * samples + sample;
+        draw_winner best = draw_some(q, z, own.id, head, at, sample);
         int rank = out.ranks ? 1 + __syncthreads_count(z > best.z) : 1;
         if (threadIdx.x == 0)
             write_draw(p, r, b, at, best, rank);

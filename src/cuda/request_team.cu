@@ -36,7 +36,7 @@ __device__ __forceinline__ bool serve_from_list(const cuda_request_params &p, sh
         count = gather_wanted(source, facts, values, few ? nullptr : wanted);
     }
     if (count >= 0 && team_leads())
-        serve_some(p, b, count, seen, raw, mass);
+        serve_some(b, count, seen, raw, mass);
     return count >= 0;
 }
 
@@ -101,15 +101,17 @@ extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThr
     gumbel_request_team(const __grid_constant__ cuda_request_params p)
 {
     const int64_t batch = p.problem.batch, teams = gridDim.x / kRanks;
+    const cuda_request_params &call = bring_call(p);
     const int lane = threadIdx.x % 32;
     ptx_wait_for_launch();
+    __syncthreads();
 #pragma unroll 1
     for (int64_t first = blockIdx.x / kRanks; first < batch; first += 32 * teams) {
         int64_t own = first + lane * teams;
         bool wanted = own < batch && (!p.left || __ldcg(&p.left[own]));
 #pragma unroll 1
         for (uint32_t left = __ballot_sync(~0u, wanted); left; left &= left - 1) {
-            serve_by_team(p, first + (__ffs(left) - 1) * teams);
+            serve_by_team(call, first + (__ffs(left) - 1) * teams);
             __syncthreads(); /* before the share is fetched anew */
         }
     }

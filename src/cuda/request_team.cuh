@@ -47,6 +47,7 @@ struct team_words {
 /* What a CTA holds beside its share of the row. */
 struct __align__(16) team_room
 {
+    cuda_request_params call; /* see bring_call() */
     request_row row;
     uint32_t turn;  /* of exchanges */
     uint32_t count; /* of this CTA's tokens that were gathered */
@@ -75,6 +76,17 @@ __device__ __forceinline__ team_room &room() { return *(team_room *)memory_of_ct
 __device__ __forceinline__ float *share()
 {
     return (float *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES);
+}
+
+/* The call's parameters, in shared memory, behind a barrier. Code out of line reads a kernel's own
+ * parameters from memory, which no first-level cache keeps: that took 2 to 4 us of a row. For all
+ * threads. */
+__device__ __forceinline__ const cuda_request_params &bring_call(const cuda_request_params &p)
+{
+    static_assert(sizeof p % 8 == 0 && sizeof p / 8 <= kThreads, "eight bytes a thread");
+    if (threadIdx.x < sizeof p / 8)
+        ((uint64_t *)&room().call)[threadIdx.x] = ptx_load_8((const uint64_t *)&p + threadIdx.x);
+    return room().call;
 }
 
 /* ------------------------------------------------------------------------------ exchanges ---- */

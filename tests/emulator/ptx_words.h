@@ -138,6 +138,13 @@ PTX void ptx_wait_for_launch() {}
 PTX void ptx_allow_launch() {}
 PTX void ptx_fetch(const void *at) { (void)*(const volatile unsigned char *)at; }
 
+PTX uint64_t ptx_load_8(const void *at)
+{
+    uint64_t found;
+    memcpy(&found, at, sizeof found);
+    return found;
+}
+
 PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
 {
     ulonglong2 was;
