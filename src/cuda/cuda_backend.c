@@ -93,7 +93,7 @@ static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_curso
     request.params.problem.hidden_size = 0;
     request.params.problem.logits =
         (gumbel_tensor){logits, GUMBEL_FLOAT32, p->batch, p->vocab, stored_stride(p)};
-    if (cuda_sm90_serves(job->cuda->capability, p) && p->batch >= CUDA_REQUEST_PEAKED_BATCH) {
+    if (cuda_sm90_serves(job->cuda->capability, p)) {
         gumbel_cursor ahead = rest;
         product.params.peaks = cuda_carve_request(&ahead, job->cuda, p, 1).peaks;
         product.params.peaks_stride = cuda_request_blocks(p);

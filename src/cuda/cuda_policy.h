@@ -255,13 +255,12 @@ static inline int cuda_request_team_bytes(int shared_bytes)
 
 /* Tokens of a block whose largest logit tells whether any of them can matter; blocks that a warp
  * reads side by side to find those, and blocks that a CTA looks into at most; rows of a batch from
- * which on that pays, and where the product leaves the largest logits; and turns of the GPU that a
- * large batch takes, so that rows end while others are read. */
+ * which on that pays where the product does not leave the largest logits; and turns of the GPU that
+ * a large batch takes, so that rows end while others are read. */
 #define CUDA_REQUEST_BLOCK        128
 #define CUDA_REQUEST_SIDE         8
 #define CUDA_REQUEST_CHOSEN       1024
 #define CUDA_REQUEST_BLOCKS_BATCH 33
-#define CUDA_REQUEST_PEAKED_BATCH 5
 #define CUDA_REQUEST_TURNS        4
 
 /* The token that a row's first block begins at. */
