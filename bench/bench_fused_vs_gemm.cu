@@ -6,7 +6,9 @@
  *
  * Tokens are compared with the CPU's before anything is timed. A time is that of one of 5 calls in
  * a captured graph, so that neither side pays for its host code, over 30 replays. Product and draw
- * take turns, twice each, so that a clock that drifts cannot favour one.
+ * take turns, twice each, so that a clock that drifts cannot favour one. Replays follow each other,
+ * which brings the GPU to its power limit from 64 rows on; "rested", each has a pause before it, as
+ * in a decode step, most of which is other work.
  */
 #include <cuda_bf16.h>
 
@@ -20,6 +22,7 @@ static const char CEILING[] =
 constexpr int64_t MAX_VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 256;
 constexpr size_t WEIGHTS = size_t(128256) * 8192; /* elements of the largest LM head below */
 constexpr size_t BLAS_WORKSPACE = 64 << 20;
+constexpr useconds_t REST_US = 5000;
 constexpr double FLOPS_PER_US = 790e6; /* four fifths of what the data sheet of an H200 claims */
 
 /* Everything on the GPU, sized for the largest call. */
@@ -125,7 +128,7 @@ static void verify(const bench &b)
 struct fused_row {
     int64_t V, D, B;
     double floor_us, ratio, percent; /* ratio: fused / GEMM; percent: of the ceiling */
-    spread gemm, fused, logprobs;
+    spread gemm, fused, logprobs, gemm_rested, fused_rested;
 };
 
 struct logits_row {
@@ -144,11 +147,13 @@ struct report {
 
 static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
 {
-    std::vector<double> gemm, fused, logprobs;
+    std::vector<double> gemm, fused, logprobs, gemm_rested, fused_rested;
     for (int turn = 0; turn < 2; turn++) {
         time_call(b.stream, gemm, [&] { multiply(b, B, V, D); });
         time_call(b.stream, fused, [&] { draw(b, B, V, D, nullptr); });
     }
+    time_call(b.stream, gemm_rested, [&] { multiply(b, B, V, D); }, REST_US);
+    time_call(b.stream, fused_rested, [&] { draw(b, B, V, D, nullptr); }, REST_US);
     time_call(b.stream, logprobs, [&] { draw(b, B, V, D, b.logprobs); });
     fused_row row = {};
     row.V = V;
@@ -157,6 +162,8 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
     row.gemm = describe(gemm);
     row.fused = describe(fused);
     row.logprobs = describe(logprobs);
+    row.gemm_rested = describe(gemm_rested);
+    row.fused_rested = describe(fused_rested);
     row.floor_us = 2.0 * D * (V + B) / b.bytes_per_us;
     row.ratio = row.fused.median / row.gemm.median;
     double ceiling = std::max(row.floor_us, 2.0 * V * D * B / FLOPS_PER_US);
@@ -167,15 +174,16 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
 static void measure(const bench &b, report &r)
 {
     const int64_t shapes[][2] = {{151936, 4096}, {128256, 8192}, {151936, 2048}};
-    printf("\n%7s %5s %4s %10s %9s %9s %15s %11s %10s\n", "V", "D", "B", "floor us", "GEMM us",
-           "fused us", "with logprob us", "fused/GEMM", "% ceiling");
+    printf("\n%7s %5s %4s %10s %9s %9s %15s %11s %10s %8s\n", "V", "D", "B", "floor us", "GEMM us",
+           "fused us", "with logprob us", "fused/GEMM", "% ceiling", "rested");
     for (auto &shape : shapes) {
         make_weight(b, shape[0], shape[1]);
         for (int64_t B : {1, 8, 16, 32, 64, 128, 256}) {
             fused_row row = measure_fused(b, shape[0], shape[1], B);
-            printf("%7lld %5lld %4lld %10.1f %9.1f %9.1f %15.1f %11.3f %10.1f\n", (long long)row.V,
-                   (long long)row.D, (long long)B, row.floor_us, row.gemm.median, row.fused.median,
-                   row.logprobs.median, row.ratio, row.percent);
+            printf("%7lld %5lld %4lld %10.1f %9.1f %9.1f %15.1f %11.3f %10.1f %8.3f\n",
+                   (long long)row.V, (long long)row.D, (long long)row.B, row.floor_us,
+                   row.gemm.median, row.fused.median, row.logprobs.median, row.ratio, row.percent,
+                   row.fused_rested.median / row.gemm_rested.median);
             fflush(stdout);
             r.fused.push_back(row);
         }
@@ -219,6 +227,8 @@ static void write_json(const char *path, const report &r)
         write_spread(file, "gemm", row.gemm, ",");
         write_spread(file, "fused", row.fused, ",");
         write_spread(file, "fused_with_logprobs", row.logprobs, ",");
+        write_spread(file, "gemm_rested", row.gemm_rested, ",");
+        write_spread(file, "fused_rested", row.fused_rested, ",");
         fprintf(file, "      \"fused_vs_gemm\": %.5f,\n      \"percent_of_ceiling\": %.2f\n    }",
                 row.ratio, row.percent);
     }

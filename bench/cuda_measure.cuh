@@ -8,6 +8,7 @@
 
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -197,8 +198,11 @@ static spread describe(std::vector<double> times)
 }
 
 /* Adds to `times` one entry a replay: the microseconds of one of its CALLS calls, all of which
- * `call` queues on `stream`. */
-template <class F> static void time_call(cudaStream_t stream, std::vector<double> &times, F call)
+ * `call` queues on `stream`. The GPU rests before each replay for so many microseconds: without,
+ * it comes to its power limit where the tensor cores are busy, and its clocks fall. */
+template <class F>
+static void time_call(cudaStream_t stream, std::vector<double> &times, F call,
+                      useconds_t rest_us = 0)
 {
     cudaGraph_t graph;
     cudaGraphExec_t replay;
@@ -214,6 +218,10 @@ template <class F> static void time_call(cudaStream_t stream, std::vector<double
     CHECKED(cudaGraphLaunch, replay, stream); /* the first one uploads the graph */
     for (int i = 0; i < REPLAYS; i++) {
         float milliseconds;
+        if (rest_us > 0) {
+            CHECKED(cudaStreamSynchronize, stream);
+            usleep(rest_us);
+        }
         CHECKED(cudaEventRecord, begin, stream);
         CHECKED(cudaGraphLaunch, replay, stream);
         CHECKED(cudaEventRecord, end, stream);
