@@ -352,8 +352,12 @@ typedef struct gumbel_output {
                             those that truncation removed */
     int32_t num_top;     /* 0..128 */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
-    float *top_logits; /* [B, num_top] logits l of top_ids, which must be there too, as they are
+    float *top_logits;   /* [B, num_top] logits l of top_ids, which must be there too, as they are
                           before any transform; -inf after the last */
+    int32_t *recomputed; /* [B] on CUDA 1 where logits that the product had left out turned out to
+                            matter, so that the product ran twice: the row's other outputs are what
+                            they would have been, the call took twice as long, and another run may
+                            have 0. Else 0; the CPU, and draws from logits, leave nothing out */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */

@@ -175,6 +175,7 @@ class Output(Sized):
         ("num_top", c_int32),
         ("logprobs_of", c_int),
         ("top_logits", c_void_p),
+        ("recomputed", c_void_p),
     ]
 
 

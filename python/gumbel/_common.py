@@ -68,7 +68,8 @@ class Common(TypedDict, total=False):
                  that is drawn from; "raw", the softmax of the logits as they are; None: `logprobs`
                  and `lse` are None and their time is saved.
     top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
-    ranks, kept  True: give `ranks`, `kept`.
+    ranks, kept, recomputed
+                 True: give `ranks`, `kept`, `recomputed`.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
     threads      None: the CPUs this process may use. The result is the same for every count.
     """
@@ -94,6 +95,7 @@ class Common(TypedDict, total=False):
     top_logprobs: int
     ranks: bool
     kept: bool
+    recomputed: bool
     isa: Optional[str]
     threads: Optional[int]
 
@@ -110,6 +112,7 @@ class Request:
     top_logprobs: int = 0
     ranks: bool = False
     kept: bool = False
+    recomputed: bool = False
 
     def rows(
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
@@ -162,6 +165,7 @@ def read_common(
     top_logprobs: int = 0,
     ranks: bool = False,
     kept: bool = False,
+    recomputed: bool = False,
 ) -> Request:
     """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it."""
     request = Request(arrays, batch)
@@ -181,6 +185,7 @@ def read_common(
     request.logprobs = logprobs
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
     request.ranks, request.kept = _flag("ranks", ranks), _flag("kept", kept)
+    request.recomputed = _flag("recomputed", recomputed)
     return request
 
 

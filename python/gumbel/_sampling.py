@@ -41,6 +41,8 @@ class SampleOutput:
     top_ids: Optional[NDArray[np.int32]] = None  #: [B, top_logprobs] the likeliest tokens, best
     #: first; -1 after the last that can be drawn without truncation
     top_logprobs: Optional[NDArray[np.float32]] = None  #: theirs; -inf where truncated
+    recomputed: Optional[NDArray[np.int32]] = None  #: [B] on a GPU 1 where the product had to run
+    #: twice, since logits that it had left out mattered; else 0
 
 
 @takes_common
@@ -228,6 +230,7 @@ def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
         kept=make(request.kept, (batch,), np.int32),
         top_ids=make(request.top_logprobs, tops, np.int32),
         top_logprobs=make(request.top_logprobs, tops, np.float32),
+        recomputed=make(request.recomputed, (batch,), np.int32),
     )
     output = _abi.Output(
         **{name: address(array) for name, array in vars(result).items()},

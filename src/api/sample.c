@@ -30,6 +30,8 @@ static void finish(const gumbel_summary *summaries, int64_t batch, int32_t num_s
             out->lse[b] = lse;
         if (out->status)
             out->status[b] = (int32_t)status;
+        if (out->recomputed)
+            out->recomputed[b] = 0;
     }
 }
 

@@ -24,6 +24,11 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     /* Whether logits are dropped as the product leaves them. */
     __device__ __forceinline__ bool drops() const { return any && multiply_only; }
     __device__ __forceinline__ bool draws() const { return !stores && !drops(); }
+    /* Whether the kernel of n columns stores the logits alone that bounds leave. */
+    template <int n> __device__ __forceinline__ bool by_bounds() const
+    {
+        return stores && CUDA_SM90_BOUNDS(n) && written;
+    }
     __device__ __forceinline__ bool with_mass() const
     {
         return kind == CUDA_SM90_PLAIN_MASS || (any && problem.with_mass);

@@ -85,7 +85,7 @@ static gumbel_status run_request(const cuda_job *job, gumbel_cursor rest)
 static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_cursor rest)
 {
     const gumbel_problem *p = &job->params.problem;
-    cuda_job product = *job, request = *job;
+    cuda_job product = *job, again, request = *job;
     product.params.stored = logits;
     product.params.stored_stride = stored_stride(p);
     request.params.stored = logits;
@@ -95,9 +95,14 @@ static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_curso
         (gumbel_tensor){logits, GUMBEL_FLOAT32, p->batch, p->vocab, stored_stride(p)};
     if (cuda_sm90_serves(job->cuda->capability, p)) {
         gumbel_cursor ahead = rest;
-        product.params.peaks = cuda_carve_request(&ahead, job->cuda, p, 1).peaks;
+        cuda_request_room room = cuda_carve_request(&ahead, job->cuda, p, 1);
+        product.params.peaks = room.peaks;
         product.params.peaks_stride = cuda_request_blocks(p);
+        product.params.again = room.again;
+        again = product;
+        product.params.written = room.written;
         request.params.peaks = product.params.peaks;
+        request.again = room.written ? &again : NULL;
     }
     if (p->end_token > p->first_token)
         GUMBEL_FORWARD(run_fused(&product));
@@ -118,6 +123,16 @@ static gumbel_status run(const cuda_job *job, const cuda_room *room, gumbel_curs
     return p->hidden_size == 0 ? cuda_run_logits(job) : run_fused(job);
 }
 
+/* Only requests whose product leaves logits out have more to say than 0. */
+static gumbel_status clear_recomputed(const cuda_job *job)
+{
+    CUdeviceptr recomputed = (CUdeviceptr)(uintptr_t)job->params.output.recomputed;
+    if (recomputed)
+        CUDA_TRY(&job->cuda->driver, job->error, cuMemsetD32Async, recomputed, 0,
+                 (size_t)job->params.problem.batch, job->stream);
+    return GUMBEL_OK;
+}
+
 /* Run with the device's context current. */
 static gumbel_status start(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                            cuda_job *job, gumbel_error *error)
@@ -136,7 +151,9 @@ static gumbel_status start(gumbel_device *device, const gumbel_problem *problem,
     job->params.summaries = room.summaries;
     job->params.shared_floors = room.floors;
     CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
-    gumbel_status status = run(job, &room, cursor);
+    gumbel_status status = clear_recomputed(job);
+    if (status == GUMBEL_OK)
+        status = run(job, &room, cursor);
     cuda->driver.cuCtxPopCurrent(&popped);
     return status;
 }

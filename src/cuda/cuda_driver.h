@@ -27,6 +27,7 @@
     F(cuFuncGetAttribute)                                                                          \
     F(cuFuncSetAttribute)                                                                          \
     F(cuLaunchKernelEx)                                                                            \
+    F(cuMemsetD32Async)                                                                            \
     F(cuTensorMapEncodeTiled)
 
 #define CUDA_DRIVER_MEMBER(name) __typeof__(name) *name;

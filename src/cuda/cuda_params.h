@@ -26,6 +26,10 @@ typedef struct cuda_params {
     float *peaks; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
                    * NaN where one is NaN; or NULL */
     int64_t peaks_stride;
+    /* Where logits are stored of tiles alone whose peaks reach a bound (cuda/bound_sm90.cuh). */
+    uint32_t *written; /* [tiles][(B + 31) / 32] bits: rows whose logits of the tile are stored; or
+                        * NULL: all are */
+    int32_t *again;    /* with `written`, is cleared; else nothing is done where it is 0; or NULL */
 } cuda_params;
 
 /* What the kernels that make probabilities get. */

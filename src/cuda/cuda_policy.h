@@ -90,6 +90,9 @@ static inline int cuda_sm90_rows_most(int num_samples)
 /* Whether a warpgroup takes a whole tile of n columns. */
 #define CUDA_SM90_ALONE(n) ((n) <= 64)
 
+/* Whether the kernel of n columns can store logits by bounds (cuda/bound_sm90.cuh). */
+#define CUDA_SM90_BOUNDS(n) ((n) <= 128)
+
 /* Stages of the ring that fit beside what cuda/shared_sm90.cuh lays out: 120 bytes a draw, 72 more
  * where two teams have noise and screens each; a mass of 8 bytes a column and sixteen tokens; and
  * the lists of offers and the barriers. */
@@ -262,6 +265,18 @@ static inline int cuda_request_team_bytes(int shared_bytes)
 #define CUDA_REQUEST_CHOSEN       1024
 #define CUDA_REQUEST_BLOCKS_BATCH 33
 #define CUDA_REQUEST_TURNS        4
+
+/* Rows of a batch for which the product stores by bounds: fewer have little to store, and more keep
+ * the tensor cores busy, behind which stores cost nothing. And tiles of each multiprocessor. */
+#define CUDA_REQUEST_BOUND_LEAST 32
+#define CUDA_REQUEST_BOUND_MOST  128
+#define CUDA_REQUEST_BOUND_TILES 3
+
+static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
+{
+    return batch >= CUDA_REQUEST_BOUND_LEAST && batch <= CUDA_REQUEST_BOUND_MOST &&
+           tiles >= CUDA_REQUEST_BOUND_TILES;
+}
 
 /* The token that a row's first block begins at. */
 #define CUDA_REQUEST_ORIGIN(first_token) ((first_token) / 4 * 4)

@@ -35,6 +35,10 @@ typedef struct cuda_request_params {
     int32_t peaked; /* they are there already */
     int64_t blocks; /* of a row, from CUDA_REQUEST_ORIGIN() on */
     int32_t *left;  /* [B]: whether a row is left for a cluster; NULL where all are */
+    /* Where the product has stored some of these blocks alone (cuda/bound_sm90.cuh); else NULL. */
+    const uint32_t *written; /* as of cuda_params */
+    uint64_t *started;       /* the word that counted the product's CTAs: is cleared */
+    int32_t *again;          /* set where a row lacks a block that it needs */
     /* What CTAs that share rows tell each other; not of the naive kernel. */
     int32_t parts;              /* CTAs a row */
     int64_t chunk;              /* of a part: tokens, in whole pieces; or blocks */

@@ -17,6 +17,8 @@ typedef struct cuda_job {
     cuda_params params; /* of the whole call */
     CUstream stream;
     gumbel_error *error;
+    const struct cuda_job *again; /* of a request whose product stored by bounds: the product that
+                                   * stores all, if a row lacks what it needs; else NULL */
 } cuda_job;
 
 /* The size of a launch. */
@@ -24,7 +26,7 @@ typedef struct cuda_shape {
     int64_t ctas;
     int threads;
     int shared_bytes; /* dynamic ones, a CTA */
-    int overlaps; /* may start while the launch before it ends */
+    int overlaps;     /* may start while the launch before it ends */
 } cuda_shape;
 
 /* Queue a kernel on the job's stream, with the device's context current; a driver's error is
@@ -70,6 +72,9 @@ typedef struct cuda_request_room {
     float *edited; /* [B, V], where edits are all that is asked for */
     float *peaks;  /* [B, blocks], where blocks can tell which tokens matter; else NULL */
     int32_t *left; /* [B], likewise */
+    /* Where the product may store by bounds; else NULL. */
+    uint32_t *written; /* [blocks][(B + 31) / 32] */
+    int32_t *again;    /* [1] */
 } cuda_request_room;
 
 /* Blocks of a row (cuda_policy.h). */

@@ -68,6 +68,18 @@ static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p
     return split;
 }
 
+/* What a product that stores by bounds and its request share, where that pays. */
+static void carve_bounds(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                         cuda_request_room *room)
+{
+    size_t blocks = (size_t)cuda_request_blocks(p), words = (size_t)(p->batch + 31) / 32;
+    int64_t tiles = (int64_t)blocks / cuda->multiprocessors;
+    if (p->weight.rows == 0 || !cuda_request_bounds(p->batch, tiles))
+        return;
+    room->written = gumbel_carve(cursor, blocks, words, sizeof *room->written);
+    room->again = gumbel_carve(cursor, 1, 1, sizeof *room->again);
+}
+
 cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *cuda,
                                      const gumbel_problem *problem, int edited_in_place)
 {
@@ -83,6 +95,7 @@ cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *c
         size_t blocks = (size_t)cuda_request_blocks(problem);
         room.peaks = gumbel_carve(cursor, batch, blocks, sizeof(float));
         room.left = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
+        carve_bounds(cursor, cuda, problem, &room);
         room.counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room.counters);
     }
     if (team_serves(cuda, problem))
@@ -136,11 +149,18 @@ static gumbel_status run_blocks(const cuda_job *job, cuda_request_params *p,
     p->counters = room->counters;
     p->tag = cuda_tag(job->cuda);
     p->peaked = job->params.peaks != NULL;
+    if (job->again) {
+        p->written = room->written;
+        p->started = &job->again->params.shared_floors[1];
+        p->again = room->again;
+    }
     p->chunk =
         p->peaked ? p->blocks : cuda_request_part(p->blocks, q->batch, job->cuda->multiprocessors);
     p->parts = (int32_t)((p->blocks + p->chunk - 1) / p->chunk);
     GUMBEL_FORWARD(
         run(job, p, job->cuda->request_blocks, (int)cuda_request_blocks_bytes(p->blocks), 1));
+    if (job->again)
+        GUMBEL_FORWARD(cuda_run_sm90(job->again));
     return run_team(job, p);
 }
 

@@ -48,7 +48,8 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
     cuda_device *cuda = job->cuda;
     const gumbel_problem *whole = &job->params.problem;
     CUtensorMap weight, hidden;
-    int64_t most = cuda_sm90_rows_most(whole->sampling.num_samples);
+    int32_t samples = job->params.stored ? 1 : whole->sampling.num_samples;
+    int64_t most = cuda_sm90_rows_most(samples);
     int64_t tokens = whole->end_token - whole->first_token;
     int32_t tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     GUMBEL_FORWARD(encode_weight(job, &weight));
@@ -58,12 +59,12 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         cuda_params p = cuda_slice(&job->params, first, rows);
         p.tiles = tiles;
         p.parts = tiles < cuda->multiprocessors ? tiles : cuda->multiprocessors;
-        p.stages = cuda_sm90_stages(cuda_sm90_widths[width], p.problem.sampling.num_samples,
-                                    p.problem.with_mass);
+        p.stages = cuda_sm90_stages(cuda_sm90_widths[width], samples, p.problem.with_mass);
         p.tag = cuda_tag(cuda);
         GUMBEL_FORWARD(encode_hidden(job, &hidden, &p.problem.hidden, cuda_sm90_widths[width]));
         void *arguments[] = {&p, &weight, &hidden};
-        cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 0};
+        int overlaps = p.again && !p.written;
+        cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, overlaps};
         cuda_sm90_case kind = cuda_sm90_case_of(whole, p.stored != NULL, p.multiply_only);
         CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][width][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2); or, for a request, the
- *        logits themselves, and the largest one of each tile and row: their peaks. A kernel for
- *        each dtype, width and case of a call (cuda/case_sm90.cuh).
+ *        logits themselves, all or those that can matter (cuda/bound_sm90.cuh), and the largest one
+ *        of each tile and row: their peaks. A kernel for each dtype, width and case of a call
+ *        (cuda/case_sm90.cuh).
  * COST   2 V D bytes of weights, once; 2 V D B flops on the tensor cores. On an H200 these run at
  *        4.6 TB/s and 790 TFLOP/s.
  * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw, in turns or
@@ -13,16 +14,18 @@
  *        two neighbouring lanes a Philox block.
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
  *        both in 128-byte swizzle; then what cuda/shared_sm90.cuh lays out. Peaks of a team's
- *        warps lie where the noise would, twice: even and odd turns have their own.
+ *        warps lie where the noise would, twice: even and odd turns have their own. Rows' masks lie
+ *        where offers would.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
  *        each warpgroup of a team, once the products that read the stage are done. For each team:
- *        served, once a tile's noise and thresholds are there; drawn, by all its threads, once they
- *        may change; multiplied, once the other team's product may follow; summed, once its masses
- *        may; and a named barrier, which for peaks parts each turn's writes from its reads, and
- *        thereby these from the writes of the turn after the next.
+ *        served, once a tile's noise and thresholds, or bounds and masks, are there; drawn, by all
+ *        its threads, once they may change; multiplied, once the other team's product may follow;
+ *        summed, once its masses may; and a named barrier, which for peaks parts each turn's writes
+ *        from its reads, and thereby these from the writes of the turn after the next.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
  *        score and log-normaliser do not depend on the batch.
  */
+#include "cuda/bound_sm90.cuh"
 #include "cuda/epilogue_sm90.cuh"
 #include "cuda/logits_sm90.cuh"
 #include "cuda/noise_sm90.cuh"
@@ -159,8 +162,15 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
     bool first = turn == 0 && own == 0;
     end.offers.start_tile();
     tile_logits<n, call> logits(p, shared, end.offers.token_of(0), thread);
-    if constexpr (call::stores)
-        return logits.store(sum, turn);
+    if constexpr (call::stores) {
+        const bool by_bounds = p.template by_bounds<n>();
+        if (by_bounds)
+            ptx_barrier_wait(&shared.served[own], turn & 1);
+        logits.store(sum, turn);
+        if (by_bounds)
+            ptx_barrier_arrive(&shared.drawn[own]);
+        return;
+    }
     logits.prepare(sum);
     ptx_barrier_wait(&shared.served[own], turn & 1);
     end.draw(sum, first);
@@ -224,11 +234,17 @@ __device__ void consume(const call &p, unsigned char *memory)
 }
 
 /* The warps that serve those that draw: they make noise and raise thresholds. What this CTA knows
- * of those is told before the noise is made, and what others know asked for after it. */
+ * of those is told before the noise is made, and what others know asked for after it. Those that
+ * store are served with bounds. */
 template <int n, class call> __device__ void serve(const call &p, const shared_sm90<n> &shared)
 {
     constexpr int teams = sm90_team<n>::teams;
     const int thread = threadIdx.x - SM90_DRAW_THREADS;
+    if constexpr (call::stores) {
+        if (p.template by_bounds<n>())
+            serve_bounds<n>(p, shared);
+        return;
+    }
     thresholds<n, call> all(p, shared);
     int team = 0, turn = 0;
     uint32_t phase = 1; /* at first, nothing has to be drawn before */
@@ -258,9 +274,14 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
                                       const CUtensorMap *hidden)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
+    if (call::stores && p.again && !p.written) {
+        ptx_wait_for_launch();
+        if (__ldcg(p.again) == 0)
+            return;
+    }
     shared_sm90<n> shared(p, memory);
     if (threadIdx.x == 0) {
-        shared.start_barriers(p.stages);
+        shared.start_barriers(p.stages, call::stores ? 32 : SM90_SERVE_THREADS);
         ptx_prefetch_map(weight);
         ptx_prefetch_map(hidden);
     }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What becomes of a team's sums before a draw (layout: cuda/wgmma.cuh), or instead of one: logits
- * with their bias and their soft-cap, none for tokens that do not count; stored, and their peaks.
+ * with their bias and their soft-cap, none for tokens that do not count; stored, all or those that
+ * bounds leave (cuda/bound_sm90.cuh), and their peaks.
  */
 #ifndef GUMBEL_CUDA_LOGITS_SM90_CUH
 #define GUMBEL_CUDA_LOGITS_SM90_CUH
 
+#include "core/edits.h"
 #include "cuda/draw.cuh"
 #include "cuda/lanes_sm90.cuh"
 #include "cuda/shared_sm90.cuh"
@@ -19,6 +21,7 @@ template <int n, class call> class tile_logits
     using team = sm90_team<n>;
     using sums = sm90_sums<n>;
     static constexpr int groups = sm90_groups<n>; /* of 8 columns, whose peaks are joined at once */
+    static constexpr int words = (n + 31) / 32;
 
     const call &p;
     const shared_sm90<n> &shared;
@@ -36,26 +39,29 @@ template <int n, class call> class tile_logits
     }
 
     /* Store the logits of the team's tile, its turn-th, and the peaks of its columns where they are
-     * asked for. What lies in `sum` is lost. */
+     * asked for; by these, logits of the columns alone that reach their bounds. What lies in `sum`
+     * is lost. */
     __device__ __forceinline__ void store(sums &sum, int turn) const
     {
+        uint32_t kept[words]; /* a bit a column */
+#pragma unroll
+        for (int w = 0; w < words; w++)
+            kept[w] = ~0u;
         add_bias(sum);
 #pragma unroll
-        for (int h = 0; h < team::halves; h++) {
-            int64_t at = token_of_half(h) - p.problem.first_token;
-            int64_t left = p.problem.end_token - p.problem.first_token - at;
-#pragma unroll
-            for (int k = 0; k < n / 4; k++) {
-                int column = sm90_column(lane, k), from = sm90_sum(k);
-                float *to = &p.stored[column * p.stored_stride + at];
-                if (column < columns && left > 1)
-                    *(float2 *)to = {sum[h][from], sum[h][from + 2]};
-                else if (column < columns && left == 1)
-                    *to = sum[h][from];
-            }
+        for (int h = 0; h < team::halves; h++)
+            drop_rest(sum, h);
+        if (bounds() && (p.problem.request & GUMBEL_REQUEST_MASK))
+            drop_masked(sum);
+        if constexpr (CUDA_SM90_BOUNDS(n)) {
+            if (p.peaks)
+                store_peaks(sum, turn, kept);
+            store_kept(sum, kept);
+        } else {
+            store_kept(sum, kept);
+            if (p.peaks)
+                store_peaks(sum, turn, kept);
         }
-        if (p.peaks)
-            store_peaks(sum, turn);
     }
 
     /* What is rare: bias, soft-cap, a negative scale, tokens that do not count. In place. */
@@ -75,6 +81,26 @@ template <int n, class call> class tile_logits
     }
 
   private:
+    __device__ __forceinline__ void store_kept(const sums &sum, const uint32_t (&kept)[words]) const
+    {
+#pragma unroll
+        for (int h = 0; h < team::halves; h++) {
+            int64_t at = token_of_half(h) - p.problem.first_token;
+            int64_t left = p.problem.end_token - p.problem.first_token - at;
+#pragma unroll
+            for (int k = 0; k < n / 4; k++) {
+                int column = sm90_column(lane, k), from = sm90_sum(k);
+                uint32_t own = kept[k / 8] >> sm90_column(0, k % 8) >> 2 * (lane & 3);
+                bool stays = column < columns && (own & 1);
+                float *to = &p.stored[column * p.stored_stride + at];
+                if (stays && left > 1)
+                    *(float2 *)to = {sum[h][from], sum[h][from + 2]};
+                else if (stays && left == 1)
+                    *to = sum[h][from];
+            }
+        }
+    }
+
     /* The first of the thread's two. */
     __device__ __forceinline__ int64_t token_of_half(int half) const
     {
@@ -104,14 +130,56 @@ template <int n, class call> class tile_logits
                 sum[half][k] = (k >> 1 & 1) < left ? sum[half][k] : -INFINITY;
     }
 
-    /* The largest logit of each column: of a warp's tokens, 7 exchanges for 32 columns, then of the
-     * team's. */
-    __device__ __forceinline__ void store_peaks(sums &sum, int turn) const
+    /* Masked tokens can no longer matter. In place. */
+    __device__ __forceinline__ void drop_masked(sums &sum) const
     {
-        float *peaks = shared.peaks_of_team(p, own_team.index, turn);
+        const uint32_t *masks = (const uint32_t *)shared.masks_of_team(own_team.index);
+        const uint32_t place = sm90_place(thread);
 #pragma unroll
         for (int h = 0; h < team::halves; h++)
-            drop_rest(sum, h);
+#pragma unroll
+            for (int k = 0; k < n / 4; k++) {
+                int at = 4 * sm90_column(lane, k) + place / 32 + 2 * h, from = sm90_sum(k);
+                uint32_t allowed = masks[at] >> place % 32;
+                sum[h][from] = allowed & 1 ? sum[h][from] : -INFINITY;
+                sum[h][from + 2] = allowed & 2 ? sum[h][from + 2] : -INFINITY;
+            }
+    }
+
+    /* The largest logit of each column: of a warp's tokens, 7 exchanges for 32 columns, then of the
+     * team's. Where bounds are there, each warp finds out for itself which columns reach them, so
+     * that one barrier is enough. */
+    __device__ __forceinline__ void store_peaks(const sums &sum, int turn,
+                                                uint32_t (&kept)[words]) const
+    {
+        constexpr int warps = team::threads / 32;
+        const int warp = thread / 32;
+        const int64_t tile = (first - p.problem.first_token) / CUDA_SM90_TILE;
+        find_peaks(sum, turn);
+#pragma unroll
+        for (int w = 0; w < words; w++) {
+            const int column = 32 * w + lane;
+            const bool own = warp == w % warps;
+            float peak = -INFINITY;
+            if (column < columns && (own || bounds()))
+                peak = peak_of_team(column, turn);
+            if (column < columns && own)
+                p.peaks[column * p.peaks_stride + tile] = peak;
+            if (!bounds())
+                continue;
+            kept[w] =
+                __ballot_sync(~0u, column < columns && !(peak < shared.reaches[column].threshold));
+            if (lane == 0 && own && 32 * w < columns)
+                p.written[tile * gumbel_words_of(columns) + w] = kept[w];
+        }
+    }
+
+    __device__ __forceinline__ bool bounds() const { return p.template by_bounds<n>(); }
+
+    /* The largest logits of each warp's tokens, for all of the team. */
+    __device__ __forceinline__ void find_peaks(const sums &sum, int turn) const
+    {
+        float *peaks = shared.peaks_of_team(p, own_team.index, turn);
 #pragma unroll
         for (int j = 0; j < n / 8; j += groups) {
             if (8 * j >= columns)
@@ -130,14 +198,16 @@ template <int n, class call> class tile_logits
                 peaks[thread / 32 * n + 8 * j + sm90_column(lane, lane / 4)] = largest[0];
         }
         own_team.sync();
-        if (thread < columns) {
-            float peak = peaks[thread];
+    }
+
+    __device__ __forceinline__ float peak_of_team(int column, int turn) const
+    {
+        const float *peaks = shared.peaks_of_team(p, own_team.index, turn) + column;
+        float peak = peaks[0];
 #pragma unroll
-            for (int warp = 1; warp < team::threads / 32; warp++)
-                peak = ptx_max_nan(peak, peaks[warp * n + thread]);
-            int64_t tile = (first - p.problem.first_token) / CUDA_SM90_TILE;
-            p.peaks[thread * p.peaks_stride + tile] = peak;
-        }
+        for (int warp = 1; warp < team::threads / 32; warp++)
+            peak = ptx_max_nan(peak, peaks[warp * n]);
+        return peak;
     }
 };
 

@@ -10,7 +10,9 @@
  *        lane.
  * SMEM   a room of 28 KB (cuda/request_team.cuh), a list of blocks, and four bytes a block.
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
- * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing.
+ * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing. Where
+ *        the product has left blocks out, a row that turns out to need one is marked to be
+ *        multiplied again.
  */
 #include "cuda/parts.cuh"
 #include "cuda/request_blocks.cuh"
@@ -111,7 +113,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
             return;
     }
     ptx_allow_launch();
-    bool served = serve_from_blocks(b);
-    if (threadIdx.x == 0)
-        p.left[b] = !served;
+    if (p.started && b == 0 && threadIdx.x == 0)
+        *p.started = 0;
+    bool served = serve_from_blocks(b), lacks = !served && lacks_blocks(p, b);
+    if (threadIdx.x != 0)
+        return;
+    p.left[b] = !served;
+    if (lacks)
+        *p.again = 1;
+    if (lacks && p.output.recomputed)
+        p.output.recomputed[b] = 1;
 }

@@ -28,13 +28,20 @@ constexpr int kTopHalvings = 8, kTopSlack = 8;
 /* What a soft-cap may put a smaller logit above a larger one by, of its value. */
 constexpr float kCapSlack = 0x1p-16f;
 
-/* Whether a block's largest logit bounds its tokens: nothing raises one of them. */
-__device__ __forceinline__ bool blocks_bound(const gumbel_problem &q, const request_row &row)
+/* Whether the product has stored a block of row b. */
+__device__ __forceinline__ bool block_is_stored(const cuda_request_params &p, int64_t b, int block)
 {
-    const gumbel_penalties &r = row.penalties;
-    bool lowers = r.repetition >= 1.0f && r.repetition <= FLT_MAX && r.frequency >= 0.0f &&
-                  r.frequency < 0x1p100f && r.presence >= 0.0f && r.presence < INFINITY;
-    return row.valid && !row.lists && q.scale > 0.0f && (!row.penalised || lowers);
+    int64_t words = gumbel_words_of(p.problem.batch);
+    return !p.written || (__ldcg(&p.written[block * words + b / 32]) >> b % 32 & 1);
+}
+
+/* Whether any block of row b is not; for all threads. */
+__device__ __forceinline__ bool lacks_blocks(const cuda_request_params &p, int64_t b)
+{
+    bool lacks = false;
+    for (int i = threadIdx.x; i < (int)p.blocks && p.written; i += kThreads)
+        lacks |= !block_is_stored(p, b, i);
+    return __syncthreads_or(lacks);
 }
 
 /* What was seen of tokens, or of blocks' tops. Keys are of y; alive tokens have z > -inf. A peak is
@@ -42,8 +49,12 @@ __device__ __forceinline__ bool blocks_bound(const gumbel_problem &q, const requ
 struct block_facts {
     uint32_t flags, alive;
     uint32_t peaks, highest, lowest; /* how many peaks; the largest and the least of them */
+    uint32_t missing;                /* the largest top of blocks that are not stored */
 
-    static __device__ __forceinline__ block_facts none() { return {0, 0, 0, 0, ~0u}; }
+    static __device__ __forceinline__ block_facts none()
+    {
+        return {0, 0, 0, 0, ~0u, gumbel_key(-INFINITY)};
+    }
 
     __device__ __forceinline__ void join_warp()
     {
@@ -52,6 +63,7 @@ struct block_facts {
         peaks = __reduce_add_sync(~0u, peaks);
         highest = __reduce_max_sync(~0u, highest);
         lowest = __reduce_min_sync(~0u, lowest);
+        missing = __reduce_max_sync(~0u, missing);
     }
 
     /* The largest peak, -inf where there is none. */
@@ -133,10 +145,11 @@ __device__ __noinline__ tokens_seen list_four(request_values values, int32_t tok
 struct row_blocks {
     const part_reader &reader;
     request_values values;
-    int count;      /* of blocks */
-    float *tops;    /* of each block, in shared memory: a y that none of its tokens is above */
-    int *chosen;    /* blocks to look into, likewise; then how many */
-    float peak;     /* this thread's largest top */
+    int count;        /* of blocks */
+    float *tops;      /* of each block, in shared memory: a y that none of its tokens is above */
+    int *chosen;      /* blocks to look into, likewise; then how many */
+    float peak;       /* this thread's largest top */
+    uint32_t lacking; /* of the peaks that were loaded last, those of blocks that are not stored */
 
     /* A block's first token, and this lane's first one. */
     __device__ __forceinline__ int64_t start_of(int block) const
@@ -152,7 +165,7 @@ struct row_blocks {
     __device__ __forceinline__ bool allows(int block) const
     {
         const gumbel_problem &q = reader.p.problem;
-        if (!(q.request & GUMBEL_REQUEST_MASK))
+        if (!(q.request & GUMBEL_REQUEST_MASK) || reader.p.written) /* peaks know of masks */
             return true;
         const int32_t *words = gumbel_problem_mask(&q, reader.b);
         int64_t from = start_of(block), to = min(from + kBlock, reader.end);
@@ -167,13 +180,15 @@ struct row_blocks {
 
     /* The peaks of this thread's blocks from `first` on that can be looked at side by side; -inf
      * where the mask leaves nothing. */
-    __device__ __forceinline__ void load_peaks(int first, float (&own)[kTopsAhead]) const
+    __device__ __forceinline__ void load_peaks(int first, float (&own)[kTopsAhead])
     {
         const float *peaks = reader.p.peaks + reader.b * reader.p.blocks;
+        lacking = 0;
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int i = first + j * kThreads;
             own[j] = i < count && allows(i) ? __ldcg(&peaks[i]) : -INFINITY;
+            lacking |= (uint32_t)(i < count && !block_is_stored(reader.p, reader.b, i)) << j;
         }
     }
 
@@ -193,6 +208,7 @@ struct row_blocks {
         const gumbel_problem &q = reader.p.problem;
         const bool scaled = q.scale != 1.0f || q.soft_cap != 0.0f;
         bool infinite = false;
+        float missing = -INFINITY;
         peak = -INFINITY;
 #pragma unroll 1
         for (int first = threadIdx.x; first < count; first += kTopsAhead * kThreads) {
@@ -205,11 +221,13 @@ struct row_blocks {
                     tops[first + j * kThreads] = top;
                 infinite |= !(values.z(top) < INFINITY);
                 peak = fmaxf(peak, top);
+                missing = fmaxf(missing, lacking >> j & 1 ? top : -INFINITY);
             }
         }
         block_facts facts = block_facts::none();
         facts.flags = infinite;
         add_peak(facts, peak);
+        facts.missing = gumbel_key(missing);
         return facts;
     }
 
@@ -327,14 +345,17 @@ __device__ __forceinline__ blocks_found find_in_blocks(row_blocks &blocks,
     const request_values &values = blocks.values;
     const block_facts tops = join_facts(blocks.find_tops(peaks));
     /* Some of the tokens that reach a guess may be edited away. */
-    uint32_t count = wanted.target;
-    if (blocks.reader.row.penalised || (blocks.reader.p.problem.request & GUMBEL_REQUEST_MASK))
-        count += count / 4 + 8;
+    const cuda_request_params &p = blocks.reader.p;
+    bool masked = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.written;
+    uint32_t count = blocks_guessed(wanted.target, masked || blocks.reader.row.penalised);
     float nth = reached_by_tops(tops, blocks.peak, (int)max(count, 1u));
     float largest = tops.largest(), before = NAN, peak;
+    /* What is above all that is not stored: below, nothing can be known. */
+    float missing = values.z(gumbel_of_key(tops.missing));
+    float lowest = missing > -INFINITY ? gumbel_of_key(gumbel_key(missing) + 1) : -INFINITY;
 #pragma unroll 1
     for (int guess = 0; guess < kGuesses; guess++) {
-        float least = wanted.bound(values.z(nth), values, values.of(largest));
+        float least = fmaxf(wanted.bound(values.z(nth), values, values.of(largest)), lowest);
         if (least == before) /* nothing else to guess */
             break;
         before = least;

@@ -6,6 +6,7 @@
 #define GUMBEL_CUDA_REQUEST_CUT_CUH
 
 #include "cuda/request_descent.cuh"
+#include "cuda/request_wanted.cuh"
 
 namespace
 {
@@ -18,20 +19,6 @@ struct request_cut {
     __device__ __forceinline__ bool keeps(int32_t id, float value) const
     {
         return value > bound || (value == bound && id <= last_id);
-    }
-};
-
-/* How the rules look at a token: its value, z or y; NaN for one that cannot be drawn. */
-struct request_values {
-    float inverse_temperature;
-    bool before;
-
-    __device__ __forceinline__ float z(float y) const { return y * inverse_temperature; }
-
-    __device__ __forceinline__ float of(float y) const
-    {
-        float own = z(y);
-        return own > -INFINITY ? (before ? y : own) : NAN;
     }
 };
 

@@ -74,7 +74,7 @@ struct sm90_screen {
 };
 
 /* What a score of the draw must reach; before there is anything, of the first tile the screen's
- * largest value. */
+ * largest value. Without draws, what a column's peak must reach. */
 union sm90_reach {
     float threshold;
     int highest;
@@ -161,6 +161,16 @@ template <int n> struct shared_sm90 {
         return (float *)noise_of_team(p, team) + (turn & 1) * warps * n;
     }
 
+    /* [n]: each column's bits of the mask for the team's tile, where logits are stored by bounds;
+     * they lie where offers would. */
+    __device__ __forceinline__ uint4 *masks_of_team(int team) const
+    {
+        static_assert(!CUDA_SM90_BOUNDS(n) || teams * n * sizeof(uint4) <=
+                                                  SM90_WARPS * SM90_OFFERS * sizeof(sm90_offer),
+                      "masks fit into the lists of offers");
+        return (uint4 *)offers + team * n;
+    }
+
     template <class call>
     __device__ __forceinline__ sm90_screen *screens_of_team(const call &p, int team) const
     {
@@ -173,15 +183,15 @@ template <int n> struct shared_sm90 {
         return p.scale() * draws[i].inverse_temperature * SM90_UNITS;
     }
 
-    /* One thread. */
-    __device__ void start_barriers(int count) const
+    /* One thread; `servers` are those that serve a team. */
+    __device__ void start_barriers(int count, int servers) const
     {
         for (int i = 0; i < count; i++) {
             ptx_barrier_init(&full[i], 1);
             ptx_barrier_init(&empty[i], SM90_DRAW_THREADS / 128 / teams);
         }
         for (int i = 0; i < teams; i++) {
-            ptx_barrier_init(&served[i], SM90_SERVE_THREADS);
+            ptx_barrier_init(&served[i], servers);
             ptx_barrier_init(&drawn[i], sm90_team<n>::threads);
             ptx_barrier_init(&multiplied[i], 128 / 32);
             ptx_barrier_init(&summed[i], sm90_team<n>::threads);
@@ -196,7 +206,10 @@ template <int n> struct shared_sm90 {
         int all = n * p.samples();
         for (int i = threadIdx.x; i < all; i += CUDA_SM90_THREADS) {
             best[i] = {-INFINITY, -INFINITY, -1, 0};
-            reaches[i].highest = INT_MIN;
+            if (call::stores)
+                reaches[i].threshold = -INFINITY;
+            else
+                reaches[i].highest = INT_MIN;
             flags[i] = 0;
             draws[i] = {};
             sm90_screen screen = {0.0f, -INFINITY};

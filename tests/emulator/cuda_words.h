@@ -112,10 +112,16 @@ template <class T, class U, class V> static inline T atomicCAS(T *word, U seen, 
 /* --------------------------------------------------------------------------- other threads ---- */
 
 static inline void __nanosleep(unsigned) { fibers_yield(); }
+static inline int clock()
+{
+    static int looks = 0;
+    return looks++;
+}
 static inline void __syncthreads() { fibers_barrier(0, 0); }
 static inline int __syncthreads_count(bool own) { return fibers_sum(own); }
 static inline bool __syncthreads_or(bool own) { return fibers_sum(own) > 0; }
 static inline void __syncwarp() { fibers_exchange(0); }
+static inline void __threadfence() {}
 
 template <class T> static inline T __shfl_sync(unsigned, T own, int lane)
 {

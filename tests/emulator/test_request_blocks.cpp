@@ -4,6 +4,7 @@
 // threads in a random order: each row is left untouched, or served with what the CPU backend says.
 #include "launch_blocks.h"
 #include "problems.h"
+#include "sparse_blocks.h"
 
 #include "cuda/cuda_policy.h"
 
@@ -35,6 +36,7 @@ struct test_problem {
     request *asked;
     std::vector<int32_t> top_k; /* that replaces what was asked; or none */
     bool peaked;                /* the largest logits of blocks are given */
+    sparse_blocks *sparse;      /* and some blocks alone; or NULL */
     int multiprocessors;
     uint64_t random; /* state */
     char what[500];  /* for messages */
@@ -141,31 +143,6 @@ gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 
 /* ----------------------------------------------------------------------------------- peaks ---- */
 
-float logit_of(const gumbel_tensor &t, int64_t index)
-{
-    if (t.dtype == GUMBEL_FLOAT16) {
-        uint16_t bits = ((const uint16_t *)t.data)[index];
-        if ((bits & 0x7c00) == 0x7c00)
-            return bits & 0x3ff ? NAN : bits & 0x8000 ? -INFINITY : INFINITY;
-    }
-    return dtype_load(t.data, t.dtype, index);
-}
-
-/* The largest logit of each block of each row that counts; NaN where one is. */
-std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks)
-{
-    std::vector<float> peaks((size_t)(q.batch * blocks), -INFINITY);
-    for (int64_t b = 0; b < q.batch; b++)
-        for (int64_t token = q.first_token; token < q.end_token; token++) {
-            int64_t block = (token - CUDA_REQUEST_ORIGIN(q.first_token)) / CUDA_REQUEST_BLOCK;
-            float &peak = peaks[(size_t)(b * blocks + block)];
-            float logit = logit_of(q.logits, b * q.logits.stride + token - q.first_token);
-            if (!(logit <= peak) && !std::isnan(peak))
-                peak = logit;
-        }
-    return peaks;
-}
-
 bool same_float(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
 /* Whether the kernel has found a row's peaks; of a row that it leaves it need not have looked. */
@@ -182,6 +159,19 @@ bool peaks_agree(const float *expected, const float *found, int64_t blocks, bool
             return false;
         }
     return true;
+}
+
+/* Whether what the kernel says of row b is right: a row that is left must be multiplied again if
+ * it lacks any block. */
+bool recomputes(const test_problem &test, const cuda_request_params &p, int64_t b, bool left)
+{
+    bool lacks = left && test.sparse && test.sparse->lacks(b);
+    int32_t said = p.output.recomputed ? p.output.recomputed[b] : lacks;
+    if (said == lacks && (!lacks || test.sparse->again == 1))
+        return true;
+    printf("%s: row %d is %s and lacks %s: recomputed is %d\n", test.what, (int)b,
+           left ? "left" : "served", lacks ? "blocks" : "nothing", (int)said);
+    return false;
 }
 
 /* ---------------------------------------------------------------------------------- launch ---- */
@@ -314,13 +304,16 @@ bool few_matter(const request *asked, int64_t b, const float *z)
            CUDA_REQUEST_THREADS;
 }
 
-bool rows_agree(const test_problem &test, const cuda_request_params &p, const outcome *host,
-                const outcome *untouched, gumbel_device *cpu, row_counts *counts)
+bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cuda_request_params &p,
+                const outcome *host, const outcome *untouched, gumbel_device *cpu,
+                row_counts *counts)
 {
-    std::vector<float> peaks = peaks_of(p.problem, p.blocks), z = uncut_of(test.asked, cpu);
+    const bool sparse = test.sparse;
+    std::vector<float> peaks = peaks_of(whole, p.blocks, sparse), z = uncut_of(test.asked, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
-        bool left = p.left[b] == 1, few = few_matter(test.asked, b, own);
+        bool left = p.left[b] == 1;
+        bool few = (!sparse || test.sparse->enough) && few_matter(test.asked, b, own);
         int64_t first = b * p.blocks;
         bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;
         if ((!left && p.left[b] != 0) || (left && few && spoilt)) {
@@ -328,7 +321,8 @@ bool rows_agree(const test_problem &test, const cuda_request_params &p, const ou
                    left ? "left, though nothing can be drawn" : "neither served nor left");
             return false;
         }
-        if (!row_agrees(left ? untouched : host, p.output, b, test.what) ||
+        if (!recomputes(test, p, b, left) ||
+            !row_agrees(left ? untouched : host, p.output, b, test.what) ||
             !peaks_agree(&peaks[(size_t)first], p.peaks + first, p.blocks, left, test.what))
             return false;
         counts->all++;
@@ -359,13 +353,22 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     snprintf(test.what, sizeof test.what, "problem %d, peaks %s, %d parts: %s", index,
              test.peaked ? "given" : "found", p.parts, request_describe(&test.asked->plan));
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
+    const gumbel_problem whole = p.problem;
+    sparse_blocks sparse = {};
+    if (test.peaked && one_in(&test.random, 2)) {
+        sparse = leave_out(p, test.asked->sampling.transforms, &test.random);
+        hand_over(test.sparse = &sparse, &p);
+    }
     for (int launch = one_in(&test.random, 8) ? 2 : 1; good && launch > 0; launch--) {
-        std::vector<float> peaks = peaks_of(p.problem, p.blocks);
+        std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse);
         if (test.peaked)
             std::copy(peaks.begin(), peaks.end(), p.peaks);
+        sparse.again = 0;
         outcome_poison(ours);
+        std::fill_n(ours->recomputed, p.problem.batch, 0); /* as the backend does */
         emulate_blocks(p, &test.random, test.what);
-        good = rows_agree(test, p, host, untouched, cpu, counts);
+        good = rows_agree(test, whole, p, host, untouched, cpu, counts) &&
+               (!test.sparse || sparse.started == 0);
     }
     free_params(p);
     outcome_free(untouched);

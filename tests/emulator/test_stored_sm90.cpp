@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Logits that the Hopper kernel stores undrawn, against plain loops in double, and once more in
-// another order by another kernel, bit by bit; and the peaks of their tiles, which are exact.
+// another order by another kernel, bit by bit; the peaks of their tiles, which are exact; and, for
+// rows of a request, the tiles alone whose peaks reach bounds: what can matter must be there.
 #include "launch_sm90.h"
 
 extern "C" {
@@ -12,7 +13,9 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 namespace
@@ -212,7 +215,210 @@ bool peaks_agree(const test_problem &test, table *logits, table *peaks)
     return true;
 }
 
-bool passes(int index)
+/* ------------------------------------------------------------------------ stored by bounds ---- */
+
+/* What the rows of a request ask for, and the words that such a launch shares. */
+struct bounded {
+    std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
+    std::vector<float> min_p, temperature;
+    int num_top;
+    int64_t words; /* of a mask's row */
+    std::vector<uint32_t> written;
+    std::vector<uint64_t> floors;
+    int32_t again;
+};
+
+bounded make_bounded(test_problem *test, int64_t tiles)
+{
+    static const int32_t counts[] = {0, 1, 1, 2, 3, 300};
+    static const float least[] = {0.0f, 0.0f, 0.05f, 0.9f, 1.0f},
+                       temperatures[] = {1.0f, 0.0f, 0.7f};
+    const problem_plan *plan = &test->made->plan;
+    uint64_t *random = &test->random;
+    bounded rows = {};
+    size_t batch = (size_t)plan->batch;
+    rows.num_top = one_in(random, 3) ? 1 + (int)random_below(random, 3) : 0;
+    rows.words = (plan->first_token + plan->vocab + 31) / 32;
+    if (one_in(random, 2))
+        rows.mask.resize(batch * (size_t)rows.words);
+    for (int32_t &word : rows.mask)
+        word = one_in(random, 9) ? 0 : (int32_t)(random_bits(random) | random_bits(random));
+    for (size_t b = 0; b < batch; b++) {
+        rows.top_k.push_back(counts[random_below(random, 6)]);
+        rows.min_p.push_back(least[random_below(random, 5)]);
+        rows.temperature.push_back(temperatures[random_below(random, 3)]);
+    }
+    rows.written.resize((size_t)tiles * ((batch + 31) / 32) + 1);
+    rows.floors.resize(batch * CUDA_FLOOR_WORDS);
+    memset(rows.floors.data(), 0xff, rows.floors.size() * sizeof rows.floors[0]);
+    return rows;
+}
+
+/* A launch that stores by bounds, or once more all of it if `again` says so. */
+void store_bounded(test_problem *test, bounded *rows, bool all, table *logits, table *peaks)
+{
+    gumbel_head head;
+    gumbel_sampling sampling;
+    problem_rows(test->made, 0, test->made->plan.batch, &head, &sampling);
+    int width = emulated_width(test->made->plan.batch, 1, &test->random);
+    while (!CUDA_SM90_BOUNDS(cuda_sm90_widths[width]))
+        width--;
+    emulated_launch own =
+        emulated_launch_of(head, sampling, false, width, test->ctas, &test->random, test->what);
+    cuda_params *p = &own.params;
+    gumbel_problem *q = &p->problem;
+    q->request = GUMBEL_REQUEST_TRUNCATION | (rows->num_top ? GUMBEL_REQUEST_TOP : 0) |
+                 (rows->mask.empty() ? 0 : GUMBEL_REQUEST_MASK);
+    q->truncation.top_k = rows->top_k.data();
+    q->truncation.min_p = rows->min_p.data();
+    q->truncation.top_k_stride = q->truncation.min_p_stride = 1;
+    q->transforms.mask = rows->mask.data();
+    q->transforms.mask_stride = rows->words;
+    q->sampling.temperature = rows->temperature.data();
+    q->sampling.temperature_stride = 1;
+    p->output.num_top = rows->num_top;
+    p->stored = logits->row(0);
+    p->stored_stride = logits->stride;
+    p->peaks = peaks->row(0);
+    p->peaks_stride = peaks->stride;
+    p->tag = 0xa5a5a5a5a4;
+    p->shared_floors = rows->floors.data();
+    p->written = all ? NULL : rows->written.data();
+    p->again = &rows->again;
+    emulate_fused(own);
+}
+
+/* The logits and peaks that a launch by bounds starts from: those of masked tokens are -inf. */
+void mask_logits(const test_problem &test, const bounded &rows, table *logits, table *peaks)
+{
+    const int64_t first = test.made->plan.first_token;
+    for (int64_t b = 0; b < logits->rows && !rows.mask.empty(); b++) {
+        const int32_t *mask = rows.mask.data() + b * rows.words;
+        for (int64_t i = 0; i < test.tokens; i++)
+            if (!(mask[(first + i) / 32] >> (first + i) % 32 & 1))
+                logits->row(b)[i] = -INFINITY;
+        for (int64_t t = 0; t * CUDA_SM90_TILE < test.tokens; t++)
+            peaks->row(b)[t] = peak_of(test, logits, b, t);
+    }
+}
+
+/* The least peak that row b can need: that of as many tokens as are wanted, or so far below the
+ * largest as min_p keeps. -inf where all of the row may matter. */
+double needed_peak(const test_problem &test, const bounded &rows, std::vector<float> peaks,
+                   size_t b)
+{
+    const problem_plan *plan = &test.made->plan;
+    bool greedy = rows.temperature[b] == 0.0f;
+    int32_t k = greedy ? 1 : rows.top_k[b];
+    int32_t count = rows.num_top ? std::max(k, rows.num_top) : k;
+    double least = INFINITY, scale = plan->scale != 0.0f ? (double)plan->scale : 1.0;
+    bool by_min_p = !greedy && rows.min_p[b] > 0.0f;
+    if (scale < 0.0 || k > CUDA_REQUEST_TARGET || (k == 0 && !by_min_p) ||
+        (by_min_p && plan->soft_cap > 0.0f && k == 0) || (size_t)count > peaks.size())
+        return -INFINITY;
+    std::sort(peaks.begin(), peaks.end(), [](float x, float y) {
+        return std::isnan(x) ? !std::isnan(y) : x > y; /* a NaN is the largest */
+    });
+    if (count > 0)
+        least = (double)peaks[(size_t)count - 1];
+    if (by_min_p && k == 0)
+        least = std::min(least, (double)peaks[0] + log((double)rows.min_p[b]) *
+                                                       (double)rows.temperature[b] / scale);
+    return least;
+}
+
+/* Rows that a CTA raises the bounds of. */
+constexpr int64_t kServedByCta = 3;
+
+/* Of what could be left out, what must be: the first tiles of a row are all stored. */
+constexpr double kFewDropped = 0.02;
+
+/* What there was to leave out, of rows that have bounds, and what was left out. */
+struct bound_counts {
+    int64_t needless, dropped;
+};
+
+bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
+                  table *peaks, bound_counts *counts)
+{
+    const int64_t words = (expected->rows + 31) / 32;
+    const int64_t tiles = (test.tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
+    for (int64_t b = 0; b < expected->rows; b++) {
+        std::vector<float> own(peaks->row(b), peaks->row(b) + tiles);
+        double least = needed_peak(test, rows, own, (size_t)b);
+        for (int64_t t = 0; t < tiles; t++) {
+            uint32_t word = rows.written[(size_t)(t * words + b / 32)];
+            double peak = (double)own[(size_t)t];
+            bool stored = word >> b % 32 & 1, needless = !(peak >= least || std::isnan(peak));
+            bool good = stored || needless;
+            for (int64_t i = t * CUDA_SM90_TILE;
+                 i < std::min((t + 1) * CUDA_SM90_TILE, test.tokens); i++)
+                good &= stored ? same((double)found->row(b)[i], (double)expected->row(b)[i])
+                               : found->poisoned(b, i);
+            counts->needless += needless && b < test.ctas * kServedByCta;
+            counts->dropped += !stored;
+            if (good)
+                continue;
+            printf("%s: row %d, tile %d, whose peak is %a, is %s; %a can matter\n", test.what,
+                   (int)b, (int)t, peak, stored ? "stored" : "left out", least);
+            return false;
+        }
+        if (b + 1 == expected->rows && (b + 1) % 32 != 0 &&
+            rows.written[(size_t)b / 32] >> (b + 1) % 32 != 0) {
+            printf("%s: bits of rows past the batch\n", test.what);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool peaks_are(const table &found, const table &expected, int64_t tiles)
+{
+    for (int64_t b = 0; b < found.rows; b++)
+        for (int64_t t = 0; t < tiles; t++)
+            if (!same((double)found.all[(size_t)(b * found.stride + t)],
+                      (double)expected.all[(size_t)(b * expected.stride + t)]))
+                return false;
+    return true;
+}
+
+bool same_bits(const table &x, const table &y)
+{
+    return memcmp(x.all.data(), y.all.data(), x.all.size() * sizeof(float)) == 0;
+}
+
+/* Store by bounds, twice as a graph that is replayed; then again, where nothing is lacking, and
+ * where something is. */
+bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *counts)
+{
+    const int64_t tiles = (test->tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
+    if (one_in(&test->random, 2)) /* nobody to wait for */
+        test->ctas = 1;
+    bounded rows = make_bounded(test, tiles);
+    table whole = *logits, whole_peaks = *peaks;
+    mask_logits(*test, rows, &whole, &whole_peaks);
+    for (int launch = 0; launch < 2; launch++) {
+        table found(logits->rows, logits->stride), own(peaks->rows, peaks->stride);
+        rows.again = 7;
+        store_bounded(test, &rows, false, &found, &own);
+        bool good = bounds_agree(*test, rows, &whole, &found, &whole_peaks, counts) &&
+                    peaks_are(own, whole_peaks, tiles) && rows.again == 0;
+        table before = found;
+        store_bounded(test, &rows, true, &found, &own);
+        good = good && same_bits(found, before);
+        rows.again = 1;
+        store_bounded(test, &rows, true, &found, &own);
+        good = good && same_bits(found, *logits);
+        if (!good) {
+            printf("%s: launch %d by bounds\n", test->what, launch);
+            return false;
+        }
+        rows.floors[1] = 0;
+    }
+    return true;
+}
+
+bool passes(int index, bound_counts *counts)
 {
     test_problem test = make(index);
     const problem_plan *plan = &test.made->plan;
@@ -226,6 +432,8 @@ bool passes(int index)
         printf("%s: without peaks, and in another order, other logits\n", test.what);
         good = false;
     }
+    if (good && plan->batch <= CUDA_REQUEST_BOUND_MOST)
+        good = bounds_pass(&test, &logits, &peaks, counts);
     problem_free(test.made);
     return good;
 }
@@ -233,4 +441,14 @@ bool passes(int index)
 } // namespace
 
 /* usage: test_stored_sm90 [FIRST [COUNT]], problems by number */
-int main(int argc, char **argv) { return run_problems(argc, argv, 24, 500, passes) != 0; }
+int main(int argc, char **argv)
+{
+    bound_counts counts = {};
+    int failed = run_problems(argc, argv, 24, 500, [&](int i) { return passes(i, &counts); });
+    printf("%d tiles of rows cannot matter, %d were left out\n", (int)counts.needless,
+           (int)counts.dropped);
+    bool stores = counts.needless >= 50 && counts.dropped < kFewDropped * (double)counts.needless;
+    if (stores)
+        printf("too many are stored\n");
+    return failed != 0 || stores;
+}

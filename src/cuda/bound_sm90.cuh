@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which logits of a request can matter, while the product runs. A tile's logits of a row are stored
+ * where the largest of them, their peak, reaches the row's bound: one that as many peaks of the row
+ * reach as its request looks into blocks (cuda/request_wanted.cuh). The warps that have no draw to
+ * serve raise it: a warp a row looks, all the while, at those of the row's peaks that are there,
+ * and tells the CTAs, in each of which another warp brings the bounds of all rows. So a first wave
+ * of 132 tiles is stored, and for k = 50 of later ones 50, 25, 17 and so on: a quarter of
+ * V = 151936.
+ *
+ * Nothing depends on a bound. For each tile, bits say of which rows it is stored; a row that turns
+ * out to need another one is multiplied again. So bounds may be late, and nobody waits for those
+ * that raise them: their code runs cold, the first time for 20 us.
+ *
+ * Bounds are floors (cuda/floor.cuh), and peaks that are not there yet are kNoPeak, once all CTAs
+ * have started, which a word counts (cuda/parts.cuh): before that, nothing that is read counts. The
+ * request's kernel clears this word, for a replay.
+ */
+#ifndef GUMBEL_CUDA_BOUND_SM90_CUH
+#define GUMBEL_CUDA_BOUND_SM90_CUH
+
+#include "cuda/floor.cuh"
+#include "cuda/parts.cuh"
+#include "cuda/request_wanted.cuh"
+#include "cuda/shared_sm90.cuh"
+
+namespace
+{
+
+/* Peaks of a row that a lane looks at: those of tiles past 32 times as many raise no bound. */
+constexpr int kPeaksOfLane = 40;
+/* Between two looks at a row's peaks, nanoseconds for each stage of a tile: a fifth of its time. */
+constexpr int kNapOfDepth = 100;
+/* A NaN that no peak is, with the least key of all. */
+constexpr uint32_t kNoPeak = ~0u;
+/* One in so many blocks may hold what min_p keeps: more tokens than fit need all of the row. */
+constexpr uint32_t kMinPShare = 8;
+
+/* What bounds the blocks that a row's request looks into, as ranks among its peaks, from 1 on. */
+struct row_bound {
+    int rank;       /* of a peak that this many tokens wanted reach; 0: nothing asks for them */
+    int top;        /* of a peak that the largest logit wanted is not below; 0: no min_p */
+    float distance; /* of min_p, in logits */
+};
+
+/* That of row b; both ranks are 0 where all of the row can matter. */
+__device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t b)
+{
+    const gumbel_problem &q = p.problem;
+    const request_row row = request_row_of(q, b);
+    request_wanted wanted;
+    row_bound bound = {0, 0, 0.0f};
+    if (!can_screen(p, row, wanted) || !blocks_bound(q, row))
+        return bound;
+    /* Penalties may take away more than a first guess allows for. */
+    auto rank_of = [&](uint32_t target) {
+        uint32_t count = blocks_guessed(target, row.penalised);
+        return (int)(row.penalised ? count + count / 2 : count);
+    };
+    bool by_min_p = wanted.min_p > 0.0f && (wanted.target == 0 || wanted.both);
+    if (by_min_p && q.soft_cap != 0.0f)
+        return bound;
+    if (wanted.target > 0)
+        bound.rank = rank_of(wanted.target);
+    if (by_min_p) {
+        float unit = q.scale * (row.rules.before ? 1.0f : row.draw.inverse_temperature);
+        bound.top = rank_of(1);
+        bound.distance = -1.001f * gumbel_min_p_bound(0.0f, wanted.min_p) / unit;
+    }
+    return bound;
+}
+
+/* Peaks of a row, a warp's, as keys whose order is theirs; 0 for those that are not there. */
+struct row_peaks {
+    uint32_t keys[kPeaksOfLane];
+
+    __device__ __forceinline__ row_peaks(const float *peaks, int count, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < kPeaksOfLane; i++)
+            keys[i] = lane + 32 * i < count ? ordered_bits(__ldcg(&peaks[lane + 32 * i])) : 0;
+    }
+
+    /* How many reach a key. */
+    __device__ __forceinline__ uint32_t count_from(uint32_t key) const
+    {
+        uint32_t own = 0;
+#pragma unroll
+        for (int i = 0; i < kPeaksOfLane; i++)
+            own += keys[i] >= key;
+        return __reduce_add_sync(~0u, own);
+    }
+
+    /* What so many of them reach, rounded down to a floor's bits; -inf where there are fewer. */
+    __device__ __forceinline__ float reached_by(int rank) const
+    {
+        uint32_t least = 0;
+#pragma unroll 1
+        for (uint32_t bit = 1u << 31; bit >= 1u << (32 - FLOOR_BITS); bit >>= 1)
+            if (count_from(least | bit) >= (uint32_t)rank)
+                least |= bit;
+        return least > ordered_bits(-INFINITY) ? ordered_float(least) : -INFINITY;
+    }
+
+    /* What min_p keeps lies above; -inf where that is too much. */
+    __device__ __forceinline__ float kept_from(int top, float distance) const
+    {
+        float least = reached_by(top) - distance;
+        uint32_t reach = count_from(ordered_bits(least)), all = count_from(1);
+        return least < INFINITY && kMinPShare * reach <= all ? least : -INFINITY;
+    }
+};
+
+/* What peaks tell: a bound, and how many there are. */
+struct peaks_told {
+    float bound;
+    int present;
+};
+
+/* What a row's first `count` peaks tell; by a warp. Where no more are there than `known`, the bound
+ * is not looked for. Apart, for its registers. */
+__device__ __noinline__ peaks_told look_at_peaks(const float *peaks, int count, row_bound wanted,
+                                                 int known)
+{
+    const row_peaks all(peaks, count, threadIdx.x % 32);
+    peaks_told told = {-INFINITY, (int)all.count_from(1)};
+    if (told.present <= known)
+        return told;
+    told.bound = wanted.rank > 0 ? all.reached_by(wanted.rank) : INFINITY;
+    if (wanted.top > 0)
+        told.bound = fminf(told.bound, all.kept_from(wanted.top, wanted.distance));
+    return told;
+}
+
+/* Of the warps that serve a CTA whose logits are stored by bounds, the first one hands bounds over
+ * to the teams, and each of the others raises the bound of a row. */
+template <int n, class call> class bound_server
+{
+    const call &p;
+    const shared_sm90<n> &shared;
+    const int thread, lane;
+    bool started = false; /* all CTAs have */
+
+  public:
+    __device__ __forceinline__ bound_server(const call &params, const shared_sm90<n> &memory)
+        : p(params), shared(memory), thread(threadIdx.x - SM90_DRAW_THREADS), lane(thread % 32)
+    {
+    }
+
+    /* All threads: clear what others look at, and say so. */
+    __device__ __forceinline__ void start() const
+    {
+        for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x)
+            for (int i = thread; i < p.problem.batch; i += SM90_SERVE_THREADS)
+                p.peaks[i * p.peaks_stride + tile] = __uint_as_float(kNoPeak);
+        if (own_row() < p.problem.batch)
+            *word(own_row()) = 0;
+        if (thread == 0)
+            parts_start(count_of_started(), p.tag);
+        if (blockIdx.x == 0 && thread == 0)
+            *p.again = 0;
+        ptx_named_barrier<3, SM90_SERVE_THREADS>();
+        if (thread == 0)
+            ptx_count(count_of_started());
+    }
+
+    __device__ __forceinline__ bool hands_over() const { return thread < 32; }
+
+    /* Bring bounds, and masks, before each tile of the CTA ends: late in the time that the last one
+     * took, but not so late that a team would wait. */
+    __device__ __forceinline__ void hand_over()
+    {
+        constexpr int teams = sm90_team<n>::teams;
+        uint32_t ended = clock();
+        int turn = 0;
+        for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
+            if (turn > 0) {
+                ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+                uint32_t took = (uint32_t)clock() - ended;
+                ended += took;
+                sleep(ended, took / 2);
+                bring_bounds();
+            }
+            if (tile + (int)gridDim.x >= p.tiles && lane == 0)
+                atomicOr(&shared.flags[0], 1); /* no more bounds are wanted */
+            bring_masks(turn % teams, tile);
+            ptx_barrier_arrive(&shared.served[turn % teams]);
+        }
+    }
+
+    /* Raise the bound of this warp's row until the CTA's last tile. */
+    __device__ __forceinline__ void raise()
+    {
+        const int64_t row = own_row();
+        const int count = min(p.tiles, 32 * kPeaksOfLane);
+        if (row >= p.problem.batch)
+            return;
+        const row_bound wanted = row_bound_of(p, row);
+        int known = 0;
+        if (wanted.rank == 0 && wanted.top == 0)
+            return;
+        while (!__any_sync(~0u, lane == 0 && atomicOr(&shared.flags[0], 0))) {
+            __nanosleep(sm90_depths(p) * kNapOfDepth);
+            if (!have_started())
+                continue;
+            peaks_told told = look_at_peaks(p.peaks + row * p.peaks_stride, count, wanted, known);
+            known = told.present;
+            if (lane == 0)
+                floor_give(word(row), told.bound, p.tag);
+        }
+    }
+
+  private:
+    /* Of this warp; past the batch where it has none. */
+    __device__ __forceinline__ int64_t own_row() const
+    {
+        return hands_over() ? p.problem.batch : blockIdx.x + (int64_t)(thread / 32 - 1) * gridDim.x;
+    }
+
+    __device__ __forceinline__ uint64_t *word(int64_t b) const
+    {
+        return &p.shared_floors[CUDA_FLOOR_WORDS * b];
+    }
+
+    __device__ __forceinline__ unsigned long long *count_of_started() const
+    {
+        return (unsigned long long *)&p.shared_floors[1];
+    }
+
+    /* Whether all CTAs have; what they cleared is then clear. */
+    __device__ __forceinline__ bool have_started()
+    {
+        if (started)
+            return true;
+        uint64_t seen = floor_load(&p.shared_floors[1]);
+        started = seen >> PARTS_BITS == p.tag && seen % (1 << PARTS_BITS) == gridDim.x;
+        started = __any_sync(~0u, started);
+        __threadfence();
+        return started;
+    }
+
+    /* Until so many cycles after a time. */
+    static __device__ __forceinline__ void sleep(uint32_t start, uint32_t cycles)
+    {
+        constexpr int nap = 250; /* nanoseconds */
+        while ((uint32_t)clock() - start < cycles)
+            __nanosleep(nap);
+        __syncwarp();
+    }
+
+    __device__ __forceinline__ void bring_bounds()
+    {
+        if (!have_started())
+            return;
+        for (int i = lane; i < p.problem.batch; i += 32) {
+            uint64_t floor = floor_load(word(i));
+            if (floor >> FLOOR_BITS == p.tag)
+                shared.reaches[i].threshold = floor_unpack(floor);
+        }
+    }
+
+    /* Bring the bits of the rows' masks for a tile, from any token divisible by 4 on. */
+    __device__ __forceinline__ void bring_masks(int team, int64_t tile) const
+    {
+        const gumbel_problem &q = p.problem;
+        const int64_t first = q.first_token + tile * CUDA_SM90_TILE;
+        const int64_t last = (q.first_token + q.vocab - 1) / 32;
+        if (!(q.request & GUMBEL_REQUEST_MASK))
+            return;
+        for (int i = lane; i < q.batch; i += 32) {
+            const int32_t *mask = gumbel_problem_mask(&q, i);
+            uint32_t words[5];
+#pragma unroll
+            for (int k = 0; k < 5; k++)
+                words[k] = first / 32 + k <= last ? mask[first / 32 + k] : 0;
+            auto of = [&](int k) {
+                return (uint32_t)(((uint64_t)words[k + 1] << 32 | words[k]) >> first % 32);
+            };
+            shared.masks_of_team(team)[i] = {of(0), of(1), of(2), of(3)};
+        }
+    }
+};
+
+/* Serve the teams of a CTA, all threads that do. */
+template <int n, class call>
+__device__ __forceinline__ void serve_bounds(const call &p, const shared_sm90<n> &shared)
+{
+    bound_server<n, call> bounds(p, shared);
+    bounds.start();
+    if (bounds.hands_over())
+        bounds.hand_over();
+    else
+        bounds.raise();
+}
+
+} // namespace
+
+#endif

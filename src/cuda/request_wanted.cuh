@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What of a row's largest tokens its request wants, and how many of its blocks may hold them.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_WANTED_CUH
+#define GUMBEL_CUDA_REQUEST_WANTED_CUH
+
+#include "cuda/request_row.cuh"
+
+namespace
+{
+
+/* How the rules look at a token: its value, z or y; NaN for one that cannot be drawn. */
+struct request_values {
+    float inverse_temperature;
+    bool before;
+
+    __device__ __forceinline__ float z(float y) const { return y * inverse_temperature; }
+
+    __device__ __forceinline__ float of(float y) const
+    {
+        float own = z(y);
+        return own > -INFINITY ? (before ? y : own) : NAN;
+    }
+};
+
+/* What a row must be screened for. */
+struct request_wanted {
+    uint32_t target; /* tokens that the bound must leave; 0: it comes from min_p alone */
+    float min_p;     /* 0: it comes from the target alone */
+    bool both;       /* what either leaves is wanted; else what both leave */
+
+    /* The z that a token must reach to be wanted, where the target's last one has z `nth` and the
+     * largest value is known. */
+    __device__ __forceinline__ float bound(float nth, request_values values, float largest) const
+    {
+        float by_min_p = gumbel_min_p_bound(largest, min_p);
+        if (values.before)
+            by_min_p = values.z(by_min_p);
+        if (target == 0)
+            return by_min_p;
+        if (min_p == 0.0f)
+            return nth;
+        return both ? fminf(nth, by_min_p) : fmaxf(nth, by_min_p);
+    }
+};
+
+/* What top_k, min_p and the most likely tokens want of a row; `params` are a request's, or the
+ * product's. */
+template <class params>
+__device__ inline request_wanted wanted_of(const params &p, const request_row &row)
+{
+    bool top = p.problem.request & GUMBEL_REQUEST_TOP;
+    int64_t k = row.draw.greedy ? 1 : row.rules.top_k;
+    uint32_t target = (uint32_t)(top && p.output.num_top > k ? p.output.num_top : k);
+    return {target, k > 0 && top ? 0.0f : row.rules.min_p, k == 0 && top};
+}
+
+/* Whether candidates can serve a row, and which are wanted. What is dropped has no mass to tell. */
+template <class params>
+__device__ inline bool can_screen(const params &p, const request_row &row, request_wanted &wanted)
+{
+    const gumbel_output &out = p.output;
+    const gumbel_rules &r = row.rules;
+    bool mass =
+        out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
+    int64_t k = row.draw.greedy ? 1 : r.top_k;
+    wanted = wanted_of(p, row);
+    if (p.partials || k > CUDA_REQUEST_TARGET || (r.joint && r.top_p < 1.0f))
+        return false;
+    return row.draw.greedy ? !mass && !out.kept : cuts_by_value(r);
+}
+
+/* Whether a block's largest logit bounds its tokens: nothing raises one of them. */
+__device__ __forceinline__ bool blocks_bound(const gumbel_problem &q, const request_row &row)
+{
+    const gumbel_penalties &r = row.penalties;
+    bool lowers = r.repetition >= 1.0f && r.repetition <= FLT_MAX && r.frequency >= 0.0f &&
+                  r.frequency < 0x1p100f && r.presence >= 0.0f && r.presence < INFINITY;
+    return row.valid && !row.lists && q.scale > 0.0f && (!row.penalised || lowers);
+}
+
+/* Blocks whose largest logits a first guess goes by, where some of what they promise may be edited
+ * away or not. */
+__device__ __forceinline__ uint32_t blocks_guessed(uint32_t target, bool lowered)
+{
+    return lowered ? target + target / 4 + 8 : target;
+}
+
+} // namespace
+
+#endif

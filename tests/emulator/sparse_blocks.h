@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The peaks of blocks of logits, and logits as a product leaves them that stores some blocks alone.
+ */
+#ifndef TESTS_EMULATOR_SPARSE_BLOCKS_H
+#define TESTS_EMULATOR_SPARSE_BLOCKS_H
+
+#include "cuda/cuda_policy.h"
+#include "cuda/cuda_request.h"
+#include "problems.h"
+
+extern "C" {
+#include "core/edits.h"
+}
+
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+static float logit_of(const gumbel_tensor &t, int64_t index)
+{
+    if (t.dtype == GUMBEL_FLOAT16) {
+        uint16_t bits = ((const uint16_t *)t.data)[index];
+        if ((bits & 0x7c00) == 0x7c00)
+            return bits & 0x3ff ? NAN : bits & 0x8000 ? -INFINITY : INFINITY;
+    }
+    return dtype_load(t.data, t.dtype, index);
+}
+
+/* The largest logit of each block of each row that counts, and that the mask leaves where `masked`;
+ * NaN where one is. */
+static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool masked)
+{
+    masked = masked && (q.request & GUMBEL_REQUEST_MASK);
+    std::vector<float> peaks((size_t)(q.batch * blocks), -INFINITY);
+    for (int64_t b = 0; b < q.batch; b++)
+        for (int64_t token = q.first_token; token < q.end_token; token++) {
+            int64_t block = (token - CUDA_REQUEST_ORIGIN(q.first_token)) / CUDA_REQUEST_BLOCK;
+            float &peak = peaks[(size_t)(b * blocks + block)];
+            if (masked && !(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
+                continue;
+            float logit = logit_of(q.logits, b * q.logits.stride + token - q.first_token);
+            if (!(logit <= peak) && !std::isnan(peak))
+                peak = logit;
+        }
+    return peaks;
+}
+
+/* Logits as a product leaves them that stores some blocks alone. */
+struct sparse_blocks {
+    bool enough;                   /* those that the kernel's first guesses look into are there */
+    std::vector<uint32_t> written; /* [blocks] */
+    std::vector<unsigned char> logits;
+    uint64_t started;
+    int32_t again;
+
+    bool has(int64_t b, int64_t block) const { return written[(size_t)block] >> b & 1; }
+    bool lacks(int64_t b) const
+    {
+        return std::any_of(written.begin(), written.end(),
+                           [=](uint32_t w) { return !(w >> b & 1); });
+    }
+};
+
+/* Of row b the blocks that first guesses look into, where penalties may lower tokens or not; all
+ * where min_p cuts, or nothing does. */
+static std::vector<bool> choose_blocks(const cuda_request_params &p, bool lowered,
+                                       const std::vector<float> &peaks, int64_t b)
+{
+    const gumbel_truncation &cut = p.problem.truncation;
+    std::vector<float> own(peaks.begin() + b * p.blocks, peaks.begin() + (b + 1) * p.blocks);
+    int32_t k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
+    int64_t rank = std::max(k, p.output.num_top);
+    if (lowered)
+        rank = 2 * (rank + rank / 4 + 8);
+    if (k == 0 || rank > p.blocks)
+        return std::vector<bool>(own.size(), true);
+    std::vector<float> sorted;
+    for (float peak : own)
+        sorted.push_back(std::isnan(peak) ? INFINITY : peak);
+    std::sort(sorted.begin(), sorted.end(), std::greater<float>());
+    std::vector<bool> chosen;
+    for (float peak : own)
+        chosen.push_back(!(peak < sorted[(size_t)rank - 1]));
+    return chosen;
+}
+
+/* Leave out blocks, at random or those that are surely not looked into, and spoil their logits. */
+static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, uint64_t *random)
+{
+    const gumbel_problem &q = p.problem;
+    sparse_blocks sparse = {};
+    std::vector<float> peaks = peaks_of(q, p.blocks, true);
+    sparse.enough = one_in(random, 2);
+    sparse.written.resize((size_t)p.blocks);
+    sparse.started = ~UINT64_C(0);
+    size_t size = dtype_size(q.logits.dtype);
+    const unsigned char *whole = (const unsigned char *)q.logits.data;
+    int64_t elements = (q.batch - 1) * q.logits.stride + q.logits.cols;
+    sparse.logits.assign(whole, whole + (size_t)elements * size);
+    for (int64_t b = 0; b < q.batch; b++) {
+        std::vector<bool> chosen = choose_blocks(p, lowered, peaks, b);
+        for (int64_t block = 0; block < p.blocks; block++) {
+            int64_t from = CUDA_REQUEST_ORIGIN(q.first_token) + block * CUDA_REQUEST_BLOCK;
+            int64_t to = std::min(from + CUDA_REQUEST_BLOCK, q.end_token);
+            from = std::max(from, q.first_token);
+            bool is_there = sparse.enough ? chosen[(size_t)block] : !one_in(random, 9);
+            sparse.written[(size_t)block] |= (uint32_t)is_there << b;
+            if (!is_there && from < to)
+                memset(&sparse.logits[(size_t)(b * q.logits.stride + from - q.first_token) * size],
+                       0x7f, (size_t)(to - from) * size);
+        }
+    }
+    return sparse;
+}
+
+static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
+{
+    p->problem.logits.data = sparse->logits.data();
+    p->written = sparse->written.data();
+    p->started = &sparse->started;
+    p->again = &sparse->again;
+}
+
+#endif

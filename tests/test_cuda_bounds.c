@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests whose product stores logits by bounds (cuda/bound_sm90.cuh), against the CPU: products
+ * that are exact in any order of sums, and inputs that take away what the bounds go by. What must
+ * be multiplied again is known.
+ */
+#include "cuda_requests.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Some five tiles of 128 tokens for each of 132 multiprocessors. With so large a D bounds are in
+ * time. */
+enum {
+    VOCAB = 80000,
+    SIZE = 2048,
+    SMALL_SIZE = 64,
+    BATCH_MOST = 128,
+    WORDS = (VOCAB + 31) / 32,
+    EVERY = 97
+};
+
+/* What a case expects of `recomputed`: 0 in all rows, or 1 in most; bounds that come late leave
+ * nothing out. */
+typedef enum expectation { ONCE, MOSTLY_TWICE, EITHER } expectation;
+
+/* What is done to logits of a deviation of some 19: bits of a case. */
+enum {
+    MASKED = 1, /* every EVERY-th token is taken away */
+    PENALISED = 2,
+    RAISED = 4,   /* these are the largest by far */
+    RISING = 8,   /* the largest tokens come last */
+    FALLING = 16, /* or first */
+    FLAT = 32,    /* all are 0 */
+    TIED = 64,    /* there is no bias that would part them */
+};
+
+typedef struct bound_case {
+    const char *name;
+    expectation expected;
+    float temperature;
+    int32_t top_k;
+    float top_p, min_p;
+    int bits;
+} bound_case;
+
+static const bound_case CASES[] = {
+    {"k = 50, p = 0.95", ONCE, 8, 50, 0.95f, 0, 0},
+    {"largest last", ONCE, 8, 50, 0.95f, 0, RISING},
+    {"largest first", ONCE, 8, 50, 0.95f, 0, FALLING},
+    {"the largest masked", ONCE, 8, 50, 0.95f, 0, MASKED | RAISED},
+    {"some masked", ONCE, 8, 40, 1, 0.02f, MASKED},
+    {"some penalised", ONCE, 8, 50, 0.95f, 0, PENALISED},
+    {"the largest penalised", MOSTLY_TWICE, 8, 50, 0.95f, 0, PENALISED | RAISED},
+    {"all equal", ONCE, 1, 50, 0.95f, 0, FLAT | TIED},
+    {"ties at the cut", EITHER, 8, 50, 0.95f, 0, TIED},
+    {"k = V", ONCE, 8, VOCAB, 1, 0, 0},
+    {"k = 256, p = 1 - 1e-7", ONCE, 8, 256, 0x1.fffffep-1f, 0, 0},
+    {"min_p alone", ONCE, 8, 0, 1, 0.1f, 0},
+    {"min_p, the largest penalised", MOSTLY_TWICE, 2, 0, 1, 0.5f, PENALISED | RAISED},
+    {"greedy", ONCE, 0, 50, 0.95f, 0, 0},
+    {"p alone", ONCE, 2, 0, 0.9f, 0, 0},
+};
+enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
+
+/* The head that all cases share but for its bias, and every EVERY-th token's bit. */
+typedef struct bound_world {
+    int64_t size; /* D */
+    gumbel_tensor weight, hidden;
+    uint16_t *zeros; /* [BATCH_MOST, D] */
+    float *bias;
+    uint32_t *chosen, *nothing; /* [BATCH_MOST, WORDS] */
+    uint16_t *counts;           /* [BATCH_MOST, VOCAB] */
+} bound_world;
+
+/* Multiples of 1/4, whose products are exact in any order of sums. */
+static gumbel_tensor make_exact(int64_t rows, int64_t size, uint64_t seed)
+{
+    uint16_t *data = make_zeroed((size_t)(rows * size), sizeof *data);
+    for (int64_t i = 0; i < rows * size; i++)
+        dtype_store(data, GUMBEL_BFLOAT16, i, 0.25f * ((float)random_below(&seed, 9) - 4));
+    return (gumbel_tensor){data, GUMBEL_BFLOAT16, rows, size, 0};
+}
+
+static bound_world make_world(int64_t size)
+{
+    bound_world w = {.size = size};
+    w.weight = make_exact(VOCAB, size, 1);
+    w.hidden = make_exact(BATCH_MOST, size, 2);
+    w.zeros = make_zeroed((size_t)(BATCH_MOST * size), sizeof *w.zeros);
+    w.bias = make_zeroed(VOCAB, sizeof *w.bias);
+    w.chosen = make_zeroed((size_t)BATCH_MOST * WORDS, sizeof *w.chosen);
+    w.nothing = make_zeroed((size_t)BATCH_MOST * WORDS, sizeof *w.nothing);
+    w.counts = make_zeroed((size_t)BATCH_MOST * VOCAB, sizeof *w.counts);
+    for (int64_t b = 0; b < BATCH_MOST; b++)
+        for (int64_t i = 0; i < VOCAB; i += EVERY) {
+            w.chosen[b * WORDS + i / 32] |= 1u << i % 32;
+            w.counts[b * VOCAB + i] = 1;
+        }
+    return w;
+}
+
+static void free_world(const bound_world *w)
+{
+    free((void *)w->weight.data);
+    free((void *)w->hidden.data);
+    free(w->zeros);
+    free(w->bias);
+    free(w->chosen);
+    free(w->nothing);
+    free(w->counts);
+}
+
+/* A bias that is exact beside the product, and differs from token to token. */
+static void fill_bias(bound_world *w, const bound_case *of)
+{
+    for (int64_t i = 0; i < VOCAB; i++) {
+        float own = of->bits & TIED ? 0 : 0x1p-12f * (float)(i * 7919 % 4096);
+        own += of->bits & RISING ? 0x1p-8f * (float)i : 0;
+        own -= of->bits & FALLING ? 0x1p-8f * (float)i : 0;
+        w->bias[i] = own + (of->bits & RAISED && i % EVERY == 0 ? 512.0f : 0);
+    }
+}
+
+/* A request of the world; free it with request_free(). What it points at is `of`'s and the
+ * world's, and must live as long. */
+static request *make_asked(bound_world *w, const bound_case *of, int64_t batch)
+{
+    request_plan plan = {.batch = batch,
+                         .vocab = VOCAB,
+                         .num_top = of->top_k ? 20 : 0,
+                         .truncation = 1,
+                         .kind = 1 + ROW_EQUAL,
+                         .seed = (uint64_t)batch};
+    request *asked = request_make(&plan, cpu);
+    static const float much = 1000;
+    asked->head = (gumbel_head){.struct_size = sizeof asked->head,
+                                .hidden = w->hidden,
+                                .weight = w->weight,
+                                .bias = {w->bias, GUMBEL_FLOAT32, 1, VOCAB, 0}};
+    fill_bias(w, of);
+    asked->plan.hidden_size = w->size;
+    asked->head.hidden.rows = batch;
+    if (of->bits & FLAT)
+        asked->head.hidden.data = w->zeros;
+    asked->sampling.temperature = &of->temperature;
+    asked->truncation.top_k = &of->top_k;
+    asked->truncation.top_p = &of->top_p;
+    asked->truncation.min_p = &of->min_p;
+    asked->sampling.temperature_stride = asked->truncation.top_k_stride = 0;
+    asked->truncation.top_p_stride = asked->truncation.min_p_stride = 0;
+    asked->transforms = (gumbel_transforms){.struct_size = sizeof asked->transforms};
+    if (of->bits & MASKED) {
+        for (int64_t i = 0; i < BATCH_MOST * WORDS; i++)
+            w->nothing[i] = ~w->chosen[i];
+        asked->transforms.mask = (const int32_t *)w->nothing;
+        asked->transforms.mask_stride = WORDS;
+    } else if (of->bits & PENALISED) {
+        memset(w->nothing, 0, (size_t)BATCH_MOST * WORDS * sizeof *w->nothing);
+        asked->history = (gumbel_history){.struct_size = sizeof asked->history,
+                                          .vocab_size = VOCAB,
+                                          .prompt = w->nothing,
+                                          .output = w->chosen,
+                                          .counts = w->counts};
+        asked->transforms.history = &asked->history;
+        asked->transforms.presence = &much;
+    }
+    if (of->bits & (MASKED | PENALISED))
+        asked->sampling.transforms = &asked->transforms;
+    return asked;
+}
+
+static void check_recomputed(const outcome *device, expectation expected, const char *name)
+{
+    int64_t twice = 0;
+    for (int64_t b = 0; b < device->batch; b++) {
+        int32_t found = device->recomputed[b];
+        CHECK(found == 0 || found == 1, "%s: recomputed[%d] is %d", name, (int)b, (int)found);
+        twice += found;
+    }
+    CHECK(expected == EITHER || (expected == ONCE ? twice == 0 : 2 * twice > device->batch),
+          "%s: %d of %d rows are recomputed", name, (int)twice, (int)device->batch);
+}
+
+static void compare_case(bound_world *w, const bound_case *of, int64_t batch, expectation expected)
+{
+    request *asked = make_asked(w, of, batch);
+    gpu_request *on_gpu = gpu_request_make(asked);
+    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "%s", of->name);
+    gpu_request_draw(on_gpu, 1, device);
+    compare_request(host, device, of->name);
+    check_recomputed(device, expected, of->name);
+    outcome_free(host);
+    outcome_free(device);
+    gpu_request_free(on_gpu);
+    request_free(asked);
+}
+
+static void bounds_cases(void)
+{
+    static const int64_t batches[] = {64, 32, 100, 33, 128};
+    bound_world w = make_world(SIZE);
+    for (int i = 0; i < CASE_COUNT; i++)
+        compare_case(&w, &CASES[i], batches[i % 5], CASES[i].expected);
+    free_world(&w);
+}
+
+/* For compute-sanitizer. */
+static void bounds_small(void)
+{
+    bound_world w = make_world(SMALL_SIZE);
+    for (int i = 3; i < 7; i++)
+        compare_case(&w, &CASES[i], i % 2 ? 32 : 70, EITHER);
+    free_world(&w);
+}
+
+/* Replays whose logits shrink and grow: no bound of the last one may count. */
+static void bounds_graph(void)
+{
+    bound_world w = make_world(SIZE);
+    request *asked = make_asked(&w, &CASES[0], 64);
+    gpu_request *on_gpu = gpu_request_make(asked);
+    request *r = &on_gpu->asked;
+    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    gumbel_output out = gpu_output_make(device);
+    gumbel_error error = {"", ""};
+    size_t bytes;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec ready;
+    CHECK(gumbel_call_workspace_size(gpu, &r->head, NULL, &r->sampling, &out, &bytes, &error) ==
+              GUMBEL_OK,
+          "%s", error.message);
+    void *workspace = gpu_make(bytes);
+    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    r->sampling.stream = stream;
+    GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    CHECK(gumbel_sample(gpu, &r->head, &r->sampling, &out, workspace, bytes, &error) == GUMBEL_OK,
+          "%s: %s", error.field, error.message);
+    GPU(cuStreamEndCapture, stream, &graph);
+    GPU(cuGraphInstantiate, &ready, graph, 0);
+    for (int replay = 0; replay < 6; replay++) {
+        uint16_t *hidden = (uint16_t *)w.hidden.data;
+        for (int64_t i = 0; i < 64 * SIZE; i++)
+            dtype_store(hidden, GUMBEL_BFLOAT16, i,
+                        dtype_load(hidden, GUMBEL_BFLOAT16, i) * (replay % 2 ? 0.25f : 4.0f));
+        GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)r->head.hidden.data, hidden,
+            64 * SIZE * sizeof *hidden);
+        GPU(cuGraphLaunch, ready, stream);
+        GPU(cuStreamSynchronize, stream);
+        gpu_output_fetch(&out, device);
+        CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "replay %d", replay);
+        compare_request(host, device, "a replay");
+        check_recomputed(device, ONCE, "a replay");
+    }
+    GPU(cuGraphExecDestroy, ready);
+    GPU(cuGraphDestroy, graph);
+    GPU(cuStreamDestroy, stream);
+    gpu_output_free(&out);
+    gpu_free(workspace);
+    outcome_free(host);
+    outcome_free(device);
+    gpu_request_free(on_gpu);
+    request_free(asked);
+    free_world(&w);
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"bounds_cases", bounds_cases},
+        {"bounds_graph", bounds_graph},
+        {"bounds_small", bounds_small},
+        {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}
