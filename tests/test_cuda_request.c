@@ -219,6 +219,41 @@ static void request_hostile(void)
     }
 }
 
+/* Draw with one rule alone, by tokens and what was kept alone; k 0: p. The request is freed. */
+static void compare_rule(request *asked, int32_t k, float p)
+{
+    gumbel_truncation *t = &asked->truncation;
+    t->top_k = k ? &k : NULL;
+    t->top_p = k ? NULL : &p;
+    t->min_p = NULL;
+    t->top_k_stride = t->top_p_stride = t->min_p_stride = 0;
+    compare_tokens(asked);
+}
+
+/* One rule alone that keeps many tokens, whose cut a cluster guesses: on rows that suit a guess,
+ * and on rows that do not. */
+static void request_guessed(void)
+{
+    static const int32_t top_k[] = {300, 2000, 30000, 0, 0, 0, 0};
+    static const float top_p[] = {0, 0, 0, 0.3f, 0.95f, 0.9999f, 1e-30f};
+    for (int i = 0; i < 112; i++) {
+        request_plan plan = {.batch = i % 2 ? 2 : 4,
+                             .vocab = i < 56 ? 70000 + i : 5000 + 77 * i,
+                             .dtype = GUMBEL_FLOAT32,
+                             .order = (gumbel_order)(i % 3),
+                             .ties = (gumbel_ties)(i / 4 % 2),
+                             .truncation = 1,
+                             .kind = 1 + ROW_GAUSSIAN,
+                             .seed = 2001 + 2 * (uint64_t)i};
+        request *asked = request_make(&plan, cpu);
+        float *logits = (float *)asked->logits.logits.data;
+        for (int64_t b = 0; b < plan.batch && i % 8 < 7; b++)
+            for (int64_t t = 0; t < plan.vocab; t++)
+                logits[b * asked->logits.logits.stride + t] = hostile_logit(i % 8, t, plan.vocab);
+        compare_rule(asked, top_k[i / 8 % 7], top_p[i / 8 % 7]);
+    }
+}
+
 /* Neighbouring logits whose z is the same: all tokens tie at the cut, though the larger logit is
  * what one token of every eighth of the row has, and these alone. */
 static void request_rounded(void)
@@ -388,24 +423,27 @@ static void request_small(void)
         plan.first_token = plan.vocab_size = 0;
         compare_plan(&plan, 0);
     }
+    for (int i = 0; i < 4; i++) {
+        request_plan plan = {.batch = 1,
+                             .vocab = 4000,
+                             .dtype = GUMBEL_FLOAT32,
+                             .truncation = 1,
+                             .kind = 1 + ROW_GAUSSIAN,
+                             .seed = 7 + 2 * (uint64_t)i};
+        compare_rule(request_make(&plan, cpu), i == 0 ? 600 : i == 1 ? 2500 : 0, 0.999f);
+    }
 }
 
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"request_plans", request_plans},
-        {"request_fused", request_fused},
-        {"request_stored", request_stored},
-        {"request_large", request_large},
-        {"request_alone", request_alone},
-        {"request_blocks", request_blocks},
-        {"request_graph", request_graph},
-        {"request_tokens", request_tokens},
-        {"request_hostile", request_hostile},
-        {"request_huge", request_huge},
-        {"request_rounded", request_rounded},
-        {"request_small", request_small},
-        {NULL, NULL},
+        {"request_plans", request_plans},     {"request_fused", request_fused},
+        {"request_stored", request_stored},   {"request_large", request_large},
+        {"request_alone", request_alone},     {"request_blocks", request_blocks},
+        {"request_graph", request_graph},     {"request_tokens", request_tokens},
+        {"request_hostile", request_hostile}, {"request_guessed", request_guessed},
+        {"request_huge", request_huge},       {"request_rounded", request_rounded},
+        {"request_small", request_small},     {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

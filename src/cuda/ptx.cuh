@@ -252,6 +252,24 @@ PTX float ptx_max_nan(float a, float b)
     return y;
 }
 
+/* Add to a sum of three words. */
+PTX void ptx_add(uint32_t (&sum)[3], uint32_t low, uint32_t high)
+{
+    asm("add.cc.u32 %0, %0, %3;\n"
+        "addc.cc.u32 %1, %1, %4;\n"
+        "addc.u32 %2, %2, 0;"
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2])
+        : "r"(low), "r"(high));
+}
+
+/* x >> by, 0 where that is 64 or more. */
+PTX uint64_t ptx_shift_right(uint64_t x, uint32_t by)
+{
+    uint64_t y;
+    asm("shr.b64 %0, %1, %2;" : "=l"(y) : "l"(x), "r"(by));
+    return y;
+}
+
 PTX float ptx_exp2(float x)
 {
     float y;

@@ -8,7 +8,7 @@
  *        less where its multiprocessor has run this code before.
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
  *        lane.
- * SMEM   a room of 28 KB (cuda/request_team.cuh), a list of blocks, and four bytes a block.
+ * SMEM   a room of 35 KB (cuda/request_team.cuh), a list of blocks, and four bytes a block.
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
  * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing. Where
  *        the product has left blocks out, a row that turns out to need one is marked to be

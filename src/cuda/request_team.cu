@@ -3,28 +3,31 @@
  * WHAT   a request from logits (docs/maths.md, sections 8 and 9) in one launch, whatever is asked,
  *        for GPUs with clusters: a row lies in the shared memory of eight CTAs.
  * COST   reads B V elements once: 76 KB a CTA where V = 151936, with two CTAs a multiprocessor.
- *        Where at most kSome tokens can matter, as for a top_k of up to some 250, a min_p, a
- *        greedy row, or a top_p of a peaked one, there are two or three passes over a share and as
- *        many exchanges, and one CTA ends the row alone. Else there are five to ten passes.
+ *        Where at most kSome tokens can matter, as for a top_k of up to some 250, a min_p or a
+ *        greedy row, there are two or three passes over a share and as many exchanges, and one CTA
+ *        ends the row alone. A larger top_k or a top_p alone, for one draw and nothing else, takes
+ *        three passes and three barriers (cuda/request_team_guess.cuh): 36 and 21 us for a row that
+ *        keeps 30,000 and 1000 tokens. Else there are five to ten passes.
  * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
  *        Rows that were served from few of their blocks before are skipped.
- * SMEM   the share's y, and a room (cuda/request_team.cuh) of 28 KB.
+ * SMEM   the share's y, and a room (cuda/request_team.cuh) of 35 KB.
  * SYNC   barriers of the cluster (cuda/request_team.cuh says who may write when); the last one is
  *        behind all that reads another CTA's memory.
  * NUMERICS  those of the naive kernel, bit for bit: cuts and masses are sums of integers.
  */
 #include "cuda/request_team_draw.cuh"
+#include "cuda/request_team_guess.cuh"
 
 namespace
 {
 
 /* Serve a row from some of its tokens, if those that matter fit into a CTA; whether they do.
- * `wanted` NULL: all matter. `mass` as in cut_some(). */
+ * `wanted` NULL: all matter. */
 __device__ __forceinline__ bool serve_from_list(const cuda_request_params &p, share_source source,
                                                 const team_facts &facts,
                                                 const request_wanted *wanted, int64_t b,
                                                 const gumbel_summary &seen,
-                                                const gumbel_summary &raw, const weight *mass)
+                                                const gumbel_summary &raw)
 {
     const request_row &row = room().row;
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
@@ -36,25 +39,17 @@ __device__ __forceinline__ bool serve_from_list(const cuda_request_params &p, sh
         count = gather_wanted(source, facts, values, few ? nullptr : wanted);
     }
     if (count >= 0 && team_leads())
-        serve_some(b, count, seen, raw, mass);
+        serve_some(b, count, seen, raw, nullptr);
     return count >= 0;
 }
 
-/* Weigh a row whose nucleus is of all its tokens, and which `wanted` may leave few of; whether it
- * does. */
-__device__ __forceinline__ bool weigh_row(share_source source, const team_facts &facts,
-                                          const gumbel_summary &seen, weight &mass)
+/* The first barrier of a row, in two halves, between which its share arrives: after the wait all
+ * CTAs run, and are done with the row before, so that others may write into their boxes. */
+__device__ __forceinline__ void team_arrive()
 {
-    const request_row &row = room().row;
-    request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    bool ok = gumbel_summary_status(&seen) == GUMBEL_ROW_OK && facts.alive > kSome;
-    bool others = cuts_by_value(row.rules);
-    if (!ok || facts.reached == 0 || (!others && is_flat(values, facts)))
-        return false;
-    team_weights sums = weigh_tokens(source, values, facts);
-    mass = sums.all;
-    return others || sums.near.wide() >= gumbel_nucleus(row.rules.top_p, mass.wide());
+    (void)cooperative_groups::this_cluster().barrier_arrive();
 }
+__device__ __forceinline__ void team_wait() { cooperative_groups::this_cluster().barrier_wait(); }
 
 /* Serve row b by the whole team. */
 __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int64_t b)
@@ -64,6 +59,7 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     share_source source = {begin, (int)p.chunk};
     part_reader reader = {p, room().row, room().stage, b, min(begin + p.chunk, q.end_token)};
     request_wanted wanted;
+    team_arrive();
     if (threadIdx.x / 32 == kWarps - 1)
         fetch_parameters(q, b);
     fetch_share(reader, source);
@@ -73,25 +69,32 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
         room().turn = 0;
     }
     ptx_copy_async_wait<0>();
-    team_sync();
+    __syncthreads();
     gumbel_summary seen, raw = {};
-    if (q.request & GUMBEL_REQUEST_RAW)
+    const bool of_raw = q.request & GUMBEL_REQUEST_RAW;
+    if (of_raw) {
+        team_wait();
         raw = sum_raw(source);
+    }
     float peak;
     team_facts facts = edit_share(reader, source, peak);
     bool screened = !p.processed && can_screen(p, room().row, wanted);
-    bool weighed = !p.processed && !screened && can_weigh(p, room().row, wanted);
+    bool guessed = !screened && can_guess(p, room().row);
+    bool weighed = !p.processed && !screened && !guessed && can_weigh(p, room().row, wanted);
     if ((screened || weighed) && wanted.target > 0)
         facts.reached = reached_by_peaks(facts, peak, (wanted.target + kRanks - 1) / kRanks);
+    if (!of_raw)
+        team_wait();
     __syncthreads();
     facts = team_over(facts);
     gumbel_summary_empty(&seen);
     seen.flags = facts.flags | (room().row.valid ? 0 : GUMBEL_FLAG_TEMPERATURE);
     seen.best_id = facts.alive > 0 ? 0 : -1;
-    weight mass = {0, 0};
-    weighed = weighed && weigh_row(source, facts, seen, mass);
-    if (p.processed || !serve_from_list(p, source, facts, screened || weighed ? &wanted : nullptr,
-                                        b, seen, raw, weighed ? &mass : nullptr))
+    bool served = !p.processed &&
+                  ((weighed && serve_weighed(p, source, facts, wanted, b, seen, raw)) ||
+                   serve_from_list(p, source, facts, screened ? &wanted : nullptr, b, seen, raw) ||
+                   (guessed && serve_guessed(p, source, facts, b, seen)));
+    if (!served)
         serve_team(p, source, facts, b, seen, raw);
 }
 

@@ -22,10 +22,13 @@ namespace
 {
 
 constexpr int kRanks = CUDA_REQUEST_CLUSTER;
-constexpr int kToldWords = 12; /* of 32 bits that an exchange takes at most */
+/* Of 32 bits that an exchange takes at most; with 14, the banks of 16 slots differ. */
+constexpr int kToldWords = 14;
 /* Tokens that a CTA can end a row with, one a thread; and of them those of a share at most. */
 constexpr int kSome = kThreads, kSomeOfShare = GUMBEL_TOP_MOST;
 static_assert(kRanks * kSomeOfShare == 2 * kThreads, "the leader's threads hold two places each");
+/* Bins that tokens are counted in, and tokens that a CTA keeps to score them, one a thread. */
+constexpr int kFine = 4096, kOffers = kThreads;
 
 /* Where a walk down the bins of all CTAs ended: -1 for nowhere. */
 struct team_decision {
@@ -33,11 +36,26 @@ struct team_decision {
     weight above; /* what lies above the bin */
 };
 
+/* Bins from the first to the last, both included. */
+struct bin_range {
+    int first, last;
+};
+
+/* Tokens of some bins, and about what they weigh. */
+struct fine_tally {
+    float mass;
+    uint32_t count;
+};
+
 /* What a CTA needs once its share has been read. */
 struct team_bench {
-    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights */
+    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights, or kFine counts */
     cuda_candidate list[kRanks * kSomeOfShare]; /* the leader's: by shares, then in order */
+    cuda_candidate offers[kOffers];             /* tokens of that z, which may win */
+    fine_tally groups[kFine / 16], heads[kFine / 256];
+    float beside; /* what tokens weigh beside their bins' middles */
 };
+static_assert(kFine * sizeof(uint32_t) <= 2 * kBins * sizeof(unsigned long long), "counts fit");
 
 /* Bits of a share's tokens, while it is read: words that begin at the one of its first token. */
 struct team_words {
@@ -49,11 +67,13 @@ struct __align__(16) team_room
 {
     cuda_request_params call; /* see bring_call() */
     request_row row;
-    uint32_t turn;  /* of exchanges */
-    uint32_t count; /* of this CTA's tokens that were gathered */
+    uint32_t turn;          /* of exchanges */
+    uint32_t count;         /* of this CTA's tokens that were gathered */
+    uint32_t offered, sure; /* tokens of it that may win; the score that one has, as ordered bits */
     __align__(16) uint32_t slots[kWarps][kToldWords];
     __align__(16) uint32_t boxes[2][kRanks][kToldWords];
     __align__(16) team_decision decision;
+    bin_range range;
     listed top[GUMBEL_TOP_MOST];
     union __align__(16)
     {
@@ -111,7 +131,7 @@ template <class T> __device__ __forceinline__ T *team_at(T *own, int rank)
     return cooperative_groups::this_cluster().map_shared_rank(own, rank);
 }
 
-struct __align__(16) team_slot { uint32_t words[kToldWords]; };
+struct __align__(8) team_slot { uint32_t words[kToldWords]; };
 
 /* Give every CTA what the first kRanks lanes of warp 0 have, all the same; afterwards the boxes
  * hold that of each rank, until the next but one exchange. Behind a barrier of the CTA. */
@@ -149,8 +169,8 @@ template <class T> __device__ __forceinline__ T cta_over(T own)
     return join_slots<T>(slots, kWarps);
 }
 
-/* What all threads of the team have, joined, for all of them. */
-template <class T> __device__ __forceinline__ T team_over(T own)
+/* Give every CTA what the threads of each have, joined, in team_exchange()'s boxes. */
+template <class T> __device__ __forceinline__ const team_slot *team_tell(T own)
 {
     team_slot *slots = (team_slot *)room().slots;
     own.join_warp();
@@ -159,7 +179,13 @@ template <class T> __device__ __forceinline__ T team_over(T own)
     __syncthreads();
     if (threadIdx.x < 32)
         own = join_slots<T>(slots, kWarps);
-    return join_slots<T>(team_exchange(own), kRanks);
+    return team_exchange(own);
+}
+
+/* What all threads of the team have, joined, for all of them. */
+template <class T> __device__ __forceinline__ T team_over(T own)
+{
+    return join_slots<T>(team_tell(own), kRanks);
 }
 
 struct team_count {

@@ -81,6 +81,14 @@ struct nucleus_rule : value_rule {
     }
 };
 
+/* A value below which all `alive` tokens together have less than a twentieth of 1 - top_p of the
+ * largest token's mass: no nucleus ends there. */
+__device__ __forceinline__ float nucleus_floor(float largest, float top_p, uint32_t alive)
+{
+    float share = gumbel_log((1.0f - top_p) / (float)alive) - 3.0f;
+    return largest + fmaxf(share, -GUMBEL_MASS_REACH) - fabsf(largest) * 0x1p-21f;
+}
+
 struct team_cut_finder {
     share_source source;
     request_values values;
@@ -106,19 +114,11 @@ struct team_cut_finder {
         return descend(source, {gumbel_key(low), gumbel_key(largest)}, rule).end;
     }
 
-    /* A value below which all alive tokens together have less than a twentieth of 1 - top_p of the
-     * largest token's mass: no nucleus ends there. */
-    __device__ __forceinline__ float nucleus_floor(float top_p) const
-    {
-        float share = gumbel_log((1.0f - top_p) / (float)facts.alive) - 3.0f;
-        return largest + fmaxf(share, -GUMBEL_MASS_REACH) - fabsf(largest) * 0x1p-21f;
-    }
-
     /* top_p of what `from` keeps. */
     __device__ gumbel_cut cut_top_p(float top_p, bool exact, gumbel_cut from) const
     {
         float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
-        float floor = fmaxf(nucleus_floor(top_p), least);
+        float floor = fmaxf(nucleus_floor(largest, top_p, facts.alive), least);
         nucleus_rule rule = {{values, least}, largest, top_p, from};
         team_landing found = {};
         even_bins bins;
@@ -204,114 +204,6 @@ __device__ __forceinline__ bool is_flat(request_values values, const team_facts 
     float near = values.of(gumbel_of_key(facts.reached));
     float largest = values.of(gumbel_of_key(facts.highest));
     return (float)facts.alive * gumbel_exp(near - largest) > most;
-}
-
-/* The masses of all tokens of a row, and of those near its largest. */
-struct team_weights {
-    weight all, near;
-    static __device__ __forceinline__ team_weights none() { return {{0, 0}, {0, 0}}; }
-    __device__ __forceinline__ void join_warp()
-    {
-        all = {sum_of_warp(all.high), sum_of_warp(all.low)};
-        near = {sum_of_warp(near.high), sum_of_warp(near.low)};
-    }
-};
-
-/* Weigh the tokens of a row; near are those that reach facts.reached. */
-__device__ __noinline__ team_weights weigh_tokens(share_source source, request_values values,
-                                                  team_facts facts)
-{
-    const float largest = values.of(gumbel_of_key(facts.highest));
-    const float near = values.z(gumbel_of_key(facts.reached));
-    const float least = largest - GUMBEL_MASS_REACH;
-    team_weights own = team_weights::none();
-    source.each([&](float y) { return values.of(y) >= least; },
-                [&](int32_t, float y) {
-                    float v = values.of(y);
-                    if (!(v >= least))
-                        return;
-                    uint64_t mass = gumbel_token_mass(gumbel_exp(v - largest));
-                    own.all.add(mass);
-                    if (values.z(y) >= near)
-                        own.near.add(mass);
-                });
-    return team_over(own);
-}
-
-/* Bring the tokens that chosen(id, y) holds for into the leader's list, if no more than fit; how
- * many there are, or -1 where they do not fit. may(y) as in share_source. */
-template <class May, class F>
-__device__ __forceinline__ int gather(share_source source, May may, F chosen)
-{
-    cuda_candidate *to = team_at(room().bench.list, 0) + team_rank() * kSomeOfShare;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        room().count = 0;
-    __syncthreads();
-    source.each(may, [&](int32_t id, float y) {
-        if (!chosen(id, y))
-            return;
-        uint32_t place = atomicAdd(&room().count, 1);
-        if (place < kSomeOfShare)
-            to[place] = {y, id};
-    });
-    __syncthreads();
-    const team_slot *counts = team_exchange(team_count{room().count});
-    cuda_candidate own[2] = {room().bench.list[threadIdx.x],
-                             room().bench.list[threadIdx.x + kThreads]};
-    int all = 0, place[2] = {-1, -1};
-    bool fits = true;
-#pragma unroll
-    for (int rank = 0; rank < kRanks; rank++) {
-        int count = (int)counts[rank].words[0], at = threadIdx.x % kSomeOfShare;
-        int first = threadIdx.x / kSomeOfShare;
-        if (at < count && first == rank % (kRanks / 2))
-            place[rank / (kRanks / 2)] = all + at;
-        all += count;
-        fits &= count <= kSomeOfShare;
-    }
-    if (!fits || all > kSome)
-        return -1;
-    __syncthreads();
-    for (int i = 0; i < 2; i++)
-        if (place[i] >= 0)
-            room().bench.list[place[i]] = own[i];
-    __syncthreads();
-    return all;
-}
-
-/* Which tokens of a row can matter. */
-struct some_rule {
-    float inverse_temperature, near, bound; /* z that the target reaches, and that min_p keeps */
-    bool either;
-
-    /* By z, of which neighbouring y may have the same: no tie at the end is left out. */
-    __device__ __forceinline__ bool operator()(int32_t, float y) const
-    {
-        float z = y * inverse_temperature;
-        bool by_target = z >= near, by_min_p = z >= bound;
-        return either ? by_target || by_min_p : by_target && by_min_p;
-    }
-};
-
-/* Bring all tokens that can matter into the leader's list; how many they are, or -1 where they do
- * not fit. `wanted` NULL: all that are alive. */
-__device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
-                                          request_values values, const request_wanted *wanted)
-{
-    some_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
-    if (wanted && wanted->target > 0) {
-        rule.near = values.z(gumbel_of_key(facts.reached));
-        rule.either = wanted->both;
-        if (facts.reached == 0)
-            return -1;
-    }
-    if (wanted && wanted->min_p > 0.0f) {
-        float bound = gumbel_min_p_bound(values.of(gumbel_of_key(facts.highest)), wanted->min_p);
-        rule.bound = values.before ? values.z(bound) : bound;
-    }
-    return gather(
-        source, [&](float y) { return rule(0, y); }, rule);
 }
 
 } // namespace

@@ -6,8 +6,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_TEAM_DRAW_CUH
 #define GUMBEL_CUDA_REQUEST_TEAM_DRAW_CUH
 
-#include "cuda/request_some.cuh"
-#include "cuda/request_team_cut.cuh"
+#include "cuda/request_team_list.cuh"
 
 namespace
 {
