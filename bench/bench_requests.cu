@@ -3,8 +3,9 @@
  * What does a request cost on an NVIDIA GPU: transforms, truncation and further outputs, over k, p,
  * the batch and the entropy of the rows, from logits and behind the product?
  *
- * usage: bench_requests [--json FILE] [--commit TEXT] [--quick]; script/bench-gpu builds and runs
- * it. --quick measures the requests of the first table alone.
+ * usage: bench_requests [--json FILE] [--commit TEXT] [--quick] [--recompute]; script/bench-gpu
+ * builds and runs it. --quick measures the requests of the first table alone; --recompute lets the
+ * product leave out logits that requests will hardly need.
  *
  * Tokens are compared with the CPU's before anything is timed. Times are those of
  * bench_fused_vs_gemm.cu: of one of 5 calls in a captured graph, over 30 replays.
@@ -140,10 +141,10 @@ static int32_t *make_mask()
     return copy_in(words);
 }
 
-static bench open_bench()
+static bench open_bench(gumbel_recompute recompute)
 {
     bench b = {};
-    b.rows = open_rows(MAX_BATCH, HIDDEN);
+    b.rows = open_rows(MAX_BATCH, HIDDEN, recompute);
     for (int s = 0; s < SHAPES; s++) {
         b.logits[s] = make<float>(MAX_BATCH * VOCAB);
         b.weight[s] = make<__nv_bfloat16>(VOCAB * HIDDEN);
@@ -400,6 +401,7 @@ int main(int argc, char **argv)
 {
     const char *json = nullptr, *commit = "unknown";
     bool quick = false;
+    gumbel_recompute recompute = GUMBEL_RECOMPUTE_NEVER;
     for (int i = 1; i < argc; i++)
         if (i + 1 < argc && strcmp(argv[i], "--json") == 0)
             json = argv[++i];
@@ -407,12 +409,14 @@ int main(int argc, char **argv)
             commit = argv[++i];
         else if (strcmp(argv[i], "--quick") == 0)
             quick = true;
+        else if (strcmp(argv[i], "--recompute") == 0)
+            recompute = GUMBEL_RECOMPUTE_ALLOWED;
         else
-            die("%s: the options are --json FILE, --commit TEXT and --quick", argv[i]);
+            die("%s: the options are --json FILE, --commit TEXT, --quick and --recompute", argv[i]);
     for (const char *at = commit; *at; at++)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             die("--commit: plain ASCII without quotes and backslashes is expected");
-    bench b = open_bench();
+    bench b = open_bench(recompute);
     for (int s = 0; s < SHAPES; s++)
         verify(b, shape(s));
     printf("question: %s\n", QUESTION);

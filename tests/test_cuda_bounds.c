@@ -198,18 +198,41 @@ static void compare_case(bound_world *w, const bound_case *of, int64_t batch, ex
     request_free(asked);
 }
 
+/* Go on with a GPU that may leave logits out, or may not. */
+static void open_gpu(gumbel_recompute recompute)
+{
+    gumbel_device_options options = {
+        .struct_size = sizeof options, .device = "cuda:0", .recompute = recompute};
+    gumbel_error error = {"", ""};
+    gumbel_close(gpu);
+    CHECK(gumbel_open(&options, &gpu, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+}
+
 static void bounds_cases(void)
 {
     static const int64_t batches[] = {64, 32, 100, 33, 128};
+    open_gpu(GUMBEL_RECOMPUTE_ALLOWED);
     bound_world w = make_world(SIZE);
     for (int i = 0; i < CASE_COUNT; i++)
         compare_case(&w, &CASES[i], batches[i % 5], CASES[i].expected);
     free_world(&w);
 }
 
+/* Where nothing may be left out, nothing is multiplied again. */
+static void bounds_never(void)
+{
+    bound_world w = make_world(SIZE);
+    open_gpu(GUMBEL_RECOMPUTE_AUTO);
+    for (int i = 0; i < CASE_COUNT; i++)
+        if (CASES[i].expected == MOSTLY_TWICE)
+            compare_case(&w, &CASES[i], 64, ONCE);
+    free_world(&w);
+}
+
 /* For compute-sanitizer. */
 static void bounds_small(void)
 {
+    open_gpu(GUMBEL_RECOMPUTE_ALLOWED);
     bound_world w = make_world(SMALL_SIZE);
     for (int i = 3; i < 7; i++)
         compare_case(&w, &CASES[i], i % 2 ? 32 : 70, EITHER);
@@ -219,6 +242,7 @@ static void bounds_small(void)
 /* Replays whose logits shrink and grow: no bound of the last one may count. */
 static void bounds_graph(void)
 {
+    open_gpu(GUMBEL_RECOMPUTE_ALLOWED);
     bound_world w = make_world(SIZE);
     request *asked = make_asked(&w, &CASES[0], 64);
     gpu_request *on_gpu = gpu_request_make(asked);
@@ -272,6 +296,7 @@ int main(int argc, char **argv)
     static const cuda_test tests[] = {
         {"bounds_cases", bounds_cases},
         {"bounds_graph", bounds_graph},
+        {"bounds_never", bounds_never},
         {"bounds_small", bounds_small},
         {NULL, NULL},
     };

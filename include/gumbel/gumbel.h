@@ -131,14 +131,25 @@ GUMBEL_API int gumbel_isa_available(gumbel_isa isa);
 typedef void (*gumbel_task)(void *argument, int32_t index);
 typedef void (*gumbel_parallel_for)(void *context, int32_t count, gumbel_task task, void *argument);
 
+/* Whether, on CUDA, a product may leave out logits that its request will hardly need, and run again
+ * where one turns out to matter (gumbel_output.recomputed): less is written, and tokens are the
+ * same, but such a call takes twice the time. */
+typedef enum gumbel_recompute {
+    GUMBEL_RECOMPUTE_AUTO = 0,    /* at present NEVER */
+    GUMBEL_RECOMPUTE_NEVER = 1,   /* all logits of a request are written */
+    GUMBEL_RECOMPUTE_ALLOWED = 2, /* on Hopper, 32 to 128 rows that top_k or min_p cuts */
+} gumbel_recompute;
+
 typedef struct gumbel_device_options {
     size_t struct_size;
-    const char *device; /* NULL or "cpu"; or "cuda:N", where the fields below are 0 */
+    const char *device; /* NULL or "cpu"; or "cuda:N", where of the fields below all but recompute
+                           are 0 */
     gumbel_isa isa;     /* AUTO: environment variable GUMBEL_ISA, else the best available */
     int32_t threads;    /* 1..1024 ways to split a call; 0: the CPUs this process may use */
     int32_t tile;       /* vocabulary rows a tile, multiple of 64 up to 4096; 0: chosen */
     gumbel_parallel_for parallel_for; /* NULL: the device starts threads - 1 threads of its own */
     void *parallel_context;           /* handed to parallel_for */
+    gumbel_recompute recompute;       /* the CPU, for one, leaves nothing out */
 } gumbel_device_options;
 
 /* gumbel_open(): make a device.

@@ -297,6 +297,7 @@ gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **de
         return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "device", "out of memory");
     cuda->base.backend = &backend;
     cuda->ordinal = ordinal;
+    cuda->recompute = options->recompute;
     gumbel_status status = start(cuda, error);
     if (status != GUMBEL_OK) {
         close_device(&cuda->base);

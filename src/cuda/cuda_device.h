@@ -44,6 +44,7 @@ typedef struct cuda_device {
     CUdevice device;
     CUcontext context; /* the primary one, retained */
     int ordinal;
+    gumbel_recompute recompute;
     int capability; /* 10 * major + minor */
     int multiprocessors;
     int shared_bytes;               /* of a multiprocessor */

@@ -68,13 +68,14 @@ static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p
     return split;
 }
 
-/* What a product that stores by bounds and its request share, where that pays. */
+/* What a product that stores by bounds and its request share, where that is allowed. */
 static void carve_bounds(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                          cuda_request_room *room)
 {
     size_t blocks = (size_t)cuda_request_blocks(p), words = (size_t)(p->batch + 31) / 32;
     int64_t tiles = (int64_t)blocks / cuda->multiprocessors;
-    if (p->weight.rows == 0 || !cuda_request_bounds(p->batch, tiles))
+    if (cuda->recompute != GUMBEL_RECOMPUTE_ALLOWED || p->weight.rows == 0 ||
+        !cuda_request_bounds(p->batch, tiles))
         return;
     room->written = gumbel_carve(cursor, blocks, words, sizeof *room->written);
     room->again = gumbel_carve(cursor, 1, 1, sizeof *room->again);
