@@ -143,6 +143,33 @@ void gpu_fetch(void *to, const void *from, size_t bytes)
         GPU(cuMemcpyDtoH, to, (CUdeviceptr)(uintptr_t)from, bytes);
 }
 
+gpu_graph gpu_graph_begin(void)
+{
+    gpu_graph made;
+    GPU(cuStreamCreate, &made.stream, CU_STREAM_NON_BLOCKING);
+    GPU(cuStreamBeginCapture, made.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    return made;
+}
+
+void gpu_graph_end(gpu_graph *made)
+{
+    GPU(cuStreamEndCapture, made->stream, &made->graph);
+    GPU(cuGraphInstantiate, &made->replay, made->graph, 0);
+}
+
+void gpu_graph_replay(const gpu_graph *made)
+{
+    GPU(cuGraphLaunch, made->replay, made->stream);
+    GPU(cuStreamSynchronize, made->stream);
+}
+
+void gpu_graph_free(const gpu_graph *made)
+{
+    GPU(cuGraphExecDestroy, made->replay);
+    GPU(cuGraphDestroy, made->graph);
+    GPU(cuStreamDestroy, made->stream);
+}
+
 static size_t tensor_bytes(const gumbel_tensor *t)
 {
     return (size_t)(t->rows * (t->stride ? t->stride : t->cols)) * dtype_size(t->dtype);

@@ -78,6 +78,20 @@ void gpu_free(void *memory);
 void *gpu_copy(const void *from, size_t bytes);
 void gpu_fetch(void *to, const void *from, size_t bytes);
 
+/* Calls that are captured on a stream of their own, to be replayed. */
+typedef struct gpu_graph {
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec replay;
+} gpu_graph;
+
+/* Capture what is queued on the graph's stream from the one on to the other. */
+gpu_graph gpu_graph_begin(void);
+void gpu_graph_end(gpu_graph *made);
+/* Replay the calls, and wait for them. */
+void gpu_graph_replay(const gpu_graph *made);
+void gpu_graph_free(const gpu_graph *made);
+
 /* ----------------------------------------------------------------------------------- draws ---- */
 
 /* The same problem with its tensors and row parameters in device memory. */

@@ -251,20 +251,15 @@ static void bounds_graph(void)
     gumbel_output out = gpu_output_make(device);
     gumbel_error error = {"", ""};
     size_t bytes;
-    CUstream stream;
-    CUgraph graph;
-    CUgraphExec ready;
     CHECK(gumbel_call_workspace_size(gpu, &r->head, NULL, &r->sampling, &out, &bytes, &error) ==
               GUMBEL_OK,
           "%s", error.message);
     void *workspace = gpu_make(bytes);
-    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    r->sampling.stream = stream;
-    GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    gpu_graph graph = gpu_graph_begin();
+    r->sampling.stream = graph.stream;
     CHECK(gumbel_sample(gpu, &r->head, &r->sampling, &out, workspace, bytes, &error) == GUMBEL_OK,
           "%s: %s", error.field, error.message);
-    GPU(cuStreamEndCapture, stream, &graph);
-    GPU(cuGraphInstantiate, &ready, graph, 0);
+    gpu_graph_end(&graph);
     for (int replay = 0; replay < 6; replay++) {
         uint16_t *hidden = (uint16_t *)w.hidden.data;
         for (int64_t i = 0; i < 64 * SIZE; i++)
@@ -272,16 +267,13 @@ static void bounds_graph(void)
                         dtype_load(hidden, GUMBEL_BFLOAT16, i) * (replay % 2 ? 0.25f : 4.0f));
         GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)r->head.hidden.data, hidden,
             64 * SIZE * sizeof *hidden);
-        GPU(cuGraphLaunch, ready, stream);
-        GPU(cuStreamSynchronize, stream);
+        gpu_graph_replay(&graph);
         gpu_output_fetch(&out, device);
         CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "replay %d", replay);
         compare_request(host, device, "a replay");
         check_recomputed(device, ONCE, "a replay");
     }
-    GPU(cuGraphExecDestroy, ready);
-    GPU(cuGraphDestroy, graph);
-    GPU(cuStreamDestroy, stream);
+    gpu_graph_free(&graph);
     gpu_output_free(&out);
     gpu_free(workspace);
     outcome_free(host);

@@ -98,29 +98,21 @@ static void history(void)
     uint64_t random = 3;
     int32_t tokens[ROWS], *on_gpu = gpu_make(sizeof tokens);
     gumbel_error error = {"", ""};
-    CUstream stream;
-    CUgraph graph;
-    CUgraphExec ready;
     start_both(&h, &prompts, &outputs);
     compare_histories(&h);
-    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    CHECK(gumbel_history_update(gpu, &h.device, ROWS, on_gpu, 1, stream, &error) == GUMBEL_OK,
+    gpu_graph graph = gpu_graph_begin();
+    CHECK(gumbel_history_update(gpu, &h.device, ROWS, on_gpu, 1, graph.stream, &error) == GUMBEL_OK,
           "%s: %s", error.field, error.message);
-    GPU(cuStreamEndCapture, stream, &graph);
-    GPU(cuGraphInstantiate, &ready, graph, 0);
+    gpu_graph_end(&graph);
     for (int step = 0; step < STEPS; step++) {
         for (int b = 0; b < ROWS; b++)
             tokens[b] = step % 5 == b ? -1 : (int32_t)random_below(&random, step % 3 ? 9 : TOKENS);
         GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)on_gpu, tokens, sizeof tokens);
-        GPU(cuGraphLaunch, ready, stream);
-        GPU(cuStreamSynchronize, stream);
+        gpu_graph_replay(&graph);
         gumbel_history_update(cpu, &h.host, ROWS, tokens, 1, NULL, &error);
     }
     compare_histories(&h);
-    GPU(cuGraphExecDestroy, ready);
-    GPU(cuGraphDestroy, graph);
-    GPU(cuStreamDestroy, stream);
+    gpu_graph_free(&graph);
     gpu_free(on_gpu);
     free((void *)prompts.offsets);
     free((void *)prompts.ids);

@@ -372,36 +372,28 @@ static void request_graph(void)
     gumbel_output out = gpu_output_make(device);
     gumbel_error error = {"", ""};
     size_t bytes;
-    CUstream stream;
-    CUgraph graph;
-    CUgraphExec ready;
     CHECK(gumbel_call_workspace_size(gpu, NULL, &r->logits, &r->sampling, &out, &bytes, &error) ==
               GUMBEL_OK,
           "%s", error.message);
     void *workspace = gpu_make(bytes);
-    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    r->sampling.stream = stream;
-    GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    gpu_graph graph = gpu_graph_begin();
+    r->sampling.stream = graph.stream;
     CHECK(gumbel_sample_logits(gpu, &r->logits, &r->sampling, &out, workspace, bytes, &error) ==
               GUMBEL_OK,
           "%s: %s", error.field, error.message);
-    GPU(cuStreamEndCapture, stream, &graph);
-    GPU(cuGraphInstantiate, &ready, graph, 0);
+    gpu_graph_end(&graph);
     for (uint32_t step = 0; step < 4; step++) {
         uint32_t *position = (uint32_t *)asked->sampling.position;
         for (int64_t b = 0; b < plan.batch; b++)
             position[b] = 100 * step + (uint32_t)b;
         GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)r->sampling.position, position,
             (size_t)plan.batch * sizeof *position);
-        GPU(cuGraphLaunch, ready, stream);
-        GPU(cuStreamSynchronize, stream);
+        gpu_graph_replay(&graph);
         gpu_output_fetch(&out, device);
         CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "step %u", step);
         compare_request(host, device, request_describe(&plan));
     }
-    GPU(cuGraphExecDestroy, ready);
-    GPU(cuGraphDestroy, graph);
-    GPU(cuStreamDestroy, stream);
+    gpu_graph_free(&graph);
     gpu_output_free(&out);
     gpu_free(workspace);
     outcome_free(host);

@@ -139,22 +139,17 @@ static void graphs(void)
         call c = call_make(batches[i], 60 + (uint64_t)i);
         size_t bytes = (size_t)c.draws * sizeof(uint32_t);
         int32_t *wanted[STEPS];
-        CUstream stream;
-        CUgraph graph;
-        CUgraphExec replay;
-        GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
         for (int step = 0; step < STEPS; step++) {
             for (int64_t b = 0; b < c.draws; b++)
                 c.host->position[b]++;
             GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)c.device->position, c.host->position, bytes);
-            call_queue(&c, stream);
-            GPU(cuStreamSynchronize, stream);
+            call_queue(&c, NULL);
+            GPU(cuCtxSynchronize);
             wanted[step] = call_results(&c);
         }
-        GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-        call_queue(&c, stream);
-        GPU(cuStreamEndCapture, stream, &graph);
-        GPU(cuGraphInstantiate, &replay, graph, 0);
+        gpu_graph graph = gpu_graph_begin();
+        call_queue(&c, graph.stream);
+        gpu_graph_end(&graph);
         GPU(cuMemsetD8, (CUdeviceptr)(uintptr_t)c.workspace, 0xA7, c.workspace_bytes);
         for (int64_t b = 0; b < c.draws; b++)
             c.host->position[b] -= STEPS;
@@ -162,14 +157,11 @@ static void graphs(void)
             for (int64_t b = 0; b < c.draws; b++)
                 c.host->position[b]++;
             GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)c.device->position, c.host->position, bytes);
-            GPU(cuGraphLaunch, replay, stream);
-            GPU(cuStreamSynchronize, stream);
+            gpu_graph_replay(&graph);
             check_results(&c, wanted[step], "replay", step);
             free(wanted[step]);
         }
-        GPU(cuGraphExecDestroy, replay);
-        GPU(cuGraphDestroy, graph);
-        GPU(cuStreamDestroy, stream);
+        gpu_graph_free(&graph);
         call_free(&c);
     }
 }
@@ -247,25 +239,18 @@ static void check_chain(int64_t batch, gumbel_dtype dtype, int64_t length, int a
     int32_t *wanted = separate_calls(&c, STEPS);
     int32_t *ring = gpu_make((size_t)(length * batch) * sizeof *ring);
     float *noise = ahead ? gpu_make((size_t)(batch * c.host->plan.vocab) * sizeof *noise) : NULL;
-    CUstream stream;
-    CUgraph graph;
-    CUgraphExec replay;
-    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    GPU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    gpu_graph graph = gpu_graph_begin();
     if (ahead)
-        noise_queue(&c, noise, stream);
+        noise_queue(&c, noise, graph.stream);
     c.device->sampling.noise = noise;
-    call_queue(&c, stream);
-    step_queue(&c, ring, length, stream);
-    GPU(cuStreamEndCapture, stream, &graph);
-    GPU(cuGraphInstantiate, &replay, graph, 0);
+    call_queue(&c, graph.stream);
+    step_queue(&c, ring, length, graph.stream);
+    gpu_graph_end(&graph);
     for (int step = 0; step < STEPS; step++)
-        GPU(cuGraphLaunch, replay, stream);
-    GPU(cuStreamSynchronize, stream);
+        GPU(cuGraphLaunch, graph.replay, graph.stream);
+    GPU(cuStreamSynchronize, graph.stream);
     check_ring(&c, wanted, STEPS, ring, length, ahead ? "noise ahead" : "on the fly");
-    GPU(cuGraphExecDestroy, replay);
-    GPU(cuGraphDestroy, graph);
-    GPU(cuStreamDestroy, stream);
+    gpu_graph_free(&graph);
     gpu_free(noise);
     gpu_free(ring);
     free(wanted);

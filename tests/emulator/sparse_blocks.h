@@ -88,7 +88,8 @@ static std::vector<bool> choose_blocks(const cuda_request_params &p, bool lowere
     return chosen;
 }
 
-/* Leave out blocks, at random or those that are surely not looked into, and spoil their logits. */
+/* Leave out blocks, at random or those that are surely not looked into, and spoil their logits. As
+ * the product, which leaves out what is below a bound, none with a NaN or +inf. */
 static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, uint64_t *random)
 {
     const gumbel_problem &q = p.problem;
@@ -108,6 +109,7 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, uint6
             int64_t to = std::min(from + CUDA_REQUEST_BLOCK, q.end_token);
             from = std::max(from, q.first_token);
             bool is_there = sparse.enough ? chosen[(size_t)block] : !one_in(random, 9);
+            is_there |= !(peaks[(size_t)(b * p.blocks + block)] < INFINITY);
             sparse.written[(size_t)block] |= (uint32_t)is_there << b;
             if (!is_there && from < to)
                 memset(&sparse.logits[(size_t)(b * q.logits.stride + from - q.first_token) * size],
