@@ -68,8 +68,10 @@ class Common(TypedDict, total=False):
                  that is drawn from; "raw", the softmax of the logits as they are; None: `logprobs`
                  and `lse` are None and their time is saved.
     top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
-    ranks, kept, recomputed
-                 True: give `ranks`, `kept`, `recomputed`.
+    ranks, kept  True: give `ranks`, `kept`.
+    recompute    True: on a GPU the product may leave out logits that the request will hardly need,
+                 and run again where one turns out to matter; give `recomputed`. Tokens are the
+                 same.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
     threads      None: the CPUs this process may use. The result is the same for every count.
     """
@@ -95,7 +97,7 @@ class Common(TypedDict, total=False):
     top_logprobs: int
     ranks: bool
     kept: bool
-    recomputed: bool
+    recompute: bool
     isa: Optional[str]
     threads: Optional[int]
 
@@ -112,7 +114,7 @@ class Request:
     top_logprobs: int = 0
     ranks: bool = False
     kept: bool = False
-    recomputed: bool = False
+    recompute: bool = False
 
     def rows(
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
@@ -165,7 +167,7 @@ def read_common(
     top_logprobs: int = 0,
     ranks: bool = False,
     kept: bool = False,
-    recomputed: bool = False,
+    recompute: bool = False,
 ) -> Request:
     """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it."""
     request = Request(arrays, batch)
@@ -185,7 +187,7 @@ def read_common(
     request.logprobs = logprobs
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
     request.ranks, request.kept = _flag("ranks", ranks), _flag("kept", kept)
-    request.recomputed = _flag("recomputed", recomputed)
+    request.recompute = _flag("recompute", recompute)
     return request
 
 

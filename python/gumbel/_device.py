@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: opened once for each (name, isa, threads) and kept until the process ends.
+"""Devices: opened once for each (name, isa, threads, recompute) and kept until the process ends.
 
 They are never closed: a daemon thread may still be inside a call when the interpreter exits.
 """
@@ -15,7 +15,7 @@ from typing import Optional, Tuple
 from . import _abi
 from ._numbers import integer
 
-_devices: dict[tuple[str, int, int], ctypes.c_void_p] = {}
+_devices: dict[tuple[str, int, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()
 
 
@@ -41,8 +41,13 @@ def _isa_values() -> dict[str, int]:
 _ISAS = _isa_values()
 
 
-def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes.c_void_p:
-    """The device "cpu" or "cuda:N" of this ISA and thread count; None: the library's own choice."""
+def open_device(
+    name: str, isa: Optional[str], threads: Optional[int], recompute: bool = False
+) -> ctypes.c_void_p:
+    """The device "cpu" or "cuda:N" of this ISA and thread count; None: the library's own choice.
+
+    `recompute`: whether its products may leave out logits, and run again where these matter.
+    """
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
     if isa is not None and isa not in _ISAS:
@@ -51,11 +56,14 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
         name,
         _ISAS["auto" if isa is None else isa],
         0 if threads is None else integer("threads", threads, 1, 2**31 - 1),
+        _abi.RECOMPUTE_ALLOWED if recompute else _abi.RECOMPUTE_AUTO,
     )
     with _lock:
         if key not in _devices:
             device, error = ctypes.c_void_p(), _abi.Error()
-            options = _abi.DeviceOptions(device=name.encode(), isa=key[1], threads=key[2])
+            options = _abi.DeviceOptions(
+                device=name.encode(), isa=key[1], threads=key[2], recompute=key[3]
+            )
             _abi.check(_abi.lib.gumbel_open(options, device, error), error)
             _devices[key] = device
         return _devices[key]

@@ -184,10 +184,11 @@ def _rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
 
 
 def _open(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
-    """The arrays of a call, on the device that isa and threads pick; the other parameters."""
+    """The arrays of a call, on the device that it asks for; the other parameters."""
     rest = dict(common)
     inputs["mask"] = rest.get("mask")
-    return arrays_of(inputs, rest.pop("isa", None), rest.pop("threads", None)), rest
+    isa, threads = rest.pop("isa", None), rest.pop("threads", None)
+    return arrays_of(inputs, isa, threads, bool(rest.get("recompute"))), rest
 
 
 def _of_logits(scale: float, softcap: float, vocab_size: Optional[int]) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
         kept=make(request.kept, (batch,), np.int32),
         top_ids=make(request.top_logprobs, tops, np.int32),
         top_logprobs=make(request.top_logprobs, tops, np.float32),
-        recomputed=make(request.recomputed, (batch,), np.int32),
+        recomputed=make(request.recompute, (batch,), np.int32),
     )
     output = _abi.Output(
         **{name: address(array) for name, array in vars(result).items()},

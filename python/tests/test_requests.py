@@ -109,7 +109,7 @@ def test_draws(request_):
     z = processed(request_)
     seeds = [3, 5, 7, 2**63]
     common = {"seed": seeds, "position": 4, "num_samples": 6, "top_logprobs": 9}
-    common.update(ranks=True, kept=True, recomputed=True)
+    common.update(ranks=True, kept=True, recompute=True)
     greedy = [of_row(request_.get("temperature", 1.0), b) == 0 for b in range(B)]
     for out in (
         gumbel.sample_logits(LOGITS, **common, **request_),
