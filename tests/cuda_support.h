@@ -39,6 +39,7 @@ extern gumbel_device *gpu, *cpu;
 #define GPU_FUNCTIONS(F)                                                                           \
     F(cuInit)                                                                                      \
     F(cuGetErrorString)                                                                            \
+    F(cuDeviceGetAttribute)                                                                        \
     F(cuDevicePrimaryCtxRetain)                                                                    \
     F(cuCtxSetCurrent)                                                                             \
     F(cuMemAlloc)                                                                                  \

@@ -171,9 +171,20 @@ static request *make_asked(bound_world *w, const bound_case *of, int64_t batch)
     return asked;
 }
 
+/* Other GPUs leave nothing out. */
+static int is_hopper(void)
+{
+    int major, minor;
+    GPU(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
+    GPU(cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
+    return major == 9 && minor == 0;
+}
+
 static void check_recomputed(const outcome *device, expectation expected, const char *name)
 {
     int64_t twice = 0;
+    if (!is_hopper())
+        expected = ONCE;
     for (int64_t b = 0; b < device->batch; b++) {
         int32_t found = device->recomputed[b];
         CHECK(found == 0 || found == 1, "%s: recomputed[%d] is %d", name, (int)b, (int)found);
