@@ -23,8 +23,7 @@ namespace
 
 /* Serve a row from some of its tokens, if those that matter fit into a CTA; whether they do.
  * `wanted` NULL: all matter. */
-__device__ __forceinline__ bool serve_from_list(const cuda_request_params &p, share_source source,
-                                                const team_facts &facts,
+__device__ __forceinline__ bool serve_from_list(share_source source, const team_facts &facts,
                                                 const request_wanted *wanted, int64_t b,
                                                 const gumbel_summary &seen,
                                                 const gumbel_summary &raw)
@@ -91,8 +90,8 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     seen.flags = facts.flags | (room().row.valid ? 0 : GUMBEL_FLAG_TEMPERATURE);
     seen.best_id = facts.alive > 0 ? 0 : -1;
     bool served = !p.processed &&
-                  ((weighed && serve_weighed(p, source, facts, wanted, b, seen, raw)) ||
-                   serve_from_list(p, source, facts, screened ? &wanted : nullptr, b, seen, raw) ||
+                  ((weighed && serve_weighed(source, facts, wanted, b, seen, raw)) ||
+                   serve_from_list(source, facts, screened ? &wanted : nullptr, b, seen, raw) ||
                    (guessed && serve_guessed(p, source, facts, b, seen)));
     if (!served)
         serve_team(p, source, facts, b, seen, raw);

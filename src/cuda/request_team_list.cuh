@@ -108,8 +108,8 @@ __device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
 
 /* Serve a row whose nucleus is of all its tokens from a list and the mass of all, if `wanted` may
  * leave few; whether it did. */
-__device__ __noinline__ bool serve_weighed(const cuda_request_params &p, share_source source,
-                                           team_facts facts, request_wanted wanted, int64_t b,
+__device__ __noinline__ bool serve_weighed(share_source source, team_facts facts,
+                                           request_wanted wanted, int64_t b,
                                            const gumbel_summary &seen, const gumbel_summary &raw)
 {
     const request_row &row = room().row;
