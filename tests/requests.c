@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "requests.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -59,6 +60,26 @@ static float logit_of_kind(row_kind kind, int64_t i, int64_t chosen, uint64_t *r
         return i == chosen ? INFINITY : 3 * normal;
     default:
         return 3 * normal - 10;
+    }
+}
+
+float request_hostile_logit(int shape, int64_t i, int64_t vocab)
+{
+    switch (shape) {
+    case 0: /* all that matters lies side by side */
+        return -1e-3f * (float)i;
+    case 1:
+        return -1e-3f * (float)(vocab - i);
+    case 2: /* two values that most tokens have, few tokens between */
+        return i % 5000 == 7 ? 3.0f - 1e-7f * (float)(i % 9973) : i % 2 ? 3.0f : 2.999f;
+    case 3: /* neighbouring float32 values */
+        return 8.0f + 0x1p-20f * (float)(i * 7919 % 5);
+    case 4: /* a value so far off that bins of equal width are useless */
+        return i == vocab / 3 ? -3e38f : (float)(i * 104729 % 1000003) * 1e-5f;
+    case 5: /* masked with the least float instead of -inf */
+        return i % 3 ? -FLT_MAX : (float)(i * 104729 % 1000003) * 1e-5f;
+    default: /* one token far above all others, which are equal */
+        return i == vocab - 1 ? 60.0f : -5.0f;
     }
 }
 

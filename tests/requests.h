@@ -67,6 +67,11 @@ typedef struct request {
 request *request_make(const request_plan *plan, gumbel_device *device);
 void request_free(request *made);
 
+/* Token i's logit, of `vocab`, in rows that do not suit the guesses of a search for a cut: shapes
+ * 0 .. REQUEST_SHAPES - 1. */
+#define REQUEST_SHAPES 7
+float request_hostile_logit(int shape, int64_t i, int64_t vocab);
+
 /* Rows [first, first + count) as a request of their own; nothing is copied, nothing to free. */
 void request_rows(const request *whole, int64_t first, int64_t count, request *part);
 

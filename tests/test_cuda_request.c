@@ -5,7 +5,6 @@
  */
 #include "cuda_requests.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,27 +175,6 @@ static void request_tokens(void)
     }
 }
 
-/* Rows that the guesses of a descent do not suit. */
-static float hostile_logit(int shape, int64_t i, int64_t vocab)
-{
-    switch (shape) {
-    case 0: /* all that matters lies side by side */
-        return -1e-3f * (float)i;
-    case 1:
-        return -1e-3f * (float)(vocab - i);
-    case 2: /* two values that most tokens have, few tokens between */
-        return i % 5000 == 7 ? 3.0f - 1e-7f * (float)(i % 9973) : i % 2 ? 3.0f : 2.999f;
-    case 3: /* neighbouring float32 values */
-        return 8.0f + 0x1p-20f * (float)(i * 7919 % 5);
-    case 4: /* a value so far off that bins of equal width are useless */
-        return i == vocab / 3 ? -3e38f : (float)(i * 104729 % 1000003) * 1e-5f;
-    case 6: /* masked with the least float instead of -inf */
-        return i % 3 ? -FLT_MAX : (float)(i * 104729 % 1000003) * 1e-5f;
-    default: /* one token far above all others, which are equal */
-        return i == vocab - 1 ? 60.0f : -5.0f;
-    }
-}
-
 /* Few rows and more, which are served in other ways. */
 static void request_hostile(void)
 {
@@ -214,7 +192,8 @@ static void request_hostile(void)
         float *logits = (float *)asked->logits.logits.data;
         for (int64_t b = 0; b < plan.batch; b++)
             for (int64_t t = 0; t < plan.vocab; t++)
-                logits[b * asked->logits.logits.stride + t] = hostile_logit(i % 7, t, plan.vocab);
+                logits[b * asked->logits.logits.stride + t] =
+                    request_hostile_logit(i % 7, t, plan.vocab);
         compare_asked(asked, 0);
     }
 }
@@ -249,7 +228,8 @@ static void request_guessed(void)
         float *logits = (float *)asked->logits.logits.data;
         for (int64_t b = 0; b < plan.batch && i % 8 < 7; b++)
             for (int64_t t = 0; t < plan.vocab; t++)
-                logits[b * asked->logits.logits.stride + t] = hostile_logit(i % 8, t, plan.vocab);
+                logits[b * asked->logits.logits.stride + t] =
+                    request_hostile_logit(i % 8, t, plan.vocab);
         compare_rule(asked, top_k[i / 8 % 7], top_p[i / 8 % 7]);
     }
 }

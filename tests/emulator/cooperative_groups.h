@@ -1,23 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for CUDA's header of this name, for kernels that share functions with those of clusters
- * and call none of these: CTAs here run one after the other.
+ * Stands in for CUDA's header of this name: clusters whose CTAs run side by side.
  */
 #ifndef TESTS_EMULATOR_COOPERATIVE_GROUPS_H
 #define TESTS_EMULATOR_COOPERATIVE_GROUPS_H
 
-extern "C" {
-#include "inputs.h"
-}
+#include "ctas.h"
+
+namespace
+{
+alignas(1024) unsigned char memories[CUDA_REQUEST_CLUSTER][CUDA_SM90_SHARED_BYTES];
+} // namespace
+
+/* A kernel that declares an extern array of this name declares a pointer to one, and what it finds
+ * behind it is another array for each CTA. */
+#define memory (*cta_memory)
 
 namespace cooperative_groups
 {
 
 struct cluster_group {
-    void sync() const { die("a CTA waits for its cluster, which is not emulated"); }
-    template <class T> T *map_shared_rank(T *, int) const
+    void barrier_arrive() const { fibers_arrive(); }
+    void barrier_wait() const { fibers_await(); }
+    void sync() const
     {
-        die("a CTA reaches into another one, which is not emulated");
+        barrier_arrive();
+        barrier_wait();
+    }
+
+    /* That of another CTA in the place of `own`. */
+    template <class T> T *map_shared_rank(T *own, int rank) const
+    {
+        ptrdiff_t at = (unsigned char *)own - *cta_memory;
+        if (rank < 0 || rank >= running.shape->cluster)
+            die("%s: CTA %u reaches out of its cluster", running.what, blockIdx.x);
+        if (at < 0 || at >= (ptrdiff_t)running.shape->shared_bytes)
+            die("%s: CTA %u reaches for what is no CTA's", running.what, blockIdx.x);
+        return (T *)(memories[rank] + at);
     }
 };
 

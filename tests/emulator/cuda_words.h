@@ -24,6 +24,7 @@ using std::isnan;
 /* A kernel leaves out some of the functions that its headers share. */
 #define __noinline__ __attribute__((noinline, unused))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
@@ -36,6 +37,10 @@ struct float2 {
 };
 struct __align__(16) float4 { float x, y, z, w; };
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    return {x, y, z, w};
+}
 struct ulonglong2 {
     unsigned long long x, y;
 };
@@ -138,6 +143,13 @@ template <class T> static inline T __shfl_down_sync(unsigned mask, T own, int la
 {
     int lane = (int)threadIdx.x % 32;
     return __shfl_sync(mask, own, lane + lanes < 32 ? lane + lanes : lane);
+}
+
+/* That of the lane so many places down, of as many neighbours; its own where there is none. */
+template <class T> static inline T __shfl_up_sync(unsigned mask, T own, int lanes, int width)
+{
+    int lane = (int)threadIdx.x % 32;
+    return __shfl_sync(mask, own, lane % width >= lanes ? lane - lanes : lane);
 }
 
 /* The values of all lanes, joined two by two. */

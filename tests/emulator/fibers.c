@@ -11,15 +11,22 @@
 
 #include <setjmp.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
-enum { WARP = 32, WARPS_MOST = FIBERS_MOST / WARP, STACK_BYTES = 256 * 1024 };
+enum { WARP = 32, WARPS_MOST = FIBERS_MOST / WARP };
 
-/* Switches for which a warp is favoured and another one neglected, at most, and the odds that one
- * which is not favoured runs meanwhile. */
-enum { BURST_MOST = 3000, ELSEWHERE = 8 };
+/* Of a stack some hundred bytes are touched all the time. They begin at different places, as those
+ * at the same one share few lines of a cache. Below a stack lies a page that nobody may touch. */
+enum { STACK_BYTES = 192 * 1024, PAGE_BYTES = 4096, PLACES = 128, PLACE_BYTES = 512 };
 
-/* A fiber can go on unless the bits of *word in `mask` are `bits`. */
+/* Switches for which a warp is favoured and another one neglected, at most; for a CTA, so many for
+ * each of its warps. The odds that one which is not favoured runs meanwhile, and that a warp which
+ * can go on does not: moving on costs cache misses. */
+enum { BURST_MOST = 3000, ELSEWHERE = 8, LEAVE = 32 };
+
+/* What a fiber that waits for a word cannot go on for: while the bits of *word in `mask` are
+ * `bits`. */
 typedef struct obstacle {
     const uint64_t *word;
     uint64_t mask, bits;
@@ -31,80 +38,132 @@ typedef struct barrier {
     int sums[2]; /* of what is given, by turns of phases */
 } barrier;
 
+/* Warps side by side; after the last one comes the first. */
+typedef struct span {
+    int first, count;
+} span;
+
 fibers_index threadIdx, blockIdx, gridDim;
 
 static jmp_buf places[FIBERS_MOST], home;
 static ucontext_t entrance, outside;
 static int entered, entering;
 
-/* Before a fiber that may go on, and before one that has returned. */
-static const uint64_t zero;
-static const obstacle nothing = {&zero, 0, 1}, end = {&zero, 0, 0};
-
 static struct {
-    int threads, left;
+    fibers_shape shape;
+    int fibers, warps, left;
+    int self, cta; /* whose turn it is */
     void (*body)(const void *);
     const void *argument;
     uint64_t random;
-    int favoured, neglected, burst;
+    span favoured, neglected;
+    int burst;
+    uint32_t ready[WARPS_MOST]; /* fibers that wait for nothing, or for a word */
+    uint32_t looks[WARPS_MOST]; /* of these, those that wait for a word */
     obstacle before[FIBERS_MOST];
-    barrier barriers[FIBERS_BARRIERS], warps[WARPS_MOST];
+    const barrier *waits[FIBERS_MOST];
+    int left_of[FIBERS_CTAS];
+    barrier of_warp[WARPS_MOST], of_cta[FIBERS_CTAS][FIBERS_BARRIERS], of_all;
+    uint64_t arrivals[FIBERS_MOST]; /* at the barrier of all: the phase behind, or 0 */
     unsigned exchanges[FIBERS_MOST];
     uint64_t given[WARPS_MOST][2][WARP];
 } run;
 
-/* A fiber of the `count` from `first` on, after the last comes 0, that can go on: from a random one
- * on; -1 for none. */
-static int find(int first, int count)
+/* ---------------------------------------------------------------------------- whose turn ---- */
+
+static int can_go(int fiber)
 {
-    int start = (int)random_below(&run.random, (uint32_t)count);
-    for (int i = 0; i < count; i++) {
-        int place = start + i < count ? start + i : start + i - count;
-        int at = first + place < run.threads ? first + place : first + place - run.threads;
-        const obstacle *o = &run.before[at];
-        if ((*o->word & o->mask) != o->bits)
-            return at;
+    const obstacle *o = &run.before[fiber];
+    return !(run.looks[fiber / WARP] >> fiber % WARP & 1) || (*o->word & o->mask) != o->bits;
+}
+
+/* A fiber of a warp that can go on, from lane `turn` on; -1 for none. */
+static int find_lane(int warp, int turn)
+{
+    for (uint32_t left = run.ready[warp]; left;) {
+        uint32_t after = left >> turn << turn;
+        int lane = __builtin_ctz(after ? after : left);
+        if (can_go(warp * WARP + lane))
+            return warp * WARP + lane;
+        left &= ~(1u << lane);
     }
     return -1;
 }
 
-/* The fiber to go on: of the neglected warp where no other can; where there is none, the run ends.
+/* The same of some warps, from a random one on. */
+static int find(span among, uint32_t random)
+{
+    int start = (int)((uint64_t)random * (uint32_t)among.count >> 32), at = -1;
+    for (int i = 0; at < 0 && i < among.count; i++) {
+        int place = start + i < among.count ? start + i : start + i - among.count;
+        int warp =
+            among.first + place < run.warps ? among.first + place : among.first + place - run.warps;
+        at = find_lane(warp, (int)(random % WARP));
+    }
+    return at;
+}
+
+/* A random warp, or a random CTA's. */
+static span choose_span(int of_cta)
+{
+    int count = of_cta ? run.warps / run.shape.ctas : 1;
+    int first = (int)random_below(&run.random, (uint32_t)(run.warps / count));
+    return (span){first * count, count};
+}
+
+/* The fiber to go on: of the neglected ones where no other can; where there is none, the run ends.
  */
 static int choose(void)
 {
-    int warps = run.threads / WARP;
     if (run.burst-- == 0) {
-        run.favoured = (int)random_below(&run.random, (uint32_t)warps);
-        run.neglected = (int)random_below(&run.random, (uint32_t)warps);
-        run.burst = (int)random_below(&run.random, BURST_MOST);
+        int of_cta = run.shape.ctas > 1 && random_below(&run.random, 2);
+        run.favoured = choose_span(of_cta);
+        run.neglected = choose_span(of_cta);
+        run.burst = (int)random_below(&run.random, BURST_MOST) * run.favoured.count;
     }
-    int at = random_below(&run.random, ELSEWHERE) ? find(run.favoured * WARP, WARP) : -1;
-    if (at < 0 && warps > 1)
-        at = find((run.neglected + 1) * WARP, run.threads - WARP);
-    at = at >= 0 ? at : find(run.neglected * WARP, WARP);
+    uint64_t bits = random_bits(&run.random);
+    const uint32_t random = (uint32_t)(bits >> 32);
+    const int own = run.self / WARP, from = own - run.neglected.first;
+    int at = -1;
+    if (bits % LEAVE && (from < 0 || from >= run.neglected.count))
+        at = find_lane(own, (int)(random % WARP));
+    if (at < 0 && bits / LEAVE % ELSEWHERE)
+        at = find(run.favoured, random);
+    if (at < 0)
+        at =
+            find((span){run.neglected.first + run.neglected.count, run.warps - run.neglected.count},
+                 random);
+    at = at >= 0 ? at : find(run.neglected, random);
     if (at < 0)
         _longjmp(home, 1);
     return at;
 }
 
-/* Leave this fiber for another one, until some fiber resumes it. */
-static void resume(int next)
+/* Go on as a fiber. */
+__attribute__((noreturn)) static void become(int next)
 {
-    unsigned own = threadIdx.x;
-    if (next == (int)own || _setjmp(places[own]) != 0)
-        return;
-    threadIdx.x = (unsigned)next;
+    int cta = next / run.shape.threads;
+    run.self = next;
+    threadIdx.x = (unsigned)(next - cta * run.shape.threads);
+    if (cta != run.cta)
+        run.shape.enter(run.cta = cta);
     _longjmp(places[next], 1);
 }
 
+/* Leave this fiber for another one, until some fiber resumes it. */
+static void resume(int next)
+{
+    if (next != run.self && _setjmp(places[run.self]) == 0)
+        become(next);
+}
+
+int fibers_self(void) { return run.self; }
+
+uint32_t fibers_random(void) { return (uint32_t)(random_bits(&run.random) >> 32); }
+
 void fibers_yield(void) { resume(choose()); }
 
-void fibers_wait(const uint64_t *word, uint64_t mask, uint64_t bits)
-{
-    run.before[threadIdx.x] = (obstacle){word, mask, bits};
-    fibers_yield();
-    run.before[threadIdx.x] = nothing;
-}
+/* ------------------------------------------------------------------------------- the runs ---- */
 
 static void live(void)
 {
@@ -112,10 +171,12 @@ static void live(void)
         swapcontext(&entrance, &outside);
     for (;;) {
         run.body(run.argument);
-        run.before[threadIdx.x] = end;
+        run.ready[run.self / WARP] &= ~(1u << run.self % WARP);
+        if (--run.left_of[run.cta] == 0)
+            run.shape.leave(run.cta);
         if (--run.left > 0)
             resume(choose());
-        else if (_setjmp(places[threadIdx.x]) == 0)
+        else if (_setjmp(places[run.self]) == 0)
             _longjmp(home, 1);
     }
 }
@@ -123,59 +184,130 @@ static void live(void)
 /* Take fiber `entered` to where runs begin. Its stack lasts as long as the program. */
 static void enter(void)
 {
+    char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED || mprotect(stack, PAGE_BYTES, PROT_NONE) != 0)
+        die("there is no memory for the stacks of fibers");
     entering = entered++;
     getcontext(&entrance);
-    entrance.uc_stack.ss_sp = make_zeroed(1, STACK_BYTES);
-    entrance.uc_stack.ss_size = STACK_BYTES;
+    entrance.uc_stack.ss_sp = stack;
+    entrance.uc_stack.ss_size = (size_t)(STACK_BYTES - entering % PLACES * PLACE_BYTES);
     entrance.uc_link = NULL;
     makecontext(&entrance, live, 0);
     swapcontext(&outside, &entrance);
 }
 
-int fibers_run(int threads, uint64_t seed, void (*body)(const void *), const void *argument)
+int fibers_run(const fibers_shape *shape, uint64_t seed, void (*body)(const void *),
+               const void *argument)
 {
-    while (entered < threads)
+    int fibers = shape->ctas * shape->threads;
+    while (entered < fibers)
         enter();
     memset(&run, 0, sizeof run);
-    run.threads = run.left = threads;
+    run.shape = *shape;
+    run.fibers = run.left = fibers;
+    run.warps = fibers / WARP;
+    run.cta = -1;
     run.body = body;
     run.argument = argument;
     run.random = seed;
-    for (int i = 0; i < threads; i++)
-        run.before[i] = nothing;
-    if (_setjmp(home) != 0)
-        return run.left;
-    threadIdx.x = (unsigned)choose();
-    _longjmp(places[threadIdx.x], 1);
+    memset(run.ready, 0xff, (size_t)run.warps * sizeof *run.ready);
+    for (int cta = 0; cta < shape->ctas; cta++)
+        run.left_of[cta] = shape->threads;
+    if (_setjmp(home) == 0)
+        become(choose());
+    return run.left;
 }
 
-/* The sum of what all give. The next one starts from 0 once all have come, who have read the one
- * before. */
-static int wait_at(barrier *at, int threads, int own)
+/* -------------------------------------------------------------------------------- waiting ---- */
+
+void fibers_wait(const uint64_t *word, uint64_t mask, uint64_t bits)
+{
+    run.before[run.self] = (obstacle){word, mask, bits};
+    run.looks[run.self / WARP] |= 1u << run.self % WARP;
+    fibers_yield();
+    run.looks[run.self / WARP] &= ~(1u << run.self % WARP);
+}
+
+/* Wait until a barrier's phase ends. */
+static void wait_for(const barrier *at)
+{
+    run.waits[run.self] = at;
+    run.ready[run.self / WARP] &= ~(1u << run.self % WARP);
+    fibers_yield();
+}
+
+/* End a phase, for which some of these warps' fibers wait. The next one's sum starts from 0: all
+ * have come, who have read the one before. */
+static void end_phase(barrier *at, span warps)
+{
+    at->arrived = 0;
+    at->sums[++at->phase % 2] = 0;
+    for (int i = warps.first * WARP; i < (warps.first + warps.count) * WARP; i++)
+        if (run.waits[i] == at) {
+            run.waits[i] = NULL;
+            run.ready[i / WARP] |= 1u << i % WARP;
+        }
+}
+
+/* Wait for `threads` of these warps; the sum of what all give. */
+static int wait_at(barrier *at, span warps, int threads, int own)
 {
     uint64_t phase = at->phase;
     at->sums[phase % 2] += own;
-    if (++at->arrived == threads) {
-        at->arrived = 0;
-        at->sums[++at->phase % 2] = 0;
+    if (++at->arrived < threads) {
+        wait_for(at);
+    } else {
+        end_phase(at, warps);
+        fibers_yield();
     }
-    fibers_wait(&at->phase, ~UINT64_C(0), phase);
     return at->sums[phase % 2];
+}
+
+static span warps_of_cta(void)
+{
+    int warps = run.shape.threads / WARP;
+    return (span){run.cta * warps, warps};
 }
 
 void fibers_barrier(int id, int threads)
 {
-    wait_at(&run.barriers[id], threads ? threads : run.threads, 0);
+    wait_at(&run.of_cta[run.cta][id], warps_of_cta(), threads ? threads : run.shape.threads, 0);
 }
 
-int fibers_sum(int own) { return wait_at(&run.barriers[0], run.threads, own); }
+int fibers_sum(int own)
+{
+    return wait_at(&run.of_cta[run.cta][0], warps_of_cta(), run.shape.threads, own);
+}
+
+void fibers_arrive(void)
+{
+    if (run.arrivals[run.self])
+        die("thread %u of CTA %u comes twice to its cluster's barrier", threadIdx.x, blockIdx.x);
+    run.arrivals[run.self] = run.of_all.phase + 1;
+    if (++run.of_all.arrived == run.fibers)
+        end_phase(&run.of_all, (span){0, run.warps});
+    fibers_yield();
+}
+
+void fibers_await(void)
+{
+    uint64_t behind = run.arrivals[run.self];
+    if (!behind)
+        die("thread %u of CTA %u waits where it has not come", threadIdx.x, blockIdx.x);
+    run.arrivals[run.self] = 0;
+    if (run.of_all.phase < behind)
+        wait_for(&run.of_all);
+    else
+        fibers_yield();
+}
 
 /* Two sets of values take turns: nobody can be two exchanges ahead of a lane that still reads. */
 const uint64_t *fibers_exchange(uint64_t own)
 {
-    unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    uint64_t *all = run.given[warp][run.exchanges[threadIdx.x]++ % 2];
-    all[lane] = own;
-    wait_at(&run.warps[warp], WARP, 0);
+    int warp = run.self / WARP;
+    uint64_t *all = run.given[warp][run.exchanges[run.self]++ % 2];
+    all[run.self % WARP] = own;
+    wait_at(&run.of_warp[warp], (span){warp, 1}, WARP, 0);
     return all;
 }

@@ -5,7 +5,6 @@
 
 #include "cuda/request_blocks.cu"
 
-#include "ctas.h"
 #include "launch_blocks.h"
 
 namespace
@@ -21,6 +20,6 @@ void blocks_body(const void *argument)
 void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *what)
 {
     size_t bytes = (size_t)cuda_request_blocks_bytes(p.blocks);
-    run_ctas(blocks_body, &p, {p.problem.batch * p.parts, CUDA_REQUEST_THREADS, bytes}, random,
-             what);
+    run_ctas(blocks_body, &p, {p.problem.batch * p.parts, 1, CUDA_REQUEST_THREADS, bytes, memories},
+             random, what);
 }

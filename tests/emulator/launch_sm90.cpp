@@ -72,7 +72,7 @@ void finish_body(const void *argument)
 
 void run(const emulated_launch &own, void (*body)(const void *), int64_t ctas, int threads)
 {
-    run_ctas(body, &own, {ctas, threads, sizeof memory}, own.random, own.what);
+    run_ctas(body, &own, {ctas, 1, threads, sizeof memory, &memory}, own.random, own.what);
 }
 
 } // namespace

@@ -16,11 +16,14 @@ extern "C" {
 
 #include "cuda/cuda_policy.h"
 
+#include <vector>
+
 #define PTX static inline
 
 namespace
 {
-/* The CTA's shared memory: what the kernel declares as extern. */
+/* A CTA's shared memory: what a kernel declares as extern, unless it is one of clusters
+ * (cooperative_groups.h). */
 alignas(1024) unsigned char memory[CUDA_SM90_SHARED_BYTES];
 } // namespace
 
@@ -163,12 +166,59 @@ PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
 }
 PTX uint32_t ptx_count_if(bool chosen, uint32_t *word) { return ptx_add_if(chosen, word, 1); }
 
+/* ---------------------------------------------------------------------- copies by threads ---- */
+
+/* A copy that is done as late as it may be. */
+struct late_copy {
+    void *to;
+    const void *from;
+    int bytes;
+};
+struct copy_list {
+    std::vector<late_copy> asked;
+    size_t committed;
+};
+static copy_list copies[FIBERS_MOST];
+
+/* At once, or as late as it may be. */
 template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
 {
-    memcpy(to, from, bytes);
+    if (fibers_random() % 2)
+        memcpy(to, from, bytes);
+    else
+        copies[fibers_self()].asked.push_back({to, from, bytes});
 }
-PTX void ptx_copy_async_commit() {}
-template <int pending> PTX void ptx_copy_async_wait() {}
+
+PTX void ptx_copy_async_commit()
+{
+    copy_list &own = copies[fibers_self()];
+    own.committed = own.asked.size();
+}
+
+template <int pending> PTX void ptx_copy_async_wait()
+{
+    static_assert(pending == 0, "no kernel leaves copies under way");
+    copy_list &own = copies[fibers_self()];
+    fibers_yield();
+    for (size_t i = 0; i < own.committed; i++)
+        memcpy(own.asked[i].to, own.asked[i].from, (size_t)own.asked[i].bytes);
+    own.asked.erase(own.asked.begin(), own.asked.begin() + (ptrdiff_t)own.committed);
+    own.committed = 0;
+}
+
+/* ---------------------------------------------------------------------------- arithmetic ---- */
+
+/* Add to a sum of three words. */
+PTX void ptx_add(uint32_t (&sum)[3], uint32_t low, uint32_t high)
+{
+    uint64_t before = (uint64_t)sum[1] << 32 | sum[0], more = (uint64_t)high << 32 | low;
+    sum[0] = (uint32_t)(before + more);
+    sum[1] = (uint32_t)((before + more) >> 32);
+    sum[2] += before + more < before;
+}
+
+/* x >> by, 0 where that is 64 or more. */
+PTX uint64_t ptx_shift_right(uint64_t x, uint32_t by) { return by < 64 ? x >> by : 0; }
 
 PTX float ptx_widen_f16(uint16_t bits)
 {

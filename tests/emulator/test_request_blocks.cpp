@@ -3,24 +3,8 @@
 // The source of the kernel that serves rows of requests from few of their blocks, on a CPU, its
 // threads in a random order: each row is left untouched, or served with what the CPU backend says.
 #include "launch_blocks.h"
-#include "problems.h"
+#include "request_rows.h"
 #include "sparse_blocks.h"
-
-#include "cuda/cuda_policy.h"
-
-extern "C" {
-#include "core/validate.h"
-#include "requests.h"
-}
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <vector>
 
 namespace
 {
@@ -104,15 +88,6 @@ void ask_for_few(test_problem *test)
     cut->top_k_stride = 1;
 }
 
-/* Have the logits of row 0 be neighbouring numbers just below 16, of which some have the same z at
- * most temperatures: values that differ, and tokens that do not. */
-void crowd(test_problem *test)
-{
-    const gumbel_tensor &t = test->asked->logits.logits;
-    for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
-        ((float *)t.data)[i] = 16.0f - 0x1p-20f * (float)(1 + random_below(&test->random, 400));
-}
-
 /* Where penalties count anything, have them put what was drawn before above all else. */
 void raise_much(test_problem *test)
 {
@@ -124,26 +99,7 @@ void raise_much(test_problem *test)
     t->presence_stride = 0;
 }
 
-/* What is wanted of an outcome: all, or tokens and some of the others. */
-gumbel_output choose_outputs(const outcome *from, uint64_t *random)
-{
-    gumbel_output wanted = from->output;
-    if (one_in(random, 2))
-        return wanted;
-    if (!one_in(random, 3))
-        wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
-    if (!one_in(random, 3))
-        wanted.kept = NULL;
-    if (one_in(random, 2))
-        wanted.scores = NULL;
-    if (one_in(random, 2))
-        wanted.ranks = NULL;
-    return wanted;
-}
-
 /* ----------------------------------------------------------------------------------- peaks ---- */
-
-bool same_float(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
 /* Whether the kernel has found a row's peaks; of a row that it leaves it need not have looked. */
 bool peaks_agree(const float *expected, const float *found, int64_t blocks, bool left,
@@ -177,24 +133,16 @@ bool recomputes(const test_problem &test, const cuda_request_params &p, int64_t 
 /* ---------------------------------------------------------------------------------- launch ---- */
 
 /* As run_blocks() of the CUDA backend prepares it; all that it works in is poisoned. */
-cuda_request_params params_of(const test_problem &test, const gumbel_output &output)
+cuda_request_params blocks_params(const test_problem &test, const gumbel_output &output)
 {
-    const request &asked = *test.asked;
-    cuda_request_params p = {};
-    gumbel_error error = {"", ""};
-    gumbel_status status = gumbel_read_logits(&p.problem, &asked.logits, &asked.sampling, &error);
-    if (report_call("gumbel_read_logits", status, &error))
-        exit(1);
-    gumbel_problem *q = &p.problem;
-    q->request |= gumbel_output_request(&output);
-    p.inverse_cap = q->soft_cap > 0.0f ? 1.0f / q->soft_cap : 0.0f;
-    p.output = output;
+    cuda_request_params p = params_of(*test.asked, output);
+    const gumbel_problem *q = &p.problem;
     p.peaked = test.peaked;
     p.blocks = (q->end_token - CUDA_REQUEST_ORIGIN(q->first_token) + CUDA_REQUEST_BLOCK - 1) /
                CUDA_REQUEST_BLOCK;
     p.chunk = p.peaked ? p.blocks : cuda_request_part(p.blocks, q->batch, test.multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
-    p.tag = 1 + (uint64_t)asked.plan.batch;
+    p.tag = 1 + (uint64_t)q->batch;
     size_t rows = (size_t)q->batch;
     p.peaks = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.peaks);
     p.left = (int32_t *)poisoned_workspace(rows * sizeof *p.left);
@@ -207,67 +155,6 @@ void free_params(const cuda_request_params &p)
     free(p.peaks);
     free(p.left);
     free(p.counters);
-}
-
-/* ------------------------------------------------------------------------- the comparison ---- */
-
-/* The outputs of a row: what holds four bytes each, and how far it may be off. */
-struct output_field {
-    const char *name;
-    const void *host, *ours; /* of the row; `ours` NULL where it is not wanted */
-    int64_t count;
-    bool is_float;
-    float bound; /* in what it is relative to: the value, the row's log-normaliser, or 1 */
-};
-
-const void *at(const void *field, int64_t index) { return (const char *)field + 4 * index; }
-
-std::vector<output_field> fields_of(const outcome *host, const gumbel_output &ours, int64_t b)
-{
-    const gumbel_output &h = host->output;
-    const int64_t samples = host->samples, top = h.num_top;
-    const float two_ulps = 0x1p-22f;
-    std::vector<output_field> all = {
-        {"status", h.status, ours.status, 1, false, 0},
-        {"kept", h.kept, ours.kept, 1, false, 0},
-        {"tokens", h.tokens, ours.tokens, samples, false, 0},
-        {"scores", h.scores, ours.scores, samples, true, 0},
-        {"ranks", h.ranks, ours.ranks, samples, false, 0},
-        {"top_ids", h.top_ids, ours.top_ids, top, false, 0},
-        {"lse", h.lse, ours.lse, 1, true, two_ulps},
-        {"logprobs", h.logprobs, ours.logprobs, samples, true, two_ulps},
-        {"top_logprobs", h.top_logprobs, ours.top_logprobs, top, true, two_ulps},
-    };
-    for (output_field &field : all) {
-        field.host = at(field.host, b * field.count);
-        field.ours = field.ours ? at(field.ours, b * field.count) : NULL;
-    }
-    return all;
-}
-
-bool value_agrees(const output_field &field, int64_t i, float lse)
-{
-    if (memcmp(at(field.host, i), at(field.ours, i), 4) == 0)
-        return true;
-    float x = ((const float *)field.host)[i], y = ((const float *)field.ours)[i];
-    float scale = std::max({1.0f, std::fabs(x), std::isfinite(lse) ? std::fabs(lse) : 0.0f});
-    return field.is_float && (same_float(x, y) || std::fabs(x - y) <= field.bound * scale);
-}
-
-/* Whether row b is as `host` has it, which is poison for one that is left. */
-bool row_agrees(const outcome *host, const gumbel_output &ours, int64_t b, const char *what)
-{
-    for (const output_field &field : fields_of(host, ours, b))
-        for (int64_t i = 0; field.ours && i < field.count; i++) {
-            if (value_agrees(field, i, host->lse[b]))
-                continue;
-            int32_t x = ((const int32_t *)field.host)[i], y = ((const int32_t *)field.ours)[i];
-            printf("%s: row %d: %s[%d] is %d, %a as a float, not %d, %a\n", what, (int)b,
-                   field.name, (int)i, (int)y, (double)((const float *)field.ours)[i], (int)x,
-                   (double)((const float *)field.host)[i]);
-            return false;
-        }
-    return true;
 }
 
 /* z of all tokens of all rows, [B, V], before anything is cut. */
@@ -344,12 +231,12 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     if (one_in(&test.random, 8))
         raise_much(&test);
     if (one_in(&test.random, 4))
-        crowd(&test);
+        crowd(test.asked, &test.random);
     test.peaked = index % 2;
     test.multiprocessors = 1 + (int)random_below(&test.random, 3);
     outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
     outcome *untouched = request_outcome(test.asked);
-    cuda_request_params p = params_of(test, choose_outputs(ours, &test.random));
+    cuda_request_params p = blocks_params(test, choose_outputs(ours, &test.random));
     snprintf(test.what, sizeof test.what, "problem %d, peaks %s, %d parts: %s", index,
              test.peaked ? "given" : "found", p.parts, request_describe(&test.asked->plan));
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;

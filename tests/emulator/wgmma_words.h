@@ -23,7 +23,7 @@ struct product_list {
     std::deque<product> asked;
     uint64_t committed;
 };
-static product_list products[FIBERS_MOST];
+static product_list products[FIBERS_THREADS];
 
 /* The address of a tile, in units of 16 bytes; it describes the tile. */
 PTX uint32_t wgmma_address(const void *tile) { return tile_of(tile) / 16; }

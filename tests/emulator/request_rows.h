@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests for kernels that run as fibers: what the backend hands to each of them, and rows of what
+ * they find against the CPU backend's.
+ */
+#ifndef TESTS_EMULATOR_REQUEST_ROWS_H
+#define TESTS_EMULATOR_REQUEST_ROWS_H
+
+#include "cuda/cuda_request.h"
+#include "problems.h"
+
+extern "C" {
+#include "core/validate.h"
+#include "requests.h"
+}
+
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace
+{
+
+/* Have the logits of row 0 be neighbouring numbers just below 16, of which some have the same z at
+ * most temperatures: values that differ, and tokens that do not; and many tokens of a value. */
+void crowd(request *asked, uint64_t *random)
+{
+    const gumbel_tensor &t = asked->logits.logits;
+    const uint32_t values = 20 + random_below(random, 400);
+    for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
+        ((float *)t.data)[i] = 16.0f - 0x1p-20f * (float)(1 + random_below(random, values));
+}
+
+/* What is wanted of an outcome: all, or tokens and some of the others. */
+gumbel_output choose_outputs(const outcome *from, uint64_t *random)
+{
+    gumbel_output wanted = from->output;
+    if (one_in(random, 2))
+        return wanted;
+    if (!one_in(random, 3))
+        wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
+    if (!one_in(random, 3))
+        wanted.kept = NULL;
+    if (one_in(random, 2))
+        wanted.scores = NULL;
+    if (one_in(random, 2))
+        wanted.ranks = NULL;
+    return wanted;
+}
+
+/* As the CUDA backend begins to prepare a launch. */
+cuda_request_params params_of(const request &asked, const gumbel_output &output)
+{
+    cuda_request_params p = {};
+    gumbel_error error = {"", ""};
+    gumbel_status status = gumbel_read_logits(&p.problem, &asked.logits, &asked.sampling, &error);
+    if (report_call("gumbel_read_logits", status, &error))
+        exit(1);
+    p.problem.request |= gumbel_output_request(&output);
+    p.inverse_cap = p.problem.soft_cap > 0.0f ? 1.0f / p.problem.soft_cap : 0.0f;
+    p.output = output;
+    return p;
+}
+
+bool same_float(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
+
+/* ------------------------------------------------------------------------- the comparison ---- */
+
+/* The outputs of a row: what holds four bytes each, and how far it may be off. */
+struct output_field {
+    const char *name;
+    const void *host, *ours; /* of the row; `ours` NULL where it is not wanted */
+    int64_t count;
+    bool is_float;
+    float bound; /* in what it is relative to: the value, the row's log-normaliser, or 1 */
+};
+
+const void *at(const void *field, int64_t index) { return (const char *)field + 4 * index; }
+
+std::vector<output_field> fields_of(const outcome *host, const gumbel_output &ours, int64_t b)
+{
+    const gumbel_output &h = host->output;
+    const int64_t samples = host->samples, top = h.num_top;
+    const float two_ulps = 0x1p-22f;
+    std::vector<output_field> all = {
+        {"status", h.status, ours.status, 1, false, 0},
+        {"kept", h.kept, ours.kept, 1, false, 0},
+        {"tokens", h.tokens, ours.tokens, samples, false, 0},
+        {"scores", h.scores, ours.scores, samples, true, 0},
+        {"ranks", h.ranks, ours.ranks, samples, false, 0},
+        {"top_ids", h.top_ids, ours.top_ids, top, false, 0},
+        {"lse", h.lse, ours.lse, 1, true, two_ulps},
+        {"logprobs", h.logprobs, ours.logprobs, samples, true, two_ulps},
+        {"top_logprobs", h.top_logprobs, ours.top_logprobs, top, true, two_ulps},
+    };
+    for (output_field &field : all) {
+        field.host = at(field.host, b * field.count);
+        field.ours = field.ours ? at(field.ours, b * field.count) : NULL;
+    }
+    return all;
+}
+
+bool value_agrees(const output_field &field, int64_t i, float lse)
+{
+    if (memcmp(at(field.host, i), at(field.ours, i), 4) == 0)
+        return true;
+    float x = ((const float *)field.host)[i], y = ((const float *)field.ours)[i];
+    float scale = std::max({1.0f, std::fabs(x), std::isfinite(lse) ? std::fabs(lse) : 0.0f});
+    return field.is_float && (same_float(x, y) || std::fabs(x - y) <= field.bound * scale);
+}
+
+/* Whether row b is as `host` has it, which is poison for one that is left. */
+bool row_agrees(const outcome *host, const gumbel_output &ours, int64_t b, const char *what)
+{
+    for (const output_field &field : fields_of(host, ours, b))
+        for (int64_t i = 0; field.ours && i < field.count; i++) {
+            if (value_agrees(field, i, host->lse[b]))
+                continue;
+            int32_t x = ((const int32_t *)field.host)[i], y = ((const int32_t *)field.ours)[i];
+            printf("%s: row %d: %s[%d] is %d, %a as a float, not %d, %a\n", what, (int)b,
+                   field.name, (int)i, (int)y, (double)((const float *)field.ours)[i], (int)x,
+                   (double)((const float *)field.host)[i]);
+            return false;
+        }
+    return true;
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The source of the kernel that serves rows of requests by clusters, on a CPU, all threads of a
+// cluster side by side in a random order, against the CPU backend.
+#include "launch_team.h"
+#include "request_rows.h"
+
+#include "cuda/cuda_policy.h"
+
+namespace
+{
+
+/* What a problem is to try. */
+enum problem_kind {
+    PROBLEM_ANY,
+    PROBLEM_SUITED, /* top_k or top_p alone, which keep many tokens: rows that suit a guess */
+    PROBLEM_LONE,   /* the same of any rows */
+    PROBLEM_FEW,    /* a top_k that leaves few tokens, a min_p, with a top_p or without */
+    PROBLEM_MASS,   /* a nucleus of all tokens of a row, which leaves few tokens */
+};
+
+/* Rows that were looked at, by how they were served. */
+struct row_counts {
+    int all, ways[TEAM_WAYS];
+    int suited, guessed;     /* that suit a guess, and of these those that one served */
+    int drawn, top_k, top_p; /* guessed: of many tokens, and of few by which rule */
+};
+/* A kernel that guesses wrongly is never wrong, but slow: nearly all that suit must be served. */
+constexpr double kGuessed = 0.95;
+/* Tokens above a cut from which on they are drawn from as they are seen. */
+constexpr int kMany = 2 * CUDA_REQUEST_THREADS;
+
+struct test_problem {
+    problem_kind kind;
+    request *asked;
+    int32_t top_k; /* where one rule cuts alone, 0: by top_p */
+    float min_p, top_p, temperature;
+    bool processed;            /* what the draw sees is asked for, and nothing is drawn */
+    std::vector<int32_t> left; /* rows that others did not serve; or none */
+    uint64_t random;           /* state */
+    char what[500];            /* for messages */
+};
+
+/* ------------------------------------------------------------------------------- a problem ---- */
+
+request_plan plan_of(problem_kind kind, uint64_t *random)
+{
+    static const uint32_t vocabs[] = {600, 5000, 20000, 20000};
+    request_plan plan = {};
+    plan.batch = 1 + random_below(random, 2);
+    plan.vocab = 1 + random_below(random, vocabs[random_below(random, 4)]);
+    if (kind != PROBLEM_ANY)
+        plan.vocab = 4000 + random_below(random, 12000);
+    plan.first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
+    plan.order = (gumbel_order)random_below(random, 3);
+    plan.ties = (gumbel_ties)random_below(random, 2);
+    plan.kind = kind == PROBLEM_SUITED || one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
+    plan.truncation = 1;
+    plan.seed = random_bits(random) >> 20;
+    if (kind == PROBLEM_SUITED)
+        return plan;
+    if (one_in(random, 6))
+        plan.vocab_size = plan.first_token + 1 + random_below(random, (uint32_t)plan.vocab);
+    plan.samples = 1 + (kind != PROBLEM_LONE && one_in(random, 2));
+    plan.num_top = one_in(random, 2) ? 1 + (int32_t)random_below(random, 128) : 0;
+    bool exact = kind == PROBLEM_LONE && !one_in(random, 4); /* makes rows that suit nothing */
+    plan.dtype = exact ? GUMBEL_FLOAT32 : (gumbel_dtype)(1 + random_below(random, 3));
+    plan.scale = one_in(random, 4) ? 0.5f : 0.0f;
+    plan.soft_cap = one_in(random, 4) ? 5.0f * (float)(1 + 5 * random_below(random, 2)) : 0.0f;
+    plan.logprobs_of = one_in(random, 5) ? GUMBEL_RAW : GUMBEL_PROCESSED;
+    plan.transforms = one_in(random, kind == PROBLEM_LONE ? 4 : 2);
+    plan.history = one_in(random, 2);
+    plan.given_noise = one_in(random, 8);
+    return plan;
+}
+
+/* Give row 0 logits that do not suit the guesses of a search. */
+void make_hostile(request *asked, uint64_t *random)
+{
+    const gumbel_tensor &t = asked->logits.logits;
+    int shape = (int)random_below(random, REQUEST_SHAPES);
+    for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
+        ((float *)t.data)[i] = request_hostile_logit(shape, i, t.cols);
+}
+
+/* Drop the rules, and keep their order and what becomes of ties. */
+void cut_no_more(gumbel_truncation *cut)
+{
+    gumbel_truncation none = {};
+    none.struct_size = cut->struct_size;
+    none.order = cut->order;
+    none.ties = cut->ties;
+    *cut = none;
+}
+
+/* Cut by one rule, at a place between a few tokens and all of them; rows that suit a guess not at
+ * either end. */
+void cut_alone(test_problem *test)
+{
+    static const float top_ps[] = {0.3f, 0.8f, 0.95f, 0.9999f, 1e-30f, 1 - 1e-7f};
+    const bool suits = test->kind == PROBLEM_SUITED;
+    const int64_t vocab = test->asked->plan.vocab;
+    gumbel_truncation *cut = &test->asked->truncation;
+    cut_no_more(cut);
+    if (one_in(&test->random, 2)) {
+        int64_t most = 300u << random_below(&test->random, 7);
+        most = std::min(most, suits ? vocab / 2 : vocab);
+        test->top_k = 300 + (int32_t)random_below(&test->random, (uint32_t)(most - 299));
+        cut->top_k = &test->top_k;
+    } else {
+        test->top_p = top_ps[random_below(&test->random, suits ? 4 : 6)];
+        cut->top_p = &test->top_p;
+    }
+}
+
+/* Have all rows drawn at one temperature that is usual. */
+void warm(test_problem *test)
+{
+    static const float usual[] = {0.7f, 1.0f, 1.5f};
+    test->temperature = usual[random_below(&test->random, 3)];
+    test->asked->sampling.temperature = &test->temperature;
+    test->asked->sampling.temperature_stride = 0;
+}
+
+/* Have a row cut by what leaves few tokens, and by a nucleus of these or of all. */
+void cut_to_few(test_problem *test)
+{
+    gumbel_truncation *cut = &test->asked->truncation;
+    const bool mass = test->kind == PROBLEM_MASS;
+    cut_no_more(cut);
+    test->top_k = 1 + (int32_t)random_below(&test->random, CUDA_REQUEST_TARGET);
+    test->min_p = 0.01f * (float)(1 + random_below(&test->random, 20));
+    test->top_p = 0.01f * (float)(1 + random_below(&test->random, 99));
+    uint32_t by = mass ? random_below(&test->random, 4) : 1 + random_below(&test->random, 3);
+    cut->top_k = by & 1 ? &test->top_k : NULL;
+    cut->min_p = by & 2 ? &test->min_p : NULL;
+    if (mass && by)
+        cut->order = GUMBEL_ORDER_JOINT;
+    if (mass || one_in(&test->random, 2))
+        cut->top_p = &test->top_p;
+}
+
+/* Its request points into the problem. */
+void make_test(test_problem *test, int index, gumbel_device *cpu)
+{
+    static const problem_kind kinds[] = {PROBLEM_ANY, PROBLEM_SUITED, PROBLEM_LONE,
+                                         PROBLEM_FEW, PROBLEM_LONE,   PROBLEM_MASS};
+    test->random = (uint64_t)index;
+    test->kind = kinds[index % 6];
+    request_plan plan = plan_of(test->kind, &test->random);
+    test->asked = request_make(&plan, cpu);
+    const bool suits = test->kind == PROBLEM_SUITED;
+    if (suits || !one_in(&test->random, 3))
+        warm(test);
+    if (suits || test->kind == PROBLEM_LONE)
+        cut_alone(test);
+    else if (test->kind != PROBLEM_ANY)
+        cut_to_few(test);
+    if (one_in(&test->random, 2)) /* lists edit in another way than masks and histories */
+        test->asked->transforms.banned = test->asked->transforms.bias = {};
+    if (!suits && one_in(&test->random, 3))
+        crowd(test->asked, &test->random);
+    else if (!suits && one_in(&test->random, 2))
+        make_hostile(test->asked, &test->random);
+    test->processed = test->kind == PROBLEM_ANY && one_in(&test->random, 4);
+    if (one_in(&test->random, 4))
+        for (int64_t b = 0; b < plan.batch; b++)
+            test->left.push_back(!one_in(&test->random, 3));
+}
+
+/* Some; where one rule cuts alone, what a guess can give. */
+gumbel_output outputs_of(test_problem *test, const outcome *ours)
+{
+    gumbel_output wanted = choose_outputs(ours, &test->random);
+    if (test->kind == PROBLEM_SUITED || test->kind == PROBLEM_LONE) {
+        wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
+        wanted.ranks = wanted.top_ids = NULL;
+    }
+    return wanted;
+}
+
+/* ------------------------------------------------------------------------- the comparison ---- */
+
+void count_row(const test_problem &test, team_way way, int32_t kept, row_counts *counts)
+{
+    bool guessed = way == TEAM_GUESSED, suits = test.kind == PROBLEM_SUITED;
+    counts->all++;
+    counts->ways[way]++;
+    counts->suited += suits;
+    counts->guessed += suits && guessed;
+    counts->drawn += guessed && kept > kMany;
+    counts->top_k += guessed && kept <= kMany && test.top_k;
+    counts->top_p += guessed && kept <= kMany && !test.top_k;
+}
+
+/* Serve the rows; whether all that are not left to others are as the CPU backend has them. */
+bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, int64_t clusters,
+                 row_counts *counts)
+{
+    outcome *host = request_outcome(test->asked), *untouched = request_outcome(test->asked);
+    bool good = request_draw(cpu, test->asked, host) == GUMBEL_OK;
+    std::vector<team_way> ways = emulate_team(p, clusters, &test->random, test->what);
+    for (int64_t b = 0; good && b < p.problem.batch; b++) {
+        bool served = !p.left || p.left[b];
+        good = row_agrees(served ? host : untouched, p.output, b, test->what);
+        if (served)
+            count_row(*test, ways[(size_t)b], host->kept[b], counts);
+    }
+    outcome_free(untouched);
+    outcome_free(host);
+    return good;
+}
+
+/* The same of what the draw sees. */
+bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p,
+                     int64_t clusters)
+{
+    const gumbel_problem &q = p.problem;
+    const float untouched = -12345.0f;
+    std::vector<float> host((size_t)(q.batch * q.vocab));
+    if (request_process(cpu, &test->asked->logits, &test->asked->sampling, host.data()))
+        return false;
+    p.processed_stride = q.vocab + random_below(&test->random, 3);
+    std::vector<float> ours((size_t)(q.batch * p.processed_stride), untouched);
+    p.processed = ours.data();
+    emulate_team(p, clusters, &test->random, test->what);
+    for (int64_t b = 0; b < q.batch; b++)
+        for (int64_t i = 0; i < p.processed_stride; i++) {
+            bool served = (!p.left || p.left[b]) && i < q.vocab;
+            float found = ours[(size_t)(b * p.processed_stride + i)];
+            float expected = served ? host[(size_t)(b * q.vocab + i)] : untouched;
+            if (same_float(found, expected))
+                continue;
+            printf("%s: row %d: processed[%d] is %a, not %a\n", test->what, (int)b, (int)i,
+                   (double)found, (double)expected);
+            return false;
+        }
+    return true;
+}
+
+bool passes(int index, gumbel_device *cpu, row_counts *counts)
+{
+    test_problem test = {};
+    make_test(&test, index, cpu);
+    outcome *ours = request_outcome(test.asked);
+    gumbel_output none = {};
+    cuda_request_params p = params_of(*test.asked, test.processed ? none : outputs_of(&test, ours));
+    const gumbel_problem &q = p.problem;
+    int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    int64_t clusters = 1 + random_below(&test.random, (uint32_t)q.batch);
+    p.parts = CUDA_REQUEST_CLUSTER;
+    p.chunk = cuda_request_share(std::max<int64_t>(q.end_token - origin, 1));
+    p.left = test.left.empty() ? NULL : test.left.data();
+    snprintf(test.what, sizeof test.what, "problem %d, %s: %s", index,
+             test.processed ? "processed" : "drawn", request_describe(&test.asked->plan));
+    bool good = test.processed ? processed_agree(&test, cpu, p, clusters)
+                               : draws_agree(&test, cpu, p, clusters, counts);
+    outcome_free(ours);
+    request_free(test.asked);
+    return good;
+}
+
+/* Whether each way to serve a row did, as often as it should. */
+bool all_ways_serve(const row_counts &counts)
+{
+    const int least = counts.all / 50;
+    bool good = std::min({counts.drawn, counts.top_k, counts.top_p}) >= least;
+    for (int served : counts.ways)
+        good &= served >= least;
+    return good && counts.guessed >= kGuessed * counts.suited;
+}
+
+} // namespace
+
+/* usage: test_request_team [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    row_counts counts = {};
+    int failed = run_problems(argc, argv, 72, 2000, [&](int i) { return passes(i, cpu, &counts); });
+    printf("%d rows: %d listed, %d weighed, %d guessed, %d by the whole team\n", counts.all,
+           counts.ways[TEAM_LISTED], counts.ways[TEAM_WEIGHED], counts.ways[TEAM_GUESSED],
+           counts.ways[TEAM_WHOLE]);
+    printf("%d of %d rows that suit a guess; %d drawn from many, %d and %d from few\n",
+           counts.guessed, counts.suited, counts.drawn, counts.top_k, counts.top_p);
+    bool idle = counts.all >= 100 && !all_ways_serve(counts);
+    if (idle)
+        printf("a way to serve rows does so too seldom\n");
+    gumbel_close(cpu);
+    return failed != 0 || idle;
+}
