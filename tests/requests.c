@@ -78,6 +78,8 @@ float request_hostile_logit(int shape, int64_t i, int64_t vocab)
         return i == vocab / 3 ? -3e38f : (float)(i * 104729 % 1000003) * 1e-5f;
     case 5: /* masked with the least float instead of -inf */
         return i % 3 ? -FLT_MAX : (float)(i * 104729 % 1000003) * 1e-5f;
+    case 7: /* as many tokens of each of a hundred values */
+        return -1e-2f * (float)(i * 7919 % 100);
     default: /* one token far above all others, which are equal */
         return i == vocab - 1 ? 60.0f : -5.0f;
     }

@@ -69,7 +69,7 @@ void request_free(request *made);
 
 /* Token i's logit, of `vocab`, in rows that do not suit the guesses of a search for a cut: shapes
  * 0 .. REQUEST_SHAPES - 1. */
-#define REQUEST_SHAPES 7
+#define REQUEST_SHAPES 8
 float request_hostile_logit(int shape, int64_t i, int64_t vocab);
 
 /* Rows [first, first + count) as a request of their own; nothing is copied, nothing to free. */

@@ -15,6 +15,7 @@ enum problem_kind {
     PROBLEM_ANY,
     PROBLEM_SUITED, /* top_k or top_p alone, which keep many tokens: rows that suit a guess */
     PROBLEM_LONE,   /* the same of any rows */
+    PROBLEM_HARD,   /* a top_k alone whose tokens lie in one share, or tie at the cut */
     PROBLEM_FEW,    /* a top_k that leaves few tokens, a min_p, with a top_p or without */
     PROBLEM_MASS,   /* a nucleus of all tokens of a row, which leaves few tokens */
 };
@@ -57,7 +58,7 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
     plan.kind = kind == PROBLEM_SUITED || one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
     plan.truncation = 1;
     plan.seed = random_bits(random) >> 20;
-    if (kind == PROBLEM_SUITED)
+    if (kind == PROBLEM_SUITED || kind == PROBLEM_HARD)
         return plan;
     if (one_in(random, 6))
         plan.vocab_size = plan.first_token + 1 + random_below(random, (uint32_t)plan.vocab);
@@ -75,12 +76,11 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
 }
 
 /* Give row 0 logits that do not suit the guesses of a search. */
-void make_hostile(request *asked, uint64_t *random)
+void make_hostile(request *asked, uint32_t shape)
 {
     const gumbel_tensor &t = asked->logits.logits;
-    int shape = (int)random_below(random, REQUEST_SHAPES);
     for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
-        ((float *)t.data)[i] = request_hostile_logit(shape, i, t.cols);
+        ((float *)t.data)[i] = request_hostile_logit((int)shape, i, t.cols);
 }
 
 /* Drop the rules, and keep their order and what becomes of ties. */
@@ -113,6 +113,16 @@ void cut_alone(test_problem *test)
     }
 }
 
+/* Cut by a top_k that leaves more tokens than a CTA keeps: side by side, or many of a value. */
+void cut_hard(test_problem *test)
+{
+    gumbel_truncation *cut = &test->asked->truncation;
+    cut_no_more(cut);
+    test->top_k = CUDA_REQUEST_THREADS + (int32_t)random_below(&test->random, CUDA_REQUEST_THREADS);
+    cut->top_k = &test->top_k;
+    make_hostile(test->asked, random_below(&test->random, 2) ? random_below(&test->random, 2) : 7);
+}
+
 /* Have all rows drawn at one temperature that is usual. */
 void warm(test_problem *test)
 {
@@ -143,25 +153,27 @@ void cut_to_few(test_problem *test)
 /* Its request points into the problem. */
 void make_test(test_problem *test, int index, gumbel_device *cpu)
 {
-    static const problem_kind kinds[] = {PROBLEM_ANY, PROBLEM_SUITED, PROBLEM_LONE,
-                                         PROBLEM_FEW, PROBLEM_LONE,   PROBLEM_MASS};
+    static const problem_kind kinds[] = {PROBLEM_ANY,  PROBLEM_SUITED, PROBLEM_LONE, PROBLEM_FEW,
+                                         PROBLEM_HARD, PROBLEM_LONE,   PROBLEM_MASS};
     test->random = (uint64_t)index;
-    test->kind = kinds[index % 6];
+    test->kind = kinds[index % 7];
     request_plan plan = plan_of(test->kind, &test->random);
     test->asked = request_make(&plan, cpu);
-    const bool suits = test->kind == PROBLEM_SUITED;
-    if (suits || !one_in(&test->random, 3))
+    const bool suits = test->kind == PROBLEM_SUITED, hard = test->kind == PROBLEM_HARD;
+    if (suits || hard || !one_in(&test->random, 3))
         warm(test);
     if (suits || test->kind == PROBLEM_LONE)
         cut_alone(test);
+    else if (hard)
+        cut_hard(test);
     else if (test->kind != PROBLEM_ANY)
         cut_to_few(test);
     if (one_in(&test->random, 2)) /* lists edit in another way than masks and histories */
         test->asked->transforms.banned = test->asked->transforms.bias = {};
-    if (!suits && one_in(&test->random, 3))
+    if (!suits && !hard && one_in(&test->random, 3))
         crowd(test->asked, &test->random);
-    else if (!suits && one_in(&test->random, 2))
-        make_hostile(test->asked, &test->random);
+    else if (!suits && !hard && one_in(&test->random, 2))
+        make_hostile(test->asked, random_below(&test->random, REQUEST_SHAPES));
     test->processed = test->kind == PROBLEM_ANY && one_in(&test->random, 4);
     if (one_in(&test->random, 4))
         for (int64_t b = 0; b < plan.batch; b++)
@@ -172,7 +184,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
 gumbel_output outputs_of(test_problem *test, const outcome *ours)
 {
     gumbel_output wanted = choose_outputs(ours, &test->random);
-    if (test->kind == PROBLEM_SUITED || test->kind == PROBLEM_LONE) {
+    if (test->kind == PROBLEM_SUITED || test->kind == PROBLEM_LONE || test->kind == PROBLEM_HARD) {
         wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
         wanted.ranks = wanted.top_ids = NULL;
     }
@@ -277,13 +289,14 @@ int main(int argc, char **argv)
 {
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
-    int failed = run_problems(argc, argv, 72, 2000, [&](int i) { return passes(i, cpu, &counts); });
+    int failed = run_problems(argc, argv, 70, 2000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows: %d listed, %d weighed, %d guessed, %d by the whole team\n", counts.all,
            counts.ways[TEAM_LISTED], counts.ways[TEAM_WEIGHED], counts.ways[TEAM_GUESSED],
            counts.ways[TEAM_WHOLE]);
     printf("%d of %d rows that suit a guess; %d drawn from many, %d and %d from few\n",
            counts.guessed, counts.suited, counts.drawn, counts.top_k, counts.top_p);
-    bool idle = counts.all >= 100 && !all_ways_serve(counts);
+    /* Of a few problems nothing follows. */
+    bool idle = counts.all >= 80 && !all_ways_serve(counts);
     if (idle)
         printf("a way to serve rows does so too seldom\n");
     gumbel_close(cpu);
