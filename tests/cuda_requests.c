@@ -180,18 +180,49 @@ static void *make_room(const gpu_request *made, int fused, const gumbel_output *
     return gpu_make(*bytes);
 }
 
-void gpu_request_draw(const gpu_request *made, int fused, outcome *into)
+static void queue_draw(const gpu_request *made, int fused, const gumbel_output *out,
+                       void *workspace, size_t bytes)
 {
     const request *r = &made->asked;
     gumbel_error error = {"", ""};
+    gumbel_status status =
+        fused ? gumbel_sample(gpu, &r->head, &r->sampling, out, workspace, bytes, &error)
+              : gumbel_sample_logits(gpu, &r->logits, &r->sampling, out, workspace, bytes, &error);
+    if (status != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+}
+
+gpu_replay gpu_request_capture(gpu_request *made, int fused, const outcome *like)
+{
+    gpu_replay captured = {.out = gpu_output_make(like)};
+    size_t bytes;
+    captured.workspace = make_room(made, fused, &captured.out, &bytes);
+    captured.graph = gpu_graph_begin();
+    made->asked.sampling.stream = captured.graph.stream;
+    queue_draw(made, fused, &captured.out, captured.workspace, bytes);
+    gpu_graph_end(&captured.graph);
+    return captured;
+}
+
+void gpu_replay_draw(const gpu_replay *captured, outcome *into)
+{
+    gpu_graph_replay(&captured->graph);
+    gpu_output_fetch(&captured->out, into);
+}
+
+void gpu_replay_free(const gpu_replay *captured)
+{
+    gpu_graph_free(&captured->graph);
+    gpu_output_free(&captured->out);
+    gpu_free(captured->workspace);
+}
+
+void gpu_request_draw(const gpu_request *made, int fused, outcome *into)
+{
     gumbel_output out = gpu_output_make(into);
     size_t bytes;
     void *workspace = make_room(made, fused, &out, &bytes);
-    gumbel_status status =
-        fused ? gumbel_sample(gpu, &r->head, &r->sampling, &out, workspace, bytes, &error)
-              : gumbel_sample_logits(gpu, &r->logits, &r->sampling, &out, workspace, bytes, &error);
-    if (status != GUMBEL_OK)
-        die("%s: %s", error.field, error.message);
+    queue_draw(made, fused, &out, workspace, bytes);
     GPU(cuCtxSynchronize);
     gpu_output_fetch(&out, into);
     gpu_output_free(&out);

@@ -27,6 +27,19 @@ void gpu_output_free(const gumbel_output *out);
  * host memory; outputs and workspace are poisoned before. Ends the program on an error. */
 void gpu_request_draw(const gpu_request *made, int fused, outcome *into);
 
+/* A request captured in a graph, drawn from the head or from the logits: each replay reads what the
+ * request points at anew. `like` says what is asked for. */
+typedef struct gpu_replay {
+    gumbel_output out;
+    void *workspace;
+    gpu_graph graph;
+} gpu_replay;
+
+gpu_replay gpu_request_capture(gpu_request *made, int fused, const outcome *like);
+/* Replay it, and fetch what it drew. */
+void gpu_replay_draw(const gpu_replay *captured, outcome *into);
+void gpu_replay_free(const gpu_replay *captured);
+
 /* gumbel_process_logits() into host memory, [B, V]. */
 void gpu_request_process(const gpu_request *made, float *processed);
 

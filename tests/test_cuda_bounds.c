@@ -259,18 +259,7 @@ static void bounds_graph(void)
     gpu_request *on_gpu = gpu_request_make(asked);
     request *r = &on_gpu->asked;
     outcome *host = request_outcome(asked), *device = request_outcome(asked);
-    gumbel_output out = gpu_output_make(device);
-    gumbel_error error = {"", ""};
-    size_t bytes;
-    CHECK(gumbel_call_workspace_size(gpu, &r->head, NULL, &r->sampling, &out, &bytes, &error) ==
-              GUMBEL_OK,
-          "%s", error.message);
-    void *workspace = gpu_make(bytes);
-    gpu_graph graph = gpu_graph_begin();
-    r->sampling.stream = graph.stream;
-    CHECK(gumbel_sample(gpu, &r->head, &r->sampling, &out, workspace, bytes, &error) == GUMBEL_OK,
-          "%s: %s", error.field, error.message);
-    gpu_graph_end(&graph);
+    gpu_replay captured = gpu_request_capture(on_gpu, 1, device);
     for (int replay = 0; replay < 6; replay++) {
         uint16_t *hidden = (uint16_t *)w.hidden.data;
         for (int64_t i = 0; i < 64 * SIZE; i++)
@@ -278,15 +267,12 @@ static void bounds_graph(void)
                         dtype_load(hidden, GUMBEL_BFLOAT16, i) * (replay % 2 ? 0.25f : 4.0f));
         GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)r->head.hidden.data, hidden,
             64 * SIZE * sizeof *hidden);
-        gpu_graph_replay(&graph);
-        gpu_output_fetch(&out, device);
+        gpu_replay_draw(&captured, device);
         CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "replay %d", replay);
         compare_request(host, device, "a replay");
         check_recomputed(device, ONCE, "a replay");
     }
-    gpu_graph_free(&graph);
-    gpu_output_free(&out);
-    gpu_free(workspace);
+    gpu_replay_free(&captured);
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);

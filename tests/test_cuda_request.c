@@ -349,33 +349,18 @@ static void request_graph(void)
     gpu_request *on_gpu = gpu_request_make(asked);
     request *r = &on_gpu->asked;
     outcome *host = request_outcome(asked), *device = request_outcome(asked);
-    gumbel_output out = gpu_output_make(device);
-    gumbel_error error = {"", ""};
-    size_t bytes;
-    CHECK(gumbel_call_workspace_size(gpu, NULL, &r->logits, &r->sampling, &out, &bytes, &error) ==
-              GUMBEL_OK,
-          "%s", error.message);
-    void *workspace = gpu_make(bytes);
-    gpu_graph graph = gpu_graph_begin();
-    r->sampling.stream = graph.stream;
-    CHECK(gumbel_sample_logits(gpu, &r->logits, &r->sampling, &out, workspace, bytes, &error) ==
-              GUMBEL_OK,
-          "%s: %s", error.field, error.message);
-    gpu_graph_end(&graph);
+    gpu_replay captured = gpu_request_capture(on_gpu, 0, device);
     for (uint32_t step = 0; step < 4; step++) {
         uint32_t *position = (uint32_t *)asked->sampling.position;
         for (int64_t b = 0; b < plan.batch; b++)
             position[b] = 100 * step + (uint32_t)b;
         GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)r->sampling.position, position,
             (size_t)plan.batch * sizeof *position);
-        gpu_graph_replay(&graph);
-        gpu_output_fetch(&out, device);
+        gpu_replay_draw(&captured, device);
         CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "step %u", step);
         compare_request(host, device, request_describe(&plan));
     }
-    gpu_graph_free(&graph);
-    gpu_output_free(&out);
-    gpu_free(workspace);
+    gpu_replay_free(&captured);
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);

@@ -63,7 +63,8 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     if (wanted.target > 0)
         bound.rank = rank_of(wanted.target);
     if (by_min_p) {
-        float unit = q.scale * (row.rules.before ? 1.0f : row.draw.inverse_temperature);
+        request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+        float unit = q.scale * values.scale();
         bound.top = rank_of(1);
         bound.distance = -1.001f * gumbel_min_p_bound(0.0f, wanted.min_p) / unit;
     }
@@ -232,9 +233,7 @@ template <int n, class call> class bound_server
     {
         if (started)
             return true;
-        uint64_t seen = floor_load(&p.shared_floors[1]);
-        started = seen >> PARTS_BITS == p.tag && seen % (1 << PARTS_BITS) == gridDim.x;
-        started = __any_sync(~0u, started);
+        started = __any_sync(~0u, parts_ended(count_of_started(), p.tag) == gridDim.x);
         __threadfence();
         return started;
     }

@@ -2,6 +2,7 @@
  *
  * Requests from logits, what the draw sees of them, and the histories that they count.
  */
+#include "core/edits.h"
 #include "core/fail.h"
 #include "cuda/cuda_run.h"
 
@@ -72,7 +73,7 @@ static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p
 static void carve_bounds(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                          cuda_request_room *room)
 {
-    size_t blocks = (size_t)cuda_request_blocks(p), words = (size_t)(p->batch + 31) / 32;
+    size_t blocks = (size_t)cuda_request_blocks(p), words = (size_t)gumbel_words_of(p->batch);
     int64_t tiles = (int64_t)blocks / cuda->multiprocessors;
     if (cuda->recompute != GUMBEL_RECOMPUTE_ALLOWED || p->weight.rows == 0 ||
         !cuda_request_bounds(p->batch, tiles))

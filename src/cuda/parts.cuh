@@ -19,6 +19,13 @@ static __device__ __forceinline__ void parts_start(unsigned long long *word, uin
         atomicCAS(word, seen, (unsigned long long)tag << PARTS_BITS);
 }
 
+/* How many have ended so far. */
+static __device__ __forceinline__ uint32_t parts_ended(const unsigned long long *word, uint64_t tag)
+{
+    unsigned long long seen = __ldcg(word);
+    return seen >> PARTS_BITS == tag ? (uint32_t)(seen % (1u << PARTS_BITS)) : 0;
+}
+
 /* Count this CTA as done, by the thread, or the first one of the warp, that wrote what others will
  * read; whether all of them are now. */
 static __device__ __forceinline__ bool parts_end(unsigned long long *word, uint64_t tag,

@@ -70,10 +70,8 @@ __device__ __noinline__ void find_peaks_of_part(const cuda_request_params &p, in
 /* Whether row b is worth reading here: can_screen() would refuse the others. */
 __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_t b)
 {
-    const gumbel_sampling &s = q.sampling;
     const gumbel_rules r = rules_of(q, b, false);
-    float temperature = s.temperature ? s.temperature[b * s.temperature_stride] : 1.0f;
-    return temperature == 0.0f || (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TARGET);
+    return is_greedy(q, b) || (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TARGET);
 }
 
 /* Whether this CTA is the last one of row b; for all threads. */

@@ -122,18 +122,22 @@ __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
     return row;
 }
 
+/* Whether row b is greedy, where nothing else of it is wanted. */
+__device__ __forceinline__ bool is_greedy(const gumbel_problem &q, int64_t b)
+{
+    const gumbel_sampling &s = q.sampling;
+    return s.temperature && s.temperature[b * s.temperature_stride] == 0.0f;
+}
+
 /* The same by three threads of as many warps side by side. */
 __device__ __forceinline__ void make_row(request_row &row, const gumbel_problem &q, int64_t b)
 {
-    const gumbel_sampling &s = q.sampling;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0)
         set_draw(row, q, b);
-    } else if (threadIdx.x == 32) {
-        bool greedy = s.temperature && s.temperature[b * s.temperature_stride] == 0.0f;
-        row.rules = rules_of(q, b, greedy);
-    } else if (threadIdx.x == 64) {
+    else if (threadIdx.x == 32)
+        row.rules = rules_of(q, b, is_greedy(q, b));
+    else if (threadIdx.x == 64)
         set_edits(row, q, b);
-    }
 }
 
 /* ------------------------------------------------------------------------------- lookups ---- */

@@ -23,7 +23,7 @@ __device__ __noinline__ some_token put_in_order(request_values values, int count
 {
     cuda_candidate *list = room().bench.list;
     const bool has = (int)threadIdx.x < count;
-    const float scale = values.before ? 1.0f : values.inverse_temperature;
+    const float scale = values.scale();
     some_token own = {-INFINITY, -1};
     int place = 0;
     if (has) {

@@ -298,7 +298,7 @@ __device__ __noinline__ bool serve_guessed(const cuda_request_params &p, share_s
     const request_row &row = room().row;
     const gumbel_rules &r = row.rules;
     request_values values = {row.draw.inverse_temperature, r.before != 0};
-    const float scale = values.before ? 1.0f : values.inverse_temperature;
+    const float scale = values.scale();
     float largest = values.of(gumbel_of_key(facts.highest));
     guess_rule rule = {(uint32_t)r.top_k, r.top_p, r.exact != 0};
     bool reach = rule.top_k && facts.peaks >= rule.top_k;

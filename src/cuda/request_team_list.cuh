@@ -121,7 +121,7 @@ __device__ __noinline__ bool serve_weighed(share_source source, team_facts facts
     const float largest = values.of(gumbel_of_key(facts.highest));
     float near = wanted.bound(values.z(gumbel_of_key(facts.reached)), values, largest);
     scan_places places = {values.inverse_temperature, 1.0f, 0.0f, near, INFINITY};
-    const float scale = values.before ? 1.0f : values.inverse_temperature;
+    const float scale = values.scale();
     const team_slot *slots =
         scan_row<SCAN_LISTS>(source, scale, values.inverse_temperature, places, largest);
     team_listed found = join_slots<team_listed>(slots, kRanks);

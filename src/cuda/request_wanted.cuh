@@ -17,6 +17,9 @@ struct request_values {
 
     __device__ __forceinline__ float z(float y) const { return y * inverse_temperature; }
 
+    /* The value of a y of 1. */
+    __device__ __forceinline__ float scale() const { return before ? 1.0f : inverse_temperature; }
+
     __device__ __forceinline__ float of(float y) const
     {
         float own = z(y);
