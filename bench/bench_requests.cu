@@ -3,9 +3,10 @@
  * What does a request cost on an NVIDIA GPU: transforms, truncation and further outputs, over k, p,
  * the batch and the entropy of the rows, from logits and behind the product?
  *
- * usage: bench_requests [--json FILE] [--commit TEXT] [--quick] [--recompute]; script/bench-gpu
- * builds and runs it. --quick measures the requests of the first table alone; --recompute lets the
- * product leave out logits that requests will hardly need.
+ * usage: bench_requests [--json FILE] [--commit TEXT] [--quick] [--recompute auto|never|allowed]
+ *
+ * script/bench-gpu builds and runs it. --quick leaves out the sweeps over k and p; --recompute sets
+ * the device's option of that name.
  *
  * Tokens are compared with the CPU's before anything is timed. Times are those of
  * bench_fused_vs_gemm.cu: of one of 5 calls in a captured graph, over 30 replays.
@@ -325,7 +326,7 @@ static double measure(const bench &b, const char *table, const question &q, shap
     return points.back().draw.median;
 }
 
-static const int64_t BATCHES[] = {1, 8, 64, 256};
+static const int64_t BATCHES[] = {1, 8, 32, 64, 256};
 
 /* A line of medians over the batch. */
 static void measure_line(const bench &b, const char *table, const question &q, shape s, bool fused)
@@ -340,7 +341,7 @@ static void measure_line(const bench &b, const char *table, const question &q, s
 static void measure_questions(const bench &b, bool fused)
 {
     const question plain = {"plain draw", 0, 1, 0};
-    printf("\n%s, V = %lld, us at B = 1, 8, 64, 256\n",
+    printf("\n%s, V = %lld, us at B = 1, 8, 32, 64, 256\n",
            fused ? "behind the product, D = 4096" : "from float32 logits", (long long)VOCAB);
     for (int s = 0; s < SHAPES; s++) {
         measure_line(b, "requests", plain, shape(s), fused);
@@ -397,11 +398,21 @@ static void write_json(const char *path, const char *commit)
         die("%s: writing failed", path);
 }
 
+/* The option of that name. */
+static int find_recompute(const char *name)
+{
+    static const char *const NAMES[] = {"auto", "never", "allowed"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, NAMES[i]) == 0)
+            return i;
+    die("--recompute: %s is not auto, never or allowed", name);
+}
+
 int main(int argc, char **argv)
 {
     const char *json = nullptr, *commit = "unknown";
     bool quick = false;
-    gumbel_recompute recompute = GUMBEL_RECOMPUTE_NEVER;
+    int recompute = GUMBEL_RECOMPUTE_AUTO;
     for (int i = 1; i < argc; i++)
         if (i + 1 < argc && strcmp(argv[i], "--json") == 0)
             json = argv[++i];
@@ -409,22 +420,22 @@ int main(int argc, char **argv)
             commit = argv[++i];
         else if (strcmp(argv[i], "--quick") == 0)
             quick = true;
-        else if (strcmp(argv[i], "--recompute") == 0)
-            recompute = GUMBEL_RECOMPUTE_ALLOWED;
+        else if (i + 1 < argc && strcmp(argv[i], "--recompute") == 0)
+            recompute = find_recompute(argv[++i]);
         else
-            die("%s: the options are --json FILE, --commit TEXT, --quick and --recompute", argv[i]);
+            die("%s: the options are --json FILE, --commit TEXT, --quick and --recompute WHEN",
+                argv[i]);
     for (const char *at = commit; *at; at++)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             die("--commit: plain ASCII without quotes and backslashes is expected");
-    bench b = open_bench(recompute);
+    bench b = open_bench(gumbel_recompute(recompute));
     for (int s = 0; s < SHAPES; s++)
         verify(b, shape(s));
     printf("question: %s\n", QUESTION);
     measure_questions(b, false);
-    if (!quick) {
+    measure_questions(b, true);
+    if (!quick)
         measure_sweeps(b);
-        measure_questions(b, true);
-    }
     if (json)
         write_json(json, commit);
     return 0;

@@ -131,13 +131,14 @@ GUMBEL_API int gumbel_isa_available(gumbel_isa isa);
 typedef void (*gumbel_task)(void *argument, int32_t index);
 typedef void (*gumbel_parallel_for)(void *context, int32_t count, gumbel_task task, void *argument);
 
-/* Whether, on CUDA, a product may leave out logits that its request will hardly need, and run again
- * where one turns out to matter (gumbel_output.recomputed): less is written, and tokens are the
- * same, but such a call takes twice the time. */
+/* Which logits of a request a product on CUDA writes. On Hopper, of 32 to 128 rows that top_k or
+ * min_p cuts, it may leave out those that lie below as many others as are wanted. Without penalties
+ * and soft-cap these cannot matter. With them one may, and the product runs again
+ * (gumbel_output.recomputed): tokens are the same, but such a call takes twice the time. */
 typedef enum gumbel_recompute {
-    GUMBEL_RECOMPUTE_AUTO = 0,    /* at present NEVER */
-    GUMBEL_RECOMPUTE_NEVER = 1,   /* all logits of a request are written */
-    GUMBEL_RECOMPUTE_ALLOWED = 2, /* on Hopper, 32 to 128 rows that top_k or min_p cuts */
+    GUMBEL_RECOMPUTE_AUTO = 0,    /* those that can matter: nothing is multiplied twice */
+    GUMBEL_RECOMPUTE_NEVER = 1,   /* all */
+    GUMBEL_RECOMPUTE_ALLOWED = 2, /* those that are likely to matter */
 } gumbel_recompute;
 
 typedef struct gumbel_device_options {

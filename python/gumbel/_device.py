@@ -46,7 +46,7 @@ def open_device(
 ) -> ctypes.c_void_p:
     """The device "cpu" or "cuda:N" of this ISA and thread count; None: the library's own choice.
 
-    `recompute`: whether its products may leave out logits, and run again where these matter.
+    `recompute`: whether its products may leave out logits that can matter, and then run again.
     """
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")

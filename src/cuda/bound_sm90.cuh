@@ -8,9 +8,13 @@
  * of 132 tiles is stored, and for k = 50 of later ones 50, 25, 17 and so on: a quarter of
  * V = 151936.
  *
- * Nothing depends on a bound. For each tile, bits say of which rows it is stored; a row that turns
- * out to need another one is multiplied again. So bounds may be late, and nobody waits for those
- * that raise them: their code runs cold, the first time for 20 us.
+ * Peaks are of tokens that the mask leaves. Where nothing else edits a row, what is left out cannot
+ * matter: as many tokens as are wanted are above it for good. With penalties, that may be too few;
+ * with a soft-cap, others may be equals. So for each tile, bits say of which rows it is stored, and
+ * a row that turns out to need another one is multiplied again.
+ *
+ * No result depends on a bound. So bounds may be late, and nobody waits for those that raise them:
+ * their code runs cold, the first time for 20 us.
  *
  * Bounds are floors (cuda/floor.cuh), and peaks that are not there yet are kNoPeak, once all CTAs
  * have started, which a word counts (cuda/parts.cuh): before that, nothing that is read counts. The
@@ -33,6 +37,9 @@ constexpr int kPeaksOfLane = 40;
 constexpr int kNapOfDepth = 100;
 /* A NaN that no peak is, with the least key of all. */
 constexpr uint32_t kNoPeak = ~0u;
+/* Bounds are kept where a token below one has a smaller z than those that reach it, whatever is
+ * rounded: rows scale logits by a factor between 1 / kScaleMost and kScaleMost. */
+constexpr float kScaleMost = 0x1p60f;
 /* One in so many blocks may hold what min_p keeps: more tokens than fit need all of the row. */
 constexpr uint32_t kMinPShare = 8;
 
@@ -50,7 +57,11 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     const request_row row = request_row_of(q, b);
     request_wanted wanted;
     row_bound bound = {0, 0, 0.0f};
-    if (!can_screen(p, row, wanted) || !blocks_bound(q, row))
+    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
+    const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
+    if (!can_screen(p, row, wanted) || !blocks_bound(q, row) || lower < 1 / kScaleMost ||
+        upper > kScaleMost)
         return bound;
     /* Penalties may take away more than a first guess allows for. */
     auto rank_of = [&](uint32_t target) {
@@ -63,12 +74,18 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     if (wanted.target > 0)
         bound.rank = rank_of(wanted.target);
     if (by_min_p) {
-        request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
         float unit = q.scale * values.scale();
         bound.top = rank_of(1);
         bound.distance = -1.001f * gumbel_min_p_bound(0.0f, wanted.min_p) / unit;
     }
     return bound;
+}
+
+/* A bound that is so far below `reached` that rounding makes no equals of what lies at it and what
+ * lies below the bound, and that leaves out nothing that could become infinite. */
+__device__ __forceinline__ float bound_below(float reached)
+{
+    return fminf(reached, kScaleMost) - fmaxf(fabsf(reached) * 0x1p-18f, 0x1p-38f);
 }
 
 /* Peaks of a row, a warp's, as keys whose order is theirs; 0 for those that are not there. */
@@ -158,7 +175,7 @@ template <int n, class call> class bound_server
             *word(own_row()) = 0;
         if (thread == 0)
             parts_start(count_of_started(), p.tag);
-        if (blockIdx.x == 0 && thread == 0)
+        if (blockIdx.x == 0 && thread == 0 && p.again)
             *p.again = 0;
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         if (thread == 0)
@@ -207,7 +224,7 @@ template <int n, class call> class bound_server
             peaks_told told = look_at_peaks(p.peaks + row * p.peaks_stride, count, wanted, known);
             known = told.present;
             if (lane == 0)
-                floor_give(word(row), told.bound, p.tag);
+                floor_give(word(row), bound_below(told.bound), p.tag);
         }
     }
 

@@ -102,7 +102,7 @@ static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_curso
         again = product;
         product.params.written = room.written;
         request.params.peaks = product.params.peaks;
-        request.again = room.written ? &again : NULL;
+        request.again = room.again ? &again : NULL;
     }
     if (p->end_token > p->first_token)
         GUMBEL_FORWARD(run_fused(&product));

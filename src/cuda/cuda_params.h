@@ -29,7 +29,8 @@ typedef struct cuda_params {
     /* Where logits are stored of tiles alone whose peaks reach a bound (cuda/bound_sm90.cuh). */
     uint32_t *written; /* [tiles][(B + 31) / 32] bits: rows whose logits of the tile are stored; or
                         * NULL: all are */
-    int32_t *again;    /* with `written`, is cleared; else nothing is done where it is 0; or NULL */
+    int32_t *again;    /* with `written`, is cleared; else nothing is done where it is 0; NULL: what
+                        * is left out cannot matter */
 } cuda_params;
 
 /* What the kernels that make probabilities get. */

@@ -17,8 +17,8 @@ typedef struct cuda_job {
     cuda_params params; /* of the whole call */
     CUstream stream;
     gumbel_error *error;
-    const struct cuda_job *again; /* of a request whose product stored by bounds: the product that
-                                   * stores all, if a row lacks what it needs; else NULL */
+    const struct cuda_job *again; /* of a request whose product stored by bounds that can fail: the
+                                   * product that stores all, if a row lacks a block; else NULL */
 } cuda_job;
 
 /* The size of a launch. */
@@ -74,7 +74,7 @@ typedef struct cuda_request_room {
     int32_t *left; /* [B], likewise */
     /* Where the product may store by bounds; else NULL. */
     uint32_t *written; /* [blocks][(B + 31) / 32] */
-    int32_t *again;    /* [1] */
+    int32_t *again;    /* [1], where bounds can fail */
 } cuda_request_room;
 
 /* Blocks of a row (cuda_policy.h). */

@@ -69,17 +69,27 @@ static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p
     return split;
 }
 
+/* Whether what bounds leave out may matter after all: penalties can lower the tokens that they go
+ * by, and a soft-cap can make equals of what is above and below them. */
+static int bounds_can_fail(const gumbel_problem *p)
+{
+    return (p->request & GUMBEL_REQUEST_PENALTIES) || p->soft_cap != 0.0f;
+}
+
 /* What a product that stores by bounds and its request share, where that is allowed. */
 static void carve_bounds(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                          cuda_request_room *room)
 {
     size_t blocks = (size_t)cuda_request_blocks(p), words = (size_t)gumbel_words_of(p->batch);
     int64_t tiles = (int64_t)blocks / cuda->multiprocessors;
-    if (cuda->recompute != GUMBEL_RECOMPUTE_ALLOWED || p->weight.rows == 0 ||
+    int fail = bounds_can_fail(p);
+    if (cuda->recompute == GUMBEL_RECOMPUTE_NEVER || p->weight.rows == 0 ||
+        (fail && cuda->recompute != GUMBEL_RECOMPUTE_ALLOWED) ||
         !cuda_request_bounds(p->batch, tiles))
         return;
     room->written = gumbel_carve(cursor, blocks, words, sizeof *room->written);
-    room->again = gumbel_carve(cursor, 1, 1, sizeof *room->again);
+    if (fail)
+        room->again = gumbel_carve(cursor, 1, 1, sizeof *room->again);
 }
 
 cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *cuda,
@@ -151,10 +161,10 @@ static gumbel_status run_blocks(const cuda_job *job, cuda_request_params *p,
     p->counters = room->counters;
     p->tag = cuda_tag(job->cuda);
     p->peaked = job->params.peaks != NULL;
-    if (job->again) {
+    if (p->peaked && room->written) {
         p->written = room->written;
-        p->started = &job->again->params.shared_floors[1];
         p->again = room->again;
+        p->started = &job->params.shared_floors[1];
     }
     p->chunk =
         p->peaked ? p->blocks : cuda_request_part(p->blocks, q->batch, job->cuda->multiprocessors);

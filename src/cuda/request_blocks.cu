@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     ptx_allow_launch();
     if (p.started && b == 0 && threadIdx.x == 0)
         *p.started = 0;
-    bool served = serve_from_blocks(b), lacks = !served && lacks_blocks(p, b);
+    bool served = serve_from_blocks(b), lacks = p.again && !served && lacks_blocks(p, b);
     if (threadIdx.x != 0)
         return;
     p.left[b] = !served;

@@ -78,6 +78,23 @@ struct team_facts {
     }
 };
 
+/* What the product has left out of a share, as it cannot matter (cuda/bound_sm90.cuh), is -inf. */
+__device__ __noinline__ void fill_left_out(const part_reader &reader, const share_source &source)
+{
+    const cuda_request_params &p = reader.p;
+    const gumbel_problem &q = p.problem;
+    float *row = (float *)q.logits.data + reader.b * q.logits.stride - q.first_token;
+    const uint32_t *written = p.written + reader.b / 32;
+    const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token), words = gumbel_words_of(q.batch);
+#pragma unroll 4
+    for (int at = threadIdx.x; at < source.size; at += kThreads) {
+        int64_t token = source.begin + at, block = (token - origin) / CUDA_REQUEST_BLOCK;
+        if (reader.counts(token) && !(written[block * words] >> reader.b % 32 & 1))
+            row[token] = -INFINITY;
+    }
+    __syncthreads();
+}
+
 /* Start to bring the logits of a share into it, as float32; they are there after a
  * ptx_copy_async_wait<0>() and a barrier. */
 __device__ __forceinline__ void fetch_share(const part_reader &reader, const share_source &source)
@@ -90,6 +107,8 @@ __device__ __forceinline__ void fetch_share(const part_reader &reader, const sha
         aligned ? (int)max(min(reader.end - source.begin, (int64_t)source.size), (int64_t)0) : 0;
     int at = 4 * threadIdx.x;
     copied -= copied % 4;
+    if (reader.p.written && !reader.p.again)
+        fill_left_out(reader, source);
 #pragma unroll 4
     for (; at < copied; at += 4 * kThreads)
         ptx_copy_async<16>(share() + at, row + source.begin + at);
