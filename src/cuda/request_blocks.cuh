@@ -31,49 +31,117 @@ struct blocks_found {
     uint32_t flags; /* of the row */
 };
 
-/* Bring all tokens of the row that can matter into the list; for all threads. */
-__device__ __forceinline__ blocks_found find_in_blocks(row_blocks &blocks,
-                                                       const request_wanted &wanted,
-                                                       float (&peaks)[kTopsAhead])
+/* The z that a token of the row must reach to be wanted, as request_wanted.bound(); out of line
+ * where that takes a logarithm. */
+__device__ __noinline__ float bound_by_min_p(request_wanted wanted, float nth,
+                                             request_values values, float largest)
 {
+    return wanted.bound(nth, values, values.of(largest));
+}
+__device__ __forceinline__ float bound_of(const request_wanted &wanted, float nth,
+                                          request_values values, float largest)
+{
+    return wanted.min_p == 0.0f ? nth : bound_by_min_p(wanted, nth, values, largest);
+}
+
+/* A guess at that, where as many y as are wanted reach `nth`: above all that is not stored. */
+__device__ __forceinline__ float guess_from(const row_blocks &blocks, float nth, float largest)
+{
+    const block_room &x = room_of_blocks();
     const request_values &values = blocks.values;
-    const block_facts tops = join_facts(blocks.find_tops(peaks));
-    /* Some of the tokens that reach a guess may be edited away. */
-    const cuda_request_params &p = blocks.reader.p;
-    bool masked = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.written;
-    uint32_t count = blocks_guessed(wanted.target, masked || blocks.reader.row.penalised);
-    float nth = reached_by_tops(tops, blocks.peak, (int)max(count, 1u));
-    float largest = tops.largest(), before = NAN, peak;
-    /* What is above all that is not stored: below, nothing can be known. */
-    float missing = values.z(gumbel_of_key(tops.missing));
-    float lowest = missing > -INFINITY ? gumbel_of_key(gumbel_key(missing) + 1) : -INFINITY;
+    float guess = bound_of(x.wanted, values.z(nth), values, largest);
+    float missing = values.z(gumbel_of_key(x.missing));
+    return missing > -INFINITY ? fmaxf(guess, gumbel_of_key(gumbel_key(missing) + 1)) : guess;
+}
+
+/* Whether no token can matter that look() has not found at a guess; behind a barrier. */
+__device__ __forceinline__ bool have_all(const row_blocks &blocks, float guess)
+{
+    const block_room &x = room_of_blocks();
+    bool enough = room().count >= x.wanted.target;
+    return guess <=
+           bound_of(x.wanted, enough ? INFINITY : -INFINITY, blocks.values, gumbel_of_key(x.seen));
+}
+
+/* Guess again, where `count` blocks were to reach the first guess, and `own` is what look() told
+ * this thread; for all threads. */
+__device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess, float own,
+                                                 int count)
+{
+    const block_room &x = room_of_blocks();
 #pragma unroll 1
-    for (int guess = 0; guess < kGuesses; guess++) {
-        float least = fmaxf(wanted.bound(values.z(nth), values, values.of(largest)), lowest);
-        if (least == before) /* nothing else to guess */
+    for (int guesses = 1; guesses < kGuesses; guesses++) {
+        const bool all = have_all(blocks, guess);
+        const float largest = gumbel_of_key(x.seen), before = guess;
+        count = all ? max((int)x.wanted.target, 1) : 4 * count + 16;
+        float nth = reached_by_threads(blocks.values, all ? own : blocks.largest_top(), count);
+        guess = guess_from(blocks, nth, largest);
+        if (guess == before) /* nothing else to guess */
             break;
-        before = least;
-        int chosen = blocks.choose(tops.flags ? INFINITY : least);
-        if (chosen > kBlocksMost)
-            break;
-        block_facts seen = join_facts(blocks.look(chosen, least, peak));
-        if (tops.flags)
-            return {seen.flags ? 0 : -1, seen.flags};
-        largest = seen.largest();
-        bool enough = seen.alive >= wanted.target;
-        if (least <= wanted.bound(enough ? INFINITY : -INFINITY, values, values.of(largest))) {
-            if (seen.alive <= kSome)
-                return {(int)seen.alive, 0};
-            nth = reached_by_tops(seen, peak, (int)max(wanted.target, 1u));
-        } else {
-            count = 4 * count + 16;
-            nth = reached_by_tops(tops, blocks.peak, (int)count);
-        }
-        if (threadIdx.x == 96)
+        if (threadIdx.x == 0)
             blocks.start();
         __syncthreads();
+        own = look(blocks, guess);
+        __syncthreads();
+        if (have_all(blocks, guess) && room().count <= kSome)
+            return {(int)room().count, 0};
     }
     return {-1, 0};
+}
+
+/* Bring all tokens of the row that can matter into the list; for all threads. */
+__device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
+                                                       const some_tops &peaks)
+{
+    const block_room &x = room_of_blocks();
+    const cuda_request_params &p = room().call;
+    /* Some of the tokens that reach a guess may be edited away. */
+    bool masked = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.written;
+    int count = max((int)blocks_guessed(x.wanted.target, masked || room().row.penalised), 1);
+    const int each = count / kWarps + kBestSpare;
+    tops_found tops = {};
+    find_tops(blocks, 0, peaks, tops);
+    if (is_rare(blocks.count > kTurn))
+        tops = find_later_tops(blocks, tops);
+    show_best(tops, each);
+    if (is_rare(__syncthreads_or(tops.infinite))) {
+        uint32_t flags = flags_in_blocks(blocks);
+        return {flags ? 0 : -1, flags};
+    }
+    rank_best(each, count);
+    __syncthreads();
+    float guess = guess_from(blocks, blocks.top_of_key(x.nth), blocks.top_of_key(x.top));
+    float own = look(blocks, guess);
+    __syncthreads();
+    if (is_rare(!have_all(blocks, guess) || room().count > kSome))
+        return guess_again(blocks, guess, own, count);
+    return {(int)room().count, 0};
+}
+
+/* Describe row b, by three threads of as many warps side by side; whether one of them finds that
+ * blocks cannot serve it. */
+__device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64_t b)
+{
+    const gumbel_problem &q = p.problem;
+    request_row &row = room().row;
+    if (threadIdx.x == 0) {
+        set_draw(row, q, b);
+        return !row.valid;
+    }
+    if (threadIdx.x == 32) {
+        const float temperature = temperature_of(q, b); /* is on its way together with rules */
+        gumbel_rules rules = rules_of(q, b, false);
+        const bool greedy = temperature == 0.0f;
+        if (greedy)
+            rules = without_cuts(rules);
+        row.rules = rules;
+        return !can_screen(p, rules, greedy, room_of_blocks().wanted);
+    }
+    if (threadIdx.x == 64) {
+        set_edits(row, q, b);
+        return !edits_lower(q, row);
+    }
+    return false;
 }
 
 /* Serve row b by this CTA alone, which has the call; whether that was possible. The peaks are asked
@@ -81,23 +149,20 @@ __device__ __forceinline__ blocks_found find_in_blocks(row_blocks &blocks,
 __device__ __noinline__ bool serve_from_blocks(int64_t b)
 {
     const cuda_request_params &p = room().call;
-    const gumbel_problem &q = p.problem;
     const request_row &row = room().row;
-    part_reader reader = {p, row, room().stage, b, q.end_token};
-    int *chosen = (int *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES);
-    row_blocks blocks = {reader, {}, (int)p.blocks, (float *)(chosen + kBlocksMost + 1), chosen};
-    request_wanted wanted;
-    float peaks[kTopsAhead];
-    blocks.load_peaks(threadIdx.x, peaks);
-    make_row(room().row, q, b);
-    if (threadIdx.x == 96)
+    row_blocks blocks(b, (int)p.blocks);
+    const some_tops peaks = blocks.load_peaks(0);
+    const bool refused = describe_row(p, b);
+    if (threadIdx.x == 96) {
         blocks.start();
-    __syncthreads();
-    if (!can_screen(p, row, wanted) || !blocks_bound(q, row))
+        room_of_blocks().missing = gumbel_key(-INFINITY);
+        room_of_blocks().nth = 0;
+    }
+    if (is_rare(__syncthreads_or(refused)))
         return false;
     blocks.values = {row.draw.inverse_temperature, row.rules.before != 0};
-    blocks_found found = find_in_blocks(blocks, wanted, peaks);
-    if (found.count < 0)
+    blocks_found found = find_in_blocks(blocks, peaks);
+    if (is_rare(found.count < 0))
         return false;
     gumbel_summary seen;
     gumbel_summary_empty(&seen);

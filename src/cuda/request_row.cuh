@@ -43,6 +43,15 @@ struct request_row {
     bool valid; /* its temperature can be drawn at */
 };
 
+/* These where nothing is cut, as in a greedy row. */
+__device__ __forceinline__ gumbel_rules without_cuts(gumbel_rules r)
+{
+    r.min_p = 0.0f;
+    r.top_k = 0;
+    r.top_p = 1.0f;
+    return r;
+}
+
 /* What row b asks of truncation. What cannot be is off: nobody has looked at these numbers. */
 __device__ inline gumbel_rules rules_of(const gumbel_problem &q, int64_t b, bool greedy)
 {
@@ -56,10 +65,10 @@ __device__ inline gumbel_rules rules_of(const gumbel_problem &q, int64_t b, bool
     float min_p = t.min_p ? t.min_p[b * t.min_p_stride] : 0.0f;
     float top_p = t.top_p ? t.top_p[b * t.top_p_stride] : 1.0f;
     int32_t top_k = t.top_k ? t.top_k[b * t.top_k_stride] : 0;
-    r.min_p = !greedy && min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
-    r.top_k = !greedy && top_k > 0 ? top_k : 0;
-    r.top_p = !greedy && top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
-    return r;
+    r.min_p = min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
+    r.top_k = top_k > 0 ? top_k : 0;
+    r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
+    return greedy ? without_cuts(r) : r;
 }
 
 /* Have row b's parameters fetched, a lane each, so that threads that read them one after the other
@@ -98,8 +107,9 @@ __device__ __forceinline__ bool cuts_by_value(const gumbel_rules &r)
 /* What of row b is for the draw. */
 __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem &q, int64_t b)
 {
+    const bool valid = gumbel_problem_row_valid(&q, b);
     row.draw = gumbel_problem_row(&q, b);
-    row.valid = gumbel_problem_row_valid(&q, b);
+    row.valid = valid;
 }
 
 /* What edits row b. */
@@ -122,22 +132,16 @@ __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
     return row;
 }
 
+__device__ __forceinline__ float temperature_of(const gumbel_problem &q, int64_t b)
+{
+    const gumbel_sampling &s = q.sampling;
+    return s.temperature ? s.temperature[b * s.temperature_stride] : 1.0f;
+}
+
 /* Whether row b is greedy, where nothing else of it is wanted. */
 __device__ __forceinline__ bool is_greedy(const gumbel_problem &q, int64_t b)
 {
-    const gumbel_sampling &s = q.sampling;
-    return s.temperature && s.temperature[b * s.temperature_stride] == 0.0f;
-}
-
-/* The same by three threads of as many warps side by side. */
-__device__ __forceinline__ void make_row(request_row &row, const gumbel_problem &q, int64_t b)
-{
-    if (threadIdx.x == 0)
-        set_draw(row, q, b);
-    else if (threadIdx.x == 32)
-        row.rules = rules_of(q, b, is_greedy(q, b));
-    else if (threadIdx.x == 64)
-        set_edits(row, q, b);
+    return temperature_of(q, b) == 0.0f;
 }
 
 /* ------------------------------------------------------------------------------- lookups ---- */

@@ -155,40 +155,27 @@ struct team_cut_finder {
 constexpr int kHalvings = 8;
 constexpr float kNear = 64.0f;
 
-/* What `wanted` threads of the CTA reach, halved into between what all with a peak reach and the
- * largest; -inf for a thread without one. Ends once 1 / slack at most is on top of what is wanted,
- * if slack is not 0. For all threads. */
-template <int slack>
-__device__ __forceinline__ float halve_peaks(float low, float high, float peak, int wanted)
+/* A key that `wanted` of this CTA's peaks reach, halved into between what all with a peak reach and
+ * the largest; 0 where it has fewer. `peak` is this thread's, and `facts` tell whether it has one.
+ * For all threads. */
+__device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, int wanted)
 {
+    if (facts.peaks == 0)
+        peak = -INFINITY;
+    facts = cta_over(facts);
+    if ((int)facts.peaks < wanted)
+        return 0;
+    float low = gumbel_of_key(facts.lowest), high = gumbel_of_key(facts.highest);
 #pragma unroll 1
     for (int step = 0; step < kHalvings; step++) {
         float middle = 0.5f * low + 0.5f * high;
         if (step == 0)
             middle = fmaxf(middle, high - kNear);
-        int count = __syncthreads_count(peak >= middle);
-        if (count < wanted) {
-            high = middle;
-            continue;
-        }
-        low = middle;
-        if constexpr (slack > 0)
-            if (count <= wanted + wanted / slack)
-                break;
+        bool enough = __syncthreads_count(peak >= middle) >= wanted;
+        low = enough ? middle : low;
+        high = enough ? high : middle;
     }
-    return low;
-}
-
-/* A key that `wanted` of this CTA's peaks reach, halved into; 0 where it has fewer. `peak` is this
- * thread's, and `facts` tell whether it has one. For all threads. */
-__device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, int wanted)
-{
-    const bool own = facts.peaks > 0;
-    facts = cta_over(facts);
-    if ((int)facts.peaks < wanted)
-        return 0;
-    return gumbel_key(halve_peaks<0>(gumbel_of_key(facts.lowest), gumbel_of_key(facts.highest),
-                                     own ? peak : -INFINITY, wanted));
+    return gumbel_key(low);
 }
 
 /* Tokens that a nucleus of all tokens of a row may leave for a CTA to end the row with. */

@@ -51,36 +51,55 @@ struct request_wanted {
 /* What top_k, min_p and the most likely tokens want of a row; `params` are a request's, or the
  * product's. */
 template <class params>
-__device__ inline request_wanted wanted_of(const params &p, const request_row &row)
+__device__ __forceinline__ request_wanted wanted_of(const params &p, const gumbel_rules &rules,
+                                                    bool greedy)
 {
     bool top = p.problem.request & GUMBEL_REQUEST_TOP;
-    int64_t k = row.draw.greedy ? 1 : row.rules.top_k;
+    int64_t k = greedy ? 1 : rules.top_k;
     uint32_t target = (uint32_t)(top && p.output.num_top > k ? p.output.num_top : k);
-    return {target, k > 0 && top ? 0.0f : row.rules.min_p, k == 0 && top};
+    return {target, k > 0 && top ? 0.0f : rules.min_p, k == 0 && top};
+}
+
+template <class params>
+__device__ inline request_wanted wanted_of(const params &p, const request_row &row)
+{
+    return wanted_of(p, row.rules, row.draw.greedy);
 }
 
 /* Whether candidates can serve a row, and which are wanted. What is dropped has no mass to tell. */
 template <class params>
-__device__ inline bool can_screen(const params &p, const request_row &row, request_wanted &wanted)
+__device__ __forceinline__ bool can_screen(const params &p, const gumbel_rules &rules, bool greedy,
+                                           request_wanted &wanted)
 {
     const gumbel_output &out = p.output;
-    const gumbel_rules &r = row.rules;
     bool mass =
         out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
-    int64_t k = row.draw.greedy ? 1 : r.top_k;
-    wanted = wanted_of(p, row);
-    if (p.partials || k > CUDA_REQUEST_TARGET || (r.joint && r.top_p < 1.0f))
+    int64_t k = greedy ? 1 : rules.top_k;
+    wanted = wanted_of(p, rules, greedy);
+    if (p.partials || k > CUDA_REQUEST_TARGET || (rules.joint && rules.top_p < 1.0f))
         return false;
-    return row.draw.greedy ? !mass && !out.kept : cuts_by_value(r);
+    return greedy ? !mass && !out.kept : cuts_by_value(rules);
 }
 
-/* Whether a block's largest logit bounds its tokens: nothing raises one of them. */
-__device__ __forceinline__ bool blocks_bound(const gumbel_problem &q, const request_row &row)
+template <class params>
+__device__ inline bool can_screen(const params &p, const request_row &row, request_wanted &wanted)
+{
+    return can_screen(p, row.rules, row.draw.greedy, wanted);
+}
+
+/* Whether nothing that edits a row raises a token above what its block's largest logit becomes. */
+__device__ __forceinline__ bool edits_lower(const gumbel_problem &q, const request_row &row)
 {
     const gumbel_penalties &r = row.penalties;
     bool lowers = r.repetition >= 1.0f && r.repetition <= FLT_MAX && r.frequency >= 0.0f &&
                   r.frequency < 0x1p100f && r.presence >= 0.0f && r.presence < INFINITY;
-    return row.valid && !row.lists && q.scale > 0.0f && (!row.penalised || lowers);
+    return !row.lists && q.scale > 0.0f && (!row.penalised || lowers);
+}
+
+/* Whether a block's largest logit bounds its tokens. */
+__device__ __forceinline__ bool blocks_bound(const gumbel_problem &q, const request_row &row)
+{
+    return row.valid && edits_lower(q, row);
 }
 
 /* Blocks whose largest logits a first guess goes by, where some of what they promise may be edited
