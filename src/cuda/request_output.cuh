@@ -8,6 +8,8 @@
 
 #include "cuda/request_draw.cuh"
 
+#include <stddef.h>
+
 namespace
 {
 
@@ -60,42 +62,53 @@ struct request_result {
     gumbel_row_status status;
 };
 
-/* Write draw `at`, by one thread: into the outputs, or as a summary. */
+/* Write draw `at` as a summary. */
+__device__ __noinline__ void write_partial(const cuda_request_params &p, const request_result &r,
+                                           int64_t at, draw_winner best)
+{
+    gumbel_summary s = r.mass;
+    s.best_score = best.score;
+    s.best_z = best.z;
+    s.best_id = best.id;
+    p.partials[at] = s;
+}
+
+/* Write draw `at` of row b, by a warp: into the outputs, or as a summary. The pointers to what has
+ * four bytes a draw or a row lie side by side, a lane's each. */
 __device__ inline void write_draw(const cuda_request_params &p, const request_result &r, int64_t b,
                                   int64_t at, draw_winner best, int32_t rank)
 {
+    enum { TOKEN, LOGPROB, SCORE, LSE, STATUS, RANK, KEPT, FIELDS };
+    static_assert(offsetof(gumbel_output, kept) - offsetof(gumbel_output, tokens) ==
+                      KEPT * sizeof(void *),
+                  "side by side");
     const gumbel_output &out = p.output;
-    bool ok = r.status == GUMBEL_ROW_OK;
+    const bool ok = r.status == GUMBEL_ROW_OK;
+    const int lane = threadIdx.x % 32;
     if (p.partials) {
-        gumbel_summary s = r.mass;
-        s.best_score = best.score;
-        s.best_z = best.z;
-        s.best_id = best.id;
-        p.partials[at] = s;
+        if (lane == 0)
+            write_partial(p, r, at, best);
         return;
     }
-    out.tokens[at] = ok ? best.id : -1;
-    if (out.scores)
-        out.scores[at] = ok ? best.score : NAN;
-    if (out.ranks)
-        out.ranks[at] = ok ? rank : -1;
-    if (out.logprobs)
-        out.logprobs[at] =
-            !ok ? NAN
-                : (out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, best.id) : best.z) -
-                      r.lse;
-}
-
-/* Write what there is one of a row, by one thread. */
-__device__ inline void write_row(const cuda_request_params &p, const request_result &r, int64_t b)
-{
-    const gumbel_output &out = p.output;
-    if (out.lse)
-        out.lse[b] = r.status == GUMBEL_ROW_OK ? r.lse : NAN;
-    if (out.status)
-        out.status[b] = (int32_t)r.status;
-    if (out.kept)
-        out.kept[b] = r.kept;
+    if (lane >= FIELDS)
+        return;
+    float logprob = NAN;
+    if (ok && lane == LOGPROB && out.logprobs)
+        logprob =
+            (out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, best.id) : best.z) - r.lse;
+    const bool of_row = lane == LSE || lane == STATUS || lane == KEPT;
+    const bool is_real = lane == LOGPROB || lane == SCORE || lane == LSE;
+    const float real = lane == LOGPROB ? logprob : lane == SCORE ? best.score : r.lse;
+    const int32_t whole = lane == TOKEN    ? best.id
+                          : lane == STATUS ? (int32_t)r.status
+                          : lane == RANK   ? rank
+                                           : r.kept;
+    int32_t *to;
+    memcpy(&to, (const char *)&out.tokens + lane * sizeof to, sizeof to);
+    if (to)
+        to[of_row ? b : at] = is_real          ? __float_as_int(ok ? real : NAN)
+                              : (ok || of_row) ? whole
+                                               : -1;
 }
 
 /* Write the list `top`, `count` long, by all threads. */
@@ -180,11 +193,9 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
         if (ok && out.ranks)
             rank = 1 + count_tokens(source, x.scratch,
                                     [&](int32_t, float y) { return values.z(y) > best.z; });
-        if (threadIdx.x == 0)
+        if (threadIdx.x < 32)
             write_draw(p, r, b, at, best, rank);
     }
-    if (threadIdx.x == 0)
-        write_row(p, r, b);
     if (q.request & GUMBEL_REQUEST_TOP) {
         int count = ok ? list_top(source, x, values, facts.largest, cut, out.num_top) : 0;
         write_top(p, x.top, r, b, count);

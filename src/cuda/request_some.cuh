@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a row of which kThreads tokens at most matter, by one CTA, a thread a token: they are
- * put in order, so that what stays is a head of the list and every rule a sum over it.
+ * The end of a row of which kThreads tokens at most matter, by one CTA: they are put in order, so
+ * that what stays is a head of the list and every rule a sum over it.
+ *
+ * A row runs through this once, mostly with 50 to 100 tokens, and all that counts is how long its
+ * steps wait for each other. So all threads order the tokens, several a token; one warp then cuts,
+ * while others score; and the warp that cut ends the row alone.
  */
 #ifndef GUMBEL_CUDA_REQUEST_SOME_CUH
 #define GUMBEL_CUDA_REQUEST_SOME_CUH
@@ -11,173 +15,379 @@
 namespace
 {
 
-/* A token that matters; ids are negative for threads without one. */
-struct some_token {
-    float v; /* its value */
-    int32_t id;
+/* A token in its place. */
+struct __align__(8) some_place
+{
+    uint32_t key; /* of its value */
+    int token;    /* where it is in the list */
 };
 
-/* Put the list's `count` tokens, all with z > -inf, in order, with their values instead of their y:
- * larger ones first, then lower ids; thread i gets the i-th. */
-__device__ __noinline__ some_token put_in_order(request_values values, int count)
+/* What the end of a row needs, in the memory of bins. */
+struct __align__(16) some_bench
 {
-    cuda_candidate *list = room().bench.list;
-    const bool has = (int)threadIdx.x < count;
-    const float scale = values.scale();
-    some_token own = {-INFINITY, -1};
-    int place = 0;
-    if (has) {
-        own = {list[threadIdx.x].y * scale, list[threadIdx.x].id};
-#pragma unroll 4
-        for (int i = 0; i < count; i++) {
-            cuda_candidate other = list[i];
-            float v = other.y * scale;
-            place += v > own.v || (v == own.v && other.id < own.id);
-        }
+    uint64_t keys[kSome];    /* of value and id; 0 behind the last one */
+    some_place order[kSome]; /* of tokens: larger values first, then lower ids */
+    uint64_t masses[kSome];  /* in order */
+    float scores[kSome];
+    int kept;
+};
+static_assert(sizeof(some_bench) <= offsetof(team_bench, list), "bins have the memory");
+
+__device__ __forceinline__ some_bench &some() { return *(some_bench *)room().bench.high; }
+
+/* ---------------------------------------------------------------------------------- order ---- */
+
+/* Lanes side by side that each have a part of the work for one of `count` tokens: 1 to 8. */
+struct some_lanes {
+    int log;
+
+    explicit __device__ __forceinline__ some_lanes(int count)
+        : log(count <= kThreads / 8   ? 3
+              : count <= kThreads / 4 ? 2
+              : count <= kThreads / 2 ? 1
+                                      : 0)
+    {
     }
+    __device__ __forceinline__ int token() const { return (int)threadIdx.x >> log; }
+    __device__ __forceinline__ int part() const { return (int)threadIdx.x & ((1 << log) - 1); }
+
+    /* What these lanes have, joined, for all of them. */
+    template <class F> __device__ __forceinline__ int over(int own, F join) const
+    {
+#pragma unroll
+        for (int lanes = 1; lanes < 8; lanes *= 2) {
+            int other = __shfl_xor_sync(~0u, own, lanes);
+            own = lanes >> log ? own : join(own, other);
+        }
+        return own;
+    }
+};
+
+/* Put the list's `count` tokens, all with z > -inf, in order. Ends with a barrier. */
+__device__ __forceinline__ void put_in_order(request_values values, int count)
+{
+    const some_lanes lanes(count);
+    uint64_t key = 0;
+    if ((int)threadIdx.x < count) {
+        cuda_candidate own = room().bench.list[threadIdx.x];
+        key = (uint64_t)gumbel_key(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
+    }
+    some().keys[threadIdx.x] = key;
     __syncthreads();
-    if (has)
-        list[place] = {own.v, own.id};
+    key = some().keys[lanes.token()];
+    int place = 0;
+#pragma unroll 1
+    for (int base = 0; base < count; base += 8 << lanes.log)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int at = base + ((2 * i) << lanes.log) + 2 * lanes.part();
+            ulonglong2 two = *(const ulonglong2 *)&some().keys[at];
+            place += two.x > key;
+            place += two.y > key;
+        }
+    place = lanes.over(place, [](int a, int b) { return a + b; });
+    if (lanes.part() == 0 && lanes.token() < count)
+        some().order[place] = {(uint32_t)(key >> 32), lanes.token()};
     __syncthreads();
-    if (has)
-        own = {list[threadIdx.x].y, list[threadIdx.x].id};
-    return own;
 }
 
-/* How many of the first tokens stay. `v` is in order; `mass` is that of all tokens of the row where
- * some of those that a nucleus is of are not in the list, or NULL. */
-__device__ __noinline__ int cut_some(const gumbel_rules &r, float v, int count, const weight *mass)
+/* `n`, and as many more as have the value of the n-th token in order; by a warp. */
+__device__ __forceinline__ int with_ties(int n, int count)
 {
-    const cuda_candidate *list = room().bench.list;
-    const bool by_count = r.top_k > 0 && r.top_k < count;
-    float largest = list[0].y, bound = gumbel_min_p_bound(largest, r.min_p);
-    if (by_count && !r.exact)
-        bound = fmaxf(bound, list[r.top_k - 1].y);
-    int place = threadIdx.x, head = __syncthreads_count(place < count && v >= bound);
-    if (by_count && r.exact)
-        head = min(head, (int)r.top_k);
+    const some_place *order = some().order;
+    const uint32_t last = order[n - 1].key;
+    uint32_t tied;
+    do {
+        int at = n + (int)threadIdx.x % 32;
+        tied = __ballot_sync(~0u, at < count && order[at].key == last);
+        n += __popc(tied);
+    } while (tied == ~0u);
+    return n;
+}
+
+/* ------------------------------------------------------------------------------------ cut ---- */
+
+/* A sum of kSome masses at most, in digits that need no carry. */
+struct some_mass {
+    static constexpr int kDigitBits = 21;
+    uint32_t digits[3];
+
+    __device__ __forceinline__ void add(uint64_t mass)
+    {
+        constexpr uint32_t all = (1u << kDigitBits) - 1;
+        digits[0] += (uint32_t)mass & all;
+        digits[1] += (uint32_t)(mass >> kDigitBits) & all;
+        digits[2] += (uint32_t)(mass >> 2 * kDigitBits);
+    }
+    __device__ __forceinline__ gumbel_wide wide() const
+    {
+        uint64_t low = ((uint64_t)digits[1] << kDigitBits) + digits[0];
+        return ((gumbel_wide)digits[2] << 2 * kDigitBits) + low;
+    }
+};
+static_assert(kSome <= 1 << (32 - some_mass::kDigitBits), "no digit overflows");
+
+/* How many of the first `whole` tokens in order a nucleus needs, where those before them weigh
+ * `above`, and all tokens that it is of `mass`; NULL where those are these and nothing is before.
+ * By a warp, each lane having neighbours, two at a time. */
+__device__ __forceinline__ int nucleus_of_some(float top_p, int whole, float largest,
+                                               const gumbel_wide *mass, gumbel_wide above)
+{
+    const int lane = threadIdx.x % 32, pairs = (whole + 63) / 64, first = 2 * pairs * lane;
+    some_mass own = {{0, 0, 0}}, before;
+#pragma unroll 1
+    for (int at = first; at < first + 2 * pairs; at += 2) {
+        uint4 two = *(const uint4 *)&some().order[at];
+        uint64_t low = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.x) - largest));
+        uint64_t high = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.z) - largest));
+        low = at < whole ? low : 0;
+        high = at + 1 < whole ? high : 0;
+        own.add(low);
+        own.add(high);
+        *(ulonglong2 *)&some().masses[at] = {low, high};
+    }
+    some_mass all = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2)
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            uint32_t below = __shfl_up_sync(~0u, all.digits[i], step, 32);
+            all.digits[i] += lane >= step ? below : 0;
+        }
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        before.digits[i] = all.digits[i] - own.digits[i];
+        all.digits[i] = __shfl_sync(~0u, all.digits[i], 31);
+    }
+    const gumbel_wide needed = gumbel_nucleus(top_p, mass ? *mass : all.wide()) - above;
+    uint32_t nucleus = 0;
+#pragma unroll 1
+    for (int at = first; at < first + 2 * pairs; at += 2) {
+        ulonglong2 two = *(const ulonglong2 *)&some().masses[at];
+        nucleus += at < whole && before.wide() < needed;
+        before.add(two.x);
+        nucleus += at + 1 < whole && before.wide() < needed;
+        before.add(two.y);
+    }
+    return (int)__reduce_add_sync(~0u, nucleus);
+}
+
+/* How many of `count` tokens min_p keeps, by a warp. */
+__device__ __noinline__ int kept_by_min_p(int count, float largest, float min_p)
+{
+    uint32_t reach = 0, least = gumbel_key(gumbel_min_p_bound(largest, min_p));
+#pragma unroll 1
+    for (int at = threadIdx.x % 32; at < count; at += 32)
+        reach += some().order[at].key >= least;
+    __syncwarp();
+    return (int)__reduce_add_sync(~0u, reach);
+}
+
+/* How many of the first of `count` tokens in order stay, by a warp. `mass` is that of all tokens of
+ * the row where some of those that a nucleus is of are not in the list, or NULL. */
+__device__ __forceinline__ int cut_some(int count, const gumbel_wide *mass)
+{
+    const gumbel_rules &r = room().row.rules;
+    int head = count;
+    if (r.top_k > 0 && r.top_k < count)
+        head = r.exact ? (int)r.top_k : with_ties((int)r.top_k, count);
+    const float largest = gumbel_of_key(some().order[0].key);
+    if (r.min_p > 0.0f)
+        head = min(head, kept_by_min_p(count, largest, r.min_p));
     if (!(r.top_p < 1.0f))
         return head;
-    int whole = r.joint ? count : head;
-    weight own = {0, 0}, all;
-    if (place < whole)
-        own.add(gumbel_token_mass(gumbel_exp(v - largest)));
-    weight behind = sum_above(own, all);
-    gumbel_wide needed = gumbel_nucleus(r.top_p, mass ? mass->wide() : all.wide());
-    gumbel_wide before = all.wide() - behind.wide() - own.wide();
-    int nucleus = __syncthreads_count(place < whole && before < needed);
-    if (!r.exact) {
-        float last = list[nucleus - 1].y;
-        nucleus = __syncthreads_count(place < count && v >= last);
-    }
-    return min(head, nucleus);
+    int nucleus = nucleus_of_some(r.top_p, r.joint ? count : head, largest, mass, 0);
+    return min(head, r.exact ? nucleus : with_ties(nucleus, count));
 }
 
-/* The mass of what stays: thread i < head has a token of that z and id. Tokens of one block are
- * added by the warp of the first of them. For all threads. */
-__device__ __noinline__ gumbel_summary sum_some(float z, int32_t id, int head)
+/* ----------------------------------------------------------------------------------- mass ---- */
+
+/* The mass of the first `head` tokens in order. Tokens of one block are added by the warp of the
+ * first of them. For all threads. */
+__device__ __noinline__ gumbel_summary sum_some(request_values values, int head)
 {
-    const cuda_candidate *list = room().bench.list;
-    const float *all_z = (const float *)room().bench.high;
-    int lane = threadIdx.x % 32, block = id / GUMBEL_BLOCK;
-    const bool own = (int)threadIdx.x < head;
-    bool first = own, alone = true;
+    const some_lanes lanes(head);
+    const int lane = threadIdx.x % 32, place = lanes.token();
+    uint32_t *blocks = (uint32_t *)some().keys;
+    auto in_order = [](int at) { return room().bench.list[some().order[at].token]; };
+    blocks[threadIdx.x] =
+        (int)threadIdx.x < head ? (uint32_t)in_order((int)threadIdx.x).id / GUMBEL_BLOCK : ~0u;
+    __syncthreads();
+    const uint32_t block = blocks[place];
+    int first = kSome, beside = 0;
+#pragma unroll 1
+    for (int base = 0; base < head; base += 4 << lanes.log) {
+        int at = base + 4 * lanes.part();
+        uint4 four = *(const uint4 *)&blocks[at];
+        uint32_t others[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int i = 3; i >= 0; i--) {
+            beside += others[i] == block;
+            first = others[i] == block ? min(first, at + i) : first;
+        }
+    }
+    first = lanes.over(first, [](int a, int b) { return min(a, b); });
+    beside = lanes.over(beside, [](int a, int b) { return a + b; });
+    const bool adds = lanes.part() == 0 && place < head && first == place;
     gumbel_summary mass;
     gumbel_summary_empty(&mass);
-    __syncthreads();
-    if (own)
-        ((float *)room().bench.high)[threadIdx.x] = z;
-    __syncthreads();
-    for (int i = 0; own && i < head; i++)
-        if (list[i].id / GUMBEL_BLOCK == block && i != (int)threadIdx.x) {
-            first &= i > (int)threadIdx.x;
-            alone = false;
-        }
-    if (own && alone) {
-        mass.max_z = z;
-        gumbel_mass_add_block(&mass, z, 1.0f);
+    if (adds && beside == 1) {
+        mass.max_z = values.z(in_order(place).y);
+        gumbel_mass_add_block(&mass, mass.max_z, 1.0f);
     }
-    for (uint32_t left = __ballot_sync(~0u, first && !alone); left; left &= left - 1) {
-        int shown = __shfl_sync(~0u, block, __ffs(left) - 1);
-        float beside[2] = {-INFINITY, -INFINITY};
-        for (int i = 0; i < head; i++)
-            if (list[i].id / GUMBEL_BLOCK == shown && list[i].id % 32 == lane)
-                beside[list[i].id / 32 % 2] = all_z[i];
-        add_block(mass, beside[0], beside[1]);
+    for (uint32_t left = __ballot_sync(~0u, adds && beside > 1); left; left &= left - 1) {
+        uint32_t shown = __shfl_sync(~0u, block, __ffs(left) - 1);
+        float z[2] = {-INFINITY, -INFINITY};
+        for (int base = 0; base < head; base += 32) {
+            int at = base + lane;
+            uint32_t found = __ballot_sync(~0u, at < head && blocks[at] == shown);
+            for (; found; found &= found - 1) {
+                cuda_candidate other = in_order(base + __ffs(found) - 1);
+                if (other.id % 32 == lane)
+                    z[other.id / 32 % 2] = values.z(other.y);
+            }
+        }
+        add_block(mass, z[0], z[1]);
     }
     return cta_over(team_mass{mass}).of;
 }
 
-/* The best of the CTA's tokens in draw `at` of the call, the row's `sample`-th, thread i < head
- * having one; for all threads. */
-__device__ __forceinline__ draw_winner draw_some(const gumbel_problem &q, float z, int32_t id,
-                                                 int head, int64_t at, int sample)
+__device__ __noinline__ float lse_of(const gumbel_summary &mass)
 {
+    return mass.flags ? NAN : gumbel_summary_lse(&mass);
+}
+
+/* ----------------------------------------------------------------------------------- draw ---- */
+
+/* Score the tokens in draw `at` of the call, the row's `sample`-th, a thread each: the last threads
+ * first, as the first warp cuts meanwhile. */
+__device__ __noinline__ void score_some(int count, int64_t at, int sample)
+{
+    const int i = kThreads - 1 - (int)threadIdx.x;
+    if (i >= count)
+        return;
+    const gumbel_problem &q = room().call.problem;
     const gumbel_row &draw = room().row.draw;
-    gumbel_stream stream = draw.stream;
-    draw_winner best = draw_winner_none();
-    stream.sample += (uint32_t)sample;
-    if ((int)threadIdx.x < head) {
-        const float *noise = q.sampling.noise;
-        float g = 0.0f;
-        if (!draw.greedy)
-            g = noise ? noise[at * q.sampling.noise_stride - q.first_token + id]
-                      : gumbel_of_token(stream, (uint32_t)id);
-        draw_winner_offer(best, draw.greedy ? z : z + g, z, id);
+    const float *noise = q.sampling.noise;
+    const cuda_candidate own = room().bench.list[i];
+    float z = own.y * draw.inverse_temperature;
+    if (!draw.greedy) {
+        gumbel_stream stream = draw.stream;
+        stream.sample += (uint32_t)sample;
+        z += noise ? noise[at * q.sampling.noise_stride - q.first_token + own.id]
+                   : noise_of_token(stream, (uint32_t)own.id);
     }
-    return cta_over(team_winner{best}).of;
+    some().scores[i] = z;
+}
+
+/* The best of the first `head` tokens in order, by a warp. Lanes that have none offer the last one,
+ * so that nothing waits for a branch. */
+__device__ __forceinline__ draw_winner best_of_some(request_values values, int head)
+{
+    draw_winner best = draw_winner_none();
+#pragma unroll 1
+    for (int base = 0; base < head; base += 64)
+#pragma unroll
+        for (int i = 0; i < 64; i += 32) {
+            int at = min(base + i + (int)threadIdx.x % 32, head - 1);
+            int token = some().order[at].token;
+            cuda_candidate own = room().bench.list[token];
+            draw_winner_offer(best, some().scores[token], values.z(own.y), own.id);
+        }
+    return draw_winner_of_warp(best);
+}
+
+/* One more than the number of tokens with a larger z, by a warp. */
+__device__ __forceinline__ int rank_of_some(request_values values, int count, float z)
+{
+    uint32_t larger = 0;
+#pragma unroll 1
+    for (int i = threadIdx.x % 32; i < count; i += 32)
+        larger += values.z(room().bench.list[i].y) > z;
+    return 1 + (int)__reduce_add_sync(~0u, larger);
+}
+
+/* --------------------------------------------------------------------------------- the row ---- */
+
+/* Write the most likely of `count` tokens in order, of which the first r.kept stay; for all
+ * threads. */
+__device__ __noinline__ void write_top_of_some(request_values values, const request_result &r,
+                                               int64_t b, int count)
+{
+    const cuda_request_params &p = room().call;
+    int place = threadIdx.x;
+    if (place < count) {
+        cuda_candidate own = room().bench.list[some().order[place].token];
+        listed shown = {values.z(own.y), own.id, place < r.kept};
+        /* Values that differ can have equal z, of which the lower id comes first. */
+        if (values.before) {
+            place = 0;
+            for (int i = 0; i < count; i++) {
+                cuda_candidate other = room().bench.list[i];
+                float z = values.z(other.y);
+                place += z > shown.z || (z == shown.z && other.id < shown.id);
+            }
+        }
+        if (place < GUMBEL_TOP_MOST)
+            room().top[place] = shown;
+    }
+    __syncthreads();
+    write_top(p, room().top, r, b, min(count, p.output.num_top));
 }
 
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
  * is asked for, `mass` as in cut_some(). */
 __device__ __noinline__ void serve_some(int64_t b, int count, const gumbel_summary &seen,
-                                        const gumbel_summary &raw, const weight *mass)
+                                        const gumbel_summary &raw, const gumbel_wide *mass)
 {
     const cuda_request_params &p = room().call;
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
     const request_row &row = room().row;
     const int samples = q.sampling.num_samples;
+    const bool cuts = threadIdx.x < 32, ranks = out.ranks;
+    const bool weighs =
+        p.partials
+            ? q.with_mass
+            : ((uintptr_t)out.lse | (uintptr_t)out.logprobs | (uintptr_t)out.top_logprobs) != 0;
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
-    const bool ok = r.status == GUMBEL_ROW_OK;
-    some_token own = put_in_order(values, count);
-    float z = values.before ? values.z(own.v) : own.v;
-    if (ok)
-        r.kept = cut_some(row.rules, own.v, count, mass);
-    const int head = r.kept;
-    if (ok && (p.partials ? q.with_mass : out.lse || out.logprobs || out.top_logprobs)) {
+    request_result r;
+    r.status = gumbel_summary_status(&seen);
+    r.lse = NAN;
+    if (r.status != GUMBEL_ROW_OK)
+        count = 0;
+    put_in_order(values, count);
+    if (cuts) {
+        int kept = count > 0 ? cut_some(count, mass) : 0;
+        if (threadIdx.x == 0)
+            some().kept = kept;
+    }
+    score_some(count, b * samples, 0);
+    __syncthreads();
+    r.kept = some().kept;
+    if (p.partials)
+        r.mass = seen;
+    if (weighs && count > 0) {
         bool of_raw = out.logprobs_of == GUMBEL_RAW && !p.partials;
-        r.mass = of_raw ? raw : sum_some(z, own.id, head);
-        r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
+        r.mass = of_raw ? raw : sum_some(values, r.kept);
+        r.lse = lse_of(r.mass);
     }
 #pragma unroll 1
-    for (int sample = 0; sample < samples; sample++) {
+    for (int sample = 0;;) {
         const int64_t at = b * samples + sample;
-        draw_winner best = draw_some(q, z, own.id, head, at, sample);
-        int rank = out.ranks ? 1 + __syncthreads_count(z > best.z) : 1;
-        if (threadIdx.x == 0)
-            write_draw(p, r, b, at, best, rank);
-    }
-    if (threadIdx.x == 0)
-        write_row(p, r, b);
-    if (q.request & GUMBEL_REQUEST_TOP) {
-        /* Values that differ can have equal z, of which the lower id comes first. */
-        int place = threadIdx.x;
-        if (values.before && place < count) {
-            place = 0;
-            for (int i = 0; i < count; i++) {
-                cuda_candidate other = room().bench.list[i];
-                float other_z = values.z(other.y);
-                place += other_z > z || (other_z == z && other.id < own.id);
-            }
+        if (cuts) {
+            draw_winner best = best_of_some(values, r.kept);
+            write_draw(p, r, b, at, best, ranks ? rank_of_some(values, count, best.z) : 1);
         }
-        if (place < GUMBEL_TOP_MOST)
-            room().top[place] = {z, own.id, (int)threadIdx.x < head};
+        if (++sample == samples)
+            break;
         __syncthreads();
-        write_top(p, room().top, r, b, ok ? min(count, out.num_top) : 0);
+        score_some(count, at + 1, sample);
+        __syncthreads();
     }
+    if (q.request & GUMBEL_REQUEST_TOP)
+        write_top_of_some(values, r, b, count);
 }
 
 } // namespace

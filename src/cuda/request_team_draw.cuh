@@ -218,7 +218,7 @@ __device__ __noinline__ void serve_team(const cuda_request_params &p, share_sour
     request_values by_z = {row.draw.inverse_temperature, false};
     float largest = gumbel_of_key(facts.highest);
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
-    const bool ok = r.status == GUMBEL_ROW_OK, tells = team_leads() && threadIdx.x == 0;
+    const bool ok = r.status == GUMBEL_ROW_OK, tells = team_leads() && threadIdx.x < 32;
     request_cut cut = {-FLT_MAX, INT32_MAX};
     if (ok && gumbel_rules_cut(&row.rules)) {
         team_cut_finder finder = {source, values, facts, values.of(largest)};
@@ -249,8 +249,6 @@ __device__ __noinline__ void serve_team(const cuda_request_params &p, share_sour
         if (tells)
             write_draw(p, r, b, at, best, rank);
     }
-    if (tells)
-        write_row(p, r, b);
     if (q.request & GUMBEL_REQUEST_TOP) {
         team_cut_finder finder = {source, by_z, facts, by_z.of(largest)};
         int count = ok ? list_top(finder, values, cut, out.num_top) : 0;

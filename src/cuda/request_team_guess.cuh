@@ -223,72 +223,34 @@ __device__ __noinline__ void walk_finely(const fine_bins &bins, const guess_rule
 
 /* --------------------------------------------------------------------------------- the end ---- */
 
-/* A listed token, in the bins' memory. */
-struct __align__(16) scan_token
-{
-    uint64_t weight;
-    float v;
-    int32_t id;
-};
-static_assert(kSome * sizeof(scan_token) <= sizeof(team_bench::high), "bins have the memory");
-
-/* The place in the leader's list of the listed token that is this thread's, or -1. */
-__device__ __forceinline__ int place_of_listed(const team_slot *slots)
-{
-    int first = 0, place = -1;
-#pragma unroll
-    for (int rank = 0; rank < kRanks; rank++) {
-        int at = (int)threadIdx.x - first, count = (int)slots[rank].words[0];
-        place = at >= 0 && at < count ? rank * kSomeOfShare + at : place;
-        first += count;
-    }
-    return place;
-}
-
-/* End a row whose scan has settled all but `count` listed tokens, by the leader's threads: each
- * token is compared with all. `kept` tokens lie above bin `middle`. */
+/* End a row whose scan has settled all but `count` listed tokens, by the leader's threads. `kept`
+ * tokens lie above bin `middle`. */
 __device__ __noinline__ void serve_scanned(const cuda_request_params &p, int64_t b,
                                            const gumbel_summary &seen, const team_scan &found,
-                                           const team_slot *slots, int count,
-                                           const guess_rule &rule, const scan_places &places,
-                                           float largest, uint32_t kept, float middle)
+                                           int count, const guess_rule &rule,
+                                           const scan_places &places, float largest, uint32_t kept,
+                                           float middle)
 {
-    scan_token *tokens = (scan_token *)room().bench.high;
-    const int place = place_of_listed(slots), begin = threadIdx.x / 32 * 32;
-    scan_token own = {0, -INFINITY, 0};
-    float z = -INFINITY;
-    if (place >= 0) {
-        cuda_candidate listed = room().bench.list[place];
-        z = listed.y * room().row.draw.inverse_temperature;
-        own.v = listed.y * places.factor;
-        own.id = listed.id;
-        own.weight = rule.top_k ? 1 : mass_at(own.v - largest);
-        tokens[threadIdx.x] = own;
+    const request_row &row = room().row;
+    request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    bool above = (int)threadIdx.x < count && places.of_y(room().bench.list[threadIdx.x].y) > middle;
+    kept -= __syncthreads_count(above);
+    put_in_order(values, count);
+    int head = 0;
+    if (threadIdx.x < 32) {
+        const gumbel_wide mass = found.all.wide();
+        head = rule.top_k ? (int)(rule.top_k - kept)
+                          : nucleus_of_some(rule.top_p, count, largest, &mass, found.above.wide());
+        head = rule.exact ? head : with_ties(head, count);
     }
-    if (threadIdx.x == 0)
-        room().offered = 0;
-    kept -= __syncthreads_count(place >= 0 && places.of(own.v) > middle);
-    mass_sum before = {{0, 0, 0}};
-#pragma unroll 4
-    for (int i = 0; i < (begin < count ? count : 0); i++) {
-        scan_token other = tokens[i];
-        bool larger = other.v > own.v || (rule.exact && other.v == own.v && other.id < own.id);
-        before.add(larger ? other.weight : 0);
-    }
-    gumbel_wide needed = rule.top_k ? rule.top_k : gumbel_nucleus(rule.top_p, found.all.wide());
-    gumbel_wide above = rule.top_k ? kept : found.above.wide();
-    bool stays = place >= 0 && above + before.wide() < needed;
-    if (stays)
-        offer_token(z, own.id);
-    request_result r = {seen, NAN, 0, GUMBEL_ROW_OK};
-    r.kept = (int32_t)kept + __syncthreads_count(stays);
-    draw_winner best = score_offers();
+    score_some(count, b, 0);
+    __syncthreads();
+    if (threadIdx.x >= 32)
+        return;
+    request_result r = {seen, NAN, (int32_t)kept + head, GUMBEL_ROW_OK};
+    draw_winner best = best_of_some(values, head);
     draw_winner_offer(best, found.best.score, found.best.z, found.best.id);
-    best = cta_over(team_winner{best}).of;
-    if (threadIdx.x == 0) {
-        write_draw(p, r, b, b, best, -1);
-        write_row(p, r, b);
-    }
+    write_draw(p, r, b, b, best, -1);
 }
 
 /* Serve a row by a guess and a scan; whether that served it. By all threads of the team. */
@@ -332,8 +294,10 @@ __device__ __noinline__ bool serve_guessed(const cuda_request_params &p, share_s
     gumbel_wide between = rule.top_k ? found.listed : found.between.wide();
     if (count < 0 || above >= needed || above + between < needed)
         return false;
-    if (team_leads())
-        serve_scanned(p, b, seen, found, slots, count, rule, bins.places, largest, kept, middle);
+    if (team_leads()) {
+        pack_list(slots);
+        serve_scanned(p, b, seen, found, count, rule, bins.places, largest, kept, middle);
+    }
     return true;
 }
 

@@ -130,9 +130,8 @@ __device__ __noinline__ bool serve_weighed(share_source source, team_facts facts
     if (count < 0 || (!others && found.between.wide() < gumbel_nucleus(row.rules.top_p, mass)))
         return false;
     if (team_leads()) {
-        weight all = {(uint64_t)(mass >> GUMBEL_MASS_HALF_BITS), (uint64_t)mass & kHalf};
         pack_list(slots);
-        serve_some(b, count, seen, raw, &all);
+        serve_some(b, count, seen, raw, &mass);
     }
     return true;
 }

@@ -120,16 +120,14 @@ __device__ __forceinline__ void offer_token(float z, int32_t id)
         room().bench.offers[at] = {z, id};
 }
 
-/* The best of the tokens that this CTA's threads offered, of this thread's. Out of line: what
- * scores them at the end of a row is then there already. */
-__device__ __noinline__ draw_winner score_offers()
+/* The best of the tokens that this CTA's threads offered, of this thread's. */
+__device__ __forceinline__ draw_winner score_offers()
 {
-    draw_philox philox = draw_philox_of(room().row.draw.stream);
     draw_winner best = draw_winner_none();
     if (threadIdx.x < min(room().offered, (uint32_t)kOffers)) {
         cuda_candidate own = room().bench.offers[threadIdx.x];
-        uint32_t word = word_of(draw_words(philox, (uint32_t)own.id >> 2), own.id & 3);
-        draw_winner_offer(best, draw_score(philox, false, own.y, word, own.id), own.y, own.id);
+        float score = own.y + noise_of_token(room().row.draw.stream, (uint32_t)own.id);
+        draw_winner_offer(best, score, own.y, own.id);
     }
     return best;
 }
