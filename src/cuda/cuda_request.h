@@ -22,6 +22,10 @@ typedef struct cuda_part {
     float largest; /* value */
 } cuda_part;
 
+/* What clusters are told of a row that a CTA tries to serve from few of its blocks: nothing yet,
+ * that it is none of theirs, or that it is left to them. */
+enum { CUDA_ROW_TRIED, CUDA_ROW_SERVED, CUDA_ROW_LEFT };
+
 /* Draw, or process, logits that are there already. All pointers are device pointers. */
 typedef struct cuda_request_params {
     gumbel_problem problem; /* from logits: hidden_size is not looked at */
@@ -34,7 +38,7 @@ typedef struct cuda_request_params {
     float *peaks;   /* [B, blocks]: as of cuda_params */
     int32_t peaked; /* they are there already */
     int64_t blocks; /* of a row, from CUDA_REQUEST_ORIGIN() on */
-    int32_t *left;  /* [B]: whether a row is left for a cluster; NULL where all are */
+    int32_t *left;  /* [B]: CUDA_ROW_...; NULL where all rows are left to clusters */
     /* Where the product has stored some of these blocks alone (cuda/bound_sm90.cuh); else NULL. */
     const uint32_t *written; /* as of cuda_params */
     uint64_t *started;       /* the word that counted the product's CTAs: is cleared */

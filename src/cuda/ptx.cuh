@@ -192,6 +192,15 @@ template <int pending> PTX void ptx_copy_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/* A word in global memory that another CTA writes; what that CTA could read then can be read behind
+ * this. */
+PTX int32_t ptx_load_acquire(const int32_t *word)
+{
+    int32_t found;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(word) : "memory");
+    return found;
+}
+
 /* Add 1 to a word in global memory; what it was. What was written before is there for those who
  * count later. */
 PTX uint64_t ptx_count(unsigned long long *word)

@@ -10,6 +10,8 @@
  *        lane.
  * SMEM   a room of 35 KB (cuda/request_team.cuh), a list of blocks, and four bytes a block.
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
+ *        Whether a row is left, clusters read as soon as that is known: they may start when every
+ *        CTA has allowed that, or ended, behind the first word of each row.
  * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing. Where
  *        the product has left blocks out, a row that turns out to need one is marked to be
  *        multiplied again.
@@ -91,34 +93,41 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
 {
     const int64_t b = blockIdx.x / p.parts, begin = blockIdx.x % p.parts * p.chunk;
     const cuda_request_params &call = bring_call(p);
+    const bool begins = threadIdx.x == kThreads - 1 && begin == 0;
+    __syncthreads();
     if (!p.peaked) /* else rows' parameters were there before the product began */
         ptx_wait_for_launch();
-    __syncthreads();
     if (threadIdx.x < 32)
         fetch_parameters(call.problem, b);
+    const bool tried = p.peaked || is_worth_reading(call.problem, b);
+    if (begins) {
+        tell_row(p, b, tried ? CUDA_ROW_TRIED : CUDA_ROW_LEFT);
+        __threadfence(); /* before clusters may start, which else meet what an earlier call told */
+    }
+    if (!tried)
+        return;
     if (p.peaked) {
         ptx_wait_for_launch();
     } else {
-        if (!is_worth_reading(call.problem, b)) {
-            if (threadIdx.x == 0)
-                p.left[b] = 1;
-            return;
-        }
         if (threadIdx.x == 0)
             parts_start(request_counter(p, b), p.tag);
         find_peaks_of_part(call, b, begin, min(begin + p.chunk, p.blocks));
         if (!ends_row(p, b))
             return;
     }
-    ptx_allow_launch();
+    if (threadIdx.x == kThreads - 1)
+        ptx_allow_launch();
     if (p.started && b == 0 && threadIdx.x == 0)
         *p.started = 0;
-    bool served = serve_from_blocks(b), lacks = p.again && !served && lacks_blocks(p, b);
+    if (serve_from_blocks(b))
+        return;
+    bool lacks = p.again && lacks_blocks(p, b);
     if (threadIdx.x != 0)
         return;
-    p.left[b] = !served;
     if (lacks)
         *p.again = 1;
     if (lacks && p.output.recomputed)
         p.output.recomputed[b] = 1;
+    __threadfence(); /* what this CTA has waited for, clusters read */
+    tell_row(p, b, CUDA_ROW_LEFT);
 }

@@ -144,8 +144,16 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
     return false;
 }
 
-/* Serve row b by this CTA alone, which has the call; whether that was possible. The peaks are asked
- * for before the row's parameters are there: both come from far. */
+/* Tell clusters what is known of row b, by one thread: they look for it until it is more than that
+ * the row is tried. */
+__device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b, int32_t known)
+{
+    *(volatile int32_t *)&p.left[b] = known;
+}
+
+/* Serve row b by this CTA alone, which has the call; whether that was possible, of which clusters
+ * are told before the row is ended. The peaks are asked for before the row's parameters are there:
+ * both come from far. */
 __device__ __noinline__ bool serve_from_blocks(int64_t b)
 {
     const cuda_request_params &p = room().call;
@@ -164,6 +172,8 @@ __device__ __noinline__ bool serve_from_blocks(int64_t b)
     blocks_found found = find_in_blocks(blocks, peaks);
     if (is_rare(found.count < 0))
         return false;
+    if (threadIdx.x == 0)
+        tell_row(p, b, CUDA_ROW_SERVED);
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
     seen.flags = found.flags;

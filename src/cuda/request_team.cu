@@ -9,10 +9,13 @@
  *        three passes and three barriers (cuda/request_team_guess.cuh): 36 and 21 us for a row that
  *        keeps 30,000 and 1000 tokens. Else there are five to ten passes.
  * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
- *        Rows that were served from few of their blocks before are skipped.
+ *        Rows that CTAs of the launch before (request_blocks.cu) serve from few of their blocks are
+ *        skipped, and those that these leave are begun while others are still tried.
  * SMEM   the share's y, and a room (cuda/request_team.cuh) of 35 KB.
- * SYNC   barriers of the cluster (cuda/request_team.cuh says who may write when); the last one is
- *        behind all that reads another CTA's memory.
+ * SYNC   of rows that are tried, a word each tells whether they are left: this launch does not wait
+ *        for the one that tries them, but ends after it. Barriers of the cluster
+ *        (cuda/request_team.cuh says who may write when); the last one is behind all that reads
+ *        another CTA's memory.
  * NUMERICS  those of the naive kernel, bit for bit: cuts and masses are sums of integers.
  */
 #include "cuda/request_team_draw.cuh"
@@ -20,6 +23,9 @@
 
 namespace
 {
+
+/* Nanoseconds between two looks at what became of a row. */
+constexpr int kNap = 200;
 
 /* Serve a row from some of its tokens, if those that matter fit into a CTA; whether they do.
  * `wanted` NULL: all matter. */
@@ -97,6 +103,21 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
         serve_team(p, source, facts, b, seen, raw);
 }
 
+/* Look which of 32 rows from `first` on, `every` rows apart, the team is to serve, and bring that
+ * into the room, by a warp; waits for those that are still tried. */
+__device__ __forceinline__ void look_for_rows(const cuda_request_params &p, int64_t first,
+                                              int64_t every)
+{
+    const int64_t b = first + threadIdx.x % 32 * every;
+    int32_t known = b < p.problem.batch ? CUDA_ROW_LEFT : CUDA_ROW_SERVED;
+    if (p.left && known == CUDA_ROW_LEFT)
+        while ((known = ptx_load_acquire(&p.left[b])) == CUDA_ROW_TRIED)
+            __nanosleep(kNap);
+    uint32_t left = __ballot_sync(~0u, known == CUDA_ROW_LEFT);
+    if (threadIdx.x == 0)
+        room().left = left;
+}
+
 } // namespace
 
 extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads, 2)
@@ -104,17 +125,22 @@ extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThr
 {
     const int64_t batch = p.problem.batch, teams = gridDim.x / kRanks;
     const cuda_request_params &call = bring_call(p);
-    const int lane = threadIdx.x % 32;
-    ptx_wait_for_launch();
-    __syncthreads();
+    /* Rows that are told of need nothing else of the launch before, unless that is a product. */
+    const bool told = p.left && !p.again;
+    if (!told)
+        ptx_wait_for_launch();
 #pragma unroll 1
     for (int64_t first = blockIdx.x / kRanks; first < batch; first += 32 * teams) {
-        int64_t own = first + lane * teams;
-        bool wanted = own < batch && (!p.left || __ldcg(&p.left[own]));
+        if (threadIdx.x < 32)
+            look_for_rows(p, first, teams);
+        __syncthreads(); /* the call is there, too */
 #pragma unroll 1
-        for (uint32_t left = __ballot_sync(~0u, wanted); left; left &= left - 1) {
+        for (uint32_t left = room().left; left; left &= left - 1) {
             serve_by_team(call, first + (__ffs(left) - 1) * teams);
             __syncthreads(); /* before the share is fetched anew */
         }
+        __syncthreads(); /* before the next look */
     }
+    if (told && blockIdx.x == 0)
+        ptx_wait_for_launch(); /* launches end in order, for those behind them */
 }

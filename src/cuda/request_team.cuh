@@ -67,6 +67,7 @@ struct __align__(16) team_room
 {
     cuda_request_params call; /* see bring_call() */
     request_row row;
+    uint32_t left;          /* rows to serve */
     uint32_t turn;          /* of exchanges */
     uint32_t count;         /* of this CTA's tokens that were gathered */
     uint32_t offered, sure; /* tokens of it that may win; the score that one has, as ordered bits */

@@ -159,6 +159,7 @@ PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
     return was;
 }
 
+PTX int32_t ptx_load_acquire(const int32_t *word) { return *word; }
 PTX uint64_t ptx_count(unsigned long long *word) { return (*word)++; }
 PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
 {

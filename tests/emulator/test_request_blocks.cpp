@@ -2,7 +2,9 @@
 //
 // The source of the kernel that serves rows of requests from few of their blocks, on a CPU, its
 // threads in a random order: each row is left untouched, or served with what the CPU backend says.
+// Then clusters serve those that are left.
 #include "launch_blocks.h"
+#include "launch_team.h"
 #include "request_rows.h"
 #include "sparse_blocks.h"
 
@@ -32,9 +34,14 @@ request_plan plan_of(uint64_t *random)
 {
     request_plan plan = {};
     plan.batch = 1 + random_below(random, 4);
+    const bool many = one_in(random, 30); /* more than a lane of a cluster's first warp each */
+    if (many)
+        plan.batch += 30;
     static const uint32_t vocabs[] = {6, 300, 300, 5000, 5000, 5000, 5000, 5000};
     plan.vocab = 1 + random_below(random, vocabs[random_below(random, 8)]);
-    if (one_in(random, 6)) /* more than a part */
+    if (many)
+        plan.vocab = 1 + plan.vocab % 700;
+    else if (one_in(random, 6)) /* more than a part */
         plan.vocab = 16384 + random_below(random, 30000);
     if (one_in(random, 40)) { /* more blocks than a CTA chooses, which all may matter */
         plan.batch = 1;
@@ -199,11 +206,11 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
     std::vector<float> peaks = peaks_of(whole, p.blocks, sparse), z = uncut_of(test.asked, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
-        bool left = p.left[b] == 1;
+        bool left = p.left[b] == CUDA_ROW_LEFT;
         bool few = (!sparse || test.sparse->enough) && few_matter(test.asked, b, own);
         int64_t first = b * p.blocks;
         bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;
-        if ((!left && p.left[b] != 0) || (left && few && spoilt)) {
+        if ((!left && p.left[b] != CUDA_ROW_SERVED) || (left && few && spoilt)) {
             printf("%s: row %d: %s\n", test.what, (int)b,
                    left ? "left, though nothing can be drawn" : "neither served nor left");
             return false;
@@ -217,6 +224,25 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
         counts->few += few;
         counts->few_served += few && !left;
     }
+    return true;
+}
+
+/* Have clusters serve what is left, as soon as all blocks are there; whether all rows are then as
+ * they should. */
+bool rest_agrees(test_problem *test, const gumbel_problem &whole, cuda_request_params p,
+                 const outcome *host)
+{
+    const gumbel_problem &q = whole;
+    const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    const int64_t most = one_in(&test->random, 2) ? q.batch : 1;
+    const int64_t clusters = 1 + random_below(&test->random, (uint32_t)most);
+    p.problem.logits = whole.logits;
+    p.parts = CUDA_REQUEST_CLUSTER;
+    p.chunk = cuda_request_share(std::max<int64_t>(q.end_token - origin, 1));
+    emulate_team(p, clusters, &test->random, test->what);
+    for (int64_t b = 0; b < q.batch; b++)
+        if (!row_agrees(host, p.output, b, test->what))
+            return false;
     return true;
 }
 
@@ -242,7 +268,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
     const gumbel_problem whole = p.problem;
     sparse_blocks sparse = {};
-    if (test.peaked && one_in(&test.random, 2)) {
+    if (test.peaked && p.problem.batch <= 32 && one_in(&test.random, 2)) {
         sparse = leave_out(p, test.asked->sampling.transforms, &test.random);
         hand_over(test.sparse = &sparse, &p);
     }
@@ -255,7 +281,8 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
         std::fill_n(ours->recomputed, p.problem.batch, 0); /* as the backend does */
         emulate_blocks(p, &test.random, test.what);
         good = rows_agree(test, whole, p, host, untouched, cpu, counts) &&
-               (!test.sparse || sparse.started == 0);
+               (!test.sparse || sparse.started == 0) &&
+               (!one_in(&test.random, 4) || rest_agrees(&test, whole, p, host));
     }
     free_params(p);
     outcome_free(untouched);
