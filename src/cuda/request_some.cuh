@@ -146,19 +146,20 @@ __device__ __forceinline__ int nucleus_of_some(float top_p, int whole, float lar
         own.add(high);
         *(ulonglong2 *)&some().masses[at] = {low, high};
     }
-    some_mass all = own;
+    some_mass all, upto = own;
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        all.digits[i] = __reduce_add_sync(~0u, own.digits[i]);
 #pragma unroll
     for (int step = 1; step < 32; step *= 2)
 #pragma unroll
         for (int i = 0; i < 3; i++) {
-            uint32_t below = __shfl_up_sync(~0u, all.digits[i], step, 32);
-            all.digits[i] += lane >= step ? below : 0;
+            uint32_t below = __shfl_up_sync(~0u, upto.digits[i], step, 32);
+            upto.digits[i] += lane >= step ? below : 0;
         }
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
-        before.digits[i] = all.digits[i] - own.digits[i];
-        all.digits[i] = __shfl_sync(~0u, all.digits[i], 31);
-    }
+    for (int i = 0; i < 3; i++)
+        before.digits[i] = upto.digits[i] - own.digits[i];
     const gumbel_wide needed = gumbel_nucleus(top_p, mass ? *mass : all.wide()) - above;
     uint32_t nucleus = 0;
 #pragma unroll 1
@@ -185,9 +186,8 @@ __device__ __noinline__ int kept_by_min_p(int count, float largest, float min_p)
 
 /* How many of the first of `count` tokens in order stay, by a warp. `mass` is that of all tokens of
  * the row where some of those that a nucleus is of are not in the list, or NULL. */
-__device__ __forceinline__ int cut_some(int count, const gumbel_wide *mass)
+__device__ __forceinline__ int cut_some(const gumbel_rules &r, int count, const gumbel_wide *mass)
 {
-    const gumbel_rules &r = room().row.rules;
     int head = count;
     if (r.top_k > 0 && r.top_k < count)
         head = r.exact ? (int)r.top_k : with_ties((int)r.top_k, count);
@@ -252,20 +252,24 @@ __device__ __noinline__ gumbel_summary sum_some(request_values values, int head)
     return cta_over(team_mass{mass}).of;
 }
 
-__device__ __noinline__ float lse_of(const gumbel_summary &mass)
+/* Find the mass that is asked for, and what it is the log-normaliser of; for all threads. */
+__device__ __noinline__ void weigh_some(request_values values, const gumbel_summary &seen,
+                                        const gumbel_summary &raw, request_result &r)
 {
-    return mass.flags ? NAN : gumbel_summary_lse(&mass);
+    const cuda_request_params &p = room().call;
+    r.mass = seen;
+    if (r.status != GUMBEL_ROW_OK || (p.partials && !p.problem.with_mass))
+        return;
+    bool of_raw = p.output.logprobs_of == GUMBEL_RAW && !p.partials;
+    r.mass = of_raw ? raw : sum_some(values, r.kept);
+    r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
 }
 
 /* ----------------------------------------------------------------------------------- draw ---- */
 
-/* Score the tokens in draw `at` of the call, the row's `sample`-th, a thread each: the last threads
- * first, as the first warp cuts meanwhile. */
-__device__ __noinline__ void score_some(int count, int64_t at, int sample)
+/* Score token `i` of the list in draw `at` of the call, the row's `sample`-th. */
+__device__ __noinline__ void score_token(int i, int64_t at, int sample)
 {
-    const int i = kThreads - 1 - (int)threadIdx.x;
-    if (i >= count)
-        return;
     const gumbel_problem &q = room().call.problem;
     const gumbel_row &draw = room().row.draw;
     const float *noise = q.sampling.noise;
@@ -278,6 +282,14 @@ __device__ __noinline__ void score_some(int count, int64_t at, int sample)
                    : noise_of_token(stream, (uint32_t)own.id);
     }
     some().scores[i] = z;
+}
+
+/* Score all tokens, a thread each: the last threads first, as the first warp cuts meanwhile. */
+__device__ __forceinline__ void score_some(int count, int64_t at, int sample)
+{
+    const int i = kThreads - 1 - (int)threadIdx.x;
+    if (i < count)
+        score_token(i, at, sample);
 }
 
 /* The best of the first `head` tokens in order, by a warp. Lanes that have none offer the last one,
@@ -347,10 +359,9 @@ __device__ __noinline__ void serve_some(int64_t b, int count, const gumbel_summa
     const request_row &row = room().row;
     const int samples = q.sampling.num_samples;
     const bool cuts = threadIdx.x < 32, ranks = out.ranks;
-    const bool weighs =
-        p.partials
-            ? q.with_mass
-            : ((uintptr_t)out.lse | (uintptr_t)out.logprobs | (uintptr_t)out.top_logprobs) != 0;
+    const bool weighs = (uintptr_t)p.partials | (uintptr_t)out.lse | (uintptr_t)out.logprobs |
+                        (uintptr_t)out.top_logprobs;
+    const gumbel_rules rules = row.rules;
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     request_result r;
     r.status = gumbel_summary_status(&seen);
@@ -359,25 +370,20 @@ __device__ __noinline__ void serve_some(int64_t b, int count, const gumbel_summa
         count = 0;
     put_in_order(values, count);
     if (cuts) {
-        int kept = count > 0 ? cut_some(count, mass) : 0;
+        int kept = count > 0 ? cut_some(rules, count, mass) : 0;
         if (threadIdx.x == 0)
             some().kept = kept;
     }
     score_some(count, b * samples, 0);
     __syncthreads();
-    r.kept = some().kept;
-    if (p.partials)
-        r.mass = seen;
-    if (weighs && count > 0) {
-        bool of_raw = out.logprobs_of == GUMBEL_RAW && !p.partials;
-        r.mass = of_raw ? raw : sum_some(values, r.kept);
-        r.lse = lse_of(r.mass);
-    }
+    const int head = r.kept = some().kept;
+    if (weighs)
+        weigh_some(values, seen, raw, r);
 #pragma unroll 1
     for (int sample = 0;;) {
         const int64_t at = b * samples + sample;
         if (cuts) {
-            draw_winner best = best_of_some(values, r.kept);
+            draw_winner best = best_of_some(values, head);
             write_draw(p, r, b, at, best, ranks ? rank_of_some(values, count, best.z) : 1);
         }
         if (++sample == samples)
