@@ -51,11 +51,10 @@ __device__ __forceinline__ float *tops_of_blocks()
     return (float *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES) + CUDA_REQUEST_CHOSEN + 1;
 }
 
-/* Whether the product has stored a block of row b. */
-__device__ __forceinline__ bool block_is_stored(const cuda_request_params &p, int64_t b, int block)
+/* A word of which bit b % 32 tells whether the product has stored a block of row b. */
+__device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, int64_t b, int block)
 {
-    int64_t words = gumbel_words_of(p.problem.batch);
-    return !p.written || (__ldcg(&p.written[block * words + b / 32]) >> b % 32 & 1);
+    return p.written ? __ldcg(&p.written[block * gumbel_words_of(p.problem.batch) + b / 32]) : ~0u;
 }
 
 __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
@@ -66,6 +65,11 @@ __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
 /* Peaks of blocks that a thread has at a time, or the tops that follow from them. */
 struct some_tops {
     float of[kTopsAhead];
+};
+
+/* Words that tell which of them are stored, as load_stored(). */
+struct some_words {
+    uint32_t of[kTopsAhead];
 };
 
 /* Tops of these peaks, where logits are scaled. */
@@ -181,12 +185,13 @@ struct row_blocks {
         return start_of(block) + 4 * (threadIdx.x % 32);
     }
 
-    /* Whether the mask leaves any token of a block, or of those that share words with it. */
+    /* Whether the mask leaves any token of a block, or of those that share words with it; of the
+     * last one where there is none. */
     __device__ __forceinline__ bool allows(int block) const
     {
         const gumbel_problem &q = call().problem;
         const int32_t *words = gumbel_problem_mask(&q, b);
-        int64_t from = start_of(block), to = min(from + kBlock, q.end_token);
+        int64_t from = start_of(min(block, count - 1)), to = min(from + kBlock, q.end_token);
         int32_t any = 0;
 #pragma unroll
         for (int i = 0; i <= kBlock / 32; i++) { /* side by side */
@@ -205,6 +210,18 @@ struct row_blocks {
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
             found.of[j] = block < count ? __ldcg(&peaks[block]) : -INFINITY;
+        }
+        return found;
+    }
+
+    /* Ask which blocks of a turn are stored. */
+    __device__ __forceinline__ some_words load_words(int turn) const
+    {
+        some_words found;
+#pragma unroll
+        for (int j = 0; j < kTopsAhead; j++) {
+            int block = own_block(turn, j);
+            found.of[j] = block < count ? load_stored(call(), b, block) : ~0u;
         }
         return found;
     }
@@ -274,45 +291,46 @@ struct row_blocks {
     }
 };
 
-/* Drop the peaks of a turn's blocks of which the mask leaves nothing, or the product; these count
- * as missing. Peaks of products that leave out blocks know of masks. */
-__device__ __noinline__ some_tops drop_peaks(row_blocks blocks, int turn, some_tops peaks)
+/* Drop the tops of a turn's blocks of which the mask leaves nothing. */
+__device__ __noinline__ some_tops drop_masked(row_blocks blocks, int turn, some_tops tops)
 {
-    const cuda_request_params &p = room().call;
-    some_tops left = {-INFINITY, -INFINITY, -INFINITY}, lacking = left;
+    bool allowed[kTopsAhead];
 #pragma unroll
-    for (int j = 0; j < kTopsAhead; j++) {
-        int block = blocks.own_block(turn, j);
-        if (block >= blocks.count)
-            continue;
-        if (!block_is_stored(p, blocks.b, block))
-            lacking.of[j] = peaks.of[j];
-        else if (p.written || blocks.allows(block))
-            left.of[j] = peaks.of[j];
-    }
-    if (p.written) {
-        if (is_scaled(p.problem))
-            lacking = scale_tops(lacking);
-        float missing = -INFINITY;
+    for (int j = 0; j < kTopsAhead; j++)
+        allowed[j] = blocks.allows(blocks.own_block(turn, j));
 #pragma unroll
-        for (int j = 0; j < kTopsAhead; j++)
-            missing = fmaxf(missing, lacking.of[j]);
-        uint32_t key = __reduce_max_sync(~0u, gumbel_key(missing));
-        if (threadIdx.x % 32 == 0)
-            atomicMax(&room_of_blocks().missing, key);
-    }
-    return left;
+    for (int j = 0; j < kTopsAhead; j++)
+        tops.of[j] = allowed[j] ? tops.of[j] : -INFINITY;
+    return tops;
 }
 
-/* Find the tops of a turn, of which the peaks are there. */
+/* Drop those of blocks that are not stored: the largest is what is missing. */
+__device__ __forceinline__ void drop_missing(int64_t b, const some_words &words, some_tops &tops)
+{
+    float missing = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < kTopsAhead; j++) {
+        bool stored = words.of[j] >> b % 32 & 1;
+        missing = fmaxf(missing, stored ? -INFINITY : tops.of[j]);
+        tops.of[j] = stored ? tops.of[j] : -INFINITY;
+    }
+    uint32_t key = __reduce_max_sync(~0u, gumbel_key(missing));
+    if (threadIdx.x % 32 == 0)
+        atomicMax(&room_of_blocks().missing, key);
+}
+
+/* Find the tops of a turn, of which the peaks and words are there. Peaks of products that leave out
+ * blocks know of masks. */
 __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, some_tops tops,
-                                          tops_found &found)
+                                          const some_words &words, tops_found &found)
 {
     const cuda_request_params &p = room().call;
-    if (is_rare(p.written || (p.problem.request & GUMBEL_REQUEST_MASK)))
-        tops = drop_peaks(blocks, turn, tops);
     if (is_rare(is_scaled(p.problem)))
         tops = scale_tops(tops);
+    if (p.written)
+        drop_missing(blocks.b, words, tops);
+    else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
+        tops = drop_masked(blocks, turn, tops);
     blocks.keep_tops(turn, tops, found);
 }
 
@@ -321,7 +339,7 @@ __device__ __noinline__ tops_found find_later_tops(row_blocks blocks, tops_found
 {
 #pragma unroll 1
     for (int turn = kTurn; turn < blocks.count; turn += kTurn)
-        find_tops(blocks, turn, blocks.load_peaks(turn), found);
+        find_tops(blocks, turn, blocks.load_peaks(turn), blocks.load_words(turn), found);
     return found;
 }
 
