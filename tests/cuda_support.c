@@ -117,8 +117,20 @@ void *gpu_make(size_t bytes)
 {
     CUdeviceptr made;
     GPU(cuMemAlloc, &made, bytes ? bytes : 1);
-    GPU(cuMemsetD8, made, POISON, bytes ? bytes : 1);
+    gpu_poison((void *)(uintptr_t)made, bytes ? bytes : 1);
     return (void *)(uintptr_t)made;
+}
+
+void gpu_poison(void *to, size_t bytes)
+{
+    GPU(cuMemsetD8, (CUdeviceptr)(uintptr_t)to, POISON, bytes);
+    GPU(cuStreamSynchronize, NULL);
+}
+
+void gpu_put(void *to, const void *from, size_t bytes)
+{
+    GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)to, from, bytes);
+    GPU(cuStreamSynchronize, NULL);
 }
 
 void gpu_free(void *memory)
@@ -133,7 +145,7 @@ void *gpu_copy(const void *from, size_t bytes)
         return NULL;
     void *made = gpu_make(bytes);
     if (bytes)
-        GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)made, from, bytes);
+        gpu_put(made, from, bytes);
     return made;
 }
 

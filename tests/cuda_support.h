@@ -75,6 +75,10 @@ void gpu_require(CUresult result, const char *call);
 /* Device memory of at least one byte, full of poison; free it with gpu_free(). */
 void *gpu_make(size_t bytes);
 void gpu_free(void *memory);
+/* Fill device memory with poison, or with a copy. It is there when they return, for streams that
+ * wait for no other one, too: the driver's own calls may end before. */
+void gpu_poison(void *to, size_t bytes);
+void gpu_put(void *to, const void *from, size_t bytes);
 /* A copy in device memory; NULL for NULL. */
 void *gpu_copy(const void *from, size_t bytes);
 void gpu_fetch(void *to, const void *from, size_t bytes);

@@ -275,8 +275,7 @@ static void bounds_graph(void)
         for (int64_t i = 0; i < 64 * SIZE; i++)
             dtype_store(hidden, GUMBEL_BFLOAT16, i,
                         dtype_load(hidden, GUMBEL_BFLOAT16, i) * (replay % 2 ? 0.25f : 4.0f));
-        GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)r->head.hidden.data, hidden,
-            64 * SIZE * sizeof *hidden);
+        gpu_put((void *)r->head.hidden.data, hidden, 64 * SIZE * sizeof *hidden);
         gpu_replay_draw(&captured, device);
         CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "replay %d", replay);
         compare_request(host, device, "a replay");

@@ -107,7 +107,7 @@ static void history(void)
     for (int step = 0; step < STEPS; step++) {
         for (int b = 0; b < ROWS; b++)
             tokens[b] = step % 5 == b ? -1 : (int32_t)random_below(&random, step % 3 ? 9 : TOKENS);
-        GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)on_gpu, tokens, sizeof tokens);
+        gpu_put(on_gpu, tokens, sizeof tokens);
         gpu_graph_replay(&graph);
         gumbel_history_update(cpu, &h.host, ROWS, tokens, 1, NULL, &error);
     }

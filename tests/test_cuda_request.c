@@ -354,8 +354,7 @@ static void request_graph(void)
         uint32_t *position = (uint32_t *)asked->sampling.position;
         for (int64_t b = 0; b < plan.batch; b++)
             position[b] = 100 * step + (uint32_t)b;
-        GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)r->sampling.position, position,
-            (size_t)plan.batch * sizeof *position);
+        gpu_put((void *)r->sampling.position, position, (size_t)plan.batch * sizeof *position);
         gpu_replay_draw(&captured, device);
         CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "step %u", step);
         compare_request(host, device, request_describe(&plan));

@@ -142,7 +142,7 @@ static void graphs(void)
         for (int step = 0; step < STEPS; step++) {
             for (int64_t b = 0; b < c.draws; b++)
                 c.host->position[b]++;
-            GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)c.device->position, c.host->position, bytes);
+            gpu_put(c.device->position, c.host->position, bytes);
             call_queue(&c, NULL);
             GPU(cuCtxSynchronize);
             wanted[step] = call_results(&c);
@@ -150,13 +150,13 @@ static void graphs(void)
         gpu_graph graph = gpu_graph_begin();
         call_queue(&c, graph.stream);
         gpu_graph_end(&graph);
-        GPU(cuMemsetD8, (CUdeviceptr)(uintptr_t)c.workspace, 0xA7, c.workspace_bytes);
+        gpu_poison(c.workspace, c.workspace_bytes);
         for (int64_t b = 0; b < c.draws; b++)
             c.host->position[b] -= STEPS;
         for (int step = 0; step < STEPS; step++) {
             for (int64_t b = 0; b < c.draws; b++)
                 c.host->position[b]++;
-            GPU(cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)c.device->position, c.host->position, bytes);
+            gpu_put(c.device->position, c.host->position, bytes);
             gpu_graph_replay(&graph);
             check_results(&c, wanted[step], "replay", step);
             free(wanted[step]);
@@ -197,18 +197,17 @@ static int32_t *separate_calls(call *c, int steps)
 {
     size_t rows = (size_t)c->draws, bytes = rows * sizeof(int32_t);
     int32_t *tokens = make_zeroed((size_t)steps * rows, sizeof *tokens);
-    CUdeviceptr position = (CUdeviceptr)(uintptr_t)c->device->position;
     for (int step = 0; step < steps; step++) {
         call_queue(c, NULL);
         GPU(cuCtxSynchronize);
         gpu_fetch(tokens + (size_t)step * rows, c->output.tokens, bytes);
         for (size_t b = 0; b < rows; b++)
             c->host->position[b]++;
-        GPU(cuMemcpyHtoD, position, c->host->position, bytes);
+        gpu_put(c->device->position, c->host->position, bytes);
     }
     for (size_t b = 0; b < rows; b++)
         c->host->position[b] -= (uint32_t)steps;
-    GPU(cuMemcpyHtoD, position, c->host->position, bytes);
+    gpu_put(c->device->position, c->host->position, bytes);
     return tokens;
 }
 
