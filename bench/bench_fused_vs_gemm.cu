@@ -5,10 +5,10 @@
  * usage: bench_fused_vs_gemm [--json FILE] [--commit TEXT]; script/bench-gpu builds and runs it.
  *
  * Tokens are compared with the CPU's before anything is timed. A time is that of one of 5 calls in
- * a captured graph, so that neither side pays for its host code, over 30 replays. Product and draw
- * take turns, twice each, so that a clock that drifts cannot favour one. Replays follow each other,
- * which brings the GPU to its power limit from 64 rows on; "rested", each has a pause before it, as
- * in a decode step, most of which is other work.
+ * a captured graph, so that neither side pays for its host code, over 30 replays. Product and draws
+ * take turns, replay by replay, so that they have the same clocks: without pauses, which brings the
+ * GPU to its power limit from 64 rows on, and "rested", with a pause before each replay, as in a
+ * decode step, most of which is other work.
  */
 #include <cuda_bf16.h>
 
@@ -128,7 +128,7 @@ static void verify(const bench &b)
 struct fused_row {
     int64_t V, D, B;
     double floor_us, ratio, percent; /* ratio: fused / GEMM; percent: of the ceiling */
-    spread gemm, fused, logprobs, gemm_rested, fused_rested;
+    spread gemm, fused, logprobs, gemm_rested, fused_rested, logprobs_rested;
 };
 
 struct logits_row {
@@ -147,23 +147,22 @@ struct report {
 
 static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
 {
-    std::vector<double> gemm, fused, logprobs, gemm_rested, fused_rested;
-    for (int turn = 0; turn < 2; turn++) {
-        time_call(b.stream, gemm, [&] { multiply(b, B, V, D); });
-        time_call(b.stream, fused, [&] { draw(b, B, V, D, nullptr); });
-    }
-    time_call(b.stream, gemm_rested, [&] { multiply(b, B, V, D); }, REST_US);
-    time_call(b.stream, fused_rested, [&] { draw(b, B, V, D, nullptr); }, REST_US);
-    time_call(b.stream, logprobs, [&] { draw(b, B, V, D, b.logprobs); });
+    const captured gemm(b.stream, [&] { multiply(b, B, V, D); });
+    const captured fused(b.stream, [&] { draw(b, B, V, D, nullptr); });
+    const captured logprobs(b.stream, [&] { draw(b, B, V, D, b.logprobs); });
+    const captured *const ways[] = {&gemm, &fused, &logprobs};
+    const auto times = time_in_turns(b.stream, ways);
+    const auto rested = time_in_turns(b.stream, ways, REST_US);
     fused_row row = {};
     row.V = V;
     row.D = D;
     row.B = B;
-    row.gemm = describe(gemm);
-    row.fused = describe(fused);
-    row.logprobs = describe(logprobs);
-    row.gemm_rested = describe(gemm_rested);
-    row.fused_rested = describe(fused_rested);
+    row.gemm = times[0];
+    row.fused = times[1];
+    row.logprobs = times[2];
+    row.gemm_rested = rested[0];
+    row.fused_rested = rested[1];
+    row.logprobs_rested = rested[2];
     row.floor_us = 2.0 * D * (V + B) / b.bytes_per_us;
     row.ratio = row.fused.median / row.gemm.median;
     double ceiling = std::max(row.floor_us, 2.0 * V * D * B / FLOPS_PER_US);
@@ -229,6 +228,7 @@ static void write_json(const char *path, const report &r)
         write_spread(file, "fused_with_logprobs", row.logprobs, ",");
         write_spread(file, "gemm_rested", row.gemm_rested, ",");
         write_spread(file, "fused_rested", row.fused_rested, ",");
+        write_spread(file, "fused_with_logprobs_rested", row.logprobs_rested, ",");
         fprintf(file, "      \"fused_vs_gemm\": %.5f,\n      \"percent_of_ceiling\": %.2f\n    }",
                 row.ratio, row.percent);
     }

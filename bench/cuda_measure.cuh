@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdarg>
 #include <cstdint>
@@ -199,42 +200,76 @@ static spread describe(std::vector<double> times)
     return {times[last / 10], times[last / 2], times[last - last / 10]};
 }
 
-/* Adds to `times` one entry a replay: the microseconds of one of its CALLS calls, all of which
- * `call` queues on `stream`. The GPU rests before each replay for so many microseconds: without,
- * it comes to its power limit where the tensor cores are busy, and its clocks fall. */
-template <class F>
-static void time_call(cudaStream_t stream, std::vector<double> &times, F call,
-                      useconds_t rest_us = 0)
-{
+/* CALLS calls as a graph: a replay is one launch. */
+struct captured {
     cudaGraph_t graph;
     cudaGraphExec_t replay;
     cudaEvent_t begin, end;
-    call();
-    CHECKED(cudaStreamBeginCapture, stream, cudaStreamCaptureModeThreadLocal);
-    for (int i = 0; i < CALLS; i++)
+
+    /* Of what `call` queues on `stream`. */
+    template <class F> captured(cudaStream_t stream, F call)
+    {
         call();
-    CHECKED(cudaStreamEndCapture, stream, &graph);
-    CHECKED(cudaGraphInstantiate, &replay, graph, 0);
-    CHECKED(cudaEventCreate, &begin);
-    CHECKED(cudaEventCreate, &end);
-    CHECKED(cudaGraphLaunch, replay, stream); /* the first one uploads the graph */
-    for (int i = 0; i < REPLAYS; i++) {
+        CHECKED(cudaStreamBeginCapture, stream, cudaStreamCaptureModeThreadLocal);
+        for (int i = 0; i < CALLS; i++)
+            call();
+        CHECKED(cudaStreamEndCapture, stream, &graph);
+        CHECKED(cudaGraphInstantiate, &replay, graph, 0);
+        CHECKED(cudaEventCreate, &begin);
+        CHECKED(cudaEventCreate, &end);
+        CHECKED(cudaGraphLaunch, replay, stream); /* the first one uploads the graph */
+        CHECKED(cudaStreamSynchronize, stream);
+    }
+    ~captured()
+    {
+        CHECKED(cudaEventDestroy, begin);
+        CHECKED(cudaEventDestroy, end);
+        CHECKED(cudaGraphExecDestroy, replay);
+        CHECKED(cudaGraphDestroy, graph);
+    }
+    captured(const captured &) = delete;
+    captured &operator=(const captured &) = delete;
+
+    /* Microseconds of a call in a replay. */
+    double time(cudaStream_t stream) const
+    {
         float milliseconds;
-        if (rest_us > 0) {
-            CHECKED(cudaStreamSynchronize, stream);
-            usleep(rest_us);
-        }
         CHECKED(cudaEventRecord, begin, stream);
         CHECKED(cudaGraphLaunch, replay, stream);
         CHECKED(cudaEventRecord, end, stream);
         CHECKED(cudaEventSynchronize, end);
         CHECKED(cudaEventElapsedTime, &milliseconds, begin, end);
-        times.push_back(milliseconds * 1e3 / CALLS);
+        return milliseconds * 1e3 / CALLS;
     }
-    CHECKED(cudaEventDestroy, begin);
-    CHECKED(cudaEventDestroy, end);
-    CHECKED(cudaGraphExecDestroy, replay);
-    CHECKED(cudaGraphDestroy, graph);
+};
+
+/* How long REPLAYS replays of each way take, which come in turns, since they share the GPU's power:
+ * where the tensor cores are busy it comes to its limit, and its clocks fall. Before each replay it
+ * rests for so many microseconds. */
+template <size_t count>
+static std::array<spread, count> time_in_turns(cudaStream_t stream,
+                                               const captured *const (&ways)[count],
+                                               useconds_t rest_us = 0)
+{
+    std::array<std::vector<double>, count> times;
+    for (int i = 0; i < REPLAYS; i++)
+        for (size_t way = 0; way < count; way++) {
+            if (rest_us > 0)
+                usleep(rest_us);
+            times[way].push_back(ways[way]->time(stream));
+        }
+    std::array<spread, count> spreads;
+    for (size_t way = 0; way < count; way++)
+        spreads[way] = describe(times[way]);
+    return spreads;
+}
+
+/* Adds to `times` the microseconds of a call in each of REPLAYS replays. */
+template <class F> static void time_call(cudaStream_t stream, std::vector<double> &times, F call)
+{
+    const captured calls(stream, call);
+    for (int i = 0; i < REPLAYS; i++)
+        times.push_back(calls.time(stream));
 }
 
 /* Reads `count` times 16 bytes. The store, which never happens, keeps the loads. */
