@@ -6,7 +6,9 @@
  * serve raise it: a warp a row looks, all the while, at those of the row's peaks that are there,
  * and tells the CTAs, in each of which another warp brings the bounds of all rows. So a first wave
  * of 132 tiles is stored, and for k = 50 of later ones 50, 25, 17 and so on: a quarter of
- * V = 151936.
+ * V = 151936. A look takes 10 to 20 us, of which 1 is the search: loads queue behind copies of
+ * weights. So no tile waits for bounds: a first one that did, for half a tile's time, mostly waited
+ * for nothing.
  *
  * Peaks are of tokens that the mask leaves. Where nothing else edits a row, what is left out cannot
  * matter: as many tokens as are wanted are above it for good. With penalties, that may be too few;
@@ -33,13 +35,18 @@ namespace
 
 /* Peaks of a row that a lane looks at: those of tiles past 32 times as many raise no bound. */
 constexpr int kPeaksOfLane = 40;
-/* Between two looks at a row's peaks, nanoseconds for each stage of a tile: a fifth of its time. */
+/* Between two looks at a row's peaks, nanoseconds for each stage of a tile: a fifth of its time;
+ * before the first wave of tiles has ended, a quarter of that. */
 constexpr int kNapOfDepth = 100;
+/* One in so many of the first wave's tiles may be late: the first bound goes by the others. */
+constexpr int kLate = 8;
 /* A NaN that no peak is, with the least key of all. */
 constexpr uint32_t kNoPeak = ~0u;
 /* Bounds are kept where a token below one has a smaller z than those that reach it, whatever is
  * rounded: rows scale logits by a factor between 1 / kScaleMost and kScaleMost. */
 constexpr float kScaleMost = 0x1p60f;
+/* A bound may be reached by an eighth more peaks than it must be: each halving is 200 cycles. */
+constexpr uint32_t kBoundSlack = 8;
 /* One in so many blocks may hold what min_p keeps: more tokens than fit need all of the row. */
 constexpr uint32_t kMinPShare = 8;
 
@@ -99,33 +106,47 @@ struct row_peaks {
             keys[i] = lane + 32 * i < count ? ordered_bits(__ldcg(&peaks[lane + 32 * i])) : 0;
     }
 
-    /* How many reach a key. */
+    /* How many reach a key; in four sums, as one would be a chain. */
     __device__ __forceinline__ uint32_t count_from(uint32_t key) const
     {
-        uint32_t own = 0;
+        uint32_t own[4] = {};
 #pragma unroll
         for (int i = 0; i < kPeaksOfLane; i++)
-            own += keys[i] >= key;
-        return __reduce_add_sync(~0u, own);
+            own[i % 4] += keys[i] >= key;
+        return __reduce_add_sync(~0u, own[0] + own[1] + own[2] + own[3]);
     }
 
-    /* What so many of them reach, rounded down to a floor's bits; -inf where there are fewer. */
-    __device__ __forceinline__ float reached_by(int rank) const
+    /* What at least `rank` of them reach, and not many more, of which `present` are there; -inf
+     * where these are fewer. Halved into, down to what a floor tells apart. */
+    __device__ __forceinline__ float reached_by(uint32_t rank, uint32_t present) const
     {
-        uint32_t least = 0;
+        uint32_t low = ~0u, high = 0;
+#pragma unroll
+        for (int i = 0; i < kPeaksOfLane; i++) {
+            low = min(low, keys[i] - 1); /* wraps for those that are not there */
+            high = max(high, keys[i]);
+        }
+        low = __reduce_min_sync(~0u, low) + 1;
+        high = __reduce_max_sync(~0u, high);
+        if (rank == 1)
+            low = high;
+        uint32_t reach = rank <= present ? present : 0;
 #pragma unroll 1
-        for (uint32_t bit = 1u << 31; bit >= 1u << (32 - FLOOR_BITS); bit >>= 1)
-            if (count_from(least | bit) >= (uint32_t)rank)
-                least |= bit;
-        return least > ordered_bits(-INFINITY) ? ordered_float(least) : -INFINITY;
+        do {
+            uint32_t middle = low + (high - low) / 2, upper = count_from(middle);
+            low = upper >= rank ? middle : low;
+            high = upper >= rank ? high : middle;
+            reach = upper >= rank ? upper : reach;
+        } while (reach > rank + rank / kBoundSlack && high - low > 1u << (32 - FLOOR_BITS));
+        return reach && low > ordered_bits(-INFINITY) ? ordered_float(low) : -INFINITY;
     }
 
     /* What min_p keeps lies above; -inf where that is too much. */
-    __device__ __forceinline__ float kept_from(int top, float distance) const
+    __device__ __forceinline__ float kept_from(uint32_t top, float distance, uint32_t present) const
     {
-        float least = reached_by(top) - distance;
-        uint32_t reach = count_from(ordered_bits(least)), all = count_from(1);
-        return least < INFINITY && kMinPShare * reach <= all ? least : -INFINITY;
+        float least = reached_by(top, present) - distance;
+        uint32_t reach = count_from(ordered_bits(least));
+        return least < INFINITY && kMinPShare * reach <= present ? least : -INFINITY;
     }
 };
 
@@ -144,9 +165,10 @@ __device__ __noinline__ peaks_told look_at_peaks(const float *peaks, int count, 
     peaks_told told = {-INFINITY, (int)all.count_from(1)};
     if (told.present <= known)
         return told;
-    told.bound = wanted.rank > 0 ? all.reached_by(wanted.rank) : INFINITY;
+    told.bound = wanted.rank > 0 ? all.reached_by(wanted.rank, told.present) : INFINITY;
     if (wanted.top > 0)
-        told.bound = fminf(told.bound, all.kept_from(wanted.top, wanted.distance));
+        told.bound =
+            fminf(told.bound, all.kept_from(wanted.top, wanted.distance, told.present));
     return told;
 }
 
@@ -214,15 +236,22 @@ template <int n, class call> class bound_server
         if (row >= p.problem.batch)
             return;
         const row_bound wanted = row_bound_of(p, row);
-        int known = 0;
+        const uint32_t nap = sm90_depths(p) * kNapOfDepth;
+        const int wave = (int)gridDim.x - (int)gridDim.x / kLate;
         if (wanted.rank == 0 && wanted.top == 0)
             return;
+        /* A first look, at nothing, brings the code, which takes longer than to run it. */
+        int known = -1;
         while (!__any_sync(~0u, lane == 0 && atomicOr(&shared.flags[0], 0))) {
-            __nanosleep(sm90_depths(p) * kNapOfDepth);
-            if (!have_started())
-                continue;
-            peaks_told told = look_at_peaks(p.peaks + row * p.peaks_stride, count, wanted, known);
-            known = told.present;
+            const bool first = known < 0;
+            if (!first) {
+                __nanosleep(known >= wave ? nap : nap / 4);
+                if (!have_started())
+                    continue;
+            }
+            peaks_told told =
+                look_at_peaks(p.peaks + row * p.peaks_stride, first ? 0 : count, wanted, known);
+            known = max(told.present, max(known, wave - 1));
             if (lane == 0)
                 floor_give(word(row), bound_below(told.bound), p.tag);
         }

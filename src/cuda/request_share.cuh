@@ -86,12 +86,19 @@ __device__ __noinline__ void fill_left_out(const part_reader &reader, const shar
     float *row = (float *)q.logits.data + reader.b * q.logits.stride - q.first_token;
     const uint32_t *written = p.written + reader.b / 32;
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token), words = gumbel_words_of(q.batch);
-#pragma unroll 4
-    for (int at = threadIdx.x; at < source.size; at += kThreads) {
-        int64_t token = source.begin + at, block = (token - origin) / CUDA_REQUEST_BLOCK;
-        if (reader.counts(token) && !(written[block * words] >> reader.b % 32 & 1))
+    auto is_left_out = [&](int64_t block) {
+        return !(written[block * words] >> reader.b % 32 & 1);
+    };
+    const int64_t first = max(source.begin - origin, (int64_t)0) / CUDA_REQUEST_BLOCK;
+    bool any = false;
+    for (int64_t block = first + threadIdx.x; origin + block * CUDA_REQUEST_BLOCK < reader.end;
+         block += kThreads)
+        any |= is_left_out(block);
+    if (!__syncthreads_or(any))
+        return;
+    for (int64_t token = source.begin + threadIdx.x; token < reader.end; token += kThreads)
+        if (reader.counts(token) && is_left_out((token - origin) / CUDA_REQUEST_BLOCK))
             row[token] = -INFINITY;
-    }
     __syncthreads();
 }
 
