@@ -51,12 +51,6 @@ __device__ __forceinline__ float *tops_of_blocks()
     return (float *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES) + CUDA_REQUEST_CHOSEN + 1;
 }
 
-/* A word of which bit b % 32 tells whether the product has stored a block of row b. */
-__device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, int64_t b, int block)
-{
-    return p.written ? __ldcg(&p.written[block * gumbel_words_of(p.problem.batch) + b / 32]) : ~0u;
-}
-
 __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
 {
     return q.scale != 1.0f || q.soft_cap != 0.0f;

@@ -81,13 +81,11 @@ struct team_facts {
 /* What the product has left out of a share, as it cannot matter (cuda/bound_sm90.cuh), is -inf. */
 __device__ __noinline__ void fill_left_out(const part_reader &reader, const share_source &source)
 {
-    const cuda_request_params &p = reader.p;
-    const gumbel_problem &q = p.problem;
+    const gumbel_problem &q = reader.p.problem;
     float *row = (float *)q.logits.data + reader.b * q.logits.stride - q.first_token;
-    const uint32_t *written = p.written + reader.b / 32;
-    const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token), words = gumbel_words_of(q.batch);
+    const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     auto is_left_out = [&](int64_t block) {
-        return !(written[block * words] >> reader.b % 32 & 1);
+        return !(load_stored(reader.p, reader.b, block) >> reader.b % 32 & 1);
     };
     const int64_t first = max(source.begin - origin, (int64_t)0) / CUDA_REQUEST_BLOCK;
     bool any = false;

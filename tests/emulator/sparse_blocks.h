@@ -52,6 +52,7 @@ static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool
 /* Logits as a product leaves them that stores some blocks alone. */
 struct sparse_blocks {
     bool enough;                   /* those that the kernel's first guesses look into are there */
+    bool sure;                     /* the others cannot matter */
     std::vector<uint32_t> written; /* [blocks] */
     std::vector<unsigned char> logits;
     uint64_t started;
@@ -65,9 +66,27 @@ struct sparse_blocks {
     }
 };
 
+/* Whether what a product leaves out of such a request cannot matter, as bounds_can_fail() of the
+ * CUDA backend; clusters drop it in place, which takes float32. */
+static bool bounds_are_sure(const gumbel_problem &q)
+{
+    return !(q.request & GUMBEL_REQUEST_PENALTIES) && q.soft_cap == 0.0f &&
+           q.logits.dtype == GUMBEL_FLOAT32;
+}
+
+/* Whether a product has a bound for row b, of a usual temperature, that min_p plays no part in. */
+static bool has_bound(const gumbel_problem &q, int64_t b)
+{
+    gumbel_row row = gumbel_problem_row(&q, b);
+    const float factor = q.scale * row.inverse_temperature;
+    int32_t k = q.truncation.top_k ? q.truncation.top_k[b * q.truncation.top_k_stride] : 0;
+    return k > 0 && k <= CUDA_REQUEST_TARGET && !row.greedy && factor > 0x1p-50f &&
+           factor < 0x1p50f;
+}
+
 /* Of row b the blocks that first guesses look into, where penalties may lower tokens or not; all
  * where min_p cuts, or nothing does. */
-static std::vector<bool> choose_blocks(const cuda_request_params &p, bool lowered,
+static std::vector<bool> choose_blocks(const cuda_request_params &p, bool lowered, bool sure,
                                        const std::vector<float> &peaks, int64_t b)
 {
     const gumbel_truncation &cut = p.problem.truncation;
@@ -76,26 +95,32 @@ static std::vector<bool> choose_blocks(const cuda_request_params &p, bool lowere
     int64_t rank = std::max(k, p.output.num_top);
     if (lowered)
         rank = 2 * (rank + rank / 4 + 8);
-    if (k == 0 || rank > p.blocks)
+    if (k == 0 || rank > p.blocks || (sure && !has_bound(p.problem, b)))
         return std::vector<bool>(own.size(), true);
     std::vector<float> sorted;
     for (float peak : own)
         sorted.push_back(std::isnan(peak) ? INFINITY : peak);
     std::sort(sorted.begin(), sorted.end(), std::greater<float>());
     std::vector<bool> chosen;
+    float bound = sorted[(size_t)rank - 1];
+    if (sure) /* as bound_below() */
+        bound -= std::max(std::fabs(bound) * 0x1p-18f, 0x1p-38f);
     for (float peak : own)
-        chosen.push_back(!(peak < sorted[(size_t)rank - 1]));
+        chosen.push_back(!(peak < bound));
     return chosen;
 }
 
-/* Leave out blocks, at random or those that are surely not looked into, and spoil their logits. As
+/* Leave out blocks, at random or those that are surely not looked into, or that cannot matter where
+ * that is `sure`, and spoil their logits. As
  * the product, which leaves out what is below a bound, none with a NaN or +inf. */
-static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, uint64_t *random)
+static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool sure,
+                               uint64_t *random)
 {
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
     std::vector<float> peaks = peaks_of(q, p.blocks, true);
-    sparse.enough = one_in(random, 2);
+    sparse.sure = bounds_are_sure(q) && (sure || one_in(random, 2));
+    sparse.enough = sparse.sure || one_in(random, 2);
     sparse.written.resize((size_t)p.blocks);
     sparse.started = ~UINT64_C(0);
     size_t size = dtype_size(q.logits.dtype);
@@ -103,7 +128,7 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, uint6
     int64_t elements = (q.batch - 1) * q.logits.stride + q.logits.cols;
     sparse.logits.assign(whole, whole + (size_t)elements * size);
     for (int64_t b = 0; b < q.batch; b++) {
-        std::vector<bool> chosen = choose_blocks(p, lowered, peaks, b);
+        std::vector<bool> chosen = choose_blocks(p, lowered, sparse.sure, peaks, b);
         for (int64_t block = 0; block < p.blocks; block++) {
             int64_t from = CUDA_REQUEST_ORIGIN(q.first_token) + block * CUDA_REQUEST_BLOCK;
             int64_t to = std::min(from + CUDA_REQUEST_BLOCK, q.end_token);
@@ -124,7 +149,7 @@ static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
     p->problem.logits.data = sparse->logits.data();
     p->written = sparse->written.data();
     p->started = &sparse->started;
-    p->again = &sparse->again;
+    p->again = sparse->sure ? NULL : &sparse->again;
 }
 
 #endif
