@@ -311,6 +311,7 @@ struct point {
     shape rows;
     int64_t B;
     spread draw;
+    double plain_us; /* of plain draws in turns with it, a median; or 0 */
 };
 
 static std::vector<point> points;
@@ -322,11 +323,24 @@ static double measure(const bench &b, const char *table, const question &q, shap
     set_parameters(b, q);
     time_call(b.rows.stream, times,
               [&] { fused ? draw_fused(b, q, s, B) : draw_logits(b, q, s, B); });
-    points.push_back({fused ? "fused" : "logits", table, q, s, B, describe(times)});
+    points.push_back({fused ? "fused" : "logits", table, q, s, B, describe(times), 0});
     return points.back().draw.median;
 }
 
 static const int64_t BATCHES[] = {1, 8, 32, 64, 256};
+
+/* What a question costs behind the product over a plain draw, in percent, the two in turns. */
+static double measure_over_plain(const bench &b, const question &q, shape s, int64_t B)
+{
+    const question plain = {"plain draw", 0, 1, 0};
+    set_parameters(b, q);
+    const captured drawn(b.rows.stream, [&] { draw_fused(b, plain, s, B); });
+    const captured asked(b.rows.stream, [&] { draw_fused(b, q, s, B); });
+    const captured *const ways[] = {&drawn, &asked};
+    const auto times = time_in_turns(b.rows.stream, ways);
+    points.push_back({"fused", "over plain", q, s, B, times[1], times[0].median});
+    return 100 * (times[1].median / times[0].median - 1);
+}
 
 /* A line of medians over the batch. */
 static void measure_line(const bench &b, const char *table, const question &q, shape s, bool fused)
@@ -348,6 +362,19 @@ static void measure_questions(const bench &b, bool fused)
         for (const question &q : QUESTIONS)
             measure_line(b, "requests", q, shape(s), fused);
     }
+}
+
+static void measure_over_plain(const bench &b)
+{
+    printf("\nover the plain draw, in turns, %%, at B = 1, 8, 16, 32, 64, 128, 256\n");
+    for (int s = 0; s < SHAPES; s++)
+        for (int i = 0; i < 3; i++) {
+            printf("%-60s %-18s", QUESTIONS[i].name, SHAPE_NAMES[s]);
+            for (int64_t B : {1, 8, 16, 32, 64, 128, 256})
+                printf(" %8.1f", measure_over_plain(b, QUESTIONS[i], shape(s), B));
+            printf("\n");
+            fflush(stdout);
+        }
 }
 
 static void measure_sweeps(const bench &b)
@@ -389,6 +416,8 @@ static void write_json(const char *path, const char *commit)
                 i ? "," : "", at.way, at.table, at.asked.name);
         fprintf(file, " \"rows\": \"%s\", \"top_k\": %d, \"top_p\": %g, \"batch\": %lld,",
                 SHAPE_NAMES[at.rows], at.asked.k, at.asked.p, (long long)at.B);
+        if (at.plain_us > 0)
+            fprintf(file, " \"plain_us\": %.3f,", at.plain_us);
         fprintf(file, "\n     \"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}",
                 at.draw.median, at.draw.p10, at.draw.p90);
     }
@@ -434,6 +463,7 @@ int main(int argc, char **argv)
     printf("question: %s\n", QUESTION);
     measure_questions(b, false);
     measure_questions(b, true);
+    measure_over_plain(b);
     if (!quick)
         measure_sweeps(b);
     if (json)

@@ -69,9 +69,10 @@ def cuda():
         fused, gemm = median(row["fused"]), median(row["gemm"])
         rows.append([f"{row['vocab']}, {row['hidden']}", row["batch"], f"{row['floor_us']:.0f}",
                      f"{gemm:.0f}", f"{fused:.0f}", f"{median(row['fused_with_logprobs']):.0f}",
-                     f"{fused / gemm:.2f}"])
+                     f"{fused / gemm:.2f}",
+                     f"{median(row['fused_rested']) / median(row['gemm_rested']):.2f}"])
     return table(["V, D", "B", "read", "GEMM", "fused draw", "with log-probabilities",
-                  "fused / GEMM"], rows)
+                  "fused / GEMM", "rested"], rows)
 
 
 def cuda_source():
@@ -116,13 +117,25 @@ def requests():
                   *(f"fused, {batch}" for batch in batches)], rows)
 
 
+def over_plain():
+    """One row a request and kind of rows: what it adds to the plain draw, from bench_requests."""
+    points = [point for point in load("cuda-h200-requests")["requests"]
+              if point["table"] == "over plain"]
+    over = {(p["asked"], p["rows"], p["batch"]): 100 * (median(p) / p["plain_us"] - 1)
+            for p in points}
+    batches = sorted({point["batch"] for point in points})
+    kinds = dict.fromkeys((point["asked"], point["rows"]) for point in points)
+    rows = [[*kind, *(f"{over[*kind, batch]:+.1f}%" for batch in batches)] for kind in kinds]
+    return table(["asked", "rows", *(f"B = {batch}" for batch in batches)], rows)
+
+
 def requests_source():
     return f"Commit {load('cuda-h200-requests')['commit']}.\n"
 
 
 TABLES = {"cpu": cpu, "cpu-source": cpu_source, "cuda": cuda, "cuda-source": cuda_source,
           "peers": peers, "peers-source": peers_source, "requests": requests,
-          "requests-source": requests_source}
+          "over-plain": over_plain, "requests-source": requests_source}
 
 
 def main():

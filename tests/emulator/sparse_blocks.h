@@ -110,9 +110,9 @@ static std::vector<bool> choose_blocks(const cuda_request_params &p, bool lowere
     return chosen;
 }
 
-/* Leave out blocks, at random or those that are surely not looked into, or that cannot matter where
- * that is `sure`, and spoil their logits. As
- * the product, which leaves out what is below a bound, none with a NaN or +inf. */
+/* Leave out blocks, at random or those that are surely not looked into; where `sure` and possible,
+ * those that cannot matter. Spoil their logits. As the product, which leaves out what is below a
+ * bound, none with a NaN or +inf. */
 static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool sure,
                                uint64_t *random)
 {
