@@ -69,9 +69,9 @@ class Common(TypedDict, total=False):
                  and `lse` are None and their time is saved.
     top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
     ranks, kept  True: give `ranks`, `kept`.
-    recompute    True: with penalties or a soft-cap, too, a product on a GPU may leave out logits
-                 that the request will hardly need, and run again where one turns out to matter;
-                 give `recomputed`. Tokens are the same.
+    recompute    True: with a soft-cap, too, a product on a GPU may leave out logits that the
+                 request will hardly need, and run again where one turns out to matter; give
+                 `recomputed`. Tokens are the same.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
     threads      None: the CPUs this process may use. The result is the same for every count.
     """

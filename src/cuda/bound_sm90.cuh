@@ -7,13 +7,13 @@
  * and tells the CTAs, in each of which another warp brings the bounds of all rows. So a first wave
  * of 132 tiles is stored, and for k = 50 of later ones 50, 25, 17 and so on: a quarter of
  * V = 151936. A look takes 10 to 20 us, of which 1 is the search: loads queue behind copies of
- * weights. So no tile waits for bounds: a first one that did, for half a tile's time, mostly waited
- * for nothing.
+ * weights. So no tile waits for bounds: a first one that did, mostly waited in vain.
  *
- * Peaks are of tokens that the mask leaves. Where nothing else edits a row, what is left out cannot
- * matter: as many tokens as are wanted are above it for good. With penalties, that may be too few;
- * with a soft-cap, others may be equals. So for each tile, bits say of which rows it is stored, and
- * a row that turns out to need another one is multiplied again.
+ * Peaks are of tokens that the mask leaves; and where penalties lower tokens that a history has
+ * seen, bounds go by the peaks of the others. So as many tokens as are wanted are above what is
+ * left out for good, and it cannot matter. With a soft-cap alone, some may be equals of it. Bits
+ * say of which rows a tile is stored, and such a row that turns out to need another one is
+ * multiplied again.
  *
  * No result depends on a bound. So bounds may be late, and nobody waits for those that raise them:
  * their code runs cold, the first time for 20 us.
@@ -70,19 +70,14 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     if (!can_screen(p, row, wanted) || !blocks_bound(q, row) || lower < 1 / kScaleMost ||
         upper > kScaleMost)
         return bound;
-    /* Penalties may take away more than a first guess allows for. */
-    auto rank_of = [&](uint32_t target) {
-        uint32_t count = blocks_guessed(target, row.penalised);
-        return (int)(row.penalised ? count + count / 2 : count);
-    };
     bool by_min_p = wanted.min_p > 0.0f && (wanted.target == 0 || wanted.both);
     if (by_min_p && q.soft_cap != 0.0f)
         return bound;
     if (wanted.target > 0)
-        bound.rank = rank_of(wanted.target);
+        bound.rank = (int)wanted.target;
     if (by_min_p) {
         float unit = q.scale * values.scale();
-        bound.top = rank_of(1);
+        bound.top = 1;
         bound.distance = -1.001f * gumbel_min_p_bound(0.0f, wanted.min_p) / unit;
     }
     return bound;
@@ -167,8 +162,7 @@ __device__ __noinline__ peaks_told look_at_peaks(const float *peaks, int count, 
         return told;
     told.bound = wanted.rank > 0 ? all.reached_by(wanted.rank, told.present) : INFINITY;
     if (wanted.top > 0)
-        told.bound =
-            fminf(told.bound, all.kept_from(wanted.top, wanted.distance, told.present));
+        told.bound = fminf(told.bound, all.kept_from(wanted.top, wanted.distance, told.present));
     return told;
 }
 
@@ -192,7 +186,7 @@ template <int n, class call> class bound_server
     {
         for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x)
             for (int i = thread; i < p.problem.batch; i += SM90_SERVE_THREADS)
-                p.peaks[i * p.peaks_stride + tile] = __uint_as_float(kNoPeak);
+                looked_at(i)[tile] = __uint_as_float(kNoPeak);
         if (own_row() < p.problem.batch)
             *word(own_row()) = 0;
         if (thread == 0)
@@ -223,7 +217,7 @@ template <int n, class call> class bound_server
             }
             if (tile + (int)gridDim.x >= p.tiles && lane == 0)
                 atomicOr(&shared.flags[0], 1); /* no more bounds are wanted */
-            bring_masks(turn % teams, tile);
+            bring_bits(turn % teams, tile);
             ptx_barrier_arrive(&shared.served[turn % teams]);
         }
     }
@@ -249,8 +243,7 @@ template <int n, class call> class bound_server
                 if (!have_started())
                     continue;
             }
-            peaks_told told =
-                look_at_peaks(p.peaks + row * p.peaks_stride, first ? 0 : count, wanted, known);
+            peaks_told told = look_at_peaks(looked_at(row), first ? 0 : count, wanted, known);
             known = max(told.present, max(known, wave - 1));
             if (lane == 0)
                 floor_give(word(row), bound_below(told.bound), p.tag);
@@ -262,6 +255,12 @@ template <int n, class call> class bound_server
     __device__ __forceinline__ int64_t own_row() const
     {
         return hands_over() ? p.problem.batch : blockIdx.x + (int64_t)(thread / 32 - 1) * gridDim.x;
+    }
+
+    /* The peaks of a row that its bound goes by. */
+    __device__ __forceinline__ float *looked_at(int64_t b) const
+    {
+        return (p.unseen ? p.unseen : p.peaks) + b * p.peaks_stride;
     }
 
     __device__ __forceinline__ uint64_t *word(int64_t b) const
@@ -304,24 +303,37 @@ template <int n, class call> class bound_server
         }
     }
 
-    /* Bring the bits of the rows' masks for a tile, from any token divisible by 4 on. */
-    __device__ __forceinline__ void bring_masks(int team, int64_t tile) const
+    /* Bring the bits of a tile's tokens, from any token divisible by 4 on: of the rows' masks, and
+     * of what their histories have seen. */
+    __device__ __forceinline__ void bring_bits(int team, int64_t tile) const
     {
         const gumbel_problem &q = p.problem;
+        const gumbel_history &h = q.history;
         const int64_t first = q.first_token + tile * CUDA_SM90_TILE;
-        const int64_t last = (q.first_token + q.vocab - 1) / 32;
-        if (!(q.request & GUMBEL_REQUEST_MASK))
-            return;
-        for (int i = lane; i < q.batch; i += 32) {
-            const int32_t *mask = gumbel_problem_mask(&q, i);
+        if (q.request & GUMBEL_REQUEST_MASK)
+            bring_words(shared.masks_of_team(team), first, q.first_token + q.vocab,
+                        [&](int64_t b, int64_t at) { return gumbel_problem_mask(&q, b)[at]; });
+        if (p.unseen)
+            bring_words(shared.seen_of_team(team), first, h.vocab_size, [&](int64_t b, int64_t at) {
+                at += b * gumbel_words_of(h.vocab_size);
+                return h.prompt[at] | h.output[at];
+            });
+    }
+
+    /* Those from a token on, which ends before `end`, of words that word(row, which) gives. */
+    template <class F>
+    __device__ __forceinline__ void bring_words(uint4 *into, int64_t first, int64_t end,
+                                                F word) const
+    {
+        for (int i = lane; i < p.problem.batch; i += 32) {
             uint32_t words[5];
 #pragma unroll
             for (int k = 0; k < 5; k++)
-                words[k] = first / 32 + k <= last ? mask[first / 32 + k] : 0;
+                words[k] = 32 * (first / 32 + k) < end ? word(i, first / 32 + k) : 0;
             auto of = [&](int k) {
                 return (uint32_t)(((uint64_t)words[k + 1] << 32 | words[k]) >> first % 32);
             };
-            shared.masks_of_team(team)[i] = {of(0), of(1), of(2), of(3)};
+            into[i] = {of(0), of(1), of(2), of(3)};
         }
     }
 };

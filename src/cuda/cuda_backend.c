@@ -101,6 +101,7 @@ static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_curso
         product.params.again = room.again;
         again = product;
         product.params.written = room.written;
+        product.params.unseen = room.unseen;
         request.params.peaks = product.params.peaks;
         request.again = room.again ? &again : NULL;
     }

@@ -26,6 +26,8 @@ typedef struct cuda_params {
     float *peaks; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
                    * NaN where one is NaN; or NULL */
     int64_t peaks_stride;
+    float *unseen; /* as peaks, of the tokens that a row's history has not seen, which bounds then
+                    * go by; or NULL */
     /* Where logits are stored of tiles alone whose peaks reach a bound (cuda/bound_sm90.cuh). */
     uint32_t *written; /* [tiles][(B + 31) / 32] bits: rows whose logits of the tile are stored; or
                         * NULL: all are */

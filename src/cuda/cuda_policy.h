@@ -263,7 +263,7 @@ static inline int cuda_request_team_bytes(int shared_bytes)
 #define CUDA_REQUEST_BLOCK        128
 #define CUDA_REQUEST_SIDE         8
 #define CUDA_REQUEST_CHOSEN       1024
-#define CUDA_REQUEST_BLOCKS_BATCH 33
+#define CUDA_REQUEST_BLOCKS_BATCH 17
 #define CUDA_REQUEST_TURNS        4
 
 /* Rows of a batch for which the product stores by bounds: fewer have little to store, and more keep

@@ -74,6 +74,7 @@ typedef struct cuda_request_room {
     int32_t *left; /* [B], likewise */
     /* Where the product may store by bounds; else NULL. */
     uint32_t *written; /* [blocks][(B + 31) / 32] */
+    float *unseen;     /* [B, blocks], where penalties lower what a history has seen */
     int32_t *again;    /* [1], where bounds can fail */
 } cuda_request_room;
 

@@ -69,26 +69,22 @@ static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p
     return split;
 }
 
-/* Whether what bounds leave out may matter after all: penalties can lower the tokens that they go
- * by, and a soft-cap can make equals of what is above and below them. */
-static int bounds_can_fail(const gumbel_problem *p)
-{
-    return (p->request & GUMBEL_REQUEST_PENALTIES) || p->soft_cap != 0.0f;
-}
-
 /* What a product that stores by bounds and its request share, where that is allowed. */
 static void carve_bounds(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                          cuda_request_room *room)
 {
     size_t blocks = (size_t)cuda_request_blocks(p), words = (size_t)gumbel_words_of(p->batch);
     int64_t tiles = (int64_t)blocks / cuda->multiprocessors;
-    int fail = bounds_can_fail(p);
+    /* A soft-cap can make equals of what is above a bound and below it. */
+    int can_fail = p->soft_cap != 0.0f;
     if (cuda->recompute == GUMBEL_RECOMPUTE_NEVER || p->weight.rows == 0 ||
-        (fail && cuda->recompute != GUMBEL_RECOMPUTE_ALLOWED) ||
+        (can_fail && cuda->recompute != GUMBEL_RECOMPUTE_ALLOWED) ||
         !cuda_request_bounds(p->batch, tiles))
         return;
     room->written = gumbel_carve(cursor, blocks, words, sizeof *room->written);
-    if (fail)
+    if (p->request & GUMBEL_REQUEST_PENALTIES)
+        room->unseen = gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *room->unseen);
+    if (can_fail)
         room->again = gumbel_carve(cursor, 1, 1, sizeof *room->again);
 }
 

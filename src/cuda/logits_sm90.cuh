@@ -155,14 +155,15 @@ template <int n, class call> class tile_logits
         constexpr int warps = team::threads / 32;
         const int warp = thread / 32;
         const int64_t tile = (first - p.problem.first_token) / CUDA_SM90_TILE;
-        find_peaks(sum, turn);
+        const bool both = bounds() && p.unseen; /* each then has a place of its own */
+        find_peaks(both ? 0 : turn, [&](int h, int at, int) { return sum[h][at]; });
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
             const bool own = warp == w % warps;
             float peak = -INFINITY;
             if (column < columns && (own || bounds()))
-                peak = peak_of_team(column, turn);
+                peak = peak_of_team(column, both ? 0 : turn);
             if (column < columns && own)
                 p.peaks[column * p.peaks_stride + tile] = peak;
             if (!bounds())
@@ -172,12 +173,27 @@ template <int n, class call> class tile_logits
             if (lane == 0 && own && 32 * w < columns)
                 p.written[tile * gumbel_words_of(columns) + w] = kept[w];
         }
+        if (both)
+            store_unseen(sum, tile);
+    }
+
+    /* The largest logit of each column's tokens that the history has not seen. */
+    __device__ __forceinline__ void store_unseen(const sums &sum, int64_t tile) const
+    {
+        const uint32_t *seen = (const uint32_t *)shared.seen_of_team(own_team.index);
+        const uint32_t place = sm90_place(thread);
+        find_peaks(1, [&](int h, int at, int column) {
+            uint32_t bits = seen[4 * column + place / 32 + 2 * h] >> place % 32;
+            return bits >> (at >> 1 & 1) & 1 ? -INFINITY : sum[h][at];
+        });
+        for (int column = thread; column < columns; column += team::threads)
+            p.unseen[column * p.peaks_stride + tile] = peak_of_team(column, 1);
     }
 
     __device__ __forceinline__ bool bounds() const { return p.template by_bounds<n>(); }
 
-    /* The largest logits of each warp's tokens, for all of the team. */
-    __device__ __forceinline__ void find_peaks(const sums &sum, int turn) const
+    /* The largest value(half, which sum, column) of each warp's tokens, for all of the team. */
+    template <class F> __device__ __forceinline__ void find_peaks(int turn, F value) const
     {
         float *peaks = shared.peaks_of_team(p, own_team.index, turn);
 #pragma unroll
@@ -187,11 +203,12 @@ template <int n, class call> class tile_logits
             float largest[2 * groups];
 #pragma unroll
             for (int k = 0; k < 2 * groups; k++) {
-                int at = 4 * j + sm90_sum(k);
-                largest[k] = ptx_max_nan(sum[0][at], sum[0][at + 2]);
+                int at = 4 * j + sm90_sum(k), column = 8 * j + sm90_column(lane, k);
+                largest[k] = ptx_max_nan(value(0, at, column), value(0, at + 2, column));
 #pragma unroll
                 for (int h = 1; h < team::halves; h++)
-                    largest[k] = ptx_max_nan(largest[k], ptx_max_nan(sum[h][at], sum[h][at + 2]));
+                    largest[k] = ptx_max_nan(
+                        largest[k], ptx_max_nan(value(h, at, column), value(h, at + 2, column)));
             }
             sm90_join_lanes(largest, lane, ptx_max_nan);
             if (lane < 8 * groups) /* the others have the same */

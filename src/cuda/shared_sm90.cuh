@@ -161,14 +161,18 @@ template <int n> struct shared_sm90 {
         return (float *)noise_of_team(p, team) + (turn & 1) * warps * n;
     }
 
-    /* [n]: each column's bits of the mask for the team's tile, where logits are stored by bounds;
-     * they lie where offers would. */
+    /* [n]: each column's bits for the team's tile, where logits are stored by bounds: tokens that
+     * the mask leaves, and that the history has seen. They lie where offers would. */
     __device__ __forceinline__ uint4 *masks_of_team(int team) const
     {
-        static_assert(!CUDA_SM90_BOUNDS(n) || teams * n * sizeof(uint4) <=
+        static_assert(!CUDA_SM90_BOUNDS(n) || 2 * teams * n * sizeof(uint4) <=
                                                   SM90_WARPS * SM90_OFFERS * sizeof(sm90_offer),
-                      "masks fit into the lists of offers");
+                      "bits fit into the lists of offers");
         return (uint4 *)offers + team * n;
+    }
+    __device__ __forceinline__ uint4 *seen_of_team(int team) const
+    {
+        return masks_of_team(teams + team);
     }
 
     template <class call>

@@ -30,9 +30,20 @@ static float logit_of(const gumbel_tensor &t, int64_t index)
     return dtype_load(t.data, t.dtype, index);
 }
 
-/* The largest logit of each block of each row that counts, and that the mask leaves where `masked`;
- * NaN where one is. */
-static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool masked)
+/* Whether row b's history has seen a token. */
+static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
+{
+    const gumbel_history &h = q.history;
+    if (!(q.request & GUMBEL_REQUEST_PENALTIES) || token >= h.vocab_size)
+        return false;
+    int64_t at = b * gumbel_words_of(h.vocab_size) + token / 32;
+    return (h.prompt[at] | h.output[at]) >> token % 32 & 1;
+}
+
+/* The largest logit of each block of each row that counts, and that the mask leaves where `masked`,
+ * of tokens that no history has seen where `unseen`; NaN where one is. */
+static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool masked,
+                                   bool unseen = false)
 {
     masked = masked && (q.request & GUMBEL_REQUEST_MASK);
     std::vector<float> peaks((size_t)(q.batch * blocks), -INFINITY);
@@ -41,6 +52,8 @@ static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool
             int64_t block = (token - CUDA_REQUEST_ORIGIN(q.first_token)) / CUDA_REQUEST_BLOCK;
             float &peak = peaks[(size_t)(b * blocks + block)];
             if (masked && !(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
+                continue;
+            if (unseen && is_seen(q, b, token))
                 continue;
             float logit = logit_of(q.logits, b * q.logits.stride + token - q.first_token);
             if (!(logit <= peak) && !std::isnan(peak))
@@ -66,40 +79,44 @@ struct sparse_blocks {
     }
 };
 
-/* Whether what a product leaves out of such a request cannot matter, as bounds_can_fail() of the
- * CUDA backend; clusters drop it in place, which takes float32. */
+/* Whether what a product leaves out of such a request cannot matter, as in the CUDA backend;
+ * clusters drop it in place, which takes float32. */
 static bool bounds_are_sure(const gumbel_problem &q)
 {
-    return !(q.request & GUMBEL_REQUEST_PENALTIES) && q.soft_cap == 0.0f &&
-           q.logits.dtype == GUMBEL_FLOAT32;
+    return q.soft_cap == 0.0f && q.logits.dtype == GUMBEL_FLOAT32;
 }
 
-/* Whether a product has a bound for row b, of a usual temperature, that min_p plays no part in. */
+/* Whether a product has a bound for row b, of a usual temperature, that min_p plays no part in, and
+ * that penalties do not raise tokens of. */
 static bool has_bound(const gumbel_problem &q, int64_t b)
 {
+    gumbel_penalties raised = gumbel_problem_penalties(&q, b);
     gumbel_row row = gumbel_problem_row(&q, b);
     const float factor = q.scale * row.inverse_temperature;
     int32_t k = q.truncation.top_k ? q.truncation.top_k[b * q.truncation.top_k_stride] : 0;
     return k > 0 && k <= CUDA_REQUEST_TARGET && !row.greedy && factor > 0x1p-50f &&
-           factor < 0x1p50f;
+           factor < 0x1p50f && raised.repetition >= 1 && raised.frequency >= 0 &&
+           raised.presence >= 0;
 }
 
-/* Of row b the blocks that first guesses look into, where penalties may lower tokens or not; all
- * where min_p cuts, or nothing does. */
+/* Of row b the blocks that first guesses look into, where penalties may lower tokens or not, or
+ * those that can matter for sure by what the peaks in `raising` tell; all where min_p cuts, or
+ * nothing does. */
 static std::vector<bool> choose_blocks(const cuda_request_params &p, bool lowered, bool sure,
-                                       const std::vector<float> &peaks, int64_t b)
+                                       const std::vector<float> &peaks,
+                                       const std::vector<float> &raising, int64_t b)
 {
     const gumbel_truncation &cut = p.problem.truncation;
     std::vector<float> own(peaks.begin() + b * p.blocks, peaks.begin() + (b + 1) * p.blocks);
     int32_t k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
     int64_t rank = std::max(k, p.output.num_top);
-    if (lowered)
+    if (lowered && !sure)
         rank = 2 * (rank + rank / 4 + 8);
     if (k == 0 || rank > p.blocks || (sure && !has_bound(p.problem, b)))
         return std::vector<bool>(own.size(), true);
     std::vector<float> sorted;
-    for (float peak : own)
-        sorted.push_back(std::isnan(peak) ? INFINITY : peak);
+    for (int64_t i = b * p.blocks; i < (b + 1) * p.blocks; i++)
+        sorted.push_back(std::isnan(raising[(size_t)i]) ? INFINITY : raising[(size_t)i]);
     std::sort(sorted.begin(), sorted.end(), std::greater<float>());
     std::vector<bool> chosen;
     float bound = sorted[(size_t)rank - 1];
@@ -121,6 +138,7 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
     std::vector<float> peaks = peaks_of(q, p.blocks, true);
     sparse.sure = bounds_are_sure(q) && (sure || one_in(random, 2));
     sparse.enough = sparse.sure || one_in(random, 2);
+    std::vector<float> raising = sparse.sure ? peaks_of(q, p.blocks, true, true) : peaks;
     sparse.written.resize((size_t)p.blocks);
     sparse.started = ~UINT64_C(0);
     size_t size = dtype_size(q.logits.dtype);
@@ -128,7 +146,7 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
     int64_t elements = (q.batch - 1) * q.logits.stride + q.logits.cols;
     sparse.logits.assign(whole, whole + (size_t)elements * size);
     for (int64_t b = 0; b < q.batch; b++) {
-        std::vector<bool> chosen = choose_blocks(p, lowered, sparse.sure, peaks, b);
+        std::vector<bool> chosen = choose_blocks(p, lowered, sparse.sure, peaks, raising, b);
         for (int64_t block = 0; block < p.blocks; block++) {
             int64_t from = CUDA_REQUEST_ORIGIN(q.first_token) + block * CUDA_REQUEST_BLOCK;
             int64_t to = std::min(from + CUDA_REQUEST_BLOCK, q.end_token);

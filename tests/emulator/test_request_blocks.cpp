@@ -76,7 +76,6 @@ request *make_request(uint64_t *random, bool tied, gumbel_device *cpu)
             plan.vocab = 3000 + plan.vocab % 5000;
             plan.dtype = GUMBEL_FLOAT32;
             plan.soft_cap = 0.0f;
-            plan.history = plan.transforms = 0;
         }
         request *asked = request_make(&plan, cpu);
         gumbel_truncation *cut = &asked->truncation;

@@ -225,7 +225,8 @@ struct bounded {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> min_p, temperature;
     int num_top;
-    int64_t words; /* of a mask's row */
+    int64_t words;                        /* of a mask's row, and of a history's */
+    std::vector<uint32_t> prompt, output; /* [B][words], or none */
     std::vector<uint32_t> written;
     std::vector<uint64_t> floors;
     bool can_fail; /* what is left out may matter */
@@ -245,6 +246,14 @@ bounded make_bounded(test_problem *test, int64_t tiles)
     rows.words = (plan->first_token + plan->vocab + 31) / 32;
     if (one_in(random, 2))
         rows.mask.resize(batch * (size_t)rows.words);
+    if (one_in(random, 2)) {
+        rows.prompt.resize(batch * (size_t)rows.words);
+        rows.output.resize(batch * (size_t)rows.words);
+    }
+    for (uint32_t &word : rows.prompt)
+        word = (uint32_t)(random_bits(random) & random_bits(random));
+    for (uint32_t &word : rows.output)
+        word = one_in(random, 9) ? ~0u : (uint32_t)(random_bits(random) & random_bits(random));
     for (int32_t &word : rows.mask)
         word = one_in(random, 9) ? 0 : (int32_t)(random_bits(random) | random_bits(random));
     for (size_t b = 0; b < batch; b++) {
@@ -259,8 +268,10 @@ bounded make_bounded(test_problem *test, int64_t tiles)
 }
 
 /* A launch that stores by bounds, or once more all of it if `again` says so. */
-void store_bounded(test_problem *test, bounded *rows, bool all, table *logits, table *peaks)
+void store_bounded(test_problem *test, bounded *rows, bool all, table *logits, table *peaks,
+                   table *unseen)
 {
+    static const float presence = 0.5f;
     gumbel_head head;
     gumbel_sampling sampling;
     problem_rows(test->made, 0, test->made->plan.batch, &head, &sampling);
@@ -272,12 +283,17 @@ void store_bounded(test_problem *test, bounded *rows, bool all, table *logits, t
     cuda_params *p = &own.params;
     gumbel_problem *q = &p->problem;
     q->request = GUMBEL_REQUEST_TRUNCATION | (rows->num_top ? GUMBEL_REQUEST_TOP : 0) |
-                 (rows->mask.empty() ? 0 : GUMBEL_REQUEST_MASK);
+                 (rows->mask.empty() ? 0 : GUMBEL_REQUEST_MASK) |
+                 (rows->prompt.empty() ? 0 : GUMBEL_REQUEST_PENALTIES);
     q->truncation.top_k = rows->top_k.data();
     q->truncation.min_p = rows->min_p.data();
     q->truncation.top_k_stride = q->truncation.min_p_stride = 1;
     q->transforms.mask = rows->mask.data();
     q->transforms.mask_stride = rows->words;
+    q->transforms.presence = &presence;
+    q->history.vocab_size = 32 * rows->words;
+    q->history.prompt = rows->prompt.data();
+    q->history.output = rows->output.data();
     q->sampling.temperature = rows->temperature.data();
     q->sampling.temperature_stride = 1;
     p->output.num_top = rows->num_top;
@@ -288,18 +304,18 @@ void store_bounded(test_problem *test, bounded *rows, bool all, table *logits, t
     p->tag = 0xa5a5a5a5a4;
     p->shared_floors = rows->floors.data();
     p->written = all ? NULL : rows->written.data();
+    p->unseen = all || rows->prompt.empty() ? NULL : unseen->row(0);
     p->again = all || rows->can_fail ? &rows->again : NULL;
     emulate_fused(own);
 }
 
-/* The logits and peaks that a launch by bounds starts from: those of masked tokens are -inf. */
-void mask_logits(const test_problem &test, const bounded &rows, table *logits, table *peaks)
+/* Drop tokens that drops(row, word, bit) holds for, and find the peaks of the others. */
+template <class F> void drop_logits(const test_problem &test, table *logits, table *peaks, F drops)
 {
     const int64_t first = test.made->plan.first_token;
-    for (int64_t b = 0; b < logits->rows && !rows.mask.empty(); b++) {
-        const int32_t *mask = rows.mask.data() + b * rows.words;
+    for (int64_t b = 0; b < logits->rows; b++) {
         for (int64_t i = 0; i < test.tokens; i++)
-            if (!(mask[(first + i) / 32] >> (first + i) % 32 & 1))
+            if (drops(b, (first + i) / 32, (first + i) % 32))
                 logits->row(b)[i] = -INFINITY;
         for (int64_t t = 0; t * CUDA_SM90_TILE < test.tokens; t++)
             peaks->row(b)[t] = peak_of(test, logits, b, t);
@@ -344,13 +360,14 @@ struct bound_counts {
 };
 
 bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
-                  table *peaks, bound_counts *counts)
+                  table *peaks, table *unseen, bound_counts *counts)
 {
     const int64_t words = (expected->rows + 31) / 32;
     const int64_t tiles = (test.tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
     for (int64_t b = 0; b < expected->rows; b++) {
         std::vector<float> own(peaks->row(b), peaks->row(b) + tiles);
-        double least = needed_peak(test, rows, own, (size_t)b);
+        std::vector<float> raising(unseen->row(b), unseen->row(b) + tiles);
+        double least = needed_peak(test, rows, raising, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
         for (int64_t t = 0; t < tiles; t++) {
             uint32_t word = rows.written[(size_t)(t * words + b / 32)];
@@ -402,19 +419,29 @@ bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *
         test->ctas = 1;
     bounded rows = make_bounded(test, tiles);
     table whole = *logits, whole_peaks = *peaks;
-    mask_logits(*test, rows, &whole, &whole_peaks);
+    if (!rows.mask.empty())
+        drop_logits(*test, &whole, &whole_peaks, [&](int64_t b, int64_t word, int64_t bit) {
+            return !(rows.mask[(size_t)(b * rows.words + word)] >> bit & 1);
+        });
+    table clear = whole, unseen = whole_peaks;
+    if (!rows.prompt.empty())
+        drop_logits(*test, &clear, &unseen, [&](int64_t b, int64_t word, int64_t bit) {
+            size_t at = (size_t)(b * rows.words + word);
+            return (rows.prompt[at] | rows.output[at]) >> bit & 1;
+        });
     for (int launch = 0; launch < 2; launch++) {
-        table found(logits->rows, logits->stride), own(peaks->rows, peaks->stride);
+        table found(logits->rows, logits->stride), own(peaks->rows, peaks->stride), raising = own;
         rows.can_fail = launch;
         rows.again = rows.can_fail ? 7 : 0;
-        store_bounded(test, &rows, false, &found, &own);
-        bool good = bounds_agree(*test, rows, &whole, &found, &whole_peaks, counts) &&
-                    peaks_are(own, whole_peaks, tiles) && rows.again == 0;
+        store_bounded(test, &rows, false, &found, &own, &raising);
+        bool good = bounds_agree(*test, rows, &whole, &found, &whole_peaks, &unseen, counts) &&
+                    peaks_are(own, whole_peaks, tiles) && rows.again == 0 &&
+                    (rows.prompt.empty() || peaks_are(raising, unseen, tiles));
         table before = found;
-        store_bounded(test, &rows, true, &found, &own);
+        store_bounded(test, &rows, true, &found, &own, &raising);
         good = good && same_bits(found, before);
         rows.again = 1;
-        store_bounded(test, &rows, true, &found, &own);
+        store_bounded(test, &rows, true, &found, &own, &raising);
         good = good && same_bits(found, *logits);
         if (!good) {
             printf("%s: launch %d by bounds\n", test->what, launch);
