@@ -47,7 +47,8 @@ constexpr uint32_t kNoPeak = ~0u;
 constexpr float kScaleMost = 0x1p60f;
 /* A bound may be reached by an eighth more peaks than it must be: each halving is 200 cycles. */
 constexpr uint32_t kBoundSlack = 8;
-/* One in so many blocks may hold what min_p keeps: more tokens than fit need all of the row. */
+/* One in so many blocks may hold what min_p keeps where a bound can fail: a row with more tokens
+ * than one CTA serves needs all that may matter. */
 constexpr uint32_t kMinPShare = 8;
 
 /* What bounds the blocks that a row's request looks into, as ranks among its peaks, from 1 on. */
@@ -55,6 +56,7 @@ struct row_bound {
     int rank;       /* of a peak that this many tokens wanted reach; 0: nothing asks for them */
     int top;        /* of a peak that the largest logit wanted is not below; 0: no min_p */
     float distance; /* of min_p, in logits */
+    uint32_t share; /* min_p may keep one in so many peaks; 0: all */
 };
 
 /* That of row b; both ranks are 0 where all of the row can matter. */
@@ -63,7 +65,7 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     const gumbel_problem &q = p.problem;
     const request_row row = request_row_of(q, b);
     request_wanted wanted;
-    row_bound bound = {0, 0, 0.0f};
+    row_bound bound = {0, 0, 0.0f, p.again ? kMinPShare : 0};
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
     const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
@@ -137,11 +139,11 @@ struct row_peaks {
     }
 
     /* What min_p keeps lies above; -inf where that is too much. */
-    __device__ __forceinline__ float kept_from(uint32_t top, float distance, uint32_t present) const
+    __device__ __forceinline__ float kept_from(const row_bound &wanted, uint32_t present) const
     {
-        float least = reached_by(top, present) - distance;
+        float least = reached_by(wanted.top, present) - wanted.distance;
         uint32_t reach = count_from(ordered_bits(least));
-        return least < INFINITY && kMinPShare * reach <= present ? least : -INFINITY;
+        return least < INFINITY && wanted.share * reach <= present ? least : -INFINITY;
     }
 };
 
@@ -162,7 +164,7 @@ __device__ __noinline__ peaks_told look_at_peaks(const float *peaks, int count, 
         return told;
     told.bound = wanted.rank > 0 ? all.reached_by(wanted.rank, told.present) : INFINITY;
     if (wanted.top > 0)
-        told.bound = fminf(told.bound, all.kept_from(wanted.top, wanted.distance, told.present));
+        told.bound = fminf(told.bound, all.kept_from(wanted, told.present));
     return told;
 }
 
