@@ -122,7 +122,7 @@ __device__ __forceinline__ float look_into(const row_blocks &blocks, const uint1
 /* List the tokens whose z is `least` or more, of the blocks that may hold some, which all are
  * stored; the largest y of those that reached it before edits, of this thread's. Where a warp has
  * too many blocks, more tokens are counted than fit. */
-__device__ __noinline__ float look(row_blocks blocks, float least)
+__device__ __forceinline__ float look(row_blocks blocks, float least)
 {
     uint16_t *chosen = room_of_blocks().chosen[threadIdx.x / 32];
     const int lane = threadIdx.x % 32;

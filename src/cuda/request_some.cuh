@@ -350,8 +350,8 @@ __device__ __noinline__ void write_top_of_some(request_values values, const requ
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
  * is asked for, `mass` as in cut_some(). */
-__device__ __noinline__ void serve_some(int64_t b, int count, const gumbel_summary &seen,
-                                        const gumbel_summary &raw, const gumbel_wide *mass)
+__device__ __forceinline__ void serve_some(int64_t b, int count, const gumbel_summary &seen,
+                                           const gumbel_summary &raw, const gumbel_wide *mass)
 {
     const cuda_request_params &p = room().call;
     const gumbel_problem &q = p.problem;

@@ -44,7 +44,7 @@ __device__ __forceinline__ bool serve_from_list(share_source source, const team_
         count = gather_wanted(source, facts, values, few ? nullptr : wanted);
     }
     if (count >= 0 && team_leads())
-        serve_some(b, count, seen, raw, nullptr);
+        serve_listed(b, count, seen, raw, nullptr);
     return count >= 0;
 }
 
