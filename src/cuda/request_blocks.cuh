@@ -154,7 +154,7 @@ __device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b
 
 /* Serve row b by this CTA alone, which has the call; whether that was possible, of which clusters
  * are told before the row is ended. The peaks are asked for before the row's parameters are there:
- * both come from far. All that a row mostly runs through is inline, since it does so once, and waits
+ * both come from far. All that a row mostly runs through is inline, since it does so once and waits
  * for memory at each far jump: out of line it took 4 us more. */
 __device__ __forceinline__ bool serve_from_blocks(int64_t b)
 {
