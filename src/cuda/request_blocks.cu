@@ -4,17 +4,18 @@
  *        block of 128 tokens is found, unless the product has left it, and the last of a row's CTAs
  *        tries to serve it from the blocks that reach what matters (cuda/request_blocks.cuh). Rows
  *        that this does not serve are left for a cluster each (request_team.cu).
- * COST   reads B V elements once, writes 1 / 128 of that; then a row takes some 10 us of one CTA,
+ * COST   reads B V elements once, writes 1 / 128 of that; then a row takes some 8 us of one CTA,
  *        less where its multiprocessor has run this code before.
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
  *        lane.
- * SMEM   a room of 35 KB (cuda/request_team.cuh), a list of blocks, and four bytes a block.
+ * SMEM   a room of 35 KB (cuda/request_team.cuh), what blocks are told apart by
+ *        (cuda/request_block_tops.cuh), and four bytes a block.
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
  *        Whether a row is left, clusters read as soon as that is known: they may start when every
  *        CTA has allowed that, or ended, behind the first word of each row.
  * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing. Where
- *        the product has left blocks out, a row that turns out to need one is marked to be
- *        multiplied again.
+ *        the product has left out blocks that may matter (cuda/bound_sm90.cuh), a row that turns
+ *        out to need one is marked to be multiplied again.
  */
 #include "cuda/parts.cuh"
 #include "cuda/request_blocks.cuh"

@@ -6,7 +6,7 @@
  *        Where at most kSome tokens can matter, as for a top_k of up to some 250, a min_p or a
  *        greedy row, there are two or three passes over a share and as many exchanges, and one CTA
  *        ends the row alone. A larger top_k or a top_p alone, for one draw and nothing else, takes
- *        three passes and three barriers (cuda/request_team_guess.cuh): 36 and 21 us for a row that
+ *        three passes and three barriers (cuda/request_team_guess.cuh): 29 and 19 us for a row that
  *        keeps 30,000 and 1000 tokens. Else there are five to ten passes.
  * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
  *        Rows that CTAs of the launch before (request_blocks.cu) serve from few of their blocks are
