@@ -30,6 +30,8 @@ struct question {
     bool greedy, penalties, mask, further, logprobs;
 };
 
+static const question PLAIN = {"plain draw", 0, 1, 0};
+
 static const question QUESTIONS[] = {
     {"k = 50, p = 0.95", 50, 0.95f, 0},
     {"k = 50, p = 0.95, min_p = 0.05, penalties, mask", 50, 0.95f, 0.05f, {}, false, true, true},
@@ -332,9 +334,8 @@ static const int64_t BATCHES[] = {1, 8, 32, 64, 256};
 /* What a question costs behind the product over a plain draw, in percent, the two in turns. */
 static double measure_over_plain(const bench &b, const question &q, shape s, int64_t B)
 {
-    const question plain = {"plain draw", 0, 1, 0};
     set_parameters(b, q);
-    const captured drawn(b.rows.stream, [&] { draw_fused(b, plain, s, B); });
+    const captured drawn(b.rows.stream, [&] { draw_fused(b, PLAIN, s, B); });
     const captured asked(b.rows.stream, [&] { draw_fused(b, q, s, B); });
     const captured *const ways[] = {&drawn, &asked};
     const auto times = time_in_turns(b.rows.stream, ways);
@@ -354,11 +355,10 @@ static void measure_line(const bench &b, const char *table, const question &q, s
 
 static void measure_questions(const bench &b, bool fused)
 {
-    const question plain = {"plain draw", 0, 1, 0};
     printf("\n%s, V = %lld, us at B = 1, 8, 32, 64, 256\n",
            fused ? "behind the product, D = 4096" : "from float32 logits", (long long)VOCAB);
     for (int s = 0; s < SHAPES; s++) {
-        measure_line(b, "requests", plain, shape(s), fused);
+        measure_line(b, "requests", PLAIN, shape(s), fused);
         for (const question &q : QUESTIONS)
             measure_line(b, "requests", q, shape(s), fused);
     }

@@ -20,9 +20,8 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
         int bytes = cuda_sm80_shared_bytes(n, samples, whole->with_mass, mixed);
         int64_t ctas = cuda->multiprocessors * cuda_sm80_ctas(n, cuda->shared_bytes, bytes, mixed);
         cuda_params p = cuda_slice(&job->params, first, rows);
-        uint64_t launches = atomic_fetch_add_explicit(&cuda->launches, 1, memory_order_relaxed);
         p.parts = (int32_t)(slabs < ctas ? slabs : ctas);
-        p.tag = gumbel_mix_seed(0, launches + 1) >> 24;
+        p.tag = cuda_tag(cuda);
         void *arguments[] = {&p};
         cuda_shape shape = {p.parts, CUDA_SM80_THREADS, bytes, 0};
         cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
