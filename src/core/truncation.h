@@ -68,14 +68,19 @@ GUMBEL_INLINE int gumbel_rules_cut(const gumbel_rules *r)
 /* The mass of a token with e = gumbel_exp(value - largest). */
 GUMBEL_INLINE uint64_t gumbel_token_mass(float e) { return (uint64_t)(e * GUMBEL_MASS_UNITS); }
 
-/* The least value that min_p keeps: largest + ln(min_p), each operation rounded to float32. */
-GUMBEL_INLINE float gumbel_min_p_bound(float largest, float min_p)
+/* ln(min_p), rounded to float32; -inf where min_p is off. */
+GUMBEL_INLINE float gumbel_log_min_p(float min_p)
 {
     if (!(min_p > 0.0f))
-        return -FLT_MAX;
+        return -INFINITY;
     /* A subnormal min_p is brought into the logarithm's range by 2^32 = exp(22.18...). */
-    float log = min_p < FLT_MIN ? gumbel_log(min_p * 0x1p32f) - 0x1.62e43p4f : gumbel_log(min_p);
-    float bound = largest + log;
+    return min_p < FLT_MIN ? gumbel_log(min_p * 0x1p32f) - 0x1.62e43p4f : gumbel_log(min_p);
+}
+
+/* The least value that min_p keeps: largest + ln(min_p), each operation rounded to float32. */
+GUMBEL_INLINE float gumbel_min_p_bound(float largest, float log_min_p)
+{
+    float bound = largest + log_min_p;
     return bound > -FLT_MAX ? bound : -FLT_MAX;
 }
 

@@ -186,7 +186,8 @@ gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
 {
     cpu_values unscaled = *values;
     unscaled.scale = 1.0f;
-    gumbel_cut cut = {gumbel_min_p_bound(values->largest, rules->min_p), GUMBEL_TIES_STAY};
+    const float log_min_p = gumbel_log_min_p(rules->min_p);
+    gumbel_cut cut = {gumbel_min_p_bound(values->largest, log_min_p), GUMBEL_TIES_STAY};
     int64_t excess = 0;
     if (rules->top_k > 0)
         cut = cut_top_k(kernels, &unscaled, rules, cut, &excess, bins);

@@ -69,10 +69,10 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
     const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
-    if (!can_screen(p, row, wanted) || !blocks_bound(q, row) || lower < 1 / kScaleMost ||
-        upper > kScaleMost)
+    if (!can_screen(p, row, row.draw.greedy, wanted) || !blocks_bound(q, row) ||
+        lower < 1 / kScaleMost || upper > kScaleMost)
         return bound;
-    bool by_min_p = wanted.min_p > 0.0f && (wanted.target == 0 || wanted.both);
+    bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.both);
     if (by_min_p && q.soft_cap != 0.0f)
         return bound;
     if (wanted.target > 0)
@@ -80,7 +80,7 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     if (by_min_p) {
         float unit = q.scale * values.scale();
         bound.top = 1;
-        bound.distance = -1.001f * gumbel_min_p_bound(0.0f, wanted.min_p) / unit;
+        bound.distance = -1.001f * gumbel_min_p_bound(0.0f, wanted.log_min_p) / unit;
     }
     return bound;
 }
@@ -202,14 +202,17 @@ template <int n, class call> class bound_server
 
     __device__ __forceinline__ bool hands_over() const { return thread < 32; }
 
-    /* Bring bounds, and masks, before each tile of the CTA ends: late in the time that the last one
-     * took, but not so late that a team would wait. */
+    /* Bring masks as soon as a team has drawn from its last tile, and bounds before each tile ends:
+     * late in the time that the last one took, but not so late that a team would wait. */
     __device__ __forceinline__ void hand_over()
     {
         constexpr int teams = sm90_team<n>::teams;
         uint32_t ended = clock();
         int turn = 0;
         for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
+            if (turn >= teams)
+                ptx_barrier_wait(&shared.drawn[turn % teams], (turn / teams - 1) & 1);
+            bring_bits(turn % teams, tile);
             if (turn > 0) {
                 ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
                 uint32_t took = (uint32_t)clock() - ended;
@@ -219,7 +222,6 @@ template <int n, class call> class bound_server
             }
             if (tile + (int)gridDim.x >= p.tiles && lane == 0)
                 atomicOr(&shared.flags[0], 1); /* no more bounds are wanted */
-            bring_bits(turn % teams, tile);
             ptx_barrier_arrive(&shared.served[turn % teams]);
         }
     }

@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     }
     __syncthreads();
     request_wanted wanted;
-    bool screened = can_screen(p, x.row, wanted);
+    bool screened = can_screen(p, x.row, x.row.draw.greedy, wanted);
     uint32_t flags = 0;
     if (screened) {
         part_screen screen = {

@@ -33,10 +33,11 @@ __device__ __forceinline__ bool is_rare(bool known) { return __builtin_expect(kn
 struct block_room {
     request_wanted wanted;
     uint32_t missing;  /* key of the largest top of blocks that are not stored */
+    uint32_t quads;    /* that may hold tokens which reach a guess */
     uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
     uint32_t nth, top; /* the n-th and the first of the best */
     __align__(16) uint32_t best[kBestMost * kWarps];    /* of each warp, as row_blocks.key_of() */
-    __align__(16) uint16_t chosen[kWarps][kBlocksMost]; /* by each warp, to look into */
+    __align__(16) uint16_t chosen[kWarps * kBlocksMost]; /* by each warp, to look into */
 };
 static_assert(sizeof(block_room) <= 4 * (CUDA_REQUEST_CHOSEN + 1), "the launcher reserves that");
 
@@ -66,19 +67,21 @@ struct some_words {
     uint32_t of[kTopsAhead];
 };
 
-/* Tops of these peaks, where logits are scaled. */
-__device__ __noinline__ some_tops scale_tops(some_tops peaks)
+/* The top of a block or quad whose largest logit is l, where logits are scaled. */
+__device__ __noinline__ float scale_top(float l)
 {
     const cuda_request_params &p = room().call;
     const float slack = p.problem.soft_cap == 0.0f ? 0.0f : kCapSlack;
-#pragma unroll 1
-    for (int j = 0; j < kTopsAhead; j++) {
-        float l = peaks.of[0], top = l == -INFINITY ? l : scaled_logit(p, l);
+    float top = l == -INFINITY ? l : scaled_logit(p, l);
+    return fabsf(top) < INFINITY ? top + fabsf(top) * slack : top;
+}
+
+/* Tops of these peaks, where logits are scaled. */
+__device__ __noinline__ some_tops scale_tops(some_tops peaks)
+{
 #pragma unroll
-        for (int i = 0; i + 1 < kTopsAhead; i++)
-            peaks.of[i] = peaks.of[i + 1];
-        peaks.of[kTopsAhead - 1] = fabsf(top) < INFINITY ? top + fabsf(top) * slack : top;
-    }
+    for (int j = 0; j < kTopsAhead; j++)
+        peaks.of[j] = scale_top(peaks.of[j]);
     return peaks;
 }
 
@@ -281,6 +284,7 @@ struct row_blocks {
     static __device__ __forceinline__ void start()
     {
         room().count = 0;
+        room_of_blocks().quads = 0;
         room_of_blocks().seen = gumbel_key(-INFINITY);
     }
 };

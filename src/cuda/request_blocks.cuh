@@ -31,25 +31,12 @@ struct blocks_found {
     uint32_t flags; /* of the row */
 };
 
-/* The z that a token of the row must reach to be wanted, as request_wanted.bound(); out of line
- * where that takes a logarithm. */
-__device__ __noinline__ float bound_by_min_p(request_wanted wanted, float nth,
-                                             request_values values, float largest)
-{
-    return wanted.bound(nth, values, values.of(largest));
-}
-__device__ __forceinline__ float bound_of(const request_wanted &wanted, float nth,
-                                          request_values values, float largest)
-{
-    return wanted.min_p == 0.0f ? nth : bound_by_min_p(wanted, nth, values, largest);
-}
-
 /* A guess at that, where as many y as are wanted reach `nth`: above all that is not stored. */
 __device__ __forceinline__ float guess_from(const row_blocks &blocks, float nth, float largest)
 {
     const block_room &x = room_of_blocks();
     const request_values &values = blocks.values;
-    float guess = bound_of(x.wanted, values.z(nth), values, largest);
+    float guess = x.wanted.bound(values.z(nth), values, values.of(largest));
     float missing = values.z(gumbel_of_key(x.missing));
     return missing > -INFINITY ? fmaxf(guess, gumbel_of_key(gumbel_key(missing) + 1)) : guess;
 }
@@ -59,8 +46,8 @@ __device__ __forceinline__ bool have_all(const row_blocks &blocks, float guess)
 {
     const block_room &x = room_of_blocks();
     bool enough = room().count >= x.wanted.target;
-    return guess <=
-           bound_of(x.wanted, enough ? INFINITY : -INFINITY, blocks.values, gumbel_of_key(x.seen));
+    return guess <= x.wanted.bound(enough ? INFINITY : -INFINITY, blocks.values,
+                                   blocks.values.of(gumbel_of_key(x.seen)));
 }
 
 /* Guess again, where `count` blocks were to reach the first guess, and `own` is what look() told
@@ -82,7 +69,6 @@ __device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess,
             blocks.start();
         __syncthreads();
         own = look(blocks, guess);
-        __syncthreads();
         if (have_all(blocks, guess) && room().count <= kSome)
             return {(int)room().count, 0};
     }
@@ -113,7 +99,6 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
     __syncthreads();
     float guess = guess_from(blocks, blocks.top_of_key(x.nth), blocks.top_of_key(x.top));
     float own = look(blocks, guess);
-    __syncthreads();
     if (is_rare(!have_all(blocks, guess) || room().count > kSome))
         return guess_again(blocks, guess, own, count);
     return {(int)room().count, 0};
@@ -135,8 +120,8 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
         const bool greedy = temperature == 0.0f;
         if (greedy)
             rules = without_cuts(rules);
-        row.rules = rules;
-        return !can_screen(p, rules, greedy, room_of_blocks().wanted);
+        set_rules(row, rules);
+        return !can_screen(p, row, greedy, room_of_blocks().wanted);
     }
     if (threadIdx.x == 64) {
         set_edits(row, q, b);

@@ -124,7 +124,8 @@ template <class Source> struct cut_finder {
 template <class Finder>
 __device__ inline request_cut find_cut(Finder &finder, const gumbel_rules &r)
 {
-    gumbel_cut cut = {gumbel_min_p_bound(finder.largest, r.min_p), GUMBEL_TIES_STAY};
+    const float log_min_p = gumbel_log_min_p(r.min_p);
+    gumbel_cut cut = {gumbel_min_p_bound(finder.largest, log_min_p), GUMBEL_TIES_STAY};
     if (r.top_k > 0) {
         landing k = finder.nth((uint64_t)r.top_k, cut.bound);
         if (k.reached)

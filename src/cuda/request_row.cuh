@@ -44,6 +44,7 @@ __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, in
 struct request_row {
     gumbel_row draw;
     gumbel_rules rules;
+    float log_min_p; /* -inf: off */
     gumbel_penalties penalties;
     bool penalised;
     bool lists; /* edits come from lists, too */
@@ -76,6 +77,12 @@ __device__ inline gumbel_rules rules_of(const gumbel_problem &q, int64_t b, bool
     r.top_k = top_k > 0 ? top_k : 0;
     r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
     return greedy ? without_cuts(r) : r;
+}
+
+__device__ __forceinline__ void set_rules(request_row &row, const gumbel_rules &rules)
+{
+    row.rules = rules;
+    row.log_min_p = gumbel_log_min_p(rules.min_p);
 }
 
 /* Have row b's parameters fetched, a lane each, so that threads that read them one after the other
@@ -134,7 +141,7 @@ __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
 {
     request_row row;
     set_draw(row, q, b);
-    row.rules = rules_of(q, b, row.draw.greedy);
+    set_rules(row, rules_of(q, b, row.draw.greedy));
     set_edits(row, q, b);
     return row;
 }

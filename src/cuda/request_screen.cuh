@@ -210,7 +210,7 @@ struct part_screen {
             x.peaks[threadIdx.x] = peak;
             largest = key ? gumbel_of_key(key) : -FLT_MAX;
             raise(peaks_source{x.peaks});
-        } else if (wanted.min_p > 0.0f) {
+        } else if (wanted.log_min_p > -INFINITY) {
             key = __reduce_max_sync(~0u, key);
             if (threadIdx.x % 32 == 0)
                 atomicMax(&s.largest_key[turn % 2], key);

@@ -10,100 +10,10 @@
 #ifndef GUMBEL_CUDA_REQUEST_SOME_CUH
 #define GUMBEL_CUDA_REQUEST_SOME_CUH
 
-#include "cuda/request_bins.cuh"
+#include "cuda/request_order.cuh"
 
 namespace
 {
-
-/* A token in its place. */
-struct __align__(8) some_place
-{
-    uint32_t key; /* of its value */
-    int token;    /* where it is in the list */
-};
-
-/* What the end of a row needs, in the memory of bins. */
-struct __align__(16) some_bench
-{
-    uint64_t keys[kSome];    /* of value and id; 0 behind the last one */
-    some_place order[kSome]; /* of tokens: larger values first, then lower ids */
-    uint64_t masses[kSome];  /* in order */
-    float scores[kSome];
-    int kept;
-};
-static_assert(sizeof(some_bench) <= offsetof(team_bench, list), "bins have the memory");
-
-__device__ __forceinline__ some_bench &some() { return *(some_bench *)room().bench.high; }
-
-/* ---------------------------------------------------------------------------------- order ---- */
-
-/* Lanes side by side that each have a part of the work for one of `count` tokens: 1 to 8. */
-struct some_lanes {
-    int log;
-
-    explicit __device__ __forceinline__ some_lanes(int count)
-        : log(count <= kThreads / 8   ? 3
-              : count <= kThreads / 4 ? 2
-              : count <= kThreads / 2 ? 1
-                                      : 0)
-    {
-    }
-    __device__ __forceinline__ int token() const { return (int)threadIdx.x >> log; }
-    __device__ __forceinline__ int part() const { return (int)threadIdx.x & ((1 << log) - 1); }
-
-    /* What these lanes have, joined, for all of them. */
-    template <class F> __device__ __forceinline__ int over(int own, F join) const
-    {
-#pragma unroll
-        for (int lanes = 1; lanes < 8; lanes *= 2) {
-            int other = __shfl_xor_sync(~0u, own, lanes);
-            own = lanes >> log ? own : join(own, other);
-        }
-        return own;
-    }
-};
-
-/* Put the list's `count` tokens, all with z > -inf, in order. Ends with a barrier. */
-__device__ __forceinline__ void put_in_order(request_values values, int count)
-{
-    const some_lanes lanes(count);
-    uint64_t key = 0;
-    if ((int)threadIdx.x < count) {
-        cuda_candidate own = room().bench.list[threadIdx.x];
-        key = (uint64_t)gumbel_key(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
-    }
-    some().keys[threadIdx.x] = key;
-    __syncthreads();
-    key = some().keys[lanes.token()];
-    int place = 0;
-#pragma unroll 1
-    for (int base = 0; base < count; base += 8 << lanes.log)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = base + ((2 * i) << lanes.log) + 2 * lanes.part();
-            ulonglong2 two = *(const ulonglong2 *)&some().keys[at];
-            place += two.x > key;
-            place += two.y > key;
-        }
-    place = lanes.over(place, [](int a, int b) { return a + b; });
-    if (lanes.part() == 0 && lanes.token() < count)
-        some().order[place] = {(uint32_t)(key >> 32), lanes.token()};
-    __syncthreads();
-}
-
-/* `n`, and as many more as have the value of the n-th token in order; by a warp. */
-__device__ __forceinline__ int with_ties(int n, int count)
-{
-    const some_place *order = some().order;
-    const uint32_t last = order[n - 1].key;
-    uint32_t tied;
-    do {
-        int at = n + (int)threadIdx.x % 32;
-        tied = __ballot_sync(~0u, at < count && order[at].key == last);
-        n += __popc(tied);
-    } while (tied == ~0u);
-    return n;
-}
 
 /* ------------------------------------------------------------------------------------ cut ---- */
 
@@ -174,9 +84,9 @@ __device__ __forceinline__ int nucleus_of_some(float top_p, int whole, float lar
 }
 
 /* How many of `count` tokens min_p keeps, by a warp. */
-__device__ __noinline__ int kept_by_min_p(int count, float largest, float min_p)
+__device__ __forceinline__ int kept_by_min_p(int count, float largest, float log_min_p)
 {
-    uint32_t reach = 0, least = gumbel_key(gumbel_min_p_bound(largest, min_p));
+    uint32_t reach = 0, least = gumbel_key(gumbel_min_p_bound(largest, log_min_p));
 #pragma unroll 1
     for (int at = threadIdx.x % 32; at < count; at += 32)
         reach += some().order[at].key >= least;
@@ -193,7 +103,7 @@ __device__ __forceinline__ int cut_some(const gumbel_rules &r, int count, const 
         head = r.exact ? (int)r.top_k : with_ties((int)r.top_k, count);
     const float largest = gumbel_of_key(some().order[0].key);
     if (r.min_p > 0.0f)
-        head = min(head, kept_by_min_p(count, largest, r.min_p));
+        head = min(head, kept_by_min_p(count, largest, room().row.log_min_p));
     if (!(r.top_p < 1.0f))
         return head;
     int nucleus = nucleus_of_some(r.top_p, r.joint ? count : head, largest, mass, 0);
@@ -347,6 +257,39 @@ __device__ __noinline__ void write_top_of_some(request_values values, const requ
     write_top(p, room().top, r, b, min(count, p.output.num_top));
 }
 
+/* Whether the rules of a row go by the order of its tokens, or only by each one's own value. */
+__device__ __forceinline__ bool goes_by_order(const gumbel_rules &rules)
+{
+    return rules.top_k > 0 || rules.top_p < 1.0f;
+}
+
+/* Draw a row's samples from those of `count` tokens of the list that min_p keeps; for all threads,
+ * a token each. */
+__device__ __noinline__ void draw_unordered(request_values values, int64_t b, int count,
+                                            request_result &r)
+{
+    const cuda_request_params &p = room().call;
+    const int samples = p.problem.sampling.num_samples, i = (int)threadIdx.x;
+    const cuda_candidate own = room().bench.list[i];
+    const uint32_t key = i < count ? gumbel_key(own.y * values.scale()) : 0;
+    const float largest = gumbel_of_key(cta_over(team_key{key}).of);
+    const uint32_t least = gumbel_key(gumbel_min_p_bound(largest, room().row.log_min_p));
+    const bool stays = i < count && key >= least;
+    r.kept = __syncthreads_count(stays);
+#pragma unroll 1
+    for (int sample = 0; sample < samples; sample++) {
+        const int64_t at = b * samples + sample;
+        draw_winner best = draw_winner_none();
+        if (stays) {
+            score_token(i, at, sample);
+            draw_winner_offer(best, some().scores[i], values.z(own.y), own.id);
+        }
+        best = cta_over(team_winner{best}).of;
+        if (threadIdx.x < 32)
+            write_draw(p, r, b, at, best, p.output.ranks ? rank_of_some(values, count, best.z) : 1);
+    }
+}
+
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
  * is asked for, `mass` as in cut_some(). */
@@ -368,6 +311,10 @@ __device__ __forceinline__ void serve_some(int64_t b, int count, const gumbel_su
     r.lse = NAN;
     if (r.status != GUMBEL_ROW_OK)
         count = 0;
+    if (!goes_by_order(rules) && !weighs && !(q.request & GUMBEL_REQUEST_TOP)) {
+        draw_unordered(values, b, count, r);
+        return;
+    }
     put_in_order(values, count);
     if (cuts) {
         int kept = count > 0 ? cut_some(rules, count, mass) : 0;

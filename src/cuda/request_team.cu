@@ -83,7 +83,7 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     }
     float peak;
     team_facts facts = edit_share(reader, source, peak);
-    bool screened = !p.processed && can_screen(p, room().row, wanted);
+    bool screened = !p.processed && can_screen(p, room().row, room().row.draw.greedy, wanted);
     bool guessed = !screened && can_guess(p, room().row);
     bool weighed = !p.processed && !screened && !guessed && can_weigh(p, room().row, wanted);
     if ((screened || weighed) && wanted.target > 0)

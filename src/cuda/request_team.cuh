@@ -195,6 +195,12 @@ struct team_count {
     __device__ __forceinline__ void join_warp() { of = __reduce_add_sync(~0u, of); }
 };
 
+struct team_key {
+    uint32_t of;
+    static __device__ __forceinline__ team_key none() { return {0}; }
+    __device__ __forceinline__ void join_warp() { of = __reduce_max_sync(~0u, of); }
+};
+
 struct team_flags {
     uint32_t of;
     static __device__ __forceinline__ team_flags none() { return {0}; }

@@ -191,9 +191,9 @@ __device__ inline bool can_weigh(const cuda_request_params &p, const request_row
     if (p.partials || row.draw.greedy || !(r.top_p < 1.0f) || r.top_k > CUDA_REQUEST_TARGET ||
         (others && !r.joint))
         return false;
-    wanted = wanted_of(p, row);
+    wanted = wanted_of(p, row, row.draw.greedy);
     if (!others)
-        wanted = {(uint32_t)max(kNucleus, p.output.num_top), 0.0f, false};
+        wanted = {(uint32_t)max(kNucleus, p.output.num_top), -INFINITY, false};
     return true;
 }
 

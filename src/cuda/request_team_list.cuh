@@ -98,8 +98,9 @@ __device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
         if (facts.reached == 0)
             return -1;
     }
-    if (wanted && wanted->min_p > 0.0f) {
-        float bound = gumbel_min_p_bound(values.of(gumbel_of_key(facts.highest)), wanted->min_p);
+    if (wanted && wanted->log_min_p > -INFINITY) {
+        float bound =
+            gumbel_min_p_bound(values.of(gumbel_of_key(facts.highest)), wanted->log_min_p);
         rule.bound = values.before ? values.z(bound) : bound;
     }
     return gather(

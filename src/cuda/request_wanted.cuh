@@ -30,61 +30,51 @@ struct request_values {
 /* What a row must be screened for. */
 struct request_wanted {
     uint32_t target; /* tokens that the bound must leave; 0: it comes from min_p alone */
-    float min_p;     /* 0: it comes from the target alone */
+    float log_min_p; /* -inf: it comes from the target alone */
     bool both;       /* what either leaves is wanted; else what both leave */
 
     /* The z that a token must reach to be wanted, where the target's last one has z `nth` and the
      * largest value is known. */
     __device__ __forceinline__ float bound(float nth, request_values values, float largest) const
     {
-        float by_min_p = gumbel_min_p_bound(largest, min_p);
+        float by_min_p = gumbel_min_p_bound(largest, log_min_p);
         if (values.before)
             by_min_p = values.z(by_min_p);
         if (target == 0)
             return by_min_p;
-        if (min_p == 0.0f)
+        if (log_min_p == -INFINITY)
             return nth;
         return both ? fminf(nth, by_min_p) : fmaxf(nth, by_min_p);
     }
 };
 
-/* What top_k, min_p and the most likely tokens want of a row; `params` are a request's, or the
+/* What the rules of a row and the most likely tokens want of it; `params` are a request's, or the
  * product's. */
 template <class params>
-__device__ __forceinline__ request_wanted wanted_of(const params &p, const gumbel_rules &rules,
+__device__ __forceinline__ request_wanted wanted_of(const params &p, const request_row &row,
                                                     bool greedy)
 {
     bool top = p.problem.request & GUMBEL_REQUEST_TOP;
-    int64_t k = greedy ? 1 : rules.top_k;
+    int64_t k = greedy ? 1 : row.rules.top_k;
     uint32_t target = (uint32_t)(top && p.output.num_top > k ? p.output.num_top : k);
-    return {target, k > 0 && top ? 0.0f : rules.min_p, k == 0 && top};
+    return {target, k > 0 && top ? -INFINITY : row.log_min_p, k == 0 && top};
 }
 
+/* Whether candidates can serve a row, by its rules, and which are wanted. What is dropped has no
+ * mass to tell. */
 template <class params>
-__device__ inline request_wanted wanted_of(const params &p, const request_row &row)
-{
-    return wanted_of(p, row.rules, row.draw.greedy);
-}
-
-/* Whether candidates can serve a row, and which are wanted. What is dropped has no mass to tell. */
-template <class params>
-__device__ __forceinline__ bool can_screen(const params &p, const gumbel_rules &rules, bool greedy,
+__device__ __forceinline__ bool can_screen(const params &p, const request_row &row, bool greedy,
                                            request_wanted &wanted)
 {
+    const gumbel_rules &rules = row.rules;
     const gumbel_output &out = p.output;
     bool mass =
         out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
     int64_t k = greedy ? 1 : rules.top_k;
-    wanted = wanted_of(p, rules, greedy);
+    wanted = wanted_of(p, row, greedy);
     if (p.partials || k > CUDA_REQUEST_TARGET || (rules.joint && rules.top_p < 1.0f))
         return false;
     return greedy ? !mass && !out.kept : cuts_by_value(rules);
-}
-
-template <class params>
-__device__ inline bool can_screen(const params &p, const request_row &row, request_wanted &wanted)
-{
-    return can_screen(p, row.rules, row.draw.greedy, wanted);
 }
 
 /* Whether nothing that edits a row raises a token above what its block's largest logit becomes. */
