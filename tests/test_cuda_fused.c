@@ -65,6 +65,20 @@ static void hidden_sizes(void)
     }
 }
 
+/* Pairs of CTAs copy hidden states for each other, more of them than the ring holds, also where one
+ * has no tile any more: even and odd numbers of tiles, and more than a GPU takes at once. */
+static void clusters(void)
+{
+    static const int64_t rows[] = {65, 100, 128, 300};
+    for (int i = 0; i < 4; i++) {
+        problem_plan plan = tuned(rows[i], 272 + 128 * i, 1544);
+        check_plan(&plan);
+    }
+    problem_plan plan = tuned(100, 128 * 135 - 16, 1544);
+    check_invariance(&plan, OUTCOME_TOKENS | OUTCOME_SCORES);
+    check_invariance(&plan, OUTCOME_ALL);
+}
+
 static void dtypes_and_strides(void)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
@@ -181,7 +195,7 @@ static void small(void)
 {
     for (int i = 0; i < 6; i++) {
         static const int64_t batches_of[] = {1, 9, 17, 40, 100, 200};
-        problem_plan plan = tuned(batches_of[i], 272, 72);
+        problem_plan plan = tuned(batches_of[i], 272, i == 4 ? 520 : 72);
         plan.samples = i == 0 ? 3 : 1;
         plan.soft_cap = i == 1 ? 20 : 0;
         plan.bias_dtype = i == 2 ? GUMBEL_BFLOAT16 : 0;
@@ -197,6 +211,7 @@ int main(int argc, char **argv)
         {"batches", batches},
         {"vocabularies", vocabularies},
         {"hidden_sizes", hidden_sizes},
+        {"clusters", clusters},
         {"dtypes_and_strides", dtypes_and_strides},
         {"random_plans", random_plans},
         {"many_samples", many_samples},

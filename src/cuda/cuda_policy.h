@@ -90,6 +90,27 @@ static inline int cuda_sm90_rows_most(int num_samples)
 /* Whether a warpgroup takes a whole tile of n columns. */
 #define CUDA_SM90_ALONE(n) ((n) <= 64)
 
+/* CTAs of a cluster, which copy hidden states for each other: at 128 columns these are as many
+ * bytes as a tile's weights. With fewer that gains nothing, with 256 nothing where the GPU is hot.
+ */
+#define CUDA_SM90_CLUSTER(n)   ((n) == 128 ? CUDA_SM90_CLUSTER_MOST : 1)
+#define CUDA_SM90_CLUSTER_MOST 2
+
+/* Multiprocessors that take tiles. An odd one stays idle at all widths: which CTA takes a tile must
+ * not depend on the batch. */
+static inline int cuda_sm90_processors(int multiprocessors)
+{
+    return multiprocessors / CUDA_SM90_CLUSTER_MOST * CUDA_SM90_CLUSTER_MOST;
+}
+
+/* CTAs of a launch: one for each of so many multiprocessors, or for each tile, in whole clusters.
+ * The last one may have no tile. */
+static inline int cuda_sm90_ctas(int width, int tiles, int processors)
+{
+    int cluster = CUDA_SM90_CLUSTER(width), ctas = tiles < processors ? tiles : processors;
+    return (ctas + cluster - 1) / cluster * cluster;
+}
+
 /* Whether the kernel of n columns can store logits by bounds (cuda/bound_sm90.cuh). */
 #define CUDA_SM90_BOUNDS(n) ((n) <= 128)
 

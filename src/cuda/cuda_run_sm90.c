@@ -34,12 +34,13 @@ static gumbel_status encode_weight(const cuda_job *job, CUtensorMap *map)
     return encode(job, map, t, 5, sizes, strides, box);
 }
 
+/* So many rows a copy. */
 static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const gumbel_tensor *t,
-                                   int width)
+                                   int rows)
 {
     cuuint64_t sizes[2] = {(cuuint64_t)t->cols, (cuuint64_t)t->rows};
     cuuint64_t strides[1] = {(cuuint64_t)t->stride * sizeof(uint16_t)};
-    cuuint32_t box[2] = {64, (cuuint32_t)width};
+    cuuint32_t box[2] = {64, (cuuint32_t)rows};
     return encode(job, map, t, 2, sizes, strides, box);
 }
 
@@ -52,21 +53,23 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
     int64_t most = cuda_sm90_rows_most(samples);
     int64_t tokens = whole->end_token - whole->first_token;
     int32_t tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
+    int processors = cuda_sm90_processors(cuda->multiprocessors);
     GUMBEL_FORWARD(encode_weight(job, &weight));
     for (int64_t first = 0; first < whole->batch; first += most) {
         int64_t rows = whole->batch - first < most ? whole->batch - first : most;
-        int width = cuda_sm90_width_for(rows);
+        int place = cuda_sm90_width_for(rows), width = cuda_sm90_widths[place];
         cuda_params p = cuda_slice(&job->params, first, rows);
         p.tiles = tiles;
-        p.parts = tiles < cuda->multiprocessors ? tiles : cuda->multiprocessors;
-        p.stages = cuda_sm90_stages(cuda_sm90_widths[width], samples, p.problem.with_mass);
+        p.parts = cuda_sm90_ctas(width, tiles, processors);
+        p.stages = cuda_sm90_stages(width, samples, p.problem.with_mass);
         p.tag = cuda_tag(cuda);
-        GUMBEL_FORWARD(encode_hidden(job, &hidden, &p.problem.hidden, cuda_sm90_widths[width]));
+        GUMBEL_FORWARD(
+            encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
         void *arguments[] = {&p, &weight, &hidden};
         int overlaps = p.again && !p.written;
         cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, overlaps};
         cuda_sm90_case kind = cuda_sm90_case_of(whole, p.stored != NULL, p.multiply_only);
-        CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][width][kind];
+        CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][place][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
         GUMBEL_FORWARD(cuda_finish(job, &p));
     }

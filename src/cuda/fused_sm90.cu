@@ -9,6 +9,7 @@
  * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw, in turns or
  *        together (sm90_team); of the third, three warps make noise and raise thresholds, and one
  *        thread copies. A tile is 128 weight rows by N batch rows, N the batch padded to 8 .. 256.
+ *        At 128 columns the two CTAs of a cluster copy hidden states for each other (sm90_cluster).
  *        The 5-dimensional tensor map lays weight rows down so that MMA row 16 w + 8 f + 2 h + l is
  *        token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns,
  *        two neighbouring lanes a Philox block.
@@ -17,7 +18,8 @@
  *        warps lie where the noise would, twice: even and odd turns have their own. Rows' masks lie
  *        where offers would.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
- *        each warpgroup of a team, once the products that read the stage are done. For each team:
+ *        each warpgroup of a team, of all CTAs of a cluster, once the products that read the stage
+ *        are done; no CTA ends before the others, which arrive at its barriers. For each team:
  *        served, once a tile's noise and thresholds, or bounds and masks, are there; drawn, by all
  *        its threads, once they may change; multiplied, once the other team's product may follow;
  *        summed, once its masses may; and a named barrier, which for peaks parts each turn's writes
@@ -58,6 +60,23 @@ struct ring {
     }
 };
 
+/* The hidden states of a stage, from column x on: this CTA's part for all of its cluster, or all
+ * parts for itself. */
+template <int n>
+__device__ __forceinline__ void copy_hidden(unsigned char *to, const CUtensorMap *hidden, int x,
+                                            bool for_all, uint64_t *arrived, uint64_t policy)
+{
+    using cluster = sm90_cluster<n>;
+    constexpr int bytes = cluster::rows * SM90_DEPTH * 2;
+    const int own = cluster::rank();
+    if (for_all)
+        ptx_copy_2d_to((1 << cluster::ctas) - 1, to + own * bytes, hidden, x, own * cluster::rows,
+                       arrived, policy);
+    else
+        for (int i = 0; i < cluster::ctas; i++)
+            ptx_copy_2d(to + i * bytes, hidden, x, i * cluster::rows, arrived, policy);
+}
+
 template <int n>
 __device__ void produce(const cuda_params &p, const CUtensorMap *weight, const CUtensorMap *hidden,
                         const shared_sm90<n> &shared)
@@ -66,7 +85,8 @@ __device__ void produce(const cuda_params &p, const CUtensorMap *weight, const C
     ring at(p.stages);
     int depths = sm90_depths(p);
     uint64_t once = ptx_policy_evict_first(), often = ptx_policy_evict_last();
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x)
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        const bool whole = sm90_cluster<n>::is_whole(p, tile);
 #pragma unroll 1
         for (int k = 0; k < depths; k++, at.advance()) {
             unsigned char *stage = shared.stages + at.stage * bytes;
@@ -75,18 +95,35 @@ __device__ void produce(const cuda_params &p, const CUtensorMap *weight, const C
             ptx_barrier_arrive_expect(arrived, bytes);
             ptx_copy_5d(stage, weight, k * SM90_DEPTH, 0, 0, 0, tile * (CUDA_SM90_TILE / 16),
                         arrived, once);
-            ptx_copy_2d(stage + SM90_WEIGHT_BYTES, hidden, k * SM90_DEPTH, 0, arrived, often);
+            copy_hidden<n>(stage + SM90_WEIGHT_BYTES, hidden, k * SM90_DEPTH, whole, arrived,
+                           often);
         }
+    }
 }
 
 /* Half a tile of weights, in the units of descriptors. */
 constexpr uint32_t kHalfTile = SM90_WEIGHT_BYTES / 2 / 16;
 
+/* Tell those who copy into a stage that this warpgroup has read it: each CTA of the cluster, or
+ * this one as often. */
+template <int n>
+__device__ __forceinline__ void release(const shared_sm90<n> &shared, int stage, bool to_all)
+{
+    using cluster = sm90_cluster<n>;
+    const int i = threadIdx.x % 128;
+    if (i >= cluster::ctas)
+        return;
+    if (cluster::ctas > 1)
+        ptx_barrier_arrive_at(&shared.empty[stage], to_all ? i : cluster::rank());
+    else
+        ptx_barrier_arrive(&shared.empty[stage]);
+}
+
 /* The product of the team's tile; of a tile that is shared, of this warpgroup's half. Addresses are
  * one lane's, so that what is added to them costs the warp's uniform registers alone. */
 template <int n, bool half>
 __device__ __forceinline__ void multiply(sm90_sums<n> &sum, int depths,
-                                         const shared_sm90<n> &shared, ring &at)
+                                         const shared_sm90<n> &shared, ring &at, bool for_all)
 {
     using team = sm90_team<n>;
     const uint32_t first = team::alone ? 0 : threadIdx.x / 128;
@@ -110,15 +147,14 @@ __device__ __forceinline__ void multiply(sm90_sums<n> &sum, int depths,
                                     wgmma_descriptor(b + 2 * step));
         ptx_wgmma_commit();
         ptx_wgmma_wait<1>();
-        if (previous >= 0 && threadIdx.x % 128 == 0)
-            ptx_barrier_arrive(&shared.empty[previous]);
+        if (previous >= 0)
+            release<n>(shared, previous, for_all);
         previous = at.stage;
     }
     if (team::alone && threadIdx.x % 32 == 0) /* every warp has seen its own turn */
         ptx_barrier_arrive(&shared.multiplied[threadIdx.x / 128]);
     ptx_wgmma_wait<0>();
-    if (threadIdx.x % 128 == 0)
-        ptx_barrier_arrive(&shared.empty[previous]);
+    release<n>(shared, previous, for_all);
 }
 
 /* A use of the sums that the compiler cannot see through, and that never writes. */
@@ -219,7 +255,7 @@ __device__ void consume(const call &p, unsigned char *memory)
         const shared_sm90<n> before(p, memory + ptx_zero());
         if (teams == 2 && (own != 0 || turn != 0))
             ptx_barrier_wait(&before.multiplied[teams - 1 - own], (turn & 1) ^ (own == 0));
-        multiply<n, half>(sum, depths, before, at);
+        multiply<n, half>(sum, depths, before, at, sm90_cluster<n>::is_whole(p, tile));
         at.skip((teams - 1) * depths);
         int zero = ptx_zero();
         const shared_sm90<n> shared(p, memory + zero);
@@ -273,23 +309,23 @@ template <int n, bool half, class call>
 __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
                                       const CUtensorMap *hidden)
 {
-    extern __shared__ __align__(1024) unsigned char memory[];
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
     if (call::stores && p.again && !p.written) {
         ptx_wait_for_launch();
         if (__ldcg(p.again) == 0)
             return;
     }
-    shared_sm90<n> shared(p, memory);
+    shared_sm90<n> shared(p, shared_memory);
     if (threadIdx.x == 0) {
         shared.start_barriers(p.stages, call::stores ? 32 : SM90_SERVE_THREADS);
         ptx_prefetch_map(weight);
         ptx_prefetch_map(hidden);
     }
     shared.clear(p);
-    __syncthreads();
+    sm90_cluster<n>::sync();
     if (threadIdx.x < SM90_DRAW_THREADS) {
         ptx_registers_more<kDrawRegisters>();
-        consume<n, half>(p, memory);
+        consume<n, half>(p, shared_memory);
     } else {
         ptx_registers_fewer<kServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
@@ -301,29 +337,31 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
     __syncthreads();
     if (threadIdx.x < SM90_DRAW_THREADS && p.draws())
         shared.write_summaries(p);
+    if (sm90_cluster<n>::ctas > 1) /* until then, others arrive at this CTA's barriers */
+        sm90_cluster<n>::sync();
 }
 
 } // namespace
 
-#define KERNEL(n, dtype, half, suffix, kind)                                                       \
-    extern "C" __global__ void __launch_bounds__(CUDA_SM90_THREADS, 1)                             \
+#define KERNEL(n, dtype, half, suffix, kind, clusters)                                             \
+    extern "C" __global__ void clusters __launch_bounds__(CUDA_SM90_THREADS, 1)                    \
         gumbel_fused_sm90_##dtype##_##n##_##suffix(const __grid_constant__ sm90_call<kind> params, \
                                                    const __grid_constant__ CUtensorMap weight,     \
                                                    const __grid_constant__ CUtensorMap hidden)     \
     {                                                                                              \
         fused<n, half>(params, &weight, &hidden);                                                  \
     }
-#define CASES(n, dtype, half)                                                                      \
-    KERNEL(n, dtype, half, plain, CUDA_SM90_PLAIN)                                                 \
-    KERNEL(n, dtype, half, plain_mass, CUDA_SM90_PLAIN_MASS)                                       \
-    KERNEL(n, dtype, half, stored, CUDA_SM90_STORED)                                               \
-    KERNEL(n, dtype, half, any, CUDA_SM90_ANY)
-#define KERNELS(n)                                                                                 \
-    CASES(n, bf16, false)                                                                          \
-    CASES(n, f16, true)
-KERNELS(8)
-KERNELS(16)
-KERNELS(32)
-KERNELS(64)
-KERNELS(128)
-KERNELS(256)
+#define CASES(n, dtype, half, clusters)                                                            \
+    KERNEL(n, dtype, half, plain, CUDA_SM90_PLAIN, clusters)                                       \
+    KERNEL(n, dtype, half, plain_mass, CUDA_SM90_PLAIN_MASS, clusters)                             \
+    KERNEL(n, dtype, half, stored, CUDA_SM90_STORED, clusters)                                     \
+    KERNEL(n, dtype, half, any, CUDA_SM90_ANY, clusters)
+#define KERNELS(n, clusters)                                                                       \
+    CASES(n, bf16, false, clusters)                                                                \
+    CASES(n, f16, true, clusters)
+KERNELS(8, )
+KERNELS(16, )
+KERNELS(32, )
+KERNELS(64, )
+KERNELS(128, __cluster_dims__(CUDA_SM90_CLUSTER(128), 1, 1))
+KERNELS(256, )

@@ -39,6 +39,19 @@ PTX void ptx_barrier_arrive(uint64_t *barrier)
                  : "memory");
 }
 
+/* At the barrier in the same place of the cluster's rank-th CTA. What a thread wrote need not be
+ * seen there: the scope of a cluster would be a fence of the whole GPU, 0.7 us. */
+PTX void ptx_barrier_arrive_at(uint64_t *barrier, uint32_t rank)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+                 "}" ::"r"(ptx_shared_address(barrier)),
+                 "r"(rank)
+                 : "memory");
+}
+
 PTX void ptx_barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
 {
     asm volatile(
@@ -68,6 +81,12 @@ template <int id, int threads> PTX void ptx_named_barrier()
     asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
+/* Wait for all threads of the cluster's CTAs. */
+PTX void ptx_cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
 /* Cache policies of createpolicy: weights pass through once, hidden states are read by every CTA.
  * */
 PTX uint64_t ptx_policy_evict_first()
@@ -90,6 +109,18 @@ PTX void ptx_copy_2d(void *to, const CUtensorMap *map, int x, int y, uint64_t *b
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(ptx_shared_address(to)),
                  "l"(map), "r"(x), "r"(y), "r"(ptx_shared_address(barrier)), "l"(policy)
+                 : "memory");
+}
+
+/* That to the same place of each CTA of the cluster whose bit is in `ranks`, and its bytes to their
+ * barriers. */
+PTX void ptx_copy_2d_to(uint16_t ranks, void *to, const CUtensorMap *map, int x, int y,
+                        uint64_t *barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(
+                     ptx_shared_address(to)),
+                 "l"(map), "r"(x), "r"(y), "r"(ptx_shared_address(barrier)), "h"(ranks), "l"(policy)
                  : "memory");
 }
 

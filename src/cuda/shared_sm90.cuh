@@ -52,6 +52,30 @@ template <int n> struct sm90_team {
     }
 };
 
+/* CTAs of a cluster take neighbouring tiles at the same time, and each copies a part of the hidden
+ * states for all. One that is left alone with a tile copies all parts for itself. */
+template <int n> struct sm90_cluster {
+    static constexpr int ctas = CUDA_SM90_CLUSTER(n);
+    static constexpr int rows = n / ctas; /* of a part */
+
+    static __device__ __forceinline__ int rank() { return blockIdx.x % ctas; }
+
+    /* Whether each of several CTAs has a tile when this one takes `tile`. */
+    static __device__ __forceinline__ bool is_whole(const cuda_params &p, int tile)
+    {
+        return ctas > 1 && tile / ctas < p.tiles / ctas;
+    }
+
+    /* Wait for all threads of all CTAs. */
+    static __device__ __forceinline__ void sync()
+    {
+        if (ctas > 1)
+            ptx_cluster_sync();
+        else
+            __syncthreads();
+    }
+};
+
 /* A thread's sums of its team's tile (layout: cuda/wgmma.cuh). */
 template <int n> using sm90_sums = float[sm90_team<n>::halves][n / 2];
 
@@ -192,7 +216,7 @@ template <int n> struct shared_sm90 {
     {
         for (int i = 0; i < count; i++) {
             ptx_barrier_init(&full[i], 1);
-            ptx_barrier_init(&empty[i], SM90_DRAW_THREADS / 128 / teams);
+            ptx_barrier_init(&empty[i], SM90_DRAW_THREADS / 128 / teams * sm90_cluster<n>::ctas);
         }
         for (int i = 0; i < teams; i++) {
             ptx_barrier_init(&served[i], servers);

@@ -7,13 +7,7 @@
 
 #include "ctas.h"
 
-namespace
-{
-alignas(1024) unsigned char memories[CUDA_REQUEST_CLUSTER][CUDA_SM90_SHARED_BYTES];
-} // namespace
-
-/* A kernel that declares an extern array of this name declares a pointer to one, and what it finds
- * behind it is another array for each CTA. */
+/* As shared_memory (ptx_words.h). */
 #define memory (*cta_memory)
 
 namespace cooperative_groups

@@ -28,9 +28,6 @@ struct running_cluster {
     bool begun[FIBERS_CTAS];
 } running;
 
-/* The shared memory of the CTA whose turn it is. */
-alignas(16) unsigned char (*cta_memory)[];
-
 /* What a CTA finds in its memory, and what it leaves there: nobody may write to it before it begins
  * or after it ends. */
 constexpr unsigned char kFound = 0x5a, kLeft = 0xe7;

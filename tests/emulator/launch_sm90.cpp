@@ -45,9 +45,10 @@ template <cuda_sm90_case kind>
 void run_kernel(const emulated_launch &own, const kernel<kind> (&kernels)[2][CUDA_SM90_WIDTHS])
 {
     const gumbel_problem &q = own.params.problem;
+    const int width = cuda_sm90_widths[own.width];
     kernels[q.weight.dtype == GUMBEL_FLOAT16][own.width](
         {own.params}, map_of(q.weight, CUDA_SM90_TILE),
-        map_of(q.hidden, cuda_sm90_widths[own.width]));
+        map_of(q.hidden, width / CUDA_SM90_CLUSTER(width)));
 }
 
 void fused_body(const void *argument)
@@ -70,9 +71,11 @@ void finish_body(const void *argument)
     gumbel_finish_rows(((const emulated_launch *)argument)->params);
 }
 
-void run(const emulated_launch &own, void (*body)(const void *), int64_t ctas, int threads)
+void run(const emulated_launch &own, void (*body)(const void *), int64_t ctas, int cluster,
+         int threads)
 {
-    run_ctas(body, &own, {ctas, 1, threads, sizeof memory, &memory}, own.random, own.what);
+    run_ctas(body, &own, {ctas, cluster, threads, CUDA_SM90_SHARED_BYTES, memories}, own.random,
+             own.what);
 }
 
 } // namespace
@@ -95,13 +98,14 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
     gumbel_error error = {"", ""};
     if (report_call("gumbel_read_head", gumbel_read_head(q, &head, &sampling, &error), &error))
         exit(1);
+    const int columns = cuda_sm90_widths[width];
     int64_t tokens = q->end_token - q->first_token;
     q->with_mass = with_mass;
     own.params.inverse_cap = q->soft_cap > 0.0f ? 1.0f / q->soft_cap : 0.0f;
     own.params.tiles = (int)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    own.params.parts = min(ctas, own.params.tiles);
-    own.params.stages =
-        cuda_sm90_stages(cuda_sm90_widths[width], q->sampling.num_samples, with_mass);
+    own.params.parts = cuda_sm90_ctas(columns, own.params.tiles, ctas);
+    const int stages = cuda_sm90_stages(columns, q->sampling.num_samples, with_mass);
+    own.params.stages = 2 + (int)random_below(random, (uint32_t)(stages - 1));
     own.width = width;
     own.random = random;
     own.what = what;
@@ -110,11 +114,12 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
 
 void emulate_fused(const emulated_launch &launch)
 {
-    run(launch, fused_body, launch.params.parts, CUDA_SM90_THREADS);
+    const int cluster = CUDA_SM90_CLUSTER(cuda_sm90_widths[launch.width]);
+    run(launch, fused_body, launch.params.parts, cluster, CUDA_SM90_THREADS);
 }
 
 void emulate_finish(const emulated_launch &launch)
 {
     const gumbel_problem &q = launch.params.problem;
-    run(launch, finish_body, q.batch * q.sampling.num_samples, CUDA_FINISH_THREADS);
+    run(launch, finish_body, q.batch * q.sampling.num_samples, 1, CUDA_FINISH_THREADS);
 }

@@ -22,15 +22,16 @@ struct emulated_launch {
  * that holds its draws too. */
 int emulated_width(int64_t batch, int samples, uint64_t *random);
 
-/* A launch over `ctas` CTAs, or as many as there are tiles, as cuda_run_sm90() prepares it: all
- * device pointers are NULL yet. Keeps `random` and `what`. Ends the program where the library
- * refuses the problem. */
+/* A launch over `ctas` CTAs in whole clusters, or as many as there are tiles, as cuda_run_sm90()
+ * prepares it, but at random with a shorter ring of stages, which even a small D fills: all device
+ * pointers are NULL yet. Keeps `random` and `what`. Ends the program where the library refuses the
+ * problem. */
 emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_sampling &sampling,
                                    bool with_mass, int width, int ctas, uint64_t *random,
                                    const char *what);
 
-/* Run a kernel, CTAs one after the other; what a CTA finds in shared memory is poison. Both end the
- * program where threads wait for ever. */
+/* Run a kernel, its clusters one after the other; what a CTA finds in shared memory is poison. Both
+ * end the program where threads wait for ever. */
 void emulate_fused(const emulated_launch &launch);
 void emulate_finish(const emulated_launch &launch);
 

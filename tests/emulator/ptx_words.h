@@ -22,10 +22,14 @@ extern "C" {
 
 namespace
 {
-/* A CTA's shared memory: what a kernel declares as extern, unless it is one of clusters
- * (cooperative_groups.h). */
-alignas(1024) unsigned char memory[CUDA_SM90_SHARED_BYTES];
+/* The shared memory of the CTAs of a cluster, and of the one whose turn it is (ctas.h). */
+alignas(1024) unsigned char memories[FIBERS_CTAS][CUDA_SM90_SHARED_BYTES];
+alignas(16) unsigned char (*cta_memory)[];
 } // namespace
+
+/* A kernel that declares an extern array of this name declares a pointer to one, and what it finds
+ * behind it is another array for each CTA. */
+#define shared_memory (*cta_memory)
 
 /* A matrix of 16-bit elements, and how many of its rows a copy takes. */
 struct CUtensorMap {
@@ -73,6 +77,17 @@ PTX void ptx_barrier_arrive(uint64_t *barrier)
     fibers_yield();
 }
 
+/* What the cluster's rank-th CTA has in the place of `own`. */
+template <class T> T *place_in_cta(T *own, uint32_t rank)
+{
+    return (T *)(memories[rank] + ((unsigned char *)own - shared_memory));
+}
+
+PTX void ptx_barrier_arrive_at(uint64_t *barrier, uint32_t rank)
+{
+    ptx_barrier_arrive(place_in_cta(barrier, rank));
+}
+
 PTX void ptx_barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
 {
     mbarrier_change(barrier, 1, (int)bytes);
@@ -88,20 +103,24 @@ PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
 
 template <int id, int threads> PTX void ptx_named_barrier() { fibers_barrier(id, threads); }
 
+PTX void ptx_cluster_sync()
+{
+    fibers_arrive();
+    fibers_await();
+}
+
 /* ------------------------------------------------------------------------ tiles of copies ---- */
 
 /* Where column c of row r of a tile lies: rows of 128 bytes, whose sixteens change places by the
  * address (128-byte swizzle). */
-PTX unsigned char *tile_at(uint32_t tile, int r, int c)
+PTX unsigned char *tile_at(void *tile, int r, int c)
 {
-    uint32_t at = tile + 128 * r + 2 * c;
-    return memory + (at ^ (at >> 7 & 7) << 4);
+    uintptr_t at = (uintptr_t)tile + 128 * r + 2 * c;
+    return (unsigned char *)(at ^ (at >> 7 & 7) << 4);
 }
 
-PTX uint32_t tile_of(const void *to) { return (uint32_t)((const unsigned char *)to - memory); }
-
 /* Row r of a tile, from column x of a row of the matrix; zeros outside of it. */
-PTX void copy_row(uint32_t tile, int r, const CUtensorMap *map, int64_t row, int x)
+PTX void copy_row(void *tile, int r, const CUtensorMap *map, int64_t row, int x)
 {
     for (int c = 0; c < 64; c++) {
         bool inside = row < map->rows && x + c < map->cols;
@@ -113,8 +132,16 @@ PTX void copy_row(uint32_t tile, int r, const CUtensorMap *map, int64_t row, int
 PTX void ptx_copy_2d(void *to, const CUtensorMap *map, int x, int y, uint64_t *barrier, uint64_t)
 {
     for (int r = 0; r < map->box; r++)
-        copy_row(tile_of(to), r, map, y + r, x);
+        copy_row(to, r, map, y + r, x);
     mbarrier_change(barrier, 0, -128 * map->box);
+}
+
+PTX void ptx_copy_2d_to(uint16_t ranks, void *to, const CUtensorMap *map, int x, int y,
+                        uint64_t *barrier, uint64_t policy)
+{
+    for (uint32_t rank = 0; rank < FIBERS_CTAS; rank++)
+        if (ranks >> rank & 1)
+            ptx_copy_2d(place_in_cta(to, rank), map, x, y, place_in_cta(barrier, rank), policy);
 }
 
 /* Weight row 16 d + 4 h + 2 l + f at (d, f, h, l): the order that the kernel's head explains. */
@@ -123,7 +150,7 @@ PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int, int, int, int
 {
     for (int r = 0; r < map->box; r++) {
         int l = r % 2, h = r / 2 % 4, f = r / 8 % 2;
-        copy_row(tile_of(to), r, map, 16 * (d + r / 16) + 4 * h + 2 * l + f, x);
+        copy_row(to, r, map, 16 * (d + r / 16) + 4 * h + 2 * l + f, x);
     }
     mbarrier_change(barrier, 0, -128 * map->box);
 }

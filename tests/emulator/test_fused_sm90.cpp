@@ -73,7 +73,7 @@ test_problem make(int index, gumbel_device *cpu)
     test.made = problem_make(&plan);
     test.parts =
         one_in(&test.random, 2) ? OUTCOME_ALL : (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES);
-    test.ctas = 1 + (int)random_below(&test.random, 4);
+    test.ctas = 2 + 2 * (int)random_below(&test.random, 2); /* whole clusters at all widths */
     if (one_in(&test.random, 5))
         spoil(test.made, one_in(&test.random, 4));
     gumbel_sampling *sampling = &test.made->sampling;

@@ -23,23 +23,26 @@ struct product_list {
     std::deque<product> asked;
     uint64_t committed;
 };
-static product_list products[FIBERS_THREADS];
+static product_list products[FIBERS_MOST];
 
 /* The address of a tile, in units of 16 bytes; it describes the tile. */
-PTX uint32_t wgmma_address(const void *tile) { return tile_of(tile) / 16; }
+PTX uint32_t wgmma_address(const unsigned char *tile)
+{
+    return (uint32_t)(tile - shared_memory) / 16;
+}
 PTX uint64_t wgmma_descriptor(uint32_t address) { return address; }
 
 template <bool half> PTX float operand(uint32_t tile, int row, int k)
 {
     uint16_t bits;
-    memcpy(&bits, tile_at(tile, row, k), sizeof bits);
+    memcpy(&bits, tile_at(shared_memory + tile, row, k), sizeof bits);
     return half ? ptx_widen_f16(bits) : __uint_as_float((uint32_t)bits << 16);
 }
 
 template <int n, bool half> struct wgmma {
     PTX void add(float (&sum)[n / 2], uint64_t a, uint64_t b)
     {
-        product_list &own = products[threadIdx.x];
+        product_list &own = products[fibers_self()];
         own.asked.push_back({multiply, sum, (uint32_t)(16 * a), (uint32_t)(16 * b), own.committed});
     }
 
@@ -66,19 +69,19 @@ template <int n, bool half> struct wgmma {
 
 /* The four warps of a warpgroup go into a product together (WARPGROUP.ARRIVE). */
 PTX void ptx_wgmma_fence() { fibers_barrier(8 + (int)threadIdx.x / 128, 128); }
-PTX void ptx_wgmma_commit() { products[threadIdx.x].committed++; }
+PTX void ptx_wgmma_commit() { products[fibers_self()].committed++; }
 
 template <int pending> PTX void ptx_wgmma_wait()
 {
-    unsigned first = threadIdx.x / 128 * 128;
-    uint64_t all = products[threadIdx.x].committed, done = all - min<uint64_t>(all, pending);
-    for (unsigned i = first; i < first + 128; i++)
+    int self = fibers_self(), first = self - (int)threadIdx.x % 128;
+    uint64_t all = products[self].committed, done = all - min<uint64_t>(all, pending);
+    for (int i = first; i < first + 128; i++)
         while (products[i].committed < done)
             fibers_wait(&products[i].committed, ~UINT64_C(0), products[i].committed);
-    for (unsigned i = first; i < first + 128; i++)
+    for (int i = first; i < first + 128; i++)
         for (auto &asked = products[i].asked; !asked.empty() && asked.front().group < done;) {
             const product &next = asked.front();
-            next.add(next.sum, (int)i % 128, next.a, next.b);
+            next.add(next.sum, i - first, next.a, next.b);
             asked.pop_front();
         }
 }
