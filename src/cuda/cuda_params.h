@@ -28,11 +28,11 @@ typedef struct cuda_params {
     int64_t peaks_stride;
     float *unseen; /* as peaks, of the tokens that a row's history has not seen, which bounds then
                     * go by; or NULL */
-    /* Where logits are stored of tiles alone whose peaks reach a bound (cuda/bound_sm90.cuh). */
-    uint32_t *written; /* [tiles][(B + 31) / 32] bits: rows whose logits of the tile are stored; or
-                        * NULL: all are */
-    int32_t *again;    /* with `written`, is cleared; else nothing is done where it is 0; NULL: what
-                        * is left out cannot matter */
+    /* Where logits alone are stored that can reach a bound (cuda/bound_sm90.cuh). */
+    uint8_t *written; /* [tiles][B in whole 32s]: a bit for each strip of a tile's tokens whose
+                       * logits of the row are stored; or NULL: all are */
+    int32_t *again;   /* with `written`, is cleared; else nothing is done where it is 0; NULL: what
+                       * is left out cannot matter */
 } cuda_params;
 
 /* What the kernels that make probabilities get. */

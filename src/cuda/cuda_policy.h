@@ -287,6 +287,11 @@ static inline int cuda_request_team_bytes(int shared_bytes)
 #define CUDA_REQUEST_BLOCKS_BATCH 17
 #define CUDA_REQUEST_TURNS        4
 
+/* Neighbouring tokens whose logits the product stores, or not: those of a warp, 64 bytes. A block's
+ * are the bits of a byte, from its first tokens on. */
+#define CUDA_REQUEST_STRIP 16
+#define CUDA_REQUEST_WHOLE 0xff
+
 /* Rows of a batch for which the product stores by bounds: fewer have little to store, and more keep
  * the tensor cores busy, behind which stores cost nothing. And tiles of each multiprocessor. */
 #define CUDA_REQUEST_BOUND_LEAST 32
@@ -306,7 +311,7 @@ static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
 #define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
 static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
 {
-    return CUDA_REQUEST_ROOM_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1 + blocks);
+    return CUDA_REQUEST_ROOM_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1) + 5 * blocks;
 }
 
 /* Blocks of a part. */

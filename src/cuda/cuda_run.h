@@ -73,9 +73,9 @@ typedef struct cuda_request_room {
     float *peaks;  /* [B, blocks], where blocks can tell which tokens matter; else NULL */
     int32_t *left; /* [B], likewise */
     /* Where the product may store by bounds; else NULL. */
-    uint32_t *written; /* [blocks][(B + 31) / 32] */
-    float *unseen;     /* [B, blocks], where penalties lower what a history has seen */
-    int32_t *again;    /* [1], where bounds can fail */
+    uint8_t *written; /* [blocks][B in whole 32s] */
+    float *unseen;    /* [B, blocks], where penalties lower what a history has seen */
+    int32_t *again;   /* [1], where bounds can fail */
 } cuda_request_room;
 
 /* Blocks of a row (cuda_policy.h). */

@@ -73,7 +73,7 @@ static request_split split_rows(const cuda_device *cuda, const gumbel_problem *p
 static void carve_bounds(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                          cuda_request_room *room)
 {
-    size_t blocks = (size_t)cuda_request_blocks(p), words = (size_t)gumbel_words_of(p->batch);
+    size_t blocks = (size_t)cuda_request_blocks(p), rows = 32 * (size_t)gumbel_words_of(p->batch);
     int64_t tiles = (int64_t)blocks / cuda->multiprocessors;
     /* A soft-cap can make equals of what is above a bound and below it. */
     int can_fail = p->soft_cap != 0.0f;
@@ -81,7 +81,7 @@ static void carve_bounds(gumbel_cursor *cursor, const cuda_device *cuda, const g
         (can_fail && cuda->recompute != GUMBEL_RECOMPUTE_ALLOWED) ||
         !cuda_request_bounds(p->batch, tiles))
         return;
-    room->written = gumbel_carve(cursor, blocks, words, sizeof *room->written);
+    room->written = gumbel_carve(cursor, blocks, rows, sizeof *room->written);
     if (p->request & GUMBEL_REQUEST_PENALTIES)
         room->unseen = gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *room->unseen);
     if (can_fail)

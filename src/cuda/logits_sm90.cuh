@@ -39,11 +39,11 @@ template <int n, class call> class tile_logits
     }
 
     /* Store the logits of the team's tile, its turn-th, and the peaks of its columns where they are
-     * asked for; by these, logits of the columns alone that reach their bounds. What lies in `sum`
+     * asked for; by these, those strips alone that reach their columns' bounds. What lies in `sum`
      * is lost. */
     __device__ __forceinline__ void store(sums &sum, int turn) const
     {
-        uint32_t kept[words]; /* a bit a column */
+        uint32_t kept[words]; /* of what this warp has: a bit a column */
 #pragma unroll
         for (int w = 0; w < words; w++)
             kept[w] = ~0u;
@@ -147,8 +147,8 @@ template <int n, class call> class tile_logits
     }
 
     /* The largest logit of each column: of a warp's tokens, 7 exchanges for 32 columns, then of the
-     * team's. Where bounds are there, each warp finds out for itself which columns reach them, so
-     * that one barrier is enough. */
+     * team's. Where bounds are there, each warp finds out for itself what it has to store, so that
+     * one barrier is enough. */
     __device__ __forceinline__ void store_peaks(const sums &sum, int turn,
                                                 uint32_t (&kept)[words]) const
     {
@@ -156,22 +156,23 @@ template <int n, class call> class tile_logits
         const int warp = thread / 32;
         const int64_t tile = (first - p.problem.first_token) / CUDA_SM90_TILE;
         const bool both = bounds() && p.unseen; /* each then has a place of its own */
-        find_peaks(both ? 0 : turn, [&](int h, int at, int) { return sum[h][at]; });
+        const int place = both ? 0 : turn;
+        find_peaks(place, [&](int h, int at, int) { return sum[h][at]; });
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
             const bool own = warp == w % warps;
             float peak = -INFINITY;
             if (column < columns && (own || bounds()))
-                peak = peak_of_team(column, both ? 0 : turn);
+                peak = peak_of_team(column, place);
             if (column < columns && own)
                 p.peaks[column * p.peaks_stride + tile] = peak;
             if (!bounds())
                 continue;
-            kept[w] =
-                __ballot_sync(~0u, column < columns && !(peak < shared.reaches[column].threshold));
-            if (lane == 0 && own && 32 * w < columns)
-                p.written[tile * gumbel_words_of(columns) + w] = kept[w];
+            uint32_t strips = column < columns ? strips_kept(column, place, peak) : 0;
+            kept[w] = __ballot_sync(~0u, strips >> warp & 1);
+            if (column < columns && own)
+                p.written[tile * 32 * gumbel_words_of(columns) + column] = (uint8_t)strips;
         }
         if (both)
             store_unseen(sum, tile);
@@ -188,6 +189,22 @@ template <int n, class call> class tile_logits
         });
         for (int column = thread; column < columns; column += team::threads)
             p.unseen[column * p.peaks_stride + tile] = peak_of_team(column, 1);
+    }
+
+    /* A bit for each strip of a column's tile that is stored: a warp has one of each half it has,
+     * and stores both where its peak reaches the bound. Where a bound can fail, all or none are, so
+     * that the tiles' peaks tell what is missing. */
+    __device__ __forceinline__ uint32_t strips_kept(int column, int turn, float peak) const
+    {
+        constexpr int warps = team::threads / 32;
+        static_assert(warps * team::halves * CUDA_REQUEST_STRIP == CUDA_SM90_TILE, "a strip each");
+        const float *peaks = shared.peaks_of_team(p, own_team.index, turn) + column;
+        const float least = shared.reaches[column].threshold;
+        uint32_t strips = 0;
+#pragma unroll
+        for (int warp = 0; warp < warps; warp++)
+            strips |= (uint32_t)!((p.again ? peak : peaks[warp * n]) < least) << warp;
+        return team::halves == 2 ? strips | strips << warps : strips;
     }
 
     __device__ __forceinline__ bool bounds() const { return p.template by_bounds<n>(); }

@@ -56,10 +56,21 @@ __device__ __noinline__ void gather_apart(row_blocks blocks, int block, int plac
         put_quad(atomicAdd(&room_of_blocks().quads, 1), l, place);
 }
 
-/* Load this lane's quads of the first kBlocksAhead of `some` blocks; of which that was possible:
- * others are not aligned, or not all of their tokens count. */
+/* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored. */
+__device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const uint16_t *chosen,
+                                                int some)
+{
+    uint32_t stored = 0;
+#pragma unroll
+    for (int i = 0; i < kBlocksAhead; i++)
+        stored |= (uint32_t)blocks.holds(chosen[i < some ? i : 0]) << i;
+    return stored & ((1u << min(some, kBlocksAhead)) - 1);
+}
+
+/* Load this lane's quads of those of kBlocksAhead blocks that are `stored`; of which that was
+ * possible: others are not aligned, or not all of their tokens count. */
 template <gumbel_dtype dtype>
-__device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chosen, int some,
+__device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chosen, uint32_t stored,
                                                 four (&l)[kBlocksAhead])
 {
     const gumbel_problem &q = room().call.problem;
@@ -75,7 +86,7 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++) {
         const int from = chosen[i] * kBlock;
-        if (i < some && (uint32_t)(from - first) < span) {
+        if ((stored >> i & 1) && (uint32_t)(from - first) < span) {
             x[i] = origin[from / 4];
             loaded |= 1u << i;
         }
@@ -92,14 +103,15 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
                                              int place, int some, float least)
 {
     const gumbel_problem &q = room().call.problem;
+    const uint32_t stored = find_stored(blocks, chosen, some);
     four l[kBlocksAhead];
     uint32_t loaded, hits = 0;
     if (!is_rare(q.logits.dtype != GUMBEL_FLOAT32))
-        loaded = load_blocks<GUMBEL_FLOAT32>(blocks.b, chosen, some, l);
+        loaded = load_blocks<GUMBEL_FLOAT32>(blocks.b, chosen, stored, l);
     else if (q.logits.dtype == GUMBEL_BFLOAT16)
-        loaded = load_blocks<GUMBEL_BFLOAT16>(blocks.b, chosen, some, l);
+        loaded = load_blocks<GUMBEL_BFLOAT16>(blocks.b, chosen, stored, l);
     else
-        loaded = load_blocks<GUMBEL_FLOAT16>(blocks.b, chosen, some, l);
+        loaded = load_blocks<GUMBEL_FLOAT16>(blocks.b, chosen, stored, l);
     if (is_rare(is_scaled(q)))
         loaded = 0;
 #pragma unroll
@@ -112,7 +124,7 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
     for (int i = 0; i < kBlocksAhead; i++)
         if (hits >> i & 1)
             put_quad(at++, l[i], place + 32 * i);
-    uint32_t apart = ((1u << min(some, kBlocksAhead)) - 1) & ~loaded;
+    uint32_t apart = stored & ~loaded;
 #pragma unroll 1
     for (; is_rare(apart != 0); apart &= apart - 1) {
         const int i = __ffs(apart) - 1;
@@ -120,7 +132,7 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
     }
 }
 
-/* Gather the quads of all blocks that may hold tokens whose z is `least` or more, which all are
+/* Gather the quads of all blocks that may hold tokens whose z is `least` or more, whose largest are
  * stored. Where a warp has too many blocks, more tokens are counted than fit. */
 __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, float least)
 {
@@ -237,8 +249,8 @@ __device__ __forceinline__ float edit_list(request_values values, int64_t b, flo
     return own.y;
 }
 
-/* List the tokens whose z is `least` or more, of the blocks that may hold some, which all are
- * stored; the largest y of those that reached it before edits, of this thread's. Where they are too
+/* List the tokens whose z is `least` or more, of the blocks that may hold some, whose largest
+ * are stored; the largest y of those that reached it before edits, of this thread's. Where they are too
  * many, more than fit are counted, and y are those before edits. Ends with a barrier. */
 __device__ __forceinline__ float look(const row_blocks &blocks, float least)
 {
@@ -281,12 +293,13 @@ __device__ __noinline__ uint32_t flags_in_blocks(row_blocks blocks)
 #pragma unroll 1
             for (uint32_t all = __ballot_sync(~0u, may); all; all &= all - 1) {
                 int block = __shfl_sync(~0u, blocks.own_block(turn, j), __ffs(all) - 1);
+                const bool stored = blocks.holds(block);
                 int64_t token = blocks.token_of(block);
                 four l = load_apart(blocks.b, token);
 #pragma unroll 1
                 for (int i = 0; i < 4; i++, token++) {
                     float y = is_scaled(p.problem) ? request_scaled(p, l.v[0]) : l.v[0];
-                    if (counts(p.problem, token))
+                    if (stored && counts(p.problem, token))
                         flags |= flags_of(blocks.values.z(edited(blocks.b, (int)token, y)));
                     l = {l.v[1], l.v[2], l.v[3], l.v[0]};
                 }

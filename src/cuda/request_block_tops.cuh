@@ -32,7 +32,7 @@ __device__ __forceinline__ bool is_rare(bool known) { return __builtin_expect(kn
 /* What a CTA holds of a row's blocks, beside its room. */
 struct block_room {
     request_wanted wanted;
-    uint32_t missing;  /* key of the largest top of blocks that are not stored */
+    uint32_t missing;  /* key of the largest top of blocks of which nothing is stored */
     uint32_t quads;    /* that may hold tokens which reach a guess */
     uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
     uint32_t nth, top; /* the n-th and the first of the best */
@@ -62,8 +62,8 @@ struct some_tops {
     float of[kTopsAhead];
 };
 
-/* Words that tell which of them are stored, as load_stored(). */
-struct some_words {
+/* Which of their strips are stored, as load_stored(). */
+struct some_strips {
     uint32_t of[kTopsAhead];
 };
 
@@ -211,14 +211,14 @@ struct row_blocks {
         return found;
     }
 
-    /* Ask which blocks of a turn are stored. */
-    __device__ __forceinline__ some_words load_words(int turn) const
+    /* Ask what of a turn's blocks is stored. */
+    __device__ __forceinline__ some_strips load_strips(int turn) const
     {
-        some_words found;
+        some_strips found;
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
-            found.of[j] = block < count ? load_stored(call(), b, block) : ~0u;
+            found.of[j] = block < count ? load_stored(call(), b, block) : CUDA_REQUEST_WHOLE;
         }
         return found;
     }
@@ -240,15 +240,29 @@ struct row_blocks {
         return key > 0 ? gumbel_of_key(key & ~block_bits()) : -INFINITY;
     }
 
-    /* Keep the tops of a turn, and join what is known of them into `found`. */
+    /* Of each block, in shared memory: its strips that are stored. */
+    __device__ __forceinline__ uint8_t *strips() const
+    {
+        return (uint8_t *)(tops_of_blocks() + count);
+    }
+
+    /* Whether the tokens of a block that are this lane's are stored; others may be anything. */
+    __device__ __forceinline__ bool holds(int block) const
+    {
+        return strips()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_STRIP / 4) & 1;
+    }
+
+    /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`. */
     __device__ __forceinline__ void keep_tops(int turn, const some_tops &tops,
-                                              tops_found &found) const
+                                              const some_strips &stored, tops_found &found) const
     {
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
-            if (block < count)
+            if (block < count) {
                 tops_of_blocks()[block] = tops.of[j];
+                strips()[block] = (uint8_t)stored.of[j];
+            }
             found.infinite |= !(values.z(tops.of[j]) < INFINITY);
             found.keep(key_of(tops.of[j], block));
         }
@@ -302,13 +316,14 @@ __device__ __noinline__ some_tops drop_masked(row_blocks blocks, int turn, some_
     return tops;
 }
 
-/* Drop those of blocks that are not stored: the largest is what is missing. */
-__device__ __forceinline__ void drop_missing(int64_t b, const some_words &words, some_tops &tops)
+/* Drop those of blocks of which nothing is stored: the largest is what is missing. Of others, the
+ * strip of the top is. */
+__device__ __forceinline__ void drop_missing(const some_strips &strips, some_tops &tops)
 {
     float missing = -INFINITY;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++) {
-        bool stored = words.of[j] >> b % 32 & 1;
+        bool stored = strips.of[j] != 0;
         missing = fmaxf(missing, stored ? -INFINITY : tops.of[j]);
         tops.of[j] = stored ? tops.of[j] : -INFINITY;
     }
@@ -317,19 +332,19 @@ __device__ __forceinline__ void drop_missing(int64_t b, const some_words &words,
         atomicMax(&room_of_blocks().missing, key);
 }
 
-/* Find the tops of a turn, of which the peaks and words are there. Peaks of products that leave out
- * blocks know of masks. */
+/* Find the tops of a turn, of which the peaks and strips are there. Peaks of products that leave
+ * out any know of masks. */
 __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, some_tops tops,
-                                          const some_words &words, tops_found &found)
+                                          const some_strips &strips, tops_found &found)
 {
     const cuda_request_params &p = room().call;
     if (is_rare(is_scaled(p.problem)))
         tops = scale_tops(tops);
     if (p.written)
-        drop_missing(blocks.b, words, tops);
+        drop_missing(strips, tops);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
         tops = drop_masked(blocks, turn, tops);
-    blocks.keep_tops(turn, tops, found);
+    blocks.keep_tops(turn, tops, strips, found);
 }
 
 /* Those of all turns but the first. */
@@ -337,7 +352,7 @@ __device__ __noinline__ tops_found find_later_tops(row_blocks blocks, tops_found
 {
 #pragma unroll 1
     for (int turn = kTurn; turn < blocks.count; turn += kTurn)
-        find_tops(blocks, turn, blocks.load_peaks(turn), blocks.load_words(turn), found);
+        find_tops(blocks, turn, blocks.load_peaks(turn), blocks.load_strips(turn), found);
     return found;
 }
 

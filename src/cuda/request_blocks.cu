@@ -9,7 +9,7 @@
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
  *        lane.
  * SMEM   a room of 35 KB (cuda/request_team.cuh), what blocks are told apart by
- *        (cuda/request_block_tops.cuh), and four bytes a block.
+ *        (cuda/request_block_tops.cuh), and five bytes a block.
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
  *        Whether a row is left, clusters read as soon as that is known: they may start when every
  *        CTA has allowed that, or ended, behind the first word of each row.

@@ -16,12 +16,12 @@ namespace
 
 constexpr int kGuesses = 3;
 
-/* Whether the product has left out any block of row b; for all threads. */
+/* Whether the product has left out anything of row b; for all threads. */
 __device__ __forceinline__ bool lacks_blocks(const cuda_request_params &p, int64_t b)
 {
     bool lacks = false;
     for (int i = threadIdx.x; i < (int)p.blocks && p.written; i += kThreads)
-        lacks |= !(load_stored(p, b, i) >> b % 32 & 1);
+        lacks |= load_stored(p, b, i) != CUDA_REQUEST_WHOLE;
     return __syncthreads_or(lacks);
 }
 
@@ -78,7 +78,7 @@ __device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess,
 /* Bring all tokens of the row that can matter into the list; for all threads. */
 __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
                                                        const some_tops &peaks,
-                                                       const some_words &words)
+                                                       const some_strips &strips)
 {
     const block_room &x = room_of_blocks();
     const cuda_request_params &p = room().call;
@@ -87,7 +87,7 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
     int count = max((int)blocks_guessed(x.wanted.target, masked || room().row.penalised), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};
-    find_tops(blocks, 0, peaks, words, tops);
+    find_tops(blocks, 0, peaks, strips, tops);
     if (is_rare(blocks.count > kTurn))
         tops = find_later_tops(blocks, tops);
     show_best(tops, each);
@@ -147,7 +147,7 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
     const request_row &row = room().row;
     row_blocks blocks(b, (int)p.blocks);
     const some_tops peaks = blocks.load_peaks(0);
-    const some_words words = blocks.load_words(0);
+    const some_strips strips = blocks.load_strips(0);
     const bool refused = describe_row(p, b);
     if (threadIdx.x == 96) {
         blocks.start();
@@ -157,7 +157,7 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
     if (is_rare(__syncthreads_or(refused)))
         return false;
     blocks.values = {row.draw.inverse_temperature, row.rules.before != 0};
-    blocks_found found = find_in_blocks(blocks, peaks, words);
+    blocks_found found = find_in_blocks(blocks, peaks, strips);
     if (is_rare(found.count < 0))
         return false;
     if (threadIdx.x == 0)

@@ -34,11 +34,12 @@ __device__ __forceinline__ unsigned long long *request_counter(const cuda_reques
     return (unsigned long long *)&p.counters[CUDA_FLOOR_WORDS * b];
 }
 
-/* A word of which bit b % 32 tells whether the product has stored a block of row b. */
+/* A bit for each strip of a block of row b that the product has stored. */
 __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, int64_t b,
                                                 int64_t block)
 {
-    return p.written ? __ldcg(&p.written[block * gumbel_words_of(p.problem.batch) + b / 32]) : ~0u;
+    const int64_t rows = 32 * gumbel_words_of(p.problem.batch);
+    return p.written ? __ldcg(&p.written[block * rows + b]) : CUDA_REQUEST_WHOLE;
 }
 
 struct request_row {

@@ -84,18 +84,19 @@ __device__ __noinline__ void fill_left_out(const part_reader &reader, const shar
     const gumbel_problem &q = reader.p.problem;
     float *row = (float *)q.logits.data + reader.b * q.logits.stride - q.first_token;
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
-    auto is_left_out = [&](int64_t block) {
-        return !(load_stored(reader.p, reader.b, block) >> reader.b % 32 & 1);
+    auto is_left_out = [&](int64_t place) {
+        uint32_t stored = load_stored(reader.p, reader.b, place / CUDA_REQUEST_BLOCK);
+        return !(stored >> place % CUDA_REQUEST_BLOCK / CUDA_REQUEST_STRIP & 1);
     };
     const int64_t first = max(source.begin - origin, (int64_t)0) / CUDA_REQUEST_BLOCK;
     bool any = false;
     for (int64_t block = first + threadIdx.x; origin + block * CUDA_REQUEST_BLOCK < reader.end;
          block += kThreads)
-        any |= is_left_out(block);
+        any |= load_stored(reader.p, reader.b, block) != CUDA_REQUEST_WHOLE;
     if (!__syncthreads_or(any))
         return;
     for (int64_t token = source.begin + threadIdx.x; token < reader.end; token += kThreads)
-        if (reader.counts(token) && is_left_out((token - origin) / CUDA_REQUEST_BLOCK))
+        if (reader.counts(token) && is_left_out(token - origin))
             row[token] = -INFINITY;
     __syncthreads();
 }

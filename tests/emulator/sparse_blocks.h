@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The peaks of blocks of logits, and logits as a product leaves them that stores some blocks alone.
+ * The peaks of blocks of logits, and logits as a product leaves them that stores some strips alone.
  */
 #ifndef TESTS_EMULATOR_SPARSE_BLOCKS_H
 #define TESTS_EMULATOR_SPARSE_BLOCKS_H
@@ -40,17 +40,20 @@ static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
     return (h.prompt[at] | h.output[at]) >> token % 32 & 1;
 }
 
-/* The largest logit of each block of each row that counts, and that the mask leaves where `masked`,
- * of tokens that no history has seen where `unseen`; NaN where one is. */
+constexpr int64_t kStrips = CUDA_REQUEST_BLOCK / CUDA_REQUEST_STRIP; /* of a block */
+
+/* The largest logit of each block of each row that counts, or of `parts` of it, and that the mask
+ * leaves where `masked`, of tokens that no history has seen where `unseen`; NaN where one is. */
 static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool masked,
-                                   bool unseen = false)
+                                   bool unseen = false, int64_t parts = 1)
 {
     masked = masked && (q.request & GUMBEL_REQUEST_MASK);
-    std::vector<float> peaks((size_t)(q.batch * blocks), -INFINITY);
+    std::vector<float> peaks((size_t)(q.batch * blocks * parts), -INFINITY);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t token = q.first_token; token < q.end_token; token++) {
-            int64_t block = (token - CUDA_REQUEST_ORIGIN(q.first_token)) / CUDA_REQUEST_BLOCK;
-            float &peak = peaks[(size_t)(b * blocks + block)];
+            int64_t place = token - CUDA_REQUEST_ORIGIN(q.first_token);
+            int64_t part = place / (CUDA_REQUEST_BLOCK / parts);
+            float &peak = peaks[(size_t)(b * blocks * parts + part)];
             if (masked && !(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
                 continue;
             if (unseen && is_seen(q, b, token))
@@ -62,20 +65,21 @@ static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool
     return peaks;
 }
 
-/* Logits as a product leaves them that stores some blocks alone. */
+/* Logits as a product leaves them that stores some strips alone. */
 struct sparse_blocks {
-    bool enough;                   /* those that the kernel's first guesses look into are there */
-    bool sure;                     /* the others cannot matter */
-    std::vector<uint32_t> written; /* [blocks] */
+    bool enough;                  /* those that the kernel's first guesses look into are there */
+    bool sure;                    /* the others cannot matter */
+    std::vector<uint8_t> written; /* [blocks][32] */
     std::vector<unsigned char> logits;
     uint64_t started;
     int32_t again;
 
-    bool has(int64_t b, int64_t block) const { return written[(size_t)block] >> b & 1; }
     bool lacks(int64_t b) const
     {
-        return std::any_of(written.begin(), written.end(),
-                           [=](uint32_t w) { return !(w >> b & 1); });
+        bool any = false;
+        for (size_t i = (size_t)b; i < written.size(); i += 32)
+            any |= written[i] != CUDA_REQUEST_WHOLE;
+        return any;
     }
 };
 
@@ -99,64 +103,73 @@ static bool has_bound(const gumbel_problem &q, int64_t b)
            raised.presence >= 0;
 }
 
-/* Of row b the blocks that first guesses look into, where penalties may lower tokens or not, or
- * those that can matter for sure by what the peaks in `raising` tell; all where min_p cuts, or
- * nothing does. */
-static std::vector<bool> choose_blocks(const cuda_request_params &p, bool lowered, bool sure,
-                                       const std::vector<float> &peaks,
-                                       const std::vector<float> &raising, int64_t b)
+/* What the largest logit of a block must reach for first guesses to look into it, where penalties
+ * may lower tokens or not, or what logits must reach to matter, for sure, by what the peaks in
+ * `raising` tell; -inf, for all, where min_p cuts, or nothing does. */
+static float bound_of_row(const cuda_request_params &p, bool lowered, bool sure,
+                          const std::vector<float> &raising, int64_t b)
 {
     const gumbel_truncation &cut = p.problem.truncation;
-    std::vector<float> own(peaks.begin() + b * p.blocks, peaks.begin() + (b + 1) * p.blocks);
     int32_t k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
     int64_t rank = std::max(k, p.output.num_top);
     if (lowered && !sure)
         rank = 2 * (rank + rank / 4 + 8);
     if (k == 0 || rank > p.blocks || (sure && !has_bound(p.problem, b)))
-        return std::vector<bool>(own.size(), true);
+        return -INFINITY;
     std::vector<float> sorted;
     for (int64_t i = b * p.blocks; i < (b + 1) * p.blocks; i++)
         sorted.push_back(std::isnan(raising[(size_t)i]) ? INFINITY : raising[(size_t)i]);
     std::sort(sorted.begin(), sorted.end(), std::greater<float>());
-    std::vector<bool> chosen;
     float bound = sorted[(size_t)rank - 1];
     if (sure) /* as bound_below() */
         bound -= std::max(std::fabs(bound) * 0x1p-18f, 0x1p-38f);
-    for (float peak : own)
-        chosen.push_back(!(peak < bound));
-    return chosen;
+    return bound;
+}
+
+/* Spoil tokens [from, to) of row b, as far as they count, with what is no number, or larger than
+ * all others: neither may be read as a logit. */
+static void spoil_logits(sparse_blocks *sparse, const gumbel_problem &q, int64_t b, int64_t from,
+                         int64_t to, bool large)
+{
+    size_t size = dtype_size(q.logits.dtype);
+    from = std::max(from, q.first_token);
+    to = std::min(to, q.end_token);
+    if (from < to)
+        memset(&sparse->logits[(size_t)(b * q.logits.stride + from - q.first_token) * size],
+               large ? 0x7f : 0xff, (size_t)(to - from) * size);
 }
 
 /* Leave out blocks, at random or those that are surely not looked into; where `sure` and possible,
- * those that cannot matter. Spoil their logits. As the product, which leaves out what is below a
- * bound, none with a NaN or +inf. */
+ * strips that cannot matter. Spoil their logits. As the product, which leaves out what is below a
+ * bound, none with a NaN or +inf, and nothing where its bound comes late. */
 static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool sure,
                                uint64_t *random)
 {
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
-    std::vector<float> peaks = peaks_of(q, p.blocks, true);
     sparse.sure = bounds_are_sure(q) && (sure || one_in(random, 2));
     sparse.enough = sparse.sure || one_in(random, 2);
-    std::vector<float> raising = sparse.sure ? peaks_of(q, p.blocks, true, true) : peaks;
-    sparse.written.resize((size_t)p.blocks);
+    const int64_t parts = sparse.sure ? kStrips : 1; /* that are there or not */
+    std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
+    std::vector<float> raising = peaks_of(q, p.blocks, true, sparse.sure);
+    sparse.written.resize((size_t)(p.blocks * 32));
     sparse.started = ~UINT64_C(0);
-    size_t size = dtype_size(q.logits.dtype);
+    const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     const unsigned char *whole = (const unsigned char *)q.logits.data;
     int64_t elements = (q.batch - 1) * q.logits.stride + q.logits.cols;
-    sparse.logits.assign(whole, whole + (size_t)elements * size);
+    sparse.logits.assign(whole, whole + (size_t)elements * dtype_size(q.logits.dtype));
     for (int64_t b = 0; b < q.batch; b++) {
-        std::vector<bool> chosen = choose_blocks(p, lowered, sparse.sure, peaks, raising, b);
-        for (int64_t block = 0; block < p.blocks; block++) {
-            int64_t from = CUDA_REQUEST_ORIGIN(q.first_token) + block * CUDA_REQUEST_BLOCK;
-            int64_t to = std::min(from + CUDA_REQUEST_BLOCK, q.end_token);
-            from = std::max(from, q.first_token);
-            bool is_there = sparse.enough ? chosen[(size_t)block] : !one_in(random, 9);
-            is_there |= !(peaks[(size_t)(b * p.blocks + block)] < INFINITY);
-            sparse.written[(size_t)block] |= (uint32_t)is_there << b;
-            if (!is_there && from < to)
-                memset(&sparse.logits[(size_t)(b * q.logits.stride + from - q.first_token) * size],
-                       0x7f, (size_t)(to - from) * size);
+        const float bound = bound_of_row(p, lowered, sparse.sure, raising, b);
+        bool odd = false; /* a block at random, left out or not */
+        for (int64_t i = 0; i < p.blocks * parts; i++) {
+            const int64_t size = CUDA_REQUEST_BLOCK / parts, from = origin + i * size;
+            const uint32_t strips = CUDA_REQUEST_WHOLE >> (kStrips - kStrips / parts);
+            const float peak = peaks[(size_t)(b * p.blocks * parts + i)];
+            odd = i % parts == 0 ? one_in(random, 9) : odd;
+            if (sparse.enough ? odd || !(peak < bound) : !odd || !(peak < INFINITY))
+                sparse.written[(size_t)(i / parts * 32 + b)] |= strips << i % parts;
+            else
+                spoil_logits(&sparse, q, b, from, from + size, one_in(random, 2));
         }
     }
     return sparse;

@@ -2,7 +2,7 @@
 //
 // Logits that the Hopper kernel stores undrawn, against plain loops in double, and once more in
 // another order by another kernel, bit by bit; the peaks of their tiles, which are exact; and, for
-// rows of a request, the tiles alone whose peaks reach bounds: what can matter must be there.
+// rows of a request, the strips of tiles alone that reach bounds: what can matter must be there.
 #include "launch_sm90.h"
 
 extern "C" {
@@ -186,12 +186,12 @@ bool logits_agree(const test_problem &test, table *logits)
     return true;
 }
 
-/* The largest stored logit of a tile of a row. */
-float peak_of(const test_problem &test, table *logits, int64_t row, int64_t tile)
+/* The largest stored logit of a row's tile, or of the at-th strip of so many tokens. */
+float peak_of(const test_problem &test, table *logits, int64_t row, int64_t at,
+              int64_t size = CUDA_SM90_TILE)
 {
     float peak = -INFINITY;
-    int64_t first = tile * CUDA_SM90_TILE, end = first + CUDA_SM90_TILE;
-    for (int64_t i = first; i < end && i < test.tokens; i++) {
+    for (int64_t i = at * size; i < (at + 1) * size && i < test.tokens; i++) {
         float logit = logits->row(row)[i];
         if (!(logit <= peak) && !std::isnan(peak))
             peak = logit;
@@ -220,6 +220,12 @@ bool peaks_agree(const test_problem &test, table *logits, table *peaks)
 /* A temperature at which rounding may make equals of any two logits. */
 constexpr float kMuch = 1e25f;
 
+constexpr int64_t kStrips = CUDA_SM90_TILE / CUDA_REQUEST_STRIP; /* of a tile */
+
+/* What of `written` nobody has written; places of rows that a tile has there. */
+constexpr uint8_t kUntouched = 0xa5;
+size_t row_places(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
+
 /* What the rows of a request ask for, and the words that such a launch shares. */
 struct bounded {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
@@ -227,7 +233,7 @@ struct bounded {
     int num_top;
     int64_t words;                        /* of a mask's row, and of a history's */
     std::vector<uint32_t> prompt, output; /* [B][words], or none */
-    std::vector<uint32_t> written;
+    std::vector<uint8_t> written;
     std::vector<uint64_t> floors;
     bool can_fail; /* what is left out may matter */
     int32_t again;
@@ -261,7 +267,7 @@ bounded make_bounded(test_problem *test, int64_t tiles)
         rows.min_p.push_back(least[random_below(random, 5)]);
         rows.temperature.push_back(temperatures[random_below(random, 4)]);
     }
-    rows.written.resize((size_t)tiles * ((batch + 31) / 32) + 1);
+    rows.written.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
     rows.floors.resize(batch * CUDA_FLOOR_WORDS);
     memset(rows.floors.data(), 0xff, rows.floors.size() * sizeof rows.floors[0]);
     return rows;
@@ -359,39 +365,45 @@ struct bound_counts {
     int64_t needless, dropped;
 };
 
-bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
-                  table *peaks, table *unseen, bound_counts *counts)
+/* Whether a strip of row b is there if it is said to be, and else untouched. */
+bool strip_agrees(const test_problem &test, table *expected, table *found, int64_t b, int64_t strip,
+                  bool stored)
 {
-    const int64_t words = (expected->rows + 31) / 32;
-    const int64_t tiles = (test.tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
+    const int64_t first = strip * CUDA_REQUEST_STRIP;
+    for (int64_t i = first; i < std::min(first + CUDA_REQUEST_STRIP, test.tokens); i++)
+        if (stored ? !same((double)found->row(b)[i], (double)expected->row(b)[i])
+                   : !found->poisoned(b, i))
+            return false;
+    return true;
+}
+
+bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
+                  table *unseen, bound_counts *counts)
+{
+    const size_t places = row_places(expected->rows), tiles = rows.written.size() / places;
     for (int64_t b = 0; b < expected->rows; b++) {
-        std::vector<float> own(peaks->row(b), peaks->row(b) + tiles);
-        std::vector<float> raising(unseen->row(b), unseen->row(b) + tiles);
-        double least = needed_peak(test, rows, raising, (size_t)b);
+        const float *raising = unseen->row(b);
+        double least = needed_peak(test, rows, {raising, raising + tiles}, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
-        for (int64_t t = 0; t < tiles; t++) {
-            uint32_t word = rows.written[(size_t)(t * words + b / 32)];
-            double peak = (double)own[(size_t)t];
-            bool stored = word >> b % 32 & 1, needless = !(peak >= low || std::isnan(peak));
-            bool good = stored || needless;
-            for (int64_t i = t * CUDA_SM90_TILE;
-                 i < std::min((t + 1) * CUDA_SM90_TILE, test.tokens); i++)
-                good &= stored ? same((double)found->row(b)[i], (double)expected->row(b)[i])
-                               : found->poisoned(b, i);
+        for (int64_t strip = 0; strip < (int64_t)tiles * kStrips; strip++) {
+            uint32_t strips = rows.written[(size_t)(strip / kStrips) * places + (size_t)b];
+            double peak = (double)peak_of(test, expected, b, strip, CUDA_REQUEST_STRIP);
+            bool stored = strips >> strip % kStrips & 1;
+            bool needless = !(peak >= low || std::isnan(peak));
+            bool whole = strips == 0 || strips == CUDA_REQUEST_WHOLE;
             counts->needless += needless && b < test.ctas * kServedByCta;
             counts->dropped += !stored;
-            if (good)
+            if ((stored || needless) && (whole || !rows.can_fail) &&
+                strip_agrees(test, expected, found, b, strip, stored))
                 continue;
-            printf("%s: row %d, tile %d, whose peak is %a, is %s; %a can matter\n", test.what,
-                   (int)b, (int)t, peak, stored ? "stored" : "left out", low);
-            return false;
-        }
-        if (b + 1 == expected->rows && (b + 1) % 32 != 0 &&
-            rows.written[(size_t)b / 32] >> (b + 1) % 32 != 0) {
-            printf("%s: bits of rows past the batch\n", test.what);
+            printf("%s: row %d, strip %d, whose peak is %a, is %s; %a can matter\n", test.what,
+                   (int)b, (int)strip, peak, stored ? "stored" : "left out", low);
             return false;
         }
     }
+    for (size_t i = 0; i < rows.written.size(); i++) /* of rows past the batch */
+        if (i % places >= (size_t)expected->rows && rows.written[i] != kUntouched)
+            return false;
     return true;
 }
 
@@ -434,7 +446,7 @@ bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *
         rows.can_fail = launch;
         rows.again = rows.can_fail ? 7 : 0;
         store_bounded(test, &rows, false, &found, &own, &raising);
-        bool good = bounds_agree(*test, rows, &whole, &found, &whole_peaks, &unseen, counts) &&
+        bool good = bounds_agree(*test, rows, &whole, &found, &unseen, counts) &&
                     peaks_are(own, whole_peaks, tiles) && rows.again == 0 &&
                     (rows.prompt.empty() || peaks_are(raising, unseen, tiles));
         table before = found;
@@ -479,7 +491,7 @@ int main(int argc, char **argv)
 {
     bound_counts counts = {};
     int failed = run_problems(argc, argv, 24, 500, [&](int i) { return passes(i, &counts); });
-    printf("%d tiles of rows cannot matter, %d were left out\n", (int)counts.needless,
+    printf("%d strips of rows cannot matter, %d were left out\n", (int)counts.needless,
            (int)counts.dropped);
     bool stores = counts.needless >= 50 && counts.dropped < kFewDropped * (double)counts.needless;
     if (stores)
