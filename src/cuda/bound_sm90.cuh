@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which logits of a request can matter, while the product runs. A tile's logits of a row are stored
- * where the largest of them, their peak, reaches the row's bound: one that as many peaks of the row
- * reach as its request looks into blocks (cuda/request_wanted.cuh). The warps that have no draw to
- * serve raise it: a warp a row looks, all the while, at those of the row's peaks that are there,
- * and tells the CTAs, in each of which another warp brings the bounds of all rows. So a first wave
- * of 132 tiles is stored, and for k = 50 of later ones 50, 25, 17 and so on: a quarter of
- * V = 151936. A look takes 10 to 20 us, of which 1 is the search: loads queue behind copies of
- * weights. So no tile waits for bounds: a first one that did, mostly waited in vain.
+ * Which logits of a request can matter, while the product runs. A strip of a tile, 16 tokens, is
+ * stored of a row where the largest of its logits reaches the row's bound: one that as many peaks
+ * of tiles reach as its request looks into blocks (cuda/request_wanted.cuh). The warps that have no
+ * draw to serve raise it: a warp a row looks, all the while, at those of the row's peaks that are
+ * there, and tells the CTAs, in each of which another warp brings the bounds of all rows. So a
+ * first wave of 132 tiles is stored, and for k = 50 of later ones 50 strips, 25, 17 and so on: 13%
+ * of V = 151936, where tiles would make it 24%. A look takes 10 to 20 us, of which 1 is the search:
+ * loads queue behind copies of weights. So no tile waits for bounds: a first one that did, mostly
+ * waited in vain.
  *
  * Peaks are of tokens that the mask leaves; and where penalties lower tokens that a history has
  * seen, bounds go by the peaks of the others. So as many tokens as are wanted are above what is
- * left out for good, and it cannot matter. With a soft-cap alone, some may be equals of it. Bits
- * say of which rows a tile is stored, and such a row that turns out to need another one is
- * multiplied again.
+ * left out for good, and it cannot matter. With a soft-cap alone, some may be equals of it. Then a
+ * tile is stored as a whole or not at all, so that its peak bounds what is missing, and a row that
+ * turns out to need it is multiplied again.
  *
  * No result depends on a bound. So bounds may be late, and nobody waits for those that raise them:
  * their code runs cold, the first time for 20 us.

@@ -287,10 +287,11 @@ static inline int cuda_request_team_bytes(int shared_bytes)
 #define CUDA_REQUEST_BLOCKS_BATCH 17
 #define CUDA_REQUEST_TURNS        4
 
-/* Neighbouring tokens whose logits the product stores, or not: those of a warp, 64 bytes. A block's
- * are the bits of a byte, from its first tokens on. */
-#define CUDA_REQUEST_STRIP 16
-#define CUDA_REQUEST_WHOLE 0xff
+/* Neighbouring tokens whose logits of a row the product stores, or leaves out, as one: 64 bytes, of
+ * one warp. A block's strips are the bits of a byte, from the lowest on. */
+#define CUDA_REQUEST_STRIP  16
+#define CUDA_REQUEST_STRIPS (CUDA_REQUEST_BLOCK / CUDA_REQUEST_STRIP)
+#define CUDA_REQUEST_WHOLE  ((1 << CUDA_REQUEST_STRIPS) - 1)
 
 /* Rows of a batch for which the product stores by bounds: fewer have little to store, and more keep
  * the tensor cores busy, behind which stores cost nothing. And tiles of each multiprocessor. */

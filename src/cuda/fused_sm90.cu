@@ -14,9 +14,9 @@
  *        token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns,
  *        two neighbouring lanes a Philox block.
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
- *        both in 128-byte swizzle; then what cuda/shared_sm90.cuh lays out. Peaks of a team's
- *        warps lie where the noise would, twice: even and odd turns have their own. Rows' masks lie
- *        where offers would.
+ *        both in 128-byte swizzle; then what cuda/shared_sm90.cuh lays out. Peaks of strips
+ *        lie where the noise would, twice: even and odd turns have their own. Rows' masks lie where
+ *        offers would.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
  *        each warpgroup of a team, of all CTAs of a cluster, once the products that read the stage
  *        are done; no CTA ends before the others, which arrive at its barriers. For each team:

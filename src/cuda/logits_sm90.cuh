@@ -22,6 +22,7 @@ template <int n, class call> class tile_logits
     using sums = sm90_sums<n>;
     static constexpr int groups = sm90_groups<n>; /* of 8 columns, whose peaks are joined at once */
     static constexpr int words = (n + 31) / 32;
+    using kept_bits = uint32_t[team::halves][words]; /* of columns, for each strip of the warp */
 
     const call &p;
     const shared_sm90<n> &shared;
@@ -43,10 +44,10 @@ template <int n, class call> class tile_logits
      * is lost. */
     __device__ __forceinline__ void store(sums &sum, int turn) const
     {
-        uint32_t kept[words]; /* of what this warp has: a bit a column */
+        kept_bits kept;
 #pragma unroll
-        for (int w = 0; w < words; w++)
-            kept[w] = ~0u;
+        for (int i = 0; i < team::halves * words; i++)
+            kept[i / words][i % words] = ~0u;
         add_bias(sum);
 #pragma unroll
         for (int h = 0; h < team::halves; h++)
@@ -81,7 +82,7 @@ template <int n, class call> class tile_logits
     }
 
   private:
-    __device__ __forceinline__ void store_kept(const sums &sum, const uint32_t (&kept)[words]) const
+    __device__ __forceinline__ void store_kept(const sums &sum, const kept_bits &kept) const
     {
 #pragma unroll
         for (int h = 0; h < team::halves; h++) {
@@ -90,7 +91,7 @@ template <int n, class call> class tile_logits
 #pragma unroll
             for (int k = 0; k < n / 4; k++) {
                 int column = sm90_column(lane, k), from = sm90_sum(k);
-                uint32_t own = kept[k / 8] >> sm90_column(0, k % 8) >> 2 * (lane & 3);
+                uint32_t own = kept[h][k / 8] >> sm90_column(0, k % 8) >> 2 * (lane & 3);
                 bool stays = column < columns && (own & 1);
                 float *to = &p.stored[column * p.stored_stride + at];
                 if (stays && left > 1)
@@ -99,6 +100,14 @@ template <int n, class call> class tile_logits
                     *to = sum[h][from];
             }
         }
+    }
+
+    /* This warp's of the tile. */
+    __device__ __forceinline__ int strip_of(int half) const
+    {
+        static_assert(CUDA_REQUEST_BLOCK == CUDA_SM90_TILE && CUDA_REQUEST_STRIP == 64 / 4,
+                      "a warp has a strip of each half");
+        return thread / 32 + half * (64 / CUDA_REQUEST_STRIP);
     }
 
     /* The first of the thread's two. */
@@ -146,31 +155,32 @@ template <int n, class call> class tile_logits
             }
     }
 
-    /* The largest logit of each column: of a warp's tokens, 7 exchanges for 32 columns, then of the
-     * team's. Where bounds are there, each warp finds out for itself what it has to store, so that
-     * one barrier is enough. */
-    __device__ __forceinline__ void store_peaks(const sums &sum, int turn,
-                                                uint32_t (&kept)[words]) const
+    /* The largest logit of each column: of a strip, 7 exchanges for 32 columns, then of the tile.
+     * Where bounds are there, each warp finds out for itself what it has to store, so that one
+     * barrier is enough. */
+    __device__ __forceinline__ void store_peaks(const sums &sum, int turn, kept_bits &kept) const
     {
         constexpr int warps = team::threads / 32;
         const int warp = thread / 32;
         const int64_t tile = (first - p.problem.first_token) / CUDA_SM90_TILE;
         const bool both = bounds() && p.unseen; /* each then has a place of its own */
-        const int place = both ? 0 : turn;
-        find_peaks(place, [&](int h, int at, int) { return sum[h][at]; });
+        const int copy = both ? 0 : turn;
+        find_peaks(copy, [&](int h, int at, int) { return sum[h][at]; });
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
             const bool own = warp == w % warps;
             float peak = -INFINITY;
             if (column < columns && (own || bounds()))
-                peak = peak_of_team(column, place);
+                peak = peak_of_tile(column, copy);
             if (column < columns && own)
                 p.peaks[column * p.peaks_stride + tile] = peak;
             if (!bounds())
                 continue;
-            uint32_t strips = column < columns ? strips_kept(column, place, peak) : 0;
-            kept[w] = __ballot_sync(~0u, strips >> warp & 1);
+            uint32_t strips = column < columns ? strips_kept(column, copy, peak) : 0;
+#pragma unroll
+            for (int h = 0; h < team::halves; h++)
+                kept[h][w] = __ballot_sync(~0u, strips >> strip_of(h) & 1);
             if (column < columns && own)
                 p.written[tile * 32 * gumbel_words_of(columns) + column] = (uint8_t)strips;
         }
@@ -188,28 +198,25 @@ template <int n, class call> class tile_logits
             return bits >> (at >> 1 & 1) & 1 ? -INFINITY : sum[h][at];
         });
         for (int column = thread; column < columns; column += team::threads)
-            p.unseen[column * p.peaks_stride + tile] = peak_of_team(column, 1);
+            p.unseen[column * p.peaks_stride + tile] = peak_of_tile(column, 1);
     }
 
-    /* A bit for each strip of a column's tile that is stored: a warp has one of each half it has,
-     * and stores both where its peak reaches the bound. Where a bound can fail, all or none are, so
-     * that the tiles' peaks tell what is missing. */
+    /* A bit for each strip of a column's tile that is stored, as it reaches the bound; where bounds
+     * can fail, for all or none, so that the peaks of tiles tell what is missing. */
     __device__ __forceinline__ uint32_t strips_kept(int column, int turn, float peak) const
     {
-        constexpr int warps = team::threads / 32;
-        static_assert(warps * team::halves * CUDA_REQUEST_STRIP == CUDA_SM90_TILE, "a strip each");
         const float *peaks = shared.peaks_of_team(p, own_team.index, turn) + column;
         const float least = shared.reaches[column].threshold;
         uint32_t strips = 0;
 #pragma unroll
-        for (int warp = 0; warp < warps; warp++)
-            strips |= (uint32_t)!((p.again ? peak : peaks[warp * n]) < least) << warp;
-        return team::halves == 2 ? strips | strips << warps : strips;
+        for (int i = 0; i < CUDA_REQUEST_STRIPS; i++)
+            strips |= (uint32_t)!((p.again ? peak : peaks[i * n]) < least) << i;
+        return strips;
     }
 
     __device__ __forceinline__ bool bounds() const { return p.template by_bounds<n>(); }
 
-    /* The largest value(half, which sum, column) of each warp's tokens, for all of the team. */
+    /* The largest value(half, which sum, column) of each strip, for all of the team. */
     template <class F> __device__ __forceinline__ void find_peaks(int turn, F value) const
     {
         float *peaks = shared.peaks_of_team(p, own_team.index, turn);
@@ -217,30 +224,29 @@ template <int n, class call> class tile_logits
         for (int j = 0; j < n / 8; j += groups) {
             if (8 * j >= columns)
                 break;
-            float largest[2 * groups];
 #pragma unroll
-            for (int k = 0; k < 2 * groups; k++) {
-                int at = 4 * j + sm90_sum(k), column = 8 * j + sm90_column(lane, k);
-                largest[k] = ptx_max_nan(value(0, at, column), value(0, at + 2, column));
+            for (int h = 0; h < team::halves; h++) {
+                float largest[2 * groups];
 #pragma unroll
-                for (int h = 1; h < team::halves; h++)
-                    largest[k] = ptx_max_nan(
-                        largest[k], ptx_max_nan(value(h, at, column), value(h, at + 2, column)));
+                for (int k = 0; k < 2 * groups; k++) {
+                    int at = 4 * j + sm90_sum(k), column = 8 * j + sm90_column(lane, k);
+                    largest[k] = ptx_max_nan(value(h, at, column), value(h, at + 2, column));
+                }
+                sm90_join_lanes(largest, lane, ptx_max_nan);
+                if (lane < 8 * groups) /* the others have the same */
+                    peaks[strip_of(h) * n + 8 * j + sm90_column(lane, lane / 4)] = largest[0];
             }
-            sm90_join_lanes(largest, lane, ptx_max_nan);
-            if (lane < 8 * groups) /* the others have the same */
-                peaks[thread / 32 * n + 8 * j + sm90_column(lane, lane / 4)] = largest[0];
         }
         own_team.sync();
     }
 
-    __device__ __forceinline__ float peak_of_team(int column, int turn) const
+    __device__ __forceinline__ float peak_of_tile(int column, int turn) const
     {
         const float *peaks = shared.peaks_of_team(p, own_team.index, turn) + column;
         float peak = peaks[0];
 #pragma unroll
-        for (int warp = 1; warp < team::threads / 32; warp++)
-            peak = ptx_max_nan(peak, peaks[warp * n]);
+        for (int strip = 1; strip < CUDA_REQUEST_STRIPS; strip++)
+            peak = ptx_max_nan(peak, peaks[strip * n]);
         return peak;
     }
 };

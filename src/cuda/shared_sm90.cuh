@@ -174,15 +174,15 @@ template <int n> struct shared_sm90 {
         return noise + team * p.samples() * 64 * n;
     }
 
-    /* [the team's warps][n]: the largest logit of each warp's tokens of a tile, where logits are
+    /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each strip of a tile, where logits are
      * stored; they lie where the noise would. A team's even and odd tiles have peaks of their own,
      * so that a tile's can be read until the one after the next is there. */
     template <class call>
     __device__ __forceinline__ float *peaks_of_team(const call &p, int team, int turn) const
     {
-        constexpr int warps = sm90_team<n>::threads / 32;
-        static_assert(2 * warps * sizeof(float) <= 64, "peaks fit into the noise of one sample");
-        return (float *)noise_of_team(p, team) + (turn & 1) * warps * n;
+        static_assert(2 * CUDA_REQUEST_STRIPS * sizeof(float) <= 64,
+                      "peaks fit into the noise of one sample");
+        return (float *)noise_of_team(p, team) + (turn & 1) * CUDA_REQUEST_STRIPS * n;
     }
 
     /* [n]: each column's bits for the team's tile, where logits are stored by bounds: tokens that

@@ -40,8 +40,6 @@ static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
     return (h.prompt[at] | h.output[at]) >> token % 32 & 1;
 }
 
-constexpr int64_t kStrips = CUDA_REQUEST_BLOCK / CUDA_REQUEST_STRIP; /* of a block */
-
 /* The largest logit of each block of each row that counts, or of `parts` of it, and that the mask
  * leaves where `masked`, of tokens that no history has seen where `unseen`; NaN where one is. */
 static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool masked,
@@ -149,7 +147,7 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
     sparse_blocks sparse = {};
     sparse.sure = bounds_are_sure(q) && (sure || one_in(random, 2));
     sparse.enough = sparse.sure || one_in(random, 2);
-    const int64_t parts = sparse.sure ? kStrips : 1; /* that are there or not */
+    const int64_t parts = sparse.sure ? CUDA_REQUEST_STRIPS : 1; /* that are there or not */
     std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
     std::vector<float> raising = peaks_of(q, p.blocks, true, sparse.sure);
     sparse.written.resize((size_t)(p.blocks * 32));
@@ -163,11 +161,11 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
         bool odd = false; /* a block at random, left out or not */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
             const int64_t size = CUDA_REQUEST_BLOCK / parts, from = origin + i * size;
-            const uint32_t strips = CUDA_REQUEST_WHOLE >> (kStrips - kStrips / parts);
+            const uint8_t own = parts > 1 ? 1 << i % parts : CUDA_REQUEST_WHOLE;
             const float peak = peaks[(size_t)(b * p.blocks * parts + i)];
             odd = i % parts == 0 ? one_in(random, 9) : odd;
             if (sparse.enough ? odd || !(peak < bound) : !odd || !(peak < INFINITY))
-                sparse.written[(size_t)(i / parts * 32 + b)] |= strips << i % parts;
+                sparse.written[(size_t)(i / parts * 32 + b)] |= own;
             else
                 spoil_logits(&sparse, q, b, from, from + size, one_in(random, 2));
         }

@@ -220,8 +220,6 @@ bool peaks_agree(const test_problem &test, table *logits, table *peaks)
 /* A temperature at which rounding may make equals of any two logits. */
 constexpr float kMuch = 1e25f;
 
-constexpr int64_t kStrips = CUDA_SM90_TILE / CUDA_REQUEST_STRIP; /* of a tile */
-
 /* What of `written` nobody has written; places of rows that a tile has there. */
 constexpr uint8_t kUntouched = 0xa5;
 size_t row_places(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
@@ -385,10 +383,11 @@ bool bounds_agree(const test_problem &test, const bounded &rows, table *expected
         const float *raising = unseen->row(b);
         double least = needed_peak(test, rows, {raising, raising + tiles}, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
-        for (int64_t strip = 0; strip < (int64_t)tiles * kStrips; strip++) {
-            uint32_t strips = rows.written[(size_t)(strip / kStrips) * places + (size_t)b];
+        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_STRIPS; strip++) {
+            size_t tile = (size_t)strip / CUDA_REQUEST_STRIPS;
+            uint32_t strips = rows.written[tile * places + (size_t)b];
             double peak = (double)peak_of(test, expected, b, strip, CUDA_REQUEST_STRIP);
-            bool stored = strips >> strip % kStrips & 1;
+            bool stored = strips >> strip % CUDA_REQUEST_STRIPS & 1;
             bool needless = !(peak >= low || std::isnan(peak));
             bool whole = strips == 0 || strips == CUDA_REQUEST_WHOLE;
             counts->needless += needless && b < test.ctas * kServedByCta;
