@@ -249,8 +249,8 @@ __device__ __forceinline__ float edit_list(request_values values, int64_t b, flo
     return own.y;
 }
 
-/* List the tokens whose z is `least` or more, of the blocks that may hold some, whose largest
- * are stored; the largest y of those that reached it before edits, of this thread's. Where they are too
+/* List the tokens whose z is `least` or more, of the blocks that may hold some, whose largest are
+ * stored; the largest y of those that reached it before edits, of this thread's. Where they are too
  * many, more than fit are counted, and y are those before edits. Ends with a barrier. */
 __device__ __forceinline__ float look(const row_blocks &blocks, float least)
 {
