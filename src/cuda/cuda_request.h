@@ -41,6 +41,7 @@ typedef struct cuda_request_params {
     int32_t *left;  /* [B]: CUDA_ROW_...; NULL where all rows are left to clusters */
     /* Where the product has stored some of their strips alone (cuda/bound_sm90.cuh); else NULL. */
     const uint8_t *written; /* as of cuda_params */
+    const float *unseen;    /* as of cuda_params; or NULL */
     uint64_t *started;      /* the word that counted the product's CTAs: is cleared */
     int32_t *again;         /* set where a row lacks a block that it may need; NULL: none can */
     /* What CTAs that share rows tell each other; not of the naive kernel. */

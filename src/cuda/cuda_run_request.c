@@ -159,6 +159,7 @@ static gumbel_status run_blocks(const cuda_job *job, cuda_request_params *p,
     p->peaked = job->params.peaks != NULL;
     if (p->peaked && room->written) {
         p->written = room->written;
+        p->unseen = room->unseen;
         p->again = room->again;
         p->started = &job->params.shared_floors[1];
     }

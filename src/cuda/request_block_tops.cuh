@@ -62,9 +62,10 @@ struct some_tops {
     float of[kTopsAhead];
 };
 
-/* Which of their strips are stored, as load_stored(). */
-struct some_strips {
-    uint32_t of[kTopsAhead];
+/* What a product has left of some blocks. */
+struct some_blocks {
+    some_tops peaks, unseen;     /* of all tokens; of those that no penalty lowers, or the same */
+    uint32_t strips[kTopsAhead]; /* that are stored, as load_stored() */
 };
 
 /* The top of a block or quad whose largest logit is l, where logits are scaled. */
@@ -198,27 +199,28 @@ struct row_blocks {
         return any != 0;
     }
 
-    /* Ask for the peaks of a turn. */
-    __device__ __forceinline__ some_tops load_peaks(int turn) const
+    __device__ __forceinline__ some_tops load_peaks(const float *peaks, int turn) const
     {
-        const float *peaks = call().peaks + b * call().blocks;
         some_tops found;
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
-            found.of[j] = block < count ? __ldcg(&peaks[block]) : -INFINITY;
+            found.of[j] = block < count ? __ldcg(&peaks[b * call().blocks + block]) : -INFINITY;
         }
         return found;
     }
 
-    /* Ask what of a turn's blocks is stored. */
-    __device__ __forceinline__ some_strips load_strips(int turn) const
+    /* Ask for what is known of a turn's blocks. */
+    __device__ __forceinline__ some_blocks load(int turn) const
     {
-        some_strips found;
+        some_blocks found;
+        found.peaks = found.unseen = load_peaks(call().peaks, turn);
+        if (call().unseen)
+            found.unseen = load_peaks(call().unseen, turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
-            found.of[j] = block < count ? load_stored(call(), b, block) : CUDA_REQUEST_WHOLE;
+            found.strips[j] = block < count ? load_stored(call(), b, block) : CUDA_REQUEST_WHOLE;
         }
         return found;
     }
@@ -252,19 +254,20 @@ struct row_blocks {
         return strips()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_STRIP / 4) & 1;
     }
 
-    /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`. */
-    __device__ __forceinline__ void keep_tops(int turn, const some_tops &tops,
-                                              const some_strips &stored, tops_found &found) const
+    /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`: of
+     * its best, those that no penalty lowers. */
+    __device__ __forceinline__ void keep_tops(int turn, const some_blocks &some,
+                                              tops_found &found) const
     {
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
             if (block < count) {
-                tops_of_blocks()[block] = tops.of[j];
-                strips()[block] = (uint8_t)stored.of[j];
+                tops_of_blocks()[block] = some.peaks.of[j];
+                strips()[block] = (uint8_t)some.strips[j];
             }
-            found.infinite |= !(values.z(tops.of[j]) < INFINITY);
-            found.keep(key_of(tops.of[j], block));
+            found.infinite |= !(values.z(some.peaks.of[j]) < INFINITY);
+            found.keep(key_of(some.unseen.of[j], block));
         }
     }
 
@@ -318,33 +321,36 @@ __device__ __noinline__ some_tops drop_masked(row_blocks blocks, int turn, some_
 
 /* Drop those of blocks of which nothing is stored: the largest is what is missing. Of others, the
  * strip of the top is. */
-__device__ __forceinline__ void drop_missing(const some_strips &strips, some_tops &tops)
+__device__ __forceinline__ void drop_missing(some_blocks &some)
 {
     float missing = -INFINITY;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++) {
-        bool stored = strips.of[j] != 0;
-        missing = fmaxf(missing, stored ? -INFINITY : tops.of[j]);
-        tops.of[j] = stored ? tops.of[j] : -INFINITY;
+        bool stored = some.strips[j] != 0;
+        missing = fmaxf(missing, stored ? -INFINITY : some.peaks.of[j]);
+        some.peaks.of[j] = stored ? some.peaks.of[j] : -INFINITY;
+        some.unseen.of[j] = stored ? some.unseen.of[j] : -INFINITY;
     }
     uint32_t key = __reduce_max_sync(~0u, gumbel_key(missing));
     if (threadIdx.x % 32 == 0)
         atomicMax(&room_of_blocks().missing, key);
 }
 
-/* Find the tops of a turn, of which the peaks and strips are there. Peaks of products that leave
- * out any know of masks. */
-__device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, some_tops tops,
-                                          const some_strips &strips, tops_found &found)
+/* Find the tops of a turn, whose blocks are `some`. Peaks of products that leave out strips know of
+ * masks. */
+__device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, some_blocks some,
+                                          tops_found &found)
 {
     const cuda_request_params &p = room().call;
-    if (is_rare(is_scaled(p.problem)))
-        tops = scale_tops(tops);
+    if (is_rare(is_scaled(p.problem))) {
+        some.peaks = scale_tops(some.peaks);
+        some.unseen = scale_tops(some.unseen);
+    }
     if (p.written)
-        drop_missing(strips, tops);
+        drop_missing(some);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
-        tops = drop_masked(blocks, turn, tops);
-    blocks.keep_tops(turn, tops, strips, found);
+        some.peaks = some.unseen = drop_masked(blocks, turn, some.peaks);
+    blocks.keep_tops(turn, some, found);
 }
 
 /* Those of all turns but the first. */
@@ -352,7 +358,7 @@ __device__ __noinline__ tops_found find_later_tops(row_blocks blocks, tops_found
 {
 #pragma unroll 1
     for (int turn = kTurn; turn < blocks.count; turn += kTurn)
-        find_tops(blocks, turn, blocks.load_peaks(turn), blocks.load_strips(turn), found);
+        find_tops(blocks, turn, blocks.load(turn), found);
     return found;
 }
 

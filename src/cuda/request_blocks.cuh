@@ -77,17 +77,17 @@ __device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess,
 
 /* Bring all tokens of the row that can matter into the list; for all threads. */
 __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
-                                                       const some_tops &peaks,
-                                                       const some_strips &strips)
+                                                       const some_blocks &some)
 {
     const block_room &x = room_of_blocks();
     const cuda_request_params &p = room().call;
     /* Some of the tokens that reach a guess may be edited away. */
-    bool masked = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.written;
-    int count = max((int)blocks_guessed(x.wanted.target, masked || room().row.penalised), 1);
+    bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.written;
+    lowered |= room().row.penalised && !p.unseen;
+    int count = max((int)blocks_guessed(x.wanted.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};
-    find_tops(blocks, 0, peaks, strips, tops);
+    find_tops(blocks, 0, some, tops);
     if (is_rare(blocks.count > kTurn))
         tops = find_later_tops(blocks, tops);
     show_best(tops, each);
@@ -146,8 +146,7 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
     const cuda_request_params &p = room().call;
     const request_row &row = room().row;
     row_blocks blocks(b, (int)p.blocks);
-    const some_tops peaks = blocks.load_peaks(0);
-    const some_strips strips = blocks.load_strips(0);
+    const some_blocks some = blocks.load(0);
     const bool refused = describe_row(p, b);
     if (threadIdx.x == 96) {
         blocks.start();
@@ -157,7 +156,7 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
     if (is_rare(__syncthreads_or(refused)))
         return false;
     blocks.values = {row.draw.inverse_temperature, row.rules.before != 0};
-    blocks_found found = find_in_blocks(blocks, peaks, strips);
+    blocks_found found = find_in_blocks(blocks, some);
     if (is_rare(found.count < 0))
         return false;
     if (threadIdx.x == 0)

@@ -68,6 +68,7 @@ struct sparse_blocks {
     bool enough;                  /* those that the kernel's first guesses look into are there */
     bool sure;                    /* the others cannot matter */
     std::vector<uint8_t> written; /* [blocks][32] */
+    std::vector<float> unseen;    /* [B, blocks]: peaks of what no history has seen */
     std::vector<unsigned char> logits;
     uint64_t started;
     int32_t again;
@@ -137,6 +138,19 @@ static void spoil_logits(sparse_blocks *sparse, const gumbel_problem &q, int64_t
                large ? 0x7f : 0xff, (size_t)(to - from) * size);
 }
 
+/* Set the logits of tokens that are masked to -inf. */
+static void drop_masked_logits(const gumbel_problem &q, std::vector<unsigned char> *logits)
+{
+    const float lost = -INFINITY;
+    const uint16_t lost_half = q.logits.dtype == GUMBEL_FLOAT16 ? 0xfc00 : 0xff80;
+    const size_t size = dtype_size(q.logits.dtype);
+    for (int64_t b = 0; b < q.batch && (q.request & GUMBEL_REQUEST_MASK); b++)
+        for (int64_t token = q.first_token; token < q.end_token; token++)
+            if (!(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
+                memcpy(&(*logits)[(size_t)(b * q.logits.stride + token - q.first_token) * size],
+                       size == sizeof lost ? (const void *)&lost : &lost_half, size);
+}
+
 /* Leave out blocks, at random or those that are surely not looked into; where `sure` and possible,
  * strips that cannot matter. Spoil their logits. As the product, which leaves out what is below a
  * bound, none with a NaN or +inf, and nothing where its bound comes late. */
@@ -149,15 +163,16 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
     sparse.enough = sparse.sure || one_in(random, 2);
     const int64_t parts = sparse.sure ? CUDA_REQUEST_STRIPS : 1; /* that are there or not */
     std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
-    std::vector<float> raising = peaks_of(q, p.blocks, true, sparse.sure);
+    sparse.unseen = peaks_of(q, p.blocks, true, true);
     sparse.written.resize((size_t)(p.blocks * 32));
     sparse.started = ~UINT64_C(0);
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     const unsigned char *whole = (const unsigned char *)q.logits.data;
     int64_t elements = (q.batch - 1) * q.logits.stride + q.logits.cols;
     sparse.logits.assign(whole, whole + (size_t)elements * dtype_size(q.logits.dtype));
+    drop_masked_logits(q, &sparse.logits);
     for (int64_t b = 0; b < q.batch; b++) {
-        const float bound = bound_of_row(p, lowered, sparse.sure, raising, b);
+        const float bound = bound_of_row(p, lowered, sparse.sure, sparse.unseen, b);
         bool odd = false; /* a block at random, left out or not */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
             const int64_t size = CUDA_REQUEST_BLOCK / parts, from = origin + i * size;
@@ -177,6 +192,7 @@ static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
 {
     p->problem.logits.data = sparse->logits.data();
     p->written = sparse->written.data();
+    p->unseen = p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen.data() : NULL;
     p->started = &sparse->started;
     p->again = sparse->sure ? NULL : &sparse->again;
 }
