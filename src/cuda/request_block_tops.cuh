@@ -35,7 +35,7 @@ struct block_room {
     uint32_t missing;  /* key of the largest top of blocks of which nothing is stored */
     uint32_t quads;    /* that may hold tokens which reach a guess */
     uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
-    uint32_t nth, top; /* the n-th and the first of the best */
+    uint32_t nth, top; /* those of the best that a guess goes by; 0 where they are fewer */
     __align__(16) uint32_t best[kBestMost * kWarps];    /* of each warp, as row_blocks.key_of() */
     __align__(16) uint16_t chosen[kWarps * kBlocksMost]; /* by each warp, to look into */
 };
@@ -126,9 +126,9 @@ __device__ __forceinline__ void show_best(tops_found found, int each)
     }
 }
 
-/* Find the largest of the keys that warps showed, and the n-th: four lanes compare one with all.
- * Between barriers. */
-__device__ __forceinline__ void rank_best(int each, int n)
+/* Find two of the keys that warps showed, by their ranks from 1 on: four lanes compare one with
+ * all. Between barriers. */
+__device__ __forceinline__ void rank_best(int each, int top, int n)
 {
     block_room &x = room_of_blocks();
 #pragma unroll 1
@@ -142,7 +142,7 @@ __device__ __forceinline__ void rank_best(int each, int n)
         }
         above += __shfl_xor_sync(~0u, above, 1);
         above += __shfl_xor_sync(~0u, above, 2);
-        if (threadIdx.x % 4 == 0 && above == 0)
+        if (threadIdx.x % 4 == 0 && above == top - 1)
             x.top = own;
         if (threadIdx.x % 4 == 0 && above == n - 1)
             x.nth = own;

@@ -56,12 +56,19 @@ __device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess,
                                                  int count)
 {
     const block_room &x = room_of_blocks();
+    const int wanted = max((int)x.wanted.target, 1);
 #pragma unroll 1
     for (int guesses = 1; guesses < kGuesses; guesses++) {
-        const bool all = have_all(blocks, guess);
-        const float largest = gumbel_of_key(x.seen), before = guess;
-        count = all ? max((int)x.wanted.target, 1) : 4 * count + 16;
-        float nth = reached_by_threads(blocks.values, all ? own : blocks.largest_top(), count);
+        const float before = guess;
+        float largest = gumbel_of_key(x.seen);
+        /* What was seen is edited already, unless it was too much: as many tokens as are wanted
+         * reach this for sure. */
+        float nth = reached_by_threads(blocks.values, own, wanted);
+        if (nth == -INFINITY) { /* unless edits have left fewer */
+            count = 4 * count + 16;
+            nth = reached_by_threads(blocks.values, blocks.largest_top(), count);
+            largest = largest > -INFINITY ? largest : nth;
+        }
         guess = guess_from(blocks, nth, largest);
         if (guess == before) /* nothing else to guess */
             break;
@@ -95,7 +102,7 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
         uint32_t flags = flags_in_blocks(blocks);
         return {flags ? 0 : -1, flags};
     }
-    rank_best(each, count);
+    rank_best(each, top_guessed(x.wanted.target, lowered), count);
     __syncthreads();
     float guess = guess_from(blocks, blocks.top_of_key(x.nth), blocks.top_of_key(x.top));
     float own = look(blocks, guess);
@@ -151,7 +158,7 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
     if (threadIdx.x == 96) {
         blocks.start();
         room_of_blocks().missing = gumbel_key(-INFINITY);
-        room_of_blocks().nth = 0;
+        room_of_blocks().nth = room_of_blocks().top = 0;
     }
     if (is_rare(__syncthreads_or(refused)))
         return false;

@@ -99,6 +99,13 @@ __device__ __forceinline__ uint32_t blocks_guessed(uint32_t target, bool lowered
     return lowered ? target + target / 4 + 8 : target;
 }
 
+/* Which of these stands for the largest token, by which min_p cuts: edits may take the first ones
+ * away. Where the target cuts too, deeper ones add few blocks. */
+__device__ __forceinline__ int top_guessed(uint32_t target, bool lowered)
+{
+    return !lowered ? 1 : target > 0 ? 4 : 2;
+}
+
 } // namespace
 
 #endif
