@@ -97,13 +97,33 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
     return loaded;
 }
 
+/* Whether the mask leaves any token of this lane's quad of a block. */
+__device__ __forceinline__ bool leaves_any(int64_t b, int block)
+{
+    const int64_t token = row_blocks::token_of(block);
+    return (uint32_t)gumbel_problem_mask(&room().call.problem, b)[token / 32] >> token % 32 & 15;
+}
+
+/* Those of `hits`, blocks in which this lane has a quad, where it does. */
+__device__ __noinline__ uint32_t drop_masked_quads(int64_t b, const uint16_t *chosen, uint32_t hits)
+{
+    uint32_t left = 0;
+#pragma unroll 1
+    for (; hits; hits &= hits - 1)
+        left |= leaves_any(b, chosen[__ffs(hits) - 1]) ? hits & -hits : 0;
+    return left;
+}
+
 /* Gather the quads of the first kBlocksAhead of `some` chosen blocks whose largest logit reaches
- * `least`, which is finite; `place` is that of the first one among all that are chosen. */
+ * `least`, which is finite; where `by_mask`, none that it leaves nothing of. `place` is that of the
+ * first block among all that are chosen. */
 __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uint16_t *chosen,
-                                             int place, int some, float least)
+                                             int place, int some, float least, bool by_mask)
 {
     const gumbel_problem &q = room().call.problem;
-    const uint32_t stored = find_stored(blocks, chosen, some);
+    uint32_t stored = find_stored(blocks, chosen, some);
+    if (is_rare(by_mask))
+        stored = drop_masked_quads(blocks.b, chosen, stored);
     four l[kBlocksAhead];
     uint32_t loaded, hits = 0;
     if (!is_rare(q.logits.dtype != GUMBEL_FLOAT32))
@@ -133,8 +153,10 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
 }
 
 /* Gather the quads of all blocks that may hold tokens whose z is `least` or more, whose largest are
- * stored. Where a warp has too many blocks, more tokens are counted than fit. */
-__device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, float least)
+ * stored; `by_mask` as above. Where a warp has too many blocks, more tokens are counted than fit.
+ */
+__device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, float least,
+                                                   bool by_mask)
 {
     const int lane = threadIdx.x % 32, place = (int)threadIdx.x / 32 * kBlocksMost;
     uint16_t *chosen = room_of_blocks().chosen + place;
@@ -160,7 +182,7 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
     }
 #pragma unroll 1
     for (int at = 0; at < found; at += kBlocksAhead)
-        gather_quads(blocks, chosen + at, place + at, found - at, least);
+        gather_quads(blocks, chosen + at, place + at, found - at, least, by_mask);
 }
 
 /* --------------------------------------------------------------------------------- tokens ---- */
@@ -255,13 +277,25 @@ __device__ __forceinline__ float edit_list(request_values values, int64_t b, flo
 __device__ __forceinline__ float look(const row_blocks &blocks, float least)
 {
     block_room &x = room_of_blocks();
+    const gumbel_problem &q = room().call.problem;
     least = fmaxf(least, -FLT_MAX);
-    gather_from_blocks(blocks, least);
-    __syncthreads();
+    bool by_mask = false;
+#pragma unroll 1
+    while (true) {
+        gather_from_blocks(blocks, least, by_mask);
+        __syncthreads();
+        if (!is_rare(x.quads > kSome) || by_mask || !(q.request & GUMBEL_REQUEST_MASK))
+            break;
+        by_mask = true; /* what a grammar leaves may be few of them */
+        __syncthreads();
+        if (threadIdx.x == 0)
+            x.quads = 0;
+        __syncthreads();
+    }
     if (is_rare(x.quads > kSome) && threadIdx.x == 0)
         atomicAdd(&room().count, kSome + 1);
     float largest = list_quads(blocks.values, min((int)x.quads, kSome), least);
-    if (room().call.problem.request & GUMBEL_REQUEST_TRANSFORMS) {
+    if (q.request & GUMBEL_REQUEST_TRANSFORMS) {
         __syncthreads();
         if (room().count <= kSome)
             largest = edit_list(blocks.values, blocks.b, least);
