@@ -56,7 +56,8 @@ __device__ __noinline__ void gather_apart(row_blocks blocks, int block, int plac
         put_quad(atomicAdd(&room_of_blocks().quads, 1), l, place);
 }
 
-/* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored. */
+/* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored; past `some`,
+ * any bits. */
 __device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const uint16_t *chosen,
                                                 int some)
 {
@@ -64,7 +65,7 @@ __device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const 
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++)
         stored |= (uint32_t)blocks.holds(chosen[i < some ? i : 0]) << i;
-    return stored & ((1u << min(some, kBlocksAhead)) - 1);
+    return stored;
 }
 
 /* Load this lane's quads of those of kBlocksAhead blocks that are `stored`; of which that was
@@ -121,7 +122,9 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
                                              int place, int some, float least, bool by_mask)
 {
     const gumbel_problem &q = room().call.problem;
-    uint32_t stored = find_stored(blocks, chosen, some);
+    uint32_t stored = (1u << min(some, kBlocksAhead)) - 1;
+    if (room().call.written)
+        stored &= find_stored(blocks, chosen, some);
     if (is_rare(by_mask))
         stored = drop_masked_quads(blocks.b, chosen, stored);
     four l[kBlocksAhead];
