@@ -56,8 +56,8 @@ __device__ __noinline__ void gather_apart(row_blocks blocks, int block, int plac
         put_quad(atomicAdd(&room_of_blocks().quads, 1), l, place);
 }
 
-/* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored; past `some`,
- * any bits. */
+/* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored; any bits
+ * past them. */
 __device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const uint16_t *chosen,
                                                 int some)
 {
