@@ -4,6 +4,7 @@
 // another order by another kernel, bit by bit; the peaks of their tiles, which are exact; and, for
 // rows of a request, the strips of tiles alone that reach bounds: what can matter must be there.
 #include "launch_sm90.h"
+#include "tables.h"
 
 extern "C" {
 #include "outcome.h"
@@ -20,22 +21,6 @@ extern "C" {
 
 namespace
 {
-
-constexpr uint32_t kPoison = 0xa5a5a5a5; /* no logit: -3e-16 */
-
-/* What one launch or more write: rows at a stride, and a row that none may touch. */
-struct table {
-    int64_t rows, stride;
-    std::vector<float> all;
-
-    table(int64_t r, int64_t s) : rows(r), stride(s), all((size_t)((r + 1) * s))
-    {
-        for (float &x : all)
-            memcpy(&x, &kPoison, sizeof x);
-    }
-    float *row(int64_t r) { return all.data() + r * stride; }
-    bool poisoned(int64_t r, int64_t c) { return memcmp(row(r) + c, &kPoison, 4) == 0; }
-};
 
 struct test_problem {
     problem *made;
@@ -154,8 +139,6 @@ void store_emulated(test_problem *test, table *logits, table *peaks)
 }
 
 /* ------------------------------------------------------------------------- the comparison ---- */
-
-bool same(double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
 /* Whether a logit is what its terms sum to, each sum of them rounded once. */
 bool is_logit(const test_problem &test, int64_t row, int64_t token, double logit)
@@ -416,11 +399,6 @@ bool peaks_are(const table &found, const table &expected, int64_t tiles)
     return true;
 }
 
-bool same_bits(const table &x, const table &y)
-{
-    return memcmp(x.all.data(), y.all.data(), x.all.size() * sizeof(float)) == 0;
-}
-
 /* Store by bounds, twice as a graph that is replayed; then again, where nothing is lacking, and
  * where something is. */
 bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *counts)
@@ -473,7 +451,7 @@ bool passes(int index, bound_counts *counts)
     store_emulated(&test, &logits, &peaks);
     store_emulated(&test, &again, NULL);
     bool good = logits_agree(test, &logits) && peaks_agree(test, &logits, &peaks);
-    if (memcmp(logits.row(0), again.row(0), logits.all.size() * sizeof(float)) != 0) {
+    if (!same_bits(logits, again)) {
         printf("%s: without peaks, and in another order, other logits\n", test.what);
         good = false;
     }
