@@ -112,6 +112,14 @@ void tie_half(test_problem *test)
         k = 1 + k % 4;
 }
 
+/* Have a token of each row that cannot be drawn: strips beside its own may still be left out. */
+void put_infinite(test_problem *test)
+{
+    const gumbel_tensor &t = test->asked->logits.logits;
+    for (int64_t b = 0; b < t.rows; b++)
+        ((float *)t.data)[b * t.stride + random_below(&test->random, (uint32_t)t.cols)] = INFINITY;
+}
+
 /* Where penalties count anything, have them put what was drawn before above all else. */
 void raise_much(test_problem *test)
 {
@@ -275,6 +283,8 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
         ask_for_few(&test);
     if (tied)
         tie_half(&test);
+    if (sure && one_in(&test.random, 8))
+        put_infinite(&test);
     if (one_in(&test.random, 8))
         raise_much(&test);
     if (one_in(&test.random, 4))
