@@ -101,8 +101,8 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
 /* Whether the mask leaves any token of this lane's quad of a block. */
 __device__ __forceinline__ bool leaves_any(int64_t b, int block)
 {
-    const int64_t token = row_blocks::token_of(block);
-    return (uint32_t)gumbel_problem_mask(&room().call.problem, b)[token / 32] >> token % 32 & 15;
+    const int32_t *mask = gumbel_problem_mask(&room().call.problem, b);
+    return nibble_of((const uint32_t *)mask, row_blocks::token_of(block)) != 0;
 }
 
 /* Those of `hits`, blocks in which this lane has a quad, where it does. */

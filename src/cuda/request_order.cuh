@@ -58,7 +58,7 @@ struct some_lanes {
 };
 
 /* Put tokens in order, by their keys, a few neighbours a thread, so that a key that is read serves
- * them all: for 300 tokens that is a quarter of the time. Before a barrier. */
+ * them all: for 300 tokens that is half the time. Before a barrier. */
 __device__ __noinline__ void order_many(int count)
 {
     constexpr int each = 4;

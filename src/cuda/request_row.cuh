@@ -172,6 +172,12 @@ __device__ __forceinline__ bool bit_of(const uint32_t *words, int64_t i)
     return words[i >> 5] >> (i & 31) & 1;
 }
 
+/* Four bits from one that is divisible by 4 on. */
+__device__ __forceinline__ uint32_t nibble_of(const uint32_t *words, int64_t i)
+{
+    return words[i >> 5] >> (i & 31) & 15;
+}
+
 __device__ __forceinline__ bool is_masked(const gumbel_problem &q, int64_t b, int64_t token)
 {
     return (q.request & GUMBEL_REQUEST_MASK) &&

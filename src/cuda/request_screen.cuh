@@ -63,12 +63,6 @@ struct part_reader {
         }
     }
 
-    /* Four bits of a mask that has a bit a token, from a token divisible by 4 on. */
-    __device__ __forceinline__ uint32_t nibble(const uint32_t *words, int64_t token) const
-    {
-        return words[token >> 5] >> (token & 31) & 15;
-    }
-
     /* y of a piece whose logits are l, in their place; by way of `y` where lists edit it. */
     __device__ __forceinline__ void edit(int64_t piece, float (&l)[kOwn], float *y) const
     {
@@ -107,10 +101,10 @@ struct part_reader {
         if (token + 3 < q.first_token || token >= end)
             return;
         if (q.request & GUMBEL_REQUEST_MASK)
-            allowed = nibble((const uint32_t *)gumbel_problem_mask(&q, b), token);
+            allowed = nibble_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
         if (row.penalised && token < h.vocab_size) {
             int64_t words = gumbel_words_of(h.vocab_size) * b;
-            seen = nibble(h.prompt + words, token) | nibble(h.output + words, token);
+            seen = nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token);
         }
         if (allowed == 15 && seen == 0)
             return;
