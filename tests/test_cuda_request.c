@@ -198,39 +198,39 @@ static void request_hostile(void)
     }
 }
 
-/* Draw with one rule alone, by tokens and what was kept alone; k 0: p. The request is freed. */
-static void compare_rule(request *asked, int32_t k, float p)
+/* Draw by a top_k, a top_p or both, 0 for none. The request is freed. */
+static void compare_rules(request *asked, int32_t k, float p)
 {
     gumbel_truncation *t = &asked->truncation;
-    t->top_k = k ? &k : NULL;
-    t->top_p = k ? NULL : &p;
+    t->top_k = k > 0 ? &k : NULL;
+    t->top_p = p > 0 ? &p : NULL;
     t->min_p = NULL;
     t->top_k_stride = t->top_p_stride = t->min_p_stride = 0;
     compare_tokens(asked);
 }
 
-/* One rule alone that keeps many tokens, whose cut a cluster guesses: on rows that suit a guess,
- * and on rows that do not. */
+/* One rule alone that keeps many tokens, and two, on rows that suit a guess and on others. Where
+ * what was kept is asked for, a cluster guesses the cut, else it may draw before it cuts. */
 static void request_guessed(void)
 {
-    static const int32_t top_k[] = {300, 2000, 30000, 0, 0, 0, 0};
-    static const float top_p[] = {0, 0, 0, 0.3f, 0.95f, 0.9999f, 1e-30f};
-    for (int i = 0; i < 112; i++) {
+    static const int32_t top_k[] = {300, 2000, 30000, 0, 0, 0, 0, 50};
+    static const float top_p[] = {0, 0, 0, 0.3f, 0.95f, 0.9999f, 1e-30f, 0.95f};
+    for (int i = 0; i < 256; i++) {
         request_plan plan = {.batch = i % 2 ? 2 : 4,
-                             .vocab = i < 56 ? 70000 + i : 5000 + 77 * i,
+                             .vocab = i % 128 < 64 ? 70000 + i : 5000 + 77 * i,
                              .dtype = GUMBEL_FLOAT32,
                              .order = (gumbel_order)(i % 3),
                              .ties = (gumbel_ties)(i / 4 % 2),
                              .truncation = 1,
                              .kind = 1 + ROW_GAUSSIAN,
-                             .seed = 2001 + 2 * (uint64_t)i};
+                             .seed = 2001 + 2 * (uint64_t)i + (i >= 128)};
         request *asked = request_make(&plan, cpu);
         float *logits = (float *)asked->logits.logits.data;
         for (int64_t b = 0; b < plan.batch && i % 8 < 7; b++)
             for (int64_t t = 0; t < plan.vocab; t++)
                 logits[b * asked->logits.logits.stride + t] =
                     request_hostile_logit(i % 8, t, plan.vocab);
-        compare_rule(asked, top_k[i / 8 % 7], top_p[i / 8 % 7]);
+        compare_rules(asked, top_k[i / 8 % 8], top_p[i / 8 % 8]);
     }
 }
 
@@ -386,7 +386,11 @@ static void request_small(void)
                              .truncation = 1,
                              .kind = 1 + ROW_GAUSSIAN,
                              .seed = 7 + 2 * (uint64_t)i};
-        compare_rule(request_make(&plan, cpu), i == 0 ? 600 : i == 1 ? 2500 : 0, 0.999f);
+        compare_rules(request_make(&plan, cpu),
+                      i == 0   ? 600
+                      : i == 1 ? 2500
+                               : 0,
+                      i < 2 ? 0 : 0.999f);
     }
 }
 

@@ -208,25 +208,29 @@ __device__ __forceinline__ void look_at_quad(const float (&y)[4], request_values
     }
 }
 
-/* Make y of the logits of a share; what this thread sees there. `peak` is its largest y. */
-__device__ __forceinline__ team_facts edit_share(const part_reader &reader,
-                                                 const share_source &source, float &peak)
+/* Make y of the logits of a share, in their place. */
+__device__ __forceinline__ void edit_share(const part_reader &reader, const share_source &source)
 {
     const gumbel_problem &q = reader.p.problem;
-    const float inverse_temperature = reader.row.draw.inverse_temperature;
+    if (reader.row.lists) {
+        edit_by_lists(reader, source);
+        return;
+    }
+    if (q.scale != 1.0f || q.soft_cap != 0.0f)
+        scale_share(reader, source);
+    if (reader.row.penalised)
+        edit_seen(reader, source);
+    if (q.request & GUMBEL_REQUEST_MASK)
+        mask_share(source);
+}
+
+/* What this thread sees of a share's y. `peak` is the largest. */
+__device__ __forceinline__ team_facts look_at_share(const share_source &source,
+                                                    float inverse_temperature, float &peak)
+{
     team_facts facts = team_facts::none();
     float least = INFINITY;
     peak = -INFINITY;
-    if (reader.row.lists) {
-        edit_by_lists(reader, source);
-    } else {
-        if (q.scale != 1.0f || q.soft_cap != 0.0f)
-            scale_share(reader, source);
-        if (reader.row.penalised)
-            edit_seen(reader, source);
-        if (q.request & GUMBEL_REQUEST_MASK)
-            mask_share(source);
-    }
     source.each_interesting(
         [&](float4 y) {
             float high = largest_of({y.x, y.y, y.z, y.w});

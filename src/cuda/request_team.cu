@@ -5,9 +5,11 @@
  * COST   reads B V elements once: 76 KB a CTA where V = 151936, with two CTAs a multiprocessor.
  *        Where at most kSome tokens can matter, as for a top_k of up to some 250, a min_p or a
  *        greedy row, there are two or three passes over a share and as many exchanges, and one CTA
- *        ends the row alone. A larger top_k or a top_p alone, for one draw and nothing else, takes
- *        three passes and three barriers (cuda/request_team_guess.cuh): 29 and 19 us for a row that
- *        keeps 30,000 and 1000 tokens. Else there are five to ten passes.
+ *        ends the row alone. A larger top_k, a top_p alone, or a joint one is drawn before it is
+ *        cut, for a token and nothing else, in two passes (cuda/request_team_pivot.cuh): 14 to 16
+ *        us for a row that keeps 1000 tokens or 30,000. What pivots do not settle, and where it is
+ *        asked how many tokens stay, takes three passes and three barriers
+ *        (cuda/request_team_guess.cuh), 19 to 29 us. Else there are five to ten passes.
  * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
  *        Rows that CTAs of the launch before (request_blocks.cu) serve from few of their blocks are
  *        skipped, and those that these leave are begun while others are still tried.
@@ -20,6 +22,7 @@
  */
 #include "cuda/request_team_draw.cuh"
 #include "cuda/request_team_guess.cuh"
+#include "cuda/request_team_pivot.cuh"
 
 namespace
 {
@@ -72,23 +75,28 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     if (threadIdx.x == kThreads - 1) {
         room().row = request_row_of(q, b);
         room().turn = 0;
+        reset_offers();
     }
     ptx_copy_async_wait<0>();
     __syncthreads();
     gumbel_summary seen, raw = {};
-    const bool of_raw = q.request & GUMBEL_REQUEST_RAW;
-    if (of_raw) {
+    const bool of_raw = q.request & GUMBEL_REQUEST_RAW, pivots = can_pivot(p, room().row);
+    if (of_raw || pivots)
         team_wait();
+    if (of_raw)
         raw = sum_raw(source);
-    }
+    edit_share(reader, source);
+    if (pivots && serve_by_pivots(p, source, b))
+        return;
     float peak;
-    team_facts facts = edit_share(reader, source, peak);
+    team_facts facts = look_at_share(source, room().row.draw.inverse_temperature, peak);
     bool screened = !p.processed && can_screen(p, room().row, room().row.draw.greedy, wanted);
+    bool few = !screened && can_pivot_few(p, room().row);
     bool guessed = !screened && can_guess(p, room().row);
     bool weighed = !p.processed && !screened && !guessed && can_weigh(p, room().row, wanted);
-    if ((screened || weighed) && wanted.target > 0)
+    if ((screened || few || weighed) && wanted.target > 0)
         facts.reached = reached_by_peaks(facts, peak, (wanted.target + kRanks - 1) / kRanks);
-    if (!of_raw)
+    if (!of_raw && !pivots)
         team_wait();
     __syncthreads();
     facts = team_over(facts);
@@ -96,7 +104,8 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     seen.flags = facts.flags | (room().row.valid ? 0 : GUMBEL_FLAG_TEMPERATURE);
     seen.best_id = facts.alive > 0 ? 0 : -1;
     bool served = !p.processed &&
-                  ((weighed && serve_weighed(source, facts, wanted, b, seen, raw)) ||
+                  ((few && serve_few_by_pivots(p, source, facts, b, seen)) ||
+                   (weighed && serve_weighed(source, facts, wanted, b, seen, raw)) ||
                    serve_from_list(source, facts, screened ? &wanted : nullptr, b, seen, raw) ||
                    (guessed && serve_guessed(p, source, facts, b, seen)));
     if (!served)

@@ -34,12 +34,8 @@ struct guess_rule {
 /* Whether a row asks for no more than a guess can give. */
 __device__ inline bool can_guess(const cuda_request_params &p, const request_row &row)
 {
-    const gumbel_output &out = p.output;
     const gumbel_rules &r = row.rules;
-    bool further = out.lse || out.logprobs || out.top_logprobs || out.ranks ||
-                   (p.problem.request & GUMBEL_REQUEST_TOP);
-    return !p.processed && !p.partials && !further && p.problem.sampling.num_samples == 1 &&
-           !p.problem.sampling.noise && !row.draw.greedy && r.min_p == 0.0f &&
+    return asks_for_token(p) && !row.draw.greedy && r.min_p == 0.0f &&
            (r.top_k > 0) != (r.top_p < 1.0f);
 }
 

@@ -7,6 +7,7 @@
 
 #include "cuda/request_team_draw.cuh"
 #include "cuda/request_team_guess.cuh"
+#include "cuda/request_team_pivot.cuh"
 
 namespace
 {
@@ -23,6 +24,9 @@ bool note_way(int64_t b, team_way way, bool served)
 
 } // namespace
 
+#define serve_by_pivots(p, source, b) note_way(b, TEAM_PIVOTED, serve_by_pivots(p, source, b))
+#define serve_few_by_pivots(p, source, facts, b, seen)                                             \
+    note_way(b, TEAM_PIVOTED_FEW, serve_few_by_pivots(p, source, facts, b, seen))
 #define serve_weighed(source, facts, wanted, b, seen, raw)                                         \
     note_way(b, TEAM_WEIGHED, serve_weighed(source, facts, wanted, b, seen, raw))
 #define serve_guessed(p, source, facts, b, seen)                                                   \
