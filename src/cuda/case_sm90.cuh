@@ -29,6 +29,8 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     {
         return stores && CUDA_SM90_BOUNDS(n) && written;
     }
+    /* Whether its last CTA ends the call (cuda/ending_sm90.cuh). */
+    __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }
     __device__ __forceinline__ bool with_mass() const
     {
         return kind == CUDA_SM90_PLAIN_MASS || (any && problem.with_mass);

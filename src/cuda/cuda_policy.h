@@ -22,9 +22,9 @@
 #define CUDA_SM90_STATES      256
 #define CUDA_SM90_STAGES_MOST 12
 
-/* 64-bit words of a row and sample's floor (cuda/floor.cuh), of which the second counts CTAs
- * (cuda/parts.cuh): a 32-byte sector, so that the second-level cache can take neighbours side by
- * side. */
+/* 64-bit words of a row and sample, of which the first is its floor (cuda/floor.cuh), the second
+ * counts CTAs (cuda/parts.cuh), and the others are for the end of a call (cuda/ending_sm90.cuh): a
+ * 32-byte sector, so that the second-level cache can take neighbours side by side. */
 #define CUDA_FLOOR_WORDS 4
 
 /* Batch columns of the kernels that exist. */
@@ -68,6 +68,10 @@ static inline cuda_sm90_case cuda_sm90_case_of(const gumbel_problem *p, int stor
         return CUDA_SM90_ANY;
     return p->with_mass ? CUDA_SM90_PLAIN_MASS : CUDA_SM90_PLAIN;
 }
+
+/* Whether the Hopper kernel writes the outputs: else a launch behind it merges what its CTAs
+ * found. */
+#define CUDA_SM90_ENDS(kind, partials) ((kind) == CUDA_SM90_PLAIN && !(partials))
 
 /* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
 static inline int cuda_sm90_width_for(int64_t rows)

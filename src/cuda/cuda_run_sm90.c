@@ -71,7 +71,8 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         cuda_sm90_case kind = cuda_sm90_case_of(whole, p.stored != NULL, p.multiply_only);
         CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][place][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
-        GUMBEL_FORWARD(cuda_finish(job, &p));
+        if (!CUDA_SM90_ENDS(kind, p.partials))
+            GUMBEL_FORWARD(cuda_finish(job, &p));
     }
     return GUMBEL_OK;
 }

@@ -24,10 +24,12 @@
  *        its threads, once they may change; multiplied, once the other team's product may follow;
  *        summed, once its masses may; and a named barrier, which for peaks parts each turn's writes
  *        from its reads, and thereby these from the writes of the turn after the next.
+ *        A plain call is ended by the last CTA (cuda/ending_sm90.cuh), others by a launch behind.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
  *        score and log-normaliser do not depend on the batch.
  */
 #include "cuda/bound_sm90.cuh"
+#include "cuda/ending_sm90.cuh"
 #include "cuda/epilogue_sm90.cuh"
 #include "cuda/logits_sm90.cuh"
 #include "cuda/noise_sm90.cuh"
@@ -286,6 +288,8 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
     uint32_t phase = 1; /* at first, nothing has to be drawn before */
     if (!p.draws())
         return;
+    if (p.ends_call() && blockIdx.x == 0)
+        open_call(p, thread);
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
         ptx_barrier_wait(&shared.drawn[team], phase);
         if (turn >= teams)
@@ -303,6 +307,8 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         team = (team + 1) % teams;
         phase ^= team == 0;
     }
+    if (p.ends_call())
+        open_call(p, thread);
 }
 
 template <int n, bool half, class call>
@@ -335,8 +341,12 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
         __syncwarp(); /* so that the producer's warp comes to the barrier as one */
     }
     __syncthreads();
-    if (threadIdx.x < SM90_DRAW_THREADS && p.draws())
-        shared.write_summaries(p);
+    if (threadIdx.x < SM90_DRAW_THREADS && p.draws()) {
+        if (p.ends_call())
+            end_call(p, shared);
+        else
+            shared.write_summaries(p);
+    }
     if (sm90_cluster<n>::ctas > 1) /* until then, others arrive at this CTA's barriers */
         sm90_cluster<n>::sync();
 }

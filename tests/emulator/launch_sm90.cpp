@@ -120,6 +120,9 @@ void emulate_fused(const emulated_launch &launch)
 
 void emulate_finish(const emulated_launch &launch)
 {
-    const gumbel_problem &q = launch.params.problem;
+    const cuda_params &p = launch.params;
+    const gumbel_problem &q = p.problem;
+    if (!launch.any && CUDA_SM90_ENDS(cuda_sm90_case_of(&q, 0, 0), p.partials))
+        return;
     run(launch, finish_body, q.batch * q.sampling.num_samples, 1, CUDA_FINISH_THREADS);
 }

@@ -31,7 +31,8 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
                                    const char *what);
 
 /* Run a kernel, its clusters one after the other; what a CTA finds in shared memory is poison. Both
- * end the program where threads wait for ever. */
+ * end the program where threads wait for ever. The second does nothing where the first one has
+ * ended the call. */
 void emulate_fused(const emulated_launch &launch);
 void emulate_finish(const emulated_launch &launch);
 
