@@ -261,10 +261,14 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 /* Words of 32 tokens that the largest share has: 227 KB hold no more. */
 #define CUDA_REQUEST_WORDS 1616
 
-/* Clusters that look for rows that are left: enough to take turns if all are. */
-static inline int64_t cuda_request_clusters_left(int64_t batch, int multiprocessors)
+/* Clusters that look for rows that are left: enough to take turns if all are. Behind the product of
+ * up to 64 rows three quarters of those that run at once, since there mostly none is left, and what
+ * has more CTAs ends later. */
+static inline int64_t cuda_request_clusters_left(int64_t batch, int multiprocessors, int peaked)
 {
     int64_t most = CUDA_REQUEST_CTAS * multiprocessors;
+    if (peaked && batch <= 64)
+        most = most / CUDA_REQUEST_CLUSTER * 3 / 4;
     return batch < most ? batch : most < 1 ? 1 : most;
 }
 

@@ -140,7 +140,7 @@ static gumbel_status run_team(const cuda_job *job, cuda_request_params *p)
     const gumbel_problem *q = &p->problem;
     int64_t clusters = q->batch;
     if (p->left)
-        clusters = cuda_request_clusters_left(clusters, job->cuda->multiprocessors);
+        clusters = cuda_request_clusters_left(clusters, job->cuda->multiprocessors, p->peaked != 0);
     p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_request_share(range_of(q));
     return run_rows(job, p, clusters, job->cuda->request_team, (int)team_bytes(q), 1);

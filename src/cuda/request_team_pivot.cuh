@@ -24,8 +24,8 @@ namespace
 
 /* Winners of a row that are tried: a fifth one is as rare as (1 - top_p)^4 / 24. */
 constexpr int kPivots = 4;
-/* The least top_p of which some two rounds are enough: they are 1 - ln(top_p). */
-constexpr float kPivotTopP = 0.25f;
+/* The least top_p: rows take 1 - ln(top_p) rounds, of which two cost more than a guess. */
+constexpr float kPivotTopP = 0.7f;
 /* The largest top_k of which CTAs mostly have room to list all tokens that may stay. */
 constexpr int64_t kListedTarget = kRanks * kOffers / 2;
 
