@@ -102,14 +102,16 @@ __device__ __forceinline__ void end_call(const cuda_params &p, const shared_sm90
 {
     const int i = (int)threadIdx.x;
     const bool is_draw = i < (int)p.problem.batch;
+    bool last = false;
     static_assert(CUDA_SM90_STATES <= SM90_DRAW_THREADS, "a draw a thread");
     if (is_draw)
         raise_draw(p, i, shared.best[i], shared.flags[i]);
+    __syncwarp(); /* warps come to these barriers as one */
     ptx_named_barrier<3, SM90_DRAW_THREADS>();
-    if (i == 0) /* the flags are done with */
-        shared.flags[0] = parts_end(&words_of_draw(p, 0)->counter, p.tag, p.parts);
-    ptx_named_barrier<3, SM90_DRAW_THREADS>();
-    if (shared.flags[0] && is_draw)
+    if (i == 0)
+        last = parts_end(&words_of_draw(p, 0)->counter, p.tag, p.parts);
+    __syncwarp();
+    if (ptx_named_barrier_or<3, SM90_DRAW_THREADS>(last) && is_draw)
         write_best(p, i);
 }
 
