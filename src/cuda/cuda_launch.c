@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One launch, the merge that ends every call, and the cutting of a call into slices.
+ * One launch, the merge that ends most calls, and the cutting of a call into slices.
  */
 #include "core/fail.h"
 #include "cuda/cuda_run.h"

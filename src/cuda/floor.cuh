@@ -6,8 +6,8 @@
  *
  * A word is the launch's tag in the upper 40 bits, and 24 bits of a float that orders as integers
  * do, rounded down. The workspace starts undefined: a word with another tag counts as empty, and
- * the launch that merges the summaries clears the words, so that a replay never meets its own
- * past.
+ * what ends the call (finish.cu, cuda/ending_sm90.cuh) clears the words, so that a replay never
+ * meets its own past.
  */
 #ifndef GUMBEL_CUDA_FLOOR_CUH
 #define GUMBEL_CUDA_FLOOR_CUH
