@@ -24,7 +24,7 @@ namespace
 /* What is known of a draw. */
 struct ending_words {
     uint64_t floor;
-    unsigned long long counter; /* of CTAs; the first draw's */
+    unsigned long long counter; /* of CTAs, for the draws of a warp; the first one's */
     unsigned long long best;    /* bits that order as the score does, above the complement of the
                                  * id; 0 for none */
     unsigned long long state;   /* the tag above PARTS_BITS bits: kOpen, and the row's flags */
@@ -60,10 +60,11 @@ __device__ __forceinline__ void open_draw(ending_words *words, uint64_t tag)
 /* Have all words of the call be open, by the threads that serve. */
 __device__ __forceinline__ void open_call(const cuda_params &p, int thread)
 {
-    if (thread == 0)
-        parts_start(&words_of_draw(p, 0)->counter, p.tag);
-    for (int i = thread; i < (int)p.problem.batch; i += SM90_SERVE_THREADS)
+    for (int i = thread; i < (int)p.problem.batch; i += SM90_SERVE_THREADS) {
+        if (i % 32 == 0)
+            parts_start(&words_of_draw(p, i)->counter, p.tag);
         open_draw(words_of_draw(p, i), p.tag);
+    }
     __threadfence(); /* before this CTA raises what another one has cleared */
 }
 
@@ -96,7 +97,8 @@ __device__ __forceinline__ void write_best(const cuda_params &p, int i)
 }
 
 /* End a CTA by the threads that draw, which alone have the registers; behind open_call(), and a
- * barrier that all draws come before. */
+ * barrier that all draws come before. Warps end apart, each with its draws and the count of them,
+ * so that nothing has to be told. */
 template <int n>
 __device__ __forceinline__ void end_call(const cuda_params &p, const shared_sm90<n> &shared)
 {
@@ -106,12 +108,10 @@ __device__ __forceinline__ void end_call(const cuda_params &p, const shared_sm90
     static_assert(CUDA_SM90_STATES <= SM90_DRAW_THREADS, "a draw a thread");
     if (is_draw)
         raise_draw(p, i, shared.best[i], shared.flags[i]);
-    __syncwarp(); /* warps come to these barriers as one */
-    ptx_named_barrier<3, SM90_DRAW_THREADS>();
-    if (i == 0)
-        last = parts_end(&words_of_draw(p, 0)->counter, p.tag, p.parts);
     __syncwarp();
-    if (ptx_named_barrier_or<3, SM90_DRAW_THREADS>(last) && is_draw)
+    if (i % 32 == 0 && is_draw)
+        last = parts_end(&words_of_draw(p, i)->counter, p.tag, p.parts);
+    if (__any_sync(~0u, last) && is_draw)
         write_best(p, i);
 }
 

@@ -81,22 +81,6 @@ template <int id, int threads> PTX void ptx_named_barrier()
     asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
-/* The same; whether any of them comes with a true value. */
-template <int id, int threads> PTX bool ptx_named_barrier_or(bool own)
-{
-    uint32_t any;
-    asm volatile("{\n"
-                 ".reg .pred own, any;\n"
-                 "setp.ne.u32 own, %1, 0;\n"
-                 "bar.red.or.pred any, %2, %3, own;\n"
-                 "selp.u32 %0, 1, 0, any;\n"
-                 "}"
-                 : "=r"(any)
-                 : "r"((uint32_t)own), "n"(id), "n"(threads)
-                 : "memory");
-    return any;
-}
-
 /* Wait for all threads of the cluster's CTAs. */
 PTX void ptx_cluster_sync()
 {

@@ -102,17 +102,6 @@ PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
 }
 
 template <int id, int threads> PTX void ptx_named_barrier() { fibers_barrier(id, threads); }
-template <int id, int threads> PTX bool ptx_named_barrier_or(bool own)
-{
-    static bool found[FIBERS_CTAS];
-    bool &any = found[blockIdx.x % FIBERS_CTAS];
-    any |= own;
-    fibers_barrier(id, threads);
-    const bool all = any;
-    fibers_barrier(id, threads); /* all have read it */
-    any = false;
-    return all;
-}
 
 PTX void ptx_cluster_sync()
 {
