@@ -24,7 +24,7 @@ namespace
 /* What is known of a draw. */
 struct ending_words {
     uint64_t floor;
-    unsigned long long counter; /* of CTAs, for the draws of a warp; the first one's */
+    unsigned long long counter; /* merge_counter(): of CTAs, for the draws of a warp */
     unsigned long long best;    /* bits that order as the score does, above the complement of the
                                  * id; 0 for none */
     unsigned long long state;   /* the tag above PARTS_BITS bits: kOpen, and the row's flags */
@@ -62,7 +62,7 @@ __device__ __forceinline__ void open_call(const cuda_params &p, int thread)
 {
     for (int i = thread; i < (int)p.problem.batch; i += SM90_SERVE_THREADS) {
         if (i % 32 == 0)
-            parts_start(&words_of_draw(p, i)->counter, p.tag);
+            parts_start(merge_counter(p, i), p.tag);
         open_draw(words_of_draw(p, i), p.tag);
     }
     __threadfence(); /* before this CTA raises what another one has cleared */
@@ -110,7 +110,7 @@ __device__ __forceinline__ void end_call(const cuda_params &p, const shared_sm90
         raise_draw(p, i, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i % 32 == 0 && is_draw)
-        last = parts_end(&words_of_draw(p, i)->counter, p.tag, p.parts);
+        last = parts_end(merge_counter(p, i), p.tag, p.parts);
     if (__any_sync(~0u, last) && is_draw)
         write_best(p, i);
 }
