@@ -80,6 +80,17 @@ static gumbel_tensor make_exact(gumbel_dtype dtype, int64_t rows, int64_t cols, 
     return (gumbel_tensor){data, dtype, rows, cols, 0};
 }
 
+/* Give a request a head whose product is exact; owned by the caller. */
+static void make_exact_head(request *asked, gumbel_dtype dtype, int64_t size)
+{
+    const request_plan *plan = &asked->plan;
+    asked->plan.hidden_size = size;
+    asked->head = (gumbel_head){.struct_size = sizeof asked->head,
+                                .hidden = make_exact(dtype, plan->batch, size, plan->seed),
+                                .weight = make_exact(dtype, plan->vocab, size, 2 * plan->seed),
+                                .first_token = plan->first_token};
+}
+
 /* The tensor-core kernels store logits, and on Hopper the largest of each tile, for the request's
  * kernels: where the product is exact, with the CPU's bits. */
 static void request_stored(void)
@@ -96,14 +107,8 @@ static void request_stored(void)
                              .truncation = 1,
                              .history = i % 8 != 7,
                              .seed = 7000 + (uint64_t)i};
-        const int64_t size = 8 + 8 * (i % 12);
         request *asked = request_make(&plan, cpu);
-        gumbel_dtype dtype = i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
-        asked->plan.hidden_size = size;
-        asked->head = (gumbel_head){.struct_size = sizeof asked->head,
-                                    .hidden = make_exact(dtype, plan.batch, size, plan.seed),
-                                    .weight = make_exact(dtype, plan.vocab, size, 2 * plan.seed),
-                                    .first_token = plan.first_token};
+        make_exact_head(asked, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + 8 * (i % 12));
         void *owned[] = {(void *)asked->head.hidden.data, (void *)asked->head.weight.data};
         compare_asked(asked, 1);
         free(owned[0]);
@@ -133,18 +138,18 @@ static void request_large(void)
 }
 
 /* Tokens alone: what is not asked for is not made, on a way of its own. The request is freed. */
-static void compare_tokens(request *asked)
+static void compare_tokens(request *asked, int fused)
 {
     const request_plan *plan = &asked->plan;
     gpu_request *on_gpu = gpu_request_make(asked);
     outcome *host = request_outcome(asked), *device = request_outcome(asked);
     const char *what = request_describe(plan);
-    CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "%s", what);
+    CHECK((fused ? request_draw_fused : request_draw)(cpu, asked, host) == GUMBEL_OK, "%s", what);
     device->output = (gumbel_output){.struct_size = sizeof device->output,
                                      .tokens = device->tokens,
                                      .status = device->status,
                                      .kept = plan->seed % 2 ? device->kept : NULL};
-    gpu_request_draw(on_gpu, 0, device);
+    gpu_request_draw(on_gpu, fused, device);
     draws_compared += plan->batch * host->samples;
     CHECK(outcome_same(host, 0, device, OUTCOME_TOKENS, what), "%s: tokens alone differ", what);
     for (int64_t b = 0; b < plan->batch && plan->seed % 2; b++)
@@ -160,7 +165,7 @@ static void request_tokens(void)
 {
     for (int i = 0; i < 150; i++) {
         request_plan plan = request_plan_at_random(i, 0);
-        compare_tokens(request_make(&plan, cpu));
+        compare_tokens(request_make(&plan, cpu), 0);
     }
     for (int i = 0; i < 20; i++) {
         request_plan plan = {.batch = 3,
@@ -171,7 +176,7 @@ static void request_tokens(void)
                              .history = i % 6 == 0,
                              .truncation = i % 5 != 0,
                              .seed = 300 + (uint64_t)i};
-        compare_tokens(request_make(&plan, cpu));
+        compare_tokens(request_make(&plan, cpu), 0);
     }
 }
 
@@ -206,7 +211,7 @@ static void compare_rules(request *asked, int32_t k, float p)
     t->top_p = p > 0 ? &p : NULL;
     t->min_p = NULL;
     t->top_k_stride = t->top_p_stride = t->min_p_stride = 0;
-    compare_tokens(asked);
+    compare_tokens(asked, 0);
 }
 
 /* One rule alone that keeps many tokens, and two, on rows that suit a guess and on others. Where
@@ -290,7 +295,45 @@ static void request_blocks(void)
         if (i % 2)
             compare_asked(asked, 0);
         else
-            compare_tokens(asked);
+            compare_tokens(asked, 0);
+    }
+}
+
+/* A top_p of each row, and nothing else: rows are drawn before they are cut, behind a product by
+ * the draw that its kernel makes beside storing the logits. */
+static void request_pivots(void)
+{
+    static const float top_p[] = {0.95f, 0.3f, 1e-30f, 1.0f, 0.8f, 0.9999f, 0.5f};
+    float own[300];
+    for (int i = 0; i < 120; i++) {
+        request_plan plan = {.batch = i % 40 == 39 ? 300 : 1 + i * 13 % 90,
+                             .vocab = i % 10 == 9 ? 151936 : 16 * (1 + i * 97 % 2500),
+                             .first_token = i % 3 ? 0 : 4 * i,
+                             .vocab_size = i % 7 == 6 ? 4 * i + 16 : 0,
+                             .dtype = (gumbel_dtype)(1 + i % 3),
+                             .scale = i % 5 == 4 ? 0.5f : 0,
+                             .order = (gumbel_order)(i / 2 % 3),
+                             .truncation = 1,
+                             .seed = 9000 + 2 * (uint64_t)i};
+        request *asked = request_make(&plan, cpu);
+        void *owned[3] = {NULL, NULL, NULL};
+        for (int64_t b = 0; b < plan.batch; b++)
+            own[b] = top_p[(b + i) % 7];
+        asked->truncation = (gumbel_truncation){.struct_size = sizeof asked->truncation,
+                                                .top_p = own,
+                                                .top_p_stride = 1,
+                                                .order = plan.order};
+        if (i % 2) {
+            make_exact_head(asked, i % 4 == 1 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + i % 12 * 8);
+            if (i % 8 == 7)
+                asked->head.bias = make_exact(GUMBEL_FLOAT32, 1, plan.vocab, plan.seed);
+            owned[0] = (void *)asked->head.hidden.data;
+            owned[1] = (void *)asked->head.weight.data;
+            owned[2] = (void *)asked->head.bias.data;
+        }
+        compare_tokens(asked, i % 2);
+        for (int k = 0; k < 3; k++)
+            free(owned[k]);
     }
 }
 
@@ -395,13 +438,21 @@ static void request_small(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"request_plans", request_plans},     {"request_fused", request_fused},
-        {"request_stored", request_stored},   {"request_large", request_large},
-        {"request_alone", request_alone},     {"request_blocks", request_blocks},
-        {"request_graph", request_graph},     {"request_tokens", request_tokens},
-        {"request_hostile", request_hostile}, {"request_guessed", request_guessed},
-        {"request_huge", request_huge},       {"request_rounded", request_rounded},
-        {"request_small", request_small},     {NULL, NULL},
+        {"request_plans", request_plans},
+        {"request_fused", request_fused},
+        {"request_stored", request_stored},
+        {"request_large", request_large},
+        {"request_alone", request_alone},
+        {"request_blocks", request_blocks},
+        {"request_graph", request_graph},
+        {"request_tokens", request_tokens},
+        {"request_hostile", request_hostile},
+        {"request_guessed", request_guessed},
+        {"request_huge", request_huge},
+        {"request_pivots", request_pivots},
+        {"request_rounded", request_rounded},
+        {"request_small", request_small},
+        {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

@@ -16,7 +16,8 @@ namespace
 
 template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     static constexpr bool any = kind == CUDA_SM90_ANY;
-    static constexpr bool stores = kind == CUDA_SM90_STORED;
+    static constexpr bool stores = kind == CUDA_SM90_STORED; /* and nothing else */
+    static constexpr bool stores_too = kind == CUDA_SM90_BOTH;
 
     /* Draws of a launch of n columns, at most. */
     template <int n> static constexpr int states = any ? CUDA_SM90_STATES : n;
@@ -41,7 +42,7 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     }
     __device__ __forceinline__ bool has_bias() const
     {
-        return (any || stores) && problem.bias.data;
+        return (any || stores || stores_too) && problem.bias.data;
     }
     /* Whether soft-caps and negative scales are applied to the sums themselves. */
     __device__ __forceinline__ bool prepares() const

@@ -145,12 +145,15 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
     static const char *const cases[] = {[CUDA_SM90_PLAIN] = "plain",
                                         [CUDA_SM90_PLAIN_MASS] = "plain_mass",
                                         [CUDA_SM90_STORED] = "stored",
+                                        [CUDA_SM90_BOTH] = "both",
                                         [CUDA_SM90_ANY] = "any"};
     for (int i = 0; i < (CUDA_F16 + 1) * CUDA_SM90_WIDTHS * CUDA_SM90_CASES; i++) {
         int dtype = i / CUDA_SM90_CASES / CUDA_SM90_WIDTHS;
         int width = i / CUDA_SM90_CASES % CUDA_SM90_WIDTHS, kind = i % CUDA_SM90_CASES;
         char name[64];
         CUfunction *kernel = &cuda->fused_sm90[dtype][width][kind];
+        if (kind == CUDA_SM90_BOTH && !CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]))
+            continue;
         snprintf(name, sizeof name, "gumbel_fused_sm90_%s_%d_%s", dtypes[dtype],
                  cuda_sm90_widths[width], cases[kind]);
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM90, name, kernel, error));
@@ -200,6 +203,8 @@ static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
                               &cuda->history_update, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_EDIT, "gumbel_edit_logits",
                               &cuda->request_edit, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_PIVOTS, "gumbel_request_pivots",
+                              &cuda->request_pivots, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_NAIVE, "gumbel_request_naive",
                               &cuda->request_naive, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_naive,
@@ -244,6 +249,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_REQUEST] = cuda_image_request,
         [CUDA_MODULE_REQUEST_EDIT] = cuda_image_request_edit,
         [CUDA_MODULE_REQUEST_NAIVE] = cuda_image_request_naive,
+        [CUDA_MODULE_REQUEST_PIVOTS] = cuda_image_request_pivots,
         [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
         [CUDA_MODULE_REQUEST_BLOCKS] = cuda_image_request_blocks,
         [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,

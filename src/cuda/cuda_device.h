@@ -30,6 +30,7 @@ typedef enum cuda_module {
     CUDA_MODULE_REQUEST,
     CUDA_MODULE_REQUEST_EDIT,
     CUDA_MODULE_REQUEST_NAIVE,
+    CUDA_MODULE_REQUEST_PIVOTS,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_REQUEST_BLOCKS, /* this and the next one where there are clusters */
     CUDA_MODULE_REQUEST_TEAM,
@@ -58,6 +59,7 @@ typedef struct cuda_device {
     CUfunction request;
     CUfunction request_edit;
     CUfunction request_naive;
+    CUfunction request_pivots;
     CUfunction request_blocks, request_team; /* NULL where there are no clusters */
     CUfunction noise[GUMBEL_MATH_FAST + 1];
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */

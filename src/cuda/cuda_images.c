@@ -28,5 +28,6 @@ IMAGE(request);
 IMAGE(request_edit);
 IMAGE(request_naive);
 IMAGE(request_blocks);
+IMAGE(request_pivots);
 IMAGE(request_team);
 IMAGE(softmax);

@@ -18,6 +18,7 @@ extern const unsigned char cuda_image_request[];
 extern const unsigned char cuda_image_request_edit[];
 extern const unsigned char cuda_image_request_naive[];
 extern const unsigned char cuda_image_request_blocks[];
+extern const unsigned char cuda_image_request_pivots[];
 extern const unsigned char cuda_image_request_team[];
 extern const unsigned char cuda_image_softmax[];
 

@@ -23,6 +23,10 @@ typedef struct cuda_params {
     int32_t multiply_only;   /* drop every tile of logits: for measuring the draw */
     float *stored;         /* [B, V] where the logits l of tokens that count go, undrawn; or NULL */
     int64_t stored_stride; /* even */
+    uint64_t *cleared; /* what a draw that leaves its tokens to others clears for them; or NULL */
+    int64_t cleared_words;
+    int32_t draws_too; /* with `stored`: the product draws, too, as in a plain call; and the request
+                        * from these logits has its rows drawn so */
     float *peaks; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
                    * NaN where one is NaN; or NULL */
     int64_t peaks_stride;

@@ -53,25 +53,40 @@ typedef enum cuda_sm90_case {
     CUDA_SM90_PLAIN,      /* an exact draw a row, from logits as the product leaves them */
     CUDA_SM90_PLAIN_MASS, /* that, with masses */
     CUDA_SM90_STORED,     /* no draw: the logits themselves */
+    CUDA_SM90_BOTH,       /* such a draw, with a bias or not, and the logits */
     CUDA_SM90_ANY,        /* any draw, or none */
     CUDA_SM90_CASES,
 } cuda_sm90_case;
 
-/* The case that serves a call, which stores its logits, or drops them, or draws. */
-static inline cuda_sm90_case cuda_sm90_case_of(const gumbel_problem *p, int stores, int drops)
+/* Whether an exact draw a row is asked for, from logits as the product leaves them, but for a bias.
+ */
+static inline int cuda_sm90_is_plain(const gumbel_problem *p)
 {
     const gumbel_sampling *s = &p->sampling;
+    return p->soft_cap == 0.0f && p->scale >= 0.0f && !s->noise && s->num_samples == 1 &&
+           s->math == GUMBEL_MATH_EXACT;
+}
+
+/* The case that serves a call, which stores its logits, with or without a draw, or drops them, or
+ * draws. */
+static inline cuda_sm90_case cuda_sm90_case_of(const gumbel_problem *p, int stores, int draws,
+                                               int drops)
+{
     if (stores)
-        return CUDA_SM90_STORED;
-    if (drops || p->bias.data || p->soft_cap != 0.0f || p->scale < 0.0f || s->noise ||
-        s->num_samples != 1 || s->math != GUMBEL_MATH_EXACT)
+        return draws ? CUDA_SM90_BOTH : CUDA_SM90_STORED;
+    if (drops || p->bias.data || !cuda_sm90_is_plain(p))
         return CUDA_SM90_ANY;
     return p->with_mass ? CUDA_SM90_PLAIN_MASS : CUDA_SM90_PLAIN;
 }
 
+/* Whether there are kernels of n columns that draw and store: with more, a draw from the logits
+ * takes less than one beside the product. */
+#define CUDA_SM90_HAS_BOTH(n) ((n) <= 64)
+
 /* Whether the Hopper kernel writes the outputs: else a launch behind it merges what its CTAs
  * found. */
-#define CUDA_SM90_ENDS(kind, partials) ((kind) == CUDA_SM90_PLAIN && !(partials))
+#define CUDA_SM90_ENDS(kind, partials)                                                             \
+    (((kind) == CUDA_SM90_PLAIN || (kind) == CUDA_SM90_BOTH) && !(partials))
 
 /* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
 static inline int cuda_sm90_width_for(int64_t rows)
@@ -312,6 +327,15 @@ static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
     return batch >= CUDA_REQUEST_BOUND_LEAST && batch <= CUDA_REQUEST_BOUND_MOST &&
            tiles >= CUDA_REQUEST_BOUND_TILES;
 }
+
+/* Of rows that are drawn before they are cut (cuda/request_pivots.cu): tokens that a CTA holds, its
+ * threads and shared memory, and CTAs that a multiprocessor holds. */
+#define CUDA_REQUEST_PIVOTED       8192
+#define CUDA_REQUEST_PIVOT_THREADS 256
+#define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_REQUEST_PIVOTED + 512)
+#define CUDA_REQUEST_PIVOT_CTAS    6
+/* Words by which a CTA of these tells the others of its row of a step. */
+#define CUDA_REQUEST_TOLD 8
 
 /* The token that a row's first block begins at. */
 #define CUDA_REQUEST_ORIGIN(first_token) ((first_token) / 4 * 4)

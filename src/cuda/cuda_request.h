@@ -44,6 +44,9 @@ typedef struct cuda_request_params {
     const float *unseen;    /* as of cuda_params; or NULL */
     uint64_t *started;      /* the word that counted the product's CTAs: is cleared */
     int32_t *again;         /* set where a row lacks a block that it may need; NULL: none can */
+    /* Where rows are drawn before they are cut (cuda/request_pivots.cu); else NULL. */
+    uint64_t
+        *told; /* [B, 2, parts, CUDA_REQUEST_TOLD]: what its CTAs tell each other; starts as 0 */
     /* What CTAs that share rows tell each other; not of the naive kernel. */
     int32_t parts;              /* CTAs a row */
     int64_t chunk;              /* of a part: tokens, in whole pieces; or blocks */

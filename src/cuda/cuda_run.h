@@ -69,9 +69,10 @@ typedef struct cuda_request_room {
     uint64_t *counters;
     cuda_part *heads;
     cuda_candidate *candidates;
-    float *edited; /* [B, V], where edits are all that is asked for */
-    float *peaks;  /* [B, blocks], where blocks can tell which tokens matter; else NULL */
-    int32_t *left; /* [B], likewise */
+    float *edited;  /* [B, V], where edits are all that is asked for */
+    float *peaks;   /* [B, blocks], where blocks can tell which tokens matter; else NULL */
+    int32_t *left;  /* [B], likewise */
+    uint64_t *told; /* [B, 2, parts, CUDA_REQUEST_TOLD], where rows are drawn before they are cut */
     /* Where the product may store by bounds; else NULL. */
     uint8_t *written; /* [blocks][B in whole 32s] */
     float *unseen;    /* [B, blocks], where penalties lower what a history has seen */
@@ -80,6 +81,9 @@ typedef struct cuda_request_room {
 
 /* Blocks of a row (cuda_policy.h). */
 int64_t cuda_request_blocks(const gumbel_problem *problem);
+
+/* Words of what the CTAs of rows that are drawn before they are cut tell each other. */
+size_t cuda_told_words(const gumbel_problem *problem);
 
 /* Take a request's room from the workspace, or count its bytes; what a request does not need is
  * NULL. Edits need none where the logits may be edited in place. */

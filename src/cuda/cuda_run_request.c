@@ -51,6 +51,29 @@ static int blocks_tell(const cuda_device *cuda, const gumbel_problem *p)
            p->end_token > p->first_token;
 }
 
+/* CTAs that share a row which is drawn before it is cut. */
+static int64_t pivot_parts(const gumbel_problem *p)
+{
+    return (range_of(p) + CUDA_REQUEST_PIVOTED - 1) / CUDA_REQUEST_PIVOTED;
+}
+
+size_t cuda_told_words(const gumbel_problem *p)
+{
+    return (size_t)p->batch * 2 * (size_t)pivot_parts(p) * CUDA_REQUEST_TOLD;
+}
+
+/* Whether rows may be drawn before they are cut, as far as the host knows: tokens are all that is
+ * asked for, and a top_p all that cuts. The CTAs of a row must run at once. */
+static int pivots_serve(const cuda_device *cuda, const gumbel_problem *p)
+{
+    const gumbel_truncation *t = &p->truncation;
+    const gumbel_sampling *s = &p->sampling;
+    return p->request == GUMBEL_REQUEST_TRUNCATION && !p->with_mass && t->top_p && !t->top_k &&
+           !t->min_p && t->ties == GUMBEL_TIES_ALL && s->num_samples == 1 && !s->noise &&
+           s->math == GUMBEL_MATH_EXACT && p->soft_cap == 0.0f && p->end_token > p->first_token &&
+           pivot_parts(p) <= cuda->multiprocessors;
+}
+
 /* Elements from one row of edited logits to the next. */
 static int64_t edited_stride(const gumbel_problem *p) { return (p->vocab + 3) / 4 * 4; }
 
@@ -106,6 +129,10 @@ cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *c
         carve_bounds(cursor, cuda, problem, &room);
         room.counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room.counters);
     }
+    if (pivots_serve(cuda, problem)) {
+        room.told = gumbel_carve(cursor, cuda_told_words(problem), 1, sizeof *room.told);
+        return room;
+    }
     if (team_serves(cuda, problem))
         return room;
     room.counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room.counters);
@@ -116,13 +143,13 @@ cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *c
 
 /* Queue a kernel that takes p->parts CTAs for each of `rows`, or as many at a time. */
 static gumbel_status run_rows(const cuda_job *job, cuda_request_params *p, int64_t rows,
-                              CUfunction kernel, int shared_bytes, int overlaps)
+                              CUfunction kernel, int threads, int shared_bytes, int overlaps)
 {
     void *arguments[] = {p};
     if (p->problem.batch > INT32_MAX / p->parts)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
-    cuda_shape shape = {rows * p->parts, CUDA_REQUEST_THREADS, shared_bytes, overlaps};
+    cuda_shape shape = {rows * p->parts, threads, shared_bytes, overlaps};
     return cuda_launch(job, kernel, shape, arguments);
 }
 
@@ -130,7 +157,7 @@ static gumbel_status run_rows(const cuda_job *job, cuda_request_params *p, int64
 static gumbel_status run(const cuda_job *job, cuda_request_params *p, CUfunction kernel,
                          int shared_bytes, int overlaps)
 {
-    return run_rows(job, p, p->problem.batch, kernel, shared_bytes, overlaps);
+    return run_rows(job, p, p->problem.batch, kernel, CUDA_REQUEST_THREADS, shared_bytes, overlaps);
 }
 
 /* By a cluster a row. Where rows may have been served already, as many as keep the GPU busy look
@@ -143,7 +170,8 @@ static gumbel_status run_team(const cuda_job *job, cuda_request_params *p)
         clusters = cuda_request_clusters_left(clusters, job->cuda->multiprocessors, p->peaked != 0);
     p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_request_share(range_of(q));
-    return run_rows(job, p, clusters, job->cuda->request_team, (int)team_bytes(q), 1);
+    return run_rows(job, p, clusters, job->cuda->request_team, CUDA_REQUEST_THREADS,
+                    (int)team_bytes(q), 1);
 }
 
 /* By a CTA a row that looks into few of its blocks, and what is left by clusters. */
@@ -171,6 +199,23 @@ static gumbel_status run_blocks(const cuda_job *job, cuda_request_params *p,
     if (job->again)
         GUMBEL_FORWARD(cuda_run_sm90(job->again));
     return run_team(job, p);
+}
+
+/* By a plain draw, unless the product has made it, and pivots from its tokens on. */
+static gumbel_status run_pivots(const cuda_job *job, cuda_request_params *p,
+                                const cuda_request_room *room)
+{
+    cuda_job draw = *job;
+    draw.params.problem.request = 0;
+    draw.params.stored = NULL;
+    draw.params.cleared = room->told;
+    draw.params.cleared_words = (int64_t)cuda_told_words(&p->problem);
+    if (!job->params.draws_too)
+        GUMBEL_FORWARD(cuda_run_logits(&draw));
+    p->told = room->told;
+    p->parts = (int32_t)pivot_parts(&p->problem);
+    return run_rows(job, p, p->problem.batch, job->cuda->request_pivots, CUDA_REQUEST_PIVOT_THREADS,
+                    CUDA_REQUEST_PIVOT_BYTES, 1);
 }
 
 /* By a CTA a row, whatever is asked. */
@@ -211,6 +256,8 @@ gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest)
     if (edits_alone(&p.problem))
         return run_edited(job, &p, call->stored ? call->stored : room.edited,
                           call->stored ? call->stored_stride : edited_stride(&p.problem));
+    if (room.told)
+        return run_pivots(job, &p, &room);
     if (room.left && (call->peaks || p.problem.batch >= CUDA_REQUEST_BLOCKS_BATCH))
         return run_blocks(job, &p, &room);
     if (team_serves(job->cuda, &p.problem))

@@ -68,7 +68,8 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         void *arguments[] = {&p, &weight, &hidden};
         int overlaps = p.again && !p.written;
         cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, overlaps};
-        cuda_sm90_case kind = cuda_sm90_case_of(whole, p.stored != NULL, p.multiply_only);
+        cuda_sm90_case kind =
+            cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);
         CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][place][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
         if (!CUDA_SM90_ENDS(kind, p.partials))

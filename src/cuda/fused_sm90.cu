@@ -210,6 +210,8 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
         return;
     }
     logits.prepare(sum);
+    if constexpr (call::stores_too)
+        logits.store_all(sum);
     ptx_barrier_wait(&shared.served[own], turn & 1);
     end.draw(sum, first);
     if (first || last)
@@ -283,6 +285,10 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
             serve_bounds<n>(p, shared);
         return;
     }
+    if constexpr (call::stores_too)
+        for (int64_t i = blockIdx.x * SM90_SERVE_THREADS + thread; i < p.cleared_words;
+             i += (int64_t)gridDim.x * SM90_SERVE_THREADS)
+            p.cleared[i] = 0;
     thresholds<n, call> all(p, shared);
     int team = 0, turn = 0;
     uint32_t phase = 1; /* at first, nothing has to be drawn before */
@@ -369,9 +375,14 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
 #define KERNELS(n, clusters)                                                                       \
     CASES(n, bf16, false, clusters)                                                                \
     CASES(n, f16, true, clusters)
-KERNELS(8, )
-KERNELS(16, )
-KERNELS(32, )
-KERNELS(64, )
+#define NARROW(n)                                                                                  \
+    static_assert(CUDA_SM90_HAS_BOTH(n), "which is then looked for");                              \
+    KERNELS(n, )                                                                                   \
+    KERNEL(n, bf16, false, both, CUDA_SM90_BOTH, )                                                 \
+    KERNEL(n, f16, true, both, CUDA_SM90_BOTH, )
+NARROW(8)
+NARROW(16)
+NARROW(32)
+NARROW(64)
 KERNELS(128, __cluster_dims__(CUDA_SM90_CLUSTER(128), 1, 1))
 KERNELS(256, )

@@ -45,9 +45,7 @@ template <int n, class call> class tile_logits
     __device__ __forceinline__ void store(sums &sum, int turn) const
     {
         kept_bits kept;
-#pragma unroll
-        for (int i = 0; i < team::halves * words; i++)
-            kept[i / words][i % words] = ~0u;
+        keep_all(kept);
         add_bias(sum);
 #pragma unroll
         for (int h = 0; h < team::halves; h++)
@@ -81,7 +79,22 @@ template <int n, class call> class tile_logits
         }
     }
 
+    /* Store all logits of the team's tile, which are prepared. */
+    __device__ __forceinline__ void store_all(const sums &sum) const
+    {
+        kept_bits kept;
+        keep_all(kept);
+        store_kept(sum, kept);
+    }
+
   private:
+    static __device__ __forceinline__ void keep_all(kept_bits &kept)
+    {
+#pragma unroll
+        for (int i = 0; i < team::halves * words; i++)
+            kept[i / words][i % words] = ~0u;
+    }
+
     __device__ __forceinline__ void store_kept(const sums &sum, const kept_bits &kept) const
     {
 #pragma unroll

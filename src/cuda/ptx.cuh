@@ -232,6 +232,14 @@ PTX int32_t ptx_load_acquire(const int32_t *word)
     return found;
 }
 
+/* A word in global memory that another CTA may write at any time; of others nothing follows. */
+PTX uint64_t ptx_look_8(const uint64_t *word)
+{
+    uint64_t found;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(word) : "memory");
+    return found;
+}
+
 /* Add 1 to a word in global memory; what it was. What was written before is there for those who
  * count later. */
 PTX uint64_t ptx_count(unsigned long long *word)

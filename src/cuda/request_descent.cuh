@@ -38,6 +38,16 @@ struct weight {
     }
 };
 
+/* The sum over a warp, for all lanes. */
+__device__ __forceinline__ uint64_t sum_of_warp(uint64_t own)
+{
+    constexpr uint32_t digits = 27, mask = (1u << digits) - 1;
+    uint64_t low = __reduce_add_sync(~0u, (uint32_t)own & mask);
+    uint64_t middle = __reduce_add_sync(~0u, (uint32_t)(own >> digits) & mask);
+    uint64_t high = __reduce_add_sync(~0u, (uint32_t)(own >> 2 * digits));
+    return low + (middle << digits) + (high << 2 * digits);
+}
+
 /* What a CTA finds a cut with, in shared memory. Bins lie so that a lane of the warp that walks
  * down has 32 neighbours, and all lanes read side by side. */
 struct request_scratch {

@@ -112,16 +112,6 @@ __device__ __forceinline__ const cuda_request_params &bring_call(const cuda_requ
 
 /* ------------------------------------------------------------------------------ exchanges ---- */
 
-/* The sum over a warp, for all lanes. */
-__device__ __forceinline__ uint64_t sum_of_warp(uint64_t own)
-{
-    constexpr uint32_t digits = 27, mask = (1u << digits) - 1;
-    uint64_t low = __reduce_add_sync(~0u, (uint32_t)own & mask);
-    uint64_t middle = __reduce_add_sync(~0u, (uint32_t)(own >> digits) & mask);
-    uint64_t high = __reduce_add_sync(~0u, (uint32_t)(own >> 2 * digits));
-    return low + (middle << digits) + (high << 2 * digits);
-}
-
 __device__ __forceinline__ int team_rank() { return blockIdx.x % kRanks; }
 __device__ __forceinline__ bool team_leads() { return team_rank() == 0; }
 __device__ __forceinline__ void team_sync() { cooperative_groups::this_cluster().sync(); }

@@ -40,6 +40,12 @@ TABLE(CUDA_SM90_PLAIN, plain);
 TABLE(CUDA_SM90_PLAIN_MASS, plain_mass);
 TABLE(CUDA_SM90_STORED, stored);
 TABLE(CUDA_SM90_ANY, any);
+#define NARROW_OF(dtype)                                                                           \
+    {                                                                                              \
+        gumbel_fused_sm90_##dtype##_8_both, gumbel_fused_sm90_##dtype##_16_both,                   \
+            gumbel_fused_sm90_##dtype##_32_both, gumbel_fused_sm90_##dtype##_64_both               \
+    }
+const kernel<CUDA_SM90_BOTH> kernels_both[2][CUDA_SM90_WIDTHS] = {NARROW_OF(bf16), NARROW_OF(f16)};
 
 template <cuda_sm90_case kind>
 void run_kernel(const emulated_launch &own, const kernel<kind> (&kernels)[2][CUDA_SM90_WIDTHS])
@@ -55,9 +61,12 @@ void fused_body(const void *argument)
 {
     const emulated_launch &own = *(const emulated_launch *)argument;
     const cuda_params &p = own.params;
-    cuda_sm90_case kind = cuda_sm90_case_of(&p.problem, p.stored != nullptr, p.multiply_only);
+    cuda_sm90_case kind =
+        cuda_sm90_case_of(&p.problem, p.stored != nullptr, p.draws_too, p.multiply_only);
     if (kind == CUDA_SM90_STORED)
         run_kernel(own, kernels_stored);
+    else if (kind == CUDA_SM90_BOTH)
+        run_kernel(own, kernels_both);
     else if (own.any || kind == CUDA_SM90_ANY)
         run_kernel(own, kernels_any);
     else if (kind == CUDA_SM90_PLAIN)
@@ -122,7 +131,8 @@ void emulate_finish(const emulated_launch &launch)
 {
     const cuda_params &p = launch.params;
     const gumbel_problem &q = p.problem;
-    if (!launch.any && CUDA_SM90_ENDS(cuda_sm90_case_of(&q, 0, 0), p.partials))
+    const cuda_sm90_case kind = cuda_sm90_case_of(&q, p.stored != nullptr, p.draws_too, 0);
+    if (!launch.any && CUDA_SM90_ENDS(kind, p.partials))
         return;
     run(launch, finish_body, q.batch * q.sampling.num_samples, 1, CUDA_FINISH_THREADS);
 }

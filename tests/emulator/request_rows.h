@@ -34,7 +34,7 @@ void crowd(request *asked, uint64_t *random)
 }
 
 /* What is wanted of an outcome: all, or tokens and some of the others. */
-gumbel_output choose_outputs(const outcome *from, uint64_t *random)
+[[maybe_unused]] gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 {
     gumbel_output wanted = from->output;
     if (one_in(random, 2))

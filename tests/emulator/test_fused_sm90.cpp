@@ -14,6 +14,7 @@ extern "C" {
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace
 {
@@ -98,16 +99,23 @@ void free_problem(test_problem *test)
     problem_free(test->made);
 }
 
-/* As cuda_run_sm90() launches, or by the kernel that serves any draw. `floors` holds what the
- * launch before has left. */
+/* Of stored logits; and what is in their place before. */
+int64_t stride_of(const test_problem &test) { return (test.made->plan.vocab + 3) / 4 * 4; }
+constexpr float kUntouched = -12345.0f;
+
+/* As cuda_run_sm90() launches, or by the kernel that serves any draw, or by the one that stores the
+ * logits, too, unless `stored` is NULL. `floors` holds what the launch before has left. */
 void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64_t *floors,
-                   outcome *into)
+                   outcome *into, float *stored)
 {
     emulated_launch own = emulated_launch_of(test->made->head, test->made->sampling,
                                              (test->parts & OUTCOME_MASS) != 0, width, test->ctas,
                                              &test->random, test->what);
     cuda_params *p = &own.params;
     own.any = any;
+    p->stored = stored;
+    p->stored_stride = stride_of(*test);
+    p->draws_too = stored != NULL;
     size_t draws = (size_t)(p->problem.batch * p->problem.sampling.num_samples);
     outcome_poison(into);
     p->output = into->output;
@@ -120,6 +128,30 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
     emulate_fused(own);
     emulate_finish(own);
     free(p->summaries);
+}
+
+/* Whether there is a kernel that draws as asked for and stores the logits, too. */
+bool can_store_too(const test_problem &test, int width)
+{
+    const problem_plan &plan = test.made->plan;
+    return !(test.parts & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]) &&
+           plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1 && !test.noise &&
+           test.made->sampling.math == GUMBEL_MATH_EXACT;
+}
+
+/* Whether logits are those that the kernel stores which does nothing else. */
+bool stored_agree(test_problem *test, int width, const std::vector<float> &logits)
+{
+    std::vector<float> alone(logits.size(), kUntouched);
+    emulated_launch own = emulated_launch_of(test->made->head, test->made->sampling, false, width,
+                                             test->ctas, &test->random, test->what);
+    own.params.stored = alone.data();
+    own.params.stored_stride = stride_of(*test);
+    emulate_fused(own);
+    if (memcmp(alone.data(), logits.data(), logits.size() * sizeof(float)) == 0)
+        return true;
+    printf("%s: a draw stores other logits than the product alone\n", test->what);
+    return false;
 }
 
 /* ------------------------------------------------------------------------- the comparison ---- */
@@ -170,10 +202,14 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     snprintf(test.what, sizeof test.what, "problem %d, %d CTAs, width %d and %d: %s", index,
              test.ctas, cuda_sm90_widths[width], cuda_sm90_widths[other], problem_describe(plan));
     bool good = draw(cpu, &test.made->head, &test.made->sampling, host) == GUMBEL_OK;
-    draw_emulated(&test, false, width, tag, floors, ours);
-    draw_emulated(&test, one_in(&test.random, 2), other, tag + 1, floors, again);
+    const bool stores = can_store_too(test, other) && !one_in(&test.random, 3);
+    std::vector<float> stored(stores ? (size_t)(plan->batch * stride_of(test)) : 0, kUntouched);
+    draw_emulated(&test, false, width, tag, floors, ours, NULL);
+    draw_emulated(&test, !stores && one_in(&test.random, 2), other, tag + 1, floors, again,
+                  stores ? stored.data() : NULL);
     good = good && agree(host, ours, test.parts, test.what, near_ties) &&
-           outcome_same(ours, 0, again, test.parts, test.what);
+           outcome_same(ours, 0, again, test.parts, test.what) &&
+           (!stores || stored_agree(&test, other, stored));
     free(floors);
     outcome_free(again);
     outcome_free(ours);

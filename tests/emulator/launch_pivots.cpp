@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernel is included, so that what stands in for the hardware's words comes before it; and its
+// header before it, so that what it calls can be watched.
+#include "launch_pivots.h"
+#include "ctas.h"
+
+#include "cuda/request_pivots.cuh"
+
+#include <cmath>
+
+namespace
+{
+
+std::vector<pivot_ways> ways;
+
+/* The row of the CTA that runs, and how it is served. */
+pivot_ways &way_of_row(const cuda_request_params &p)
+{
+    return ways[blockIdx.x / (unsigned)p.parts];
+}
+
+/* A score that must be reached; of every third row one that no token reaches. */
+float demand(const cuda_request_params &p, float least_score)
+{
+    const bool third = blockIdx.x / (unsigned)p.parts % 3 == 2;
+    way_of_row(p).missed |= third && !std::isnan(least_score);
+    return third ? least_score + 100.0f : least_score;
+}
+
+} // namespace
+
+#define draw_part(row, begin, least_score)                                                         \
+    (way_of_row(p).drawn = true, draw_part(row, begin, demand(p, least_score)))
+#define weigh_part_exactly(row) (way_of_row(p).exactly = true, weigh_part_exactly(row))
+
+#include "cuda/request_pivots.cu"
+
+namespace
+{
+
+void pivots_body(const void *argument)
+{
+    gumbel_request_pivots(*(const cuda_request_params *)argument);
+}
+
+} // namespace
+
+std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, uint64_t *random,
+                                       const char *what)
+{
+    ways.assign((size_t)p.problem.batch, {});
+    run_ctas(pivots_body, &p,
+             {p.problem.batch * p.parts, p.parts, CUDA_REQUEST_PIVOT_THREADS,
+              CUDA_REQUEST_PIVOT_BYTES, memories},
+             random, what);
+    return ways;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches of the kernel that serves rows which are drawn before they are cut, as fibers.
+ */
+#ifndef TESTS_EMULATOR_LAUNCH_PIVOTS_H
+#define TESTS_EMULATOR_LAUNCH_PIVOTS_H
+
+#include "cuda/cuda_request.h"
+
+#include <vector>
+
+/* How a row was served, beyond the first look: drawn again, also where no token reached the score
+ * that was looked for, and weighed exactly. */
+struct pivot_ways {
+    bool drawn, missed, exactly;
+};
+
+/* Run the kernel over p.problem.batch rows by p.parts CTAs each, side by side; how each row was
+ * served. `random` is the state of the order in which threads run, `what` is for messages. Ends the
+ * program where threads wait for ever. */
+std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, uint64_t *random,
+                                       const char *what);
+
+#endif

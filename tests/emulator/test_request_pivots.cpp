@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The source of the kernel that serves rows which are drawn before they are cut, on a CPU, all
+// threads side by side in a random order, against the CPU backend, which also makes the draws that
+// it starts from.
+#include "launch_pivots.h"
+#include "request_rows.h"
+
+#include "cuda/cuda_policy.h"
+
+extern "C" {
+#include "outcome.h"
+}
+
+namespace
+{
+
+/* Rows that were looked at, and how often each way to serve them was gone. */
+struct row_counts {
+    int all, drawn, missed, exactly;
+};
+
+struct test_problem {
+    request *asked;
+    std::vector<float> top_p;
+    uint64_t random; /* state */
+    char what[500];  /* for messages */
+};
+
+/* ------------------------------------------------------------------------------- a problem ---- */
+
+request_plan plan_of(uint64_t *random)
+{
+    request_plan plan = {};
+    plan.batch = 1 + random_below(random, 6);
+    plan.vocab = 1 + random_below(random, one_in(random, 2) ? 40000 : 600);
+    plan.first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
+    if (one_in(random, 4))
+        plan.vocab_size = plan.first_token + 1 + random_below(random, (uint32_t)plan.vocab);
+    plan.order = (gumbel_order)random_below(random, 3);
+    plan.kind = one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
+    plan.dtype = one_in(random, 2) ? GUMBEL_FLOAT32 : (gumbel_dtype)(1 + random_below(random, 3));
+    plan.scale = one_in(random, 4) ? 0.5f : 0.0f;
+    plan.truncation = 1;
+    plan.seed = random_bits(random) >> 20;
+    return plan;
+}
+
+/* Have half of a row's tokens lie just below the others, where a top_p of a half cuts. */
+void halve(test_problem *test, int64_t b)
+{
+    const gumbel_tensor &t = test->asked->logits.logits;
+    for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
+        ((float *)t.data)[b * (t.stride ? t.stride : t.cols) + i] = i % 2 ? 1.0f : 1.0f - 0x1p-22f;
+    test->top_p[(size_t)b] = 0.5f;
+}
+
+/* Give row 0 logits that do not suit a search, or many of few values. */
+void make_hostile(test_problem *test)
+{
+    const gumbel_tensor &t = test->asked->logits.logits;
+    const uint32_t shape = random_below(&test->random, REQUEST_SHAPES + 1);
+    if (shape == REQUEST_SHAPES)
+        crowd(test->asked, &test->random);
+    else
+        for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
+            ((float *)t.data)[i] = request_hostile_logit((int)shape, i, t.cols);
+}
+
+/* Its request points into the problem. */
+void make_test(test_problem *test, int index, gumbel_device *cpu)
+{
+    static const float top_ps[] = {0.3f,    0.5f,      0.8f, 0.95f, 0.95f,
+                                   0.9999f, 1 - 1e-7f, 1.0f, 1e-30f};
+    test->random = (uint64_t)index;
+    request_plan plan = plan_of(&test->random);
+    test->asked = request_make(&plan, cpu);
+    gumbel_truncation cut = {};
+    cut.struct_size = sizeof cut;
+    cut.order = test->asked->truncation.order;
+    for (int64_t b = 0; b < plan.batch; b++)
+        test->top_p.push_back(top_ps[random_below(&test->random, 9)]);
+    cut.top_p = test->top_p.data();
+    cut.top_p_stride = 1;
+    test->asked->truncation = cut;
+    if (one_in(&test->random, 3))
+        make_hostile(test);
+    if (!one_in(&test->random, 3))
+        halve(test, plan.batch - 1);
+}
+
+/* ------------------------------------------------------------------------- the comparison ---- */
+
+/* What a plain draw leaves. */
+void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
+{
+    request plain = *test.asked;
+    plain.sampling.truncation = NULL;
+    if (request_draw(cpu, &plain, into) != GUMBEL_OK)
+        exit(1);
+}
+
+/* Serve the rows; whether all are as the CPU backend has them. */
+bool serve(test_problem *test, gumbel_device *cpu, const cuda_request_params &p,
+           const outcome *host, outcome *ours, row_counts *counts)
+{
+    draw_plainly(*test, cpu, ours);
+    std::vector<pivot_ways> ways = emulate_pivots(p, &test->random, test->what);
+    for (int64_t b = 0; b < p.problem.batch; b++) {
+        if (!row_agrees(host, p.output, b, test->what))
+            return false;
+        const pivot_ways &way = ways[(size_t)b];
+        counts->all++;
+        counts->drawn += way.drawn;
+        counts->missed += way.missed;
+        counts->exactly += way.exactly;
+    }
+    return true;
+}
+
+bool passes(int index, gumbel_device *cpu, row_counts *counts)
+{
+    test_problem test = {};
+    make_test(&test, index, cpu);
+    outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
+    gumbel_output wanted = ours->output;
+    wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
+    wanted.ranks = wanted.top_ids = wanted.kept = NULL;
+    cuda_request_params p = params_of(*test.asked, wanted);
+    const gumbel_problem &q = p.problem;
+    const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
+    const size_t batch = (size_t)q.batch;
+    p.parts = (int32_t)((range + CUDA_REQUEST_PIVOTED - 1) / CUDA_REQUEST_PIVOTED);
+    std::vector<uint64_t> told(batch * 2 * (size_t)p.parts * CUDA_REQUEST_TOLD);
+    p.told = told.data();
+    snprintf(test.what, sizeof test.what, "problem %d: %s", index,
+             request_describe(&test.asked->plan));
+    bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
+    good = good && serve(&test, cpu, p, host, ours, counts);
+    outcome_free(ours);
+    outcome_free(host);
+    request_free(test.asked);
+    return good;
+}
+
+} // namespace
+
+/* usage: test_request_pivots [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    row_counts counts = {};
+    int failed = run_problems(argc, argv, 80, 2000, [&](int i) { return passes(i, cpu, &counts); });
+    printf("%d rows: %d drawn again, %d of them twice, %d weighed exactly\n", counts.all,
+           counts.drawn, counts.missed, counts.exactly);
+    /* Of a few problems nothing follows. */
+    bool idle = counts.all >= 80 &&
+                std::min({counts.drawn, counts.missed, counts.exactly}) < counts.all / 60;
+    if (idle)
+        printf("a way to serve rows does so too seldom\n");
+    gumbel_close(cpu);
+    return failed != 0 || idle;
+}
