@@ -412,8 +412,8 @@ static void request_graph(void)
 /* For compute-sanitizer. */
 static void request_small(void)
 {
-    static const int32_t top_k[] = {600, 2500, 0, 0};
-    static const float top_p[] = {0, 0, 0.999f, 0.999f};
+    static const int32_t top_k[] = {600, 2500, 0, 0, 0, 0};
+    static const float top_p[] = {0, 0, 0.999f, 0.999f, 0.95f, 0.3f};
     for (int i = 60; i < 72; i++) {
         request_plan plan = request_plan_at_random(i, 0);
         compare_plan(&plan, 0);
@@ -424,13 +424,13 @@ static void request_small(void)
         plan.first_token = plan.vocab_size = 0;
         compare_plan(&plan, 0);
     }
-    for (int i = 0; i < 4; i++) {
-        request_plan plan = {.batch = 1,
-                             .vocab = 4000,
+    for (int i = 0; i < 6; i++) { /* the last two by pivots */
+        request_plan plan = {.batch = i < 4 ? 1 : 4,
+                             .vocab = i < 4 ? 4000 : 20000,
                              .dtype = GUMBEL_FLOAT32,
                              .truncation = 1,
                              .kind = 1 + ROW_GAUSSIAN,
-                             .seed = 7 + 2 * (uint64_t)i};
+                             .seed = 7 + 2 * (uint64_t)i + (i >= 4)};
         compare_rules(request_make(&plan, cpu), top_k[i], top_p[i]);
     }
 }
