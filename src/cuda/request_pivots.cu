@@ -27,15 +27,46 @@
 namespace
 {
 
+/* Words of a T, each of which is told beside the number of its step. */
+template <class T> constexpr int words_of = sizeof(T) / sizeof(uint32_t);
+
+/* Tell what this CTA has found in a step, by a warp. */
+template <class T>
+__device__ __forceinline__ void tell_part(uint64_t *told, uint32_t step, const T &own)
+{
+    uint32_t words[words_of<T>];
+    memcpy(words, &own, sizeof own);
+#pragma unroll
+    for (int i = 0; i < words_of<T>; i++)
+        if (threadIdx.x == i)
+            *(volatile uint64_t *)&told[i] = (uint64_t)words[i] << 32 | step;
+}
+
+/* What a CTA of the row has found in a step, once it tells, by any thread. */
+template <class T> __device__ __forceinline__ T hear_part(const uint64_t *told, uint32_t step)
+{
+    uint32_t words[words_of<T>];
+    T own;
+    for (bool there = false; !there;) {
+        there = true;
+#pragma unroll
+        for (int i = 0; i < words_of<T>; i++) {
+            uint64_t word = ptx_look_8(&told[i]);
+            words[i] = (uint32_t)(word >> 32);
+            there &= (uint32_t)word == step;
+        }
+    }
+    memcpy(&own, words, sizeof own);
+    return own;
+}
+
 /* What the CTAs of a row find in a step, for all threads of all of them: each has `own`. Steps are
  * numbered from 1 on. */
 template <class T>
 __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
 {
-    constexpr int count = sizeof(T) / sizeof(uint32_t);
-    static_assert(sizeof(T) <= sizeof held().warps[0] && count <= CUDA_REQUEST_TOLD, "fits");
+    static_assert(sizeof(T) <= sizeof held().warps[0] && words_of<T> <= CUDA_REQUEST_TOLD, "fits");
     uint64_t *row = p.told + (2 * b + step % 2) * p.parts * CUDA_REQUEST_TOLD;
-    uint32_t words[count];
     own.join_warp();
     if (threadIdx.x % 32 == 0)
         *(T *)held().warps[threadIdx.x / 32] = own;
@@ -43,28 +74,10 @@ __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, u
     if (threadIdx.x < 32) {
         own = threadIdx.x < kGroupWarps ? *(const T *)held().warps[threadIdx.x] : T::none();
         own.join_warp();
-        memcpy(words, &own, sizeof own);
-        uint64_t *told = row + blockIdx.x % p.parts * CUDA_REQUEST_TOLD;
-#pragma unroll
-        for (int i = 0; i < count; i++)
-            if (threadIdx.x == i)
-                *(volatile uint64_t *)&told[i] = (uint64_t)words[i] << 32 | step;
+        tell_part(row + blockIdx.x % p.parts * CUDA_REQUEST_TOLD, step, own);
         own = T::none();
-        for (int part = threadIdx.x; part < p.parts; part += 32) {
-            T other;
-            bool there = false;
-            while (!there) {
-                there = true;
-#pragma unroll
-                for (int i = 0; i < count; i++) {
-                    uint64_t word = ptx_look_8(&row[part * CUDA_REQUEST_TOLD + i]);
-                    words[i] = (uint32_t)(word >> 32);
-                    there &= (uint32_t)word == step;
-                }
-            }
-            memcpy(&other, words, sizeof other);
-            own.join(other);
-        }
+        for (int part = threadIdx.x; part < p.parts; part += 32)
+            own.join(hear_part<T>(row + part * CUDA_REQUEST_TOLD, step));
         __syncwarp();
         own.join_warp();
         if (threadIdx.x == 0)
