@@ -105,8 +105,7 @@ static gumbel_status run_stored(const cuda_job *job, float *logits, gumbel_curso
         request.params.peaks = product.params.peaks;
         product.params.draws_too =
             room.told && cuda_sm90_is_plain(p) && CUDA_SM90_HAS_BOTH(p->batch);
-        product.params.cleared = room.told;
-        product.params.cleared_words = room.told ? (int64_t)cuda_told_words(p) : 0;
+        cuda_clear_told(&product.params, &room);
         request.params.draws_too = product.params.draws_too;
         request.again = room.again ? &again : NULL;
     }

@@ -334,6 +334,13 @@ static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
 #define CUDA_REQUEST_PIVOT_THREADS 256
 #define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_REQUEST_PIVOTED + 512)
 #define CUDA_REQUEST_PIVOT_CTAS    6
+
+/* CTAs that share such a row, which has `range` tokens. */
+static inline int64_t cuda_request_pivot_parts(int64_t range)
+{
+    return (range + CUDA_REQUEST_PIVOTED - 1) / CUDA_REQUEST_PIVOTED;
+}
+
 /* Words by which a CTA of these tells the others of its row of a step. */
 #define CUDA_REQUEST_TOLD 8
 

@@ -82,8 +82,8 @@ typedef struct cuda_request_room {
 /* Blocks of a row (cuda_policy.h). */
 int64_t cuda_request_blocks(const gumbel_problem *problem);
 
-/* Words of what the CTAs of rows that are drawn before they are cut tell each other. */
-size_t cuda_told_words(const gumbel_problem *problem);
+/* Have a draw clear what the CTAs of rows that are drawn before they are cut tell each other. */
+void cuda_clear_told(cuda_params *draw, const cuda_request_room *room);
 
 /* Take a request's room from the workspace, or count its bytes; what a request does not need is
  * NULL. Edits need none where the logits may be edited in place. */

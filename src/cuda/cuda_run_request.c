@@ -51,15 +51,21 @@ static int blocks_tell(const cuda_device *cuda, const gumbel_problem *p)
            p->end_token > p->first_token;
 }
 
-/* CTAs that share a row which is drawn before it is cut. */
+/* CTAs that share a row which is drawn before it is cut, and words of what all of them tell. */
 static int64_t pivot_parts(const gumbel_problem *p)
 {
-    return (range_of(p) + CUDA_REQUEST_PIVOTED - 1) / CUDA_REQUEST_PIVOTED;
+    return cuda_request_pivot_parts(range_of(p));
 }
 
-size_t cuda_told_words(const gumbel_problem *p)
+static size_t told_words(const gumbel_problem *p)
 {
     return (size_t)p->batch * 2 * (size_t)pivot_parts(p) * CUDA_REQUEST_TOLD;
+}
+
+void cuda_clear_told(cuda_params *draw, const cuda_request_room *room)
+{
+    draw->cleared = room->told;
+    draw->cleared_words = room->told ? (int64_t)told_words(&draw->problem) : 0;
 }
 
 /* Whether rows may be drawn before they are cut, as far as the host knows: tokens are all that is
@@ -130,7 +136,7 @@ cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *c
         room.counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room.counters);
     }
     if (pivots_serve(cuda, problem)) {
-        room.told = gumbel_carve(cursor, cuda_told_words(problem), 1, sizeof *room.told);
+        room.told = gumbel_carve(cursor, told_words(problem), 1, sizeof *room.told);
         return room;
     }
     if (team_serves(cuda, problem))
@@ -208,8 +214,7 @@ static gumbel_status run_pivots(const cuda_job *job, cuda_request_params *p,
     cuda_job draw = *job;
     draw.params.problem.request = 0;
     draw.params.stored = NULL;
-    draw.params.cleared = room->told;
-    draw.params.cleared_words = (int64_t)cuda_told_words(&p->problem);
+    cuda_clear_told(&draw.params, room);
     if (!job->params.draws_too)
         GUMBEL_FORWARD(cuda_run_logits(&draw));
     p->told = room->told;

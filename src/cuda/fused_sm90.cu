@@ -286,9 +286,7 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         return;
     }
     if constexpr (call::stores_too)
-        for (int64_t i = blockIdx.x * SM90_SERVE_THREADS + thread; i < p.cleared_words;
-             i += (int64_t)gridDim.x * SM90_SERVE_THREADS)
-            p.cleared[i] = 0;
+        clear_words(p, thread, SM90_SERVE_THREADS);
     thresholds<n, call> all(p, shared);
     int team = 0, turn = 0;
     uint32_t phase = 1; /* at first, nothing has to be drawn before */

@@ -85,12 +85,10 @@ __device__ __forceinline__ void end_mass(cta_state &state, warp_mass &mass)
         state.masses[threadIdx.x / 32] = sum;
 }
 
-/* Clear what the launch behind finds cleared, by all CTAs. Apart, as it is rare. */
-__device__ __noinline__ void clear_words(const cuda_params &p)
+/* clear_words() by all threads; apart, as it is rare. */
+__device__ __noinline__ void clear_rarely(const cuda_params &p)
 {
-    for (int64_t i = blockIdx.x * kThreads + threadIdx.x; i < p.cleared_words;
-         i += (int64_t)gridDim.x * kThreads)
-        p.cleared[i] = 0;
+    clear_words(p, threadIdx.x, kThreads);
 }
 
 template <gumbel_dtype dtype, bool with_mass, bool given>
@@ -125,7 +123,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
 
     ptx_wait_for_launch();
     if (p.cleared)
-        clear_words(p);
+        clear_rarely(p);
     const uint32_t start = own.begin + warp * kStep;
     quad<dtype> logits = {};
     if (start < own.end)

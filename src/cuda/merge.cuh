@@ -111,6 +111,15 @@ static __device__ __forceinline__ void finish_draw(const cuda_params &p, int64_t
         write_draw(p, whole, at);
 }
 
+/* Clear what the launch behind a draw finds cleared, by so many threads of each CTA. */
+static __device__ __forceinline__ void clear_words(const cuda_params &p, uint32_t thread,
+                                                   int threads)
+{
+    for (int64_t i = blockIdx.x * threads + thread; i < p.cleared_words;
+         i += (int64_t)gridDim.x * threads)
+        p.cleared[i] = 0;
+}
+
 /* The word that counts the CTAs of a draw that have ended (cuda/parts.cuh), beside the floor of the
  * row's first one. */
 static __device__ __forceinline__ unsigned long long *merge_counter(const cuda_params &p,

@@ -23,16 +23,8 @@ static_assert(kSlice % 32 == 0 && kSlice <= kThreads && kBins % kThreads == 0, "
 struct team_weight {
     weight of;
     static __device__ __forceinline__ team_weight none() { return {{0, 0}}; }
-    __device__ __forceinline__ void join_warp()
-    {
-        of = {sum_of_warp(of.high), sum_of_warp(of.low)};
-    }
+    __device__ __forceinline__ void join_warp() { of = sum_of_warp(of); }
 };
-
-__device__ __forceinline__ weight operator+(weight a, weight b)
-{
-    return {a.high + b.high, a.low + b.low};
-}
 
 /* The sums of all higher threads of the CTA, and in `all` those of all. Begins with a barrier. */
 __device__ __noinline__ weight sum_above(weight own, weight &all)
@@ -215,8 +207,8 @@ struct team_sums {
 
     __device__ __forceinline__ void join_warp()
     {
-        above = {sum_of_warp(above.high), sum_of_warp(above.low)};
-        all = {sum_of_warp(all.high), sum_of_warp(all.low)};
+        above = sum_of_warp(above);
+        all = sum_of_warp(all);
         equal = sum_of_warp(equal);
     }
 };

@@ -38,6 +38,11 @@ struct weight {
     }
 };
 
+__device__ __forceinline__ weight operator+(weight a, weight b)
+{
+    return {a.high + b.high, a.low + b.low};
+}
+
 /* The sum over a warp, for all lanes. */
 __device__ __forceinline__ uint64_t sum_of_warp(uint64_t own)
 {
@@ -46,6 +51,10 @@ __device__ __forceinline__ uint64_t sum_of_warp(uint64_t own)
     uint64_t middle = __reduce_add_sync(~0u, (uint32_t)(own >> digits) & mask);
     uint64_t high = __reduce_add_sync(~0u, (uint32_t)(own >> 2 * digits));
     return low + (middle << digits) + (high << 2 * digits);
+}
+__device__ __forceinline__ weight sum_of_warp(weight own)
+{
+    return {sum_of_warp(own.high), sum_of_warp(own.low)};
 }
 
 /* What a CTA finds a cut with, in shared memory. Bins lie so that a lane of the warp that walks

@@ -122,13 +122,13 @@ struct part_masses {
     static __device__ __forceinline__ part_masses none() { return {{0, 0}, {0, 0}}; }
     __device__ __forceinline__ void join(const part_masses &other)
     {
-        above = {above.high + other.above.high, above.low + other.above.low};
-        all = {all.high + other.all.high, all.low + other.all.low};
+        above = above + other.above;
+        all = all + other.all;
     }
     __device__ __forceinline__ void join_warp()
     {
-        above = {sum_of_warp(above.high), sum_of_warp(above.low)};
-        all = {sum_of_warp(all.high), sum_of_warp(all.low)};
+        above = sum_of_warp(above);
+        all = sum_of_warp(all);
     }
 };
 

@@ -33,8 +33,26 @@ void crowd(request *asked, uint64_t *random)
         ((float *)t.data)[i] = 16.0f - 0x1p-20f * (float)(1 + random_below(random, values));
 }
 
+/* Give row 0 logits that do not suit the guesses of a search. */
+inline void make_hostile(request *asked, uint32_t shape)
+{
+    const gumbel_tensor &t = asked->logits.logits;
+    for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
+        ((float *)t.data)[i] = request_hostile_logit((int)shape, i, t.cols);
+}
+
+/* Drop the rules, and keep their order and what becomes of ties. */
+inline void cut_no_more(gumbel_truncation *cut)
+{
+    gumbel_truncation none = {};
+    none.struct_size = cut->struct_size;
+    none.order = cut->order;
+    none.ties = cut->ties;
+    *cut = none;
+}
+
 /* What is wanted of an outcome: all, or tokens and some of the others. */
-[[maybe_unused]] gumbel_output choose_outputs(const outcome *from, uint64_t *random)
+inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 {
     gumbel_output wanted = from->output;
     if (one_in(random, 2))

@@ -51,20 +51,8 @@ void halve(test_problem *test, int64_t b)
 {
     const gumbel_tensor &t = test->asked->logits.logits;
     for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
-        ((float *)t.data)[b * (t.stride ? t.stride : t.cols) + i] = i % 2 ? 1.0f : 1.0f - 0x1p-22f;
+        ((float *)t.data)[b * t.stride + i] = i % 2 ? 1.0f : 1.0f - 0x1p-22f;
     test->top_p[(size_t)b] = 0.5f;
-}
-
-/* Give row 0 logits that do not suit a search, or many of few values. */
-void make_hostile(test_problem *test)
-{
-    const gumbel_tensor &t = test->asked->logits.logits;
-    const uint32_t shape = random_below(&test->random, REQUEST_SHAPES + 1);
-    if (shape == REQUEST_SHAPES)
-        crowd(test->asked, &test->random);
-    else
-        for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
-            ((float *)t.data)[i] = request_hostile_logit((int)shape, i, t.cols);
 }
 
 /* Its request points into the problem. */
@@ -75,16 +63,19 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     test->random = (uint64_t)index;
     request_plan plan = plan_of(&test->random);
     test->asked = request_make(&plan, cpu);
-    gumbel_truncation cut = {};
-    cut.struct_size = sizeof cut;
-    cut.order = test->asked->truncation.order;
+    gumbel_truncation *cut = &test->asked->truncation;
+    cut_no_more(cut);
     for (int64_t b = 0; b < plan.batch; b++)
         test->top_p.push_back(top_ps[random_below(&test->random, 9)]);
-    cut.top_p = test->top_p.data();
-    cut.top_p_stride = 1;
-    test->asked->truncation = cut;
-    if (one_in(&test->random, 3))
-        make_hostile(test);
+    cut->top_p = test->top_p.data();
+    cut->top_p_stride = 1;
+    if (one_in(&test->random, 3)) {
+        const uint32_t shape = random_below(&test->random, REQUEST_SHAPES + 1);
+        if (shape == REQUEST_SHAPES)
+            crowd(test->asked, &test->random);
+        else
+            make_hostile(test->asked, shape);
+    }
     if (!one_in(&test->random, 3))
         halve(test, plan.batch - 1);
 }
@@ -131,7 +122,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
     const size_t batch = (size_t)q.batch;
-    p.parts = (int32_t)((range + CUDA_REQUEST_PIVOTED - 1) / CUDA_REQUEST_PIVOTED);
+    p.parts = (int32_t)cuda_request_pivot_parts(range);
     std::vector<uint64_t> told(batch * 2 * (size_t)p.parts * CUDA_REQUEST_TOLD);
     p.told = told.data();
     snprintf(test.what, sizeof test.what, "problem %d: %s", index,

@@ -75,24 +75,6 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
     return plan;
 }
 
-/* Give row 0 logits that do not suit the guesses of a search. */
-void make_hostile(request *asked, uint32_t shape)
-{
-    const gumbel_tensor &t = asked->logits.logits;
-    for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
-        ((float *)t.data)[i] = request_hostile_logit((int)shape, i, t.cols);
-}
-
-/* Drop the rules, and keep their order and what becomes of ties. */
-void cut_no_more(gumbel_truncation *cut)
-{
-    gumbel_truncation none = {};
-    none.struct_size = cut->struct_size;
-    none.order = cut->order;
-    none.ties = cut->ties;
-    *cut = none;
-}
-
 /* Cut by one rule, at a place between a few tokens and all of them; rows that suit a guess not at
  * either end. */
 void cut_alone(test_problem *test)
