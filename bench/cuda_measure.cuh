@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cublas_v2.h>
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -187,6 +188,20 @@ static void draw(const gpu_rows &r, const gumbel_head &head, float *logprobs)
             &error);
 }
 
+/* Writes hidden states, as they were: what an engine's norm does just before a draw. */
+__global__ void write_again(__nv_bfloat16 *hidden, int64_t count)
+{
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < count)
+        hidden[i] = __float2bfloat16(__bfloat162float(hidden[i]) * 1.0f);
+}
+
+[[maybe_unused]] static void normalise(cudaStream_t stream, __nv_bfloat16 *hidden, int64_t count)
+{
+    write_again<<<unsigned((count + 255) / 256), 256, 0, stream>>>(hidden, count);
+    CHECKED(cudaGetLastError);
+}
+
 /* ------------------------------------------------------------------------------------ time ---- */
 
 struct spread {
@@ -247,9 +262,8 @@ struct captured {
  * where the tensor cores are busy it comes to its limit, and its clocks fall. Before each replay it
  * rests for so many microseconds. */
 template <size_t count>
-static std::array<spread, count> time_in_turns(cudaStream_t stream,
-                                               const captured *const (&ways)[count],
-                                               useconds_t rest_us = 0)
+static std::array<spread, count>
+time_in_turns(cudaStream_t stream, const captured *const (&ways)[count], useconds_t rest_us = 0)
 {
     std::array<std::vector<double>, count> times;
     for (int i = 0; i < REPLAYS; i++)

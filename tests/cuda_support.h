@@ -46,6 +46,7 @@ extern gumbel_device *gpu, *cpu;
     F(cuMemFree)                                                                                   \
     F(cuMemcpyHtoD)                                                                                \
     F(cuMemcpyDtoH)                                                                                \
+    F(cuMemcpyDtoDAsync)                                                                           \
     F(cuMemsetD8)                                                                                  \
     F(cuCtxSynchronize)                                                                            \
     F(cuStreamCreate)                                                                              \

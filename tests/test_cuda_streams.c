@@ -18,6 +18,22 @@ typedef struct call {
     int64_t draws;
 } call;
 
+static call call_make_by(const problem_plan *plan)
+{
+    int64_t batch = plan->batch;
+    call c = {.host = problem_make(plan), .draws = batch};
+    gumbel_error error;
+    c.device = gpu_problem(c.host);
+    CHECK(gumbel_workspace_size(gpu, batch, plan->hidden_size, 1, &c.workspace_bytes, &error) ==
+              GUMBEL_OK,
+          "%s", error.message);
+    c.workspace = gpu_make(c.workspace_bytes);
+    c.output = (gumbel_output){.struct_size = sizeof c.output,
+                               .tokens = gpu_make((size_t)batch * sizeof(int32_t)),
+                               .scores = gpu_make((size_t)batch * sizeof(float))};
+    return c;
+}
+
 static call call_make_of(int64_t batch, uint64_t seed, gumbel_dtype dtype)
 {
     problem_plan plan = {.batch = batch,
@@ -26,17 +42,7 @@ static call call_make_of(int64_t batch, uint64_t seed, gumbel_dtype dtype)
                          .seed = seed,
                          .weight_dtype = dtype,
                          .hidden_dtype = dtype};
-    call c = {.host = problem_make(&plan), .draws = batch};
-    gumbel_error error;
-    c.device = gpu_problem(c.host);
-    CHECK(gumbel_workspace_size(gpu, batch, plan.hidden_size, 1, &c.workspace_bytes, &error) ==
-              GUMBEL_OK,
-          "%s", error.message);
-    c.workspace = gpu_make(c.workspace_bytes);
-    c.output = (gumbel_output){.struct_size = sizeof c.output,
-                               .tokens = gpu_make((size_t)batch * sizeof(int32_t)),
-                               .scores = gpu_make((size_t)batch * sizeof(float))};
-    return c;
+    return call_make_by(&plan);
 }
 
 static call call_make(int64_t batch, uint64_t seed)
@@ -318,6 +324,76 @@ static void side_stream(void)
     call_free(&c);
 }
 
+/* Copy another call's weights and hidden states into those of `to`. */
+static void inputs_queue(const call *to, const call *from, CUstream stream)
+{
+    const problem_plan *plan = &to->host->plan;
+    size_t row = (size_t)plan->hidden_size * sizeof(uint16_t);
+    GPU(cuMemcpyDtoDAsync, (CUdeviceptr)to->device->weight, (CUdeviceptr)from->device->weight,
+        (size_t)plan->vocab * row, stream);
+    GPU(cuMemcpyDtoDAsync, (CUdeviceptr)to->device->hidden, (CUdeviceptr)from->device->hidden,
+        (size_t)plan->batch * row, stream);
+}
+
+/* What is written just before a call counts, though the call may start while that ends; also where
+ * it joins two streams. */
+static void fresh_inputs(void)
+{
+    problem_plan plan = {.batch = 40,
+                         .vocab = 40000,
+                         .hidden_size = 512,
+                         .seed = 80,
+                         .weight_dtype = GUMBEL_BFLOAT16,
+                         .hidden_dtype = GUMBEL_BFLOAT16};
+    call from[2], into[2]; /* into[1] writes elsewhere */
+    int32_t *wanted[2];
+    CUstream side;
+    CUevent begun, done;
+    GPU(cuStreamCreate, &side, CU_STREAM_NON_BLOCKING);
+    GPU(cuEventCreate, &begun, CU_EVENT_DISABLE_TIMING);
+    GPU(cuEventCreate, &done, CU_EVENT_DISABLE_TIMING);
+    into[0] = into[1] = call_make_by(&plan);
+    into[1].output.tokens = gpu_make((size_t)plan.batch * sizeof(int32_t));
+    into[1].output.scores = gpu_make((size_t)plan.batch * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        plan.seed = 81 + (uint64_t)i;
+        from[i] = call_make_by(&plan);
+        inputs_queue(&into[i], &from[i], NULL);
+        call_queue(&into[i], NULL);
+        GPU(cuCtxSynchronize);
+        wanted[i] = call_results(&into[i]);
+    }
+    CHECK(memcmp(wanted[0], wanted[1], (size_t)plan.batch * sizeof(int32_t)) != 0, "as drawn from");
+    gpu_graph graph = gpu_graph_begin();
+    inputs_queue(&into[0], &from[0], graph.stream);
+    call_queue(&into[0], graph.stream);
+    GPU(cuEventRecord, begun, graph.stream);
+    GPU(cuStreamWaitEvent, side, begun, 0);
+    inputs_queue(&into[1], &from[1], side);
+    GPU(cuEventRecord, done, side);
+    GPU(cuStreamWaitEvent, graph.stream, done, 0);
+    call_queue(&into[1], graph.stream);
+    inputs_queue(&into[0], &from[0], graph.stream);
+    call_queue(&into[0], graph.stream);
+    gpu_graph_end(&graph);
+    for (int round = 0; round < 100; round++) {
+        gpu_graph_replay(&graph);
+        for (int i = 0; i < 2; i++)
+            check_results(&into[i], wanted[i], "inputs", i);
+    }
+    gpu_graph_free(&graph);
+    GPU(cuEventDestroy, begun);
+    GPU(cuEventDestroy, done);
+    GPU(cuStreamDestroy, side);
+    gpu_free(into[1].output.tokens);
+    gpu_free(into[1].output.scores);
+    call_free(&into[0]);
+    for (int i = 0; i < 2; i++) {
+        call_free(&from[i]);
+        free(wanted[i]);
+    }
+}
+
 static void refusals(void)
 {
     call c = call_make(2, 70);
@@ -344,9 +420,10 @@ static void refusals(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"repeats", repeats}, {"two_streams", two_streams}, {"graphs", graphs},
-        {"chain", chain},     {"side_stream", side_stream}, {"refusals", refusals},
-        {NULL, NULL},
+        {"repeats", repeats},         {"two_streams", two_streams},
+        {"graphs", graphs},           {"chain", chain},
+        {"side_stream", side_stream}, {"fresh_inputs", fresh_inputs},
+        {"refusals", refusals},       {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

@@ -32,6 +32,11 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     }
     /* Whether its last CTA ends the call (cuda/ending_sm90.cuh). */
     __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }
+    /* Whether what is left to the launch behind is little. */
+    __device__ __forceinline__ bool leaves_few() const
+    {
+        return !stores && !stores_too && problem.batch * samples() <= CUDA_SM90_DRAWS_OVERLAPPED;
+    }
     __device__ __forceinline__ bool with_mass() const
     {
         return kind == CUDA_SM90_PLAIN_MASS || (any && problem.with_mass);

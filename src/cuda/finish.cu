@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     gumbel_finish_rows(const __grid_constant__ cuda_params p)
 {
+    ptx_allow_launch();
     ptx_wait_for_launch();
     if (p.shared_floors && threadIdx.x == 0)
         p.shared_floors[CUDA_FLOOR_WORDS * (int64_t)blockIdx.x] = 0;

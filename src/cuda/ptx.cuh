@@ -135,6 +135,15 @@ PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int a, int b, int 
         : "memory");
 }
 
+/* Bring what a copy would into the second-level cache; nothing waits for it. */
+PTX void ptx_fetch_5d(const CUtensorMap *map, int x, int a, int b, int c, int d)
+{
+    asm volatile(
+        "cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];" ::"l"(map), "r"(x),
+        "r"(a), "r"(b), "r"(c), "r"(d)
+        : "memory");
+}
+
 PTX void ptx_prefetch_map(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

@@ -149,6 +149,7 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kHeld;
     pivot_row row;
     int32_t token;
+    ptx_allow_launch();
     ptx_wait_for_launch();
     if (!know_row(p, b, row, token)) /* first, since loads queue behind the copies */
         return;

@@ -136,6 +136,7 @@ extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThr
     const cuda_request_params &call = bring_call(p);
     /* Rows that are told of need nothing else of the launch before, unless that is a product. */
     const bool told = p.left && !p.again;
+    ptx_allow_launch();
     if (!told)
         ptx_wait_for_launch();
 #pragma unroll 1

@@ -158,6 +158,7 @@ PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int, int, int, int
 PTX uint64_t ptx_policy_evict_first() { return 0; }
 PTX uint64_t ptx_policy_evict_last() { return 0; }
 PTX void ptx_prefetch_map(const CUtensorMap *) {}
+PTX void ptx_fetch_5d(const CUtensorMap *, int, int, int, int, int) {}
 
 /* ---------------------------------------------------------------------------------- others ---- */
 
