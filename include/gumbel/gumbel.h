@@ -131,11 +131,11 @@ GUMBEL_API int gumbel_isa_available(gumbel_isa isa);
 typedef void (*gumbel_task)(void *argument, int32_t index);
 typedef void (*gumbel_parallel_for)(void *context, int32_t count, gumbel_task task, void *argument);
 
-/* Which logits of a request a product on CUDA writes. On Hopper, of 32 to 128 rows that top_k or
+/* Which logits of a request a product on CUDA writes. On Hopper, of 5 to 128 rows that top_k or
  * min_p cuts, it may leave out those that lie below as many others as are wanted. Without a
- * soft-cap these cannot matter. With one, they may be equals of what is wanted, and the product
- * runs again (gumbel_output.recomputed): tokens are the same, but such a call takes twice the
- * time. */
+ * soft-cap these cannot matter. With one, from 32 rows on, they may be equals of what is wanted,
+ * and the product runs again (gumbel_output.recomputed): tokens are the same, but such a call takes
+ * twice the time. */
 typedef enum gumbel_recompute {
     GUMBEL_RECOMPUTE_AUTO = 0,    /* those that can matter: nothing is multiplied twice */
     GUMBEL_RECOMPUTE_NEVER = 1,   /* all */

@@ -32,10 +32,12 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     }
     /* Whether its last CTA ends the call (cuda/ending_sm90.cuh). */
     __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }
-    /* Whether what is left to the launch behind is little. */
-    __device__ __forceinline__ bool leaves_few() const
+    /* Whether what is left to the launch behind is little: a few draws to merge, or rows that it
+     * serves from their peaks. */
+    __device__ __forceinline__ bool leaves_little() const
     {
-        return !stores && !stores_too && problem.batch * samples() <= CUDA_SM90_DRAWS_OVERLAPPED;
+        return stores ? peaks != NULL
+                      : !stores_too && problem.batch * samples() <= CUDA_SM90_DRAWS_OVERLAPPED;
     }
     __device__ __forceinline__ bool with_mass() const
     {

@@ -108,7 +108,7 @@ static void carve_bounds(gumbel_cursor *cursor, const cuda_device *cuda, const g
     int can_fail = p->soft_cap != 0.0f;
     if (cuda->recompute == GUMBEL_RECOMPUTE_NEVER || p->weight.rows == 0 ||
         (can_fail && cuda->recompute != GUMBEL_RECOMPUTE_ALLOWED) ||
-        !cuda_request_bounds(p->batch, tiles))
+        !cuda_request_bounds(p->batch, tiles, can_fail))
         return;
     room->written = gumbel_carve(cursor, blocks, rows, sizeof *room->written);
     if (p->request & GUMBEL_REQUEST_PENALTIES)

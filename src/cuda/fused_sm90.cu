@@ -355,7 +355,7 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
             serve<n>(p, shared);
         else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS) {
             produce<n>(p, weight, hidden, shared);
-            if (CUDA_SM90_OVERLAPS(n) && p.leaves_few())
+            if (CUDA_SM90_OVERLAPS(n) && p.leaves_little())
                 ptx_allow_launch();
         }
         __syncwarp(); /* so that the producer's warp comes to the barrier as one */
