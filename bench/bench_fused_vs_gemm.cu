@@ -10,9 +10,9 @@
  * GPU to its power limit from 64 rows on, and "rested", with a pause before each replay, as in a
  * decode step, most of which is other work.
  *
- * A draw of up to 64 rows starts while what comes before it ends. So that this is not all of another
- * draw, both are timed once more, without pauses, behind a kernel that writes the hidden states, as
- * a norm does; its own time is in both.
+ * A draw of up to 64 rows starts while what comes before it ends, which in such a graph is another
+ * draw. So both are timed once more, without pauses, behind a kernel that writes the hidden states,
+ * as a norm does; its own time is in both.
  */
 #include <cuda_bf16.h>
 
@@ -170,8 +170,8 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
     const captured *const ways[] = {&gemm, &fused, &logprobs};
     const captured *const ways_behind[] = {&gemm_behind, &fused_behind, &logprobs_behind};
     const auto times = time_in_turns(b.stream, ways);
-    const auto rested = time_in_turns(b.stream, ways, REST_US);
     const auto behind = time_in_turns(b.stream, ways_behind);
+    const auto rested = time_in_turns(b.stream, ways, REST_US);
     fused_row row = {};
     row.V = V;
     row.D = D;

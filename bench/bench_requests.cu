@@ -335,7 +335,7 @@ static double measure(const bench &b, const char *table, const question &q, shap
 static const int64_t BATCHES[] = {1, 8, 32, 64, 256};
 
 /* What a question costs behind the product over a plain draw, in percent, the two in turns: each
- * call behind a norm, since plain draws that follow each other overlap, which an engine's do not. */
+ * call behind a norm, since draws that follow each other overlap, and an engine's do not. */
 static double measure_over_plain(const bench &b, const question &q, shape s, int64_t B)
 {
     set_parameters(b, q);

@@ -79,8 +79,8 @@ static inline cuda_sm90_case cuda_sm90_case_of(const gumbel_problem *p, int stor
     return p->with_mass ? CUDA_SM90_PLAIN_MASS : CUDA_SM90_PLAIN;
 }
 
-/* Whether the kernel of n columns starts while the launch before it ends, and asks for weights. With
- * more columns that gains nothing, and behind a launch that is not one of ours costs up to 1%. */
+/* Whether the kernel of n columns starts while the launch before it ends, and asks for weights.
+ * With more columns that gains nothing, and behind another library's launch costs up to 1%. */
 #define CUDA_SM90_OVERLAPS(n) ((n) <= 64)
 /* Draws of such a kernel behind which the next launch may start early: what merges more of them
  * would crowd the few multiprocessors that end first, and take 9 us more at 128. */
