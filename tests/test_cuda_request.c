@@ -148,10 +148,12 @@ static void compare_tokens(request *asked, int fused)
     device->output = (gumbel_output){.struct_size = sizeof device->output,
                                      .tokens = device->tokens,
                                      .status = device->status,
+                                     .scores = device->scores,
                                      .kept = plan->seed % 2 ? device->kept : NULL};
     gpu_request_draw(on_gpu, fused, device);
     draws_compared += plan->batch * host->samples;
-    CHECK(outcome_same(host, 0, device, OUTCOME_TOKENS, what), "%s: tokens alone differ", what);
+    CHECK(outcome_same(host, 0, device, OUTCOME_TOKENS | OUTCOME_SCORES, what),
+          "%s: tokens alone differ", what);
     for (int64_t b = 0; b < plan->batch && plan->seed % 2; b++)
         CHECK(host->kept[b] == device->kept[b], "%s: kept[%d] is %d, %d on the CPU", what, (int)b,
               (int)device->kept[b], (int)host->kept[b]);
@@ -177,6 +179,28 @@ static void request_tokens(void)
                              .truncation = i % 5 != 0,
                              .seed = 300 + (uint64_t)i};
         compare_tokens(request_make(&plan, cpu), 0);
+    }
+}
+
+/* Masks and penalties alone, some of which raise tokens: a draw looks them up where it must. */
+static void request_edits(void)
+{
+    for (int i = 0; i < 120; i++) {
+        request_plan plan = {.batch = 1 + i * 7 % 40,
+                             .vocab = i % 10 ? 1 + i * 977 % 9000 : 100003,
+                             .first_token = i % 4 ? 0 : 5 * i,
+                             .samples = 1 + i % 3,
+                             .dtype = (gumbel_dtype)(1 + i % 3),
+                             .scale = i % 7 == 3 ? -0.5f : 1,
+                             .soft_cap = i % 5 == 4 ? 5.0f : 0,
+                             .transforms = 1,
+                             .history = 1,
+                             .kind = 1 + i % ROW_KINDS,
+                             .seed = 500 + 2 * (uint64_t)i};
+        request *asked = request_make(&plan, cpu);
+        const gumbel_token_lists none = {NULL, NULL, NULL};
+        asked->transforms.banned = asked->transforms.bias = none;
+        compare_tokens(asked, 0);
     }
 }
 
@@ -438,21 +462,14 @@ static void request_small(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"request_plans", request_plans},
-        {"request_fused", request_fused},
-        {"request_stored", request_stored},
-        {"request_large", request_large},
-        {"request_alone", request_alone},
-        {"request_blocks", request_blocks},
-        {"request_graph", request_graph},
-        {"request_tokens", request_tokens},
-        {"request_hostile", request_hostile},
-        {"request_guessed", request_guessed},
-        {"request_huge", request_huge},
-        {"request_pivots", request_pivots},
-        {"request_rounded", request_rounded},
-        {"request_small", request_small},
-        {NULL, NULL},
+        {"request_plans", request_plans},     {"request_fused", request_fused},
+        {"request_stored", request_stored},   {"request_large", request_large},
+        {"request_alone", request_alone},     {"request_blocks", request_blocks},
+        {"request_graph", request_graph},     {"request_tokens", request_tokens},
+        {"request_edits", request_edits},     {"request_hostile", request_hostile},
+        {"request_guessed", request_guessed}, {"request_huge", request_huge},
+        {"request_pivots", request_pivots},   {"request_rounded", request_rounded},
+        {"request_small", request_small},     {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

@@ -177,6 +177,12 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cuda_logits_shared_bytes(mass));
     }
+    for (int dtype = CUDA_BF16; dtype < CUDA_DTYPES; dtype++) {
+        char name[64];
+        snprintf(name, sizeof name, "gumbel_draw_logits_%s_edited", names[dtype]);
+        GUMBEL_FORWARD(
+            get_kernel(cuda, CUDA_MODULE_LOGITS, name, &cuda->logits_edited[dtype], error));
+    }
     return GUMBEL_OK;
 }
 

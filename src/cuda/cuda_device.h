@@ -63,6 +63,7 @@ typedef struct cuda_device {
     CUfunction request_blocks, request_team; /* NULL where there are no clusters */
     CUfunction noise[GUMBEL_MATH_FAST + 1];
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
+    CUfunction logits_edited[CUDA_DTYPES];
     CUfunction weigh[CUDA_DTYPES], normalise[CUDA_DTYPES];
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];

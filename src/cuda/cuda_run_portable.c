@@ -41,5 +41,7 @@ gumbel_status cuda_run_logits(const cuda_job *job)
     void *arguments[] = {&p};
     cuda_shape shape = {p.parts * batch * groups, CUDA_LOGITS_THREADS,
                         cuda_logits_shared_bytes(mass), 1};
-    return cuda_launch(job, job->cuda->logits[dtype][mass][s->noise != NULL], shape, arguments);
+    CUfunction kernel = p.problem.request ? job->cuda->logits_edited[dtype]
+                                          : job->cuda->logits[dtype][mass][s->noise != NULL];
+    return cuda_launch(job, kernel, shape, arguments);
 }

@@ -31,6 +31,15 @@ static int edits_alone(const gumbel_problem *p)
     return !(p->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS) && p->end_token > p->first_token;
 }
 
+/* Whether a draw from logits edits them, too: those that it looks at, which with masses are all. */
+static int draw_edits(const gumbel_problem *p)
+{
+    const uint32_t lists = GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS;
+    int has_history = !(p->request & GUMBEL_REQUEST_PENALTIES) || p->history.prompt;
+    return edits_alone(p) && !(p->request & lists) && has_history && !p->with_mass &&
+           !p->sampling.noise;
+}
+
 int64_t cuda_request_blocks(const gumbel_problem *p)
 {
     int64_t range = p->end_token - CUDA_REQUEST_ORIGIN(p->first_token);
@@ -123,6 +132,8 @@ cuda_request_room cuda_carve_request(gumbel_cursor *cursor, const cuda_device *c
     size_t batch = (size_t)problem->batch, parts = (size_t)split_rows(cuda, problem).parts;
     size_t bytes = CUDA_REQUEST_LIST * sizeof(cuda_candidate);
     cuda_request_room room = {NULL};
+    if (draw_edits(problem))
+        return room;
     if (edits_alone(problem)) {
         size_t rows = edited_in_place ? 0 : (size_t)problem->batch;
         room.edited = gumbel_carve(cursor, rows, (size_t)edited_stride(problem), sizeof(float));
@@ -258,6 +269,11 @@ gumbel_status cuda_run_request(const cuda_job *job, gumbel_cursor rest)
         .partials = call->partials,
     };
     cuda_request_room room = cuda_carve_request(&rest, job->cuda, &p.problem, call->stored != NULL);
+    if (draw_edits(&p.problem)) {
+        cuda_job draw = *job;
+        draw.params.stored = NULL;
+        return cuda_run_logits(&draw);
+    }
     if (edits_alone(&p.problem))
         return run_edited(job, &p, call->stored ? call->stored : room.edited,
                           call->stored ? call->stored_stride : edited_stride(&p.problem));

@@ -27,6 +27,7 @@ namespace
 static_assert(kSamples <= 32 && kWarps <= 32, "the first warp sums up samples and warps");
 
 /* The state that a row starts with; the sums start when all threads have met. */
+template <bool edited>
 __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &state, int64_t b,
                                             int first, int samples)
 {
@@ -41,6 +42,10 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
             state.ones = row.greedy ? DRAW_ONES : 0;
             state.next = kWarps;
         }
+    }
+    if (edited && (int)threadIdx.x == kThreads - 2) {
+        state.penalties = penalties_of(q, b);
+        state.raises = state.penalties.act && !penalties_lower(state.penalties.of);
     }
     if (lane < samples)
         state.best[warp][lane] = draw_winner_none();
@@ -91,7 +96,7 @@ __device__ __noinline__ void clear_rarely(const cuda_params &p)
     clear_words(p, threadIdx.x, kThreads);
 }
 
-template <gumbel_dtype dtype, bool with_mass, bool given>
+template <gumbel_dtype dtype, bool with_mass, bool given, bool edited>
 __device__ __forceinline__ void draw_chunk(const cuda_params &p)
 {
     extern __shared__ __align__(16) unsigned char memory[];
@@ -107,11 +112,14 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         given ? q.sampling.noise + draw * q.sampling.noise_stride - q.first_token : nullptr;
     const typename quad<dtype>::element *origin =
         (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
-    warp_draw<dtype, given> own = {
+    const bool masked = edited && (q.request & GUMBEL_REQUEST_MASK);
+    warp_draw<dtype, given, edited> own = {
         p,
         state,
         origin,
         noise,
+        masked ? gumbel_problem_mask(&q, b) : nullptr,
+        b,
         (uint32_t)begin,
         (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token),
         (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4),
@@ -128,7 +136,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     quad<dtype> logits = {};
     if (start < own.end)
         logits = own.read(start, 0);
-    start_state(q, state, b, first, own.samples);
+    start_state<edited>(q, state, b, first, own.samples);
     if (threadIdx.x == kThreads - 1)
         parts_start(merge_counter(p, draw), p.tag);
     if (with_mass)
@@ -157,17 +165,18 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
 
 } // namespace
 
-#define KERNEL(name, dtype, with_mass, given)                                                      \
+#define KERNEL(name, dtype, with_mass, given, edited)                                              \
     extern "C" __global__ void __launch_bounds__(kThreads, CUDA_LOGITS_CTAS)                       \
         gumbel_draw_logits_##name(const __grid_constant__ cuda_params params)                      \
     {                                                                                              \
-        draw_chunk<dtype, with_mass, given>(params);                                               \
+        draw_chunk<dtype, with_mass, given, edited>(params);                                       \
     }
 #define KERNELS(name, dtype)                                                                       \
-    KERNEL(name, dtype, false, false)                                                              \
-    KERNEL(name##_mass, dtype, true, false)                                                        \
-    KERNEL(name##_noise, dtype, false, true)                                                       \
-    KERNEL(name##_noise_mass, dtype, true, true)
+    KERNEL(name, dtype, false, false, false)                                                       \
+    KERNEL(name##_mass, dtype, true, false, false)                                                 \
+    KERNEL(name##_noise, dtype, false, true, false)                                                \
+    KERNEL(name##_noise_mass, dtype, true, true, false)                                            \
+    KERNEL(name##_edited, dtype, false, false, true)
 KERNELS(f32, GUMBEL_FLOAT32)
 KERNELS(bf16, GUMBEL_BFLOAT16)
 KERNELS(f16, GUMBEL_FLOAT16)

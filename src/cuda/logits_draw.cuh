@@ -6,6 +6,7 @@
 #ifndef GUMBEL_CUDA_LOGITS_DRAW_CUH
 #define GUMBEL_CUDA_LOGITS_DRAW_CUH
 
+#include "cuda/edits.cuh"
 #include "cuda/logits_step.cuh"
 
 namespace
@@ -20,6 +21,8 @@ struct cta_state {
     uint32_t ones; /* DRAW_ONES for a greedy row */
     uint32_t next; /* step that no warp has taken yet */
     bool last;     /* of the row's CTAs to end */
+    row_penalties penalties;
+    bool raises; /* penalties may raise a token */
     draw_philox philox[kSamples];
     uint32_t threshold[kSamples];       /* ordered bits: no score below can win */
     draw_winner best[kWarps][kSamples]; /* each warp's own */
@@ -34,8 +37,28 @@ struct step_noise {
     uint32_t asked, least[kQuads];
 };
 
-/* A warp and the chunk that its CTA draws from. */
-template <gumbel_dtype dtype, bool given> struct warp_draw {
+/* y of four tokens after edits; out of line, as few are looked at. */
+__device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &state, int64_t b,
+                                        uint32_t token, uint32_t end, four y)
+{
+    edit_four(p.problem, state.penalties, b, token, end, y.v);
+    return y;
+}
+
+/* Whether the history has seen any of four tokens. */
+__device__ __noinline__ bool has_seen(const cuda_params &p, int64_t b, uint32_t token)
+{
+    const gumbel_history &h = p.problem.history;
+    const int64_t words = gumbel_words_of(h.vocab_size) * b;
+    return token < h.vocab_size &&
+           (nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token)) != 0;
+}
+
+/* A warp and the chunk that its CTA draws from. Where a mask and a history edit the row, the mask is
+ * looked up with every logit, and the history for the few tokens alone that are scored: penalties
+ * lower a token, so that the screen lets through what it must; of a row where they may raise one, all
+ * that were seen are scored. */
+template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
     using element = typename quad<dtype>::element;
     using step = quad<dtype>[kQuads]; /* what a lane holds of a step */
 
@@ -43,6 +66,8 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
     cta_state &state;
     const element *origin; /* where the logit of token 0 would be */
     const float *noise;    /* where the noise of token 0 in the first sample would be */
+    const int32_t *mask;   /* of the row; or NULL: it leaves all */
+    int64_t b;             /* the row */
     uint32_t begin, end;   /* of the chunk: ids are below 2^31 */
     uint32_t place;        /* of this lane's first token in a step */
     int samples, warp, lane;
@@ -92,21 +117,56 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
         }
     }
 
-    /* Transformed logits of quad k; -inf for tokens that do not count. */
-    __device__ __forceinline__ four transform(uint32_t base, int k, const quad<dtype> &logits) const
+    /* The mask of a step, in words of 32 tokens: this lane's first two quads are in the first. */
+    struct step_mask {
+        uint32_t words[2];
+
+        /* Quad k without what the mask takes. */
+        __device__ __forceinline__ four drop(int lane, int k, four x) const
+        {
+            if (!edited)
+                return x;
+            uint32_t own = words[kStride * k / 32] >> (4 * (lane % 4) + kStride * k % 32);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x.v[i] = own >> i & 1 ? x.v[i] : -INFINITY;
+            return x;
+        }
+    };
+    static_assert(kQuads * kStride == 64, "a lane's block has two words");
+
+    __device__ __forceinline__ step_mask read_mask(uint32_t base) const
+    {
+        step_mask found = {{~0u, ~0u}};
+        const uint32_t block = base + lane / 4 * GUMBEL_BLOCK;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (edited && mask && block + 32 * i < end)
+                found.words[i] = (uint32_t)__ldg(mask + block / 32 + i);
+        return found;
+    }
+
+    /* y of a quad before edits. */
+    __device__ __forceinline__ four scale(const quad<dtype> &logits) const
     {
         const gumbel_problem &q = p.problem;
-        four z = logits.widen();
+        four y = logits.widen();
         if (q.soft_cap != 0.0f) {
 #pragma unroll 1
             for (int i = 0; i < 4; i++)
-                z = {z.v[1], z.v[2], z.v[3],
-                     gumbel_transform(z.v[0], q.scale, q.soft_cap, p.inverse_cap, 1.0f)};
+                y = {y.v[1], y.v[2], y.v[3],
+                     gumbel_transform(y.v[0], q.scale, q.soft_cap, p.inverse_cap, 1.0f)};
         } else if (q.scale != 1.0f) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                z.v[i] *= q.scale;
+                y.v[i] *= q.scale;
         }
+        return y;
+    }
+
+    /* z of quad k, whose y are these; -inf for tokens that do not count. */
+    __device__ __forceinline__ four temper(uint32_t base, int k, four z) const
+    {
         if (inverse_temperature != 1.0f)
 #pragma unroll
             for (int i = 0; i < 4; i++)
@@ -120,19 +180,34 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
         return z;
     }
 
-    /* The largest transformed logit of each quad; NaN where there is one. Where the transform is a
-     * product with 1 / T, which keeps order, one product a quad will do. */
-    __device__ __forceinline__ void find_tops(uint32_t base, const step &logits,
-                                              float (&tops)[kQuads]) const
+    /* Transformed logits of quad k; -inf for tokens that do not count. */
+    __device__ __forceinline__ four transform(uint32_t base, int k, const quad<dtype> &logits) const
     {
-        if (p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f && whole(base))
+        four y = scale(logits);
+        if constexpr (edited)
+            y = edit_apart(p, state, b, base + place + kStride * k, end, y);
+        return temper(base, k, y);
+    }
+
+    /* What no transformed logit of each quad is above; NaN where there is one. Where the transform
+     * is a product with 1 / T, which keeps order, one product a quad will do. */
+    __device__ __forceinline__ void find_tops(uint32_t base, const step &logits,
+                                              const step_mask &allowed, float (&tops)[kQuads]) const
+    {
+        if (p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f && whole(base)) {
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                tops[k] = largest_of(logits[k].widen()) * inverse_temperature;
-        else
+                tops[k] =
+                    largest_of(allowed.drop(lane, k, logits[k].widen())) * inverse_temperature;
+        } else {
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                tops[k] = largest_of(transform(base, k, logits[k]));
+                tops[k] = largest_of(allowed.drop(lane, k, temper(base, k, scale(logits[k]))));
+        }
+        if (edited && state.raises)
+#pragma unroll
+            for (int k = 0; k < kQuads; k++)
+                tops[k] = has_seen(p, b, base + place + kStride * k) ? INFINITY : tops[k];
     }
 
     __device__ __forceinline__ draw_philox philox(int sample) const
@@ -321,6 +396,7 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
             float tops[kQuads];
             step_noise noise;
             read_step(base, logits);
+            const step_mask allowed = read_mask(base);
             make_noise(base, 0, noise);
             if constexpr (with_mass) {
                 four z[kQuads];
@@ -331,7 +407,7 @@ template <gumbel_dtype dtype, bool given> struct warp_draw {
                 }
                 mass.add(z);
             } else {
-                find_tops(base, logits, tops);
+                find_tops(base, logits, allowed, tops);
             }
 #pragma unroll 1
             for (int s = 0;; make_noise(base, s, noise)) {

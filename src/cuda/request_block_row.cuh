@@ -241,7 +241,7 @@ __device__ __forceinline__ float edited(int64_t b, int token, float y)
 {
     const gumbel_problem &q = room().call.problem;
     const gumbel_history &h = q.history;
-    const bool penalised = room().row.penalised && token < h.vocab_size;
+    const bool penalised = room().row.penalties.act && token < h.vocab_size;
     bool allowed = true, prompt = false, output = false;
     uint32_t count = 0;
     if (q.request & GUMBEL_REQUEST_MASK)
@@ -253,7 +253,7 @@ __device__ __forceinline__ float edited(int64_t b, int token, float y)
         count = h.counts[b * h.vocab_size + token];
     }
     if (prompt || output)
-        y = gumbel_penalise(y, &room().row.penalties, output ? count : 0);
+        y = gumbel_penalise(y, &room().row.penalties.of, output ? count : 0);
     return allowed ? y : -INFINITY;
 }
 

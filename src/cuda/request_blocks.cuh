@@ -90,7 +90,7 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
     const cuda_request_params &p = room().call;
     /* Some of the tokens that reach a guess may be edited away. */
     bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.written;
-    lowered |= room().row.penalised && !p.unseen;
+    lowered |= room().row.penalties.act && !p.unseen;
     int count = max((int)blocks_guessed(x.wanted.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};

@@ -11,11 +11,11 @@
 #ifndef GUMBEL_CUDA_REQUEST_ROW_CUH
 #define GUMBEL_CUDA_REQUEST_ROW_CUH
 
-#include "core/edits.h"
 #include "core/summary.h"
 #include "core/truncation.h"
 #include "cuda/cuda_policy.h"
 #include "cuda/cuda_request.h"
+#include "cuda/edits.cuh"
 #include "cuda/widen.cuh"
 
 namespace
@@ -46,8 +46,7 @@ struct request_row {
     gumbel_row draw;
     gumbel_rules rules;
     float log_min_p; /* -inf: off */
-    gumbel_penalties penalties;
-    bool penalised;
+    row_penalties penalties;
     bool lists; /* edits come from lists, too */
     bool valid; /* its temperature can be drawn at */
 };
@@ -130,12 +129,9 @@ __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem 
 /* What edits row b. */
 __device__ __forceinline__ void set_edits(request_row &row, const gumbel_problem &q, int64_t b)
 {
-    row.penalties = {1.0f, 0.0f, 0.0f};
-    if (q.request & GUMBEL_REQUEST_PENALTIES)
-        row.penalties = gumbel_problem_penalties(&q, b);
-    row.penalised = (q.request & GUMBEL_REQUEST_PENALTIES) && gumbel_penalties_act(&row.penalties);
+    row.penalties = penalties_of(q, b);
     row.lists = (q.request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
-                (row.penalised && !q.history.prompt);
+                (row.penalties.act && !q.history.prompt);
 }
 
 __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
@@ -167,38 +163,6 @@ __device__ __forceinline__ float raw_logit(const gumbel_problem &q, int64_t b, i
                          b * q.logits.stride + token - q.first_token);
 }
 
-__device__ __forceinline__ bool bit_of(const uint32_t *words, int64_t i)
-{
-    return words[i >> 5] >> (i & 31) & 1;
-}
-
-/* Four bits from one that is divisible by 4 on. */
-__device__ __forceinline__ uint32_t nibble_of(const uint32_t *words, int64_t i)
-{
-    return words[i >> 5] >> (i & 31) & 15;
-}
-
-__device__ __forceinline__ bool is_masked(const gumbel_problem &q, int64_t b, int64_t token)
-{
-    return (q.request & GUMBEL_REQUEST_MASK) &&
-           !bit_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
-}
-
-/* y of a token after the penalties of what a history counted. */
-__device__ __forceinline__ float penalise_by_history(const gumbel_problem &q,
-                                                     const request_row &row, int64_t b,
-                                                     int64_t token, float y)
-{
-    const gumbel_history &h = q.history;
-    if (token >= h.vocab_size)
-        return y;
-    int64_t words = gumbel_words_of(h.vocab_size);
-    bool output = bit_of(h.output + b * words, token);
-    if (!output && !bit_of(h.prompt + b * words, token))
-        return y;
-    return gumbel_penalise(y, &row.penalties, output ? h.counts[b * h.vocab_size + token] : 0);
-}
-
 /* y of a logit before any edit: scale and soft-cap. */
 __device__ __forceinline__ float scaled_logit(const cuda_request_params &p, float l)
 {
@@ -214,7 +178,7 @@ __device__ __forceinline__ float plain_y(const cuda_request_params &p, const req
     if (is_masked(q, b, token))
         return -INFINITY;
     float y = scaled_logit(p, l);
-    return row.penalised ? penalise_by_history(q, row, b, token, y) : y;
+    return row.penalties.act ? penalise_by_history(q, row.penalties.of, b, token, y) : y;
 }
 
 /* --------------------------------------------------------------------------------- lists ---- */
@@ -300,7 +264,7 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
     if (q.request & GUMBEL_REQUEST_BANNED)
         each_listed(t.banned, b, begin,
                     [&](int place) { atomicOr(&stage.banned[place >> 5], 1u << (place & 31)); });
-    if (row.penalised && !q.history.prompt) {
+    if (row.penalties.act && !q.history.prompt) {
         each_listed(t.prompt_tokens, b, begin,
                     [&](int place) { atomicOr(&stage.prompt[place >> 5], 1u << (place & 31)); });
         each_listed(t.output_tokens, b, begin,
@@ -331,10 +295,10 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
         float &own = y[place];
         if (is_masked(q, b, token) || bit_of(stage.banned, place))
             own = -INFINITY;
-        else if (row.penalised && q.history.prompt)
-            own = penalise_by_history(q, row, b, token, own);
+        else if (row.penalties.act && q.history.prompt)
+            own = penalise_by_history(q, row.penalties.of, b, token, own);
         else if (count > 0 || bit_of(stage.prompt, place))
-            own = gumbel_penalise(own, &row.penalties, count);
+            own = gumbel_penalise(own, &row.penalties.of, count);
     }
     __syncthreads();
 }

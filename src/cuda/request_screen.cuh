@@ -90,31 +90,7 @@ struct part_reader {
                 l[i] = scaled.v[i];
         }
         if (q.request & GUMBEL_REQUEST_TRANSFORMS)
-            edit_quad(token, l);
-    }
-
-    __device__ __forceinline__ void edit_quad(int64_t token, float *y) const
-    {
-        const gumbel_problem &q = p.problem;
-        const gumbel_history &h = q.history;
-        uint32_t allowed = 15, seen = 0;
-        if (token + 3 < q.first_token || token >= end)
-            return;
-        if (q.request & GUMBEL_REQUEST_MASK)
-            allowed = nibble_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
-        if (row.penalised && token < h.vocab_size) {
-            int64_t words = gumbel_words_of(h.vocab_size) * b;
-            seen = nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token);
-        }
-        if (allowed == 15 && seen == 0)
-            return;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (!(allowed >> i & 1))
-                y[i] = -INFINITY;
-            else if ((seen >> i & 1) && counts(token + i))
-                y[i] = penalise_by_history(q, row, b, token + i, y[i]);
-        }
+            edit_four(q, row.penalties, b, token, end, l);
     }
 };
 

@@ -163,8 +163,9 @@ __device__ __noinline__ void edit_seen(const part_reader &reader, share_source s
         for (uint32_t left = room().words.seen[i]; left; left &= left - 1) {
             int place = 32 * i + __ffs(left) - 1;
             if (reader.counts(source.begin + place))
-                share()[place] = penalise_by_history(reader.p.problem, reader.row, reader.b,
-                                                     source.begin + place, share()[place]);
+                share()[place] =
+                    penalise_by_history(reader.p.problem, reader.row.penalties.of, reader.b,
+                                        source.begin + place, share()[place]);
         }
     __syncthreads();
 }
@@ -218,7 +219,7 @@ __device__ __forceinline__ void edit_share(const part_reader &reader, const shar
     }
     if (q.scale != 1.0f || q.soft_cap != 0.0f)
         scale_share(reader, source);
-    if (reader.row.penalised)
+    if (reader.row.penalties.act)
         edit_seen(reader, source);
     if (q.request & GUMBEL_REQUEST_MASK)
         mask_share(source);

@@ -91,10 +91,8 @@ __device__ __forceinline__ bool asks_for_token(const cuda_request_params &p)
 /* Whether nothing that edits a row raises a token above what its block's largest logit becomes. */
 __device__ __forceinline__ bool edits_lower(const gumbel_problem &q, const request_row &row)
 {
-    const gumbel_penalties &r = row.penalties;
-    bool lowers = r.repetition >= 1.0f && r.repetition <= FLT_MAX && r.frequency >= 0.0f &&
-                  r.frequency < 0x1p100f && r.presence >= 0.0f && r.presence < INFINITY;
-    return !row.lists && q.scale > 0.0f && (!row.penalised || lowers);
+    return !row.lists && q.scale > 0.0f &&
+           (!row.penalties.act || penalties_lower(row.penalties.of));
 }
 
 /* Whether a block's largest logit bounds its tokens. */
