@@ -137,8 +137,9 @@ static void request_large(void)
     }
 }
 
-/* Tokens alone: what is not asked for is not made, on a way of its own. The request is freed. */
-static void compare_tokens(request *asked, int fused)
+/* Tokens and scores alone, or with log-probabilities: what is not asked for is not made, on ways of
+ * their own. The request is freed. */
+static void compare_some(request *asked, int fused, outcome_parts parts)
 {
     const request_plan *plan = &asked->plan;
     gpu_request *on_gpu = gpu_request_make(asked);
@@ -149,11 +150,12 @@ static void compare_tokens(request *asked, int fused)
                                      .tokens = device->tokens,
                                      .status = device->status,
                                      .scores = device->scores,
+                                     .lse = parts & OUTCOME_MASS ? device->lse : NULL,
+                                     .logprobs = parts & OUTCOME_MASS ? device->logprobs : NULL,
                                      .kept = plan->seed % 2 ? device->kept : NULL};
     gpu_request_draw(on_gpu, fused, device);
     draws_compared += plan->batch * host->samples;
-    CHECK(outcome_same(host, 0, device, OUTCOME_TOKENS | OUTCOME_SCORES, what),
-          "%s: tokens alone differ", what);
+    CHECK(outcome_same(host, 0, device, parts, what), "%s: asked alone, it differs", what);
     for (int64_t b = 0; b < plan->batch && plan->seed % 2; b++)
         CHECK(host->kept[b] == device->kept[b], "%s: kept[%d] is %d, %d on the CPU", what, (int)b,
               (int)device->kept[b], (int)host->kept[b]);
@@ -161,6 +163,11 @@ static void compare_tokens(request *asked, int fused)
     outcome_free(device);
     gpu_request_free(on_gpu);
     request_free(asked);
+}
+
+static void compare_tokens(request *asked, int fused)
+{
+    compare_some(asked, fused, OUTCOME_TOKENS | OUTCOME_SCORES);
 }
 
 static void request_tokens(void)
@@ -200,7 +207,7 @@ static void request_edits(void)
         request *asked = request_make(&plan, cpu);
         const gumbel_token_lists none = {NULL, NULL, NULL};
         asked->transforms.banned = asked->transforms.bias = none;
-        compare_tokens(asked, 0);
+        compare_some(asked, 0, OUTCOME_TOKENS | OUTCOME_SCORES | (i % 2 ? OUTCOME_MASS : 0));
     }
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1).
+ * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1); or
+ *        of y, where a mask and a history are all that edits them (docs/maths.md, section 8).
  * COST   reads B V elements once. Four tokens and a sample take about 65 instructions, 18 of them
  *        Philox's wide multiplies at four cycles of a scheduler each; the log-normaliser takes as
- *        many again. What bounds it: findings/cuda_logits.md.
+ *        many again. What bounds it: findings/cuda_logits.md. A mask is a bit a token beside, and
+ *        four selections; a history is looked up for tokens alone that are scored.
  * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary; its warps take steps
  *        of 512 tokens, eight blocks of 64, as they get done. Four lanes hold a block: lane j of
  *        them the quads (four tokens, one block of Philox) j, j + 4, j + 8 and j + 12, so that it

@@ -54,10 +54,10 @@ __device__ __noinline__ bool has_seen(const cuda_params &p, int64_t b, uint32_t 
            (nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token)) != 0;
 }
 
-/* A warp and the chunk that its CTA draws from. Where a mask and a history edit the row, the mask is
- * looked up with every logit, and the history for the few tokens alone that are scored: penalties
- * lower a token, so that the screen lets through what it must; of a row where they may raise one, all
- * that were seen are scored. */
+/* A warp and the chunk that its CTA draws from. Where a mask and a history edit the row, the mask
+ * is looked up with every logit, and the history for the few tokens alone that are scored: mostly
+ * penalties lower a token, so that the screen lets through what it must. Of a row where they may
+ * raise one, all that were seen are scored. */
 template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
     using element = typename quad<dtype>::element;
     using step = quad<dtype>[kQuads]; /* what a lane holds of a step */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   y of logits (docs/maths.md, section 8) for calls that ask for transforms alone: the
+ * WHAT   y of logits (docs/maths.md, section 8) for calls that ask for transforms alone, of more
+ *        tokens than are scored: for log-probabilities, from lists, or with noise ahead. The
  *        kernels that draw from plain logits go on from there.
  * COST   reads and writes B V elements once; of masks and histories three bits a token beside.
  * MAP    a CTA takes a piece of 4096 tokens of a row; a thread two quads.
