@@ -49,13 +49,20 @@ static void carve_logits(gumbel_cursor *cursor, const gumbel_problem *p, cuda_ro
     room->logits = gumbel_carve(cursor, rows, (size_t)stored_stride(p), sizeof(float));
 }
 
+/* Masses, of which is not known yet whether they are asked for, may be served in another way. */
 size_t cuda_request_size(const gumbel_device *device, const gumbel_problem *problem)
 {
-    gumbel_cursor cursor = {0};
-    cuda_room room;
-    carve_logits(&cursor, problem, &room);
-    cuda_carve_request(&cursor, (const cuda_device *)device, problem, problem->hidden_size > 0);
-    return cursor.used;
+    size_t most = 0;
+    for (int with_mass = 0; with_mass < 2; with_mass++) {
+        gumbel_problem asked = *problem;
+        gumbel_cursor cursor = {0};
+        cuda_room room;
+        asked.with_mass = with_mass;
+        carve_logits(&cursor, &asked, &room);
+        cuda_carve_request(&cursor, (const cuda_device *)device, &asked, asked.hidden_size > 0);
+        most = cursor.used > most ? cursor.used : most;
+    }
+    return most;
 }
 
 /* The fused way, with the kernels that serve the call. */
