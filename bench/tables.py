@@ -70,9 +70,10 @@ def cuda():
         rows.append([f"{row['vocab']}, {row['hidden']}", row["batch"], f"{row['floor_us']:.0f}",
                      f"{gemm:.0f}", f"{fused:.0f}", f"{median(row['fused_with_logprobs']):.0f}",
                      f"{fused / gemm:.2f}",
-                     f"{median(row['fused_rested']) / median(row['gemm_rested']):.2f}"])
+                     f"{median(row['fused_rested']) / median(row['gemm_rested']):.2f}",
+                     f"{median(row['fused_behind_norm']) / median(row['gemm_behind_norm']):.2f}"])
     return table(["V, D", "B", "read", "GEMM", "fused draw", "with log-probabilities",
-                  "fused / GEMM", "rested"], rows)
+                  "fused / GEMM", "rested", "behind a norm"], rows)
 
 
 def cuda_source():
