@@ -34,7 +34,9 @@
  *           host memory. A call queues its work on the caller's stream and returns: it neither
  *           waits nor reads device memory, and it may be captured into a graph, whose replays read
  *           the row parameters anew. Buffers belong to the call until the stream has passed it. A
- *           bad temperature is then no error but a GUMBEL_ROW_TEMPERATURE. Calls that take no
+ *           bad temperature is then no error but a GUMBEL_ROW_TEMPERATURE. On Hopper kernels may
+ *           start while what is before them on the stream ends, and wait for it before they read
+ *           or write (programmatic dependent launch, on both sides). Calls that take no
  *           device work on host memory alone: gumbel_merge(), gumbel_finish(), gumbel_noise().
  *           Summaries that gumbel_partial() left on a GPU are copied to the host before them.
  * Threads.  Calls on one device may run at the same time if their outputs and workspaces differ.

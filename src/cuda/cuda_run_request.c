@@ -31,7 +31,8 @@ static int edits_alone(const gumbel_problem *p)
     return !(p->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS) && p->end_token > p->first_token;
 }
 
-/* Whether a draw from logits edits them, too: those that it looks at, which with masses are all. */
+/* Whether a draw from logits edits them itself: where the tokens that it scores are enough, and no
+ * list says how. */
 static int draw_edits(const gumbel_problem *p)
 {
     const uint32_t lists = GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS;
