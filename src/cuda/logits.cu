@@ -101,9 +101,10 @@ __device__ __noinline__ void clear_rarely(const cuda_params &p)
 template <gumbel_dtype dtype, bool with_mass, bool given, bool edited>
 __device__ __forceinline__ void draw_chunk(const cuda_params &p)
 {
-    extern __shared__ __align__(16) unsigned char memory[];
-    cta_state &state = *(cta_state *)memory;
-    gumbel_summary *masses = (gumbel_summary *)(memory + CUDA_LOGITS_STATE_BYTES) + threadIdx.x;
+    extern __shared__ __align__(16) unsigned char shared_memory[];
+    cta_state &state = *(cta_state *)shared_memory;
+    gumbel_summary *masses =
+        (gumbel_summary *)(shared_memory + CUDA_LOGITS_STATE_BYTES) + threadIdx.x;
     const gumbel_problem &q = p.problem;
     const int all = q.sampling.num_samples, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts % q.batch;

@@ -87,6 +87,7 @@ template <class T> static inline T min(T a, T b) { return a < b ? a : b; }
 
 template <class T> static inline T __ldcg(const T *from) { return *from; }
 template <class T> static inline T __ldcs(const T *from) { return *from; }
+template <class T> static inline T __ldg(const T *from) { return *from; }
 
 template <class T, class Change> static inline T atomic(T *word, Change change)
 {

@@ -25,7 +25,7 @@ namespace
 
 /* Have the logits of row 0 be neighbouring numbers just below 16, of which some have the same z at
  * most temperatures: values that differ, and tokens that do not; and many tokens of a value. */
-void crowd(request *asked, uint64_t *random)
+inline void crowd(request *asked, uint64_t *random)
 {
     const gumbel_tensor &t = asked->logits.logits;
     const uint32_t values = 20 + random_below(random, 400);

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The source of the kernels that draw from logits, on a CPU, all threads side by side in a random
+// order, against the CPU backend: plainly, with masses, with noise that is given, and with edits.
+#include "launch_logits.h"
+#include "request_rows.h"
+
+#include "cuda/cuda_policy.h"
+
+extern "C" {
+#include "outcome.h"
+}
+
+namespace
+{
+
+/* A call: a request of masks and penalties alone, or of nothing. */
+request *make_call(uint64_t *random, gumbel_device *cpu)
+{
+    request_plan plan = {};
+    plan.batch = 1 + random_below(random, 4);
+    plan.vocab = 1 + random_below(random, one_in(random, 3) ? 12000 : 1500);
+    plan.first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
+    if (one_in(random, 4))
+        plan.vocab_size = plan.first_token + 1 + random_below(random, (uint32_t)plan.vocab);
+    plan.samples = one_in(random, 10) ? 35 : 1 + random_below(random, 3);
+    plan.dtype = (gumbel_dtype)(GUMBEL_FLOAT32 + random_below(random, 3));
+    plan.kind = one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
+    plan.scale = one_in(random, 4) ? -0.5f : 0.0f;
+    plan.soft_cap = one_in(random, 4) ? 4.0f : 0.0f;
+    plan.transforms = plan.history = !one_in(random, 3);
+    plan.given_noise = !plan.transforms && one_in(random, 3);
+    plan.seed = random_bits(random) >> 20;
+    request *made = request_make(&plan, cpu);
+    made->transforms.banned = made->transforms.bias = {};
+    return made;
+}
+
+/* What is asked for beside tokens: log-probabilities of plain logits alone. */
+gumbel_output outputs_of(const outcome *ours, bool with_mass)
+{
+    gumbel_output wanted = ours->output;
+    wanted.ranks = wanted.top_ids = wanted.kept = NULL;
+    wanted.top_logprobs = NULL;
+    wanted.num_top = 0;
+    if (!with_mass)
+        wanted.lse = wanted.logprobs = NULL;
+    return wanted;
+}
+
+/* As the CUDA backend prepares the launch, with a few parts a row. */
+cuda_params launch_of(const request &asked, const gumbel_output &output, uint64_t *random)
+{
+    cuda_params p = {};
+    const cuda_request_params from = params_of(asked, output);
+    p.problem = from.problem;
+    p.inverse_cap = from.inverse_cap;
+    p.output = output;
+    const gumbel_problem &q = p.problem;
+    const int64_t range = q.end_token - q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    p.chunk = cuda_chunk(range, 1 + random_below(random, 4), CUDA_LOGITS_STEP);
+    p.parts = (int32_t)((range + p.chunk - 1) / p.chunk);
+    p.tag = random_bits(random) >> 24;
+    return p;
+}
+
+/* How many calls took each way. */
+struct call_counts {
+    int edited, weighed, given;
+};
+
+bool passes(int index, gumbel_device *cpu, call_counts *counts)
+{
+    uint64_t random = (uint64_t)index;
+    char what[500];
+    request *asked = make_call(&random, cpu);
+    outcome *host = request_outcome(asked), *ours = request_outcome(asked);
+    const bool with_mass = !asked->plan.transforms && one_in(&random, 2);
+    snprintf(what, sizeof what, "problem %d: %s", index, request_describe(&asked->plan));
+    cuda_params p = launch_of(*asked, outputs_of(ours, with_mass), &random);
+    p.problem.with_mass = with_mass;
+    const size_t draws = (size_t)(p.problem.batch * p.problem.sampling.num_samples);
+    std::vector<gumbel_summary> summaries(draws * (size_t)p.parts);
+    std::vector<uint64_t> floors(draws * CUDA_FLOOR_WORDS, random_bits(&random));
+    p.summaries = summaries.data();
+    p.shared_floors = floors.data();
+    counts->edited += p.problem.request != 0;
+    counts->weighed += with_mass;
+    counts->given += p.problem.sampling.noise != NULL;
+    bool good = request_draw(cpu, asked, host) == GUMBEL_OK;
+    for (int replay = 0; good && replay < 2; replay++) {
+        emulate_logits(p, &random, what);
+        for (int64_t b = 0; good && b < p.problem.batch; b++)
+            good = row_agrees(host, p.output, b, what);
+    }
+    outcome_free(ours);
+    outcome_free(host);
+    request_free(asked);
+    return good;
+}
+
+} // namespace
+
+/* usage: test_logits [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    call_counts counts = {};
+    int failed =
+        run_problems(argc, argv, 400, 20000, [&](int i) { return passes(i, cpu, &counts); });
+    printf("%d calls edited, %d weighed, %d took given noise\n", counts.edited, counts.weighed,
+           counts.given);
+    gumbel_close(cpu);
+    return failed != 0;
+}
