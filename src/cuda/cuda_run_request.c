@@ -31,14 +31,18 @@ static int edits_alone(const gumbel_problem *p)
     return !(p->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS) && p->end_token > p->first_token;
 }
 
+/* Whether edits come from lists, too. */
+static int edits_by_lists(const gumbel_problem *p)
+{
+    return (p->request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
+           ((p->request & GUMBEL_REQUEST_PENALTIES) && !p->history.prompt);
+}
+
 /* Whether a draw from logits edits them itself: where the tokens that it scores are enough, and no
  * list says how. */
 static int draw_edits(const gumbel_problem *p)
 {
-    const uint32_t lists = GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS;
-    int has_history = !(p->request & GUMBEL_REQUEST_PENALTIES) || p->history.prompt;
-    return edits_alone(p) && !(p->request & lists) && has_history && !p->with_mass &&
-           !p->sampling.noise;
+    return edits_alone(p) && !edits_by_lists(p) && !p->with_mass && !p->sampling.noise;
 }
 
 int64_t cuda_request_blocks(const gumbel_problem *p)
@@ -51,13 +55,11 @@ int64_t cuda_request_blocks(const gumbel_problem *p)
  * knows: rows' own numbers may still say that all do. */
 static int blocks_tell(const cuda_device *cuda, const gumbel_problem *p)
 {
-    const uint32_t looks_at_all = GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS;
     const gumbel_truncation *t = &p->truncation;
-    int lists = (p->request & GUMBEL_REQUEST_PENALTIES) && !p->history.prompt;
     int joint = t->order == GUMBEL_ORDER_JOINT && t->top_p;
     int64_t bytes = cuda_request_blocks_bytes(cuda_request_blocks(p));
     return team_serves(cuda, p) && bytes <= CUDA_REQUEST_BLOCKS_BYTES && (t->top_k || t->min_p) &&
-           !joint && !lists && p->scale > 0.0f && !(p->request & looks_at_all) &&
+           !joint && !edits_by_lists(p) && p->scale > 0.0f && !(p->request & GUMBEL_REQUEST_RAW) &&
            p->end_token > p->first_token;
 }
 

@@ -67,21 +67,27 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q,
     return gumbel_penalise(y, &penalties, output ? h.counts[b * h.vocab_size + token] : 0);
 }
 
+/* Which of four tokens of row b the history has seen, from one divisible by 4 on, as bits. */
+__device__ __forceinline__ uint32_t seen_of_four(const gumbel_history &h, int64_t b, int64_t token)
+{
+    const int64_t words = gumbel_words_of(h.vocab_size) * b;
+    return token < h.vocab_size
+               ? nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token)
+               : 0;
+}
+
 /* Edit the y of four tokens of row b, from one divisible by 4 on, of which those of
  * [q.first_token, end) count. */
 __device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_penalties &penalties,
                                           int64_t b, int64_t token, int64_t end, float *y)
 {
-    const gumbel_history &h = q.history;
     uint32_t allowed = 15, seen = 0;
     if (token + 3 < q.first_token || token >= end)
         return;
     if (q.request & GUMBEL_REQUEST_MASK)
         allowed = nibble_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
-    if (penalties.act && token < h.vocab_size) {
-        int64_t words = gumbel_words_of(h.vocab_size) * b;
-        seen = nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token);
-    }
+    if (penalties.act)
+        seen = seen_of_four(q.history, b, token);
     if (allowed == 15 && seen == 0)
         return;
 #pragma unroll

@@ -48,10 +48,7 @@ __device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &s
 /* Whether the history has seen any of four tokens. */
 __device__ __noinline__ bool has_seen(const cuda_params &p, int64_t b, uint32_t token)
 {
-    const gumbel_history &h = p.problem.history;
-    const int64_t words = gumbel_words_of(h.vocab_size) * b;
-    return token < h.vocab_size &&
-           (nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token)) != 0;
+    return seen_of_four(p.problem.history, b, token) != 0;
 }
 
 /* A warp and the chunk that its CTA draws from. Where a mask and a history edit the row, the mask

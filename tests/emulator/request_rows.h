@@ -23,6 +23,14 @@ extern "C" {
 namespace
 {
 
+/* Where the tokens of a plan begin, half of the time past 0, and now and then where they end. */
+inline void choose_range(request_plan *plan, uint64_t *random)
+{
+    plan->first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
+    if (one_in(random, 4))
+        plan->vocab_size = plan->first_token + 1 + random_below(random, (uint32_t)plan->vocab);
+}
+
 /* Have the logits of row 0 be neighbouring numbers just below 16, of which some have the same z at
  * most temperatures: values that differ, and tokens that do not; and many tokens of a value. */
 inline void crowd(request *asked, uint64_t *random)

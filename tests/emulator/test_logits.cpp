@@ -20,9 +20,7 @@ request *make_call(uint64_t *random, gumbel_device *cpu)
     request_plan plan = {};
     plan.batch = 1 + random_below(random, 4);
     plan.vocab = 1 + random_below(random, one_in(random, 3) ? 12000 : 1500);
-    plan.first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
-    if (one_in(random, 4))
-        plan.vocab_size = plan.first_token + 1 + random_below(random, (uint32_t)plan.vocab);
+    choose_range(&plan, random);
     plan.samples = one_in(random, 10) ? 35 : 1 + random_below(random, 3);
     plan.dtype = (gumbel_dtype)(GUMBEL_FLOAT32 + random_below(random, 3));
     plan.kind = one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;

@@ -34,9 +34,7 @@ request_plan plan_of(uint64_t *random)
     request_plan plan = {};
     plan.batch = 1 + random_below(random, 6);
     plan.vocab = 1 + random_below(random, one_in(random, 2) ? 40000 : 600);
-    plan.first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
-    if (one_in(random, 4))
-        plan.vocab_size = plan.first_token + 1 + random_below(random, (uint32_t)plan.vocab);
+    choose_range(&plan, random);
     plan.order = (gumbel_order)random_below(random, 3);
     plan.kind = one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
     plan.dtype = one_in(random, 2) ? GUMBEL_FLOAT32 : (gumbel_dtype)(1 + random_below(random, 3));
