@@ -43,9 +43,6 @@ constexpr int kNapOfDepth = 100;
 constexpr int kLate = 8;
 /* A NaN that no peak is, with the least key of all. */
 constexpr uint32_t kNoPeak = ~0u;
-/* Bounds are kept where a token below one has a smaller z than those that reach it, whatever is
- * rounded: rows scale logits by a factor between 1 / kScaleMost and kScaleMost. */
-constexpr float kScaleMost = 0x1p60f;
 /* A bound may be reached by an eighth more peaks than it must be: each halving is 200 cycles. */
 constexpr uint32_t kBoundSlack = 8;
 /* One in so many blocks may hold what min_p keeps where a bound can fail: a row with more tokens

@@ -225,6 +225,10 @@ static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
                               &cuda->request_blocks, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_blocks,
              CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_BLOCKS_BYTES);
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_bounded",
+                              &cuda->request_bounded, error));
+    CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_bounded,
+             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_REQUEST_BLOCKS_BYTES);
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
                               &cuda->request_team, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->request_team,

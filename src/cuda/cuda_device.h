@@ -60,7 +60,7 @@ typedef struct cuda_device {
     CUfunction request_edit;
     CUfunction request_naive;
     CUfunction request_pivots;
-    CUfunction request_blocks, request_team; /* NULL where there are no clusters */
+    CUfunction request_blocks, request_bounded, request_team; /* NULL where there are no clusters */
     CUfunction noise[GUMBEL_MATH_FAST + 1];
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];

@@ -42,7 +42,8 @@ typedef struct cuda_request_params {
     /* Where the product has stored some of their strips alone (cuda/bound_sm90.cuh); else NULL. */
     const uint8_t *written; /* as of cuda_params */
     const float *unseen;    /* as of cuda_params; or NULL */
-    uint64_t *started;      /* the word that counted the product's CTAs: is cleared */
+    uint64_t *floors;       /* [B][CUDA_FLOOR_WORDS]: rows' bounds, 0 where a row had none; the
+                             * second word, which counted the product's CTAs, is cleared */
     int32_t *again;         /* set where a row lacks a block that it may need; NULL: none can */
     /* Where rows are drawn before they are cut (cuda/request_pivots.cu); else NULL. */
     uint64_t

@@ -209,13 +209,13 @@ static gumbel_status run_blocks(const cuda_job *job, cuda_request_params *p,
         p->written = room->written;
         p->unseen = room->unseen;
         p->again = room->again;
-        p->started = &job->params.shared_floors[1];
+        p->floors = job->params.shared_floors;
     }
     p->chunk =
         p->peaked ? p->blocks : cuda_request_part(p->blocks, q->batch, job->cuda->multiprocessors);
     p->parts = (int32_t)((p->blocks + p->chunk - 1) / p->chunk);
-    GUMBEL_FORWARD(
-        run(job, p, job->cuda->request_blocks, (int)cuda_request_blocks_bytes(p->blocks), 1));
+    GUMBEL_FORWARD(run(job, p, p->written ? job->cuda->request_bounded : job->cuda->request_blocks,
+                       (int)cuda_request_blocks_bytes(p->blocks), 1));
     if (job->again)
         GUMBEL_FORWARD(cuda_run_sm90(job->again));
     return run_team(job, p);

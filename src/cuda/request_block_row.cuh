@@ -210,31 +210,6 @@ __device__ __forceinline__ bool counts(const gumbel_problem &q, int64_t token)
     return token >= q.first_token && token < q.end_token;
 }
 
-/* List the tokens of `count` quads that reach `least` before edits; the largest y of this thread's.
- * For all threads. */
-__device__ __forceinline__ float list_quads(request_values values, int count, float least)
-{
-    const cuda_request_params &p = room().call;
-    float largest = -INFINITY;
-#pragma unroll 1
-    for (int base = 0; base < 4 * count; base += kThreads) {
-        const int at = base + (int)threadIdx.x;
-        int64_t token = -1;
-        float y = -INFINITY;
-        if (at < 4 * count) {
-            const int place = quads().places[at / 4];
-            token = row_blocks::start_of(room_of_blocks().chosen[place / 32]);
-            token += 4 * (place % 32) + at % 4;
-            y = (&quads().logits[0].x)[at];
-        }
-        if (is_rare(is_scaled(p.problem)) && counts(p.problem, token))
-            y = request_scaled(p, y);
-        largest = fmaxf(largest, y);
-        list_token(values, (int)token, y, least);
-    }
-    return largest;
-}
-
 /* y of a token of row b after edits, which come from no list: all that they go by is asked for at
  * once. */
 __device__ __forceinline__ float edited(int64_t b, int token, float y)
@@ -257,26 +232,37 @@ __device__ __forceinline__ float edited(int64_t b, int token, float y)
     return allowed ? y : -INFINITY;
 }
 
-/* Edit the tokens of the list, and drop those that no longer reach `least`; the y of this thread's
- * one. For all threads, between barriers. */
-__device__ __forceinline__ float edit_list(request_values values, int64_t b, float least)
+/* List the tokens of `count` quads that reach `least`, after edits too; the largest y of this
+ * thread's, of those alone where there are edits. For all threads. */
+__device__ __forceinline__ float list_quads(const row_blocks &blocks, int count, float least)
 {
-    cuda_candidate own = {-INFINITY, 0};
-    if (threadIdx.x < room().count) {
-        own = room().bench.list[threadIdx.x];
-        own.y = edited(b, own.id, own.y);
+    const cuda_request_params &p = room().call;
+    const bool edits = p.problem.request & GUMBEL_REQUEST_TRANSFORMS;
+    float largest = -INFINITY;
+#pragma unroll 1
+    for (int base = 0; base < 4 * count; base += kThreads) {
+        const int at = base + (int)threadIdx.x;
+        int64_t token = -1;
+        float y = -INFINITY;
+        if (at < 4 * count) {
+            const int place = quads().places[at / 4];
+            token = row_blocks::start_of(room_of_blocks().chosen[place / 32]);
+            token += 4 * (place % 32) + at % 4;
+            y = (&quads().logits[0].x)[at];
+        }
+        if (is_rare(is_scaled(p.problem)) && counts(p.problem, token))
+            y = request_scaled(p, y);
+        if (edits)
+            y = blocks.values.z(y) >= least ? edited(blocks.b, (int)token, y) : -INFINITY;
+        largest = fmaxf(largest, y);
+        list_token(blocks.values, (int)token, y, least);
     }
-    __syncthreads();
-    if (threadIdx.x == 0)
-        room().count = 0;
-    __syncthreads();
-    list_token(values, own.id, own.y, least);
-    return own.y;
+    return largest;
 }
 
 /* List the tokens whose z is `least` or more, of the blocks that may hold some, whose largest are
- * stored; the largest y of those that reached it before edits, of this thread's. Where they are too
- * many, more than fit are counted, and y are those before edits. Ends with a barrier. */
+ * stored; as list_quads(). Where they are too many, more than fit are counted. Ends with a barrier.
+ */
 __device__ __forceinline__ float look(const row_blocks &blocks, float least)
 {
     block_room &x = room_of_blocks();
@@ -297,12 +283,7 @@ __device__ __forceinline__ float look(const row_blocks &blocks, float least)
     }
     if (is_rare(x.quads > kSome) && threadIdx.x == 0)
         atomicAdd(&room().count, kSome + 1);
-    float largest = list_quads(blocks.values, min((int)x.quads, kSome), least);
-    if (q.request & GUMBEL_REQUEST_TRANSFORMS) {
-        __syncthreads();
-        if (room().count <= kSome)
-            largest = edit_list(blocks.values, blocks.b, least);
-    }
+    const float largest = list_quads(blocks, min((int)x.quads, kSome), least);
     uint32_t key = __reduce_max_sync(~0u, gumbel_key(largest));
     if (threadIdx.x % 32 == 0)
         atomicMax(&x.seen, key);

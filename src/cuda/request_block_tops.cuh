@@ -7,6 +7,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_BLOCK_TOPS_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCK_TOPS_CUH
 
+#include "cuda/floor.cuh"
 #include "cuda/request_team_cut.cuh"
 
 namespace
@@ -36,7 +37,7 @@ struct block_room {
     uint32_t quads;    /* that may hold tokens which reach a guess */
     uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
     uint32_t nth, top; /* those of the best that a guess goes by; 0 where they are fewer */
-    __align__(16) uint32_t best[kBestMost * kWarps];    /* of each warp, as row_blocks.key_of() */
+    __align__(16) uint32_t best[kBestMost * kWarps];     /* of each warp, as row_blocks.key_of() */
     __align__(16) uint16_t chosen[kWarps * kBlocksMost]; /* by each warp, to look into */
 };
 static_assert(sizeof(block_room) <= 4 * (CUDA_REQUEST_CHOSEN + 1), "the launcher reserves that");
@@ -149,6 +150,30 @@ __device__ __forceinline__ void rank_best(int each, int top, int n)
     }
 }
 
+/* Show the largest of each warp's peaks that no penalty lowers; before a barrier. */
+__device__ __forceinline__ void show_largest(const some_blocks &some)
+{
+    uint32_t key = 0;
+#pragma unroll
+    for (int j = 0; j < kTopsAhead; j++)
+        key = max(key, gumbel_key(some.unseen.of[j]));
+    key = __reduce_max_sync(~0u, key);
+    if (threadIdx.x % 32 == 0)
+        room_of_blocks().best[threadIdx.x / 32] = key;
+}
+
+/* The largest that warps have shown. */
+__device__ __forceinline__ float largest_shown()
+{
+    uint32_t key = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps / 4; i++) {
+        const uint4 own = ((const uint4 *)room_of_blocks().best)[i];
+        key = max(max(max(key, own.x), max(own.y, own.z)), own.w);
+    }
+    return gumbel_of_key(key);
+}
+
 /* A row, block by block, for all threads of a CTA. */
 struct row_blocks {
     int64_t b;
@@ -254,10 +279,8 @@ struct row_blocks {
         return strips()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_STRIP / 4) & 1;
     }
 
-    /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`: of
-     * its best, those that no penalty lowers. */
-    __device__ __forceinline__ void keep_tops(int turn, const some_blocks &some,
-                                              tops_found &found) const
+    /* Keep the tops of a turn, and what is stored. */
+    __device__ __forceinline__ void keep(int turn, const some_blocks &some) const
     {
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
@@ -266,9 +289,24 @@ struct row_blocks {
                 tops_of_blocks()[block] = some.peaks.of[j];
                 strips()[block] = (uint8_t)some.strips[j];
             }
-            found.infinite |= !(values.z(some.peaks.of[j]) < INFINITY);
-            found.keep(key_of(some.unseen.of[j], block));
         }
+    }
+
+    /* Join what is known of a turn into `found`: of its best, those that no penalty lowers. */
+    __device__ __forceinline__ void join(int turn, const some_blocks &some, tops_found &found) const
+    {
+#pragma unroll
+        for (int j = 0; j < kTopsAhead; j++) {
+            found.infinite |= !(values.z(some.peaks.of[j]) < INFINITY);
+            found.keep(key_of(some.unseen.of[j], own_block(turn, j)));
+        }
+    }
+
+    /* The bound that the product had of the row in the end; -inf where it had none. */
+    __device__ __forceinline__ float bound() const
+    {
+        const uint64_t floor = floor_load(&call().floors[CUDA_FLOOR_WORDS * b]);
+        return floor ? floor_unpack(floor) : -INFINITY;
     }
 
     /* This thread's tops of a turn. */
@@ -350,7 +388,8 @@ __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, so
         drop_missing(some);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
         some.peaks = some.unseen = drop_masked(blocks, turn, some.peaks);
-    blocks.keep_tops(turn, some, found);
+    blocks.keep(turn, some);
+    blocks.join(turn, some, found);
 }
 
 /* Those of all turns but the first. */

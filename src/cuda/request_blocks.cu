@@ -3,7 +3,8 @@
  * WHAT   a request from logits where few tokens of a row can matter: the largest logit of every
  *        block of 128 tokens is found, unless the product has left it, and the last of a row's CTAs
  *        tries to serve it from the blocks that reach what matters (cuda/request_blocks.cuh). Rows
- *        that this does not serve are left for a cluster each (request_team.cu).
+ *        that this does not serve are left for a cluster each (request_team.cu). Behind a product
+ *        that stored by bounds a kernel of its own begins with these, and ranks no block.
  * COST   reads B V elements once, writes 1 / 128 of that; then a row takes some 8 us of one CTA,
  *        less where its multiprocessor has run this code before.
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
@@ -87,7 +88,43 @@ __device__ __forceinline__ bool ends_row(const cuda_request_params &p, int64_t b
     return __syncthreads_or(last);
 }
 
+/* Leave row b, of which this CTA has tried to serve it, to clusters. For all threads. */
+__device__ __noinline__ void leave_row(const cuda_request_params &p, int64_t b)
+{
+    const bool lacks = p.again && lacks_blocks(p, b);
+    if (threadIdx.x != 0)
+        return;
+    if (lacks)
+        *p.again = 1;
+    if (lacks && p.output.recomputed)
+        p.output.recomputed[b] = 1;
+    __threadfence(); /* what this CTA has waited for, clusters read */
+    tell_row(p, b, CUDA_ROW_LEFT);
+}
+
 } // namespace
+
+/* Behind a product that stored by bounds: a CTA a row, each of which is tried. */
+extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
+    gumbel_request_bounded(const __grid_constant__ cuda_request_params p)
+{
+    const int64_t b = blockIdx.x;
+    const cuda_request_params &call = bring_call(p);
+    __syncthreads();
+    if (threadIdx.x < 32)
+        fetch_parameters(call.problem, b);
+    if (threadIdx.x == kThreads - 1) {
+        tell_row(p, b, CUDA_ROW_TRIED);
+        __threadfence(); /* before clusters may start, which else meet what an earlier call told */
+    }
+    ptx_wait_for_launch();
+    if (threadIdx.x == kThreads - 1)
+        ptx_allow_launch();
+    if (b == 0 && threadIdx.x == 0)
+        p.floors[1] = 0;
+    if (!serve_from_blocks<true>(b))
+        leave_row(call, b);
+}
 
 extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_blocks(const __grid_constant__ cuda_request_params p)
@@ -118,17 +155,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     }
     if (threadIdx.x == kThreads - 1)
         ptx_allow_launch();
-    if (p.started && b == 0 && threadIdx.x == 0)
-        *p.started = 0;
-    if (serve_from_blocks(b))
-        return;
-    bool lacks = p.again && lacks_blocks(p, b);
-    if (threadIdx.x != 0)
-        return;
-    if (lacks)
-        *p.again = 1;
-    if (lacks && p.output.recomputed)
-        p.output.recomputed[b] = 1;
-    __threadfence(); /* what this CTA has waited for, clusters read */
-    tell_row(p, b, CUDA_ROW_LEFT);
+    if (!serve_from_blocks<false>(b))
+        leave_row(call, b);
 }

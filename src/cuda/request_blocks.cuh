@@ -4,7 +4,8 @@
  * any of its tokens can be, since all that edits a row this way only lowers: the CTA reads the
  * blocks that reach a guess, and knows from their tokens whether the guess left anything out. Then
  * it guesses lower; where more is left than fits, higher. What three guesses do not settle, as rows
- * where thousands of tokens matter, is given up: nothing is approximate.
+ * where thousands of tokens matter, is given up: nothing is approximate. A product that stored by
+ * bounds leaves a first guess that needs no search, and holds of nearly all rows.
  */
 #ifndef GUMBEL_CUDA_REQUEST_BLOCKS_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCKS_CUH
@@ -31,6 +32,9 @@ struct blocks_found {
     uint32_t flags; /* of the row */
 };
 
+/* The next larger z. */
+__device__ __forceinline__ float above(float z) { return gumbel_of_key(gumbel_key(z) + 1); }
+
 /* A guess at that, where as many y as are wanted reach `nth`: above all that is not stored. */
 __device__ __forceinline__ float guess_from(const row_blocks &blocks, float nth, float largest)
 {
@@ -38,7 +42,7 @@ __device__ __forceinline__ float guess_from(const row_blocks &blocks, float nth,
     const request_values &values = blocks.values;
     float guess = x.wanted.bound(values.z(nth), values, values.of(largest));
     float missing = values.z(gumbel_of_key(x.missing));
-    return missing > -INFINITY ? fmaxf(guess, gumbel_of_key(gumbel_key(missing) + 1)) : guess;
+    return missing > -INFINITY ? fmaxf(guess, above(missing)) : guess;
 }
 
 /* Whether no token can matter that look() has not found at a guess; behind a barrier. */
@@ -61,8 +65,7 @@ __device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess,
     for (int guesses = 1; guesses < kGuesses; guesses++) {
         const float before = guess;
         float largest = gumbel_of_key(x.seen);
-        /* What was seen is edited already, unless it was too much: as many tokens as are wanted
-         * reach this for sure. */
+        /* What was seen is edited already: as many tokens as are wanted reach this for sure. */
         float nth = reached_by_threads(blocks.values, own, wanted);
         if (nth == -INFINITY) { /* unless edits have left fewer */
             count = 4 * count + 16;
@@ -82,9 +85,10 @@ __device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess,
     return {-1, 0};
 }
 
-/* Bring all tokens of the row that can matter into the list; for all threads. */
-__device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
-                                                       const some_blocks &some)
+/* Bring all tokens of the row that can matter into the list, by its blocks' largest logits; for all
+ * threads. */
+__device__ __forceinline__ blocks_found find_by_tops(const row_blocks &blocks,
+                                                     const some_blocks &some)
 {
     const block_room &x = room_of_blocks();
     const cuda_request_params &p = room().call;
@@ -108,6 +112,35 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
     float own = look(blocks, guess);
     if (is_rare(!have_all(blocks, guess) || room().count > kSome))
         return guess_again(blocks, guess, own, count);
+    return {(int)room().count, 0};
+}
+
+/* The same from the start, where a bound does not serve the row. */
+__device__ __noinline__ blocks_found find_again_by_tops(row_blocks blocks)
+{
+    __syncthreads(); /* behind what was looked at */
+    if (threadIdx.x == 0)
+        blocks.start();
+    __syncthreads();
+    return find_by_tops(blocks, blocks.load(0));
+}
+
+/* The same from the row's bound: whatever reaches it is stored, and as many tokens as are wanted
+ * do. So there is no guess to be found, and peaks need not be ranked. */
+__device__ __forceinline__ blocks_found find_by_bound(const row_blocks &blocks,
+                                                      const some_blocks &some, float bound)
+{
+    const block_room &x = room_of_blocks();
+    const request_values &values = blocks.values;
+    const float least = above(values.z(bound));
+    float largest = -INFINITY;
+    if (x.wanted.log_min_p > -INFINITY)
+        largest = values.of(largest_shown());
+    const float guess = fmaxf(least, x.wanted.bound(least, values, largest));
+    blocks.keep(0, some);
+    look(blocks, guess);
+    if (is_rare(!have_all(blocks, guess) || room().count > kSome))
+        return find_again_by_tops(blocks);
     return {(int)room().count, 0};
 }
 
@@ -144,26 +177,46 @@ __device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b
     *(volatile int32_t *)&p.left[b] = known;
 }
 
+/* Whether a bound does not tell all of the row, of which this thread knows `some`: logits are
+ * scaled, blocks are more than a turn, or a z may be infinite. */
+__device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const some_blocks &some,
+                                           float bound)
+{
+    bool needs = bound == -INFINITY || is_scaled(room().call.problem) || blocks.count > kTurn;
+#pragma unroll
+    for (int j = 0; j < kTopsAhead; j++)
+        needs |= !(some.peaks.of[j] < kScaleMost);
+    return needs;
+}
+
 /* Serve row b by this CTA alone, which has the call; whether that was possible, of which clusters
- * are told before the row is ended. The peaks are asked for before the row's parameters are there:
- * both come from far. All that a row mostly runs through is inline, since it does so once and waits
- * for memory at each far jump: out of line it took 4 us more. */
-__device__ __forceinline__ bool serve_from_blocks(int64_t b)
+ * are told before the row is ended. `bounded`: behind a product that stored by bounds. The peaks
+ * are asked for before the row's parameters are there: both come from far. All that a row mostly
+ * runs through is inline, since it does so once and waits for memory at each far jump: out of line
+ * it took 4 us more. */
+template <bool bounded> __device__ __forceinline__ bool serve_from_blocks(int64_t b)
 {
     const cuda_request_params &p = room().call;
     const request_row &row = room().row;
     row_blocks blocks(b, (int)p.blocks);
     const some_blocks some = blocks.load(0);
+    const float bound = bounded ? blocks.bound() : -INFINITY;
     const bool refused = describe_row(p, b);
+    if (bounded)
+        show_largest(some);
     if (threadIdx.x == 96) {
         blocks.start();
         room_of_blocks().missing = gumbel_key(-INFINITY);
         room_of_blocks().nth = room_of_blocks().top = 0;
     }
-    if (is_rare(__syncthreads_or(refused)))
+    const bool odd = bounded && needs_tops(blocks, some, bound);
+    const bool stops = __syncthreads_or(refused || odd);
+    if (is_rare(stops && (!bounded || __syncthreads_or(refused))))
         return false;
     blocks.values = {row.draw.inverse_temperature, row.rules.before != 0};
-    blocks_found found = find_in_blocks(blocks, some);
+    blocks_found found = !bounded         ? find_by_tops(blocks, some)
+                         : is_rare(stops) ? find_again_by_tops(blocks)
+                                          : find_by_bound(blocks, some, bound);
     if (is_rare(found.count < 0))
         return false;
     if (threadIdx.x == 0)

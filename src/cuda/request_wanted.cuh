@@ -10,6 +10,11 @@
 namespace
 {
 
+/* The product keeps bounds where a token below one has a smaller z than those that reach it,
+ * whatever is rounded: of rows that scale logits by a factor between 1 / kScaleMost and kScaleMost.
+ */
+constexpr float kScaleMost = 0x1p60f;
+
 /* How the rules look at a token: its value, z or y; NaN for one that cannot be drawn. */
 struct request_values {
     float inverse_temperature;

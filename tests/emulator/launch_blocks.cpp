@@ -12,7 +12,8 @@ namespace
 
 void blocks_body(const void *argument)
 {
-    gumbel_request_blocks(*(const cuda_request_params *)argument);
+    const cuda_request_params &p = *(const cuda_request_params *)argument;
+    p.written ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
 }
 
 } // namespace

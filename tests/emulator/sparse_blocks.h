@@ -11,6 +11,7 @@
 
 extern "C" {
 #include "core/edits.h"
+#include "core/truncation.h"
 }
 
 #include <string.h>
@@ -70,7 +71,7 @@ struct sparse_blocks {
     std::vector<uint8_t> written; /* [blocks][32] */
     std::vector<float> unseen;    /* [B, blocks]: peaks of what no history has seen */
     std::vector<unsigned char> logits;
-    uint64_t started;
+    std::vector<uint64_t> floors; /* [B][CUDA_FLOOR_WORDS]: as the product leaves them */
     int32_t again;
 
     bool lacks(int64_t b) const
@@ -89,40 +90,76 @@ static bool bounds_are_sure(const gumbel_problem &q)
     return q.soft_cap == 0.0f && q.logits.dtype == GUMBEL_FLOAT32;
 }
 
-/* Whether a product has a bound for row b, of a usual temperature, that min_p plays no part in, and
- * that penalties do not raise tokens of. */
+/* What a row asks of truncation that bounds go by; off where it cannot be. */
+struct row_cuts {
+    int32_t top_k;
+    float min_p;
+};
+
+static row_cuts cuts_of(const gumbel_problem &q, int64_t b)
+{
+    const gumbel_truncation &cut = q.truncation;
+    const float min_p = cut.min_p ? cut.min_p[b * cut.min_p_stride] : 0.0f;
+    const int32_t top_k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
+    return {std::max(top_k, 0), min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f};
+}
+
+/* Whether a product has a bound for row b, of a usual temperature, that penalties do not raise
+ * tokens of. */
 static bool has_bound(const gumbel_problem &q, int64_t b)
 {
     gumbel_penalties raised = gumbel_problem_penalties(&q, b);
     gumbel_row row = gumbel_problem_row(&q, b);
     const float factor = q.scale * row.inverse_temperature;
-    int32_t k = q.truncation.top_k ? q.truncation.top_k[b * q.truncation.top_k_stride] : 0;
-    return k > 0 && k <= CUDA_REQUEST_TARGET && !row.greedy && factor > 0x1p-50f &&
-           factor < 0x1p50f && raised.repetition >= 1 && raised.frequency >= 0 &&
-           raised.presence >= 0;
+    const row_cuts cuts = cuts_of(q, b);
+    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TARGET &&
+           !row.greedy && factor > 0x1p-50f && factor < 0x1p50f && raised.repetition >= 1 &&
+           raised.frequency >= 0 && raised.presence >= 0;
+}
+
+/* How far below the largest logit of row b min_p cuts, and a bit more, as row_bound_of(). */
+static float distance_of_min_p(const gumbel_problem &q, int64_t b)
+{
+    const bool before = q.truncation.order == GUMBEL_ORDER_BEFORE_TEMPERATURE;
+    const float unit = q.scale * (before ? 1.0f : gumbel_problem_row(&q, b).inverse_temperature);
+    return -1.001f * gumbel_min_p_bound(0.0f, gumbel_log_min_p(cuts_of(q, b).min_p)) / unit;
 }
 
 /* What the largest logit of a block must reach for first guesses to look into it, where penalties
  * may lower tokens or not, or what logits must reach to matter, for sure, by what the peaks in
- * `raising` tell; -inf, for all, where min_p cuts, or nothing does. */
+ * `raising` tell; -inf, for all, where only min_p cuts, unless sure, or nothing does. */
 static float bound_of_row(const cuda_request_params &p, bool lowered, bool sure,
                           const std::vector<float> &raising, int64_t b)
 {
-    const gumbel_truncation &cut = p.problem.truncation;
-    int32_t k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
-    int64_t rank = std::max(k, p.output.num_top);
+    const row_cuts cuts = cuts_of(p.problem, b);
+    int64_t rank = std::max(cuts.top_k, p.output.num_top);
     if (lowered && !sure)
         rank = 2 * (rank + rank / 4 + 8);
-    if (k == 0 || rank > p.blocks || (sure && !has_bound(p.problem, b)))
+    if ((!sure && cuts.top_k == 0) || rank > p.blocks || (sure && !has_bound(p.problem, b)))
         return -INFINITY;
     std::vector<float> sorted;
     for (int64_t i = b * p.blocks; i < (b + 1) * p.blocks; i++)
         sorted.push_back(std::isnan(raising[(size_t)i]) ? INFINITY : raising[(size_t)i]);
     std::sort(sorted.begin(), sorted.end(), std::greater<float>());
-    float bound = sorted[(size_t)rank - 1];
+    float bound = rank > 0 ? sorted[(size_t)rank - 1] : INFINITY;
+    if (cuts.top_k == 0)
+        bound = std::min(bound, sorted[0] - distance_of_min_p(p.problem, b));
     if (sure) /* as bound_below() */
-        bound -= std::max(std::fabs(bound) * 0x1p-18f, 0x1p-38f);
+        bound = std::min(bound, 0x1p60f) - std::max(std::fabs(bound) * 0x1p-18f, 0x1p-38f);
     return bound;
+}
+
+/* A bound as the product leaves it, of a launch of any tag, which rounds it down; or none. */
+static uint64_t floor_of_bound(float *bound)
+{
+    uint32_t bits;
+    if (!(*bound > -INFINITY))
+        return 0;
+    memcpy(&bits, bound, sizeof bits);
+    uint32_t key = (bits >> 31 ? ~bits : bits | 0x80000000u) & ~0xffu;
+    bits = key >> 31 ? key & 0x7fffffffu : ~key;
+    memcpy(bound, &bits, sizeof bits);
+    return UINT64_C(0x5eed) << 24 | key >> 8;
 }
 
 /* Spoil tokens [from, to) of row b, as far as they count, with what is no number, or larger than
@@ -165,14 +202,17 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
     std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
     sparse.unseen = peaks_of(q, p.blocks, true, true);
     sparse.written.resize((size_t)(p.blocks * 32));
-    sparse.started = ~UINT64_C(0);
+    sparse.floors.assign((size_t)(q.batch * CUDA_FLOOR_WORDS), 0);
+    sparse.floors[1] = 7; /* as many CTAs of the product have started */
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     const unsigned char *whole = (const unsigned char *)q.logits.data;
     int64_t elements = (q.batch - 1) * q.logits.stride + q.logits.cols;
     sparse.logits.assign(whole, whole + (size_t)elements * dtype_size(q.logits.dtype));
     drop_masked_logits(q, &sparse.logits);
     for (int64_t b = 0; b < q.batch; b++) {
-        const float bound = bound_of_row(p, lowered, sparse.sure, sparse.unseen, b);
+        float bound = bound_of_row(p, lowered, sparse.sure, sparse.unseen, b);
+        if (sparse.sure)
+            sparse.floors[(size_t)(b * CUDA_FLOOR_WORDS)] = floor_of_bound(&bound);
         bool odd = false; /* a block at random, left out or not */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
             const int64_t size = CUDA_REQUEST_BLOCK / parts, from = origin + i * size;
@@ -193,7 +233,7 @@ static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
     p->problem.logits.data = sparse->logits.data();
     p->written = sparse->written.data();
     p->unseen = p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen.data() : NULL;
-    p->started = &sparse->started;
+    p->floors = sparse->floors.data();
     p->again = sparse->sure ? NULL : &sparse->again;
 }
 
