@@ -35,6 +35,7 @@ struct block_room {
     request_wanted wanted;
     uint32_t missing;  /* key of the largest top of blocks of which nothing is stored */
     uint32_t quads;    /* that may hold tokens which reach a guess */
+    uint32_t strips;   /* of blocks that may */
     uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
     uint32_t nth, top; /* those of the best that a guess goes by; 0 where they are fewer */
     __align__(16) uint32_t best[kBestMost * kWarps];     /* of each warp, as row_blocks.key_of() */
@@ -235,12 +236,13 @@ struct row_blocks {
         return found;
     }
 
-    /* Ask for what is known of a turn's blocks. */
-    __device__ __forceinline__ some_blocks load(int turn) const
+    /* Ask for what is known of a turn's blocks, where that is wanted with peaks of what no penalty
+     * lowers. */
+    __device__ __forceinline__ some_blocks load(int turn, bool with_unseen = true) const
     {
         some_blocks found;
         found.peaks = found.unseen = load_peaks(call().peaks, turn);
-        if (call().unseen)
+        if (call().unseen && with_unseen)
             found.unseen = load_peaks(call().unseen, turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
@@ -339,7 +341,7 @@ struct row_blocks {
     static __device__ __forceinline__ void start()
     {
         room().count = 0;
-        room_of_blocks().quads = 0;
+        room_of_blocks().quads = room_of_blocks().strips = 0;
         room_of_blocks().seen = gumbel_key(-INFINITY);
     }
 };

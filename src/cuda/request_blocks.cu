@@ -104,15 +104,17 @@ __device__ __noinline__ void leave_row(const cuda_request_params &p, int64_t b)
 
 } // namespace
 
-/* Behind a product that stored by bounds: a CTA a row, each of which is tried. */
+/* Behind a product that stored by bounds: a CTA a row, each of which is tried. CTAs wait for 4 to 18
+ * thousand cycles for the last tiles to end; all that does not need these comes before. */
 extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_bounded(const __grid_constant__ cuda_request_params p)
 {
     const int64_t b = blockIdx.x;
     const cuda_request_params &call = bring_call(p);
     __syncthreads();
-    if (threadIdx.x < 32)
-        fetch_parameters(call.problem, b);
+    const bool refused = describe_row(call, b);
+    if (threadIdx.x == 96)
+        start_row();
     if (threadIdx.x == kThreads - 1) {
         tell_row(p, b, CUDA_ROW_TRIED);
         __threadfence(); /* before clusters may start, which else meet what an earlier call told */
@@ -122,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
         ptx_allow_launch();
     if (b == 0 && threadIdx.x == 0)
         p.floors[1] = 0;
-    if (!serve_from_blocks<true>(b))
+    if (!serve_by_bound(b, refused))
         leave_row(call, b);
 }
 
@@ -155,6 +157,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     }
     if (threadIdx.x == kThreads - 1)
         ptx_allow_launch();
-    if (!serve_from_blocks<false>(b))
+    if (!serve_from_blocks(b))
         leave_row(call, b);
 }

@@ -10,7 +10,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_BLOCKS_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCKS_CUH
 
-#include "cuda/request_block_row.cuh"
+#include "cuda/request_block_strips.cuh"
 
 namespace
 {
@@ -85,10 +85,9 @@ __device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess,
     return {-1, 0};
 }
 
-/* Bring all tokens of the row that can matter into the list, by its blocks' largest logits; for all
- * threads. */
-__device__ __forceinline__ blocks_found find_by_tops(const row_blocks &blocks,
-                                                     const some_blocks &some)
+/* Bring all tokens of the row that can matter into the list; for all threads. */
+__device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
+                                                       const some_blocks &some)
 {
     const block_room &x = room_of_blocks();
     const cuda_request_params &p = room().call;
@@ -112,35 +111,6 @@ __device__ __forceinline__ blocks_found find_by_tops(const row_blocks &blocks,
     float own = look(blocks, guess);
     if (is_rare(!have_all(blocks, guess) || room().count > kSome))
         return guess_again(blocks, guess, own, count);
-    return {(int)room().count, 0};
-}
-
-/* The same from the start, where a bound does not serve the row. */
-__device__ __noinline__ blocks_found find_again_by_tops(row_blocks blocks)
-{
-    __syncthreads(); /* behind what was looked at */
-    if (threadIdx.x == 0)
-        blocks.start();
-    __syncthreads();
-    return find_by_tops(blocks, blocks.load(0));
-}
-
-/* The same from the row's bound: whatever reaches it is stored, and as many tokens as are wanted
- * do. So there is no guess to be found, and peaks need not be ranked. */
-__device__ __forceinline__ blocks_found find_by_bound(const row_blocks &blocks,
-                                                      const some_blocks &some, float bound)
-{
-    const block_room &x = room_of_blocks();
-    const request_values &values = blocks.values;
-    const float least = above(values.z(bound));
-    float largest = -INFINITY;
-    if (x.wanted.log_min_p > -INFINITY)
-        largest = values.of(largest_shown());
-    const float guess = fmaxf(least, x.wanted.bound(least, values, largest));
-    blocks.keep(0, some);
-    look(blocks, guess);
-    if (is_rare(!have_all(blocks, guess) || room().count > kSome))
-        return find_again_by_tops(blocks);
     return {(int)room().count, 0};
 }
 
@@ -177,55 +147,115 @@ __device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b
     *(volatile int32_t *)&p.left[b] = known;
 }
 
-/* Whether a bound does not tell all of the row, of which this thread knows `some`: logits are
- * scaled, blocks are more than a turn, or a z may be infinite. */
+/* Begin with row b, which is described, by a thread; before a barrier. */
+__device__ __forceinline__ void start_row()
+{
+    row_blocks::start();
+    room_of_blocks().missing = gumbel_key(-INFINITY);
+    room_of_blocks().nth = room_of_blocks().top = 0;
+}
+
+__device__ __forceinline__ request_values values_of(const request_row &row)
+{
+    return {row.draw.inverse_temperature, row.rules.before != 0};
+}
+
+/* End row b, of which all that can matter was found; clusters are told before. */
+__device__ __forceinline__ void end_row(int64_t b, blocks_found found)
+{
+    if (threadIdx.x == 0)
+        tell_row(room().call, b, CUDA_ROW_SERVED);
+    gumbel_summary seen;
+    gumbel_summary_empty(&seen);
+    seen.flags = found.flags;
+    seen.best_id = found.count > 0 ? 0 : -1;
+    serve_some(b, found.count, seen, seen, nullptr); /* no raw mass is asked for */
+}
+
+/* Serve row b by this CTA alone, which has the call; whether that was possible. The peaks are asked
+ * for before the row's parameters are there: both come from far. All that a row mostly runs through
+ * is inline, since it does so once and waits for memory at each far jump: out of line it took 4 us
+ * more. */
+__device__ __forceinline__ bool serve_from_blocks(int64_t b)
+{
+    const cuda_request_params &p = room().call;
+    row_blocks blocks(b, (int)p.blocks);
+    const some_blocks some = blocks.load(0);
+    const bool refused = describe_row(p, b);
+    if (threadIdx.x == 96)
+        start_row();
+    if (is_rare(__syncthreads_or(refused)))
+        return false;
+    blocks.values = values_of(room().row);
+    const blocks_found found = find_in_blocks(blocks, some);
+    if (is_rare(found.count < 0))
+        return false;
+    end_row(b, found);
+    return true;
+}
+
+/* ------------------------------------------------------------------------- behind bounds ---- */
+
+/* Whether a bound does not tell all of the row, of which this thread knows `some`: there is none,
+ * blocks are more than a turn, logits are not as stored, or a z may be infinite. */
 __device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const some_blocks &some,
                                            float bound)
 {
-    bool needs = bound == -INFINITY || is_scaled(room().call.problem) || blocks.count > kTurn;
+    bool needs = bound == -INFINITY || is_scaled(room().call.problem) || blocks.count > kTurn ||
+                 (uintptr_t)stored_row(blocks.b) % sizeof(float4) != 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
         needs |= !(some.peaks.of[j] < kScaleMost);
     return needs;
 }
 
-/* Serve row b by this CTA alone, which has the call; whether that was possible, of which clusters
- * are told before the row is ended. `bounded`: behind a product that stored by bounds. The peaks
- * are asked for before the row's parameters are there: both come from far. All that a row mostly
- * runs through is inline, since it does so once and waits for memory at each far jump: out of line
- * it took 4 us more. */
-template <bool bounded> __device__ __forceinline__ bool serve_from_blocks(int64_t b)
+/* find_in_blocks() from the start, behind what was looked at. */
+__device__ __noinline__ blocks_found find_by_tops(row_blocks blocks)
 {
-    const cuda_request_params &p = room().call;
-    const request_row &row = room().row;
-    row_blocks blocks(b, (int)p.blocks);
-    const some_blocks some = blocks.load(0);
-    const float bound = bounded ? blocks.bound() : -INFINITY;
-    const bool refused = describe_row(p, b);
-    if (bounded)
+    __syncthreads();
+    if (threadIdx.x == 0)
+        start_row();
+    __syncthreads();
+    return find_in_blocks(blocks, blocks.load(0));
+}
+
+/* Find the same by the row's bound: whatever reaches it is stored, and as many tokens as are wanted
+ * do. So there is no guess to be found, and peaks need not be ranked. */
+__device__ __forceinline__ blocks_found find_by_bound(const row_blocks &blocks,
+                                                      const some_blocks &some, float bound)
+{
+    const block_room &x = room_of_blocks();
+    const request_values &values = blocks.values;
+    const float least = above(values.z(bound));
+    float largest = -INFINITY;
+    if (x.wanted.log_min_p > -INFINITY)
+        largest = values.of(largest_shown());
+    const float guess = fmaxf(least, x.wanted.bound(least, values, largest));
+    look_at_strips(blocks, some, guess);
+    if (is_rare(!have_all(blocks, guess) || room().count > kSome))
+        return find_by_tops(blocks);
+    return {(int)room().count, 0};
+}
+
+/* Serve row b as serve_from_blocks(), which is described, where this thread knows whether that
+ * `refused` it. For all threads, as soon as the product has ended. */
+__device__ __forceinline__ bool serve_by_bound(int64_t b, bool refused)
+{
+    row_blocks blocks(b, (int)room().call.blocks);
+    const bool by_min_p = room().call.problem.truncation.min_p;
+    const some_blocks some = blocks.load(0, by_min_p);
+    const float bound = blocks.bound();
+    if (by_min_p)
         show_largest(some);
-    if (threadIdx.x == 96) {
-        blocks.start();
-        room_of_blocks().missing = gumbel_key(-INFINITY);
-        room_of_blocks().nth = room_of_blocks().top = 0;
-    }
-    const bool odd = bounded && needs_tops(blocks, some, bound);
-    const bool stops = __syncthreads_or(refused || odd);
-    if (is_rare(stops && (!bounded || __syncthreads_or(refused))))
+    const bool stops = __syncthreads_or(refused || needs_tops(blocks, some, bound));
+    if (is_rare(stops && __syncthreads_or(refused)))
         return false;
-    blocks.values = {row.draw.inverse_temperature, row.rules.before != 0};
-    blocks_found found = !bounded         ? find_by_tops(blocks, some)
-                         : is_rare(stops) ? find_again_by_tops(blocks)
-                                          : find_by_bound(blocks, some, bound);
+    blocks.values = values_of(room().row);
+    const blocks_found found =
+        is_rare(stops) ? find_by_tops(blocks) : find_by_bound(blocks, some, bound);
     if (is_rare(found.count < 0))
         return false;
-    if (threadIdx.x == 0)
-        tell_row(p, b, CUDA_ROW_SERVED);
-    gumbel_summary seen;
-    gumbel_summary_empty(&seen);
-    seen.flags = found.flags;
-    seen.best_id = found.count > 0 ? 0 : -1;
-    serve_some(b, found.count, seen, seen, nullptr); /* no raw mass is asked for */
+    end_row(b, found);
     return true;
 }
 

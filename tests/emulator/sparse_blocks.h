@@ -70,7 +70,8 @@ struct sparse_blocks {
     bool sure;                    /* the others cannot matter */
     std::vector<uint8_t> written; /* [blocks][32] */
     std::vector<float> unseen;    /* [B, blocks]: peaks of what no history has seen */
-    std::vector<unsigned char> logits;
+    std::vector<unsigned char> logits; /* rows of `stride` elements, quads of them aligned */
+    int64_t stride;
     std::vector<uint64_t> floors; /* [B][CUDA_FLOOR_WORDS]: as the product leaves them */
     int32_t again;
 
@@ -171,12 +172,12 @@ static void spoil_logits(sparse_blocks *sparse, const gumbel_problem &q, int64_t
     from = std::max(from, q.first_token);
     to = std::min(to, q.end_token);
     if (from < to)
-        memset(&sparse->logits[(size_t)(b * q.logits.stride + from - q.first_token) * size],
+        memset(&sparse->logits[(size_t)(b * sparse->stride + from - q.first_token) * size],
                large ? 0x7f : 0xff, (size_t)(to - from) * size);
 }
 
 /* Set the logits of tokens that are masked to -inf. */
-static void drop_masked_logits(const gumbel_problem &q, std::vector<unsigned char> *logits)
+static void drop_masked_logits(sparse_blocks *sparse, const gumbel_problem &q)
 {
     const float lost = -INFINITY;
     const uint16_t lost_half = q.logits.dtype == GUMBEL_FLOAT16 ? 0xfc00 : 0xff80;
@@ -184,8 +185,19 @@ static void drop_masked_logits(const gumbel_problem &q, std::vector<unsigned cha
     for (int64_t b = 0; b < q.batch && (q.request & GUMBEL_REQUEST_MASK); b++)
         for (int64_t token = q.first_token; token < q.end_token; token++)
             if (!(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
-                memcpy(&(*logits)[(size_t)(b * q.logits.stride + token - q.first_token) * size],
+                memcpy(&sparse->logits[(size_t)(b * sparse->stride + token - q.first_token) * size],
                        size == sizeof lost ? (const void *)&lost : &lost_half, size);
+}
+
+/* The logits as the product lays them down. */
+static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
+{
+    const size_t size = dtype_size(t.dtype), row = (size_t)t.cols * size;
+    sparse->stride = (t.cols + 3) / 4 * 4;
+    sparse->logits.resize((size_t)(t.rows * sparse->stride) * size);
+    for (int64_t b = 0; b < t.rows; b++)
+        memcpy(&sparse->logits[(size_t)(b * sparse->stride) * size],
+               (const unsigned char *)t.data + (size_t)(b * t.stride) * size, row);
 }
 
 /* Leave out blocks, at random or those that are surely not looked into; where `sure` and possible,
@@ -205,10 +217,8 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
     sparse.floors.assign((size_t)(q.batch * CUDA_FLOOR_WORDS), 0);
     sparse.floors[1] = 7; /* as many CTAs of the product have started */
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
-    const unsigned char *whole = (const unsigned char *)q.logits.data;
-    int64_t elements = (q.batch - 1) * q.logits.stride + q.logits.cols;
-    sparse.logits.assign(whole, whole + (size_t)elements * dtype_size(q.logits.dtype));
-    drop_masked_logits(q, &sparse.logits);
+    copy_logits(&sparse, q.logits);
+    drop_masked_logits(&sparse, q);
     for (int64_t b = 0; b < q.batch; b++) {
         float bound = bound_of_row(p, lowered, sparse.sure, sparse.unseen, b);
         if (sparse.sure)
@@ -231,6 +241,7 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
 static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
 {
     p->problem.logits.data = sparse->logits.data();
+    p->problem.logits.stride = sparse->stride;
     p->written = sparse->written.data();
     p->unseen = p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen.data() : NULL;
     p->floors = sparse->floors.data();

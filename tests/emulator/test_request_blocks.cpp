@@ -74,6 +74,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
         request_plan plan = plan_of(random);
         if (sure) { /* of what may leave out strips for sure */
             plan.vocab = 3000 + plan.vocab % 5000;
+            plan.first_token -= plan.first_token % 4;
             plan.dtype = GUMBEL_FLOAT32;
             plan.soft_cap = 0.0f;
         }
@@ -90,12 +91,14 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
     }
 }
 
-/* Have every row ask for a top_k that the kernel serves. */
+/* Have every row ask for a top_k that the kernel serves, mostly of fewer tokens than there are
+ * blocks. */
 void ask_for_few(test_problem *test)
 {
     gumbel_truncation *cut = &test->asked->truncation;
+    const uint32_t most = one_in(&test->random, 3) ? CUDA_REQUEST_TARGET : 20;
     for (int64_t b = 0; b < test->asked->plan.batch; b++)
-        test->top_k.push_back(1 + (int32_t)random_below(&test->random, CUDA_REQUEST_TARGET));
+        test->top_k.push_back(1 + (int32_t)random_below(&test->random, most));
     cut->top_k = test->top_k.data();
     cut->top_k_stride = 1;
 }
@@ -129,6 +132,25 @@ void raise_much(test_problem *test)
         return;
     t->presence = &presence;
     t->presence_stride = 0;
+}
+
+/* Where penalties count anything, have them lower what was seen before, and that be every third
+ * token. */
+void lower_seen(test_problem *test)
+{
+    static const float repetition = 1.5f, frequency = 0.25f, presence = 0.5f;
+    gumbel_transforms *t = &test->asked->transforms;
+    const gumbel_history &h = test->asked->history;
+    if (!t->presence || !h.prompt)
+        return;
+    for (int64_t at = 0; at < test->asked->plan.batch * h.vocab_size; at += 3) {
+        const int64_t b = at / h.vocab_size, token = at % h.vocab_size;
+        h.prompt[b * gumbel_words_of(h.vocab_size) + token / 32] |= 1u << token % 32;
+    }
+    t->repetition = &repetition;
+    t->frequency = &frequency;
+    t->presence = &presence;
+    t->repetition_stride = t->frequency_stride = t->presence_stride = 0;
 }
 
 /* ----------------------------------------------------------------------------------- peaks ---- */
@@ -287,6 +309,8 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
         put_infinite(&test);
     if (one_in(&test.random, 8))
         raise_much(&test);
+    else if (sure && one_in(&test.random, 2))
+        lower_seen(&test);
     if (one_in(&test.random, 4))
         crowd(test.asked, &test.random);
     test.peaked = index % 2;
