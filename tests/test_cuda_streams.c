@@ -237,29 +237,67 @@ static void check_ring(const call *c, const int32_t *wanted, int steps, const in
 
 /* Steps captured once: noise ahead or on the fly, the draw, the end of the step. Replayed in one
  * go, with no look at them in between, they give the tokens of separate calls. */
-static void check_chain(int64_t batch, gumbel_dtype dtype, int64_t length, int ahead)
+static void check_chain_of(call *c, int64_t length, int ahead, const char *what)
 {
     enum { STEPS = 40 };
-    call c = call_make_of(batch, 80 + (uint64_t)batch, dtype);
-    int32_t *wanted = separate_calls(&c, STEPS);
+    const int64_t batch = c->draws;
+    int32_t *wanted = separate_calls(c, STEPS);
     int32_t *ring = gpu_make((size_t)(length * batch) * sizeof *ring);
-    float *noise = ahead ? gpu_make((size_t)(batch * c.host->plan.vocab) * sizeof *noise) : NULL;
+    float *noise = ahead ? gpu_make((size_t)(batch * c->host->plan.vocab) * sizeof *noise) : NULL;
     gpu_graph graph = gpu_graph_begin();
     if (ahead)
-        noise_queue(&c, noise, graph.stream);
-    c.device->sampling.noise = noise;
-    call_queue(&c, graph.stream);
-    step_queue(&c, ring, length, graph.stream);
+        noise_queue(c, noise, graph.stream);
+    c->device->sampling.noise = noise;
+    call_queue(c, graph.stream);
+    step_queue(c, ring, length, graph.stream);
     gpu_graph_end(&graph);
     for (int step = 0; step < STEPS; step++)
         GPU(cuGraphLaunch, graph.replay, graph.stream);
     GPU(cuStreamSynchronize, graph.stream);
-    check_ring(&c, wanted, STEPS, ring, length, ahead ? "noise ahead" : "on the fly");
+    check_ring(c, wanted, STEPS, ring, length, what);
     gpu_graph_free(&graph);
     gpu_free(noise);
     gpu_free(ring);
     free(wanted);
-    call_free(&c);
+    call_free(c);
+}
+
+static void check_chain(int64_t batch, gumbel_dtype dtype, int64_t length, int ahead)
+{
+    call c = call_make_of(batch, 80 + (uint64_t)batch, dtype);
+    check_chain_of(&c, length, ahead, ahead ? "noise ahead" : "on the fly");
+}
+
+/* The same with a truncation, of enough tokens for products to store by bounds where the batch is
+ * neither small nor large: rows are described before such a product has ended, at the positions of
+ * the step before last if anything is stale. */
+static void check_cut_chain(int64_t batch, int by_top_k)
+{
+    static const int32_t top_k = 20;
+    static const float min_p = 0.02f, top_p = 0.95f;
+    problem_plan plan = {.batch = batch,
+                         .vocab = 65536,
+                         .hidden_size = 128,
+                         .seed = 90 + (uint64_t)batch,
+                         .weight_dtype = GUMBEL_BFLOAT16,
+                         .hidden_dtype = GUMBEL_BFLOAT16};
+    call c = call_make_by(&plan);
+    int32_t *k = gpu_copy(&top_k, sizeof top_k);
+    float *p = gpu_copy(&top_p, sizeof top_p), *m = gpu_copy(&min_p, sizeof min_p);
+    gumbel_truncation cut = {.struct_size = sizeof cut, .top_p = by_top_k ? p : NULL};
+    gumbel_error error = {"", ""};
+    cut.top_k = by_top_k ? k : NULL;
+    cut.min_p = by_top_k ? NULL : m;
+    c.device->sampling.truncation = &cut;
+    gpu_free(c.workspace);
+    CHECK(gumbel_call_workspace_size(gpu, &c.device->head, NULL, &c.device->sampling, &c.output,
+                                     &c.workspace_bytes, &error) == GUMBEL_OK,
+          "%s", error.message);
+    c.workspace = gpu_make(c.workspace_bytes);
+    check_chain_of(&c, 40, 0, by_top_k ? "top_k, top_p" : "min_p");
+    gpu_free(k);
+    gpu_free(p);
+    gpu_free(m);
 }
 
 static void chain(void)
@@ -269,6 +307,11 @@ static void chain(void)
     check_chain(300, GUMBEL_BFLOAT16, 64, 0);
     check_chain(3, GUMBEL_FLOAT32, 40, 0);
     check_chain(3, GUMBEL_FLOAT32, 40, 1);
+    for (int by_top_k = 0; by_top_k < 2; by_top_k++) {
+        check_cut_chain(3, by_top_k);
+        check_cut_chain(8, by_top_k);
+        check_cut_chain(64, by_top_k);
+    }
 }
 
 /* While a step is drawn, a side stream makes the noise of the next one. Two buffers take turns;
