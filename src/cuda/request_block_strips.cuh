@@ -107,8 +107,8 @@ __device__ __forceinline__ float list_strips(const row_blocks &blocks, int all, 
     return largest;
 }
 
-/* Of many quads, as what min_p keeps of flat rows: each trip to memory counts then, not how much code
- * there is. */
+/* Of many quads, as what min_p keeps of flat rows: each trip to memory counts then, not how much
+ * code there is. */
 __device__ __noinline__ float list_many_strips(row_blocks blocks, int all, float least)
 {
     return list_strips<6>(blocks, all, least);

@@ -104,7 +104,7 @@ __device__ __noinline__ void leave_row(const cuda_request_params &p, int64_t b)
 
 } // namespace
 
-/* Behind a product that stored by bounds: a CTA a row, each of which is tried. CTAs wait for 4 to 18
+/* Behind a product that stored by bounds: a CTA a row, each of which is tried. CTAs wait 4 to 18
  * thousand cycles for the last tiles to end; all that does not need these comes before. */
 extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_bounded(const __grid_constant__ cuda_request_params p)
