@@ -281,8 +281,10 @@ struct row_blocks {
         return strips()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_STRIP / 4) & 1;
     }
 
-    /* Keep the tops of a turn, and what is stored. */
-    __device__ __forceinline__ void keep(int turn, const some_blocks &some) const
+    /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`: of
+     * its best, those that no penalty lowers. */
+    __device__ __forceinline__ void keep_tops(int turn, const some_blocks &some,
+                                              tops_found &found) const
     {
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
@@ -291,16 +293,8 @@ struct row_blocks {
                 tops_of_blocks()[block] = some.peaks.of[j];
                 strips()[block] = (uint8_t)some.strips[j];
             }
-        }
-    }
-
-    /* Join what is known of a turn into `found`: of its best, those that no penalty lowers. */
-    __device__ __forceinline__ void join(int turn, const some_blocks &some, tops_found &found) const
-    {
-#pragma unroll
-        for (int j = 0; j < kTopsAhead; j++) {
             found.infinite |= !(values.z(some.peaks.of[j]) < INFINITY);
-            found.keep(key_of(some.unseen.of[j], own_block(turn, j)));
+            found.keep(key_of(some.unseen.of[j], block));
         }
     }
 
@@ -390,8 +384,7 @@ __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, so
         drop_missing(some);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
         some.peaks = some.unseen = drop_masked(blocks, turn, some.peaks);
-    blocks.keep(turn, some);
-    blocks.join(turn, some, found);
+    blocks.keep_tops(turn, some, found);
 }
 
 /* Those of all turns but the first. */

@@ -4,7 +4,8 @@
  *        block of 128 tokens is found, unless the product has left it, and the last of a row's CTAs
  *        tries to serve it from the blocks that reach what matters (cuda/request_blocks.cuh). Rows
  *        that this does not serve are left for a cluster each (request_team.cu). Behind a product
- *        that stored by bounds a kernel of its own begins with these, and ranks no block.
+ *        that stored by bounds a kernel of its own looks into what reaches the row's bound, and
+ *        ranks no block.
  * COST   reads B V elements once, writes 1 / 128 of that; then a row takes some 8 us of one CTA,
  *        less where its multiprocessor has run this code before.
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
