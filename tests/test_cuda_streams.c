@@ -284,10 +284,11 @@ static void check_cut_chain(int64_t batch, int by_top_k)
     call c = call_make_by(&plan);
     int32_t *k = gpu_copy(&top_k, sizeof top_k);
     float *p = gpu_copy(&top_p, sizeof top_p), *m = gpu_copy(&min_p, sizeof min_p);
-    gumbel_truncation cut = {.struct_size = sizeof cut, .top_p = by_top_k ? p : NULL};
+    gumbel_truncation cut = {.struct_size = sizeof cut,
+                             .top_k = by_top_k ? k : NULL,
+                             .top_p = by_top_k ? p : NULL,
+                             .min_p = by_top_k ? NULL : m};
     gumbel_error error = {"", ""};
-    cut.top_k = by_top_k ? k : NULL;
-    cut.min_p = by_top_k ? NULL : m;
     c.device->sampling.truncation = &cut;
     gpu_free(c.workspace);
     CHECK(gumbel_call_workspace_size(gpu, &c.device->head, NULL, &c.device->sampling, &c.output,

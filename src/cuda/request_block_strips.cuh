@@ -16,6 +16,7 @@ namespace
 constexpr int kStripsOfBlock = CUDA_REQUEST_STRIPS, kQuadsOfStrip = CUDA_REQUEST_STRIP / 4;
 /* Strips that a CTA looks into at most: a row seldom needs 1000. */
 constexpr int kStripsMost = 4096;
+
 /* Strips to look into, by their numbers in the row, in the memory of bins. */
 __device__ __forceinline__ uint16_t *strips_chosen() { return (uint16_t *)room().bench.high; }
 static_assert(kStripsMost * sizeof(uint16_t) <= offsetof(team_bench, list), "bins have the memory");
