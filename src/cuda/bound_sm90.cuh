@@ -4,11 +4,11 @@
  * stored of a row where the largest of its logits reaches the row's bound: one that as many peaks
  * of tiles reach as its request looks into blocks (cuda/request_wanted.cuh). The warps that have no
  * draw to serve raise it: a warp a row looks, all the while, at those of the row's peaks that are
- * there, and tells the CTAs, in each of which another warp brings the bounds of all rows. So a
- * first wave of 132 tiles is stored, and for k = 50 of later ones 50 strips, 25, 17 and so on: 13%
- * of V = 151936, where tiles would make it 24%. A look takes 10 to 20 us, of which 1 is the search:
- * loads queue behind copies of weights. So no tile waits for bounds: a first one that did, mostly
- * waited in vain.
+ * there, and tells the CTAs, in each of which another warp brings the bounds of all rows. A look
+ * takes 6 to 20 us, of which 1 is the search: loads queue behind copies of weights. Where a tile
+ * takes longer, the first of two teams waits for bounds by the peaks of the first wave of 132 tiles
+ * while the other one multiplies. Then of later tiles 50 strips are stored for k = 50, 25, 17 and
+ * so on: 4.5% of V = 151936. With a first wave stored as a whole it is 13%.
  *
  * Peaks are of tokens that the mask leaves; and where penalties lower tokens that a history has
  * seen, bounds go by the peaks of the others. So as many tokens as are wanted are above what is
@@ -28,143 +28,21 @@
 
 #include "cuda/floor.cuh"
 #include "cuda/parts.cuh"
-#include "cuda/request_wanted.cuh"
+#include "cuda/row_bound.cuh"
 #include "cuda/shared_sm90.cuh"
 
 namespace
 {
 
-/* Peaks of a row that a lane looks at: those of tiles past 32 times as many raise no bound. */
-constexpr int kPeaksOfLane = 40;
 /* Between two looks at a row's peaks, nanoseconds for each stage of a tile: a fifth of its time;
- * before the first wave of tiles has ended, a quarter of that. */
-constexpr int kNapOfDepth = 100;
+ * before the first wave of tiles has ended, a part of that. */
+constexpr int kNapOfDepth = 100, kEarlyNaps = 16;
+/* How often it is asked whether all CTAs have started, nanoseconds apart, before no team waits. */
+constexpr int kStartTries = 8, kStartNap = 1000;
 /* One in so many of the first wave's tiles may be late: the first bound goes by the others. */
 constexpr int kLate = 8;
 /* A NaN that no peak is, with the least key of all. */
 constexpr uint32_t kNoPeak = ~0u;
-/* A bound may be reached by an eighth more peaks than it must be: each halving is 200 cycles. */
-constexpr uint32_t kBoundSlack = 8;
-/* One in so many blocks may hold what min_p keeps where a bound can fail: a row with more tokens
- * than one CTA serves needs all that may matter. */
-constexpr uint32_t kMinPShare = 8;
-
-/* What bounds the blocks that a row's request looks into, as ranks among its peaks, from 1 on. */
-struct row_bound {
-    int rank;       /* of a peak that this many tokens wanted reach; 0: nothing asks for them */
-    int top;        /* of a peak that the largest logit wanted is not below; 0: no min_p */
-    float distance; /* of min_p, in logits */
-    uint32_t share; /* min_p may keep one in so many peaks; 0: all */
-};
-
-/* That of row b; both ranks are 0 where all of the row can matter. */
-__device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t b)
-{
-    const gumbel_problem &q = p.problem;
-    const request_row row = request_row_of(q, b);
-    request_wanted wanted;
-    row_bound bound = {0, 0, 0.0f, p.again ? kMinPShare : 0};
-    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
-    const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
-    if (!can_screen(p, row, row.draw.greedy, wanted) || !blocks_bound(q, row) ||
-        lower < 1 / kScaleMost || upper > kScaleMost)
-        return bound;
-    bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.both);
-    if (by_min_p && q.soft_cap != 0.0f)
-        return bound;
-    if (wanted.target > 0)
-        bound.rank = (int)wanted.target;
-    if (by_min_p) {
-        float unit = q.scale * values.scale();
-        bound.top = 1;
-        bound.distance = -1.001f * gumbel_min_p_bound(0.0f, wanted.log_min_p) / unit;
-    }
-    return bound;
-}
-
-/* A bound that is so far below `reached` that rounding makes no equals of what lies at it and what
- * lies below the bound, and that leaves out nothing that could become infinite. */
-__device__ __forceinline__ float bound_below(float reached)
-{
-    return fminf(reached, kScaleMost) - fmaxf(fabsf(reached) * 0x1p-18f, 0x1p-38f);
-}
-
-/* Peaks of a row, a warp's, as keys whose order is theirs; 0 for those that are not there. */
-struct row_peaks {
-    uint32_t keys[kPeaksOfLane];
-
-    __device__ __forceinline__ row_peaks(const float *peaks, int count, int lane)
-    {
-#pragma unroll
-        for (int i = 0; i < kPeaksOfLane; i++)
-            keys[i] = lane + 32 * i < count ? ordered_bits(__ldcg(&peaks[lane + 32 * i])) : 0;
-    }
-
-    /* How many reach a key; in four sums, as one would be a chain. */
-    __device__ __forceinline__ uint32_t count_from(uint32_t key) const
-    {
-        uint32_t own[4] = {};
-#pragma unroll
-        for (int i = 0; i < kPeaksOfLane; i++)
-            own[i % 4] += keys[i] >= key;
-        return __reduce_add_sync(~0u, own[0] + own[1] + own[2] + own[3]);
-    }
-
-    /* What at least `rank` of them reach, and not many more, of which `present` are there; -inf
-     * where these are fewer. Halved into, down to what a floor tells apart. */
-    __device__ __forceinline__ float reached_by(uint32_t rank, uint32_t present) const
-    {
-        uint32_t low = ~0u, high = 0;
-#pragma unroll
-        for (int i = 0; i < kPeaksOfLane; i++) {
-            low = min(low, keys[i] - 1); /* wraps for those that are not there */
-            high = max(high, keys[i]);
-        }
-        low = __reduce_min_sync(~0u, low) + 1;
-        high = __reduce_max_sync(~0u, high);
-        if (rank == 1)
-            low = high;
-        uint32_t reach = rank <= present ? present : 0;
-#pragma unroll 1
-        do {
-            uint32_t middle = low + (high - low) / 2, upper = count_from(middle);
-            low = upper >= rank ? middle : low;
-            high = upper >= rank ? high : middle;
-            reach = upper >= rank ? upper : reach;
-        } while (reach > rank + rank / kBoundSlack && high - low > 1u << (32 - FLOOR_BITS));
-        return reach && low > ordered_bits(-INFINITY) ? ordered_float(low) : -INFINITY;
-    }
-
-    /* What min_p keeps lies above; -inf where that is too much. */
-    __device__ __forceinline__ float kept_from(const row_bound &wanted, uint32_t present) const
-    {
-        float least = reached_by(wanted.top, present) - wanted.distance;
-        uint32_t reach = count_from(ordered_bits(least));
-        return least < INFINITY && wanted.share * reach <= present ? least : -INFINITY;
-    }
-};
-
-/* What peaks tell: a bound, and how many there are. */
-struct peaks_told {
-    float bound;
-    int present;
-};
-
-/* What a row's first `count` peaks tell; by a warp. Where no more are there than `known`, the bound
- * is not looked for. Apart, for its registers. */
-__device__ __noinline__ peaks_told look_at_peaks(const float *peaks, int count, row_bound wanted,
-                                                 int known)
-{
-    const row_peaks all(peaks, count, threadIdx.x % 32);
-    peaks_told told = {-INFINITY, (int)all.count_from(1)};
-    if (told.present <= known)
-        return told;
-    told.bound = wanted.rank > 0 ? all.reached_by(wanted.rank, told.present) : INFINITY;
-    if (wanted.top > 0)
-        told.bound = fminf(told.bound, all.kept_from(wanted, told.present));
-    return told;
-}
 
 /* Of the warps that serve a CTA whose logits are stored by bounds, the first one hands bounds over
  * to the teams, and each of the others raises the bound of a row. */
@@ -208,18 +86,28 @@ template <int n, class call> class bound_server
         uint32_t ended = clock();
         int turn = 0;
         for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
+            const bool last = tile + (int)gridDim.x >= p.tiles;
             if (turn >= teams)
                 ptx_barrier_wait(&shared.drawn[turn % teams], (turn / teams - 1) & 1);
             bring_bits(turn % teams, tile);
+            if (last && lane == 0)
+                atomicOr(&shared.flags[0], SM90_ENOUGH);
             if (turn > 0) {
-                ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+                const bool waits = teams == 2 && turn == 1; /* for bounds, before it is drawn */
+                if (waits) {
+                    tell_started();
+                    ptx_barrier_wait(&shared.multiplied[0], 0);
+                } else {
+                    ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+                }
                 uint32_t took = (uint32_t)clock() - ended;
                 ended += took;
-                sleep(ended, took / 2);
+                if (waits)
+                    ptx_barrier_wait(&shared.drawn[0], 0);
+                if (!last)
+                    sleep(ended, took / 2);
                 bring_bounds();
             }
-            if (tile + (int)gridDim.x >= p.tiles && lane == 0)
-                atomicOr(&shared.flags[0], 1); /* no more bounds are wanted */
             ptx_barrier_arrive(&shared.served[turn % teams]);
         }
     }
@@ -228,9 +116,9 @@ template <int n, class call> class bound_server
     __device__ __forceinline__ void raise()
     {
         const int64_t row = own_row();
-        const int count = min(p.tiles, 32 * kPeaksOfLane);
-        if (row >= p.problem.batch)
-            return;
+        const int count = min(p.tiles, 32 * kPeaksOfLane), early_count = min(count, (int)gridDim.x);
+        if (row >= p.problem.batch || (int)(blockIdx.x + gridDim.x) >= p.tiles)
+            return; /* no row, or no tile before the last one */
         const row_bound wanted = row_bound_of(p, row);
         const uint32_t nap = sm90_depths(p) * kNapOfDepth;
         const int wave = (int)gridDim.x - (int)gridDim.x / kLate;
@@ -238,21 +126,38 @@ template <int n, class call> class bound_server
             return;
         /* A first look, at nothing, brings the code, which takes longer than to run it. */
         int known = -1;
-        while (!__any_sync(~0u, lane == 0 && atomicOr(&shared.flags[0], 0))) {
-            const bool first = known < 0;
-            if (!first) {
-                __nanosleep(known >= wave ? nap : nap / 4);
-                if (!have_started())
-                    continue;
-            }
-            peaks_told told = look_at_peaks(looked_at(row), first ? 0 : count, wanted, known);
+        float bound = -INFINITY;
+        while (!are_enough()) {
+            const bool first = known < 0, early = known < wave;
+            peaks_told told = look_at_peaks(looked_at(row), first ? 0 : early ? early_count : count,
+                                            wanted, known);
             known = max(told.present, max(known, wave - 1));
-            if (lane == 0)
-                floor_give(word(row), bound_below(told.bound), p.tag);
+            bound = fmaxf(bound, bound_below(told.bound));
+            if (lane == 0 && bound > -INFINITY) /* nobody else writes there */
+                *(volatile uint64_t *)word(row) = p.tag << FLOOR_BITS | floor_pack(bound);
+            do
+                __nanosleep(known >= wave ? nap : nap / kEarlyNaps);
+            while (!have_started() && !are_enough());
         }
     }
 
   private:
+    /* Whether no more bounds are wanted. A look takes 6 to 20 us: those that began later kept the
+     * CTA from its end, for 1% of 64 rows. */
+    __device__ __forceinline__ bool are_enough() const
+    {
+        return __any_sync(~0u, lane == 0 && (atomicOr(&shared.flags[0], 0) & SM90_ENOUGH));
+    }
+
+    /* Let a team wait for bounds, unless CTAs are late to start. */
+    __device__ __forceinline__ void tell_started()
+    {
+        for (int i = 0; i < kStartTries && !have_started(); i++)
+            __nanosleep(kStartNap);
+        if (started && lane == 0)
+            atomicOr(&shared.flags[0], SM90_STARTED);
+    }
+
     /* Of this warp; past the batch where it has none. */
     __device__ __forceinline__ int64_t own_row() const
     {
@@ -298,11 +203,14 @@ template <int n, class call> class bound_server
     {
         if (!have_started())
             return;
-        for (int i = lane; i < p.problem.batch; i += 32) {
-            uint64_t floor = floor_load(word(i));
-            if (floor >> FLOOR_BITS == p.tag)
-                shared.reaches[i].threshold = floor_unpack(floor);
-        }
+        uint64_t floors[(n + 31) / 32]; /* all asked for at once */
+#pragma unroll
+        for (int k = 0; k < (n + 31) / 32; k++)
+            floors[k] = lane + 32 * k < p.problem.batch ? floor_load(word(lane + 32 * k)) : 0;
+#pragma unroll
+        for (int k = 0; k < (n + 31) / 32; k++)
+            if (floors[k] > 0 && floors[k] >> FLOOR_BITS == p.tag)
+                shared.reaches[lane + 32 * k].threshold = floor_unpack(floors[k]);
     }
 
     /* Bring the bits of a tile's tokens, from any token divisible by 4 on: of the rows' masks, and

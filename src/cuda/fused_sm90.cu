@@ -200,11 +200,26 @@ __device__ __forceinline__ void make_team_noise(const call &p, const shared_sm90
     team.sync();
 }
 
-/* Draw from the team's tile in `sum`, its turn-th. */
+/* What passes from the end of a first tile's wait for bounds to that of its draw, in cycles. */
+constexpr int kPatienceLeft = 14000;
+
+/* How long a team may wait for bounds before its tile is stored, in cycles; negative where it does
+ * not, for all of the team. The first of two teams does, as the other one multiplies: for as long
+ * as its first tile `took`, less what is left to be done. Short tiles end before there are any. */
+template <int n, class call>
+__device__ __forceinline__ int patience_of(const call &p, int tile, int took)
+{
+    if (!p.template by_bounds<n>() || sm90_team<n>::teams < 2 || tile != (int)blockIdx.x ||
+        tile + (int)gridDim.x >= p.tiles)
+        return -1;
+    return took > 3 * kPatienceLeft ? took - kPatienceLeft : 0;
+}
+
+/* Draw from the team's tile in `sum`, its turn-th; `patience` as tile_logits::store() has it. */
 template <int n, class call>
 __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &shared,
                                           sm90_sums<n> &sum, sm90_list &list, int thread, int turn,
-                                          bool last)
+                                          bool last, int patience)
 {
     constexpr int teams = sm90_team<n>::teams;
     epilogue<n, call> end(p, shared, list, thread);
@@ -216,7 +231,7 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
         const bool by_bounds = p.template by_bounds<n>();
         if (by_bounds)
             ptx_barrier_wait(&shared.served[own], turn & 1);
-        logits.store(sum, turn);
+        logits.store(sum, turn, patience);
         if (by_bounds)
             ptx_barrier_arrive(&shared.drawn[own]);
         return;
@@ -264,6 +279,7 @@ __device__ void consume(const call &p, unsigned char *memory)
     const int own = sm90_team<n>(threadIdx.x).index, depths = sm90_depths(p);
     const int stride = teams * (int)gridDim.x;
     sm90_list list = offer_list<n, call>::start(own);
+    const uint32_t began = clock();
     int turn = 0;
     at.skip(own * depths);
     make_team_noise<n>(p, shared_sm90<n>(p, memory), blockIdx.x + own * gridDim.x, 0);
@@ -279,7 +295,8 @@ __device__ void consume(const call &p, unsigned char *memory)
             keep(sum, shared.flags);
             continue;
         }
-        draw_tile<n>(p, shared, sum, list, threadIdx.x + zero, turn, tile + stride >= p.tiles);
+        draw_tile<n>(p, shared, sum, list, threadIdx.x + zero, turn, tile + stride >= p.tiles,
+                     patience_of<n>(p, tile, (int)((uint32_t)clock() - began)));
         make_team_noise<n>(p, shared, tile + stride, turn + 1);
     }
     wait_for_masses<n>(p, shared_sm90<n>(p, memory));

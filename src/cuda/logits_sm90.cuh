@@ -9,12 +9,47 @@
 
 #include "core/edits.h"
 #include "cuda/draw.cuh"
+#include "cuda/floor.cuh"
 #include "cuda/lanes_sm90.cuh"
 #include "cuda/shared_sm90.cuh"
 #include "cuda/widen.cuh"
 
 namespace
 {
+
+/* Ask for the first bounds of all columns until they are there, for so many cycles at most; by a
+ * warp. They follow from peaks that all CTAs have just stored. Until all have started, `told` may
+ * be what an earlier replay has left. */
+template <int words>
+__device__ __noinline__ void ask_for_bounds(const uint64_t *told, uint64_t tag, int columns,
+                                            sm90_reach *reaches, uint32_t *flags, uint32_t patience)
+{
+    constexpr int nap = 250; /* nanoseconds: a trip to the second-level cache takes thousands */
+    const int lane = threadIdx.x % 32;
+    const uint32_t began = clock();
+    bool waits = true;
+    while (waits && __any_sync(~0u, (uint32_t)clock() - began < patience)) {
+        uint64_t floors[words];
+        bool lacks = false;
+        __nanosleep(nap);
+        if (!__any_sync(~0u, lane == 0 && (atomicOr(flags, 0) & SM90_STARTED)))
+            continue;
+#pragma unroll
+        for (int w = 0; w < words; w++) {
+            const int column = 32 * w + lane;
+            floors[w] = column < columns ? floor_load(&told[CUDA_FLOOR_WORDS * column]) : 0;
+        }
+#pragma unroll
+        for (int w = 0; w < words; w++) {
+            const int column = 32 * w + lane;
+            const bool own = floors[w] > 0 && floors[w] >> FLOOR_BITS == tag;
+            if (own)
+                reaches[column].threshold = floor_unpack(floors[w]);
+            lacks |= !own && column < columns;
+        }
+        waits = __any_sync(~0u, lacks);
+    }
+}
 
 template <int n, class call> class tile_logits
 {
@@ -40,9 +75,10 @@ template <int n, class call> class tile_logits
     }
 
     /* Store the logits of the team's tile, its turn-th, and the peaks of its columns where they are
-     * asked for; by these, those strips alone that reach their columns' bounds. What lies in `sum`
-     * is lost. */
-    __device__ __forceinline__ void store(sums &sum, int turn) const
+     * asked for; by these, those strips alone that reach their columns' bounds, for which it waits
+     * so many cycles at most; not at all where that is negative, as it is then for all of the team.
+     * What lies in `sum` is lost. */
+    __device__ __forceinline__ void store(sums &sum, int turn, int patience) const
     {
         kept_bits kept;
         keep_all(kept);
@@ -54,12 +90,21 @@ template <int n, class call> class tile_logits
             drop_masked(sum);
         if constexpr (CUDA_SM90_BOUNDS(n)) {
             if (p.peaks)
-                store_peaks(sum, turn, kept);
+                store_peaks(sum, turn);
+            if (bounds()) {
+                if (patience >= 0) {
+                    if (thread < 32)
+                        ask_for_bounds<words>(p.shared_floors, p.tag, columns, shared.reaches,
+                                              shared.flags, (uint32_t)patience);
+                    own_team.sync();
+                }
+                keep_strips(turn, kept);
+            }
             store_kept(sum, kept);
         } else {
             store_kept(sum, kept);
             if (p.peaks)
-                store_peaks(sum, turn, kept);
+                store_peaks(sum, turn);
         }
     }
 
@@ -168,42 +213,23 @@ template <int n, class call> class tile_logits
             }
     }
 
-    /* The largest logit of each column: of a strip, 7 exchanges for 32 columns, then of the tile.
-     * Where bounds are there, each warp finds out for itself what it has to store, so that one
-     * barrier is enough. */
-    __device__ __forceinline__ void store_peaks(const sums &sum, int turn, kept_bits &kept) const
+    /* Where the peaks of the turn-th tile lie: beside those of the tile before, unless those of
+     * tokens that no history has seen lie there. */
+    __device__ __forceinline__ int copy_of(int turn) const
     {
-        constexpr int warps = team::threads / 32;
-        const int warp = thread / 32;
-        const int64_t tile = (first - p.problem.first_token) / CUDA_SM90_TILE;
-        const bool both = bounds() && p.unseen; /* each then has a place of its own */
-        const int copy = both ? 0 : turn;
-        find_peaks(copy, [&](int h, int at, int) { return sum[h][at]; });
-#pragma unroll
-        for (int w = 0; w < words; w++) {
-            const int column = 32 * w + lane;
-            const bool own = warp == w % warps;
-            float peak = -INFINITY;
-            if (column < columns && (own || bounds()))
-                peak = peak_of_tile(column, copy);
-            if (column < columns && own)
-                p.peaks[column * p.peaks_stride + tile] = peak;
-            if (!bounds())
-                continue;
-            uint32_t strips = column < columns ? strips_kept(column, copy, peak) : 0;
-#pragma unroll
-            for (int h = 0; h < team::halves; h++)
-                kept[h][w] = __ballot_sync(~0u, strips >> strip_of(h) & 1);
-            if (column < columns && own)
-                p.written[tile * 32 * gumbel_words_of(columns) + column] = (uint8_t)strips;
-        }
-        if (both)
-            store_unseen(sum, tile);
+        return bounds() && p.unseen ? 0 : turn;
     }
 
-    /* The largest logit of each column's tokens that the history has not seen. */
-    __device__ __forceinline__ void store_unseen(const sums &sum, int64_t tile) const
+    /* The largest logit of each column: of a strip, 7 exchanges for 32 columns, then of the tile;
+     * and the same of tokens that the history has not seen. */
+    __device__ __forceinline__ void store_peaks(const sums &sum, int turn) const
     {
+        const int64_t tile = tile_index();
+        find_peaks(copy_of(turn), [&](int h, int at, int) { return sum[h][at]; });
+        for (int column = thread; column < columns; column += team::threads)
+            p.peaks[column * p.peaks_stride + tile] = peak_of_tile(column, copy_of(turn));
+        if (!bounds() || !p.unseen)
+            return;
         const uint32_t *seen = (const uint32_t *)shared.seen_of_team(own_team.index);
         const uint32_t place = sm90_place(thread);
         find_peaks(1, [&](int h, int at, int column) {
@@ -214,17 +240,39 @@ template <int n, class call> class tile_logits
             p.unseen[column * p.peaks_stride + tile] = peak_of_tile(column, 1);
     }
 
+    /* Which strips of the turn-th tile are stored, of which columns. Each warp finds out for itself
+     * what it has to store, so that no barrier is needed. */
+    __device__ __forceinline__ void keep_strips(int turn, kept_bits &kept) const
+    {
+        constexpr int warps = team::threads / 32;
+#pragma unroll
+        for (int w = 0; w < words; w++) {
+            const int column = 32 * w + lane;
+            uint32_t strips = column < columns ? strips_kept(column, copy_of(turn)) : 0;
+#pragma unroll
+            for (int h = 0; h < team::halves; h++)
+                kept[h][w] = __ballot_sync(~0u, strips >> strip_of(h) & 1);
+            if (column < columns && thread / 32 == w % warps)
+                p.written[tile_index() * 32 * gumbel_words_of(columns) + column] = (uint8_t)strips;
+        }
+    }
+
     /* A bit for each strip of a column's tile that is stored, as it reaches the bound; where bounds
      * can fail, for all or none, so that the peaks of tiles tell what is missing. */
-    __device__ __forceinline__ uint32_t strips_kept(int column, int turn, float peak) const
+    __device__ __forceinline__ uint32_t strips_kept(int column, int copy) const
     {
-        const float *peaks = shared.peaks_of_team(p, own_team.index, turn) + column;
+        const float *peaks = shared.peaks_of_team(p, own_team.index, copy) + column;
         const float least = shared.reaches[column].threshold;
         uint32_t strips = 0;
 #pragma unroll
         for (int i = 0; i < CUDA_REQUEST_STRIPS; i++)
-            strips |= (uint32_t)!((p.again ? peak : peaks[i * n]) < least) << i;
-        return strips;
+            strips |= (uint32_t)!(peaks[i * n] < least) << i;
+        return p.again && strips ? CUDA_REQUEST_WHOLE : strips;
+    }
+
+    __device__ __forceinline__ int64_t tile_index() const
+    {
+        return (first - p.problem.first_token) / CUDA_SM90_TILE;
     }
 
     __device__ __forceinline__ bool bounds() const { return p.template by_bounds<n>(); }

@@ -112,7 +112,7 @@ __device__ __forceinline__ float list_strips(const row_blocks &blocks, int all, 
  * code there is. */
 __device__ __noinline__ float list_many_strips(row_blocks blocks, int all, float least)
 {
-    return list_strips<6>(blocks, all, least);
+    return list_strips<4>(blocks, all, least);
 }
 
 /* As look(), of blocks that are one turn, of which this thread knows `some`. */

@@ -104,6 +104,12 @@ union sm90_reach {
     int highest;
 };
 
+/* What the first flag tells where logits are stored by bounds. */
+enum sm90_bounds_flag : uint32_t {
+    SM90_ENOUGH = 1,  /* no more bounds are wanted */
+    SM90_STARTED = 2, /* all CTAs have started, so that bounds are those of this launch */
+};
+
 /* A token that passed the screen. */
 struct sm90_offer {
     float z;

@@ -254,6 +254,19 @@ bounded make_bounded(test_problem *test, int64_t tiles)
     return rows;
 }
 
+constexpr uint64_t kTag = 0xa5a5a5a5a4;
+
+/* Rows that a CTA raises the bounds of. */
+constexpr int64_t kServedByCta = 2;
+
+/* Bounds that a replay before has left, which nothing reaches. */
+void leave_bounds(bounded *rows, int64_t ctas)
+{
+    constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a floor */
+    for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kServedByCta); b++)
+        rows->floors[(size_t)b * CUDA_FLOOR_WORDS] = kTag << 24 | largest;
+}
+
 /* A launch that stores by bounds, or once more all of it if `again` says so. */
 void store_bounded(test_problem *test, bounded *rows, bool all, table *logits, table *peaks,
                    table *unseen)
@@ -288,7 +301,7 @@ void store_bounded(test_problem *test, bounded *rows, bool all, table *logits, t
     p->stored_stride = logits->stride;
     p->peaks = peaks->row(0);
     p->peaks_stride = peaks->stride;
-    p->tag = 0xa5a5a5a5a4;
+    p->tag = kTag;
     p->shared_floors = rows->floors.data();
     p->written = all ? NULL : rows->written.data();
     p->unseen = all || rows->prompt.empty() ? NULL : unseen->row(0);
@@ -334,9 +347,6 @@ double needed_peak(const test_problem &test, const bounded &rows, std::vector<fl
                                                        (double)rows.temperature[b] / scale);
     return least;
 }
-
-/* Rows that a CTA raises the bounds of. */
-constexpr int64_t kServedByCta = 3;
 
 /* Of what could be left out, what must be: the first tiles of a row are all stored. */
 constexpr double kFewDropped = 0.02;
@@ -422,6 +432,7 @@ bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *
         table found(logits->rows, logits->stride), own(peaks->rows, peaks->stride), raising = own;
         rows.can_fail = launch;
         rows.again = rows.can_fail ? 7 : 0;
+        leave_bounds(&rows, std::min((int64_t)test->ctas, tiles));
         store_bounded(test, &rows, false, &found, &own, &raising);
         bool good = bounds_agree(*test, rows, &whole, &found, &unseen, counts) &&
                     peaks_are(own, whole_peaks, tiles) && rows.again == 0 &&
