@@ -79,7 +79,8 @@ template <int n, class call> class bound_server
     __device__ __forceinline__ bool hands_over() const { return thread < 32; }
 
     /* Bring masks as soon as a team has drawn from its last tile, and bounds before each tile ends:
-     * late in the time that the last one took, but not so late that a team would wait. */
+     * late in the time that the one before took, but not so late that a team would wait; before the
+     * CTA's last tile at once, since nothing hides a wait there. */
     __device__ __forceinline__ void hand_over()
     {
         constexpr int teams = sm90_team<n>::teams;
