@@ -94,18 +94,14 @@ template <int n, class call> class bound_server
             if (last && lane == 0)
                 atomicOr(&shared.flags[0], SM90_ENOUGH);
             if (turn > 0) {
-                const bool waits = teams == 2 && turn == 1; /* for bounds, before it is drawn */
-                if (waits) {
+                /* Whether a team waits for bounds itself, with its first tile: as late as can be. */
+                const bool waits = teams == 2 && turn == 1;
+                if (waits)
                     tell_started();
-                    ptx_barrier_wait(&shared.multiplied[0], 0);
-                } else {
-                    ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
-                }
+                ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
                 uint32_t took = (uint32_t)clock() - ended;
                 ended += took;
-                if (waits)
-                    ptx_barrier_wait(&shared.drawn[0], 0);
-                if (!last)
+                if (!last && !waits)
                     sleep(ended, took / 2);
                 bring_bounds();
             }

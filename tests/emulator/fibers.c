@@ -20,10 +20,12 @@ enum { WARP = 32, WARPS_MOST = FIBERS_MOST / WARP };
  * at the same one share few lines of a cache. Below a stack lies a page that nobody may touch. */
 enum { STACK_BYTES = 192 * 1024, PAGE_BYTES = 4096, PLACES = 128, PLACE_BYTES = 512 };
 
-/* Switches for which a warp is favoured and another one neglected, at most; for a CTA, so many for
- * each of its warps. The odds that one which is not favoured runs meanwhile, and that a warp which
- * can go on does not: moving on costs cache misses. */
-enum { BURST_MOST = 3000, ELSEWHERE = 8, LEAVE = 32 };
+/* Switches for which a warp is favoured and another one neglected: from so many on, and doubled up
+ * to so many times, each as likely; for a CTA, so many for each of its warps. The longest neglect
+ * outlasts several tiles, as a warp's may that sleeps or whose loads are late. The odds that one
+ * which is not favoured runs meanwhile, and that a warp which can go on does not: moving on costs
+ * cache misses. */
+enum { BURST_LEAST = 64, BURST_DOUBLED = 12, ELSEWHERE = 8, LEAVE = 32 };
 
 /* What a fiber that waits for a word cannot go on for: while the bits of *word in `mask` are
  * `bits`. */
@@ -111,6 +113,12 @@ static span choose_span(int of_cta)
     return (span){first * count, count};
 }
 
+static int burst_of(uint64_t *random)
+{
+    int least = BURST_LEAST << random_below(random, BURST_DOUBLED);
+    return least + (int)random_below(random, (uint32_t)least);
+}
+
 /* The fiber to go on: of the neglected ones where no other can; where there is none, the run ends.
  */
 static int choose(void)
@@ -119,7 +127,7 @@ static int choose(void)
         int of_cta = run.shape.ctas > 1 && random_below(&run.random, 2);
         run.favoured = choose_span(of_cta);
         run.neglected = choose_span(of_cta);
-        run.burst = (int)random_below(&run.random, BURST_MOST) * run.favoured.count;
+        run.burst = burst_of(&run.random) * run.favoured.count;
     }
     uint64_t bits = random_bits(&run.random);
     const uint32_t random = (uint32_t)(bits >> 32);
