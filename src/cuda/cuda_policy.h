@@ -350,8 +350,13 @@ static inline int64_t cuda_request_pivot_parts(int64_t range)
     return (range + CUDA_REQUEST_PIVOTED - 1) / CUDA_REQUEST_PIVOTED;
 }
 
-/* Words by which a CTA of these tells the others of its row of a step. */
+/* Words by which a CTA of these tells the others of its row of a step; and all of a call: one of
+ * each row that is given up, and those of two steps that take turns. */
 #define CUDA_REQUEST_TOLD 8
+static inline int64_t cuda_request_told_words(int64_t batch, int64_t parts)
+{
+    return batch * (2 * parts * CUDA_REQUEST_TOLD + 1);
+}
 
 /* The token that a row's first block begins at. */
 #define CUDA_REQUEST_ORIGIN(first_token) ((first_token) / 4 * 4)

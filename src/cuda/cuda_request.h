@@ -46,8 +46,8 @@ typedef struct cuda_request_params {
                              * second word, which counted the product's CTAs, is cleared */
     int32_t *again;         /* set where a row lacks a block that it may need; NULL: none can */
     /* Where rows are drawn before they are cut (cuda/request_pivots.cu); else NULL. */
-    uint64_t
-        *told; /* [B, 2, parts, CUDA_REQUEST_TOLD]: what its CTAs tell each other; starts as 0 */
+    uint64_t *told; /* [B]: whether a row's CTAs have given it up; then [B, 2, parts,
+                     * CUDA_REQUEST_TOLD]: what they tell each other. Starts as 0 */
     /* What CTAs that share rows tell each other; not of the naive kernel. */
     int32_t parts;              /* CTAs a row */
     int64_t chunk;              /* of a part: tokens, in whole pieces; or blocks */

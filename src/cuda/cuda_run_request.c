@@ -71,7 +71,7 @@ static int64_t pivot_parts(const gumbel_problem *p)
 
 static size_t told_words(const gumbel_problem *p)
 {
-    return (size_t)p->batch * 2 * (size_t)pivot_parts(p) * CUDA_REQUEST_TOLD;
+    return (size_t)cuda_request_told_words(p->batch, pivot_parts(p));
 }
 
 void cuda_clear_told(cuda_params *draw, const cuda_request_room *room)
@@ -81,7 +81,7 @@ void cuda_clear_told(cuda_params *draw, const cuda_request_room *room)
 }
 
 /* Whether rows may be drawn before they are cut, as far as the host knows: tokens are all that is
- * asked for, and a top_p all that cuts. The CTAs of a row must run at once. */
+ * asked for, and a top_p all that cuts. The CTAs of a row should run at once. */
 static int pivots_serve(const cuda_device *cuda, const gumbel_problem *p)
 {
     const gumbel_truncation *t = &p->truncation;

@@ -10,13 +10,16 @@
  *        on takes 6 us more: a draw and a sum from shared memory, and a trip to the second-level
  *        cache and back for each of them.
  * MAP    p.parts CTAs a row, each with kHeld of its tokens. A thread looks at none but the quads
- *        that it has copied.
+ *        that it has copied. CTAs of a row that do not run at once give it up, and the first of
+ *        them serves it alone, part by part.
  * SMEM   the logits of the part, and what warps have found, 32 bytes each.
  * SYNC   each CTA of a row tells all others what it has found, and all come to the same end. Words
  *        carry the number of the row's step beside what they tell; the launch before has cleared
  *        them. They alternate: when a CTA tells of a step, all have told of the one before, and so
- *        have read what was told before that. All CTAs of a row must run at once: they have
- *        neighbouring numbers, and the GPU starts CTAs in order.
+ *        have read what was told before that. CTAs of a row have neighbouring numbers, so that they
+ *        mostly run at once, but nothing promises that they do: a CTA looks kPatience times for
+ *        what another one tells, then says in the row's own word that it has left, and no other
+ *        one waits for it in vain for longer than that.
  * NUMERICS  sums of floats, relative to the pivot's mass; where these do not decide
  *        (cuda/pivot.cuh), the sums of integers by which rows are cut elsewhere. A float
  *        overflows where the pivot lies 88 below the largest: 2^31 tokens so far below weigh less
@@ -26,6 +29,19 @@
 
 namespace
 {
+
+/* The first token of a part of the rows, from a block's first one on. */
+__device__ __forceinline__ int64_t begin_of_part(const cuda_request_params &p, int64_t part)
+{
+    return p.problem.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kHeld;
+}
+
+/* Bring the quads of a part that this thread looks at. */
+__device__ __forceinline__ void bring_part(const cuda_request_params &p, int64_t b, int part)
+{
+    hold_part(p.problem, b, begin_of_part(p, part));
+    ptx_copy_async_wait<0>();
+}
 
 /* Words of a T, each of which is told beside the number of its step. */
 template <class T> constexpr int words_of = sizeof(T) / sizeof(uint32_t);
@@ -42,12 +58,19 @@ __device__ __forceinline__ void tell_part(uint64_t *told, uint32_t step, const T
             *(volatile uint64_t *)&told[i] = (uint64_t)words[i] << 32 | step;
 }
 
-/* What a CTA of the row has found in a step, once it tells, by any thread. */
-template <class T> __device__ __forceinline__ T hear_part(const uint64_t *told, uint32_t step)
+/* Looks at what another CTA tells, of 1 us: two hundred times what it takes where all of a row run.
+ */
+constexpr int kPatience = 1000;
+
+/* Join what a CTA of the row tells of a step, by any thread; whether it did so in time. */
+template <class T>
+__device__ __forceinline__ bool hear_part(const uint64_t *told, uint32_t step, T &own)
 {
     uint32_t words[words_of<T>];
-    T own;
-    for (bool there = false; !there;) {
+    T part;
+    bool there = false;
+#pragma unroll 1
+    for (int looks = 0; !there && looks < kPatience; looks++) {
         there = true;
 #pragma unroll
         for (int i = 0; i < words_of<T>; i++) {
@@ -56,32 +79,65 @@ template <class T> __device__ __forceinline__ T hear_part(const uint64_t *told, 
             there &= (uint32_t)word == step;
         }
     }
-    memcpy(&own, words, sizeof own);
-    return own;
+    memcpy(&part, words, sizeof part);
+    if (there)
+        own.join(part);
+    return there;
 }
 
-/* What the CTAs of a row find in a step, for all threads of all of them: each has `own`. Steps are
- * numbered from 1 on. */
+/* What the CTAs of a row find in a step, for the first warp of each, which has its own; whether all
+ * told it in time. Steps are numbered from 1 on. */
 template <class T>
-__device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
+__device__ __forceinline__ bool join_parts(const cuda_request_params &p, int64_t b, uint32_t step,
+                                           T &own)
 {
-    static_assert(sizeof(T) <= sizeof held().warps[0] && words_of<T> <= CUDA_REQUEST_TOLD, "fits");
-    uint64_t *row = p.told + (2 * b + step % 2) * p.parts * CUDA_REQUEST_TOLD;
+    static_assert(words_of<T> <= CUDA_REQUEST_TOLD, "fits");
+    uint64_t *row = p.told + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_TOLD;
+    bool heard = true;
+    tell_part(row + blockIdx.x % p.parts * CUDA_REQUEST_TOLD, step, own);
+    own = T::none();
+    for (int part = threadIdx.x; heard && part < p.parts; part += 32)
+        heard = hear_part(row + part * CUDA_REQUEST_TOLD, step, own);
     own.join_warp();
-    if (threadIdx.x % 32 == 0)
-        *(T *)held().warps[threadIdx.x / 32] = own;
+    return !__any_sync(~0u, !heard);
+}
+
+/* What make(first token of a part) comes to in all of the row, for all threads: each CTA has its
+ * part, or one of them brings all. Means nothing where the row is given up. */
+template <class F>
+__device__ __forceinline__ auto over_row(const cuda_request_params &p, int64_t b, uint32_t step,
+                                         F make)
+{
+    using T = decltype(make(0));
+    const bool alone = held().serves == PIVOTS_ALONE;
+    T own, *found = (T *)held().warps[threadIdx.x / 32];
+    static_assert(sizeof own <= sizeof held().warps[0], "fits");
+#pragma unroll 1
+    for (int part = alone ? 0 : blockIdx.x % p.parts;; part++) {
+        if (alone) {
+            __syncthreads(); /* all are done with the part before */
+            bring_part(p, b, part);
+        }
+        own = make(begin_of_part(p, part));
+        own.join_warp();
+        if (threadIdx.x % 32 == 0) {
+            if (alone && part > 0)
+                own.join(*found);
+            *found = own;
+        }
+        if (!alone || part == p.parts - 1)
+            break;
+    }
     __syncthreads();
     if (threadIdx.x < 32) {
         own = threadIdx.x < kGroupWarps ? *(const T *)held().warps[threadIdx.x] : T::none();
         own.join_warp();
-        tell_part(row + blockIdx.x % p.parts * CUDA_REQUEST_TOLD, step, own);
-        own = T::none();
-        for (int part = threadIdx.x; part < p.parts; part += 32)
-            own.join(hear_part<T>(row + part * CUDA_REQUEST_TOLD, step));
+        const bool whole = alone || (held().serves == PIVOTS_BY_ALL && join_parts(p, b, step, own));
         __syncwarp();
-        own.join_warp();
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
             *(T *)held().row = own;
+            held().serves = whole ? held().serves : PIVOTS_GIVEN_UP;
+        }
     }
     __syncthreads();
     return *(const T *)held().row;
@@ -95,46 +151,49 @@ __device__ __forceinline__ float value_of_token(const gumbel_problem &q, const p
         widen_element(q.logits.data, q.logits.dtype, b * q.logits.stride + token - q.first_token));
 }
 
-/* What is known of a row before it is weighed, and its token; whether there is anything to do: not
- * if it has no token, or no cut. */
-__device__ __forceinline__ bool know_row(const cuda_request_params &p, int64_t b, pivot_row &row,
-                                         int32_t &token)
+/* What is known of a row before it is weighed. */
+__device__ __forceinline__ pivot_row know_row(const gumbel_problem &q, int64_t b)
 {
-    const gumbel_problem &q = p.problem;
-    token = __ldcg(&p.output.tokens[b]);
     const gumbel_row draw = gumbel_problem_row(&q, b);
+    pivot_row row;
     row.rules = rules_of(q, b, draw.greedy);
     row.unit = q.scale;
     row.values = {draw.inverse_temperature, row.rules.before != 0};
     row.stream = draw.stream;
-    return token >= 0 && row.rules.top_p < 1.0f;
+    return row;
 }
 
 /* The best score above a pivot lies below ln(mass above it) by this once in 200,000 draws,
  * exp(-exp(2.5)), and 12 tokens of a row reach that: they are looked for first. */
 constexpr float kUnlikely = 2.5f;
 
-/* Find the token of a row, by pivots from its winner among all tokens on; none if that stays. By
- * all threads of all its CTAs. */
+/* Find the token of a row, by pivots from its winner among all tokens on; none if that stays, or if
+ * the row is given up. By all threads of all its CTAs, or of the one that serves it. */
 __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, int64_t b,
-                                                  int64_t begin, pivot_row &row)
+                                                  pivot_row &row)
 {
     draw_winner winner = draw_winner_none();
     for (uint32_t step = 1;;) {
-        const part_weighed all = over_row(p, b, step++, weigh_part(row));
+        const part_weighed all = over_row(p, b, step++, [&](int64_t) { return weigh_part(row); });
         const pivot_verdict verdict = judge_pivot(row.rules, {0, all.above, all.all});
         bool stays = verdict == PIVOT_STAYS;
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;
-            const part_masses exact = over_row(p, b, step++, weigh_part_exactly(row));
+            const part_masses exact =
+                over_row(p, b, step++, [&](int64_t) { return weigh_part_exactly(row); });
             stays = exact.above.wide() < gumbel_nucleus(row.rules.top_p, exact.all.wide());
         }
-        if (stays)
+        if (stays || held().serves == PIVOTS_GIVEN_UP)
             return winner;
-        const float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikely;
-        winner = over_row(p, b, step++, draw_part(row, begin, likely)).best;
-        if (winner.score < likely)
-            winner = over_row(p, b, step++, draw_part(row, begin, NAN)).best;
+        float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikely;
+        const auto draw = [&](int64_t begin) { return draw_part(row, begin, likely); };
+        winner = over_row(p, b, step++, draw).best;
+        if (winner.score < likely) {
+            likely = NAN;
+            winner = over_row(p, b, step++, draw).best;
+        }
+        if (held().serves == PIVOTS_GIVEN_UP || winner.id < 0)
+            return winner;
         row.pivot = row.values.before ? value_of_token(p.problem, row, b, winner.id) : winner.z;
     }
 }
@@ -144,20 +203,35 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
 extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_CTAS)
     gumbel_request_pivots(const __grid_constant__ cuda_request_params p)
 {
-    const gumbel_problem &q = p.problem;
-    const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kHeld;
-    pivot_row row;
-    int32_t token;
+    const int64_t b = blockIdx.x / p.parts;
+    const bool first = blockIdx.x % p.parts == 0;
+    draw_winner winner;
     ptx_allow_launch();
     ptx_wait_for_launch();
-    if (!know_row(p, b, row, token)) /* first, since loads queue behind the copies */
+    if (threadIdx.x == 0) { /* alone, as a row that was given up may have another token by now */
+        held().serves = ptx_look_8(&p.told[b]) ? PIVOTS_GIVEN_UP : PIVOTS_BY_ALL;
+        held().token = __ldcg(&p.output.tokens[b]);
+    }
+    pivot_row row = know_row(p.problem, b); /* first, since loads queue behind the copies */
+    __syncthreads();
+    if (held().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no cut */
         return;
-    row.pivot = value_of_token(q, row, b, token);
-    hold_part(q, b, begin);
-    ptx_copy_async_wait<0>();
-    const draw_winner winner = find_token(p, b, begin, row);
-    if (winner.id < 0 || part != 0 || threadIdx.x != 0)
+    bring_part(p, b, blockIdx.x % p.parts);
+#pragma unroll 1
+    while (true) {
+        row.pivot = value_of_token(p.problem, row, b, held().token);
+        winner = find_token(p, b, row);
+        if (held().serves != PIVOTS_GIVEN_UP)
+            break;
+        if (threadIdx.x == 0)
+            *(volatile uint64_t *)&p.told[b] = 1;
+        if (!first)
+            return;
+        __syncthreads();
+        held().serves = PIVOTS_ALONE;
+        __syncthreads();
+    }
+    if (winner.id < 0 || !first || threadIdx.x != 0)
         return;
     p.output.tokens[b] = winner.id;
     if (p.output.scores)

@@ -32,11 +32,17 @@ struct pivot_row {
     }
 };
 
+/* Who serves a row: its CTAs together, nobody any more, since one of them left in vain waits for
+ * another, or its first CTA alone. */
+enum pivot_servers : uint32_t { PIVOTS_BY_ALL, PIVOTS_GIVEN_UP, PIVOTS_ALONE };
+
 /* The shared memory of a CTA. */
 struct pivot_memory {
     float logits[kHeld];                    /* -inf for tokens that do not count */
     uint64_t warps[kGroupWarps][4], row[4]; /* what each has found */
-    uint32_t sure; /* score that a token of the part is sure to reach, as ordered bits */
+    uint32_t sure;   /* score that a token of the part is sure to reach, as ordered bits */
+    uint32_t serves; /* a pivot_servers */
+    int32_t token;   /* the winner among all of the row's */
 };
 static_assert(sizeof(pivot_memory) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
 

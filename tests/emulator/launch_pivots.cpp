@@ -46,12 +46,12 @@ void pivots_body(const void *argument)
 
 } // namespace
 
-std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, uint64_t *random,
+std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, bool at_once, uint64_t *random,
                                        const char *what)
 {
     ways.assign((size_t)p.problem.batch, {});
     run_ctas(pivots_body, &p,
-             {p.problem.batch * p.parts, p.parts, CUDA_REQUEST_PIVOT_THREADS,
+             {p.problem.batch * p.parts, at_once ? p.parts : 1, CUDA_REQUEST_PIVOT_THREADS,
               CUDA_REQUEST_PIVOT_BYTES, memories},
              random, what);
     return ways;
