@@ -15,7 +15,7 @@
  *        skipped, and those that these leave are begun while others are still tried.
  * SMEM   the share's y, and a room (cuda/request_team.cuh) of 35 KB.
  * SYNC   of rows that are tried, a word each tells whether they are left: this launch does not wait
- *        for the one that tries them, but ends after it. Barriers of the cluster
+ *        for the one that tries them, unless that takes 1 ms, but ends after it. Barriers of the cluster
  *        (cuda/request_team.cuh says who may write when); the last one is behind all that reads
  *        another CTA's memory.
  * NUMERICS  those of the naive kernel, bit for bit: cuts and masses are sums of integers.
@@ -27,8 +27,9 @@
 namespace
 {
 
-/* Nanoseconds between two looks at what became of a row. */
-constexpr int kNap = 200;
+/* Nanoseconds between two looks at what became of a row, and how many there are: for 1 ms, a
+ * hundred times what a row takes. */
+constexpr int kNap = 200, kLooks = 5000;
 
 /* Serve a row from some of its tokens, if those that matter fit into a CTA; whether they do.
  * `wanted` NULL: all matter. */
@@ -113,16 +114,25 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
 }
 
 /* Look which of 32 rows from `first` on, `every` rows apart, the team is to serve, and bring that
- * into the room, by a warp; waits for those that are still tried. */
+ * into the room, by a warp; waits for those that are still tried, and after a while for the end of
+ * the launch that tries them. */
 __device__ __forceinline__ void look_for_rows(const cuda_request_params &p, int64_t first,
                                               int64_t every)
 {
     const int64_t b = first + threadIdx.x % 32 * every;
     int32_t known = b < p.problem.batch ? CUDA_ROW_LEFT : CUDA_ROW_SERVED;
-    if (p.left && known == CUDA_ROW_LEFT)
-        while ((known = ptx_load_acquire(&p.left[b])) == CUDA_ROW_TRIED)
+    if (p.left && known == CUDA_ROW_LEFT) {
+        known = ptx_load_acquire(&p.left[b]);
+        for (int looks = 1; known == CUDA_ROW_TRIED && looks < kLooks; looks++) {
             __nanosleep(kNap);
-    uint32_t left = __ballot_sync(~0u, known == CUDA_ROW_LEFT);
+            known = ptx_load_acquire(&p.left[b]);
+        }
+        if (known == CUDA_ROW_TRIED) {
+            ptx_wait_for_launch();
+            known = ptx_load_acquire(&p.left[b]);
+        }
+    }
+    uint32_t left = __ballot_sync(~0u, known != CUDA_ROW_SERVED);
     if (threadIdx.x == 0)
         room().left = left;
 }
