@@ -6,10 +6,10 @@
  * start and to read what each CTA has left. Masses, of which a word is not enough, are merged there
  * faster than by atomics.
  *
- * A draw's words lie beside its floor (cuda/floor.cuh). The workspace starts undefined: whoever
- * finds another tag in a draw's state clears its words, then says that they are open. The first CTA
- * does so as it starts, the others as they have served their last tile, mostly in vain: all of them
- * at once would queue.
+ * A draw's words lie beside its floor (cuda/floor.cuh). The workspace starts undefined: words with
+ * another tag tell of nothing. Since a word and its tag change as one, by a 128-bit
+ * compare-and-swap, no CTA has to clear them, and none waits for another one that does. A CTA
+ * whose best token does not win only looks; a swap fails only where another CTA's has not.
  */
 #ifndef GUMBEL_CUDA_ENDING_SM90_CUH
 #define GUMBEL_CUDA_ENDING_SM90_CUH
@@ -18,6 +18,8 @@
 #include "cuda/parts.cuh"
 #include "cuda/shared_sm90.cuh"
 
+#include <stddef.h>
+
 namespace
 {
 
@@ -25,47 +27,24 @@ namespace
 struct ending_words {
     uint64_t floor;
     unsigned long long counter; /* merge_counter(): of CTAs, for the draws of a warp */
-    unsigned long long best;    /* bits that order as the score does, above the complement of the
-                                 * id; 0 for none */
-    unsigned long long state;   /* the tag above PARTS_BITS bits: kOpen, and the row's flags */
+    /* Both at once: */
+    unsigned long long best;  /* bits that order as the score does, above the complement of the id;
+                               * 0 for none */
+    unsigned long long state; /* the tag above PARTS_BITS bits of the row's flags */
 };
 static_assert(sizeof(ending_words) == CUDA_FLOOR_WORDS * sizeof(uint64_t), "as many words");
-
-constexpr unsigned long long kOpen = 1ull << (PARTS_BITS - 1);
+static_assert(offsetof(ending_words, best) % 16 == 0, "16 bytes that are swapped at once");
 
 __device__ __forceinline__ ending_words *words_of_draw(const cuda_params &p, int i)
 {
     return (ending_words *)&p.shared_floors[CUDA_FLOOR_WORDS * (int64_t)i];
 }
 
-/* Have a draw's words be open, by one thread. */
-__device__ __forceinline__ void open_draw(ending_words *words, uint64_t tag)
+/* Have the counters of the call be those of this launch, by the threads that serve. */
+__device__ __forceinline__ void start_counters(const cuda_params &p, int thread)
 {
-    for (;;) {
-        const unsigned long long seen = __ldcg(&words->state);
-        if (seen >> PARTS_BITS != tag) {
-            if (atomicCAS(&words->state, seen, (unsigned long long)tag << PARTS_BITS) != seen)
-                continue;
-            words->best = 0;
-            __threadfence();
-            atomicOr(&words->state, kOpen);
-            return;
-        }
-        if (seen & kOpen)
-            return;
-        __nanosleep(100);
-    }
-}
-
-/* Have all words of the call be open, by the threads that serve. */
-__device__ __forceinline__ void open_call(const cuda_params &p, int thread)
-{
-    for (int i = thread; i < (int)p.problem.batch; i += SM90_SERVE_THREADS) {
-        if (i % 32 == 0)
-            parts_start(merge_counter(p, i), p.tag);
-        open_draw(words_of_draw(p, i), p.tag);
-    }
-    __threadfence(); /* before this CTA raises what another one has cleared */
+    if (32 * thread < (int)p.problem.batch)
+        parts_start(merge_counter(p, 32 * thread), p.tag);
 }
 
 /* Raise draw i to what this CTA has found of it, by one thread. */
@@ -73,11 +52,20 @@ __device__ __forceinline__ void raise_draw(const cuda_params &p, int i, const sm
                                            uint32_t flags)
 {
     ending_words *words = words_of_draw(p, i);
-    if (own.id >= 0) /* -0 and +0 tie */
-        atomicMax(&words->best,
-                  (unsigned long long)ordered_bits(own.score + 0.0f) << 32 | (uint32_t)~own.id);
-    if (flags)
-        atomicOr(&words->state, (unsigned long long)flags);
+    const unsigned long long tag = (unsigned long long)p.tag << PARTS_BITS;
+    const unsigned long long best = /* -0 and +0 tie */
+        own.id < 0 ? 0
+                   : (unsigned long long)ordered_bits(own.score + 0.0f) << 32 | (uint32_t)~own.id;
+    for (ulonglong2 seen = ptx_look_16(&words->best);;) {
+        const bool told = seen.y >> PARTS_BITS == p.tag;
+        const ulonglong2 next = {max(best, told ? seen.x : 0), (told ? seen.y : tag) | flags};
+        if (next.x == seen.x && next.y == seen.y)
+            return;
+        const ulonglong2 was = ptx_swap_16_of_all(&words->best, seen, next);
+        if (was.x == seen.x && was.y == seen.y)
+            return;
+        seen = was;
+    }
 }
 
 /* Write draw i, by one thread, once all CTAs have raised it, and leave its words for a replay. */
@@ -87,7 +75,7 @@ __device__ __forceinline__ void write_best(const cuda_params &p, int i)
     const unsigned long long best = __ldcg(&words->best);
     gumbel_summary s;
     gumbel_summary_empty(&s);
-    s.flags = (uint32_t)(__ldcg(&words->state) & (kOpen - 1));
+    s.flags = (uint32_t)__ldcg(&words->state) & ((1u << PARTS_BITS) - 1);
     if (best > 0) {
         s.best_score = ordered_float((uint32_t)(best >> 32));
         s.best_id = (int32_t) ~(uint32_t)best;
@@ -96,8 +84,8 @@ __device__ __forceinline__ void write_best(const cuda_params &p, int i)
     words->floor = words->state = 0;
 }
 
-/* End a CTA by the threads that draw, which alone have the registers; behind open_call(), and a
- * barrier that all draws come before. Warps end apart, each with its draws and the count of them,
+/* End a CTA by the threads that draw, which alone have the registers; behind start_counters(),
+ * and a barrier that all draws come before. Warps end apart, each with its draws and the count of them,
  * so that nothing has to be told. */
 template <int n>
 __device__ __forceinline__ void end_call(const cuda_params &p, const shared_sm90<n> &shared)

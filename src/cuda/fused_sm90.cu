@@ -322,7 +322,7 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
     if (!p.draws())
         return;
     if (p.ends_call() && blockIdx.x == 0)
-        open_call(p, thread);
+        start_counters(p, thread);
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
         ptx_barrier_wait(&shared.drawn[team], phase);
         if (turn >= teams)
@@ -341,7 +341,7 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         phase ^= team == 0;
     }
     if (p.ends_call())
-        open_call(p, thread);
+        start_counters(p, thread);
 }
 
 template <int n, bool half, class call>

@@ -195,6 +195,39 @@ PTX void ptx_allow_launch()
 #endif
 }
 
+/* Sixteen aligned bytes in global memory, at once, that another CTA may write at any time; of others
+ * nothing follows. */
+PTX ulonglong2 ptx_look_16(const void *at)
+{
+    ulonglong2 found;
+    asm volatile("{\n"
+                 ".reg .b128 found;\n"
+                 "ld.relaxed.gpu.global.b128 found, [%2];\n"
+                 "mov.b128 {%0, %1}, found;\n"
+                 "}"
+                 : "=l"(found.x), "=l"(found.y)
+                 : "l"(at)
+                 : "memory");
+    return found;
+}
+
+/* Replace the 16 bytes at `at`, in global memory, by `next` if they are `seen`; what they were. */
+PTX ulonglong2 ptx_swap_16_of_all(void *at, ulonglong2 seen, ulonglong2 next)
+{
+    ulonglong2 was;
+    asm volatile("{\n"
+                 ".reg .b128 was, seen, next;\n"
+                 "mov.b128 seen, {%3, %4};\n"
+                 "mov.b128 next, {%5, %6};\n"
+                 "atom.relaxed.gpu.global.cas.b128 was, [%2], seen, next;\n"
+                 "mov.b128 {%0, %1}, was;\n"
+                 "}"
+                 : "=l"(was.x), "=l"(was.y)
+                 : "l"(at), "l"(seen.x), "l"(seen.y), "l"(next.x), "l"(next.y)
+                 : "memory");
+    return was;
+}
+
 /* Replace the 16 bytes at `at`, in shared memory, by `next` if they are `seen`; what they were. */
 PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
 {

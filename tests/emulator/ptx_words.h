@@ -192,6 +192,17 @@ PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
     return was;
 }
 
+PTX ulonglong2 ptx_swap_16_of_all(void *at, ulonglong2 seen, ulonglong2 next)
+{
+    return ptx_swap_16(at, seen, next);
+}
+
+PTX ulonglong2 ptx_look_16(const void *at)
+{
+    fibers_yield();
+    return *(const ulonglong2 *)at;
+}
+
 PTX int32_t ptx_load_acquire(const int32_t *word) { return *word; }
 PTX uint64_t ptx_count(unsigned long long *word) { return (*word)++; }
 PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
