@@ -94,7 +94,7 @@ template <int n, class call> class bound_server
             if (last && lane == 0)
                 atomicOr(&shared.flags[0], SM90_ENOUGH);
             if (turn > 0) {
-                /* Whether a team waits for bounds itself, with its first tile: as late as can be. */
+                /* Whether a team waits itself, with its first tile, for the first bounds. */
                 const bool waits = teams == 2 && turn == 1;
                 if (waits)
                     tell_started();

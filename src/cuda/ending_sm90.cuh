@@ -84,8 +84,8 @@ __device__ __forceinline__ void write_best(const cuda_params &p, int i)
     words->floor = words->state = 0;
 }
 
-/* End a CTA by the threads that draw, which alone have the registers; behind start_counters(),
- * and a barrier that all draws come before. Warps end apart, each with its draws and the count of them,
+/* End a CTA by the threads that draw, which alone have the registers; behind start_counters(), and
+ * a barrier that all draws come before. Warps end apart, each with its draws and the count of them,
  * so that nothing has to be told. */
 template <int n>
 __device__ __forceinline__ void end_call(const cuda_params &p, const shared_sm90<n> &shared)

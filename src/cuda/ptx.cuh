@@ -195,8 +195,8 @@ PTX void ptx_allow_launch()
 #endif
 }
 
-/* Sixteen aligned bytes in global memory, at once, that another CTA may write at any time; of others
- * nothing follows. */
+/* Sixteen aligned bytes in global memory, at once, that another CTA may write at any time; of other
+ * bytes nothing follows. */
 PTX ulonglong2 ptx_look_16(const void *at)
 {
     ulonglong2 found;

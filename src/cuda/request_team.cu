@@ -15,9 +15,9 @@
  *        skipped, and those that these leave are begun while others are still tried.
  * SMEM   the share's y, and a room (cuda/request_team.cuh) of 35 KB.
  * SYNC   of rows that are tried, a word each tells whether they are left: this launch does not wait
- *        for the one that tries them, unless that takes 1 ms, but ends after it. Barriers of the cluster
- *        (cuda/request_team.cuh says who may write when); the last one is behind all that reads
- *        another CTA's memory.
+ *        for the one that tries them, unless that takes 1 ms, but ends after it. Barriers of the
+ *        cluster (cuda/request_team.cuh says who may write when); the last one is behind all that
+ *        reads another CTA's memory.
  * NUMERICS  those of the naive kernel, bit for bit: cuts and masses are sums of integers.
  */
 #include "cuda/request_team_draw.cuh"

@@ -16,8 +16,9 @@ struct pivot_ways {
 };
 
 /* Run the kernel over p.problem.batch rows by p.parts CTAs each, side by side or, unless `at_once`,
- * one after the other, as where a GPU has no place for all of them; how each row was served. `random` is the state of the order in which threads run, `what` is for messages. Ends the
- * program where threads wait for ever. */
+ * one after the other, as where a GPU has no place for all of them; how each row was served.
+ * `random` is the state of the order in which threads run, `what` is for messages. Ends the program
+ * where threads wait for ever. */
 std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, bool at_once, uint64_t *random,
                                        const char *what);
 
