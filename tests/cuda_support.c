@@ -84,10 +84,23 @@ static const char *reason_to_skip(const char *name, int available, const gumbel_
     return nightly && !getenv("GUMBEL_NIGHTLY") ? "GUMBEL_NIGHTLY is not set" : NULL;
 }
 
+/* Ends the program where argv names a test that is none: it would pass for one that ran. */
+static void check_names(int argc, char **argv, const cuda_test *tests)
+{
+    for (int i = 1; i < argc; i++) {
+        const cuda_test *test = tests;
+        while (test->name && strcmp(test->name, argv[i]) != 0)
+            test++;
+        if (!test->name)
+            die("%s: no test has this name", argv[i]);
+    }
+}
+
 int cuda_run_tests(int argc, char **argv, const cuda_test *tests)
 {
     gumbel_error error = {"", ""};
-    int available = open_gpu(&error), failed = 0, ran = 0;
+    check_names(argc, argv, tests);
+    int available = open_gpu(&error), failed = 0, ran = 0, skipped = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (const cuda_test *test = tests; test->name; test++) {
         if (!is_wanted(argc, argv, test->name))
@@ -95,6 +108,7 @@ int cuda_run_tests(int argc, char **argv, const cuda_test *tests)
         const char *reason = reason_to_skip(test->name, available, &error);
         if (reason) {
             printf("%-20s skipped: %s\n", test->name, reason);
+            skipped++;
             continue;
         }
         ran++;
@@ -108,6 +122,7 @@ int cuda_run_tests(int argc, char **argv, const cuda_test *tests)
     }
     gumbel_close(gpu);
     gumbel_close(cpu);
+    printf("%d passed, %d failed, %d skipped\n", ran - failed, failed, skipped);
     return ran == 0 ? SKIPPED : failed > 0;
 }
 

@@ -22,7 +22,7 @@ typedef struct cuda_test {
 } cuda_test;
 
 /* Run the tests that argv names, or all; those named nightly_ only where GUMBEL_NIGHTLY is set.
- * Prints a line for each. The exit code is 0, 1 or, where none could run for want of a GPU or the
+ * Prints a line for each, and a last one that counts them. The exit code is 0, 1 or, where none could run for want of a GPU or the
  * library's support of it, SKIPPED. Tests end with name NULL. */
 int cuda_run_tests(int argc, char **argv, const cuda_test *tests);
 
