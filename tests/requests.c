@@ -179,6 +179,7 @@ static const float *choose_floats(request *made, const float *table, size_t coun
 static void make_sampling(request *made, uint64_t *random)
 {
     static const float temperatures[] = {1, 1, 0.7f, 1.5f, 0.05f, 0, 1e-6f, 1e6f, 1e-42f, 30};
+    static const float usual[] = {1, 1, 1, 0.7f, 0.9f, 1.5f, 0.6f, 0};
     const request_plan *plan = &made->plan;
     gumbel_sampling *s = &made->sampling;
     uint64_t *seed = own(made, (size_t)plan->batch, sizeof *seed);
@@ -195,8 +196,38 @@ static void make_sampling(request *made, uint64_t *random)
                            .num_samples = plan->samples,
                            .first_sample = random_below(random, 4) ? 0 : UINT32_MAX,
                            .domain = random_below(random, 6)};
-    s->temperature =
-        choose_floats(made, temperatures, COUNT(temperatures), &s->temperature_stride, random);
+    s->temperature = choose_floats(made, plan->usual ? usual : temperatures,
+                                   plan->usual ? COUNT(usual) : COUNT(temperatures),
+                                   &s->temperature_stride, random);
+}
+
+static const int32_t *choose_ks(request *made, const int32_t *table, uint32_t count,
+                                uint64_t *random)
+{
+    int32_t *k = own(made, (size_t)made->plan.batch, sizeof *k);
+    for (int64_t b = 0; b < made->plan.batch; b++)
+        k[b] = table[random_below(random, count)];
+    return k;
+}
+
+/* The cuts of the plan, by the numbers that engines are asked for. */
+static void make_usual_truncation(request *made, uint64_t *random)
+{
+    static const int32_t ks[] = {50, 20, 40, 5, 1, 100, 256, 50, 20, 0};
+    static const float min_ps[] = {0.02f, 0.05f, 0.1f, 0.3f, 0.02f, 0.05f, 0},
+                       top_ps[] = {0.95f, 0.9f, 0.8f, 0.5f, 0.3f, 0.99f, 1};
+    const request_plan *plan = &made->plan;
+    gumbel_truncation *t = &made->truncation;
+    int one = plan->top_p > 0;
+    if (plan->cuts & REQUEST_MIN_P)
+        t->min_p = choose_floats(made, min_ps, COUNT(min_ps), &t->min_p_stride, random);
+    if (plan->cuts & REQUEST_TOP_P)
+        t->top_p = choose_floats(made, one ? &plan->top_p : top_ps, one ? 1 : COUNT(top_ps),
+                                 &t->top_p_stride, random);
+    if (plan->cuts & REQUEST_TOP_K) {
+        t->top_k = choose_ks(made, ks, COUNT(ks), random);
+        t->top_k_stride = random_below(random, 4) ? 1 : 0;
+    }
 }
 
 static void make_truncation(request *made, uint64_t *random)
@@ -210,18 +241,19 @@ static void make_truncation(request *made, uint64_t *random)
     gumbel_truncation *t = &made->truncation;
     *t = (gumbel_truncation){
         .struct_size = sizeof *t, .order = made->plan.order, .ties = made->plan.ties};
+    made->sampling.truncation = t;
+    if (made->plan.usual) {
+        make_usual_truncation(made, random);
+        return;
+    }
     if (random_below(random, 4))
         t->min_p = choose_floats(made, min_ps, COUNT(min_ps), &t->min_p_stride, random);
     if (random_below(random, 4))
         t->top_p = choose_floats(made, top_ps, COUNT(top_ps), &t->top_p_stride, random);
     if (random_below(random, 4)) {
-        int32_t *k = own(made, (size_t)made->plan.batch, sizeof *k);
-        for (int64_t b = 0; b < made->plan.batch; b++)
-            k[b] = ks[random_below(random, COUNT(ks))];
-        t->top_k = k;
+        t->top_k = choose_ks(made, ks, COUNT(ks), random);
         t->top_k_stride = 1;
     }
-    made->sampling.truncation = t;
 }
 
 /* --------------------------------------------------------------------------- transforms ---- */
@@ -353,28 +385,55 @@ static void make_noise(request *made, gumbel_device *device)
     made->sampling.noise = noise;
 }
 
-request *request_make(const request_plan *plan, gumbel_device *device)
+static request *begin(const request_plan *plan)
 {
     request *made = make_zeroed(1, sizeof *made);
-    uint64_t random = plan->seed ^ 0xa5ced;
     made->plan = *plan;
     made->plan.samples = plan->samples ? plan->samples : 1;
     made->logits.struct_size = sizeof made->logits;
-    if (plan->hidden_size > 0)
-        make_product(made, device, &random);
-    else
-        make_logits(made, &random);
+    return made;
+}
+
+/* All but the tensors. */
+static void make_rules(request *made, gumbel_device *device, uint64_t *random)
+{
+    const request_plan *plan = &made->plan;
     made->logits.scale = plan->scale;
     made->logits.soft_cap = plan->soft_cap;
     made->logits.first_token = plan->first_token;
     made->logits.vocab_size = plan->vocab_size;
-    make_sampling(made, &random);
+    make_sampling(made, random);
     if (plan->given_noise)
         make_noise(made, device);
     if (plan->transforms)
-        make_transforms(made, &random);
+        make_transforms(made, random);
     if (plan->truncation)
-        make_truncation(made, &random);
+        make_truncation(made, random);
+}
+
+request *request_make(const request_plan *plan, gumbel_device *device)
+{
+    request *made = begin(plan);
+    uint64_t random = plan->seed ^ 0xa5ced;
+    if (plan->hidden_size > 0)
+        make_product(made, device, &random);
+    else
+        make_logits(made, &random);
+    make_rules(made, device, &random);
+    return made;
+}
+
+request *request_make_rules(const request_plan *plan)
+{
+    request *made = begin(plan);
+    uint64_t random = plan->seed ^ 0x501e5;
+    made->plan.given_noise = 0;
+    make_rules(made, NULL, &random);
+    made->head = (gumbel_head){.struct_size = sizeof made->head,
+                               .scale = plan->scale,
+                               .soft_cap = plan->soft_cap,
+                               .first_token = plan->first_token,
+                               .vocab_size = plan->vocab_size};
     return made;
 }
 

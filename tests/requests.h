@@ -25,6 +25,9 @@ typedef enum row_kind {
     ROW_KINDS,
 } row_kind;
 
+/* Cuts of a plan with usual numbers. */
+enum { REQUEST_TOP_K = 1, REQUEST_TOP_P = 2, REQUEST_MIN_P = 4 };
+
 /* What to make. Zero in any field but the sizes is the default. */
 typedef struct request_plan {
     int64_t batch, vocab;            /* B, V */
@@ -39,7 +42,10 @@ typedef struct request_plan {
     int transforms, truncation; /* whether there are any */
     int history;                /* what penalties count is a gumbel_history, not lists */
     int given_noise;            /* noise is made ahead */
-    int kind;                   /* 1 + the row_kind of every row; 0: mixed; not where D > 0 */
+    int usual;   /* temperatures and cuts are numbers that engines are asked for, none hostile */
+    int cuts;    /* with them: which cuts there are */
+    float top_p; /* with them: that of every row; 0: any */
+    int kind;    /* 1 + the row_kind of every row; 0: mixed; not where D > 0 */
     uint64_t seed;
 } request_plan;
 
@@ -66,6 +72,10 @@ typedef struct request {
  * noise, the product's logits. */
 request *request_make(const request_plan *plan, gumbel_device *device);
 void request_free(request *made);
+
+/* The same without tensors and without noise made ahead: those of `head` or `logits` are for the
+ * caller to fill in. */
+request *request_make_rules(const request_plan *plan);
 
 /* Token i's logit, of `vocab`, in rows that do not suit the guesses of a search for a cut: shapes
  * 0 .. REQUEST_SHAPES - 1. */
