@@ -30,6 +30,8 @@ int check(int holds, const char *file, int line, const char *condition, const ch
     return 0;
 }
 
+int checks_failed(void) { return failures; }
+
 void gpu_require(CUresult result, const char *call)
 {
     const char *words = "?";
@@ -37,6 +39,15 @@ void gpu_require(CUresult result, const char *call)
         return;
     driver.cuGetErrorString(result, &words);
     die("%s: %s", call, words);
+}
+
+int gpu_runs(CUstream stream)
+{
+    CUresult result = driver.cuStreamQuery(stream);
+    if (result == CUDA_ERROR_NOT_READY)
+        return 1;
+    gpu_require(result, "cuStreamQuery");
+    return 0;
 }
 
 /* The device, or the reason why there is none. A GPU that is there and does not open is a failure:

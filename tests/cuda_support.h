@@ -31,6 +31,9 @@ int cuda_run_tests(int argc, char **argv, const cuda_test *tests);
 int check(int holds, const char *file, int line, const char *condition, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* How many did not hold since the program started. */
+int checks_failed(void);
+
 /* Devices of the running tests. */
 extern gumbel_device *gpu, *cpu;
 
@@ -44,6 +47,8 @@ extern gumbel_device *gpu, *cpu;
     F(cuCtxSetCurrent)                                                                             \
     F(cuMemAlloc)                                                                                  \
     F(cuMemFree)                                                                                   \
+    F(cuMemHostAlloc)                                                                              \
+    F(cuMemFreeHost)                                                                               \
     F(cuMemcpyHtoD)                                                                                \
     F(cuMemcpyDtoH)                                                                                \
     F(cuMemcpyDtoDAsync)                                                                           \
@@ -51,11 +56,17 @@ extern gumbel_device *gpu, *cpu;
     F(cuCtxSynchronize)                                                                            \
     F(cuStreamCreate)                                                                              \
     F(cuStreamDestroy)                                                                             \
+    F(cuStreamQuery)                                                                               \
     F(cuStreamSynchronize)                                                                         \
     F(cuStreamWaitEvent)                                                                           \
     F(cuEventCreate)                                                                               \
     F(cuEventRecord)                                                                               \
     F(cuEventDestroy)                                                                              \
+    F(cuModuleLoadData)                                                                            \
+    F(cuModuleUnload)                                                                              \
+    F(cuModuleGetFunction)                                                                         \
+    F(cuFuncSetAttribute)                                                                          \
+    F(cuLaunchKernel)                                                                              \
     F(cuStreamBeginCapture)                                                                        \
     F(cuStreamEndCapture)                                                                          \
     F(cuGraphInstantiate)                                                                          \
@@ -72,6 +83,9 @@ extern gpu_driver driver;
 /* End the program with the driver's words unless driver.function(...) succeeds. */
 #define GPU(function, ...) gpu_require(driver.function(__VA_ARGS__), #function)
 void gpu_require(CUresult result, const char *call);
+
+/* Whether a stream has work left; does not wait. */
+int gpu_runs(CUstream stream);
 
 /* Device memory of at least one byte, full of poison; free it with gpu_free(). */
 void *gpu_make(size_t bytes);

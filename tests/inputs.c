@@ -119,6 +119,15 @@ void dtype_store_nan(void *data, gumbel_dtype dtype, int64_t index)
         ((uint16_t *)data)[index] = 0x7fc1; /* a NaN in either 16-bit format */
 }
 
+void dtype_store_infinite(void *data, gumbel_dtype dtype, int64_t index, int sign)
+{
+    uint16_t bits = dtype == GUMBEL_FLOAT16 ? 0x7c00 : 0x7f80;
+    if (dtype == GUMBEL_FLOAT32)
+        ((float *)data)[index] = sign < 0 ? -INFINITY : INFINITY;
+    else
+        ((uint16_t *)data)[index] = (uint16_t)(bits | (sign < 0 ? 0x8000 : 0));
+}
+
 static gumbel_tensor make_tensor(gumbel_dtype dtype, int64_t rows, int64_t cols, int64_t gap,
                                  float spread, uint64_t seed, void **owner)
 {

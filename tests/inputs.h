@@ -74,8 +74,9 @@ void dtype_store(void *data, gumbel_dtype dtype, int64_t index, float value);
 /* The element at `index`, widened; 16-bit ones must be finite. */
 float dtype_load(const void *data, gumbel_dtype dtype, int64_t index);
 
-/* Store a NaN. */
+/* Store a NaN, or an infinity of this sign. */
 void dtype_store_nan(void *data, gumbel_dtype dtype, int64_t index);
+void dtype_store_infinite(void *data, gumbel_dtype dtype, int64_t index, int sign);
 
 /* malloc() that ends the program when there is none; zeroed. */
 void *make_zeroed(size_t count, size_t size);

@@ -21,16 +21,12 @@ static void *own(request *made, size_t count, size_t size)
 
 static void store(gumbel_tensor *t, int64_t index, float value)
 {
-    if (isfinite(value)) {
+    if (isfinite(value))
         dtype_store((void *)t->data, t->dtype, index, value);
-    } else if (isnan(value)) {
+    else if (isnan(value))
         dtype_store_nan((void *)t->data, t->dtype, index);
-    } else if (t->dtype == GUMBEL_FLOAT32) {
-        ((float *)t->data)[index] = value;
-    } else {
-        uint16_t bits = t->dtype == GUMBEL_FLOAT16 ? 0x7c00 : 0x7f80;
-        ((uint16_t *)t->data)[index] = (uint16_t)(bits | (value < 0 ? 0x8000 : 0));
-    }
+    else
+        dtype_store_infinite((void *)t->data, t->dtype, index, value < 0 ? -1 : 1);
 }
 
 static float logit_of_kind(row_kind kind, int64_t i, int64_t chosen, uint64_t *random)
