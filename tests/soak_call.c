@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "soak_call.h"
+
+#include "soak_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------ data ---- */
+
+static gumbel_tensor take(pool_kind kind, gumbel_dtype dtype, int64_t rows, int64_t cols,
+                          int64_t gap, int ragged, uint64_t *random)
+{
+    size_t size = dtype_size(dtype), bytes = (size_t)(rows * (cols + gap)) * size;
+    const void *data = pool_piece(kind, dtype, bytes, ragged ? size : 64, random);
+    return (gumbel_tensor){data, dtype, rows, cols, gap ? cols + gap : 0};
+}
+
+size_t soak_tensor_bytes(const gumbel_tensor *t)
+{
+    return (size_t)(t->rows * (t->stride ? t->stride : t->cols)) * dtype_size(t->dtype);
+}
+
+/* Numbers by which logits have a deviation of some 1 to 10. */
+static pool_kind weights_for(const soak_plan *plan)
+{
+    int64_t size = plan->asked.hidden_size;
+    if (plan->exact)
+        return size <= 512 ? POOL_QUARTERS : POOL_SIXTEENTHS;
+    return size <= 64 ? POOL_NORMAL : size <= 1024 ? POOL_NORMAL_4 : POOL_NORMAL_16;
+}
+
+static void take_head(const soak_plan *plan, gumbel_head *head, uint64_t *random)
+{
+    const request_plan *asked = &plan->asked;
+    pool_kind of_bias = plan->bias == GUMBEL_FLOAT32 ? POOL_BIAS : POOL_QUARTERS;
+    head->weight = take(weights_for(plan), plan->weight, asked->vocab, asked->hidden_size,
+                        plan->gap, plan->ragged, random);
+    head->hidden = take(plan->exact ? POOL_QUARTERS : POOL_NORMAL, plan->hidden, asked->batch,
+                        asked->hidden_size, plan->hidden_gap, plan->ragged, random);
+    if (plan->bias)
+        head->bias = take(of_bias, plan->bias, 1, asked->vocab, 0, plan->ragged, random);
+}
+
+static void take_logits(const soak_plan *plan, gumbel_tensor *logits, uint64_t *random)
+{
+    static const pool_kind kinds[] = {POOL_LOGITS, POOL_LOGITS,   POOL_LOGITS,
+                                      POOL_NORMAL, POOL_QUARTERS, POOL_PEAKED};
+    const request_plan *asked = &plan->asked;
+    pool_kind kind = kinds[random_below(random, 6)];
+    *logits = take(kind, asked->dtype ? asked->dtype : GUMBEL_FLOAT32, asked->batch, asked->vocab,
+                   plan->gap, plan->ragged, random);
+}
+
+/* A NaN or +inf in some rows of a copy, which the tensor becomes. */
+static void *spoil(gumbel_tensor *t, uint64_t *random)
+{
+    size_t bytes = soak_tensor_bytes(t), size = dtype_size(t->dtype);
+    int64_t stride = t->stride ? t->stride : t->cols;
+    char *copied = gpu_make(bytes);
+    GPU(cuMemcpyDtoDAsync, (CUdeviceptr)(uintptr_t)copied, (CUdeviceptr)(uintptr_t)t->data, bytes,
+        NULL);
+    GPU(cuStreamSynchronize, NULL);
+    for (int i = 0; i < 3; i++) {
+        uint32_t row = random_below(random, (uint32_t)t->rows);
+        int64_t at = row * stride + random_below(random, (uint32_t)t->cols);
+        float value = 0;
+        if (random_below(random, 2))
+            dtype_store_nan(&value, t->dtype, 0);
+        else
+            dtype_store_infinite(&value, t->dtype, 0, 1);
+        gpu_put(copied + (size_t)at * size, &value, size);
+    }
+    t->data = copied;
+    return copied;
+}
+
+static void take_data(soak_call *call, uint64_t *random)
+{
+    const soak_plan *plan = &call->plan;
+    request *r = &call->on_gpu->asked;
+    int fused = plan->asked.hidden_size > 0;
+    if (fused)
+        take_head(plan, &r->head, random);
+    else
+        take_logits(plan, &r->logits.logits, random);
+    if (plan->spoilt)
+        call->spoilt = spoil(fused ? &r->head.hidden : &r->logits.logits, random);
+}
+
+/* --------------------------------------------------------------------------------- outputs ---- */
+
+static void lay_out(soak_call *call)
+{
+    const request_plan *asked = &call->plan.asked;
+    int outputs = call->plan.outputs;
+    size_t rows = (size_t)asked->batch, draws = rows * (size_t)asked->samples;
+    size_t listed = rows * (size_t)asked->num_top;
+    const soak_place places[SOAK_PLACES] = {
+        {"tokens", 0, draws, 0},
+        {"scores", 0, outputs & SOAK_SCORES ? draws : 0, 1},
+        {"status", 0, outputs & SOAK_STATUS ? rows : 0, 0},
+        {"lse", 0, outputs & SOAK_MASS ? rows : 0, 1},
+        {"logprobs", 0, outputs & SOAK_MASS ? draws : 0, 1},
+        {"ranks", 0, outputs & SOAK_RANKS ? draws : 0, 0},
+        {"kept", 0, outputs & SOAK_KEPT ? rows : 0, 0},
+        {"top_ids", 0, listed, 0},
+        {"top_logprobs", 0, listed, 1},
+        {"top_logits", 0, outputs & SOAK_LOGITS ? listed : 0, 1},
+        {"recomputed", 0, outputs & SOAK_RECOMPUTED ? rows : 0, 0},
+    };
+    memcpy(call->places, places, sizeof places);
+    for (int i = 0; i < SOAK_PLACES; i++) {
+        call->places[i].at = call->words;
+        call->words += call->places[i].count;
+    }
+}
+
+static void *place_of(const soak_call *call, int slot, int i)
+{
+    const soak_place *place = &call->places[i];
+    return place->count ? call->outputs + (size_t)slot * call->words + place->at : NULL;
+}
+
+static gumbel_output output_at(const soak_call *call, int slot)
+{
+    return (gumbel_output){.struct_size = sizeof(gumbel_output),
+                           .tokens = place_of(call, slot, 0),
+                           .scores = place_of(call, slot, 1),
+                           .status = place_of(call, slot, 2),
+                           .lse = place_of(call, slot, 3),
+                           .logprobs = place_of(call, slot, 4),
+                           .ranks = place_of(call, slot, 5),
+                           .kept = place_of(call, slot, 6),
+                           .top_ids = place_of(call, slot, 7),
+                           .top_logprobs = place_of(call, slot, 8),
+                           .top_logits = place_of(call, slot, 9),
+                           .recomputed = place_of(call, slot, 10),
+                           .num_top = call->plan.asked.num_top,
+                           .logprobs_of = call->plan.asked.logprobs_of};
+}
+
+size_t soak_output_bytes(const soak_call *call) { return (size_t)call->slots * call->words * 4; }
+
+size_t soak_ring_bytes(const soak_call *call)
+{
+    return (size_t)call->ring_length * call->places[0].count * 4;
+}
+
+/* ----------------------------------------------------------------------------------- steps ---- */
+
+static void queue_noise(const soak_call *call, CUstream stream)
+{
+    const request *r = &call->on_gpu->asked;
+    gumbel_sampling sampling = r->sampling;
+    sampling.stream = stream;
+    sampling.noise = NULL;
+    make_noise(call->device, &sampling, r->plan.batch, r->plan.first_token, r->plan.vocab,
+               call->noise, 0);
+}
+
+static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream stream)
+{
+    const request *r = &call->on_gpu->asked;
+    gumbel_error error = {"", ""};
+    gumbel_sampling sampling = r->sampling;
+    sampling.stream = stream;
+    gumbel_status status =
+        r->plan.hidden_size > 0
+            ? gumbel_sample(call->device, &r->head, &sampling, out, call->workspace,
+                            call->workspace_bytes, &error)
+            : gumbel_sample_logits(call->device, &r->logits, &sampling, out, call->workspace,
+                                   call->workspace_bytes, &error);
+    if (status != GUMBEL_OK)
+        die("%s: %s: %s", call->text, error.field, error.message);
+}
+
+/* What ends a step: its tokens are counted, and positions move on. */
+static void queue_end(const soak_call *call, const gumbel_output *out, CUstream stream)
+{
+    const request *r = &call->on_gpu->asked;
+    gumbel_error error = {"", ""};
+    gumbel_step step = {.struct_size = sizeof step,
+                        .batch = r->plan.batch,
+                        .num_samples = r->plan.samples,
+                        .tokens = out->tokens,
+                        .position = (uint32_t *)r->sampling.position,
+                        .position_stride = 1,
+                        .ring = (int32_t *)call->ring,
+                        .ring_length = call->ring_length,
+                        .stream = stream};
+    if (call->plan.counts &&
+        gumbel_history_update(call->device, &r->history, r->plan.batch, out->tokens,
+                              r->plan.samples, stream, &error) != GUMBEL_OK)
+        die("%s: %s: %s", call->text, error.field, error.message);
+    if (call->plan.advances && gumbel_advance(call->device, &step, &error) != GUMBEL_OK)
+        die("%s: %s: %s", call->text, error.field, error.message);
+}
+
+static void queue_step(const soak_call *call, int slot, CUstream stream)
+{
+    gumbel_output out = output_at(call, slot);
+    if (call->noise)
+        queue_noise(call, stream);
+    queue_draw(call, &out, stream);
+    queue_end(call, &out, stream);
+}
+
+void soak_call_queue(soak_call *call, int step)
+{
+    if (call->plan.in_graph)
+        GPU(cuGraphLaunch, call->graph.replay, call->graph.stream);
+    else
+        queue_step(call, step, call->graph.stream);
+}
+
+void soak_call_queue_alone(soak_call *call, int step)
+{
+    if (call->workspace_bytes)
+        gpu_poison(call->workspace, call->workspace_bytes);
+    queue_step(call, call->plan.in_graph ? 0 : step, NULL);
+}
+
+void soak_call_reset(soak_call *call)
+{
+    const request *host = call->asked, *r = &call->on_gpu->asked;
+    size_t rows = (size_t)host->plan.batch, tokens = (size_t)host->history.vocab_size;
+    gpu_put((void *)r->sampling.position, host->sampling.position, rows * sizeof(uint32_t));
+    if (call->plan.counts) {
+        gpu_put(r->history.output, host->history.output,
+                rows * ((tokens + 31) / 32) * sizeof(uint32_t));
+        gpu_put(r->history.counts, host->history.counts, rows * tokens * sizeof(uint16_t));
+    }
+    gpu_poison(call->outputs, soak_output_bytes(call));
+    if (call->ring)
+        gpu_poison(call->ring, soak_ring_bytes(call));
+    if (call->workspace_bytes)
+        gpu_poison(call->workspace, call->workspace_bytes);
+}
+
+/* ----------------------------------------------------------------------------------- calls ---- */
+
+static void make_room(soak_call *call)
+{
+    request *r = &call->on_gpu->asked;
+    int fused = r->plan.hidden_size > 0;
+    gumbel_error error = {"", ""};
+    size_t draws = call->places[0].count;
+    call->slots = call->plan.in_graph ? 1 : call->plan.steps;
+    call->outputs = gpu_make(soak_output_bytes(call));
+    call->wanted_outputs = make_zeroed(soak_output_bytes(call), 1);
+    call->ring_length = call->plan.advances ? call->plan.steps + call->plan.steps % 3 : 0;
+    if (call->ring_length > 0) {
+        call->ring = gpu_make(soak_ring_bytes(call));
+        call->wanted_ring = make_zeroed(soak_ring_bytes(call), 1);
+    }
+    if (call->plan.ahead)
+        call->noise = gpu_make(draws * (size_t)r->plan.vocab * sizeof(float));
+    r->sampling.noise = call->noise;
+    gumbel_output out = output_at(call, 0);
+    if (gumbel_call_workspace_size(call->device, fused ? &r->head : NULL, fused ? NULL : &r->logits,
+                                   &r->sampling, &out, &call->workspace_bytes, &error) != GUMBEL_OK)
+        die("%s: %s: %s", call->text, error.field, error.message);
+    call->workspace = gpu_make(call->workspace_bytes);
+}
+
+soak_call *soak_call_make(const soak_plan *plan, gumbel_device *device, uint64_t seed)
+{
+    soak_call *call = make_zeroed(1, sizeof *call);
+    call->plan = *plan;
+    call->device = device;
+    soak_plan_describe(plan, call->text, sizeof call->text);
+    call->asked = request_make_rules(&plan->asked);
+    uint32_t *position = (uint32_t *)call->asked->sampling.position;
+    for (int64_t b = 0; b < plan->asked.batch; b++)
+        position[b] &= INT32_MAX; /* so that a ring's slots are written in turn */
+    call->on_gpu = gpu_request_make(call->asked);
+    take_data(call, &seed);
+    lay_out(call);
+    make_room(call);
+    if (plan->in_graph) {
+        call->graph = gpu_graph_begin();
+        queue_step(call, 0, call->graph.stream);
+        gpu_graph_end(&call->graph);
+    } else {
+        GPU(cuStreamCreate, &call->graph.stream, CU_STREAM_NON_BLOCKING);
+    }
+    return call;
+}
+
+void soak_call_free(soak_call *call)
+{
+    if (call->plan.in_graph)
+        gpu_graph_free(&call->graph);
+    else
+        GPU(cuStreamDestroy, call->graph.stream);
+    gpu_free(call->workspace);
+    gpu_free(call->noise);
+    gpu_free(call->ring);
+    gpu_free(call->outputs);
+    gpu_free(call->spoilt);
+    free(call->wanted_outputs);
+    free(call->wanted_ring);
+    gpu_request_free(call->on_gpu);
+    request_free(call->asked);
+    free(call);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What calls of a soak give, as soak_call.h declares it: alone, on the CPU, and beside others.
+ */
+#include "soak_call.h"
+#include "soak_watch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POISON_WORD 0xA7A7A7A7u
+
+/* ----------------------------------------------------------------------------------- alone ---- */
+
+/* 1 where words are tokens that count, -1, or in a ring places that no step has come to. */
+static int in_range(const soak_call *call, const uint32_t *words, size_t count, int is_ring)
+{
+    const request_plan *asked = &call->plan.asked;
+    int64_t end = asked->first_token + asked->vocab;
+    if (asked->vocab_size && asked->vocab_size < end)
+        end = asked->vocab_size;
+    for (size_t i = 0; i < count; i++) {
+        int32_t token = (int32_t)words[i];
+        int good = token == -1 || (token >= asked->first_token && token < end) ||
+                   (is_ring && words[i] == POISON_WORD);
+        if (!CHECK(good, "%s: token %zu of a step alone is %d", call->text, i, (int)token))
+            return 0;
+    }
+    return 1;
+}
+
+void soak_call_expect(soak_call *call)
+{
+    size_t draws = call->places[0].count, length = (size_t)call->ring_length;
+    soak_call_reset(call);
+    for (int step = 0; step < call->plan.steps; step++) {
+        soak_call_queue_alone(call, step);
+        GPU(cuCtxSynchronize);
+        watch_step("steps alone");
+    }
+    gpu_fetch(call->wanted_outputs, call->outputs, soak_output_bytes(call));
+    if (length > 0) {
+        gpu_fetch(call->wanted_ring, call->ring, soak_ring_bytes(call));
+        in_range(call, call->wanted_ring, length * draws, 1);
+    }
+    for (int slot = 0; slot < call->slots; slot++)
+        in_range(call, call->wanted_outputs + (size_t)slot * call->words, draws, 0);
+}
+
+/* ------------------------------------------------------------------------------ on the CPU ---- */
+
+static void *fetch(gumbel_tensor *t)
+{
+    if (!t->data)
+        return NULL;
+    size_t bytes = soak_tensor_bytes(t);
+    void *host = make_zeroed(bytes, 1);
+    gpu_fetch(host, t->data, bytes);
+    t->data = host;
+    return host;
+}
+
+/* An outcome that asks for what the plan does; the rest stays poisoned. */
+static outcome *make_outcome(const soak_call *call)
+{
+    outcome *made = request_outcome(call->asked);
+    gumbel_output *out = &made->output;
+    int outputs = call->plan.outputs;
+    out->recomputed = NULL;
+    if (!(outputs & SOAK_SCORES))
+        out->scores = NULL;
+    if (!(outputs & SOAK_STATUS))
+        out->status = NULL;
+    if (!(outputs & SOAK_MASS))
+        out->lse = out->logprobs = NULL;
+    if (!(outputs & SOAK_RANKS))
+        out->ranks = NULL;
+    if (!(outputs & SOAK_KEPT))
+        out->kept = NULL;
+    return made;
+}
+
+/* The outputs of the first step into an outcome. */
+static void fetch_step(const soak_call *call, outcome *into)
+{
+    void *all[SOAK_PLACES] = {into->tokens,       into->scores, into->status, into->lse,
+                              into->logprobs,     into->ranks,  into->kept,   into->top_ids,
+                              into->top_logprobs, NULL,         NULL};
+    for (int i = 0; i < SOAK_PLACES; i++)
+        if (all[i])
+            gpu_fetch(all[i], call->outputs + call->places[i].at, call->places[i].count * 4);
+}
+
+void soak_call_compare_cpu(soak_call *call)
+{
+    request host = *call->asked;
+    int fused = host.plan.hidden_size > 0;
+    outcome *theirs = make_outcome(call), *ours = make_outcome(call);
+    soak_call_reset(call);
+    soak_call_queue_alone(call, 0);
+    GPU(cuCtxSynchronize);
+    fetch_step(call, ours);
+    watch_step("the CPU");
+    host.head = call->on_gpu->asked.head;
+    host.logits = call->on_gpu->asked.logits;
+    void *owned[] = {fetch(&host.head.weight), fetch(&host.head.hidden), fetch(&host.head.bias),
+                     fetch(&host.logits.logits)};
+    gumbel_status status = (fused ? request_draw_fused : request_draw)(cpu, &host, theirs);
+    if (CHECK(status == GUMBEL_OK, "%s", call->text))
+        compare_request(theirs, ours, call->text);
+    for (int i = 0; i < 4; i++)
+        free(owned[i]);
+    outcome_free(theirs);
+    outcome_free(ours);
+    watch_step("the CPU's comparison is done");
+}
+
+/* --------------------------------------------------------------------------- beside others ---- */
+
+static int is_nan(uint32_t word)
+{
+    float value;
+    memcpy(&value, &word, sizeof value);
+    return isnan(value);
+}
+
+static int same_words(const soak_call *call, const soak_place *place, const uint32_t *wanted,
+                      const uint32_t *found, int step, const char *beside)
+{
+    for (size_t i = 0; i < place->count; i++) {
+        int same =
+            found[i] == wanted[i] || (place->is_float && is_nan(found[i]) && is_nan(wanted[i]));
+        if (!CHECK(same, "%s: %s[%zu] of step %d is %#" PRIx32 " %s, %#" PRIx32 " alone",
+                   call->text, place->name, i, step, found[i], beside, wanted[i]))
+            return 0;
+    }
+    return 1;
+}
+
+/* Whether logits are multiplied again may differ from one time to the next. */
+static int says_yes_or_no(const soak_call *call, const uint32_t *found, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!CHECK(found[i] < 2, "%s: recomputed[%zu] is %#" PRIx32, call->text, i, found[i]))
+            return 0;
+    return 1;
+}
+
+static int same_outputs(const soak_call *call, const uint32_t *found, const char *beside)
+{
+    const int last = SOAK_PLACES - 1;
+    for (int slot = 0; slot < call->slots; slot++) {
+        const size_t first = (size_t)slot * call->words;
+        const int step = call->plan.in_graph ? call->plan.steps - 1 : slot;
+        for (int i = 0; i < last; i++) {
+            size_t at = first + call->places[i].at;
+            if (!same_words(call, &call->places[i], call->wanted_outputs + at, found + at, step,
+                            beside))
+                return 0;
+        }
+        if (!says_yes_or_no(call, found + first + call->places[last].at, call->places[last].count))
+            return 0;
+    }
+    return 1;
+}
+
+static int same_ring(const soak_call *call, const uint32_t *found, const char *beside)
+{
+    size_t draws = call->places[0].count;
+    const soak_place slot = {"a slot of the ring", 0, draws, 0};
+    for (int64_t i = 0; i < call->ring_length; i++)
+        if (!same_words(call, &slot, call->wanted_ring + (size_t)i * draws,
+                        found + (size_t)i * draws, (int)i, beside))
+            return 0;
+    return 1;
+}
+
+int soak_call_check(soak_call *call, const char *beside)
+{
+    size_t bytes = soak_output_bytes(call) + soak_ring_bytes(call);
+    uint32_t *found = make_zeroed(bytes, 1), *ring = found + (size_t)call->slots * call->words;
+    gpu_fetch(found, call->outputs, soak_output_bytes(call));
+    gpu_fetch(ring, call->ring, soak_ring_bytes(call));
+    draws_compared += (int64_t)call->places[0].count * call->plan.steps;
+    int same = same_outputs(call, found, beside) && same_ring(call, ring, beside);
+    free(found);
+    return same;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "soak_plan.h"
+
+#include "soak_pool.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+/* An entry of a table, each as often. */
+#define ANY(table, random) ((table)[random_below(random, COUNT(table))])
+
+/* Columns of a tile of the product. */
+enum { TILE = 128, STEPS_MOST = 60, DIRECT_MOST = 20 };
+
+/* Nanoseconds that a step and all of a call's steps may take, by estimate; elements of [B, V]. */
+#define STEP_NS_MOST   5e6
+#define CALL_NS_MOST   3e7
+#define LOGITS_MOST    (INT64_C(1) << 25)
+#define COUNTS_MOST    (INT64_C(1) << 23)
+#define CPU_MACS_MOST  (INT64_C(1) << 28)
+#define CPU_DRAWS_MOST (INT64_C(1) << 22)
+
+static int one_in(uint32_t many, uint64_t *random) { return random_below(random, many) == 0; }
+
+/* Small sizes as often as large ones. */
+static int64_t any_size(double least, double most, uint64_t *random)
+{
+    double at = (double)random_below(random, 1u << 20) / (double)(1u << 20);
+    return (int64_t)floor(least * exp(at * log((most + 1) / least)));
+}
+
+static int64_t any_batch(int64_t least, int64_t most, uint64_t *random)
+{
+    static const int64_t favourites[] = {1,  4,  5,  8,   16,  17,  32, 33,
+                                         63, 64, 65, 100, 128, 129, 256};
+    int64_t batch =
+        one_in(2, random) ? ANY(favourites, random) : any_size((double)least, (double)most, random);
+    return batch < least ? least : batch > most ? most : batch;
+}
+
+/* V; often near the number of tokens that makes one more turn of all multiprocessors. */
+static int64_t any_vocab(int64_t multiprocessors, uint64_t *random)
+{
+    int64_t vocab = any_size(64, 300000, random), turns = random_below(random, 5);
+    if (one_in(2, random))
+        vocab = TILE * (multiprocessors * turns - 1) + random_below(random, 2 * TILE);
+    vocab = vocab < 64 ? 64 : vocab;
+    return one_in(4, random) ? vocab : vocab / 16 * 16;
+}
+
+static void choose_dtypes(soak_plan *plan, uint64_t *random)
+{
+    static const gumbel_dtype all[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
+    static const gumbel_dtype mostly[] = {GUMBEL_BFLOAT16, GUMBEL_BFLOAT16, GUMBEL_BFLOAT16,
+                                          GUMBEL_BFLOAT16, GUMBEL_FLOAT16,  GUMBEL_FLOAT16,
+                                          GUMBEL_FLOAT32};
+    plan->weight = plan->hidden = ANY(mostly, random);
+    if (one_in(8, random))
+        plan->hidden = ANY(all, random);
+    plan->bias = one_in(3, random) ? ANY(all, random) : 0;
+    plan->asked.dtype = ANY(all, random);
+}
+
+/* What most calls have in common: a chain of steps, or one step again and again. */
+static void choose_steps(soak_plan *plan, uint64_t *random)
+{
+    plan->in_graph = random_below(random, 3) > 0;
+    plan->advances = plan->in_graph || one_in(2, random);
+    plan->steps =
+        1 + (int)random_below(random, (uint32_t)(plan->in_graph ? STEPS_MOST : DIRECT_MOST));
+}
+
+/* A product that stores by bounds: a few rows, cut by what bounds can go by, of enough tokens. */
+static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+{
+    static const int cuts[] = {REQUEST_MIN_P,
+                               REQUEST_MIN_P,
+                               REQUEST_TOP_K,
+                               REQUEST_TOP_K | REQUEST_TOP_P,
+                               REQUEST_TOP_K | REQUEST_TOP_P,
+                               REQUEST_MIN_P | REQUEST_TOP_P,
+                               REQUEST_TOP_K | REQUEST_MIN_P,
+                               REQUEST_TOP_K | REQUEST_TOP_P | REQUEST_MIN_P};
+    request_plan *asked = &plan->asked;
+    int64_t turn = TILE * multiprocessors;
+    asked->batch = any_batch(5, 128, random);
+    asked->vocab = turn * 3 + random_below(random, (uint32_t)(2 * turn));
+    if (one_in(8, random))
+        asked->vocab = turn * 3 + random_below(random, 200000);
+    asked->vocab = asked->vocab / 16 * 16 + 16;
+    asked->hidden_size = one_in(3, random) ? 128 : any_size(1, 64, random) * 8;
+    plan->weight = plan->hidden = one_in(4, random) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+    plan->bias = one_in(6, random) ? GUMBEL_FLOAT32 : 0;
+    asked->truncation = asked->usual = 1;
+    asked->cuts = ANY(cuts, random);
+    asked->order =
+        one_in(6, random) ? GUMBEL_ORDER_BEFORE_TEMPERATURE : GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
+    asked->ties = one_in(4, random) ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
+    asked->transforms = asked->history = one_in(8, random);
+    asked->samples = one_in(8, random) ? 2 : 1;
+    asked->num_top = one_in(6, random) ? 1 + (int32_t)random_below(random, 20) : 0;
+    asked->soft_cap = one_in(10, random) ? 30.0f : 0.0f;
+    plan->recompute = one_in(2, random);
+    plan->outputs = one_in(3, random) ? (int)random_below(random, 128) : SOAK_SCORES;
+}
+
+/* A top_p alone, of which nothing but tokens is asked: drawn before it is cut. */
+static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+{
+    request_plan *asked = &plan->asked;
+    choose_dtypes(plan, random);
+    asked->batch = any_batch(1, 300, random);
+    asked->vocab = any_vocab(multiprocessors, random);
+    asked->hidden_size = one_in(2, random) ? any_size(1, 64, random) * 8 : 0;
+    asked->truncation = asked->usual = 1;
+    asked->cuts = REQUEST_TOP_P;
+    asked->order = (gumbel_order)random_below(random, 3);
+    plan->outputs = (int)random_below(random, 4);
+}
+
+static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+{
+    static const int64_t firsts[] = {0, 0, 0, 0, 64, 36, 37, 100004};
+    static const float scales[] = {0, 0, 0, 0, 0.5f, 2, -2}, caps[] = {0, 0, 0, 0, 30, 5};
+    static const int32_t tops[] = {0, 0, 0, 1, 5, 20, 128}, samples[] = {1, 1, 1, 1, 2, 3, 4, 20};
+    request_plan *asked = &plan->asked;
+    choose_dtypes(plan, random);
+    asked->batch = any_batch(1, 300, random);
+    asked->vocab = any_vocab(multiprocessors, random);
+    if (random_below(random, 3) > 0) {
+        asked->hidden_size = any_size(8, 8192, random);
+        if (random_below(random, 5) > 0)
+            asked->hidden_size = asked->hidden_size / 8 * 8;
+    }
+    asked->first_token = ANY(firsts, random);
+    if (one_in(5, random))
+        asked->vocab_size = asked->first_token + 1 + random_below(random, (uint32_t)asked->vocab);
+    asked->samples = ANY(samples, random);
+    asked->num_top = ANY(tops, random);
+    asked->scale = ANY(scales, random);
+    asked->soft_cap = ANY(caps, random);
+    asked->order = (gumbel_order)random_below(random, 3);
+    asked->ties = (gumbel_ties)random_below(random, 2);
+    asked->logprobs_of = one_in(4, random) ? GUMBEL_RAW : GUMBEL_PROCESSED;
+    asked->usual = random_below(random, 3) > 0;
+    asked->cuts = 1 + (int)random_below(random, 7);
+    asked->truncation = (int)random_below(random, 2);
+    asked->transforms = one_in(3, random);
+    asked->history = one_in(2, random);
+    plan->gap = one_in(6, random) ? 8 * (1 + random_below(random, 8)) : 0;
+    plan->hidden_gap = one_in(6, random) ? 1 + random_below(random, 16) : 0;
+    plan->ragged = one_in(8, random);
+    plan->spoilt = one_in(5, random);
+    plan->ahead = one_in(6, random);
+    plan->recompute = one_in(3, random);
+    plan->outputs = one_in(2, random) ? (int)random_below(random, 128) : SOAK_SCORES;
+    if (one_in(4, random)) {
+        plan->outputs = SOAK_SCORES; /* the plain draw */
+        asked->truncation = asked->transforms = asked->num_top = 0;
+    }
+}
+
+/* --------------------------------------------------------------------------------- limits ---- */
+
+/* A generous guess, in nanoseconds, at what a step takes on an H200. */
+static double step_ns(const soak_plan *plan)
+{
+    const request_plan *asked = &plan->asked;
+    double rows = (double)asked->batch, tokens = (double)asked->vocab;
+    double size = (double)asked->hidden_size;
+    int fast = plan->weight == plan->hidden && plan->weight != GUMBEL_FLOAT32 && !plan->ragged &&
+               plan->hidden_gap % 8 == 0 && asked->hidden_size % 8 == 0 && asked->samples <= 16;
+    double ns = 1e4 + tokens * size * (double)dtype_size(plan->weight) / 2000;
+    ns += tokens * size * rows / (fast ? 1e5 : 1e3);
+    ns += rows * tokens * (0.01 * asked->samples + 0.01);
+    ns += plan->ahead ? rows * tokens * 0.01 * asked->samples : 0;
+    return ns + (asked->transforms || asked->logprobs_of ? 3 * tokens : 0);
+}
+
+static int is_too_large(const soak_plan *plan)
+{
+    const request_plan *asked = &plan->asked;
+    size_t weight = (size_t)asked->vocab * (size_t)(asked->hidden_size + plan->gap);
+    return asked->batch * (asked->vocab + plan->gap) > LOGITS_MOST ||
+           (asked->hidden_size > 0 && weight * dtype_size(plan->weight) > POOL_PIECE_MOST) ||
+           step_ns(plan) > STEP_NS_MOST;
+}
+
+/* Make it smaller where it would take too long or too much. */
+static void limit(soak_plan *plan)
+{
+    request_plan *asked = &plan->asked;
+    for (int turn = 0; is_too_large(plan); turn++) {
+        if (asked->hidden_size >= 1024 && turn % 2 == 0)
+            asked->hidden_size = asked->hidden_size / 2;
+        else if (asked->batch > 1)
+            asked->batch = (asked->batch + 1) / 2;
+        else if (asked->hidden_size >= 16)
+            asked->hidden_size = asked->hidden_size / 16 * 8;
+        else
+            asked->vocab /= 2;
+    }
+    double most = CALL_NS_MOST / step_ns(plan);
+    plan->steps = plan->steps > most ? (int)most : plan->steps;
+    int64_t words = asked->batch * (asked->first_token + asked->vocab);
+    asked->history = asked->history && asked->transforms && words <= COUNTS_MOST;
+    asked->transforms = asked->transforms && (asked->history || words <= LOGITS_MOST);
+    if (asked->vocab_size > asked->first_token + asked->vocab)
+        asked->vocab_size = 0;
+}
+
+/* What goes with what. */
+static void settle(soak_plan *plan, uint64_t *random)
+{
+    request_plan *asked = &plan->asked;
+    plan->exact = one_in(2, random);
+    plan->counts = asked->history && plan->advances;
+    asked->cuts = asked->truncation && asked->usual ? asked->cuts : 0;
+    if (!asked->num_top)
+        plan->outputs &= ~SOAK_LOGITS;
+    if (!asked->num_top && !(plan->outputs & SOAK_MASS))
+        asked->logprobs_of = GUMBEL_PROCESSED;
+    if (asked->hidden_size == 0)
+        plan->hidden_gap = plan->recompute = 0;
+}
+
+void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+{
+    uint32_t kind = random_below(random, 100);
+    *plan = (soak_plan){.asked.seed = random_bits(random) >> 20, .asked.samples = 1};
+    plan->weight = plan->hidden = GUMBEL_BFLOAT16;
+    choose_steps(plan, random);
+    if (kind < 45)
+        make_bounded(plan, multiprocessors, random);
+    else if (kind < 60)
+        make_pivoted(plan, multiprocessors, random);
+    else
+        make_any(plan, multiprocessors, random);
+    limit(plan);
+    settle(plan, random);
+}
+
+int soak_plan_suits_cpu(const soak_plan *plan)
+{
+    const request_plan *asked = &plan->asked;
+    int64_t draws = asked->batch * asked->vocab * asked->samples;
+    /* What log-probabilities of a list may be off by is known where their lse is. */
+    int judged = !asked->num_top || plan->outputs & SOAK_MASS;
+    int fused = asked->hidden_size > 0;
+    return judged && draws <= CPU_DRAWS_MOST && (plan->exact || !fused) &&
+           asked->batch * asked->vocab * asked->hidden_size <= CPU_MACS_MOST;
+}
+
+void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
+{
+    const request_plan *asked = &plan->asked;
+    snprintf(text, bytes,
+             "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d%s%s%s%s%s%s%s%s, %d %s: %s",
+             asked->hidden_size ? "fused" : "logits", dtype_name(plan->weight),
+             dtype_name(plan->hidden), dtype_name(plan->bias), (int)plan->gap,
+             (int)plan->hidden_gap, (unsigned)plan->outputs, asked->cuts,
+             asked->usual ? " usual" : "", plan->exact ? " exact" : "",
+             plan->ragged ? " ragged" : "", plan->spoilt ? " spoilt" : "",
+             plan->recompute ? " recompute" : "", plan->ahead ? " ahead" : "",
+             plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
+             plan->in_graph ? "replays" : "calls", request_describe(asked));
+}

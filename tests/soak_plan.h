@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a soak draws: calls of every kind and shape, those whose CTAs wait for each other more often
+ * than others.
+ */
+#ifndef TESTS_SOAK_PLAN_H
+#define TESTS_SOAK_PLAN_H
+
+#include "requests.h"
+
+/* Outputs beside tokens and the most likely ones. */
+enum {
+    SOAK_SCORES = 1,
+    SOAK_STATUS = 2,
+    SOAK_MASS = 4, /* lse and logprobs */
+    SOAK_RANKS = 8,
+    SOAK_KEPT = 16,
+    SOAK_LOGITS = 32, /* of the most likely */
+    SOAK_RECOMPUTED = 64,
+};
+
+typedef struct soak_plan {
+    request_plan asked;          /* hidden_size 0: from logits, of its dtype */
+    gumbel_dtype weight, hidden; /* where D > 0 */
+    gumbel_dtype bias;           /* 0: none */
+    int64_t gap, hidden_gap; /* stride of weights or logits, and of hidden states, less D or V */
+    int exact;               /* products are, in any order of sums */
+    int ragged;              /* data is aligned to elements alone */
+    int spoilt;              /* some rows hold a NaN or +inf */
+    int outputs;             /* the bits above */
+    int recompute;           /* the device may multiply again */
+    int ahead;               /* every step's noise is made ahead of its draw */
+    int advances;            /* positions move on after every step, tokens go to a ring */
+    int counts;              /* the history counts each step's tokens */
+    int in_graph;            /* a step is captured, and replayed */
+    int steps;
+} soak_plan;
+
+/* A plan for a GPU of so many multiprocessors. More than two in five are products that store by
+ * bounds. */
+void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random);
+
+/* One line naming it, into text. */
+void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes);
+
+/* Whether the CPU gives the same bits, and soon enough. */
+int soak_plan_suits_cpu(const soak_plan *plan);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A round of a soak: calls that are drawn alone, and again side by side on streams of their own,
+ * mostly beside hogs.
+ */
+#ifndef TESTS_SOAK_ROUND_H
+#define TESTS_SOAK_ROUND_H
+
+#include "soak_call.h"
+
+/* What has been done so far. */
+typedef struct soak_tally {
+    int64_t rounds, calls, steps, hogged, compared;
+} soak_tally;
+
+/* Run a round, which the seed and its number determine. Pool, hogs and watchdog are there; `again`
+ * is a device that may multiply again. Gives 0 where a check failed, and has printed the round. */
+int soak_round_run(uint64_t seed, uint64_t number, gumbel_device *again, soak_tally *tally);
+
+/* Let other threads run for a moment. */
+void soak_nap(void);
+
+#endif
