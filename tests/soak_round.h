@@ -17,6 +17,10 @@ typedef struct soak_tally {
  * is a device that may multiply again. Gives 0 where a check failed, and has printed the round. */
 int soak_round_run(uint64_t seed, uint64_t number, gumbel_device *again, soak_tally *tally);
 
+/* The crowded calls, each beside a hog that leaves few multiprocessors: CHECKs that they end
+ * before the hog does. Hogs, pool and watchdog are there. */
+void soak_crowded(void);
+
 /* Let other threads run for a moment. */
 void soak_nap(void);
 

@@ -96,6 +96,17 @@ static void soak(void)
     watch_stop();
 }
 
+static void crowded(void)
+{
+    watch_start("crowded");
+    pool_open();
+    hogs_open();
+    soak_crowded();
+    hogs_close();
+    pool_close();
+    watch_stop();
+}
+
 /* What the watchdog is for. */
 static void stall(void)
 {
@@ -107,7 +118,7 @@ static void stall(void)
 
 int main(int argc, char **argv)
 {
-    static const cuda_test tests[] = {{"soak", soak}, {NULL, NULL}};
+    static const cuda_test tests[] = {{"soak", soak}, {"crowded", crowded}, {NULL, NULL}};
     if (getenv("GUMBEL_SOAK_STALL"))
         stall();
     /* Streams that share a queue of the GPU's would wait for each other. */

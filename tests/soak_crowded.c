@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls whose kernels have no clusters, on the few multiprocessors that a hog leaves: each has to
+ * end, however few of its CTAs run at once.
+ */
+#include "soak_hog.h"
+#include "soak_round.h"
+#include "soak_watch.h"
+
+#include <stdio.h>
+
+enum { VOCAB = 151936, SIZE = 128 };
+
+/* Seconds that a hog stays at most, and that its start may take. */
+#define STAY  2.0
+#define START 1.0
+
+/* How many multiprocessors are left. */
+static const int LEFT[] = {1, 2, 8, 40};
+enum { LEFT_COUNT = sizeof LEFT / sizeof *LEFT };
+
+static void wait_for_hog(void)
+{
+    hog_release(0);
+    while (hog_runs(0))
+        soak_nap();
+    watch_step("the hog has ended");
+}
+
+/* Start a hog that leaves so many multiprocessors; 0 where it does not start. */
+static int start_hog(int left, const char *what)
+{
+    int ctas = hogs_most() - left;
+    double begin = watch_seconds();
+    hog_queue(0, ctas, 0, STAY, STAY);
+    while (hog_begun(0) < ctas && watch_seconds() - begin < START)
+        soak_nap();
+    return CHECK(hog_begun(0) == ctas, "%s: the hog holds %d multiprocessors instead of %d", what,
+                 hog_begun(0), ctas);
+}
+
+/* Seconds that the call takes beside a hog, or less than 0 where it did not end before. */
+static double draw_beside(soak_call *call, int left, const char *what)
+{
+    double took = -1;
+    soak_call_reset(call);
+    watch_step("a call beside a hog");
+    if (!start_hog(left, what)) {
+        wait_for_hog();
+        return took;
+    }
+    double begin = watch_seconds();
+    soak_call_queue(call, 0);
+    while (took < 0 && hog_runs(0))
+        if (!gpu_runs(call->graph.stream))
+            took = watch_seconds() - begin;
+    CHECK(took >= 0, "%s, %d multiprocessors: waits for CTAs that cannot start", what, left);
+    wait_for_hog();
+    while (gpu_runs(call->graph.stream))
+        soak_nap();
+    soak_call_check(call, "beside a hog");
+    return took;
+}
+
+static void check_crowded(int64_t batch, int fused, float top_p)
+{
+    soak_plan plan = {.asked = {.batch = batch,
+                                .vocab = VOCAB,
+                                .hidden_size = fused ? SIZE : 0,
+                                .samples = 1,
+                                .truncation = top_p > 0,
+                                .usual = 1,
+                                .cuts = top_p > 0 ? REQUEST_TOP_P : 0,
+                                .top_p = top_p,
+                                .seed = (uint64_t)batch},
+                      .weight = GUMBEL_BFLOAT16,
+                      .hidden = GUMBEL_BFLOAT16,
+                      .outputs = SOAK_SCORES,
+                      .steps = 1};
+    char what[80], line[200];
+    snprintf(what, sizeof what, "%s, B %d, top_p %g", fused ? "fused" : "logits", (int)batch,
+             (double)top_p);
+    watch_note("%s", what);
+    soak_call *call = soak_call_make(&plan, gpu, (uint64_t)batch);
+    soak_call_expect(call);
+    int used = snprintf(line, sizeof line, "%-28s", what);
+    for (int i = 0; i < LEFT_COUNT && LEFT[i] < hogs_most(); i++) {
+        double took = draw_beside(call, LEFT[i], what);
+        size_t room = sizeof line - (size_t)used;
+        used += took < 0 ? snprintf(line + used, room, "  %d left: never", LEFT[i])
+                         : snprintf(line + used, room, "  %d left: %.3f ms", LEFT[i], 1e3 * took);
+    }
+    printf("%s\n", line);
+    soak_call_free(call);
+}
+
+void soak_crowded(void)
+{
+    static const int64_t plain[] = {8, 64, 200}, rows[] = {1, 2, 5, 16, 64};
+    for (int i = 0; i < 3; i++) {
+        check_crowded(plain[i], 1, 0);
+        check_crowded(plain[i], 0, 0);
+    }
+    for (int i = 0; i < 5; i++)
+        for (int fused = 0; fused < 2; fused++) {
+            check_crowded(rows[i], fused, 0.3f);
+            check_crowded(rows[i], fused, 0.95f);
+        }
+}
