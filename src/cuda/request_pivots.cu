@@ -30,17 +30,31 @@
 namespace
 {
 
-/* The first token of a part of the rows, from a block's first one on. */
-__device__ __forceinline__ int64_t begin_of_part(const cuda_request_params &p, int64_t part)
+/* The first token of the part that this CTA holds. */
+__device__ __forceinline__ int64_t begin_of_part(const cuda_request_params &p)
 {
-    return p.problem.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kHeld;
+    return p.problem.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + (int64_t)held().part * kHeld;
 }
 
-/* Bring the quads of a part that this thread looks at. */
-__device__ __forceinline__ void bring_part(const cuda_request_params &p, int64_t b, int part)
+/* Bring the quads of the part that this thread looks at. */
+__device__ __forceinline__ void bring_part(const cuda_request_params &p, int64_t b)
 {
-    hold_part(p.problem, b, begin_of_part(p, part));
+    hold_part(p.problem, b, begin_of_part(p));
     ptx_copy_async_wait<0>();
+}
+
+/* Where a CTA serves a row alone, bring the next part, or the first one for the next step; whether
+ * this step is not done yet. */
+__device__ __forceinline__ bool bring_next(const cuda_request_params &p, int64_t b)
+{
+    if (held().serves != PIVOTS_ALONE)
+        return false;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        held().part = (held().part + 1) % p.parts;
+    __syncthreads();
+    bring_part(p, b);
+    return held().part > 0;
 }
 
 /* Words of a T, each of which is told beside the number of its step. */
@@ -58,9 +72,9 @@ __device__ __forceinline__ void tell_part(uint64_t *told, uint32_t step, const T
             *(volatile uint64_t *)&told[i] = (uint64_t)words[i] << 32 | step;
 }
 
-/* Looks at what another CTA tells, of 1 us: two hundred times what it takes where all of a row run.
- */
-constexpr int kPatience = 1000;
+/* Looks at what another CTA tells, of 0.5 us and more: ten times what takes where others come a
+ * wave of CTAs later. */
+constexpr int kPatience = 250;
 
 /* Join what a CTA of the row tells of a step, by any thread; whether it did so in time. */
 template <class T>
@@ -102,41 +116,36 @@ __device__ __forceinline__ bool join_parts(const cuda_request_params &p, int64_t
     return !__any_sync(~0u, !heard);
 }
 
-/* What make(first token of a part) comes to in all of the row, for all threads: each CTA has its
- * part, or one of them brings all. Means nothing where the row is given up. */
+/* What make() comes to in all of the row, for all threads, of what it is in the parts: each CTA has
+ * its own, or one of them brings all. Means nothing where the row is given up. */
 template <class F>
 __device__ __forceinline__ auto over_row(const cuda_request_params &p, int64_t b, uint32_t step,
                                          F make)
 {
-    using T = decltype(make(0));
-    const bool alone = held().serves == PIVOTS_ALONE;
-    T own, *found = (T *)held().warps[threadIdx.x / 32];
-    static_assert(sizeof own <= sizeof held().warps[0], "fits");
-#pragma unroll 1
-    for (int part = alone ? 0 : blockIdx.x % p.parts;; part++) {
-        if (alone) {
-            __syncthreads(); /* all are done with the part before */
-            bring_part(p, b, part);
-        }
-        own = make(begin_of_part(p, part));
+    using T = decltype(make());
+    static_assert(sizeof(T) <= sizeof held().warps[0], "fits");
+    do {
+        T own = make();
         own.join_warp();
         if (threadIdx.x % 32 == 0) {
-            if (alone && part > 0)
+            T *found = (T *)held().warps[threadIdx.x / 32];
+            if (held().serves == PIVOTS_ALONE && held().part > 0)
                 own.join(*found);
             *found = own;
         }
-        if (!alone || part == p.parts - 1)
-            break;
-    }
+    } while (bring_next(p, b));
     __syncthreads();
     if (threadIdx.x < 32) {
-        own = threadIdx.x < kGroupWarps ? *(const T *)held().warps[threadIdx.x] : T::none();
+        T own = threadIdx.x < kGroupWarps ? *(const T *)held().warps[threadIdx.x] : T::none();
         own.join_warp();
-        const bool whole = alone || (held().serves == PIVOTS_BY_ALL && join_parts(p, b, step, own));
+        bool gives_up = held().serves == PIVOTS_GIVEN_UP;
+        if (held().serves == PIVOTS_BY_ALL)
+            gives_up = !join_parts(p, b, step, own);
         __syncwarp();
         if (threadIdx.x == 0) {
             *(T *)held().row = own;
-            held().serves = whole ? held().serves : PIVOTS_GIVEN_UP;
+            if (gives_up)
+                held().serves = PIVOTS_GIVEN_UP;
         }
     }
     __syncthreads();
@@ -174,19 +183,19 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
 {
     draw_winner winner = draw_winner_none();
     for (uint32_t step = 1;;) {
-        const part_weighed all = over_row(p, b, step++, [&](int64_t) { return weigh_part(row); });
+        const part_weighed all = over_row(p, b, step++, [&] { return weigh_part(row); });
         const pivot_verdict verdict = judge_pivot(row.rules, {0, all.above, all.all});
         bool stays = verdict == PIVOT_STAYS;
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;
             const part_masses exact =
-                over_row(p, b, step++, [&](int64_t) { return weigh_part_exactly(row); });
+                over_row(p, b, step++, [&] { return weigh_part_exactly(row); });
             stays = exact.above.wide() < gumbel_nucleus(row.rules.top_p, exact.all.wide());
         }
         if (stays || held().serves == PIVOTS_GIVEN_UP)
             return winner;
         float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikely;
-        const auto draw = [&](int64_t begin) { return draw_part(row, begin, likely); };
+        const auto draw = [&] { return draw_part(row, begin_of_part(p), likely); };
         winner = over_row(p, b, step++, draw).best;
         if (winner.score < likely) {
             likely = NAN;
@@ -211,15 +220,16 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     if (threadIdx.x == 0) { /* alone, as a row that was given up may have another token by now */
         held().serves = ptx_look_8(&p.told[b]) ? PIVOTS_GIVEN_UP : PIVOTS_BY_ALL;
         held().token = __ldcg(&p.output.tokens[b]);
+        held().part = blockIdx.x % p.parts;
     }
     pivot_row row = know_row(p.problem, b); /* first, since loads queue behind the copies */
     __syncthreads();
     if (held().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no cut */
         return;
-    bring_part(p, b, blockIdx.x % p.parts);
+    row.pivot = value_of_token(p.problem, row, b, held().token);
+    bring_part(p, b);
 #pragma unroll 1
     while (true) {
-        row.pivot = value_of_token(p.problem, row, b, held().token);
         winner = find_token(p, b, row);
         if (held().serves != PIVOTS_GIVEN_UP)
             break;
@@ -230,6 +240,7 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
         __syncthreads();
         held().serves = PIVOTS_ALONE;
         __syncthreads();
+        row.pivot = value_of_token(p.problem, row, b, held().token);
     }
     if (winner.id < 0 || !first || threadIdx.x != 0)
         return;

@@ -43,6 +43,7 @@ struct pivot_memory {
     uint32_t sure;   /* score that a token of the part is sure to reach, as ordered bits */
     uint32_t serves; /* a pivot_servers */
     int32_t token;   /* the winner among all of the row's */
+    int32_t part;    /* that is held */
 };
 static_assert(sizeof(pivot_memory) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
 
