@@ -11,51 +11,24 @@
  *        cache and back for each of them.
  * MAP    p.parts CTAs a row, each with kHeld of its tokens. A thread looks at none but the quads
  *        that it has copied. CTAs of a row that do not run at once give it up, and the first of
- *        them serves it alone, part by part.
+ *        them serves it alone (cuda/request_pivots_alone.cuh).
  * SMEM   the logits of the part, and what warps have found, 32 bytes each.
  * SYNC   each CTA of a row tells all others what it has found, and all come to the same end. Words
  *        carry the number of the row's step beside what they tell; the launch before has cleared
  *        them. They alternate: when a CTA tells of a step, all have told of the one before, and so
  *        have read what was told before that. CTAs of a row have neighbouring numbers, so that they
  *        mostly run at once, but nothing promises that they do: a CTA looks kPatience times for
- *        what another one tells, then says in the row's own word that it has left, and no other
- *        one waits for it in vain for longer than that.
+ *        what another one tells, then says in the row's own word that it has left.
  * NUMERICS  sums of floats, relative to the pivot's mass; where these do not decide
  *        (cuda/pivot.cuh), the sums of integers by which rows are cut elsewhere. A float
  *        overflows where the pivot lies 88 below the largest: 2^31 tokens so far below weigh less
  *        than 2^-24 of all, so it goes.
  */
 #include "cuda/request_pivots.cuh"
+#include "cuda/request_pivots_alone.cuh"
 
 namespace
 {
-
-/* The first token of the part that this CTA holds. */
-__device__ __forceinline__ int64_t begin_of_part(const cuda_request_params &p)
-{
-    return p.problem.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + (int64_t)held().part * kHeld;
-}
-
-/* Bring the quads of the part that this thread looks at. */
-__device__ __forceinline__ void bring_part(const cuda_request_params &p, int64_t b)
-{
-    hold_part(p.problem, b, begin_of_part(p));
-    ptx_copy_async_wait<0>();
-}
-
-/* Where a CTA serves a row alone, bring the next part, or the first one for the next step; whether
- * this step is not done yet. */
-__device__ __forceinline__ bool bring_next(const cuda_request_params &p, int64_t b)
-{
-    if (held().serves != PIVOTS_ALONE)
-        return false;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        held().part = (held().part + 1) % p.parts;
-    __syncthreads();
-    bring_part(p, b);
-    return held().part > 0;
-}
 
 /* Words of a T, each of which is told beside the number of its step. */
 template <class T> constexpr int words_of = sizeof(T) / sizeof(uint32_t);
@@ -94,82 +67,38 @@ __device__ __forceinline__ bool hear_part(const uint64_t *told, uint32_t step, T
         }
     }
     memcpy(&part, words, sizeof part);
-    if (there)
-        own.join(part);
+    own.join(part);
     return there;
 }
 
-/* What the CTAs of a row find in a step, for the first warp of each, which has its own; whether all
- * told it in time. Steps are numbered from 1 on. */
+/* What the CTAs of a row find in a step, for all threads of all of them: each has `own`. Means
+ * nothing where the row is given up, which held().given_up tells then. Steps are numbered from 1
+ * on. */
 template <class T>
-__device__ __forceinline__ bool join_parts(const cuda_request_params &p, int64_t b, uint32_t step,
-                                           T &own)
+__device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
 {
-    static_assert(words_of<T> <= CUDA_REQUEST_TOLD, "fits");
+    static_assert(sizeof(T) <= sizeof held().warps[0] && words_of<T> <= CUDA_REQUEST_TOLD, "fits");
     uint64_t *row = p.told + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_TOLD;
-    bool heard = true;
-    tell_part(row + blockIdx.x % p.parts * CUDA_REQUEST_TOLD, step, own);
-    own = T::none();
-    for (int part = threadIdx.x; heard && part < p.parts; part += 32)
-        heard = hear_part(row + part * CUDA_REQUEST_TOLD, step, own);
     own.join_warp();
-    return !__any_sync(~0u, !heard);
-}
-
-/* What make() comes to in all of the row, for all threads, of what it is in the parts: each CTA has
- * its own, or one of them brings all. Means nothing where the row is given up. */
-template <class F>
-__device__ __forceinline__ auto over_row(const cuda_request_params &p, int64_t b, uint32_t step,
-                                         F make)
-{
-    using T = decltype(make());
-    static_assert(sizeof(T) <= sizeof held().warps[0], "fits");
-    do {
-        T own = make();
-        own.join_warp();
-        if (threadIdx.x % 32 == 0) {
-            T *found = (T *)held().warps[threadIdx.x / 32];
-            if (held().serves == PIVOTS_ALONE && held().part > 0)
-                own.join(*found);
-            *found = own;
-        }
-    } while (bring_next(p, b));
+    if (threadIdx.x % 32 == 0)
+        *(T *)held().warps[threadIdx.x / 32] = own;
     __syncthreads();
     if (threadIdx.x < 32) {
-        T own = threadIdx.x < kGroupWarps ? *(const T *)held().warps[threadIdx.x] : T::none();
+        own = threadIdx.x < kGroupWarps ? *(const T *)held().warps[threadIdx.x] : T::none();
         own.join_warp();
-        bool gives_up = held().serves == PIVOTS_GIVEN_UP;
-        if (held().serves == PIVOTS_BY_ALL)
-            gives_up = !join_parts(p, b, step, own);
-        __syncwarp();
-        if (threadIdx.x == 0) {
+        tell_part(row + blockIdx.x % p.parts * CUDA_REQUEST_TOLD, step, own);
+        own = T::none();
+        bool heard = !held().given_up;
+        for (int part = threadIdx.x; heard && part < p.parts; part += 32)
+            heard = hear_part(row + part * CUDA_REQUEST_TOLD, step, own);
+        if (__any_sync(~0u, !heard))
+            held().given_up = 1;
+        own.join_warp();
+        if (threadIdx.x == 0)
             *(T *)held().row = own;
-            if (gives_up)
-                held().serves = PIVOTS_GIVEN_UP;
-        }
     }
     __syncthreads();
     return *(const T *)held().row;
-}
-
-/* The value of a token of row b. */
-__device__ __forceinline__ float value_of_token(const gumbel_problem &q, const pivot_row &row,
-                                                int64_t b, int32_t token)
-{
-    return row.value(
-        widen_element(q.logits.data, q.logits.dtype, b * q.logits.stride + token - q.first_token));
-}
-
-/* What is known of a row before it is weighed. */
-__device__ __forceinline__ pivot_row know_row(const gumbel_problem &q, int64_t b)
-{
-    const gumbel_row draw = gumbel_problem_row(&q, b);
-    pivot_row row;
-    row.rules = rules_of(q, b, draw.greedy);
-    row.unit = q.scale;
-    row.values = {draw.inverse_temperature, row.rules.before != 0};
-    row.stream = draw.stream;
-    return row;
 }
 
 /* The best score above a pivot lies below ln(mass above it) by this once in 200,000 draws,
@@ -177,31 +106,27 @@ __device__ __forceinline__ pivot_row know_row(const gumbel_problem &q, int64_t b
 constexpr float kUnlikely = 2.5f;
 
 /* Find the token of a row, by pivots from its winner among all tokens on; none if that stays, or if
- * the row is given up. By all threads of all its CTAs, or of the one that serves it. */
+ * the row is given up. By all threads of all its CTAs. */
 __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, int64_t b,
-                                                  pivot_row &row)
+                                                  int64_t begin, pivot_row &row)
 {
     draw_winner winner = draw_winner_none();
     for (uint32_t step = 1;;) {
-        const part_weighed all = over_row(p, b, step++, [&] { return weigh_part(row); });
+        const part_weighed all = over_row(p, b, step++, weigh_part(row));
         const pivot_verdict verdict = judge_pivot(row.rules, {0, all.above, all.all});
         bool stays = verdict == PIVOT_STAYS;
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;
-            const part_masses exact =
-                over_row(p, b, step++, [&] { return weigh_part_exactly(row); });
+            const part_masses exact = over_row(p, b, step++, weigh_part_exactly(row));
             stays = exact.above.wide() < gumbel_nucleus(row.rules.top_p, exact.all.wide());
         }
-        if (stays || held().serves == PIVOTS_GIVEN_UP)
+        if (stays || held().given_up)
             return winner;
-        float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikely;
-        const auto draw = [&] { return draw_part(row, begin_of_part(p), likely); };
-        winner = over_row(p, b, step++, draw).best;
-        if (winner.score < likely) {
-            likely = NAN;
-            winner = over_row(p, b, step++, draw).best;
-        }
-        if (held().serves == PIVOTS_GIVEN_UP || winner.id < 0)
+        const float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikely;
+        winner = over_row(p, b, step++, draw_part(row, begin, likely)).best;
+        if (winner.score < likely)
+            winner = over_row(p, b, step++, draw_part(row, begin, NAN)).best;
+        if (held().given_up || winner.id < 0)
             return winner;
         row.pivot = row.values.before ? value_of_token(p.problem, row, b, winner.id) : winner.z;
     }
@@ -212,37 +137,30 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
 extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_CTAS)
     gumbel_request_pivots(const __grid_constant__ cuda_request_params p)
 {
-    const int64_t b = blockIdx.x / p.parts;
-    const bool first = blockIdx.x % p.parts == 0;
-    draw_winner winner;
+    const gumbel_problem &q = p.problem;
+    const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
+    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kHeld;
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (threadIdx.x == 0) { /* alone, as a row that was given up may have another token by now */
-        held().serves = ptx_look_8(&p.told[b]) ? PIVOTS_GIVEN_UP : PIVOTS_BY_ALL;
+        held().given_up = ptx_look_8(&p.told[b]) != 0;
         held().token = __ldcg(&p.output.tokens[b]);
-        held().part = blockIdx.x % p.parts;
     }
-    pivot_row row = know_row(p.problem, b); /* first, since loads queue behind the copies */
+    pivot_row row = know_row(q, b); /* first, since loads queue behind the copies */
     __syncthreads();
     if (held().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no cut */
         return;
-    row.pivot = value_of_token(p.problem, row, b, held().token);
-    bring_part(p, b);
-#pragma unroll 1
-    while (true) {
-        winner = find_token(p, b, row);
-        if (held().serves != PIVOTS_GIVEN_UP)
-            break;
+    row.pivot = value_of_token(q, row, b, held().token);
+    hold_part(q, b, begin);
+    ptx_copy_async_wait<0>();
+    draw_winner winner = find_token(p, b, begin, row);
+    if (held().given_up) {
         if (threadIdx.x == 0)
             *(volatile uint64_t *)&p.told[b] = 1;
-        if (!first)
-            return;
-        __syncthreads();
-        held().serves = PIVOTS_ALONE;
-        __syncthreads();
-        row.pivot = value_of_token(p.problem, row, b, held().token);
+        if (part == 0)
+            winner = find_token_alone(p, b, held().token);
     }
-    if (winner.id < 0 || !first || threadIdx.x != 0)
+    if (winner.id < 0 || part != 0 || threadIdx.x != 0)
         return;
     p.output.tokens[b] = winner.id;
     if (p.output.scores)

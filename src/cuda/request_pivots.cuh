@@ -32,18 +32,13 @@ struct pivot_row {
     }
 };
 
-/* Who serves a row: its CTAs together, nobody any more, since one of them left in vain waits for
- * another, or its first CTA alone. */
-enum pivot_servers : uint32_t { PIVOTS_BY_ALL, PIVOTS_GIVEN_UP, PIVOTS_ALONE };
-
 /* The shared memory of a CTA. */
 struct pivot_memory {
     float logits[kHeld];                    /* -inf for tokens that do not count */
     uint64_t warps[kGroupWarps][4], row[4]; /* what each has found */
-    uint32_t sure;   /* score that a token of the part is sure to reach, as ordered bits */
-    uint32_t serves; /* a pivot_servers */
-    int32_t token;   /* the winner among all of the row's */
-    int32_t part;    /* that is held */
+    uint32_t sure;     /* score that a token of the part is sure to reach, as ordered bits */
+    uint32_t given_up; /* whether the row is, since a CTA waited in vain for another one */
+    int32_t token;     /* the winner among all of the row's */
 };
 static_assert(sizeof(pivot_memory) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
 
@@ -51,6 +46,26 @@ __device__ __forceinline__ pivot_memory &held()
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     return *(pivot_memory *)shared_memory;
+}
+
+/* What is known of a row before it is weighed. */
+__device__ __forceinline__ pivot_row know_row(const gumbel_problem &q, int64_t b)
+{
+    const gumbel_row draw = gumbel_problem_row(&q, b);
+    pivot_row row;
+    row.rules = rules_of(q, b, draw.greedy);
+    row.unit = q.scale;
+    row.values = {draw.inverse_temperature, row.rules.before != 0};
+    row.stream = draw.stream;
+    return row;
+}
+
+/* The value of a token of row b. */
+__device__ __forceinline__ float value_of_token(const gumbel_problem &q, const pivot_row &row,
+                                                int64_t b, int32_t token)
+{
+    return row.value(
+        widen_element(q.logits.data, q.logits.dtype, b * q.logits.stride + token - q.first_token));
 }
 
 /* Where the i-th of this thread's quads lies in its part. */
