@@ -40,6 +40,11 @@
  *           device work on host memory alone: gumbel_merge(), gumbel_finish(), gumbel_noise().
  *           Summaries that gumbel_partial() left on a GPU are copied to the host before them.
  * Threads.  Calls on one device may run at the same time if their outputs and workspaces differ.
+ * Fork.     A CPU device serves a child of fork() too, even one made while calls were running: a
+ *           call there runs on its caller's thread alone, with the same bits, or on an engine's
+ *           parallel_for. A device that the child opens has threads of its own. CUDA does not
+ *           survive fork(): a CUDA device's calls in the child return GUMBEL_ERROR_DEVICE.
+ *           gumbel_close() in the child frees its copy and waits for nothing; the parent's stays.
  * Errors.   A call returns a gumbel_status; on an error no output has been touched, and `error`,
  *           where it is not NULL, names the field. What only the data can show (NaN, +inf, nothing
  *           left to draw) is a gumbel_row_status of that row alone. The library never prints,

@@ -7,12 +7,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 /* A worker looks for the next job this long before it sleeps: a wake-up costs about as much, and a
  * decode step calls again sooner. */
 #define SPIN_NANOSECONDS 50000
 
 struct cpu_pool {
+    pid_t process; /* which has the workers */
     int32_t threads;
     pthread_t *workers;   /* [threads - 1] */
     pthread_mutex_t busy; /* held while a job runs */
@@ -25,6 +27,11 @@ struct cpu_pool {
     gumbel_task task;
     void *argument;
 };
+
+/* Whether this is a child of fork(): it has no workers, and its copies of the locks stand as they
+ * stood then, perhaps held for good. The process is asked at each call, so that no handler of
+ * fork(), which would be state of the whole program, has to be set. */
+static int is_orphaned(const cpu_pool *pool) { return getpid() != pool->process; }
 
 static int64_t now(void)
 {
@@ -79,6 +86,12 @@ static void announce(cpu_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
+static void release(cpu_pool *pool)
+{
+    free(pool->workers);
+    free(pool);
+}
+
 static void stop(cpu_pool *pool, int32_t workers)
 {
     atomic_store(&pool->closing, 1);
@@ -88,8 +101,7 @@ static void stop(cpu_pool *pool, int32_t workers)
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
     pthread_mutex_destroy(&pool->busy);
-    free(pool->workers);
-    free(pool);
+    release(pool);
 }
 
 cpu_pool *cpu_pool_open(int32_t threads)
@@ -97,6 +109,7 @@ cpu_pool *cpu_pool_open(int32_t threads)
     cpu_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
+    pool->process = getpid();
     pool->threads = threads;
     pool->workers = calloc((size_t)threads, sizeof *pool->workers);
     pthread_mutex_init(&pool->busy, NULL);
@@ -110,11 +123,17 @@ cpu_pool *cpu_pool_open(int32_t threads)
     return pool;
 }
 
-void cpu_pool_close(cpu_pool *pool) { stop(pool, pool->threads - 1); }
+void cpu_pool_close(cpu_pool *pool)
+{
+    if (is_orphaned(pool))
+        release(pool);
+    else
+        stop(pool, pool->threads - 1);
+}
 
 int cpu_pool_run(cpu_pool *pool, gumbel_task task, void *argument)
 {
-    if (pthread_mutex_trylock(&pool->busy) != 0)
+    if (is_orphaned(pool) || pthread_mutex_trylock(&pool->busy) != 0)
         return 0;
     pool->task = task;
     pool->argument = argument;

@@ -14,7 +14,7 @@ cpu_pool *cpu_pool_open(int32_t threads);
 void cpu_pool_close(cpu_pool *pool);
 
 /* Run task(argument, i) for i in [0, threads), i = 0 on the caller's thread. 0, with nothing run,
- * where another job is under way. */
+ * where another job is under way, or in a child of fork(), which has no threads but its own. */
 int cpu_pool_run(cpu_pool *pool, gumbel_task task, void *argument);
 
 #endif
