@@ -8,8 +8,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct pool {
+    pid_t process;      /* which has the threads */
     pthread_t *threads; /* [started] */
     int32_t started;
     pthread_mutex_t lock;
@@ -24,6 +26,10 @@ struct pool {
     void *argument;
     atomic_int next; /* the first item that nobody has taken */
 };
+
+/* Whether this is a child of fork(), which has no threads but its own, and locks that may be held
+ * for good. */
+static bool is_orphaned(const pool *p) { return getpid() != p->process; }
 
 static void take_items(pool *p)
 {
@@ -80,6 +86,7 @@ int pool_new(int32_t threads, pool **result, decoder_error *error)
         free(p);
         return decoder_fail(error, NULL, "threads", "out of memory");
     }
+    p->process = getpid();
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->job_given, NULL);
     pthread_cond_init(&p->job_done, NULL);
@@ -95,11 +102,8 @@ int pool_new(int32_t threads, pool **result, decoder_error *error)
     return 0;
 }
 
-void pool_free(pool *p)
+static void stop_threads(pool *p)
 {
-    if (!p) {
-        return;
-    }
     pthread_mutex_lock(&p->lock);
     p->closing = true;
     pthread_cond_broadcast(&p->job_given);
@@ -110,6 +114,16 @@ void pool_free(pool *p)
     pthread_cond_destroy(&p->job_done);
     pthread_cond_destroy(&p->job_given);
     pthread_mutex_destroy(&p->lock);
+}
+
+void pool_free(pool *p)
+{
+    if (!p) {
+        return;
+    }
+    if (!is_orphaned(p)) {
+        stop_threads(p);
+    }
     free(p->threads);
     free(p);
 }
@@ -118,7 +132,7 @@ int32_t pool_threads(const pool *p) { return p->started + 1; }
 
 void pool_run(pool *p, int32_t count, gumbel_task task, void *argument)
 {
-    if (p->started == 0 || count <= 1) {
+    if (p->started == 0 || count <= 1 || is_orphaned(p)) {
         for (int32_t i = 0; i < count; i++) {
             task(argument, i);
         }

@@ -26,7 +26,8 @@ void pool_free(pool *p);
 int32_t pool_threads(const pool *p);
 
 /* pool_run(): call task(argument, i) for each i in [0, count), in any order, and return when all
- * have returned. One call at a time, and none from within a task. */
+ * have returned. One call at a time, and none from within a task. In a child of fork() the caller's
+ * thread does it all. */
 void pool_run(pool *p, int32_t count, gumbel_task task, void *argument);
 
 #endif /* DECODER_POOL_H */

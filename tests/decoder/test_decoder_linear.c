@@ -5,11 +5,14 @@
  */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -160,6 +163,32 @@ static void attention_is_a_weighted_mean(void **state)
     }
 }
 
+static void mark(void *argument, int32_t index) { ((int *)argument)[index]++; }
+
+static void pools_survive_fork(void **state)
+{
+    enum { ITEMS = 100 };
+    int done[ITEMS] = {0}, status = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); /* the framework would go on with the parent's tests here */
+        alarm(20);
+        pool_run(*state, ITEMS, mark, done);
+        pool_free(*state);
+        for (int i = 0; i < ITEMS; i++) {
+            if (done[i] != 1) {
+                _exit(1);
+            }
+        }
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    pool_run(*state, ITEMS, mark, done);
+    assert_int_equal(done[ITEMS - 1], 1);
+}
+
 static int set_up(void **state) { return pool_new(3, (pool **)state, NULL); }
 
 static int tear_down(void **state)
@@ -174,6 +203,7 @@ int main(void)
         cmocka_unit_test(products_of_every_size),
         cmocka_unit_test(every_half_is_widened_exactly),
         cmocka_unit_test(attention_is_a_weighted_mean),
+        cmocka_unit_test(pools_survive_fork),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
