@@ -162,7 +162,7 @@ static gumbel_status start(gumbel_device *device, const gumbel_problem *problem,
     job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = room.summaries;
     job->params.shared_floors = room.floors;
-    CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
     gumbel_status status = clear_recomputed(job);
     if (status == GUMBEL_OK)
         status = run(job, &room, cursor);

@@ -7,19 +7,33 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+/* Whether this is a child of fork(): what it has of the driver is of no use. */
+static int is_orphaned(const cuda_device *cuda) { return getpid() != cuda->process; }
+
+gumbel_status cuda_enter(const cuda_device *cuda, gumbel_error *error)
+{
+    if (is_orphaned(cuda))
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "device",
+                           "it was opened before fork(), which CUDA does not survive");
+    CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
+    return GUMBEL_OK;
+}
 
 static void close_device(gumbel_device *device)
 {
     cuda_device *cuda = (cuda_device *)device;
     const cuda_driver *driver = &cuda->driver;
     CUcontext popped;
-    if (cuda->context && driver->cuCtxPushCurrent(cuda->context) == CUDA_SUCCESS) {
+    int mine = cuda->context && !is_orphaned(cuda);
+    if (mine && cuda_enter(cuda, NULL) == GUMBEL_OK) {
         for (int i = 0; i < CUDA_MODULES; i++)
             if (cuda->modules[i])
                 driver->cuModuleUnload(cuda->modules[i]);
         driver->cuCtxPopCurrent(&popped);
     }
-    if (cuda->context)
+    if (mine)
         driver->cuDevicePrimaryCtxRelease(cuda->device);
     free(cuda);
 }
@@ -31,7 +45,8 @@ static void describe(const gumbel_device *device, gumbel_device_info *info)
     info->threads = cuda->multiprocessors;
     info->tile = CUDA_SM90_TILE;
     snprintf(info->name, sizeof info->name, "cuda:%d", cuda->ordinal);
-    cuda->driver.cuDeviceGetName(info->description, sizeof info->description, cuda->device);
+    if (!is_orphaned(cuda))
+        cuda->driver.cuDeviceGetName(info->description, sizeof info->description, cuda->device);
 }
 
 static const gumbel_backend backend = {
@@ -294,7 +309,7 @@ static gumbel_status start(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(cuda_driver_load(&cuda->driver, error));
     GUMBEL_FORWARD(find_device(cuda, error));
     CUDA_TRY(driver, error, cuDevicePrimaryCtxRetain, &cuda->context, cuda->device);
-    CUDA_TRY(driver, error, cuCtxPushCurrent, cuda->context);
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
     gumbel_status status = load_kernels(cuda, error);
     driver->cuCtxPopCurrent(&popped);
     return status;
@@ -312,6 +327,7 @@ gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **de
     if (!cuda)
         return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "device", "out of memory");
     cuda->base.backend = &backend;
+    cuda->process = getpid();
     cuda->ordinal = ordinal;
     cuda->recompute = options->recompute;
     gumbel_status status = start(cuda, error);

@@ -10,6 +10,7 @@
 #include "cuda/cuda_policy.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 /* Places of the kernels of one dtype in cuda_device's tables. */
 typedef enum cuda_dtype {
@@ -44,6 +45,7 @@ typedef struct cuda_device {
     cuda_driver driver;
     CUdevice device;
     CUcontext context; /* the primary one, retained */
+    pid_t process;     /* which opened the device; its children have no context */
     int ordinal;
     gumbel_recompute recompute;
     int capability; /* 10 * major + minor */
@@ -75,6 +77,9 @@ static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)
 {
     return dtype == GUMBEL_BFLOAT16 ? CUDA_BF16 : dtype == GUMBEL_FLOAT16 ? CUDA_F16 : CUDA_F32;
 }
+
+/* Make the device's context current. A child of fork() is refused, and the driver not asked. */
+gumbel_status cuda_enter(const cuda_device *cuda, gumbel_error *error);
 
 /* The backend's jobs (cuda_backend.c, cuda_run_request.c, cuda_run_softmax.c, cuda_step.c); see
  * core/backend.h. */

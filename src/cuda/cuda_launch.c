@@ -31,13 +31,12 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
 gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, int64_t ctas,
                                 void *argument)
 {
-    const cuda_driver *driver = &job->cuda->driver;
     void *arguments[] = {argument};
     CUcontext popped;
-    CUDA_TRY(driver, job->error, cuCtxPushCurrent, job->cuda->context);
+    GUMBEL_FORWARD(cuda_enter(job->cuda, job->error));
     gumbel_status status =
         cuda_launch(job, kernel, (cuda_shape){ctas, CUDA_THREADS, 0, 0}, arguments);
-    driver->cuCtxPopCurrent(&popped);
+    job->cuda->driver.cuCtxPopCurrent(&popped);
     return status;
 }
 

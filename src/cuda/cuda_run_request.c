@@ -311,7 +311,7 @@ gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem,
     };
     CUcontext popped;
     (void)workspace;
-    CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
     gumbel_status status = team_serves(cuda, problem) ? run_team(&job, &p) : run_naive(&job, &p);
     cuda->driver.cuCtxPopCurrent(&popped);
     return status;

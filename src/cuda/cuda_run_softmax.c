@@ -49,7 +49,7 @@ gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
     cuda_shape first = {problem->batch * p.parts, CUDA_SOFTMAX_THREADS, 0, 0}, second = first;
     void *arguments[] = {&p};
     second.overlaps = 1;
-    CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
     gumbel_status status = cuda_launch(&job, cuda->weigh[dtype], first, arguments);
     if (status == GUMBEL_OK)
         status = cuda_launch(&job, cuda->normalise[dtype], second, arguments);
