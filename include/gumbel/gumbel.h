@@ -28,7 +28,7 @@
  *
  * Memory.   No call allocates but gumbel_open(). The caller owns every buffer; nothing is kept
  *           after a call returns. Inputs are only read. Outputs must not overlap inputs or the
- *           workspace.
+ *           workspace. Data are aligned to their elements; what is not is refused.
  * CUDA.     On a device "cuda:N" every pointer to data, that is tensors, row parameters, outputs,
  *           summaries and the workspace, is to memory of that GPU; the structs themselves are in
  *           host memory. A call queues its work on the caller's stream and returns: it neither
@@ -548,7 +548,7 @@ GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
 /* gumbel_merge(): into[i] = merge(into[i], from[i]) for i < count. Associative and commutative bit
  *  for bit; ties of score go to the lower id. Disjoint shards merged in any order and any tree give
  *  what one pass over all of them gives; shards from CPUs and GPUs mix.   [Lemma 4.9]
- *  into, from  [count] in host memory, whatever device made them.                      since 0.1 */
+ *  into, from  [count] in host memory, aligned to 8 bytes, whatever device made them. since 0.1 */
 GUMBEL_API void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count);
 
 /* gumbel_finish(): turn merged summaries into outputs.

@@ -63,8 +63,7 @@ gumbel_status gumbel_history_update(gumbel_device *device, const gumbel_history 
     if (batch == 0)
         return GUMBEL_OK;
     GUMBEL_REFUSE_IF(!tokens, error, "tokens", "tokens is NULL");
-    GUMBEL_REFUSE_IF((uintptr_t)tokens % sizeof *tokens != 0, error, "tokens",
-                     "it is not aligned to %zu bytes", sizeof *tokens);
+    GUMBEL_FORWARD(gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error));
     return device->backend->history_update(device, &full, batch, tokens, token_stride, stream,
                                            error);
 }

@@ -10,7 +10,8 @@
 gumbel_status gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2], int rounds,
                                 uint32_t out[4])
 {
-    if (!counter || !key || !out || rounds < 0 || rounds > 16)
+    uintptr_t places = (uintptr_t)counter | (uintptr_t)key | (uintptr_t)out;
+    if (!counter || !key || !out || places % sizeof *out != 0 || rounds < 0 || rounds > 16)
         return GUMBEL_ERROR_ARGUMENT;
     uint32_t block[4];
     memcpy(block, counter, sizeof block);
@@ -32,6 +33,7 @@ gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample, ui
                      "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31", first_token,
                      count);
     GUMBEL_REFUSE_IF(!out && count > 0, error, "out", "out is NULL");
+    GUMBEL_FORWARD(gumbel_check_aligned(out, sizeof *out, "out", error));
     gumbel_stream stream = {seed, position, sample, domain};
     gumbel_noise_fill(stream, (uint32_t)first_token, count, out);
     return GUMBEL_OK;
@@ -58,7 +60,6 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, const gumbel_sampling 
     if (batch == 0 || count == 0)
         return GUMBEL_OK;
     GUMBEL_REFUSE_IF(!noise, error, "noise", "noise is NULL");
-    GUMBEL_REFUSE_IF((uintptr_t)noise % sizeof(float) != 0, error, "noise",
-                     "it is not aligned to %zu bytes", sizeof(float));
+    GUMBEL_FORWARD(gumbel_check_aligned(noise, sizeof *noise, "noise", error));
     return device->backend->noise(device, &problem, noise, stride, error);
 }

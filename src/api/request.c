@@ -46,8 +46,7 @@ static gumbel_status check_rows(const gumbel_problem *p, const float *out, int64
                      "%" PRId64 " rows with stride %" PRId64 " are larger than any memory",
                      p->batch, stride);
     GUMBEL_REFUSE_IF(!out && p->batch > 0, error, name, "%s is NULL", name);
-    GUMBEL_REFUSE_IF((uintptr_t)out % sizeof *out != 0, error, name,
-                     "it is not aligned to %zu bytes", sizeof *out);
+    GUMBEL_FORWARD(gumbel_check_aligned(out, sizeof *out, name, error));
     const gumbel_tensor *l = &p->logits;
     GUMBEL_REFUSE_IF(out && out == l->data && (l->dtype != GUMBEL_FLOAT32 || l->stride != stride),
                      error, name,

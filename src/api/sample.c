@@ -67,6 +67,7 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
                              gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "summaries is NULL");
+    GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
     GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_TRUNCATION, error, "sampling.truncation",
                      "a part of the vocabulary cannot know what the whole keeps");
     GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
@@ -146,6 +147,7 @@ gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int3
     GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
                      "num_samples is %d; it must be in 1..65536", (int)num_samples);
     GUMBEL_REFUSE_IF(!summaries && batch > 0, error, "summaries", "summaries is NULL");
+    GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
     GUMBEL_FORWARD(gumbel_read_output(&out, output, batch, error));
     uint32_t more = gumbel_output_request(&out);
     GUMBEL_REFUSE_IF(more, error, gumbel_request_field((gumbel_request)(more & -more)),

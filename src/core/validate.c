@@ -25,6 +25,24 @@ gumbel_status gumbel_read_options(void *into, size_t known, const void *options,
     return GUMBEL_OK;
 }
 
+gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *field,
+                                   gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF((uintptr_t)data % size != 0, error, field, "it is not aligned to %zu bytes",
+                     size);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_check_rows(const void *data, size_t size, int64_t stride, const char *field,
+                                gumbel_error *error)
+{
+    char of_stride[48];
+    snprintf(of_stride, sizeof of_stride, "%s_stride", field);
+    GUMBEL_REFUSE_IF(stride < 0 || (!data && stride), error, of_stride,
+                     "stride is %" PRId64 "; it must be >= 0, and 0 without data", stride);
+    return gumbel_check_aligned(data, size, field, error);
+}
+
 static size_t element_size(gumbel_dtype dtype)
 {
     switch (dtype) {
@@ -93,8 +111,7 @@ static gumbel_status read_noise(gumbel_problem *p, gumbel_error *error)
 {
     gumbel_sampling *s = &p->sampling;
     int64_t elements, bytes;
-    GUMBEL_REFUSE_IF((uintptr_t)s->noise % sizeof(float) != 0, error, "sampling.noise",
-                     "it is not aligned to %zu bytes", sizeof(float));
+    GUMBEL_FORWARD(gumbel_check_aligned(s->noise, sizeof *s->noise, "sampling.noise", error));
     GUMBEL_REFUSE_IF(!s->noise && s->noise_stride != 0, error, "sampling.noise_stride",
                      "stride is %" PRId64 "; it must be 0 without noise", s->noise_stride);
     GUMBEL_REFUSE_IF(s->noise_stride != 0 && s->noise_stride < p->vocab, error,
@@ -125,17 +142,12 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                      (int)s->num_samples, SAMPLES_MOST);
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
-    GUMBEL_REFUSE_IF(s->temperature_stride < 0 || (!s->temperature && s->temperature_stride), error,
-                     "sampling.temperature_stride",
-                     "stride is %" PRId64 "; it must be >= 0, and 0 without data",
-                     s->temperature_stride);
-    GUMBEL_REFUSE_IF(s->seed_stride < 0 || (!s->seed && s->seed_stride), error,
-                     "sampling.seed_stride",
-                     "stride is %" PRId64 "; it must be >= 0, and 0 without data", s->seed_stride);
-    GUMBEL_REFUSE_IF(s->position_stride < 0 || (!s->position && s->position_stride), error,
-                     "sampling.position_stride",
-                     "stride is %" PRId64 "; it must be >= 0, and 0 without data",
-                     s->position_stride);
+    GUMBEL_FORWARD(gumbel_check_rows(s->temperature, sizeof *s->temperature, s->temperature_stride,
+                                     "sampling.temperature", error));
+    GUMBEL_FORWARD(
+        gumbel_check_rows(s->seed, sizeof *s->seed, s->seed_stride, "sampling.seed", error));
+    GUMBEL_FORWARD(gumbel_check_rows(s->position, sizeof *s->position, s->position_stride,
+                                     "sampling.position", error));
     GUMBEL_REFUSE_IF((int)s->math < 0 || s->math > GUMBEL_MATH_FAST, error, "sampling.math",
                      "math is %d, which no gumbel_math has", (int)s->math);
     GUMBEL_FORWARD(read_noise(p, error));
@@ -243,6 +255,10 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
                      (int)into->num_samples, SAMPLES_MOST);
     GUMBEL_REFUSE_IF(!into->position && into->batch > 0, error, "step.position",
                      "position is NULL");
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->position, sizeof *into->position, "step.position", error));
+    GUMBEL_FORWARD(gumbel_check_aligned(into->tokens, sizeof *into->tokens, "step.tokens", error));
+    GUMBEL_FORWARD(gumbel_check_aligned(into->ring, sizeof *into->ring, "step.ring", error));
     GUMBEL_REFUSE_IF(into->position_stride < 0, error, "step.position_stride",
                      "stride is %" PRId64 "; it must be >= 0", into->position_stride);
     GUMBEL_REFUSE_IF(into->ring ? into->ring_length < 1 || into->ring_length > GUMBEL_SIZE_END
@@ -261,12 +277,36 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
     return GUMBEL_OK;
 }
 
+/* Every output has elements of four bytes. */
+static gumbel_status check_places(const gumbel_output *o, gumbel_error *error)
+{
+    const struct {
+        const void *data;
+        const char *field;
+    } places[] = {{o->tokens, "output.tokens"},
+                  {o->logprobs, "output.logprobs"},
+                  {o->scores, "output.scores"},
+                  {o->lse, "output.lse"},
+                  {o->status, "output.status"},
+                  {o->ranks, "output.ranks"},
+                  {o->kept, "output.kept"},
+                  {o->top_ids, "output.top_ids"},
+                  {o->top_logprobs, "output.top_logprobs"},
+                  {o->top_logits, "output.top_logits"},
+                  {o->recomputed, "output.recomputed"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        GUMBEL_FORWARD(
+            gumbel_check_aligned(places[i].data, sizeof(int32_t), places[i].field, error));
+    return GUMBEL_OK;
+}
+
 gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,
                                  gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, output, "output", error));
     GUMBEL_REFUSE_IF(!into->tokens && batch > 0, error, "output.tokens", "tokens is NULL");
+    GUMBEL_FORWARD(check_places(into, error));
     GUMBEL_REFUSE_IF(into->num_top < 0 || into->num_top > GUMBEL_TOP_MOST, error, "output.num_top",
                      "num_top is %d; it must be in 0..%d", (int)into->num_top, GUMBEL_TOP_MOST);
     GUMBEL_REFUSE_IF((int)into->logprobs_of < 0 || into->logprobs_of > GUMBEL_RAW, error,

@@ -20,6 +20,14 @@
 gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
                                   gumbel_error *error);
 
+/* Data of elements of `size` bytes; NULL is aligned. */
+gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *field,
+                                   gumbel_error *error);
+
+/* A row parameter, which may be absent: its alignment, and its stride as `field`_stride. */
+gumbel_status gumbel_check_rows(const void *data, size_t size, int64_t stride, const char *field,
+                                gumbel_error *error);
+
 gumbel_status gumbel_read_head(gumbel_problem *problem, const gumbel_head *head,
                                const gumbel_sampling *sampling, gumbel_error *error);
 gumbel_status gumbel_read_logits(gumbel_problem *problem, const gumbel_logits *logits,

@@ -64,12 +64,12 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
     GUMBEL_REFUSE_IF(!into->prompt, error, FIELD("prompt"), "it is NULL");
     GUMBEL_REFUSE_IF(!into->output, error, FIELD("output"), "it is NULL");
     GUMBEL_REFUSE_IF(!into->counts, error, FIELD("counts"), "it is NULL");
-    GUMBEL_REFUSE_IF((uintptr_t)into->prompt % sizeof *into->prompt != 0, error, FIELD("prompt"),
-                     "it is not aligned to %zu bytes", sizeof *into->prompt);
-    GUMBEL_REFUSE_IF((uintptr_t)into->output % sizeof *into->output != 0, error, FIELD("output"),
-                     "it is not aligned to %zu bytes", sizeof *into->output);
-    GUMBEL_REFUSE_IF((uintptr_t)into->counts % sizeof *into->counts != 0, error, FIELD("counts"),
-                     "it is not aligned to %zu bytes", sizeof *into->counts);
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->prompt, sizeof *into->prompt, FIELD("prompt"), error));
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->output, sizeof *into->output, FIELD("output"), error));
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->counts, sizeof *into->counts, FIELD("counts"), error));
 #undef FIELD
     return GUMBEL_OK;
 }

@@ -48,22 +48,12 @@ uint32_t gumbel_output_request(const gumbel_output *out)
                       (out->num_top > 0 && out->top_logits ? GUMBEL_REQUEST_LOGITS : 0));
 }
 
-/* A row parameter that may be absent: its stride. */
-static gumbel_status check_stride(const void *data, int64_t stride, const char *field,
-                                  gumbel_error *error)
-{
-    GUMBEL_REFUSE_IF(stride < 0 || (!data && stride), error, field,
-                     "stride is %" PRId64 "; it must be >= 0, and 0 without data", stride);
-    return GUMBEL_OK;
-}
-
 static gumbel_status read_mask(gumbel_problem *p, gumbel_error *error)
 {
     const gumbel_transforms *t = &p->transforms;
     int64_t words = (p->first_token + p->vocab + 31) / 32, elements;
-    GUMBEL_FORWARD(check_stride(t->mask, t->mask_stride, "sampling.transforms.mask_stride", error));
-    GUMBEL_REFUSE_IF((uintptr_t)t->mask % sizeof *t->mask != 0, error, "sampling.transforms.mask",
-                     "it is not aligned to %zu bytes", sizeof *t->mask);
+    GUMBEL_FORWARD(gumbel_check_rows(t->mask, sizeof *t->mask, t->mask_stride,
+                                     "sampling.transforms.mask", error));
     GUMBEL_REFUSE_IF(t->mask_stride != 0 && t->mask_stride < words, error,
                      "sampling.transforms.mask_stride",
                      "stride is %" PRId64 ", less than the %" PRId64 " words of %" PRId64 " tokens",
@@ -80,12 +70,12 @@ static gumbel_status read_mask(gumbel_problem *p, gumbel_error *error)
 static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
 {
     gumbel_transforms *t = &p->transforms;
-    GUMBEL_FORWARD(check_stride(t->repetition, t->repetition_stride,
-                                "sampling.transforms.repetition_stride", error));
-    GUMBEL_FORWARD(check_stride(t->frequency, t->frequency_stride,
-                                "sampling.transforms.frequency_stride", error));
-    GUMBEL_FORWARD(check_stride(t->presence, t->presence_stride,
-                                "sampling.transforms.presence_stride", error));
+    GUMBEL_FORWARD(gumbel_check_rows(t->repetition, sizeof *t->repetition, t->repetition_stride,
+                                     "sampling.transforms.repetition", error));
+    GUMBEL_FORWARD(gumbel_check_rows(t->frequency, sizeof *t->frequency, t->frequency_stride,
+                                     "sampling.transforms.frequency", error));
+    GUMBEL_FORWARD(gumbel_check_rows(t->presence, sizeof *t->presence, t->presence_stride,
+                                     "sampling.transforms.presence", error));
     GUMBEL_FORWARD(
         gumbel_check_lists(&t->prompt_tokens, 0, "sampling.transforms.prompt_tokens", error));
     GUMBEL_FORWARD(
@@ -130,12 +120,12 @@ static gumbel_status read_truncation(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(
         gumbel_read_options(t, sizeof *t, p->sampling.truncation, "sampling.truncation", error));
     p->sampling.truncation = NULL;
-    GUMBEL_FORWARD(
-        check_stride(t->min_p, t->min_p_stride, "sampling.truncation.min_p_stride", error));
-    GUMBEL_FORWARD(
-        check_stride(t->top_k, t->top_k_stride, "sampling.truncation.top_k_stride", error));
-    GUMBEL_FORWARD(
-        check_stride(t->top_p, t->top_p_stride, "sampling.truncation.top_p_stride", error));
+    GUMBEL_FORWARD(gumbel_check_rows(t->min_p, sizeof *t->min_p, t->min_p_stride,
+                                     "sampling.truncation.min_p", error));
+    GUMBEL_FORWARD(gumbel_check_rows(t->top_k, sizeof *t->top_k, t->top_k_stride,
+                                     "sampling.truncation.top_k", error));
+    GUMBEL_FORWARD(gumbel_check_rows(t->top_p, sizeof *t->top_p, t->top_p_stride,
+                                     "sampling.truncation.top_p", error));
     GUMBEL_REFUSE_IF((int)t->order < 0 || t->order > GUMBEL_ORDER_BEFORE_TEMPERATURE, error,
                      "sampling.truncation.order", "order is %d, which no gumbel_order has",
                      (int)t->order);
