@@ -548,6 +548,8 @@ GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
 /* gumbel_merge(): into[i] = merge(into[i], from[i]) for i < count. Associative and commutative bit
  *  for bit; ties of score go to the lower id. Disjoint shards merged in any order and any tree give
  *  what one pass over all of them gives; shards from CPUs and GPUs mix.   [Lemma 4.9]
+ *  Any bytes may be merged and finished, and no order shows: a best token with an id below 0, or
+ *  with a score of NaN or -inf, is none.
  *  into, from  [count] in host memory, aligned to 8 bytes, whatever device made them. since 0.1 */
 GUMBEL_API void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count);
 

@@ -15,16 +15,18 @@ static void finish(const gumbel_summary *summaries, int64_t batch, int32_t num_s
                    const gumbel_output *out)
 {
     for (int64_t b = 0; b < batch; b++) {
-        const gumbel_summary *row = summaries + b * num_samples;
-        gumbel_row_status status = gumbel_summary_status(row);
+        gumbel_summary first = gumbel_summary_sound(summaries + b * num_samples);
+        gumbel_row_status status = gumbel_summary_status(&first);
         int ok = status == GUMBEL_ROW_OK;
-        float lse = ok && (out->lse || out->logprobs) ? gumbel_summary_lse(row) : NAN;
-        for (int64_t s = 0, at = b * num_samples; s < num_samples; s++, at++) {
-            out->tokens[at] = ok ? row[s].best_id : -1;
+        float lse = ok && (out->lse || out->logprobs) ? gumbel_summary_lse(&first) : NAN;
+        for (int64_t at = b * num_samples; at < (b + 1) * num_samples; at++) {
+            gumbel_summary best = gumbel_summary_sound(&summaries[at]);
+            int drawn = ok && best.best_id >= 0;
+            out->tokens[at] = drawn ? best.best_id : -1;
             if (out->logprobs)
-                out->logprobs[at] = ok ? row[s].best_z - lse : NAN;
+                out->logprobs[at] = drawn ? best.best_z - lse : NAN;
             if (out->scores)
-                out->scores[at] = ok ? row[s].best_score : NAN;
+                out->scores[at] = drawn ? best.best_score : NAN;
         }
         if (out->lse)
             out->lse[b] = lse;
@@ -135,7 +137,7 @@ void gumbel_summary_clear(gumbel_summary *summaries, int64_t count)
 void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        gumbel_summary_merge(&into[i], &from[i]);
+        gumbel_summary_merge_any(&into[i], &from[i]);
 }
 
 gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,

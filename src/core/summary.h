@@ -47,7 +47,7 @@ GUMBEL_INLINE void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
 }
 
 /* Add `value` to the word that stands at `exponent`; below the third word it is dropped. */
-GUMBEL_INLINE void gumbel_mass_add_word(gumbel_summary *s, int32_t exponent, uint64_t value)
+GUMBEL_INLINE void gumbel_mass_add_word(gumbel_summary *s, int64_t exponent, uint64_t value)
 {
     int64_t below = (int64_t)s->mass_exponent - exponent;
     for (int i = 0; i < 3; i++) /* no word is addressed, so that all can stay in registers */
@@ -105,7 +105,35 @@ GUMBEL_INLINE void gumbel_summary_merge(gumbel_summary *into, const gumbel_summa
     gumbel_mass_raise(into, from->mass_exponent);
     if (from->mass_exponent != INT32_MIN)
         for (int i = 0; i < 3; i++)
-            gumbel_mass_add_word(into, from->mass_exponent - i, from->mass[i]);
+            gumbel_mass_add_word(into, (int64_t)from->mass_exponent - i, from->mass[i]);
+}
+
+/* A summary from outside, of which any bytes may have been made: what no draw makes becomes what is
+ * empty, so that no order of merging shows. What a draw made stays. */
+GUMBEL_INLINE gumbel_summary gumbel_summary_sound(const gumbel_summary *s)
+{
+    gumbel_summary empty, sound = *s;
+    gumbel_summary_empty(&empty);
+    if (s->best_id < 0 || !(s->best_score > -INFINITY)) {
+        sound.best_score = empty.best_score;
+        sound.best_z = empty.best_z;
+        sound.best_id = empty.best_id;
+    }
+    if (s->max_z != s->max_z)
+        sound.max_z = empty.max_z;
+    if (s->mass_exponent == empty.mass_exponent)
+        memcpy(sound.mass, empty.mass, sizeof sound.mass);
+    return sound;
+}
+
+/* gumbel_summary_merge() of any two, commutative in the sign of a zero, too. */
+GUMBEL_INLINE void gumbel_summary_merge_any(gumbel_summary *into, const gumbel_summary *from)
+{
+    gumbel_summary sound = gumbel_summary_sound(from);
+    *into = gumbel_summary_sound(into);
+    if (into->max_z == 0.0f && sound.max_z == 0.0f && signbit(into->max_z))
+        into->max_z = sound.max_z;
+    gumbel_summary_merge(into, &sound);
 }
 
 /* ln of the mass; max_z where the mass is out of the fixed point's range. */

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Summaries that another machine sent, or a line damaged: whatever their bytes, merging and
+ * finishing them is defined, and no order of merging shows. Meant to run under sanitizers too.
+ */
+#include "outcome.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ROUNDS 200000
+
+/* Values at which a field's arithmetic may end, or that no draw makes. */
+static const float floats[] = {0,       -0.0f,    1,        -1,        3e38f, -3e38f,
+                               0x1p31f, -0x1p31f, INFINITY, -INFINITY, NAN,   1e-45f};
+static const int32_t exponents[] = {INT32_MIN, INT32_MIN + 1, INT32_MIN + 2, INT32_MIN + 3, -1, 0,
+                                    1,         INT32_MAX - 2, INT32_MAX - 1, INT32_MAX};
+static const uint64_t words[] = {0, 1, UINT32_MAX, UINT64_C(1) << 57, UINT64_MAX};
+
+#define ANY(of) of[random_below(random, sizeof of / sizeof *of)]
+
+static float any_float(uint64_t *random)
+{
+    uint32_t bits = (uint32_t)random_bits(random);
+    float value = ANY(floats);
+    if (random_below(random, 2))
+        memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Random bytes, most of whose fields are then extreme. Ids are apart, as those of shards are. */
+static gumbel_summary any_summary(uint64_t *random, int32_t shard)
+{
+    gumbel_summary s;
+    for (size_t i = 0; i < sizeof s; i += sizeof(uint64_t)) {
+        uint64_t bits = random_bits(random);
+        memcpy((char *)&s + i, &bits, sizeof bits);
+    }
+    if (random_below(random, 8)) {
+        s.best_score = any_float(random);
+        s.max_z = any_float(random);
+        s.mass_exponent = ANY(exponents);
+        for (int i = 0; i < 3; i++)
+            s.mass[i] = ANY(words);
+        s.flags &= random_below(random, 2) ? 7 : UINT32_MAX;
+    }
+    s.best_id = random_below(random, 4) ? s.best_id & INT32_MAX : s.best_id;
+    s.best_id -= s.best_id % 3 - shard;
+    return s;
+}
+
+static gumbel_summary merged(gumbel_summary a, gumbel_summary b)
+{
+    gumbel_merge(&a, &b, 1);
+    return a;
+}
+
+/* Bit for bit. */
+static int same(gumbel_summary a, gumbel_summary b) { return memcmp(&a, &b, sizeof a) == 0; }
+
+static void no_order_shows(void **state)
+{
+    uint64_t seed = 31, *random = &seed;
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        gumbel_summary a = any_summary(random, 0), b = any_summary(random, 1),
+                       c = any_summary(random, 2);
+        assert_true(same(merged(a, b), merged(b, a)));
+        assert_true(same(merged(merged(a, b), c), merged(a, merged(b, c))));
+    }
+}
+
+/* A token is -1 or one that a summary named, and is there with a number for a score. */
+static void finishing_keeps_its_word(void **state)
+{
+    enum { S = 3 };
+    uint64_t seed = 32, *random = &seed;
+    outcome *drawn = outcome_make(1, S);
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        gumbel_summary row[S];
+        for (int s = 0; s < S; s++)
+            row[s] = any_summary(random, s);
+        outcome_poison(drawn);
+        assert_int_equal(gumbel_finish(row, 1, S, &drawn->output, NULL), GUMBEL_OK);
+        for (int s = 0; s < S; s++) {
+            int none = drawn->tokens[s] == -1;
+            assert_true(none || drawn->tokens[s] == row[s].best_id);
+            assert_true(none == !!isnan(drawn->scores[s]));
+            assert_true(none || drawn->status[0] == GUMBEL_ROW_OK);
+        }
+        assert_in_range(drawn->status[0], GUMBEL_ROW_OK, GUMBEL_ROW_TEMPERATURE);
+    }
+    outcome_free(drawn);
+}
+
+/* Zeros of both signs are logits like any other. */
+static void zeros_of_both_signs(void **state)
+{
+    const float zeros[] = {0, -0.0f};
+    gumbel_summary *parts[2];
+    gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 1, 0);
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        gumbel_logits one = {.struct_size = sizeof one,
+                             .logits = {&zeros[i], GUMBEL_FLOAT32, 1, 1, 0},
+                             .first_token = 64 * i};
+        parts[i] = summarise(device, NULL, &one, NULL);
+    }
+    assert_true(same(merged(*parts[0], *parts[1]), merged(*parts[1], *parts[0])));
+    free(parts[0]);
+    free(parts[1]);
+    gumbel_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_order_shows),
+        cmocka_unit_test(finishing_keeps_its_word),
+        cmocka_unit_test(zeros_of_both_signs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
