@@ -188,6 +188,28 @@ static void describing(void **state)
 
 /* ----------------------------------------------------------------------------- workspaces ---- */
 
+/* What gumbel.h says of the size is not passed by much, and not missed by half. */
+static void sizes_are_as_said(void **state)
+{
+    static const int32_t threads[] = {1, 3, 64}, samples[] = {1, 8, 64};
+    static const int64_t batches[] = {1, 4, 64, 256}, sizes[] = {0, 64, 4096};
+    (void)state;
+    for (int i = 0; i < 3 * 4 * 3 * 3; i++) {
+        int32_t t = threads[i / 36], s = samples[i % 3];
+        int64_t b = batches[i / 9 % 4], d = sizes[i / 3 % 3];
+        gumbel_device *device = open_device(GUMBEL_ISA_AUTO, t, 0);
+        size_t bytes;
+        assert_int_equal(gumbel_workspace_size(device, b, d, s, &bytes, NULL), GUMBEL_OK);
+        double said = 48.0 * (t + 1) * (double)b * s + 17 * 1024.0 * t;
+        if (d > 0)
+            said += 4.0 * (double)(b * d) + 832.0 * t * (double)b;
+        if (!((double)bytes < 1.05 * said && (double)bytes > 0.5 * said))
+            fail_msg("%d threads, B %d, D %d, S %d: %zu bytes, said are %.0f", (int)t, (int)b,
+                     (int)d, (int)s, bytes, said);
+        gumbel_close(device);
+    }
+}
+
 static void workspace_sizes(void **state)
 {
     size_t bytes = 0, before = 0;
@@ -341,6 +363,7 @@ int main(void)
         cmocka_unit_test(isa_from_the_environment),
         cmocka_unit_test(describing),
         cmocka_unit_test(workspace_sizes),
+        cmocka_unit_test(sizes_are_as_said),
         cmocka_unit_test(empty_batch),
         cmocka_unit_test(one_token),
         cmocka_unit_test(noise_refusals),

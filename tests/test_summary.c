@@ -236,6 +236,29 @@ static void lse_accuracy(void **state)
     print_message("largest error of the log-normaliser: %.3f ulp of max(1, |lse|)\n", worst);
 }
 
+/* An lse near 0 is a difference: its error is that of numbers near 1. */
+static void lse_near_zero(void **state)
+{
+    enum { COUNT = 199 };
+    static float values[COUNT];
+    uint64_t random = 25;
+    double worst = 0;
+    for (int round = 0; round < 3000; round++) {
+        int64_t count = 2 + random_below(&random, COUNT - 1);
+        float spread = 0.01f * (float)random_below(&random, 400);
+        double mass = 0;
+        for (int64_t i = 0; i < count; i++) {
+            values[i] = spread * random_normal(&random);
+            mass += exp((double)values[i]);
+        }
+        for (int64_t i = 0; i < count; i++)
+            values[i] -= (float)log(mass);
+        worst = fmax(worst, lse_error(*state, values, count) * 0x1p-23);
+    }
+    print_message("largest error of the log-normaliser near 0: %.2g\n", worst);
+    assert_true(worst < 0x1p-20);
+}
+
 /* Values at which a fixed point or an exponential may run out. */
 static void lse_extremes(void **state)
 {
@@ -265,6 +288,7 @@ int main(void)
         cmocka_unit_test(ties_and_flags),
         cmocka_unit_test(optional_outputs),
         cmocka_unit_test(lse_accuracy),
+        cmocka_unit_test(lse_near_zero),
         cmocka_unit_test(lse_extremes),
     };
     int failures;

@@ -310,6 +310,44 @@ static void banned_and_biased(void **state)
     outcome_free(ordered);
 }
 
+/* Raw log-probabilities are of all logits, so a NaN or +inf that is banned shows in them, and in
+ * nothing else. */
+static void banned_and_raw(void **state)
+{
+    enum { TOP = 4 };
+    static float logits[V];
+    static const int64_t bans[] = {0, 1};
+    static const int32_t banned[] = {202};
+    static const float spoils[] = {NAN, INFINITY, -INFINITY};
+    const gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                          .banned = {bans, banned, NULL}};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
+    gumbel_logits input = matrix(logits, 1, V);
+    outcome *sound = outcome_make(1, 1), *spoilt = outcome_make(1, 1);
+    outcome_widen(sound, TOP, GUMBEL_RAW);
+    outcome_widen(spoilt, TOP, GUMBEL_RAW);
+    draw_request(*state, &input, &sampling, sound);
+    for (int k = 0; k < 3; k++) {
+        logits[202] = spoils[k];
+        draw_request(*state, &input, &sampling, spoilt);
+        int is_nan = k < 2;
+        assert_int_equal(spoilt->status[0], GUMBEL_ROW_OK);
+        assert_int_equal(spoilt->tokens[0], sound->tokens[0]);
+        assert_true(spoilt->scores[0] == sound->scores[0]);
+        assert_int_equal(spoilt->ranks[0], sound->ranks[0]);
+        assert_int_equal(spoilt->kept[0], V - 1);
+        assert_int_equal(!!isnan(spoilt->lse[0]), is_nan);
+        assert_int_equal(!!isnan(spoilt->logprobs[0]), is_nan);
+        for (int i = 0; i < TOP; i++) {
+            assert_int_equal(spoilt->top_ids[i], i);
+            assert_int_equal(!!isnan(spoilt->top_logprobs[i]), is_nan);
+        }
+    }
+    logits[202] = 0;
+    outcome_free(sound);
+    outcome_free(spoilt);
+}
+
 /* Greedy rows: the argmax of y, the lowest id among equals. */
 static void greedy_rows(void **state)
 {
@@ -349,7 +387,7 @@ int main(void)
         cmocka_unit_test(penalties_by_hand),  cmocka_unit_test(short_history),
         cmocka_unit_test(saturation),         cmocka_unit_test(order_of_operations),
         cmocka_unit_test(masks_at_word_ends), cmocka_unit_test(banned_and_biased),
-        cmocka_unit_test(greedy_rows),
+        cmocka_unit_test(banned_and_raw),     cmocka_unit_test(greedy_rows),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

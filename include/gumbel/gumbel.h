@@ -12,8 +12,9 @@
  *   perturbed score    s = z + g(seed, position, sample, domain, i)                           (3)
  *   token              argmax_i s, the lowest id among equals                                 (4)
  * Greedy rows, T = 0: z is the y = soft_cap(scale * l) itself, and no noise is added. What is not
- * finite passes the soft-cap unchanged. 1 / T is rounded to float32 and not let grow above 2^100,
- * where distinct logits are already further apart than any two noises.
+ * finite passes the soft-cap unchanged. 1 / T is rounded to float32 and not let grow above 2^100: a
+ * T below 2^-100 (7.9e-31) draws as 2^-100 does, where only logits less than 4e-29 apart are nearer
+ * to each other than two noises can be.
  *
  * Numeric domain.
  *   u is in (0, 1), never an end, resolved to 2^-64 at 0; g is finite, -3.14 < g < 45.06.
@@ -21,7 +22,8 @@
  *   so is the order in which a dot product is summed. So on the CPU tokens, scores, log-normalisers
  *   and log-probabilities are bit-identical for every ISA, thread count, tile, batch size and
  *   batch place; with shards or chunks whose borders are multiples of 64 tokens likewise. Other
- *   borders leave tokens and scores as they are and may move the log-normaliser by an ulp.
+ *   borders leave tokens and scores as they are and may move the log-normaliser by some ulp of
+ *   max(1, |lse|), 3 as measured. It is off by less than 2^-20 and half an ulp of its own.
  *   bfloat16 and float16 are widened exactly; the order of a dot product's sum depends on the dtype
  *   of `weight`, so equal values in another dtype may differ in the last bit. Calls expect the
  *   default floating-point environment: round to nearest, subnormals kept.
@@ -327,7 +329,8 @@ typedef struct gumbel_truncation {
 /* Which distribution log-probabilities are of. */
 typedef enum gumbel_distribution {
     GUMBEL_PROCESSED = 0, /* that of the draw: of z, over what truncation kept */
-    GUMBEL_RAW = 1,       /* softmax of the logits l as they are */
+    GUMBEL_RAW = 1,       /* softmax of the logits l as they are, of masked and banned tokens too;
+                             a NaN or +inf among those makes these NaN, and no other output */
 } gumbel_distribution;
 
 /* Parameters of the draw. A row parameter is data[b * stride]; stride 0 gives all rows data[0];
@@ -386,9 +389,10 @@ typedef struct gumbel_output {
  *  batch        B >= 0
  *  hidden_size  D >= 1 for the fused way in; 0 for logits
  *  num_samples  S >= 1
- *  bytes        receives the size: about 4 * B * D + 64 * threads * B * (S + 4); on CUDA about
- *               80 * B * S and up to some MiB. It grows with each argument, so a workspace for the
- *               largest batch serves every smaller one.
+ *  bytes        receives the size: on the CPU at most about 48 * (threads + 1) * B * S + 17 KiB *
+ *               threads, and with D also 4 * B * D + 832 * threads * B, if options.tile is 0; on
+ *               CUDA about 80 * B * S and up to some MiB. It grows with each argument, so a
+ *               workspace for the largest batch serves every smaller one.
  *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.1 */
 GUMBEL_API gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch,
                                                int64_t hidden_size, int32_t num_samples,

@@ -12,8 +12,9 @@
 /* Ids of one draw block start at a multiple of this; tiles hold whole blocks (core/summary.h). */
 #define GUMBEL_BLOCK 64
 
-/* 1/T is not let grow above this. Distinct transformed logits above 2^-70 in size are then still
- * further apart than any two noises, so smaller temperatures draw as this one does. */
+/* 1/T is not let grow above this: smaller temperatures draw as this one does. Logits that are 4e-29
+ * apart, as any two distinct ones above 2^-70 in size are, are then further apart than any two
+ * noises. */
 #define GUMBEL_INVERSE_TEMPERATURE_HIGHEST 0x1p100f
 
 /* What a call asks for beyond plain sampling, as bits of gumbel_problem.request. A field that is
@@ -26,8 +27,8 @@ typedef enum gumbel_request {
     GUMBEL_REQUEST_TRUNCATION = 1 << 4,
     GUMBEL_REQUEST_RANKS = 1 << 5,
     GUMBEL_REQUEST_KEPT = 1 << 6,
-    GUMBEL_REQUEST_TOP = 1 << 7, /* num_top > 0, and ids or log-probabilities of them */
-    GUMBEL_REQUEST_RAW = 1 << 8, /* log-probabilities or log-normaliser of the raw logits */
+    GUMBEL_REQUEST_TOP = 1 << 7,    /* num_top > 0, and ids or log-probabilities of them */
+    GUMBEL_REQUEST_RAW = 1 << 8,    /* log-probabilities or log-normaliser of the raw logits */
     GUMBEL_REQUEST_LOGITS = 1 << 9, /* top_logits */
     GUMBEL_REQUEST_END = 1 << 10,
 } gumbel_request;
