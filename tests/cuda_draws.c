@@ -20,7 +20,7 @@ static void *gpu_workspace(const gumbel_head *head, const gumbel_logits *logits,
     if (gumbel_workspace_size(gpu, batch, head ? head->hidden.cols : 0, samples, bytes, &error) !=
         GUMBEL_OK)
         die("gumbel_workspace_size: %s: %s", error.field, error.message);
-    return gpu_make(*bytes);
+    return gpu_hostile(*bytes);
 }
 
 void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel_sampling *sampling,

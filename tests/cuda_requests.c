@@ -177,7 +177,7 @@ static void *make_room(const gpu_request *made, int fused, const gumbel_output *
     if (gumbel_call_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits,
                                    &r->sampling, out, bytes, &error) != GUMBEL_OK)
         die("gumbel_call_workspace_size: %s: %s", error.field, error.message);
-    return gpu_make(*bytes);
+    return gpu_hostile(*bytes);
 }
 
 static void queue_draw(const gpu_request *made, int fused, const gumbel_output *out,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_support.h"
 
+#include "hostile.h"
+
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -172,6 +174,15 @@ void *gpu_copy(const void *from, size_t bytes)
     void *made = gpu_make(bytes);
     if (bytes)
         gpu_put(made, from, bytes);
+    return made;
+}
+
+void *gpu_hostile(size_t bytes)
+{
+    void *filled = make_zeroed(1, bytes);
+    hostile_fill(filled, bytes);
+    void *made = gpu_copy(filled, bytes);
+    free(filled);
     return made;
 }
 

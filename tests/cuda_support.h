@@ -96,6 +96,8 @@ void gpu_poison(void *to, size_t bytes);
 void gpu_put(void *to, const void *from, size_t bytes);
 /* A copy in device memory; NULL for NULL. */
 void *gpu_copy(const void *from, size_t bytes);
+/* As gpu_make(), for a workspace: full of hostile_fill()'s. */
+void *gpu_hostile(size_t bytes);
 void gpu_fetch(void *to, const void *from, size_t bytes);
 
 /* Calls that are captured on a stream of their own, to be replayed. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "outcome.h"
 
+#include "hostile.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -195,7 +197,7 @@ void *poisoned_workspace(size_t bytes)
     void *workspace = aligned_alloc(64, (bytes + 127) / 64 * 64);
     if (!workspace)
         die("no memory for a workspace of %zu bytes", bytes);
-    memset(workspace, POISON, bytes);
+    hostile_fill(workspace, bytes);
     return workspace;
 }
 

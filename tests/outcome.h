@@ -70,7 +70,7 @@ gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
 /* Print what a call says unless its status is GUMBEL_OK; gives the status. */
 gumbel_status report_call(const char *call, gumbel_status status, const gumbel_error *error);
 
-/* `bytes` of workspace, 64-byte aligned and poisoned; free them. */
+/* `bytes` of workspace, 64-byte aligned and full of hostile_fill()'s; free them. */
 void *poisoned_workspace(size_t bytes);
 
 /* The same of gumbel_workspace_size() bytes. Ends the program where the size is refused. */

@@ -179,7 +179,7 @@ static void odd_calls(void)
     size_t bytes;
     gumbel_error error = {"", ""};
     gumbel_workspace_size(gpu, plan.batch, plan.hidden_size, 1, &bytes, &error);
-    void *workspace = gpu_make(bytes);
+    void *workspace = gpu_hostile(bytes);
     device->head.vocab_size = 0;
     CHECK(gumbel_multiply(gpu, &device->head, NULL, workspace, bytes, &error) == GUMBEL_OK,
           "%s: %s", error.field, error.message);

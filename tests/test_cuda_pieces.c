@@ -22,7 +22,7 @@ static float *gpu_rows(gumbel_logits host, const gumbel_sampling *how, int64_t s
     gumbel_error error = {"", ""};
     if (gumbel_call_workspace_size(gpu, NULL, &logits, how, NULL, &bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
-    void *workspace = gpu_make(bytes);
+    void *workspace = gpu_hostile(bytes);
     gumbel_status status = (softmax ? gumbel_softmax : gumbel_process_logits)(
         gpu, &logits, how, out, stride, workspace, bytes, &error);
     if (status != GUMBEL_OK)
@@ -201,7 +201,7 @@ static void select_top(gumbel_device *device, const gumbel_logits *logits, const
     size_t bytes;
     if (gumbel_call_workspace_size(device, NULL, logits, &how, &out, &bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
-    void *workspace = device == gpu ? gpu_make(bytes) : poisoned_workspace(bytes);
+    void *workspace = device == gpu ? gpu_hostile(bytes) : poisoned_workspace(bytes);
     CHECK(gumbel_sample_logits(device, logits, &how, &out, workspace, bytes, &error) == GUMBEL_OK,
           "%s: %s", error.field, error.message);
     if (device != gpu) {

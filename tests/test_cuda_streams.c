@@ -27,7 +27,7 @@ static call call_make_by(const problem_plan *plan)
     CHECK(gumbel_workspace_size(gpu, batch, plan->hidden_size, 1, &c.workspace_bytes, &error) ==
               GUMBEL_OK,
           "%s", error.message);
-    c.workspace = gpu_make(c.workspace_bytes);
+    c.workspace = gpu_hostile(c.workspace_bytes);
     c.output = (gumbel_output){.struct_size = sizeof c.output,
                                .tokens = gpu_make((size_t)batch * sizeof(int32_t)),
                                .scores = gpu_make((size_t)batch * sizeof(float))};
@@ -294,7 +294,7 @@ static void check_cut_chain(int64_t batch, int by_top_k)
     CHECK(gumbel_call_workspace_size(gpu, &c.device->head, NULL, &c.device->sampling, &c.output,
                                      &c.workspace_bytes, &error) == GUMBEL_OK,
           "%s", error.message);
-    c.workspace = gpu_make(c.workspace_bytes);
+    c.workspace = gpu_hostile(c.workspace_bytes);
     check_chain_of(&c, 40, 0, by_top_k ? "top_k, top_p" : "min_p");
     gpu_free(k);
     gpu_free(p);

@@ -4,6 +4,7 @@
  * that may not be accessed, flush against the one or the other, and inputs are read-only.
  */
 #include "fences.h"
+#include "hostile.h"
 #include "outcome.h"
 #include "plans.h"
 
@@ -49,7 +50,9 @@ static void *workspace_inside(fence *f, gumbel_device *device, int64_t batch, in
     assert_int_equal(gumbel_workspace_size(device, batch, hidden_size, samples, bytes, NULL),
                      GUMBEL_OK);
     assert_int_equal(*bytes % 64, 0);
-    return inside(f, NULL, *bytes, 1);
+    void *workspace = inside(f, NULL, *bytes, 1);
+    hostile_fill(workspace, *bytes);
+    return workspace;
 }
 
 static void check_fused(gumbel_device *device, problem_plan plan, int at_front)

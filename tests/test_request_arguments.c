@@ -250,7 +250,7 @@ static gumbel_status make_call(gumbel_device *device, call *c, int way, float *p
                                gumbel_error *error)
 {
     size_t bytes = 1 << 22;
-    void *workspace = aligned_alloc(64, bytes);
+    void *workspace = poisoned_workspace(bytes);
     gumbel_status status = way == 0 ? gumbel_sample(device, &c->made->head, &c->sampling,
                                                     &c->drawn->output, workspace, bytes, error)
                            : way == 1

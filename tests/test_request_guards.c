@@ -5,6 +5,7 @@
  * older callers end where these say.
  */
 #include "fences.h"
+#include "hostile.h"
 #include "requests.h"
 
 #include <math.h>
@@ -136,7 +137,9 @@ static void *workspace_inside(fence *f, gumbel_device *device, const request *r,
                                                 &r->sampling, output, bytes, NULL),
                      GUMBEL_OK);
     assert_int_equal(*bytes % 64, 0);
-    return inside(f, NULL, *bytes, 1);
+    void *workspace = inside(f, NULL, *bytes, 1);
+    hostile_fill(workspace, *bytes);
+    return workspace;
 }
 
 static void check_draw(gumbel_device *device, const request *asked, const outcome *expected,

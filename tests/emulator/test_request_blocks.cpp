@@ -199,6 +199,7 @@ cuda_request_params blocks_params(const test_problem &test, const gumbel_output 
     p.tag = 1 + (uint64_t)q->batch;
     size_t rows = (size_t)q->batch;
     p.peaks = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.peaks);
+    memset(p.peaks, 0xa7, rows * (size_t)p.blocks * sizeof *p.peaks); /* peaks_agree() looks */
     p.left = (int32_t *)poisoned_workspace(rows * sizeof *p.left);
     p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_FLOOR_WORDS * sizeof *p.counters);
     return p;
