@@ -12,8 +12,9 @@ void cpu_stage_carve(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
                      int32_t threads, int own_values)
 {
     size_t batch = (size_t)p->batch, vocab = (size_t)p->vocab;
-    int64_t end = p->end_token > p->first_token ? p->end_token : p->first_token;
-    stage->blocks = cpu_rounded_up(end - first_block_start(p), GUMBEL_BLOCK) / GUMBEL_BLOCK;
+    /* Where no token counts, no piece is staged: such a row has no blocks. */
+    int64_t range = p->end_token > p->first_token ? p->end_token - first_block_start(p) : 0;
+    stage->blocks = cpu_rounded_up(range, GUMBEL_BLOCK) / GUMBEL_BLOCK;
     stage->peak_room = cpu_rounded_up(stage->blocks, GUMBEL_BLOCK);
     size_t room = (size_t)stage->peak_room;
     size_t summaries = p->request & GUMBEL_REQUEST_RAW ? (size_t)threads : 0;
@@ -134,7 +135,10 @@ void cpu_stage_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *
 }
 
 /* Whether the shard's ends cut the first and the last block of a row. */
-static int first_is_cut(const cpu_job *job) { return job->problem->first_token > job->first_tile; }
+static int first_is_cut(const cpu_job *job)
+{
+    return job->stage->blocks > 0 && job->problem->first_token > job->first_tile;
+}
 
 static int last_is_cut(const cpu_job *job)
 {

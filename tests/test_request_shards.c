@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests on shards of every shape: first token, V and the end of what counts at every residue of
+ * a block of 64, in pairs; shards within a block; shards that are padding alone, whose rows are
+ * empty whatever the workspace held. Against the oracle, and every instruction set against the
+ * reference.
+ */
+#include "fixtures.h"
+#include "judge.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BLOCK = 64, TOP = 9 };
+
+/* What a shard is like, beside its residues. */
+typedef enum shape {
+    ENDS_INSIDE, /* vocab_size in the shard */
+    ENDS_BEFORE, /* vocab_size <= first_token: padding alone */
+    ENDS_BEHIND, /* all of its tokens count */
+    SHAPES,
+} shape;
+
+/* A plan at these residues; vocab_size has residue `end` unless all tokens count. */
+static request_plan plan_at(int first, int vocab, int end, shape kind, uint64_t *random)
+{
+    request_plan plan = {.batch = 1 + random_below(random, 3),
+                         .hidden_size = random_below(random, 16) == 0 ? 5 : 0,
+                         .vocab = vocab + BLOCK * random_below(random, 3),
+                         .first_token = first + BLOCK * (1 + random_below(random, 2000)),
+                         .samples = 1 + (int32_t)random_below(random, 2),
+                         .num_top = TOP,
+                         .order = (gumbel_order)random_below(random, 3),
+                         .ties = (gumbel_ties)random_below(random, 2),
+                         .logprobs_of = (gumbel_distribution)random_below(random, 2),
+                         .transforms = random_below(random, 4) == 0,
+                         .truncation = random_below(random, 4) > 0,
+                         .given_noise = random_below(random, 8) == 0,
+                         .seed = random_bits(random) >> 20};
+    int64_t blocks = plan.first_token / BLOCK;
+    plan.vocab += plan.vocab == 0 ? BLOCK : 0;
+    if (kind == ENDS_BEFORE)
+        plan.vocab_size = end + BLOCK * (blocks - (end > first));
+    if (kind == ENDS_INSIDE)
+        plan.vocab_size = end + BLOCK * (blocks + (end <= first) + random_below(random, 2));
+    return plan;
+}
+
+/* The logit of the token at place `at` of a list. */
+static float logit_listed(const request *asked, const outcome *drawn, int64_t at)
+{
+    const gumbel_tensor *t = &asked->logits.logits;
+    int64_t b = at / TOP, i = drawn->top_ids[at] - asked->plan.first_token;
+    if (drawn->status[b] != GUMBEL_ROW_OK)
+        return NAN;
+    if (drawn->top_ids[at] < 0)
+        return -INFINITY;
+    if (i < 0 || i >= asked->plan.vocab)
+        fail_msg("%s: token %d is listed", request_describe(&asked->plan), drawn->top_ids[at]);
+    return ((const float *)t->data)[b * (t->stride ? t->stride : t->cols) + i];
+}
+
+static void check_top_logits(const request *asked, const outcome *drawn, const float *found)
+{
+    for (int64_t at = 0; at < drawn->batch * TOP; at++) {
+        float expected = logit_listed(asked, drawn, at);
+        if (found[at] != expected && !(isnan(found[at]) && isnan(expected)))
+            fail_msg("%s: top_logits[%d] is %a, not %a", request_describe(&asked->plan), (int)at,
+                     (double)found[at], (double)expected);
+    }
+}
+
+/* Draw with all that a call can be asked for. */
+static outcome *draw_all(gumbel_device *device, const request *asked, int fused)
+{
+    outcome *drawn = request_outcome(asked);
+    float *logits = make_zeroed((size_t)(asked->plan.batch * TOP), sizeof *logits);
+    drawn->output.top_logits = logits;
+    assert_int_equal((fused ? request_draw_fused : request_draw)(device, asked, drawn), GUMBEL_OK);
+    check_top_logits(asked, drawn, logits);
+    drawn->output.top_logits = NULL;
+    free(logits);
+    return drawn;
+}
+
+/* Nothing can be drawn, and softmax, too, says so. */
+static void check_padding(gumbel_device *device, const request *asked, const outcome *drawn)
+{
+    int64_t count = asked->plan.batch * asked->plan.vocab;
+    float *made = make_zeroed((size_t)count, sizeof *made);
+    size_t bytes;
+    void *workspace = call_workspace(device, NULL, &asked->logits, &asked->sampling, NULL, &bytes);
+    for (int64_t b = 0; b < asked->plan.batch; b++)
+        assert_int_equal(drawn->status[b], GUMBEL_ROW_EMPTY);
+    assert_int_equal(
+        gumbel_softmax(device, &asked->logits, &asked->sampling, made, 0, workspace, bytes, NULL),
+        GUMBEL_OK);
+    for (int64_t i = 0; i < count; i++)
+        assert_true(isnan(made[i]));
+    free(workspace);
+    free(made);
+}
+
+typedef struct devices {
+    gumbel_device *all[4];
+    int count;
+} devices;
+
+static void check_plan(const devices *on, const request_plan *plan, verdicts *seen)
+{
+    request *asked = request_make(plan, on->all[0]);
+    outcome *expected = draw_all(on->all[0], asked, 0);
+    const char *what = request_describe(plan);
+    if (!judge(on->all[0], asked, expected, seen))
+        fail_msg("the oracle says otherwise");
+    if (plan->vocab_size && plan->vocab_size <= plan->first_token)
+        check_padding(on->all[0], asked, expected);
+    for (int k = 0; k < on->count; k++)
+        for (int fused = 0; fused <= (plan->hidden_size > 0); fused++) {
+            outcome *found = draw_all(on->all[k], asked, fused);
+            if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
+                fail_msg("device %d differs from the reference", k);
+            outcome_free(found);
+        }
+    outcome_free(expected);
+    request_free(asked);
+}
+
+/* Every pair of residues of first token, V and end; threads and tiles of many sizes. */
+static void every_residue(void **state)
+{
+    gumbel_isa isas[4];
+    devices on = {.count = list_isas(isas)};
+    verdicts seen = {0};
+    uint64_t random = 21;
+    (void)state;
+    for (int k = 0; k < on.count; k++)
+        on.all[k] = open_device(isas[k], 1 + k, 64 << k);
+    for (int first = 0; first < BLOCK; first++)
+        for (int vocab = 0; vocab < BLOCK; vocab++) {
+            shape kind = (shape)random_below(&random, SHAPES);
+            request_plan plan = plan_at(first, vocab, (first + vocab * 3) % BLOCK, kind, &random);
+            check_plan(&on, &plan, &seen);
+        }
+    print_verdicts("shards", &seen);
+    for (int k = 0; k < on.count; k++)
+        gumbel_close(on.all[k]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_residue)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
