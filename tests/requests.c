@@ -54,6 +54,8 @@ static float logit_of_kind(row_kind kind, int64_t i, int64_t chosen, uint64_t *r
         return i == chosen ? NAN : 3 * normal;
     case ROW_INFINITE:
         return i == chosen ? INFINITY : 3 * normal;
+    case ROW_MASKED:
+        return chosen % 2 || random_below(random, 8) ? -FLT_MAX : 3 * normal;
     default:
         return 3 * normal - 10;
     }

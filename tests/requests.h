@@ -11,18 +11,20 @@
 
 /* What a row's logits are like. */
 typedef enum row_kind {
-    ROW_GAUSSIAN, /* standard deviation 3 */
-    ROW_PEAKED,   /* a few far above the rest */
-    ROW_EQUAL,    /* one value */
-    ROW_LEVELS,   /* four values: ties at every cut */
-    ROW_TAIL,     /* every other one -inf */
-    ROW_LONE,     /* all -inf but one */
-    ROW_FLAT,     /* standard deviation 10^-3 */
-    ROW_WIDE,     /* standard deviation 100: exponentials underflow */
-    ROW_EMPTY,    /* all -inf */
-    ROW_NAN,      /* one NaN in a Gaussian row */
-    ROW_INFINITE, /* one +inf */
-    ROW_KINDS,
+    ROW_GAUSSIAN,           /* standard deviation 3 */
+    ROW_PEAKED,             /* a few far above the rest */
+    ROW_EQUAL,              /* one value */
+    ROW_LEVELS,             /* four values: ties at every cut */
+    ROW_TAIL,               /* every other one -inf */
+    ROW_LONE,               /* all -inf but one */
+    ROW_FLAT,               /* standard deviation 10^-3 */
+    ROW_WIDE,               /* standard deviation 100: exponentials underflow */
+    ROW_EMPTY,              /* all -inf */
+    ROW_NAN,                /* one NaN in a Gaussian row */
+    ROW_INFINITE,           /* one +inf */
+    ROW_KINDS,              /* those above are mixed; what follows must be asked for, of float32 */
+    ROW_MASKED = ROW_KINDS, /* -FLT_MAX for -inf, in most tokens or in all */
+    ROW_ALL_KINDS,
 } row_kind;
 
 /* Cuts of a plan with usual numbers. */

@@ -110,7 +110,7 @@ static void every_kind_order_and_tie(void **state)
 {
     verdicts seen = {0};
     uint64_t random = 13;
-    for (int kind = 1; kind <= ROW_KINDS; kind++)
+    for (int kind = 1; kind <= ROW_ALL_KINDS; kind++)
         for (int order = 0; order < 3; order++)
             for (int ties = 0; ties < 2; ties++) {
                 request_plan plan = {.batch = 24,

@@ -98,6 +98,20 @@ static void assert_keeps(gumbel_device *device, const asked *a, int64_t expected
     outcome_free(drawn);
 }
 
+/* What is kept, as probabilities [V]. */
+static void make_softmax(gumbel_device *device, const asked *a, float *made)
+{
+    gumbel_sampling sampling;
+    gumbel_truncation truncation;
+    gumbel_logits logits = row_of(a);
+    size_t bytes;
+    outcome_free(draw_row(device, a, &sampling, &truncation));
+    void *workspace = call_workspace(device, NULL, &logits, &sampling, NULL, &bytes);
+    assert_int_equal(gumbel_softmax(device, &logits, &sampling, made, 0, workspace, bytes, NULL),
+                     GUMBEL_OK);
+    free(workspace);
+}
+
 static void fill(float *row, int64_t count, float value)
 {
     for (int64_t i = 0; i < count; i++)
@@ -132,6 +146,30 @@ static void equal_tokens(void **state)
         a.top_p = FLT_TRUE_MIN;
         assert_keeps(*state, &a, 1);
     }
+}
+
+/* Other libraries mask with the least float: where the cut is there, too, lower ids stay. */
+static void ties_at_the_least_float(void **state)
+{
+    static float row[300], made[300];
+    for (int above = 0; above < 2; above++)
+        for (int64_t vocab = 8; vocab <= 300; vocab += 73) {
+            fill(row, vocab, -FLT_MAX);
+            row[vocab / 2] = above ? 1.5f : -FLT_MAX;
+            asked a = {.name = "the least float", .logits = row, .vocab = vocab, .top_k = 3};
+            assert_keeps(*state, &a, vocab);
+            a.ties = GUMBEL_TIES_EXACT;
+            for (int order = 0; order < 3; order++) {
+                a.order = (gumbel_order)order;
+                assert_keeps(*state, &a, 3);
+                make_softmax(*state, &a, made);
+                for (int64_t i = 0; i < vocab && !above; i++)
+                    assert_true(made[i] == (i < 3 ? 1.0f / 3 : 0));
+            }
+            a.top_k = 0;
+            a.top_p = 0.5f;
+            assert_keeps(*state, &a, above ? 1 : (vocab + 1) / 2);
+        }
 }
 
 /* j tokens of mass 1 above tokens that have none: p j falls between them. */
@@ -309,15 +347,11 @@ static void lone_survivor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_tokens),
-        cmocka_unit_test(tail_without_mass),
-        cmocka_unit_test(light_tail),
-        cmocka_unit_test(misleading_sample),
-        cmocka_unit_test(distinct_tokens),
-        cmocka_unit_test(peaks_above_a_plain),
-        cmocka_unit_test(zeros_of_both_signs),
-        cmocka_unit_test(ends_of_min_p),
-        cmocka_unit_test(orders),
+        cmocka_unit_test(equal_tokens),        cmocka_unit_test(ties_at_the_least_float),
+        cmocka_unit_test(tail_without_mass),   cmocka_unit_test(light_tail),
+        cmocka_unit_test(misleading_sample),   cmocka_unit_test(distinct_tokens),
+        cmocka_unit_test(peaks_above_a_plain), cmocka_unit_test(zeros_of_both_signs),
+        cmocka_unit_test(ends_of_min_p),       cmocka_unit_test(orders),
         cmocka_unit_test(lone_survivor),
     };
     int failures;

@@ -151,12 +151,14 @@ static void process_item(cpu_request *r, int32_t thread, int64_t b)
 {
     (void)thread;
     const gumbel_problem *p = &r->problem;
-    const cpu_found whole = {
-        .flags = r->rows ? 0 : cpu_request_flags(r, b), .scale = 1.0f, .bound = -FLT_MAX};
+    const cpu_found whole = {.flags = r->rows ? 0 : cpu_request_flags(r, b),
+                             .scale = 1.0f,
+                             .bound = -FLT_MAX,
+                             .tied_end = INT64_MAX};
     const cpu_found *found = r->rows ? &r->rows[b] : &whole;
     float *row = r->processed + b * r->processed_stride, z[GUMBEL_BLOCK];
     int64_t count = p->end_token > p->first_token ? p->end_token - p->first_token : 0;
-    int changes = found->bound > -FLT_MAX || found->scale != 1.0f;
+    int changes = found->bound > -FLT_MAX || found->tied_end < INT64_MAX || found->scale != 1.0f;
     count = found->flags || found->empty ? 0 : count;
     for (int64_t block = 0; block < r->stage.blocks && count > 0 && changes; block++) {
         int64_t at = r->job.first_tile + block * GUMBEL_BLOCK - p->first_token;
