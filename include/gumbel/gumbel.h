@@ -368,7 +368,7 @@ typedef struct gumbel_sampling {
 typedef struct gumbel_output {
     size_t struct_size;
     int32_t *tokens; /* [B, S] global token ids, in [0, vocab_size) or -1 */
-    float *logprobs; /* [B, S] log-probability of the token: z - lse */
+    float *logprobs; /* [B, S] log-probability of the token: z - lse, but never above 0 */
     float *scores;   /* [B, S] perturbed score s of the token */
     float *lse;      /* [B] log-normaliser: ln(sum_i exp(z_i)) of that distribution */
     int32_t *status; /* [B] a gumbel_row_status */

@@ -24,7 +24,7 @@ static void finish(const gumbel_summary *summaries, int64_t batch, int32_t num_s
             int drawn = ok && best.best_id >= 0;
             out->tokens[at] = drawn ? best.best_id : -1;
             if (out->logprobs)
-                out->logprobs[at] = drawn ? best.best_z - lse : NAN;
+                out->logprobs[at] = drawn ? gumbel_logprob(best.best_z, lse) : NAN;
             if (out->scores)
                 out->scores[at] = drawn ? best.best_score : NAN;
         }

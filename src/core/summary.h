@@ -150,6 +150,13 @@ GUMBEL_INLINE float gumbel_summary_lse(const gumbel_summary *s)
     return (float)gumbel_mass_log(s);
 }
 
+/* z - lse; 0 where the rounding of lse puts that above. NaN stays. */
+GUMBEL_INLINE float gumbel_logprob(float z, float lse)
+{
+    float logprob = z - lse;
+    return logprob > 0.0f ? 0.0f : logprob;
+}
+
 /* The probability of a token whose z is max_z; NaN where the row has none. */
 GUMBEL_INLINE float gumbel_summary_share(const gumbel_summary *s)
 {

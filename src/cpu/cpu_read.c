@@ -136,7 +136,7 @@ static float logprob_of(const reading *in, int64_t token, float z)
 {
     if (in->request->output->logprobs_of == GUMBEL_RAW)
         z = raw_logit(in->request, in->thread, in->b, token);
-    return z - in->lse;
+    return gumbel_logprob(z, in->lse);
 }
 
 static float log_normaliser(const cpu_request *r, int64_t b)
