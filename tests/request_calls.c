@@ -37,6 +37,32 @@ request_plan request_plan_at_random(int index, int fused)
     return plan;
 }
 
+request_plan request_plan_on_shard(int first, int vocab, int end, uint64_t *random)
+{
+    enum { BLOCK = 64 };
+    request_plan plan = {.batch = 1 + random_below(random, 3),
+                         .hidden_size = random_below(random, 16) == 0 ? 5 : 0,
+                         .vocab = vocab + BLOCK * random_below(random, 3),
+                         .first_token = first + BLOCK * (1 + random_below(random, 2000)),
+                         .samples = 1 + (int32_t)random_below(random, 2),
+                         .num_top = REQUEST_SHARD_TOP,
+                         .order = (gumbel_order)random_below(random, 3),
+                         .ties = (gumbel_ties)random_below(random, 2),
+                         .logprobs_of = (gumbel_distribution)random_below(random, 2),
+                         .transforms = random_below(random, 4) == 0,
+                         .truncation = random_below(random, 4) > 0,
+                         .given_noise = random_below(random, 8) == 0,
+                         .seed = random_bits(random) >> 20};
+    int64_t blocks = plan.first_token / BLOCK;
+    uint32_t ends = random_below(random, 3);
+    plan.vocab += plan.vocab == 0 ? BLOCK : 0;
+    if (ends == 0) /* before the shard */
+        plan.vocab_size = end + BLOCK * (blocks - (end > first));
+    if (ends == 1) /* behind its first token */
+        plan.vocab_size = end + BLOCK * (blocks + (end <= first) + random_below(random, 2));
+    return plan;
+}
+
 const char *request_describe(const request_plan *plan)
 {
     static const char *orders[] = {"chain", "joint", "before T"};

@@ -54,6 +54,11 @@ typedef struct request_plan {
 /* Any index >= 0: everything mixed. The fused ones have D > 0. */
 request_plan request_plan_at_random(int index, int fused);
 
+/* Any request on a shard of some blocks of 64: `first`, `vocab` and `end` are what is left of first
+ * token, V and the end of what counts. A third of the shards count no token. */
+#define REQUEST_SHARD_TOP 9 /* num_top */
+request_plan request_plan_on_shard(int first, int vocab, int end, uint64_t *random);
+
 #define REQUEST_OWNED 32
 
 /* Rows of a request: the whole, which owns its memory, or a view of some of its rows. */

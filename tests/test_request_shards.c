@@ -17,40 +17,7 @@
 
 #include <cmocka.h>
 
-enum { BLOCK = 64, TOP = 9 };
-
-/* What a shard is like, beside its residues. */
-typedef enum shape {
-    ENDS_INSIDE, /* vocab_size in the shard */
-    ENDS_BEFORE, /* vocab_size <= first_token: padding alone */
-    ENDS_BEHIND, /* all of its tokens count */
-    SHAPES,
-} shape;
-
-/* A plan at these residues; vocab_size has residue `end` unless all tokens count. */
-static request_plan plan_at(int first, int vocab, int end, shape kind, uint64_t *random)
-{
-    request_plan plan = {.batch = 1 + random_below(random, 3),
-                         .hidden_size = random_below(random, 16) == 0 ? 5 : 0,
-                         .vocab = vocab + BLOCK * random_below(random, 3),
-                         .first_token = first + BLOCK * (1 + random_below(random, 2000)),
-                         .samples = 1 + (int32_t)random_below(random, 2),
-                         .num_top = TOP,
-                         .order = (gumbel_order)random_below(random, 3),
-                         .ties = (gumbel_ties)random_below(random, 2),
-                         .logprobs_of = (gumbel_distribution)random_below(random, 2),
-                         .transforms = random_below(random, 4) == 0,
-                         .truncation = random_below(random, 4) > 0,
-                         .given_noise = random_below(random, 8) == 0,
-                         .seed = random_bits(random) >> 20};
-    int64_t blocks = plan.first_token / BLOCK;
-    plan.vocab += plan.vocab == 0 ? BLOCK : 0;
-    if (kind == ENDS_BEFORE)
-        plan.vocab_size = end + BLOCK * (blocks - (end > first));
-    if (kind == ENDS_INSIDE)
-        plan.vocab_size = end + BLOCK * (blocks + (end <= first) + random_below(random, 2));
-    return plan;
-}
+enum { BLOCK = 64, TOP = REQUEST_SHARD_TOP };
 
 /* The logit of the token at place `at` of a list. */
 static float logit_listed(const request *asked, const outcome *drawn, int64_t at)
@@ -144,11 +111,12 @@ static void every_residue(void **state)
         on.all[k] = open_device(isas[k], 1 + k, 64 << k);
     for (int first = 0; first < BLOCK; first++)
         for (int vocab = 0; vocab < BLOCK; vocab++) {
-            shape kind = (shape)random_below(&random, SHAPES);
-            request_plan plan = plan_at(first, vocab, (first + vocab * 3) % BLOCK, kind, &random);
+            request_plan plan =
+                request_plan_on_shard(first, vocab, (first + vocab * 3) % BLOCK, &random);
             check_plan(&on, &plan, &seen);
         }
     print_verdicts("shards", &seen);
+    assert_true(seen.spoilt > 2000 && seen.truncated > 1000); /* else this shows little */
     for (int k = 0; k < on.count; k++)
         gumbel_close(on.all[k]);
 }

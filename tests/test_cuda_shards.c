@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests on a GPU where rows are odd: shards that begin and end anywhere in a block of 64, or
+ * that are padding alone; rows that others have masked with the least float. Against the CPU.
+ */
+#include "cuda_requests.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void compare_processed(const request *asked, const gpu_request *on_gpu, const char *what)
+{
+    size_t count = (size_t)(asked->plan.batch * asked->plan.vocab);
+    float *host = make_zeroed(count, sizeof *host), *device = make_zeroed(count, sizeof *device);
+    CHECK(request_process(cpu, &asked->logits, &asked->sampling, host) == GUMBEL_OK, "%s", what);
+    gpu_request_process(on_gpu, device);
+    for (size_t i = 0; i < count; i++)
+        if (!CHECK(host[i] == device[i] || (isnan(host[i]) && isnan(device[i])),
+                   "%s: processed[%zu] is %a on the GPU, %a on the CPU", what, i, (double)device[i],
+                   (double)host[i]))
+            break;
+    free(host);
+    free(device);
+}
+
+static void compare_plan(const request_plan *plan)
+{
+    request *asked = request_make(plan, cpu);
+    gpu_request *on_gpu = gpu_request_make(asked);
+    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    const char *what = request_describe(plan);
+    CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "%s", what);
+    gpu_request_draw(on_gpu, 0, device);
+    compare_request(host, device, what);
+    compare_processed(asked, on_gpu, what);
+    outcome_free(host);
+    outcome_free(device);
+    gpu_request_free(on_gpu);
+    request_free(asked);
+}
+
+/* Every residue of first token, V and end, in some pairs. */
+static void request_shards(void)
+{
+    uint64_t random = 21;
+    for (int i = 0; i < 1024; i++) {
+        int first = i % 64, vocab = (i / 64 * 5 + first * 7) % 64;
+        request_plan plan = request_plan_on_shard(first, vocab, (first + vocab * 3) % 64, &random);
+        plan.hidden_size = 0;
+        compare_plan(&plan);
+    }
+}
+
+/* Ties at a cut at -FLT_MAX: of few tokens and of many, for the kernels of either. */
+static void request_masked(void)
+{
+    for (int i = 0; i < 48; i++) {
+        request_plan plan = {.batch = i % 4 ? 4 : 34,
+                             .vocab = i % 3 ? 8 + 977 * i : 70000 + i,
+                             .samples = 1,
+                             .num_top = i % 2 ? 20 : 0,
+                             .order = (gumbel_order)(i / 2 % 3),
+                             .ties = (gumbel_ties)(i % 2),
+                             .truncation = 1,
+                             .kind = 1 + ROW_MASKED,
+                             .seed = 1200 + (uint64_t)i};
+        compare_plan(&plan);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"request_shards", request_shards},
+        {"request_masked", request_masked},
+        {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}
