@@ -93,7 +93,7 @@ static __device__ __forceinline__ void write_draw(const cuda_params &p, gumbel_s
     float lse = ok && (out.lse || out.logprobs) ? gumbel_summary_lse(&s) : NAN;
     out.tokens[at] = ok ? s.best_id : -1;
     if (out.logprobs)
-        out.logprobs[at] = ok ? s.best_z - lse : NAN;
+        out.logprobs[at] = ok ? gumbel_logprob(s.best_z, lse) : NAN;
     if (out.scores)
         out.scores[at] = ok ? s.best_score : NAN;
     if (first && out.lse)

@@ -94,8 +94,8 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
         return;
     float logprob = NAN;
     if (ok && lane == LOGPROB && out.logprobs)
-        logprob =
-            (out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, best.id) : best.z) - r.lse;
+        logprob = gumbel_logprob(
+            out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, best.id) : best.z, r.lse);
     const bool of_row = lane == LSE || lane == STATUS || lane == KEPT;
     const bool is_real = lane == LOGPROB || lane == SCORE || lane == LSE;
     const float real = lane == LOGPROB ? logprob : lane == SCORE ? best.score : r.lse;
@@ -128,7 +128,7 @@ __device__ inline void write_top(const cuda_request_params &p, const listed *top
         return;
     float from = raw && own.id >= 0 ? raw_logit(p.problem, b, own.id) : own.z;
     bool shown = own.kept || (raw && own.id >= 0);
-    out.top_logprobs[at] = !ok ? NAN : shown ? from - r.lse : -INFINITY;
+    out.top_logprobs[at] = !ok ? NAN : shown ? gumbel_logprob(from, r.lse) : -INFINITY;
 }
 
 /* Write what the draw sees, by all threads: z of the tokens that stay, -inf for the others. Each
