@@ -218,9 +218,11 @@ int command_sample(int argc, char **argv)
     struct source source;
     struct results results;
     gumbel_device *device = NULL;
+    bool json = false;
 
     parse_arguments(&line, argc, argv, &options);
-    results_check_paths(&options.out);
+    json = options.request.common.json || !results_have_path(&options.out);
+    results_check_paths(&options.out, json);
     check_options(&options);
     source = open_source(&options, &files);
     device = open_device(&options.request.common.device);
@@ -233,7 +235,7 @@ int command_sample(int argc, char **argv)
                           });
     draw(&options, &source, device, &results.output);
     results_write(&results, &options.out);
-    if (options.request.common.json || !results_have_path(&options.out)) {
+    if (json) {
         print_json(results_to_json(&results));
     }
     results_free(&results);

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "sample_results.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "decoder/npy.h"
+#include "decoder/output_file.h"
 #include "options.h"
 #include "report.h"
 
@@ -38,24 +35,31 @@ bool results_have_path(const struct result_paths *paths)
     return false;
 }
 
-/* npy_write() makes a new file beside `path`, so it is the folder that must be writable. */
-static void check_path(const char *field, const char *path)
+void results_check_paths(const struct result_paths *paths, bool json)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    output_place places[RESULT_COUNT] = {{0}};
+    const output_place standard = output_place_of_stdout();
+    decoder_error error = {""};
 
-    if (!folder || access(folder, W_OK | X_OK) != 0) {
-        fail(field, "%s: %s", path, strerror(errno));
-    }
-    free(folder);
-}
-
-void results_check_paths(const struct result_paths *paths)
-{
     for (int i = 0; i < RESULT_COUNT; i++) {
-        if (paths->of[i]) {
-            check_path(kinds[i].option, paths->of[i]);
+        if (!paths->of[i]) {
+            continue;
         }
+        if (output_place_find(paths->of[i], &places[i], &error) != 0) {
+            fail(kinds[i].option, "%s", error.message);
+        }
+        if (json && output_places_clash(&standard, &places[i])) {
+            fail(kinds[i].option, "%s: is stdout, where JSON goes", paths->of[i]);
+        }
+        for (int j = 0; j < i; j++) {
+            if (paths->of[j] && output_places_clash(&places[j], &places[i])) {
+                fail(kinds[i].option, "%s: is the same file as %s %s", paths->of[i],
+                     kinds[j].option, paths->of[j]);
+            }
+        }
+    }
+    for (int i = 0; i < RESULT_COUNT; i++) {
+        output_place_clear(&places[i]);
     }
 }
 
@@ -119,7 +123,7 @@ void results_write(const struct results *results, const struct result_paths *pat
 
         if (paths->of[i] && (!tensor_set_shape(&view, kinds[i].shape == PER_ROW ? 1 : 2, shape) ||
                              npy_write(paths->of[i], &view, &error) != 0)) {
-            fail(kinds[i].option, "%s", error.message);
+            fail_late(kinds[i].option, "%s", error.message);
         }
     }
 }

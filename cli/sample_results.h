@@ -48,13 +48,14 @@ struct result_paths {
 
 bool results_have_path(const struct result_paths *paths);
 
-/* fail() where a folder is missing or read-only: before the work, not after it. */
-void results_check_paths(const struct result_paths *paths);
+/* fail() where a path cannot be written, or two lead to the same file: before the work, not after
+ * it. `json`: the results go to stdout, too. */
+void results_check_paths(const struct result_paths *paths, bool json);
 
 struct results results_new(int64_t batch, int64_t samples, const struct results_wanted *wanted);
 void results_free(struct results *results);
 
-/* Write the files that are wanted; each appears complete or not at all. */
+/* Write the files that are wanted; each appears complete or not at all (decoder/output_file.h). */
 void results_write(const struct results *results, const struct result_paths *paths);
 
 json_t *results_to_json(const struct results *results);

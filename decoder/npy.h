@@ -28,8 +28,8 @@ void npy_close(npy *file);
 /* The array; valid until the file is closed. */
 const tensor_view *npy_tensor(const npy *file);
 
-/* npy_write(): write an array. The bytes go to a temporary file beside `path`, which takes the name
- * once it is complete: a reader sees the old file or the whole new one.
+/* npy_write(): write an array to what `path` names (decoder/output_file.h): a reader of a regular
+ * file sees the old one or the whole new one. One at a time in a process.
  *  array    one of the five dtypes; `bytes` as tensor_set_shape() sets it.
  *  returns  0; -1 with `error` filled and nothing left behind. */
 int npy_write(const char *path, const tensor_view *array, decoder_error *error);
