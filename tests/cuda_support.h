@@ -22,8 +22,8 @@ typedef struct cuda_test {
 } cuda_test;
 
 /* Run the tests that argv names, or all; those named nightly_ only where GUMBEL_NIGHTLY is set.
- * Prints a line for each, and a last one that counts them. The exit code is 0, 1 or, where none could run for want of a GPU or the
- * library's support of it, SKIPPED. Tests end with name NULL. */
+ * Prints a line for each, and a last one that counts them. The exit code is 0, 1 or, where none
+ * could run for want of a GPU or the library's support of it, SKIPPED. Tests end with name NULL. */
 int cuda_run_tests(int argc, char **argv, const cuda_test *tests);
 
 /* Print the message and count a failure unless `condition` holds; gives the condition. */
