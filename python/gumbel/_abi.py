@@ -250,19 +250,21 @@ _PROTOTYPES = {
 }
 
 
-def _load() -> ctypes.CDLL:
-    name = "libgumbel.so"
+def find(name: str) -> Path:
+    """A file of the package that is no Python source."""
     # An editable install has two folders: the sources and what the build made.
     folders = [Path(folder) for folder in sys.modules[__package__].__path__]
     for folder in folders:
         if (folder / name).is_file():
-            break
-    else:
-        raise ImportError(
-            f"{name} is not beside the package (looked in {', '.join(map(str, folders))}); "
-            "`pip install .` at the root of the source tree builds and installs both"
-        )
-    library = ctypes.CDLL(str(folder / name))
+            return folder / name
+    raise ImportError(
+        f"{name} is not beside the package (looked in {', '.join(map(str, folders))}); "
+        "`pip install .` at the root of the source tree builds and installs both"
+    )
+
+
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(find("libgumbel.so")))
     for function, (result, arguments) in _PROTOTYPES.items():
         getattr(library, function).restype = result
         getattr(library, function).argtypes = arguments
