@@ -2,9 +2,9 @@
  *
  * A row that its CTAs have given up (cuda/request_pivots.cu), as they did not run at once: one of
  * them finds the same token alone, in plain loops over the row in memory. Masses are the integers
- * of the rules, so the token is theirs. A pass over V = 151936 takes some 50 us. All of it is inline
- * and shares nothing with the way that is mostly taken: a function of its own, or a loop for both
- * ways, takes registers from that, for 4 us of a call.
+ * of the rules, so the token is theirs. A pass over V = 151936 takes some 50 us. All of it is
+ * inline and shares nothing with the way that is mostly taken: a function of its own, or a loop for
+ * both ways, takes registers from that, for 4 us of a call.
  */
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_ALONE_CUH
 #define GUMBEL_CUDA_REQUEST_PIVOTS_ALONE_CUH
