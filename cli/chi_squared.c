@@ -3,6 +3,7 @@
 #include "chi_squared.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* Both expansions need about sqrt(a) terms near x = a; 10^7 terms serve a up to 10^12. */
 enum { MOST_TERMS = 10000000 };
@@ -59,51 +60,81 @@ double upper_gamma(double a, double x)
     return x < a + 1.0 ? 1.0 - lower_by_series(a, x, front) : upper_by_fraction(a, x, front);
 }
 
+static const double least_expected = 5;
+
+/* Twice the log of how much likelier a Poisson count is if just that was expected. */
+static double deviance(double expected, double observed)
+{
+    const double logarithm = observed > 0 ? observed * log(observed / expected) : 0;
+
+    return 2 * (logarithm - (observed - expected));
+}
+
+/* What it is on average: 1.05 for 5, towards 1 for more. Thousands of cells would show the rest. */
+static double mean_deviance(double expected)
+{
+    double mean = 0;
+    double probability = exp(-expected);
+
+    if (expected > 30) {
+        return 1 + 1 / (6 * expected) + 1 / (6 * expected * expected);
+    }
+    for (int count = 0; count < 120; count++) {
+        mean += probability * deviance(expected, count);
+        probability *= expected / (count + 1);
+    }
+    return mean;
+}
+
 /* One cell's share of the statistic. */
 static double cell_term(double expected, double observed)
 {
-    return (observed - expected) * (observed - expected) / expected;
+    return deviance(expected, observed) / mean_deviance(expected);
 }
+
+/* A cell, or several in one. */
+struct cell {
+    double expected, observed;
+};
 
 struct chi_squared chi_squared_test(const double *probability, const double *observed,
                                     int64_t cells, double draws)
 {
     struct chi_squared result = {.degrees = -1};
-    double pooled_expected = 0, pooled_observed = 0;
-    double least_expected = INFINITY, least_observed = 0;
+    struct cell pooled = {0, 0};
+    struct cell least = {INFINITY, 0};
+    bool impossible = false;
 
     for (int64_t i = 0; i < cells; i++) {
-        const double expected = draws * probability[i];
+        const struct cell cell = {draws * probability[i], observed[i]};
 
-        if (expected < 5) {
-            pooled_expected += expected;
-            pooled_observed += observed[i];
+        impossible = impossible || (probability[i] <= 0 && observed[i] > 0);
+        if (cell.expected < least_expected) {
+            pooled.expected += cell.expected;
+            pooled.observed += cell.observed;
             continue;
         }
-        if (expected < least_expected) {
-            least_expected = expected;
-            least_observed = observed[i];
-        }
-        result.statistic += cell_term(expected, observed[i]);
+        least = cell.expected < least.expected ? cell : least;
+        result.statistic += cell_term(cell.expected, cell.observed);
         result.tested_mass += probability[i];
         result.degrees++;
     }
-    if (pooled_expected >= 5) {
-        result.statistic += cell_term(pooled_expected, pooled_observed);
+    if (pooled.expected >= least_expected) {
+        result.statistic += cell_term(pooled.expected, pooled.observed);
         result.degrees++;
-    } else if (pooled_expected > 0 && result.degrees >= 0) {
-        result.statistic -= cell_term(least_expected, least_observed);
+    } else if (pooled.expected > 0 && result.degrees >= 0) {
+        result.statistic -= cell_term(least.expected, least.observed);
         result.statistic +=
-            cell_term(least_expected + pooled_expected, least_observed + pooled_observed);
-    } else if (pooled_observed > 0) {
-        result.statistic = INFINITY;
+            cell_term(least.expected + pooled.expected, least.observed + pooled.observed);
     }
-    if (isinf(result.statistic)) {
+    if (impossible) {
+        result.statistic = INFINITY;
         result.p_value = 0;
     } else if (result.degrees < 1) {
-        result.p_value = 1;
+        result = (struct chi_squared){.p_value = 1, .tested_mass = result.tested_mass};
     } else {
         result.p_value = upper_gamma(0.5 * (double)result.degrees, 0.5 * result.statistic);
     }
+    result.degrees = result.degrees > 0 ? result.degrees : 0;
     return result;
 }

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How often the test of `gumbel verify` calls right draws wrong: every outcome of few draws of two
+ * and of three tokens, by its probability.
+ */
+#include "cli/chi_squared.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const double levels[] = {1e-6, 5e-8};
+enum { LEVELS = 2 };
+
+static double log_factorial(int n) { return lgamma(n + 1.0); }
+
+/* What all outcomes of some draws come to. */
+struct outcomes {
+    const double *probability;
+    int tokens;
+    int draws;
+    int64_t degrees;
+    double alarms[LEVELS]; /* probability of those that are rejected at the level */
+};
+
+static void add_outcome(struct outcomes *all, const double *observed)
+{
+    const struct chi_squared test =
+        chi_squared_test(all->probability, observed, all->tokens, all->draws);
+    double logarithm = log_factorial(all->draws);
+
+    for (int i = 0; i < all->tokens; i++) {
+        logarithm += observed[i] * log(all->probability[i]) - log_factorial((int)observed[i]);
+    }
+    for (int i = 0; i < LEVELS; i++) {
+        all->alarms[i] += test.p_value < levels[i] ? exp(logarithm) : 0;
+    }
+    all->degrees = test.degrees;
+}
+
+/* What the header promises. */
+static void check(const struct outcomes *all)
+{
+    const double most = all->degrees == 1 ? 10 : 2;
+
+    for (int i = 0; i < LEVELS; i++) {
+        if (all->alarms[i] > most * levels[i]) {
+            fail_msg("%d draws, %d tokens, first p = %.4f: alarms at %g come at %g", all->draws,
+                     all->tokens, all->probability[0], levels[i], all->alarms[i]);
+        }
+    }
+}
+
+static void two_tokens(void **state)
+{
+    (void)state;
+    for (int draws = 1; draws <= 700; draws += draws < 100 ? 1 : 61) {
+        for (double rare = 0.001; rare <= 0.5; rare *= 1.15) {
+            const double probability[] = {rare, 1 - rare};
+            struct outcomes all = {probability, 2, draws, 0, {0}};
+
+            for (int first = 0; first <= draws; first++) {
+                const double observed[] = {first, draws - first};
+
+                add_outcome(&all, observed);
+            }
+            check(&all);
+        }
+    }
+}
+
+static void three_tokens(void **state)
+{
+    (void)state;
+    for (int draws = 1; draws <= 180; draws += draws < 8 ? 1 : 17) {
+        for (double rare = 0.02; rare <= 0.34; rare *= 1.4) {
+            const double probability[] = {rare, 0.4 * (1 - rare), 0.6 * (1 - rare)};
+            struct outcomes all = {probability, 3, draws, 0, {0}};
+
+            for (int first = 0; first <= draws; first++) {
+                for (int second = 0; second <= draws - first; second++) {
+                    const double observed[] = {first, second, draws - first - second};
+
+                    add_outcome(&all, observed);
+                }
+            }
+            check(&all);
+        }
+    }
+}
+
+static void what_cannot_be_drawn(void **state)
+{
+    const double probability[] = {0.5, 0.5, 0};
+    (void)state;
+    for (int draws = 1; draws <= 1000; draws *= 10) {
+        const double observed[] = {draws - 1, 0, 1};
+
+        assert_true(chi_squared_test(probability, observed, 3, draws).p_value <= 0);
+    }
+}
+
+static void few_draws_are_not_judged(void **state)
+{
+    const double probability[] = {0.499, 0.499, 0.001, 0.001};
+    (void)state;
+    for (int draws = 1; draws < 10; draws++) {
+        const double observed[] = {draws, 0, 0, 0};
+        const struct chi_squared test = chi_squared_test(probability, observed, 4, draws);
+
+        assert_int_equal(test.degrees, 0);
+        assert_true(test.p_value >= 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_tokens),
+        cmocka_unit_test(three_tokens),
+        cmocka_unit_test(what_cannot_be_drawn),
+        cmocka_unit_test(few_draws_are_not_judged),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
