@@ -40,7 +40,7 @@ static const struct argument accepted[] = {
      AT(row), 0, INT64_MAX},
     {.help = "The draws:"},
     {"temperature", 0, "X", "Temperature > 0 (default 1)", ARGUMENT_FLOAT, AT(temperature),
-     .least = FLT_MIN, .most = FLT_MAX},
+     .least = FLT_TRUE_MIN, .most = FLT_MAX},
     {"seed", 0, "N", "64-bit seed (default 0)", ARGUMENT_UINT64, AT(seed)},
     {"draws", 0, "N", "Draws each way (default: about five seconds of them)", ARGUMENT_INT64,
      AT(draws), 1, INT64_C(1) << 32},

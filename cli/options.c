@@ -134,10 +134,15 @@ uint64_t parse_unsigned(const char *field, const char *text, uint64_t high)
 float parse_float(const char *field, const char *text, float low, float high)
 {
     char *end = NULL;
-    const float value = strtof(text, &end);
+    float value = 0;
 
+    errno = 0;
+    value = strtof(text, &end);
     if (end == text || *end) {
         fail(field, "'%s' is not a number", text);
+    }
+    if (errno == ERANGE && fpclassify(value) == FP_ZERO) {
+        fail(field, "%s is too small for float32", text);
     }
     if (!isfinite(value) || value < low || value > high) {
         fail(field, "%s is not in [%g, %g]", text, (double)low, (double)high);

@@ -37,7 +37,7 @@ void *require_memory(const char *what, int64_t count, size_t size);
 void *require_aligned(const char *what, int64_t count, size_t size);
 
 /* Read the whole of `text` as a number in [low, high]; fail(field, ...) otherwise. Unsigned numbers
- * may be hexadecimal with 0x. */
+ * may be hexadecimal with 0x. What float32 would make 0 is refused where it is not. */
 int64_t parse_integer(const char *field, const char *text, int64_t low, int64_t high);
 uint64_t parse_unsigned(const char *field, const char *text, uint64_t high);
 float parse_float(const char *field, const char *text, float low, float high);

@@ -93,7 +93,8 @@ static void read_truncation(struct request *made, const struct request_options *
     into->top_k = top_k.data;
     into->top_k_stride = top_k.stride;
     read_floats(&into->min_p, &into->min_p_stride, "--min-p", options->min_p, 0, 1, rows);
-    read_floats(&into->top_p, &into->top_p_stride, "--top-p", options->top_p, FLT_MIN, 1, rows);
+    read_floats(&into->top_p, &into->top_p_stride, "--top-p", options->top_p, FLT_TRUE_MIN, 1,
+                rows);
     into->order = options->order;
     into->ties = options->ties;
     made->truncated = into->min_p || into->top_k || into->top_p;
@@ -129,7 +130,7 @@ static void read_transforms(struct request *made, const struct request_options *
     into->prompt_tokens = read_token_rows("--prompt-tokens", options->prompt_tokens, rows);
     into->output_tokens = read_token_rows("--output-tokens", options->output_tokens, rows);
     read_floats(&into->repetition, &into->repetition_stride, "--repetition-penalty",
-                options->repetition, FLT_MIN, FLT_MAX, rows);
+                options->repetition, FLT_TRUE_MIN, FLT_MAX, rows);
     read_floats(&into->frequency, &into->frequency_stride, "--frequency-penalty",
                 options->frequency, -FLT_MAX, FLT_MAX, rows);
     read_floats(&into->presence, &into->presence_stride, "--presence-penalty", options->presence,

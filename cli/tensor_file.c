@@ -176,6 +176,18 @@ static uint64_t whole_element(const char *field, const char *path, const tensor_
     return (uint64_t)value;
 }
 
+/* Every value must be in [low, high]; NaN is in no range. */
+static void check_floats(const char *field, const char *path, const float *values, int64_t rows,
+                         float low, float high)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        if (!(values[row] >= low && values[row] <= high)) {
+            fail(field, "%s: value %g of row %lld is not in [%g, %g]", path, (double)values[row],
+                 (long long)row, (double)low, (double)high);
+        }
+    }
+}
+
 struct row_floats read_row_floats(const char *field, const char *text, float low, float high,
                                   int64_t rows)
 {
@@ -195,6 +207,7 @@ struct row_floats read_row_floats(const char *field, const char *text, float low
         fail(field, "%s: the dtype is %s; it must be float32", text,
              tensor_dtype_name(npy_tensor(column)->dtype));
     }
+    check_floats(field, text, npy_tensor(column)->data, rows, low, high);
     result.data = require_memory(field, rows, sizeof *result.data);
     memcpy(result.data, npy_tensor(column)->data, (size_t)rows * sizeof *result.data);
     result.stride = 1;

@@ -35,7 +35,7 @@ bool names_npy(const char *name);
  * axes there must be `rows` rows. */
 npy *open_int32_rows(const char *field, const char *path, int64_t rows, int64_t cols);
 
-/* A parameter with one value a row. A number on the command line, floats in [low, high], serves all
+/* A parameter with one value a row, floats in [low, high]. A number on the command line serves all
  * rows (stride 0); a .npy file has one value for each (stride 1). `text` NULL gives data NULL, the
  * library's default. Release `data` with free(). */
 struct row_floats {

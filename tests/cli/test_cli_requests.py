@@ -207,8 +207,40 @@ class RequestErrors(SampleCase):
         self.refuse("--ban", "sample", *self.head, "--ban", self.path("minus.npy"))
         self.refuse("--top-k", "sample", *self.head, "--top-k", self.path("floats.npy"))
         write_npy(self.path("p.npy"), "<f4", (self.B,), [1, 1, 0, 1, 1])
-        self.refuse("sampling.truncation.top_p[2]", "sample", *self.head, "--top-p",
-                    self.path("p.npy"))
+        self.assertIn("row 2", self.refuse("--top-p", "sample", *self.head, "--top-p",
+                                           self.path("p.npy")))
+
+    def test_values_in_files(self):
+        """What is wrong in a file is told by the option, the file and the row."""
+        penalised = ("--prompt-tokens", 1)
+        for option, low, high in (("--top-p", 0, 1.5), ("--min-p", -1e-45, 1.5),
+                                  ("--temperature", -1e-45, math.inf),
+                                  ("--repetition-penalty", 0, math.inf),
+                                  ("--frequency-penalty", -math.inf, math.inf),
+                                  ("--presence-penalty", -math.inf, math.inf)):
+            for value in (low, high, math.nan):
+                with self.subTest(option=option, value=value):
+                    write_npy(self.path("x.npy"), "<f4", (self.B,), [1, 1, 1, value, value])
+                    message = self.refuse(option, "sample", *self.head, *penalised, option,
+                                          self.path("x.npy"))
+                    self.assertRegex(message, r"x\.npy: value \S+ of row 3 is not in \[")
+
+    def test_the_smallest_floats(self):
+        """Denormals are numbers; what float32 makes 0 is not what was asked for."""
+        tiny = ("--prompt-tokens", 1)
+        for option in ("--temperature", "--top-p", "--min-p", "--repetition-penalty", "--scale",
+                       "--soft-cap", "--frequency-penalty", "--presence-penalty"):
+            with self.subTest(option):
+                for value in ("1e-45", "1.5e-40", "0x1p-149"):
+                    self.sample(*self.head, *tiny, option, value)
+                for value in ("1e-46", "-1e-50", "0x1p-200"):
+                    message = self.refuse(option, "sample", *self.head, *tiny,
+                                          f"{option}={value}")
+                    self.assertIn("too small", message)
+        self.sample(*self.head, "--logit-bias", "1=1e-45")
+        self.assertIn("too small", self.refuse("--logit-bias", "sample", *self.head,
+                                               "--logit-bias", "1=1e-46"))
+        self.sample(*self.head, "--temperature", "0e-99", "--min-p", "-0.0")
 
     def test_what_is_missing(self):
         self.refuse("--prompt-tokens", "sample", *self.head, "--presence-penalty", 1)
