@@ -38,4 +38,8 @@ int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, 
 /* How much longer the nightly run draws: 1, or 20 where GUMBEL_NIGHTLY is set. */
 int nightly_factor(void);
 
+/* How many draws a test makes of `usual`: all of them, but under sanitizers a sixteenth, which are
+ * too few to tell that a wrong distribution would be caught (TEST_SANITIZED). */
+int64_t draws_of(int64_t usual);
+
 #endif

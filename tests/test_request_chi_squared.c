@@ -75,20 +75,21 @@ static void ask(lone_row *made, gumbel_logits logits, const rules *r, uint64_t s
                                              .temperature = &made->temperature,
                                              .seed = &made->seed,
                                              .position = &made->position,
-                                             .num_samples = CALL,
+                                             .num_samples = (int32_t)draws_of(CALL),
                                              .truncation = &made->truncation};
 }
 
-/* Draw `total` tokens, a multiple of CALL, and count them; from the head where it has rows. */
+/* Draw `total` tokens by whole calls and count them; from the head where it has rows. */
 static void count_draws(gumbel_device *device, lone_row *made, int64_t total, int64_t *counts)
 {
-    outcome *drawn = outcome_make(1, CALL);
+    int32_t samples = made->asked.sampling.num_samples;
+    outcome *drawn = outcome_make(1, samples);
     int fused = made->asked.head.hidden.rows > 0;
-    for (made->position = 0; made->position < total / CALL; made->position++) {
+    for (made->position = 0; made->position < total / samples; made->position++) {
         assert_int_equal(fused ? request_draw_fused(device, &made->asked, drawn)
                                : request_draw(device, &made->asked, drawn),
                          GUMBEL_OK);
-        for (int s = 0; s < CALL; s++)
+        for (int s = 0; s < samples; s++)
             counts[drawn->tokens[s]]++;
     }
     outcome_free(drawn);
@@ -163,6 +164,8 @@ static void assert_powered(const char *name, const powered *sum)
 {
     assert_true(sum->fair.degrees >= 1);
     assert_true(print_result(name, "the oracle", &sum->fair) > LOWEST_P);
+    if (TEST_SANITIZED)
+        return;
     assert_true(print_result(name, "a token more", &sum->more) < CAUGHT_P);
     assert_true(print_result(name, "a token less", &sum->less) < CAUGHT_P);
     assert_true(print_result(name, "T 2% higher", &sum->hot) < CAUGHT_P);
@@ -182,7 +185,7 @@ static gumbel_logits row_of(const gumbel_tensor *logits, int64_t row)
 static void draw_rows(gumbel_device *device, const char *name, const gumbel_tensor *logits,
                       const gumbel_head *head, const rules *r)
 {
-    int64_t total = 2 * CALL, rows = 0;
+    int64_t total = draws_of(2 * CALL), rows = 0;
     powered sum = {0};
     char what[128];
     snprintf(what, sizeof what, "%s, %s", name, r->name);

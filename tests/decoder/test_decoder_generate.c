@@ -160,14 +160,14 @@ static void the_decoders_threads_can_serve_the_draw(void **state)
 static void eos_ends_one_sample_and_not_the_others(void **state)
 {
     (void)state;
-    /* High temperature: token 0 comes up among 20 * 24 draws with seed 1 in some sample. */
+    /* At a high temperature an end comes up among 20 * 24 draws with few seeds; 26 is one. */
     static texts t, longer;
     generate_options o = usual(&t);
     generate_times times;
     int ended = 0;
     o.temperature = 6;
     o.num_samples = SAMPLES_MAX;
-    for (o.seed = 0; ended == 0 && o.seed < 200; o.seed++) {
+    for (o.seed = 26; ended == 0 && o.seed < 200; o.seed++) {
         memset(&t, 0, sizeof t);
         assert_int_equal(generate(model, device, &o, &times, NULL), 0);
         for (int s = 0; s < SAMPLES_MAX; s++) {
