@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int, c_int32, c_int64
 from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
@@ -284,6 +285,8 @@ _PARAMETERS = {
     "num_top": "top_logprobs",
     "logprobs_of": "logprobs",
 }
+# The structs that fields are in.
+_STRUCTS = re.compile(r"((head|logits|sampling|output|options)\.)?((transforms|truncation)\.)?")
 
 
 def _parameter(field: str) -> str:
@@ -292,7 +295,12 @@ def _parameter(field: str) -> str:
     for end, name in _PARAMETERS.items():
         if path.endswith(end):
             return name + bracket + index
-    return field
+    return _STRUCTS.sub("", field, count=1)
+
+
+def text(found: bytes) -> str:
+    """What the library says. It may quote the environment, which can hold any bytes."""
+    return found.decode(errors="surrogateescape")
 
 
 def check(status: int, error: Error | None = None) -> None:
@@ -304,8 +312,8 @@ def check(status: int, error: Error | None = None) -> None:
     if status == OK:
         return
     if error is not None and error.message:
-        text = f"{_parameter(error.field.decode())}: {error.message.decode()}"
+        message = f"{_parameter(text(error.field))}: {text(error.message)}"
     else:
-        text = lib.gumbel_status_string(status).decode()
+        message = text(lib.gumbel_status_string(status))
     kinds = {ERROR_UNSUPPORTED: RuntimeError, ERROR_MEMORY: MemoryError, ERROR_DEVICE: RuntimeError}
-    raise kinds.get(status, ValueError)(text)
+    raise kinds.get(status, ValueError)(message)

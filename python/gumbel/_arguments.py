@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import Layout, NumpyArrays, address, layout, to_numpy
-from ._numbers import integer, number
+from ._numbers import integer, number, refuse_masked
 
 INT32_MAX = 2**31 - 1
 
@@ -79,7 +79,7 @@ def vector(name: str, array: Any) -> _abi.Tensor:
 def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
     """A mask [words] or [B, words] of 32 bits each: its address and the words between rows."""
     words = (vocab + 31) // 32
-    found = _dense(name, array, len(layout(name, array).shape))
+    found = _dense(name, array, 1 if len(layout(name, array).shape) == 1 else 2)
     if found.dtype not in ("int32", "uint32"):
         raise TypeError(f"{name}: dtype {found.dtype} is not int32")
     if found.shape not in ((words,), (batch, words)):
@@ -94,16 +94,17 @@ def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[
     there = arrays.adopt(value, np.float32)
     if there is not None:
         return _rows(name, there, batch)
+    refuse_masked(name, value)
     try:
         array = np.asarray(to_numpy(value))
         real = array.dtype.kind in "fiu" or array.dtype.name == "bfloat16"
-    except ValueError:  # a ragged list
+    except (TypeError, ValueError, OverflowError):  # a ragged list, or one of very large integers
         real = False
     if not real:
         raise TypeError(f"{name}: expected a number, or an array of one number a row")
+    rows, stride = _rows(name, array, batch)
     with np.errstate(over="ignore"):  # too large becomes inf, which the library refuses by name
-        rows, stride = _rows(name, np.asarray(array, dtype=np.float32), batch)
-    return arrays.put(np.ascontiguousarray(rows)), stride
+        return arrays.put(np.ascontiguousarray(rows, dtype=np.float32)), stride
 
 
 def row_integers(
@@ -117,7 +118,9 @@ def row_integers(
         return _rows(name, there, batch)
     high = int(np.iinfo(dtype).max)
     value = to_numpy(value)
+    refuse_masked(name, value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+        _rows(name, value, batch)
         bad = (value < 0) | (value > high)
         if bad.any():
             row = int(np.argmax(bad.reshape(-1)))
@@ -147,6 +150,9 @@ def token_lists(
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     """Token ids for every row, or a list of lists, one a row; and the arrays that hold them."""
     value = to_numpy(value)
+    refuse_masked(name, value)
+    if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or value.ndim == 0):
+        return _lists(_array_rows(name, np.asarray(value), batch), None, arrays)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise TypeError(f"{name}: expected token ids, or a list of them a row")
     rows = [to_numpy(row) for row in value]
@@ -155,6 +161,13 @@ def token_lists(
     else:
         rows = [_ids(name, rows)] * batch
     return _lists(rows, None, arrays)
+
+
+def _array_rows(name: str, ids: np.ndarray, batch: int) -> list[np.ndarray]:
+    """Token ids in one array, looked at by its shape and dtype before its elements."""
+    if ids.ndim != 2:
+        return [_ids(name, ids)] * batch
+    return [_ids(f"{name}[{b}]", row) for b, row in enumerate(_one_a_row(name, ids, batch))]
 
 
 def token_values(
@@ -167,8 +180,9 @@ def token_values(
         rows = _one_a_row(name, value, batch)
     else:
         raise TypeError(f"{name}: expected {{id: value}}, or a list of them, one a row")
+    ids = [_ids(name, list(row)) for row in rows]
     values = [number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
-    return _lists([_ids(name, list(row)) for row in rows], values, arrays)
+    return _lists(ids, values, arrays)
 
 
 def _one_a_row(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
@@ -179,9 +193,10 @@ def _one_a_row(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
 
 def _ids(name: str, ids: Any) -> np.ndarray:
     """Token ids in a list or an array as int32."""
+    refuse_masked(name, ids)
     try:
         found = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
-    except (TypeError, ValueError):  # a number, or a list of ragged lists
+    except (TypeError, ValueError, OverflowError):  # a number, or a list of ragged lists
         found = np.array(None)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise TypeError(f"{name}: expected token ids, integers all of them")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from . import _abi
 from ._arguments import bitmask, row_floats, row_integers, token_lists, token_values
 from ._arrays import NumpyArrays, address
-from ._numbers import integer
+from ._numbers import integer, shown
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
 RowIntegers = Union[int, Sequence[int], NDArray[Any], Any]
@@ -186,8 +186,8 @@ def read_common(
     _pick("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
-    request.ranks, request.kept = _flag("ranks", ranks), _flag("kept", kept)
-    request.recompute = _flag("recompute", recompute)
+    request.ranks, request.kept = flag("ranks", ranks), flag("kept", kept)
+    request.recompute = flag("recompute", recompute)
     return request
 
 
@@ -239,11 +239,11 @@ def _truncate(
 def _pick(name: str, value: Any, names: Mapping[Any, int]) -> int:
     if not isinstance(value, (str, type(None))) or value not in names:
         expected = ", ".join(map(repr, names))
-        raise ValueError(f"{name}: {value!r} is none of {expected}")
+        raise ValueError(f"{name}: {shown(value)} is none of {expected}")
     return names[value]
 
 
-def _flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name}: expected True or False, got {type(value).__name__}")
     return bool(value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from . import _abi
-from ._numbers import integer
+from ._numbers import integer, shown
 
 _devices: dict[tuple[str, int, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()
@@ -51,7 +51,7 @@ def open_device(
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
     if isa is not None and isa not in _ISAS:
-        raise ValueError(f"isa: {isa!r} is none of {', '.join(_ISAS)}")
+        raise ValueError(f"isa: {shown(isa)} is none of {', '.join(_ISAS)}")
     key = (
         name,
         _ISAS["auto" if isa is None else isa],
@@ -93,6 +93,6 @@ def info(*, isa: Optional[str] = None, threads: Optional[int] = None) -> Info:
         isas=tuple(available),
         threads=about.threads,
         tile=about.tile,
-        device=about.name.decode(),
-        description=about.description.decode(),
+        device=_abi.text(about.name),
+        description=_abi.text(about.description),
     )

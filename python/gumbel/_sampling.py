@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from . import _abi
 from ._arguments import matrix, vector
 from ._arrays import NumpyArrays, address, arrays_of, workspace
-from ._common import DISTRIBUTIONS, Common, Request, read_common, takes_common
-from ._numbers import integer, number
+from ._common import DISTRIBUTIONS, Common, Request, flag, read_common, takes_common
+from ._numbers import integer, number, refuse_masked
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -188,15 +188,17 @@ def _open(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, A
     rest = dict(common)
     inputs["mask"] = rest.get("mask")
     isa, threads = rest.pop("isa", None), rest.pop("threads", None)
-    return arrays_of(inputs, isa, threads, bool(rest.get("recompute"))), rest
+    recompute = flag("recompute", rest.get("recompute", False))
+    return arrays_of(inputs, isa, threads, recompute), rest
 
 
 def _of_logits(scale: float, softcap: float, vocab_size: Optional[int]) -> dict[str, Any]:
     """The fields that both ways in share."""
-    if number("scale", scale) == 0:  # which the library reads as its default, 1
+    factor = number("scale", scale)
+    if factor == 0:  # which the library reads as its default, 1
         raise ValueError("scale: 0 would make every token equally likely; expected another number")
     return {
-        "scale": scale,
+        "scale": factor,
         "soft_cap": number("softcap", softcap),
         "vocab_size": 0 if vocab_size is None else integer("vocab_size", vocab_size, 1, INT64_MAX),
     }
@@ -282,6 +284,9 @@ def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> 
     """One block [4] of Philox4x32 from `counter`, 4 words, and `key`, 2 words; rounds 0 to 16."""
 
     def words(name: str, values: Sequence[int], count: int) -> ctypes.Array:
+        refuse_masked(name, values)
+        if not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0:
+            raise TypeError(f"{name}: expected {count} words, got {type(values).__name__}")
         if len(values) != count:
             raise ValueError(f"{name}: expected {count} words, got {len(values)}")
         numbers = [integer(f"{name}[{i}]", v, 0, UINT32_MAX) for i, v in enumerate(values)]
