@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fit the polynomials of src/core/elementary.h and print them as C hexadecimal floats.
+"""Fit the polynomials of src/maths/elementary.h and print them as C hexadecimal floats.
 
 Each is a weighted least-squares fit on Chebyshev nodes in double, rounded to float32 coefficient by
 coefficient from the lowest degree up, the later ones fitted anew to what rounding left over.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests whose product stores logits by bounds (cuda/bound_sm90.cuh), against the CPU: products
+ * Requests whose product stores logits by bounds (bound_sm90.cuh), against the CPU: products
  * that are exact in any order of sums, and inputs that take away what the bounds go by. What must
  * be multiplied again is known.
  */

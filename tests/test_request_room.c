@@ -3,7 +3,7 @@
  * A request on CUDA takes no more of its workspace than its size was said to be, though that is
  * said before it is known whether log-probabilities are asked for. No GPU is needed.
  */
-#include "cuda/cuda_run.h"
+#include "cuda/plan/cuda_run.h"
 #include "inputs.h"
 
 #include <setjmp.h>

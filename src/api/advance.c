@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/backend.h"
 #include "core/fail.h"
-#include "core/validate.h"
+#include "validate/validate.h"
 
 gumbel_status gumbel_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error)
 {

@@ -2,7 +2,7 @@
 #include "api/call.h"
 
 #include "core/fail.h"
-#include "core/validate.h"
+#include "validate/validate.h"
 
 #include <inttypes.h>
 

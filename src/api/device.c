@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/fail.h"
-#include "core/validate.h"
-#include "cpu/cpu_device.h"
-#include "cpu/cpu_policy.h"
-#include "cuda/cuda_open.h"
+#include "validate/validate.h"
+#include "cpu/host/cpu_device.h"
+#include "cuda/host/cuda_open.h"
 
 gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **device,
                           gumbel_error *error)
@@ -21,13 +20,6 @@ gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **
     if (o.device && strcmp(o.device, "cpu") != 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
                            "device '%.64s' is none of cpu, cuda:0, cuda:1, ...", o.device);
-    GUMBEL_REFUSE_IF((int)o.isa < 0 || o.isa > GUMBEL_ISA_NEON, error, "options.isa",
-                     "isa is %d, which no gumbel_isa has", (int)o.isa);
-    GUMBEL_REFUSE_IF(o.threads < 0 || o.threads > CPU_THREADS_MOST, error, "options.threads",
-                     "threads is %d; it must be in 0..%d", (int)o.threads, CPU_THREADS_MOST);
-    GUMBEL_REFUSE_IF(o.tile < 0 || o.tile > CPU_TILE_MOST || o.tile % GUMBEL_BLOCK != 0, error,
-                     "options.tile", "tile is %d; it must be a multiple of %d up to %d",
-                     (int)o.tile, GUMBEL_BLOCK, CPU_TILE_MOST);
     return cpu_open(&o, device, error);
 }
 

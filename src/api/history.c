@@ -4,7 +4,7 @@
  */
 #include "core/backend.h"
 #include "core/fail.h"
-#include "core/validate.h"
+#include "validate/validate.h"
 
 #include <inttypes.h>
 

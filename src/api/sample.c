@@ -6,8 +6,8 @@
 #define GUMBEL_EXPERIMENTAL
 #include "api/call.h"
 #include "core/fail.h"
-#include "core/summary.h"
-#include "core/validate.h"
+#include "maths/summary.h"
+#include "validate/validate.h"
 
 #include <inttypes.h>
 
@@ -130,14 +130,12 @@ gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, vo
 
 void gumbel_summary_clear(gumbel_summary *summaries, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
-        gumbel_summary_empty(&summaries[i]);
+    gumbel_summaries_clear(summaries, count);
 }
 
 void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
-        gumbel_summary_merge_any(&into[i], &from[i]);
+    gumbel_summaries_merge(into, from, count);
 }
 
 gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,

@@ -6,16 +6,14 @@
 #ifndef GUMBEL_CORE_PROBLEM_H
 #define GUMBEL_CORE_PROBLEM_H
 
-#include "core/noise.h"
+#include "maths/noise.h"
 #include "gumbel/gumbel.h"
 
-/* Ids of one draw block start at a multiple of this; tiles hold whole blocks (core/summary.h). */
+/* Ids of one draw block start at a multiple of this; tiles hold whole blocks (summary.h). */
 #define GUMBEL_BLOCK 64
 
-/* 1/T is not let grow above this: smaller temperatures draw as this one does. Logits that are 4e-29
- * apart, as any two distinct ones above 2^-70 in size are, are then further apart than any two
- * noises. */
-#define GUMBEL_INVERSE_TEMPERATURE_HIGHEST 0x1p100f
+/* The most likely tokens that a call lists. */
+#define GUMBEL_TOP_MOST 128
 
 /* What a call asks for beyond plain sampling, as bits of gumbel_problem.request. A field that is
  * there and has nothing to do sets none, so `request == 0` is the plain call. */
@@ -57,48 +55,5 @@ typedef struct gumbel_problem {
     gumbel_truncation truncation;
     int with_mass; /* the log-normaliser will be asked for */
 } gumbel_problem;
-
-/* The parameters of row b. */
-typedef struct gumbel_row {
-    float inverse_temperature; /* 1 for a greedy row */
-    int greedy;
-    gumbel_stream stream; /* of sample 0 */
-} gumbel_row;
-
-GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
-{
-    const gumbel_sampling *s = &p->sampling;
-    float t = s->temperature ? s->temperature[b * s->temperature_stride] : 1.0f;
-    uint64_t seed = s->seed ? s->seed[b * s->seed_stride] : 0;
-    uint32_t position = s->position ? s->position[b * s->position_stride] : 0;
-    gumbel_row row;
-    row.inverse_temperature = 1.0f;
-    row.greedy = t == 0.0f;
-    if (t > 0.0f)
-        row.inverse_temperature = fminf(1.0f / t, GUMBEL_INVERSE_TEMPERATURE_HIGHEST);
-    row.stream.seed = s->seed_stride ? seed : gumbel_mix_seed(seed, (uint64_t)(p->first_row + b));
-    row.stream.position = position;
-    row.stream.sample = s->first_sample;
-    row.stream.domain = s->domain;
-    return row;
-}
-
-/* Whether row b's temperature can be drawn at. Entry points check what the host can read. */
-GUMBEL_INLINE int gumbel_problem_row_valid(const gumbel_problem *p, int64_t b)
-{
-    const gumbel_sampling *s = &p->sampling;
-    float t = s->temperature ? s->temperature[b * s->temperature_stride] : 1.0f;
-    return t >= 0.0f && t < INFINITY;
-}
-
-/* Transformed logit z of a logit, eq. 2. What is not finite passes the soft-cap unchanged. */
-GUMBEL_INLINE float gumbel_transform(float logit, float scale, float soft_cap, float inverse_cap,
-                                     float inverse_temperature)
-{
-    float y = logit * scale;
-    if (soft_cap > 0.0f && fabsf(y) < INFINITY)
-        y = soft_cap * gumbel_tanh(y * inverse_cap);
-    return y * inverse_temperature;
-}
 
 #endif

@@ -6,9 +6,9 @@
 #ifndef GUMBEL_CPU_KERNELS_H
 #define GUMBEL_CPU_KERNELS_H
 
-#include "core/problem.h"
-#include "core/summary.h"
-#include "cpu/cpu_truncate.h"
+#include "core/row.h"
+#include "maths/summary.h"
+#include "cpu/cpu_values.h"
 
 /* Lanes of the canonical dot product: lane j sums its products in order, then the lanes are summed
  * in the order of cpu_sum_lanes() (docs/maths.md, section 4). */
@@ -61,7 +61,7 @@ static inline int cpu_is_identity(const cpu_transform *t)
     return !t->bias && t->scale == 1.0f && t->soft_cap == 0.0f && t->inverse_temperature == 1.0f;
 }
 
-struct cpu_kernels {
+typedef struct cpu_kernels {
     gumbel_isa isa;
     int panel; /* batch rows a panel, where there are as many */
     void (*product)(const cpu_product *product);
@@ -89,7 +89,7 @@ struct cpu_kernels {
     double (*exponentiate)(float *z, int count, float max_z);
     /* z[i] *= by for i < count. */
     void (*multiply)(float *z, int count, float by);
-};
+} cpu_kernels;
 
 extern const cpu_kernels cpu_reference_kernels;
 extern const cpu_kernels cpu_avx2_kernels;

@@ -7,9 +7,6 @@
 
 #include "ctas.h"
 
-/* As shared_memory (ptx_words.h). */
-#define memory (*cta_memory)
-
 namespace cooperative_groups
 {
 

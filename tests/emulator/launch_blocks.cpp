@@ -3,8 +3,9 @@
 // The kernel is included, so that what stands in for the hardware's words comes before it.
 #include "ptx_words.h"
 
-#include "cuda/request_blocks.cu"
+#include "cuda/request/blocks/request_blocks.cu"
 
+#include "ctas.h"
 #include "launch_blocks.h"
 
 namespace

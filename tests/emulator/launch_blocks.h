@@ -5,7 +5,7 @@
 #ifndef TESTS_EMULATOR_LAUNCH_BLOCKS_H
 #define TESTS_EMULATOR_LAUNCH_BLOCKS_H
 
-#include "cuda/cuda_request.h"
+#include "cuda/common/cuda_request.h"
 
 /* Run the kernel over p.problem.batch rows, p.parts CTAs each, one after the other. `random` is the
  * state of the order in which threads run, `what` is for messages. Ends the program where threads

@@ -3,7 +3,7 @@
 // The kernels are included, so that what stands in for the hardware's words comes before them.
 #include "ptx_words.h"
 
-#include "cuda/logits.cu"
+#include "cuda/logits/logits.cu"
 
 #include "ctas.h"
 #include "launch_logits.h"

@@ -5,7 +5,7 @@
 #ifndef TESTS_EMULATOR_LAUNCH_LOGITS_H
 #define TESTS_EMULATOR_LAUNCH_LOGITS_H
 
-#include "cuda/cuda_params.h"
+#include "cuda/common/cuda_params.h"
 
 /* Run the kernel that serves p.problem, by p.parts CTAs a row: one that edits, where it asks for
  * that. `random` is the state of the order in which threads run, `what` is for messages. Ends the

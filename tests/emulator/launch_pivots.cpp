@@ -5,7 +5,7 @@
 #include "launch_pivots.h"
 #include "ctas.h"
 
-#include "cuda/request_pivots.cuh"
+#include "cuda/request/pivots/request_pivots.cuh"
 
 #include <cmath>
 
@@ -34,7 +34,7 @@ float demand(const cuda_request_params &p, float least_score)
     (way_of_row(p).drawn = true, draw_part(row, begin, demand(p, least_score)))
 #define weigh_part_exactly(row) (way_of_row(p).exactly = true, weigh_part_exactly(row))
 
-#include "cuda/request_pivots.cu"
+#include "cuda/request/pivots/request_pivots.cu"
 
 namespace
 {

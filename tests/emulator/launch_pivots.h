@@ -5,7 +5,7 @@
 #ifndef TESTS_EMULATOR_LAUNCH_PIVOTS_H
 #define TESTS_EMULATOR_LAUNCH_PIVOTS_H
 
-#include "cuda/cuda_request.h"
+#include "cuda/common/cuda_request.h"
 
 #include <vector>
 

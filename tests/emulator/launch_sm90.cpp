@@ -4,14 +4,14 @@
 #include "ptx_words.h"
 #include "wgmma_words.h"
 
-#include "cuda/fused_sm90.cu"
-#include "cuda/finish.cu"
+#include "cuda/fused/hopper/fused_sm90.cu"
+#include "cuda/fused/portable/finish.cu"
 
 #include "ctas.h"
 #include "launch_sm90.h"
 
 extern "C" {
-#include "core/validate.h"
+#include "validate/validate.h"
 #include "outcome.h"
 }
 

@@ -6,8 +6,8 @@
 #ifndef TESTS_EMULATOR_LAUNCH_SM90_H
 #define TESTS_EMULATOR_LAUNCH_SM90_H
 
-#include "cuda/cuda_params.h"
-#include "cuda/cuda_policy.h"
+#include "cuda/common/cuda_params.h"
+#include "cuda/policy/cuda_policy.h"
 #include "problems.h"
 
 struct emulated_launch {

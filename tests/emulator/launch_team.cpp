@@ -5,9 +5,9 @@
 #include "launch_team.h"
 #include "ptx_words.h"
 
-#include "cuda/request_team_draw.cuh"
-#include "cuda/request_team_guess.cuh"
-#include "cuda/request_team_pivot.cuh"
+#include "cuda/request/team/request_team_draw.cuh"
+#include "cuda/request/team/request_team_guess.cuh"
+#include "cuda/request/team/request_team_pivot.cuh"
 
 namespace
 {
@@ -34,7 +34,7 @@ bool note_way(int64_t b, team_way way, bool served)
 #define serve_team(p, source, facts, b, seen, raw)                                                 \
     (note_way(b, TEAM_WHOLE, true), serve_team(p, source, facts, b, seen, raw))
 
-#include "cuda/request_team.cu"
+#include "cuda/request/team/request_team.cu"
 
 namespace
 {

@@ -5,7 +5,7 @@
 #ifndef TESTS_EMULATOR_LAUNCH_TEAM_H
 #define TESTS_EMULATOR_LAUNCH_TEAM_H
 
-#include "cuda/cuda_request.h"
+#include "cuda/common/cuda_request.h"
 
 #include <vector>
 

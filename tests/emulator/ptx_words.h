@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for cuda/ptx.cuh, whose include guard it takes: the same functions, for fibers.
+ * Stands in for ptx.cuh, whose include guard it takes: the same functions, for fibers.
  *
  * What the hardware may do at any time is done when it does most harm: a copy writes shared memory
  * as soon as it is asked for, and a product (wgmma_words.h) reads it as late as it may.
@@ -14,7 +14,7 @@ extern "C" {
 #include "inputs.h"
 }
 
-#include "cuda/cuda_policy.h"
+#include "cuda/policy/cuda_policy.h"
 
 #include <vector>
 

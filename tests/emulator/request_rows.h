@@ -6,11 +6,11 @@
 #ifndef TESTS_EMULATOR_REQUEST_ROWS_H
 #define TESTS_EMULATOR_REQUEST_ROWS_H
 
-#include "cuda/cuda_request.h"
+#include "cuda/common/cuda_request.h"
 #include "problems.h"
 
 extern "C" {
-#include "core/validate.h"
+#include "validate/validate.h"
 #include "requests.h"
 }
 

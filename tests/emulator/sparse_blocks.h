@@ -5,13 +5,13 @@
 #ifndef TESTS_EMULATOR_SPARSE_BLOCKS_H
 #define TESTS_EMULATOR_SPARSE_BLOCKS_H
 
-#include "cuda/cuda_policy.h"
-#include "cuda/cuda_request.h"
+#include "cuda/policy/cuda_policy.h"
+#include "cuda/common/cuda_request.h"
 #include "problems.h"
 
 extern "C" {
-#include "core/edits.h"
-#include "core/truncation.h"
+#include "core/row.h"
+#include "maths/truncation.h"
 }
 
 #include <string.h>
@@ -99,10 +99,8 @@ struct row_cuts {
 
 static row_cuts cuts_of(const gumbel_problem &q, int64_t b)
 {
-    const gumbel_truncation &cut = q.truncation;
-    const float min_p = cut.min_p ? cut.min_p[b * cut.min_p_stride] : 0.0f;
-    const int32_t top_k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
-    return {std::max(top_k, 0), min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f};
+    const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
+    return {(int32_t)rules.top_k, rules.min_p};
 }
 
 /* Whether a product has a bound for row b, of a usual temperature, that penalties do not raise

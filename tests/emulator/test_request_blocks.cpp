@@ -236,7 +236,7 @@ bool few_matter(const request *asked, int64_t b, const float *z)
         (t.repetition[b * t.repetition_stride] < 1.0f ||
          t.frequency[b * t.frequency_stride] < 0.0f || t.presence[b * t.presence_stride] < 0.0f);
     int32_t top_k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
-    if (raised || s.temperature[b * s.temperature_stride] == 0.0f || top_k == 0 ||
+    if (raised || s.temperature[b * s.temperature_stride] == 0.0f || top_k == 0 || top_k >= vocab ||
         top_k > CUDA_REQUEST_TARGET)
         return false;
     std::vector<float> sorted(z, z + vocab);

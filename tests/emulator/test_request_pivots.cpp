@@ -6,7 +6,7 @@
 #include "launch_pivots.h"
 #include "request_rows.h"
 
-#include "cuda/cuda_policy.h"
+#include "cuda/policy/cuda_policy.h"
 
 extern "C" {
 #include "outcome.h"

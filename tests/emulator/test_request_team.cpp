@@ -5,7 +5,7 @@
 #include "launch_team.h"
 #include "request_rows.h"
 
-#include "cuda/cuda_policy.h"
+#include "cuda/policy/cuda_policy.h"
 
 namespace
 {

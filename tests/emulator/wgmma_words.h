@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for cuda/wgmma.cuh, whose include guard it takes: products that a thread asks for, done
+ * Stands in for wgmma.cuh, whose include guard it takes: products that a thread asks for, done
  * once a thread of its warpgroup waits for them, for all 128 threads at once.
  */
 #ifndef GUMBEL_CUDA_WGMMA_CUH
 #define GUMBEL_CUDA_WGMMA_CUH
 
-#include "cuda/ptx.cuh"
+#include "cuda/common/ptx.cuh"
 
 #include <deque>
 
@@ -47,7 +47,7 @@ template <int n, bool half> struct wgmma {
     }
 
   private:
-    /* The elements that cuda/wgmma.cuh gives to a thread of the warpgroup. */
+    /* The elements that wgmma.cuh gives to a thread of the warpgroup. */
     static void multiply(float *sum, int thread, uint32_t a, uint32_t b)
     {
         int row = thread / 32 * 16 + thread % 32 / 4, column = 2 * (thread % 4);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a call with a request takes, and what its draw sees: as logits, or as probabilities.
+ */
+#include "api/call.h"
+#include "core/fail.h"
+#include "validate/validate.h"
+
+#include <inttypes.h>
+
+gumbel_status gumbel_call_workspace_size(const gumbel_device *device, const gumbel_head *head,
+                                         const gumbel_logits *logits,
+                                         const gumbel_sampling *sampling,
+                                         const gumbel_output *output, size_t *bytes,
+                                         gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
+    GUMBEL_FORWARD(head ? gumbel_read_head(&problem, head, sampling, error)
+                        : gumbel_read_logits(&problem, logits, sampling, error));
+    if (output) {
+        gumbel_output out;
+        GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
+        problem.request |= gumbel_output_request(&out);
+    }
+    GUMBEL_FORWARD(gumbel_call_served(device, &problem, error));
+    return gumbel_call_size(device, &problem, bytes, error);
+}
+
+/* What gumbel_backend.process and .softmax are. */
+typedef gumbel_status (*row_maker)(gumbel_device *device, const gumbel_problem *problem, float *out,
+                                   int64_t stride, void *workspace, gumbel_error *error);
+
+/* Rows of V floats that the caller calls `name`. */
+static gumbel_status check_rows(const gumbel_problem *p, const float *out, int64_t stride,
+                                const char *name, gumbel_error *error)
+{
+    int64_t elements;
+    GUMBEL_REFUSE_IF(stride < p->vocab, error, "stride",
+                     "stride is %" PRId64 ", less than %" PRId64 " tokens", stride, p->vocab);
+    GUMBEL_REFUSE_IF(__builtin_mul_overflow(p->batch, stride, &elements) ||
+                         elements > INT64_MAX / (int64_t)sizeof *out,
+                     error, "stride",
+                     "%" PRId64 " rows with stride %" PRId64 " are larger than any memory",
+                     p->batch, stride);
+    GUMBEL_REFUSE_IF(!out && p->batch > 0, error, name, "%s is NULL", name);
+    GUMBEL_FORWARD(gumbel_check_aligned(out, sizeof *out, name, error));
+    const gumbel_tensor *l = &p->logits;
+    GUMBEL_REFUSE_IF(out && out == l->data && (l->dtype != GUMBEL_FLOAT32 || l->stride != stride),
+                     error, name,
+                     "it is the logits themselves, which must then be float32 at the same stride");
+    return GUMBEL_OK;
+}
+
+/* Both calls, which differ in what makes the rows. */
+static gumbel_status make_rows(gumbel_device *device, gumbel_problem *problem, row_maker make,
+                               const char *name, float *out, int64_t stride, void *workspace,
+                               size_t workspace_bytes, gumbel_error *error)
+{
+    if (!make)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
+                           "it does not give processed logits");
+    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+    stride = stride ? stride : problem->vocab;
+    GUMBEL_FORWARD(check_rows(problem, out, stride, name, error));
+    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, workspace, workspace_bytes, error));
+    if (problem->batch == 0)
+        return GUMBEL_OK;
+    return make(device, problem, out, stride, workspace, error);
+}
+
+gumbel_status gumbel_process_logits(gumbel_device *device, const gumbel_logits *logits,
+                                    const gumbel_sampling *sampling, float *processed,
+                                    int64_t stride, void *workspace, size_t workspace_bytes,
+                                    gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, logits, sampling, error));
+    return make_rows(device, &problem, device->backend->process, "processed", processed, stride,
+                     workspace, workspace_bytes, error);
+}
+
+gumbel_status gumbel_softmax(gumbel_device *device, const gumbel_logits *logits,
+                             const gumbel_sampling *sampling, float *probabilities, int64_t stride,
+                             void *workspace, size_t workspace_bytes, gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, logits, sampling, error));
+    return make_rows(device, &problem, device->backend->softmax, "probabilities", probabilities,
+                     stride, workspace, workspace_bytes, error);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lists of tokens sorted at the start of a call, so that a piece finds its own: bans into bits,
+ * biases by blocks, prompts and outputs into a history. Some ns a listed id, and memory that only
+ * the vocabulary's size decides.
+ */
+#include "cpu/call/cpu_edits.h"
+#include "cpu/cpu_policy.h"
+
+#include <stdatomic.h>
+
+/* The parts of the edits that are written here. */
+typedef struct cpu_lists {
+    const cpu_edits *edits;
+    uint32_t *prompt, *output; /* [B, 2 * blocks] */
+    uint16_t *counts;          /* [B, 64 * blocks] */
+    _Atomic int64_t next;      /* row to claim */
+} cpu_lists;
+
+static int lists_are_counted(const gumbel_problem *p)
+{
+    return p->request & GUMBEL_REQUEST_PENALTIES && !p->history.prompt;
+}
+
+static void carve(gumbel_cursor *cursor, const gumbel_problem *p, cpu_edits *e, cpu_lists *lists)
+{
+    size_t batch = (size_t)p->batch, blocks;
+    size_t banned = p->request & GUMBEL_REQUEST_BANNED ? batch : 0;
+    size_t biased = p->request & GUMBEL_REQUEST_BIAS ? batch : 0;
+    size_t counted = lists_are_counted(p) ? batch : 0;
+    e->base = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    e->blocks = (p->first_token + p->vocab - e->base + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK;
+    blocks = (size_t)e->blocks;
+    e->banned = gumbel_carve(cursor, banned, 2 * blocks, sizeof *e->banned);
+    e->bias_ends = gumbel_carve(cursor, biased, blocks, sizeof *e->bias_ends);
+    e->bias_order = gumbel_carve(cursor, biased, CPU_BIASES * blocks, sizeof *e->bias_order);
+    lists->prompt = gumbel_carve(cursor, counted, 2 * blocks, sizeof *lists->prompt);
+    lists->output = gumbel_carve(cursor, counted, 2 * blocks, sizeof *lists->output);
+    lists->counts = gumbel_carve(cursor, counted, GUMBEL_BLOCK * blocks, sizeof *lists->counts);
+}
+
+size_t cpu_edits_size(const gumbel_problem *p)
+{
+    gumbel_cursor cursor = {0};
+    cpu_edits edits;
+    cpu_lists lists;
+    carve(&cursor, p, &edits, &lists);
+    return cursor.used;
+}
+
+/* Where token `id` stands from the base on; 64 * blocks or more in other shards. */
+static uint64_t place_of(const cpu_edits *e, int32_t id) { return (uint64_t)(id - e->base); }
+
+/* Set the bits of row b's ids. */
+static void set_bits(const cpu_edits *e, const gumbel_token_lists *lists, int64_t b, uint32_t *bits)
+{
+    memset(bits, 0, 2 * (size_t)e->blocks * sizeof *bits);
+    if (!lists->offsets)
+        return;
+    for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
+        uint64_t at = place_of(e, lists->ids[i]);
+        if (at < (uint64_t)e->blocks * GUMBEL_BLOCK)
+            bits[at >> 5] |= 1u << (at & 31);
+    }
+}
+
+/* Count row b's ids. Counts that no id names are left as they are. */
+static void count_ids(const cpu_edits *e, const gumbel_token_lists *lists, int64_t b,
+                      uint16_t *counts)
+{
+    uint64_t tokens = (uint64_t)e->blocks * GUMBEL_BLOCK;
+    if (!lists->offsets)
+        return;
+    for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
+        uint64_t at = place_of(e, lists->ids[i]);
+        if (at < tokens)
+            counts[at] = 0;
+    }
+    for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
+        uint64_t at = place_of(e, lists->ids[i]);
+        if (at < tokens && counts[at] < GUMBEL_COUNT_MOST)
+            counts[at]++;
+    }
+}
+
+/* Sort row b's biases by blocks, counting; equals stay in the list's order. */
+static void sort_biases(const cpu_edits *e, int64_t b)
+{
+    const gumbel_token_lists *bias = &e->problem->transforms.bias;
+    const int32_t *ids = bias->ids + bias->offsets[b];
+    int64_t length = bias->offsets[b + 1] - bias->offsets[b];
+    uint64_t blocks = (uint64_t)e->blocks;
+    uint32_t *ends = e->bias_ends + b * e->blocks;
+    uint32_t *order = e->bias_order + b * e->blocks * CPU_BIASES;
+    uint32_t begin = 0;
+    memset(ends, 0, (size_t)e->blocks * sizeof *ends);
+    for (int64_t i = 0; i < length && i < INT32_MAX; i++) {
+        uint64_t block = place_of(e, ids[i]) / GUMBEL_BLOCK;
+        if (block < blocks)
+            ends[block]++;
+    }
+    for (uint64_t k = 0; k < blocks; k++) {
+        uint32_t count = ends[k];
+        ends[k] = begin; /* moves to the end as the block fills */
+        begin += count;
+    }
+    if (length >= INT32_MAX || begin > blocks * CPU_BIASES) {
+        ends[0] = CPU_BIASES_UNSORTED;
+        return;
+    }
+    for (int64_t i = 0; i < length; i++) {
+        uint64_t block = place_of(e, ids[i]) / GUMBEL_BLOCK;
+        if (block < blocks)
+            order[ends[block]++] = (uint32_t)i;
+    }
+}
+
+/* One thread's share: claim rows until none is left. */
+static void sort_rows(void *argument, int32_t index)
+{
+    cpu_lists *lists = argument;
+    const cpu_edits *e = lists->edits;
+    const gumbel_transforms *t = &e->problem->transforms;
+    (void)index;
+    for (int64_t b; (b = atomic_fetch_add_explicit(&lists->next, 1, memory_order_relaxed)) <
+                    e->problem->batch;) {
+        if (e->banned)
+            set_bits(e, &t->banned, b, e->banned + b * 2 * e->blocks);
+        if (e->bias_ends)
+            sort_biases(e, b);
+        if (lists->counts) {
+            set_bits(e, &t->prompt_tokens, b, lists->prompt + b * 2 * e->blocks);
+            set_bits(e, &t->output_tokens, b, lists->output + b * 2 * e->blocks);
+            count_ids(e, &t->output_tokens, b, lists->counts + b * e->blocks * GUMBEL_BLOCK);
+        }
+    }
+}
+
+void cpu_edits_prepare(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, void *workspace)
+{
+    gumbel_cursor cursor = {workspace, 0};
+    cpu_lists lists = {.edits = e};
+    *e = (cpu_edits){0};
+    if (!(p->request & GUMBEL_REQUEST_TRANSFORMS))
+        return;
+    carve(&cursor, p, e, &lists);
+    e->problem = p;
+    if (!(p->request & GUMBEL_REQUEST_BANNED))
+        e->banned = NULL;
+    if (!(p->request & GUMBEL_REQUEST_BIAS))
+        e->bias_ends = e->bias_order = NULL;
+    if (lists_are_counted(p)) {
+        e->counted = (cpu_counted){.prompt = lists.prompt,
+                                   .output = lists.output,
+                                   .counts = lists.counts,
+                                   .first = e->base,
+                                   .tokens = e->blocks * GUMBEL_BLOCK,
+                                   .words = 2 * e->blocks};
+    } else {
+        lists.counts = NULL;
+    }
+    if (p->request & GUMBEL_REQUEST_PENALTIES && !lists.counts)
+        e->counted = (cpu_counted){.prompt = p->history.prompt,
+                                   .output = p->history.output,
+                                   .counts = p->history.counts,
+                                   .tokens = p->history.vocab_size,
+                                   .words = gumbel_words_of(p->history.vocab_size)};
+    if (e->banned || e->bias_ends || lists.counts)
+        cpu_run_task(cpu, p->batch >= CPU_PARALLEL_LISTS, sort_rows, &lists);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What surrounds a decode step: noise made ahead of time, and positions that move on.
+ */
+#include "cpu/host/cpu_device.h"
+#include "cpu/cpu_policy.h"
+
+#include <stdatomic.h>
+
+typedef struct noise_job {
+    const cpu_kernels *kernels;
+    const gumbel_problem *problem;
+    float *noise; /* [B, S] rows at `stride` */
+    int64_t stride;
+    int64_t pieces; /* of a draw: CPU_NOISE_PIECE tokens, from a multiple of it on */
+    int64_t items;  /* claims: pieces times B times S */
+    _Atomic int64_t next;
+} noise_job;
+
+/* Noise of the tokens [first, end): whole blocks by the kernel, the ends one by one. */
+static void fill(const cpu_kernels *kernels, gumbel_stream stream, int64_t first, int64_t end,
+                 float *out)
+{
+    int64_t low = (first + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    int64_t high = end / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    if (low >= high) {
+        gumbel_noise_fill(stream, (uint32_t)first, end - first, out);
+        return;
+    }
+    gumbel_noise_fill(stream, (uint32_t)first, low - first, out);
+    kernels->noise(stream, (uint32_t)low, (int)((high - low) / GUMBEL_BLOCK), out + (low - first));
+    gumbel_noise_fill(stream, (uint32_t)high, end - high, out + (high - first));
+}
+
+/* One thread's share: claim pieces until none is left. */
+static void make_noise(void *argument, int32_t index)
+{
+    noise_job *job = argument;
+    const gumbel_problem *p = job->problem;
+    int32_t samples = p->sampling.num_samples;
+    int64_t end = p->first_token + p->vocab;
+    (void)index;
+    for (int64_t item;
+         (item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) < job->items;) {
+        int64_t draw = item / job->pieces;
+        int64_t first = (p->first_token / CPU_NOISE_PIECE + item % job->pieces) * CPU_NOISE_PIECE;
+        int64_t low = first > p->first_token ? first : p->first_token;
+        int64_t high = first + CPU_NOISE_PIECE < end ? first + CPU_NOISE_PIECE : end;
+        gumbel_stream stream = gumbel_problem_row(p, draw / samples).stream;
+        stream.sample += (uint32_t)(draw % samples);
+        fill(job->kernels, stream, low, high,
+             job->noise + draw * job->stride + (low - p->first_token));
+    }
+}
+
+gumbel_status cpu_noise(gumbel_device *device, const gumbel_problem *p, float *noise,
+                        int64_t noise_stride, gumbel_error *error)
+{
+    (void)error;
+    cpu_device *cpu = (cpu_device *)device;
+    noise_job job = {.kernels = cpu->kernels, .problem = p, .noise = noise, .stride = noise_stride};
+    int64_t tokens = p->first_token % CPU_NOISE_PIECE + p->vocab;
+    job.pieces = (tokens + CPU_NOISE_PIECE - 1) / CPU_NOISE_PIECE;
+    job.items = job.pieces * p->batch * p->sampling.num_samples;
+    cpu_run_task(cpu, job.items >= CPU_PARALLEL_PIECES, make_noise, &job);
+    return GUMBEL_OK;
+}
+
+gumbel_status cpu_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error)
+{
+    (void)device;
+    (void)error;
+    size_t bytes = (size_t)step->num_samples * sizeof *step->ring;
+    for (int64_t b = 0; b < step->batch && step->ring; b++) {
+        int64_t slot = step->position[b * step->position_stride] % step->ring_length;
+        memcpy(step->ring + (slot * step->batch + b) * step->num_samples,
+               step->tokens + b * step->num_samples, bytes);
+    }
+    int64_t positions = step->position_stride ? step->batch : 1;
+    for (int64_t b = 0; b < positions; b++)
+        step->position[b * step->position_stride]++;
+    return GUMBEL_OK;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A piece of a row: what is done to its logits, whether it is drawn or left whole.
+ */
+#include "cpu/call/cpu_job.h"
+
+cpu_transform cpu_transform_of(const gumbel_problem *p, float inverse_temperature,
+                               const float *bias)
+{
+    return (cpu_transform){.scale = p->scale,
+                           .soft_cap = p->soft_cap,
+                           .inverse_cap = p->soft_cap > 0.0f ? 1.0f / p->soft_cap : 0.0f,
+                           .inverse_temperature = inverse_temperature,
+                           .bias = bias};
+}
+
+int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse_temperature)
+{
+    cpu_transform t = cpu_transform_of(job->problem, inverse_temperature, piece->bias);
+    return piece->dtype == GUMBEL_FLOAT32 && cpu_is_identity(&t) &&
+           !cpu_edits_touch(&job->edits, piece);
+}
+
+void cpu_transform_piece(const cpu_job *job, const cpu_piece *piece, float inverse_temperature,
+                         float *z)
+{
+    cpu_transform t = cpu_transform_of(job->problem, inverse_temperature, piece->bias);
+    cpu_edits_transform(&job->edits, job->device->kernels, piece, &t, z);
+}
+
+int cpu_pad_piece(const cpu_piece *piece, float *z)
+{
+    int end = (int)cpu_rounded_up(piece->high, GUMBEL_BLOCK);
+    for (int i = 0; i < piece->low; i++)
+        z[i] = -INFINITY;
+    for (int i = piece->high; i < end; i++)
+        z[i] = -INFINITY;
+    return end / GUMBEL_BLOCK;
+}

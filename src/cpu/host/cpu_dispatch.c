@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu/host/cpu_dispatch.h"
+
+#include <stdio.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* The compiler's run-time tests read CPUID and, for the registers, what the operating system
+ * saves. */
+static int runs(gumbel_isa isa)
+{
+    __builtin_cpu_init();
+    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (avx2) {
+        unsigned a, b, c, d;
+        avx2 = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    }
+    if (isa == GUMBEL_ISA_AVX2)
+        return avx2;
+    return isa == GUMBEL_ISA_AVX512 && avx2 && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+static const cpu_kernels *const fast_kernels[] = {&cpu_avx512_kernels, &cpu_avx2_kernels, NULL};
+
+#elif defined(__aarch64__)
+
+/* Advanced SIMD is part of the architecture. */
+static int runs(gumbel_isa isa) { return isa == GUMBEL_ISA_NEON; }
+
+static const cpu_kernels *const fast_kernels[] = {&cpu_neon_kernels, NULL};
+
+#else
+
+static int runs(gumbel_isa isa)
+{
+    (void)isa;
+    return 0;
+}
+
+static const cpu_kernels *const fast_kernels[] = {NULL};
+
+#endif
+
+const cpu_kernels *cpu_kernels_of(gumbel_isa isa)
+{
+    if (isa == GUMBEL_ISA_REFERENCE)
+        return &cpu_reference_kernels;
+    for (const cpu_kernels *const *k = fast_kernels; *k; k++)
+        if ((*k)->isa == isa && runs(isa))
+            return *k;
+    return NULL;
+}
+
+const cpu_kernels *cpu_kernels_best(void)
+{
+    for (const cpu_kernels *const *k = fast_kernels; *k; k++)
+        if (runs((*k)->isa))
+            return *k;
+    return &cpu_reference_kernels;
+}
+
+void cpu_describe_processor(char *text, size_t size)
+{
+    text[0] = '\0';
+#if defined(__x86_64__)
+    unsigned brand[12], most = __get_cpuid_max(0x80000000u, NULL);
+    if (most < 0x80000004u)
+        return;
+    for (unsigned i = 0; i < 3; i++)
+        __get_cpuid(0x80000002u + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2],
+                    &brand[4 * i + 3]);
+    snprintf(text, size, "%.48s", (const char *)brand);
+#elif defined(__aarch64__)
+    snprintf(text, size, "AArch64");
+#else
+    (void)size;
+#endif
+}
+
+int gumbel_isa_available(gumbel_isa isa) { return cpu_kernels_of(isa) != NULL; }

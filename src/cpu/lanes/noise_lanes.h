@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   noise ahead of time (eq. 5, 6), on the sixteen lanes of cpu/lanes_*.h: operation by
+ *        operation what noise.h does for one token.
+ * COST   Philox for 64 tokens is about 110 vector operations, the two logarithms 50 a vector.
+ */
+#ifndef GUMBEL_CPU_NOISE_LANES_H
+#define GUMBEL_CPU_NOISE_LANES_H
+
+#include "cpu/lanes/draw_lanes.h"
+
+/* gumbel_log_split(). The exponent's shift is of words, so it gets a bias of 127 on the way. */
+LANES void lanes_log_split(v16f x, v16f *exponent, v16f *f)
+{
+    v16u shifted = vu_add(vu_of_bits(x), vu_set(0u - 0x3f3504f3u));
+    v16u biased = vu_shift_right(vu_add(shifted, vu_set(127u << 23)), 23);
+    v16u m = vu_add(vu_and(shifted, vu_set(0x007fffffu)), vu_set(0x3f3504f3u));
+    *exponent = vf_sub(vf_of_int(biased), vf_set(127.0f));
+    *f = vf_sub(vf_of_bits(m), vf_set(1.0f));
+}
+
+/* Minus gumbel_log_assemble(); by a product, so that zero changes its sign too. */
+LANES v16f lanes_minus_log(v16f exponent, v16f f)
+{
+    static const float terms[GUMBEL_LOG_TERMS] = GUMBEL_LOG_POLYNOMIAL;
+    v16f square = vf_mul(f, f), p = vf_set(terms[GUMBEL_LOG_TERMS - 1]);
+    UNROLLED
+    for (int i = GUMBEL_LOG_TERMS - 2; i >= 0; i--)
+        p = vf_fma(p, f, vf_set(terms[i]));
+    v16f tail = vf_fma(vf_mul(square, f), p, vf_mul(exponent, vf_set(GUMBEL_LN2_LOW)));
+    v16f log =
+        vf_fma(exponent, vf_set(GUMBEL_LN2_HIGH), vf_add(f, vf_fma(vf_set(-0.5f), square, tail)));
+    return vf_mul(log, vf_set(-1.0f));
+}
+
+/* gumbel_of_word(). */
+LANES v16f lanes_of_word(v16u r)
+{
+    v16u flipped = vu_xor3(r, vu_set(0xffffffffu), vu_set(0));
+    v16f word = vf_of_int(r), exponent, f;
+    v16m high = vf_less(word, vf_set(0.0f)); /* as integers with a sign */
+    v16f v = vf_fma(vf_select(high, vf_of_int(flipped), word), vf_set(0x1p-32f), vf_set(0x1p-33f));
+    lanes_log_split(v, &exponent, &f);
+    v16m whole = vf_less(v, vf_set(GUMBEL_HALVING));
+    v16f low_exponent = vf_select(whole, vf_set(0.0f), vf_set(-1.0f));
+    v16f low_f = vf_select(whole, vf_mul(v, vf_set(-1.0f)), vf_fma(vf_set(-2.0f), v, vf_set(1.0f)));
+    v16f e = lanes_minus_log(vf_select(high, exponent, low_exponent), vf_select(high, f, low_f));
+    lanes_log_split(e, &exponent, &f);
+    return lanes_minus_log(exponent, f);
+}
+
+static void noise(gumbel_stream stream, uint32_t token, int blocks, float *out)
+{
+    const float tail = (float)GUMBEL_TAIL_WORDS / (float)(UINT64_C(1) << (32 - WORD_BITS));
+    for (; blocks > 0; blocks--, token += GUMBEL_BLOCK, out += GUMBEL_BLOCK) {
+        v16u r[4];
+        uint32_t tails[4];
+        philox_words(r, token, stream);
+        UNROLLED
+        for (int q = 0; q < 4; q++) {
+            vf_store(out + 16 * q, lanes_of_word(r[q]));
+            tails[q] = vm_bits(vf_less(vf_of_word(r[q]), vf_set(tail)));
+        }
+        if (__builtin_expect((tails[0] | tails[1] | tails[2] | tails[3]) == 0, 1))
+            continue;
+        for (uint32_t q = 0; q < 4; q++)
+            for (uint32_t lanes = tails[q]; lanes != 0; lanes &= lanes - 1) {
+                uint32_t i = 16 * q + (uint32_t)__builtin_ctz(lanes);
+                out[i] = gumbel_of_token(stream, token + i);
+            }
+    }
+}
+
+#endif

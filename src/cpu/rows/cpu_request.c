@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu/rows/cpu_request.h"
+
+#include "cpu/call/cpu_edits.h"
+#include "cpu/cpu_policy.h"
+
+/* Whether a call needs its rows whole: more than transforms, which only change z. */
+static int needs_rows(const gumbel_problem *p)
+{
+    return (p->request & ~GUMBEL_REQUEST_TRANSFORMS) != 0;
+}
+
+/* Everything that such a request takes behind the plain workspace and its edits. */
+static void carve(cpu_request *r, gumbel_cursor *cursor, const gumbel_problem *p, int32_t threads)
+{
+    size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples;
+    int raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0;
+    size_t row = (size_t)cpu_rounded_up(p->hidden_size, CPU_CHUNK);
+    r->rows = gumbel_carve(cursor, batch, 1, sizeof *r->rows);
+    r->summaries = gumbel_carve(cursor, batch, samples, sizeof *r->summaries);
+    r->hidden = gumbel_carve(cursor, raw ? (size_t)threads : 0, row, sizeof *r->hidden);
+    cpu_stage_carve(&r->stage, cursor, p, threads, r->processed == NULL);
+}
+
+size_t cpu_request_size(const gumbel_device *device, const gumbel_problem *problem)
+{
+    cpu_request r = {0};
+    gumbel_cursor cursor = {NULL, cpu_edits_size(problem)};
+    if (cursor.used != SIZE_MAX && needs_rows(problem))
+        carve(&r, &cursor, problem, ((const cpu_device *)device)->threads);
+    return cursor.used;
+}
+
+/* One thread's share of a phase. */
+static void run_share(void *argument, int32_t thread)
+{
+    cpu_request *r = argument;
+    if (r->begin)
+        r->begin(r, thread);
+    for (int64_t item;
+         (item = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed)) < r->items;)
+        r->run_item(r, thread, item);
+}
+
+/* Run a phase of `items`; the threads used. */
+static int32_t run_phase(cpu_request *r, int64_t items,
+                         void (*run_item)(cpu_request *, int32_t, int64_t),
+                         void (*begin)(cpu_request *, int32_t))
+{
+    r->items = items;
+    r->run_item = run_item;
+    r->begin = begin;
+    atomic_store(&r->next, 0);
+    return cpu_run_task(r->job.device, items > 1 && cpu_worth_threads(&r->problem), run_share, r);
+}
+
+static void cut_item(cpu_request *r, int32_t thread, int64_t b)
+{
+    (void)thread;
+    cpu_request_cut(r, b);
+}
+
+static void begin_draw(cpu_request *r, int32_t thread)
+{
+    cpu_slot slot = cpu_job_slot(&r->job, thread);
+    gumbel_summaries_clear(slot.summaries, r->problem.batch * r->problem.sampling.num_samples);
+}
+
+/* Draw a block of row b, of which z is what is left. */
+static void draw_block(const cpu_request *r, const cpu_slot *slot, int64_t b, int64_t block,
+                       const float *z)
+{
+    const gumbel_problem *p = &r->problem;
+    gumbel_row row = gumbel_problem_row(p, b);
+    int32_t samples = p->sampling.num_samples;
+    int64_t token = r->job.first_tile + block * GUMBEL_BLOCK;
+    int64_t low = p->first_token > token ? p->first_token - token : 0;
+    int64_t high = p->end_token - token < GUMBEL_BLOCK ? p->end_token - token : GUMBEL_BLOCK;
+    cpu_draw draw = {.row = &row,
+                     .num_samples = row.greedy ? 1 : samples,
+                     .with_mass = p->with_mass,
+                     .token = (uint32_t)token,
+                     .blocks = 1,
+                     .summaries = slot->summaries + b * samples,
+                     .noise_stride = p->sampling.noise_stride,
+                     .low = (int)low,
+                     .high = (int)high};
+    if (p->sampling.noise && !row.greedy)
+        draw.noise =
+            p->sampling.noise + b * samples * draw.noise_stride + (token + low - p->first_token);
+    r->job.device->kernels->draw(z, &draw);
+}
+
+/* Claims that draw a row. */
+static int64_t pieces(const cpu_request *r)
+{
+    return (r->stage.blocks + CPU_DRAW_BLOCKS - 1) / CPU_DRAW_BLOCKS;
+}
+
+static void draw_item(cpu_request *r, int32_t thread, int64_t item)
+{
+    cpu_slot slot = cpu_job_slot(&r->job, thread);
+    int64_t b = item / pieces(r), block = item % pieces(r) * CPU_DRAW_BLOCKS;
+    int64_t end =
+        block + CPU_DRAW_BLOCKS < r->stage.blocks ? block + CPU_DRAW_BLOCKS : r->stage.blocks;
+    float z[GUMBEL_BLOCK];
+    if (r->rows[b].flags || r->rows[b].empty)
+        return;
+    for (; block < end; block++)
+        if (cpu_request_survives(r, b, block)) {
+            cpu_request_block(r, b, block, z);
+            draw_block(r, &slot, b, block, z);
+        }
+}
+
+/* Stage every row, and cut it where the request says so. */
+static void stage_rows(cpu_request *r, gumbel_device *device, const gumbel_problem *p,
+                       void *workspace)
+{
+    cpu_device *cpu = (cpu_device *)device;
+    size_t plain = cpu_workspace_size(device, p->batch, p->hidden_size, p->sampling.num_samples);
+    gumbel_cursor cursor = {workspace, plain + cpu_edits_size(p)};
+    r->problem = *p;
+    r->job.stage = &r->stage;
+    if (needs_rows(p))
+        carve(r, &cursor, p, cpu->threads);
+    if (r->stage.raw)
+        gumbel_summaries_clear(r->stage.raw, cpu->threads * p->batch);
+    cpu_job_prepare(&r->job, cpu, &r->problem, workspace);
+    r->staged = cpu_job_run(&r->job);
+    if (r->rows)
+        run_phase(r, p->batch, cut_item, NULL);
+}
+
+gumbel_status cpu_sample_request(gumbel_device *device, const gumbel_problem *p,
+                                 const gumbel_output *output, void *workspace, gumbel_error *error)
+{
+    (void)error;
+    cpu_request r = {.output = output};
+    stage_rows(&r, device, p, workspace);
+    r.problem.with_mass = output->logprobs_of == GUMBEL_PROCESSED &&
+                          (output->logprobs || output->lse || output->top_logprobs);
+    int32_t used = run_phase(&r, p->batch * pieces(&r), draw_item, begin_draw);
+    cpu_job_merge(&r.job, used, r.summaries);
+    run_phase(&r, p->batch, cpu_request_read, NULL);
+    return GUMBEL_OK;
+}
+
+/* Take out of row b of processed logits what was removed, and write what does not count. */
+static void process_item(cpu_request *r, int32_t thread, int64_t b)
+{
+    (void)thread;
+    const gumbel_problem *p = &r->problem;
+    const cpu_found whole = {.flags = r->rows ? 0 : cpu_request_flags(r, b),
+                             .scale = 1.0f,
+                             .bound = -FLT_MAX,
+                             .tied_end = INT64_MAX};
+    const cpu_found *found = r->rows ? &r->rows[b] : &whole;
+    float *row = r->processed + b * r->processed_stride, z[GUMBEL_BLOCK];
+    int64_t count = p->end_token > p->first_token ? p->end_token - p->first_token : 0;
+    int changes = found->bound > -FLT_MAX || found->tied_end < INT64_MAX || found->scale != 1.0f;
+    count = found->flags || found->empty ? 0 : count;
+    for (int64_t block = 0; block < r->stage.blocks && count > 0 && changes; block++) {
+        int64_t at = r->job.first_tile + block * GUMBEL_BLOCK - p->first_token;
+        int64_t low = at < 0 ? -at : 0,
+                high = count - at < GUMBEL_BLOCK ? count - at : GUMBEL_BLOCK;
+        cpu_request_block(r, b, block, z);
+        memcpy(row + at + low, z + low, (size_t)(high - low) * sizeof *z);
+    }
+    for (int64_t i = count; i < p->vocab; i++)
+        row[i] = found->flags ? NAN : -INFINITY;
+}
+
+gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *p, float *processed,
+                          int64_t stride, void *workspace, gumbel_error *error)
+{
+    (void)error;
+    cpu_request r = {.processed = processed, .processed_stride = stride};
+    r.stage.values = processed;
+    r.stage.stride = stride;
+    stage_rows(&r, device, p, workspace);
+    run_phase(&r, p->batch, process_item, NULL);
+    return GUMBEL_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the host hands to a kernel: read by C and by CUDA.
+ */
+#ifndef GUMBEL_CUDA_PARAMS_H
+#define GUMBEL_CUDA_PARAMS_H
+
+#include "core/problem.h"
+
+/* Everything but tensor maps. All pointers are device pointers. */
+typedef struct cuda_params {
+    gumbel_problem problem;
+    float inverse_cap;
+    int32_t tiles;             /* of the vocabulary */
+    int32_t stages;            /* of the Hopper kernel's ring */
+    int32_t parts;             /* summaries a row and sample: CTAs that draw from one row */
+    int64_t chunk;             /* tokens a part, in whole blocks; not of the tiled kernels */
+    gumbel_summary *summaries; /* [parts][B, S] */
+    gumbel_output output;
+    gumbel_summary *partials; /* [B, S]: where merged summaries go instead of output; or NULL */
+    uint64_t *shared_floors;  /* [B, S][4]: a score that the row is sure to reach (floor.cuh) */
+    uint64_t tag;             /* of this launch: the upper 40 bits of a floor that it wrote */
+    int32_t multiply_only;    /* drop every tile of logits: for measuring the draw */
+    float *stored;         /* [B, V] where the logits l of tokens that count go, undrawn; or NULL */
+    int64_t stored_stride; /* even */
+    uint64_t *cleared; /* what a draw that leaves its tokens to others clears for them; or NULL */
+    int64_t cleared_words;
+    int32_t draws_too; /* with `stored`: the product draws, too, as in a plain call; and the request
+                        * from these logits has its rows drawn so */
+    float *peaks; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
+                   * NaN where one is NaN; or NULL */
+    int64_t peaks_stride;
+    float *unseen; /* as peaks, of the tokens that a row's history has not seen, which bounds then
+                    * go by; or NULL */
+    /* Where logits alone are stored that can reach a bound (bound_sm90.cuh). */
+    uint8_t *written; /* [tiles][B in whole 32s]: a bit for each strip of a tile's tokens whose
+                       * logits of the row are stored; or NULL: all are */
+    int32_t *again;   /* with `written`, is cleared; else nothing is done where it is 0; NULL: what
+                       * is left out cannot matter */
+} cuda_params;
+
+/* What the kernels that make probabilities get. */
+typedef struct cuda_softmax_params {
+    gumbel_problem problem; /* from logits, without a request */
+    float inverse_cap;
+    float *probabilities; /* [B] rows of V at `stride`; may be the logits */
+    int64_t stride;
+    int32_t parts;          /* CTAs a row */
+    int64_t chunk;          /* columns a part, in whole steps of a CTA */
+    gumbel_summary *masses; /* [B, parts] */
+} cuda_softmax_params;
+
+/* What the kernel that makes noise ahead of time gets. */
+typedef struct cuda_noise_params {
+    gumbel_problem problem; /* batch, range and sampling */
+    float *noise;           /* [B, S] rows of V at `stride` */
+    int64_t stride;
+    int64_t pieces; /* of a row: CUDA_NOISE_PIECE tokens each */
+} cuda_noise_params;
+
+#endif

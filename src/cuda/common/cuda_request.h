@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the host hands to the kernels of a request, and to those of its history: read by C and by
+ * CUDA.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_H
+#define GUMBEL_CUDA_REQUEST_H
+
+#include "core/problem.h"
+
+/* A token that may be among those that stay. */
+typedef struct cuda_candidate {
+    float y;
+    int32_t id;
+} cuda_candidate;
+
+/* What a CTA found in its part of a row. */
+typedef struct cuda_part {
+    uint32_t count; /* of candidates; above CUDA_REQUEST_LIST where they do not fit */
+    uint32_t flags;
+    float bound;   /* z: what it dropped lies below */
+    float largest; /* value */
+} cuda_part;
+
+/* What clusters are told of a row that a CTA tries to serve from few of its blocks: nothing yet,
+ * that it is none of theirs, or that it is left to them. */
+enum { CUDA_ROW_TRIED, CUDA_ROW_SERVED, CUDA_ROW_LEFT };
+
+/* Draw, or process, logits that are there already. All pointers are device pointers. */
+typedef struct cuda_request_params {
+    gumbel_problem problem; /* from logits: hidden_size is not looked at */
+    float inverse_cap;
+    gumbel_output output;
+    gumbel_summary *partials; /* [B, S]: where summaries go instead of output; or NULL */
+    float *processed;         /* [B, V]: where z goes, and nothing is drawn; or NULL */
+    int64_t processed_stride;
+    /* Where rows are served from few blocks of their tokens first (request_blocks.cuh). */
+    float *peaks;   /* [B, blocks]: as of cuda_params */
+    int32_t peaked; /* they are there already */
+    int64_t blocks; /* of a row, from CUDA_REQUEST_ORIGIN() on */
+    int32_t *left;  /* [B]: CUDA_ROW_...; NULL where all rows are left to clusters */
+    /* Where the product has stored some of their strips alone (bound_sm90.cuh); else NULL. */
+    const uint8_t *written; /* as of cuda_params */
+    const float *unseen;    /* as of cuda_params; or NULL */
+    uint64_t *floors;       /* [B][CUDA_FLOOR_WORDS]: rows' bounds, 0 where a row had none; the
+                             * second word, which counted the product's CTAs, is cleared */
+    int32_t *again;         /* set where a row lacks a block that it may need; NULL: none can */
+    /* Where rows are drawn before they are cut (request_pivots.cu); else NULL. */
+    uint64_t *told; /* [B]: whether a row's CTAs have given it up; then [B, 2, parts,
+                     * CUDA_REQUEST_TOLD]: what they tell each other. Starts as 0 */
+    /* What CTAs that share rows tell each other; not of the naive kernel. */
+    int32_t parts;              /* CTAs a row */
+    int64_t chunk;              /* of a part: tokens, in whole pieces; or blocks */
+    uint64_t tag;               /* of this launch, as of cuda_params */
+    uint64_t *counters;         /* [B][CUDA_FLOOR_WORDS]: parts that are done, below the tag */
+    cuda_part *heads;           /* [B, parts] */
+    cuda_candidate *candidates; /* [B, parts, CUDA_REQUEST_LIST] */
+} cuda_request_params;
+
+typedef struct cuda_history_params {
+    gumbel_history history;
+    int64_t batch;
+    gumbel_token_lists prompts, outputs; /* to start from */
+    int64_t pieces;                      /* of the vocabulary: CUDA_HISTORY_PIECE tokens each */
+    const int32_t *tokens;               /* [B] at token_stride: one more a row */
+    int64_t token_stride;
+} cuda_history_params;
+
+#endif

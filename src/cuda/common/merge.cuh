@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The end of a call: summaries merged by a warp, and the outputs of what they come to.
+ */
+#ifndef GUMBEL_CUDA_MERGE_CUH
+#define GUMBEL_CUDA_MERGE_CUH
+
+#include "cuda/policy/cuda_policy.h"
+#include "cuda/common/draw.cuh"
+
+/* The merge of the masses, and of the largest z, of `lanes` neighbouring lanes of a warp that is
+ * together; every lane gets it. Aligned at the largest exponent, words add one by one, as
+ * gumbel_summary_merge() adds them. */
+template <int lanes> static __device__ __forceinline__ void merge_masses_of_lanes(gumbel_summary *s)
+{
+    int32_t exponent = s->mass_exponent;
+#pragma unroll
+    for (int half = lanes / 2; half > 0; half /= 2)
+        exponent = max(exponent, __shfl_xor_sync(~0u, exponent, half));
+    gumbel_mass_raise(s, exponent);
+#pragma unroll
+    for (int half = lanes / 2; half > 0; half /= 2) {
+        s->max_z = fmaxf(s->max_z, __shfl_xor_sync(~0u, s->max_z, half));
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            s->mass[i] += __shfl_xor_sync(~0u, (unsigned long long)s->mass[i], half);
+    }
+}
+
+/* The merge of the best tokens and flags of 32 lanes; every lane gets it. */
+static __device__ __forceinline__ void merge_winners_of_warp(gumbel_summary *s)
+{
+    draw_winner best = draw_winner_of_warp({s->best_score, s->best_z, s->best_id});
+    s->best_score = best.score;
+    s->best_z = best.z;
+    s->best_id = best.id;
+    s->flags = __reduce_or_sync(~0u, s->flags);
+}
+
+/* The merge of `parts` summaries, `stride` apart, by a warp; every lane gets it. Other CTAs wrote
+ * them, so they come from the second-level cache. */
+static __device__ __forceinline__ gumbel_summary merge_parts(const gumbel_summary *from, int parts,
+                                                             int64_t stride, bool with_mass)
+{
+    constexpr int words = sizeof(gumbel_summary) / sizeof(uint4);
+    static_assert(sizeof(gumbel_summary) % sizeof(uint4) == 0,
+                  "a summary is loaded 16 bytes a time");
+    gumbel_summary own, part;
+    gumbel_summary_empty(&own);
+    constexpr int ahead = 4; /* loads in flight: their latency is what a merge waits for */
+    for (int i = threadIdx.x % 32; i < parts; i += 32 * ahead) {
+        uint4 raw[ahead][words];
+#pragma unroll
+        for (int j = 0; j < ahead; j++)
+#pragma unroll
+            for (int k = 0; k < words; k++)
+                if (i + 32 * j < parts)
+                    raw[j][k] = __ldcg((const uint4 *)&from[(i + 32 * j) * stride] + k);
+#pragma unroll
+        for (int j = 0; j < ahead; j++) {
+            if (i + 32 * j >= parts)
+                continue;
+            memcpy(&part, raw[j], sizeof part);
+            if (with_mass)
+                gumbel_summary_merge(&own, &part);
+            else if (part.best_id >= 0)
+                gumbel_summary_offer(&own, part.best_score, part.best_z, part.best_id);
+            own.flags |= part.flags;
+        }
+    }
+    __syncwarp();
+    merge_winners_of_warp(&own);
+    if (with_mass)
+        merge_masses_of_lanes<32>(&own);
+    return own;
+}
+
+/* Write what was asked for of draw `at` of the batch, by one thread: outputs, or the summary. */
+static __device__ __forceinline__ void write_draw(const cuda_params &p, gumbel_summary s,
+                                                  int64_t at)
+{
+    const gumbel_output &out = p.output;
+    int samples = p.problem.sampling.num_samples;
+    int64_t b = at / samples;
+    if (!gumbel_problem_row_valid(&p.problem, b))
+        s.flags |= GUMBEL_FLAG_TEMPERATURE;
+    if (p.partials) {
+        p.partials[at] = s;
+        return;
+    }
+    gumbel_row_status status = gumbel_summary_status(&s);
+    bool ok = status == GUMBEL_ROW_OK, first = at % samples == 0;
+    float lse = ok && (out.lse || out.logprobs) ? gumbel_summary_lse(&s) : NAN;
+    out.tokens[at] = ok ? s.best_id : -1;
+    if (out.logprobs)
+        out.logprobs[at] = ok ? gumbel_logprob(s.best_z, lse) : NAN;
+    if (out.scores)
+        out.scores[at] = ok ? s.best_score : NAN;
+    if (first && out.lse)
+        out.lse[b] = lse;
+    if (first && out.status)
+        out.status[b] = (int32_t)status;
+}
+
+/* Merge the parts of draw `at` and write it, by a warp. */
+static __device__ __forceinline__ void finish_draw(const cuda_params &p, int64_t at, bool with_mass)
+{
+    int64_t stride = p.problem.batch * p.problem.sampling.num_samples;
+    gumbel_summary whole = merge_parts(&p.summaries[at], p.parts, stride, with_mass);
+    if (threadIdx.x % 32 == 0)
+        write_draw(p, whole, at);
+}
+
+/* Clear what the launch behind a draw finds cleared, by so many threads of each CTA. */
+static __device__ __forceinline__ void clear_words(const cuda_params &p, uint32_t thread,
+                                                   int threads)
+{
+    for (int64_t i = blockIdx.x * threads + thread; i < p.cleared_words;
+         i += (int64_t)gridDim.x * threads)
+        p.cleared[i] = 0;
+}
+
+/* The word that counts the CTAs of a draw that have ended (parts.cuh), beside the floor of the
+ * row's first one. */
+static __device__ __forceinline__ unsigned long long *merge_counter(const cuda_params &p,
+                                                                    int64_t at)
+{
+    return (unsigned long long *)&p.shared_floors[CUDA_FLOOR_WORDS * at + 1];
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the lanes of a warp hold of each eight columns of a product (layout: wgmma.cuh): lane
+ * 4 g + q has columns 2 q and 2 q + 1 of tokens of its own, and shares them with seven other lanes.
+ */
+#ifndef GUMBEL_CUDA_LANES_SM90_CUH
+#define GUMBEL_CUDA_LANES_SM90_CUH
+
+#include "cuda/common/ptx.cuh"
+
+namespace
+{
+
+/* Groups of eight columns, of n columns in all, that are taken at once: up to four, with which each
+ * lane ends with one column. */
+template <int n> constexpr int sm90_groups = n / 8 < 4 ? n / 8 : 4;
+
+/* Of thread `thread` of a team, the place of its first token in the tile; 64 on, in the other half,
+ * is another one (fused_sm90.cu tells how the tensor map lays them down). */
+__device__ __forceinline__ uint32_t sm90_place(int thread)
+{
+    int g = thread % 32 / 4;
+    return 16 * (thread / 32) + 4 * (g >> 1) + 2 * (g & 1);
+}
+
+/* A lane's k-th column of such groups, and where among its sums the first of its two tokens is. */
+__device__ __forceinline__ int sm90_column(int lane, int k)
+{
+    return 8 * (k / 2) + 2 * (lane & 3) + (k & 1);
+}
+__device__ __forceinline__ int sm90_sum(int k) { return 4 * (k / 2) + (k & 1); }
+
+/* One round's sums, of those that follow each other in each half: by selections, since what is
+ * indexed lies in local memory. */
+template <int halves, int n, int values>
+__device__ __forceinline__ void sm90_pick(const float (&sum)[halves][n], int round,
+                                          float (&v)[values])
+{
+    constexpr int rounds = n / values;
+#pragma unroll
+    for (int i = 0; i < halves * rounds; i++)
+        if (i == round)
+#pragma unroll
+            for (int k = 0; k < values; k++)
+                v[k] = sum[i / rounds][values * (i % rounds) + k];
+}
+
+/* Join `values` columns, 2 to 8, over the eight lanes that share them: lane 4 k + q ends with its
+ * k-th column's value in value[0], k modulo `values`. With each step a lane keeps half of its
+ * columns: seven exchanges for eight. By a whole warp. */
+template <int values, class F>
+__device__ __forceinline__ void sm90_join_lanes(float (&value)[values], int lane, F join)
+{
+    int count = values;
+#pragma unroll
+    for (int lanes = 16; lanes >= 4; lanes /= 2) {
+        bool upper = lane & lanes, halves = count > lanes / 4;
+        count = halves ? count / 2 : count;
+#pragma unroll
+        for (int k = 0; k < count; k++) {
+            float keep = halves && upper ? value[k + count] : value[k];
+            float pass = halves && !upper ? value[k + count] : value[k];
+            value[k] = join(keep, __shfl_xor_sync(~0u, pass, lanes));
+        }
+    }
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The noise of a tile for the Hopper kernel: a byte for every two tokens of a column, that bounds
+ * the larger of their two noises. Exact noise is computed later, of the few tokens that the bound
+ * lets through.
+ *
+ * A byte q says g <= q / SM90_UNITS. g = -ln E <= -ln u since a standard exponential E is at least
+ * u, and -log2 u is at most 32 - log2 r, which the exponent and two more bits of r as a float bound
+ * to a quarter. 255 stands for r = 0, where u is as small as 2^-65; it sets the unit.
+ */
+#ifndef GUMBEL_CUDA_NOISE_SM90_CUH
+#define GUMBEL_CUDA_NOISE_SM90_CUH
+
+#include "cuda/common/draw.cuh"
+#include "cuda/common/fast_noise.cuh"
+#include "cuda/fused/tile/shared_sm90.cuh"
+
+namespace
+{
+
+/* Bytes that lie together for a consumer thread: those of four groups of eight columns. */
+template <int n> constexpr int noise_piece = n / 4 < 8 ? n / 4 : 8;
+
+/* Where consumer thread `thread` finds the bytes of its columns 8 j + 2 q, 8 j + 2 q + 1. */
+template <int n> __device__ __forceinline__ int noise_place(int thread, int j)
+{
+    constexpr int piece = noise_piece<n>;
+    return 2 * j / piece * (SM90_DRAW_THREADS * piece) + thread * piece + 2 * j % piece;
+}
+
+/* The bound of a word: 4 * 32 + 4 * 127 less the leading bits of a float. */
+__device__ __forceinline__ uint32_t noise_byte(uint32_t r)
+{
+    return min(636u - (__float_as_uint(__uint2float_rz(r)) >> 21), 255u);
+}
+
+/* Two columns' bytes for the tokens whose words are given, none where a row is greedy. */
+__device__ __forceinline__ uint16_t noise_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d,
+                                                uint32_t random)
+{
+    return (uint16_t)((noise_byte(min(a, b)) | noise_byte(min(c, d)) << 8) & random);
+}
+
+/* Words x[i] of draw a and y[i] of draw b for the tokens of Philox blocks block + i * step: side by
+ * side, since each alone is a chain of dependent instructions. */
+template <int count>
+__device__ __forceinline__ void words_of_pair(const draw_philox &a, const draw_philox &b,
+                                              uint32_t block, uint32_t step, uint4 (&x)[count],
+                                              uint4 (&y)[count])
+{
+    uint32_t a0 = a.key0, a1 = a.key1, b0 = b.key0, b1 = b.key1;
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        x[i] = draw_start(a, block + i * step);
+        y[i] = draw_start(b, block + i * step);
+    }
+#pragma unroll
+    for (int round = 2; round < GUMBEL_PHILOX_ROUNDS; round++) {
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            draw_round(x[i], a0, a1);
+            draw_round(y[i], b0, b1);
+        }
+        a0 += GUMBEL_PHILOX_WEYL_0;
+        a1 += GUMBEL_PHILOX_WEYL_1;
+        b0 += GUMBEL_PHILOX_WEYL_0;
+        b1 += GUMBEL_PHILOX_WEYL_1;
+    }
+}
+
+/* How the noise of a tile is cut: into chunks, which warps take in turn. A lane takes a pair of
+ * columns, and as many Philox blocks at once as keep its instructions apart; where there are fewer
+ * than 32 pairs, a warp takes several blocks side by side. */
+template <int n> struct noise_cut {
+    static constexpr int pairs = n / 2 < 32 ? n / 2 : 32;
+    static constexpr int ahead = 4, side = 32 / pairs;
+    static constexpr int groups = n / 2 / pairs; /* of pairs */
+    static constexpr int chunks = groups * (CUDA_SM90_TILE / 4 / (ahead * side));
+    /* Whether a team makes the noise of its next tile itself, between two products. Where the
+     * tensor cores are the bound, noise beside a wgmma costs both of them more than alone; else the
+     * warps that serve make it meanwhile. */
+    static constexpr bool by_team = n > 128;
+};
+
+/* The byte of noise that the caller gave. */
+__device__ __forceinline__ uint32_t byte_of_noise(float g)
+{
+    return (uint32_t)fminf(fmaxf(ceilf(g * SM90_UNITS), 0.0f), 255.0f);
+}
+
+/* The larger noise of two tokens that the caller gave, as a byte; 0 for tokens that do not count,
+ * of which there is none to be read. */
+__device__ __forceinline__ uint32_t given_byte(const gumbel_problem &q, int64_t draw, int64_t token)
+{
+    const float *g = q.sampling.noise + draw * q.sampling.noise_stride - q.first_token;
+    float first = token < q.end_token ? g[token] : -INFINITY;
+    return byte_of_noise(fmaxf(first, token + 1 < q.end_token ? g[token + 1] : -INFINITY));
+}
+
+/* A chunk of noise that the caller gave: as noise_of_chunk(). */
+template <int n>
+__device__ __noinline__ void given_chunk(const cuda_params &p, unsigned char *bytes, int64_t first,
+                                         int sample, int chunk)
+{
+    using cut = noise_cut<n>;
+    const gumbel_problem &q = p.problem;
+    int lane = threadIdx.x % 32, pair = cut::pairs * (chunk % cut::groups) + lane % cut::pairs;
+    int block = chunk / cut::groups * cut::ahead * cut::side + lane / cut::pairs;
+    for (int i = 0; i < 2 * cut::ahead; i++) {
+        int at = 2 * (block + i / 2 * cut::side) + (i & 1); /* of two tokens */
+        uint32_t both = 0;
+        for (int c = 0; c < 2; c++) {
+            int64_t row = 8 * (pair / 4) + 2 * (pair % 4) + c;
+            if (row < q.batch && gumbel_problem_row(&q, row).greedy == 0)
+                both |= given_byte(q, row * q.sampling.num_samples + sample, first + 2 * at)
+                        << (8 * c);
+        }
+        *(uint16_t *)(bytes + noise_place<n>(4 * at + pair % 4, pair / 4)) = (uint16_t)both;
+    }
+}
+
+/* One chunk. The eight consumer lanes 8 k .. 8 k + 7 hold the tokens of block k, the lower two
+ * tokens in the lower four. */
+template <int n>
+__device__ __forceinline__ void noise_of_chunk(const cuda_params &p, unsigned char *bytes,
+                                               const sm90_draw *draws, uint32_t first, int chunk)
+{
+    using cut = noise_cut<n>;
+    int lane = threadIdx.x % 32, pair = cut::pairs * (chunk % cut::groups) + lane % cut::pairs;
+    int j = pair / 4, quad = pair % 4;
+    int block = chunk / cut::groups * cut::ahead * cut::side + lane / cut::pairs;
+    uint32_t domain = p.problem.sampling.domain;
+    const sm90_draw left = draws[8 * j + 2 * quad], right = draws[8 * j + 2 * quad + 1];
+    draw_philox a = draw_philox_of({left.seed, left.position, left.sample, domain});
+    draw_philox b = draw_philox_of({right.seed, right.position, right.sample, domain});
+    uint32_t random = (left.greedy ? 0 : 0xffu) | (right.greedy ? 0 : 0xff00u);
+    uint4 x[cut::ahead], y[cut::ahead];
+    words_of_pair(a, b, first + block, cut::side, x, y);
+#pragma unroll
+    for (int i = 0; i < cut::ahead; i++) {
+        int thread = 8 * (block + i * cut::side) + quad;
+        *(uint16_t *)(bytes + noise_place<n>(thread, j)) =
+            noise_bytes(x[i].x, x[i].y, y[i].x, y[i].y, random);
+        *(uint16_t *)(bytes + noise_place<n>(thread + 4, j)) =
+            noise_bytes(x[i].z, x[i].w, y[i].z, y[i].w, random);
+    }
+}
+
+/* A tile's noise, of which `warps` warps make a chunk in turn; to [S][64 n] bytes. */
+template <int n, class call>
+__device__ void noise_of_tile(const call &p, unsigned char *bytes, const shared_sm90<n> &shared,
+                              int tile, int warp, int warps)
+{
+    uint32_t first = (uint32_t)(p.problem.first_token + (int64_t)tile * CUDA_SM90_TILE) / 4;
+    for (int sample = 0; sample < p.samples(); sample++, bytes += 64 * n)
+        for (int i = warp; i < noise_cut<n>::chunks; i += warps)
+            if (p.has_noise())
+                given_chunk<n>(p, bytes, 4 * (int64_t)first, sample, i);
+            else
+                noise_of_chunk<n>(p, bytes, shared.draws + sample * n, first, i);
+}
+
+/* The exact noise of a token, or the fast one where that is permitted. */
+__device__ __forceinline__ float noise_of_token(const gumbel_stream &stream, bool fast,
+                                                uint32_t token)
+{
+    uint32_t words[4];
+    if (!fast)
+        return gumbel_of_token(stream, token);
+    gumbel_words(stream, token >> 2, 0, words);
+    uint32_t low = token & 1 ? words[1] : words[0], high = token & 1 ? words[3] : words[2];
+    uint32_t r = token & 2 ? high : low;
+    return r >= GUMBEL_TAIL_WORDS ? fast_noise_of_word(r) : gumbel_of_token(stream, token);
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The portable rung's draw from a warp's accumulators (layout: product_sm80.cuh). A lane holds
+ * the four tokens of a Philox block in each of its columns, which are batch rows.
+ */
+#ifndef GUMBEL_CUDA_EPILOGUE_SM80_CUH
+#define GUMBEL_CUDA_EPILOGUE_SM80_CUH
+
+#include "cuda/fused/portable/product_sm80.cuh"
+#include "cuda/fused/portable/tallies_sm80.cuh"
+#include "cuda/common/widen.cuh"
+
+namespace
+{
+
+/* The draw from one slab, in items that hide behind the steps of the next tile's product. Its y are
+ * those of eq. 2: scaled, soft-capped, -inf for tokens that do not count. An item takes `groups`
+ * groups of columns, of which k counts the lane's; registers cannot be indexed, so that code for
+ * every group would crowd the instruction cache: between items y rotates instead. */
+template <int n> struct epilogue {
+    static constexpr int groups = n / 8 < 2 ? n / 8 : 2;
+    static constexpr int rounds = n / 8 / groups; /* items that go once through all columns */
+
+    const cuda_params &p;
+    const tallies t; /* keys, zs and masses are the warp's */
+    const int columns, samples, lane;
+    uint32_t token; /* the lane's first of the slab, a multiple of 4 */
+
+    /* Of the lane's k-th column in a round, and a sample. */
+    __device__ __forceinline__ int place(int round, int k, int sample) const
+    {
+        return (8 * (groups * round + k / 2) + 2 * (lane & 3) + k % 2) * samples + sample;
+    }
+
+    /* Where the lane's four tokens of a column and sample have their noise; NULL: it is made. */
+    __device__ __forceinline__ const float *ahead(int i) const
+    {
+        const gumbel_sampling &s = p.problem.sampling;
+        return s.noise ? s.noise + i * s.noise_stride + ((int64_t)token - p.problem.first_token)
+                       : nullptr;
+    }
+
+    /* The best score of a lane's tokens of a column by noise made ahead of time, or NaN. */
+    __device__ __forceinline__ float best_ahead(const float *y, int i) const
+    {
+        const row_state &s = t.states[i];
+        float by = s.inverse_temperature;
+        float4 x = scores_ahead(ahead(i), {y[0] * by, y[2] * by, y[4] * by, y[6] * by}, s.ones);
+        return ptx_max_nan(ptx_max_nan(x.x, x.y), ptx_max_nan(x.z, x.w));
+    }
+
+    /* A score that the lane's tokens of a column surely reach, by noise made on the fly. */
+    __device__ __forceinline__ float best_floor(const float *y, int i) const
+    {
+        const row_state &s = t.states[i];
+        uint4 w = draw_words(s.philox, token >> 2);
+        const uint32_t r[4] = {w.x, w.y, w.z, w.w};
+        float floor = -INFINITY;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            floor = fmaxf(floor, draw_floor(s.ones, y[2 * k] * s.inverse_temperature, r[k]));
+        return floor;
+    }
+
+    /* Whether one of the lane's tokens of a column may reach the threshold, or is NaN or +inf. */
+    __device__ __forceinline__ bool may_pass(const float *y, int i) const
+    {
+        const row_state &s = t.states[i];
+        uint4 w = draw_words(s.philox, token >> 2);
+        float largest = ptx_max_nan(ptx_max_nan(y[0], y[2]), ptx_max_nan(y[4], y[6]));
+        uint32_t smallest = min(min(w.x, w.y), min(w.z, w.w));
+        return draw_screen(largest, s.factor, smallest, s.ones, s.offset);
+    }
+
+    /* Store the logits of tokens from `first` to `end`. */
+    __device__ __forceinline__ void store(const float (&sum)[n / 8][8], int64_t first,
+                                          int64_t end) const
+    {
+        const gumbel_problem &q = p.problem;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int64_t id = (int64_t)token + i, at = id - q.first_token;
+            if (id < first || id >= end)
+                continue;
+            float bias = q.bias.data ? widen_element(q.bias.data, q.bias.dtype, at) : -0.0f;
+#pragma unroll
+            for (int j = 0; j < n / 8; j++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    int column = 8 * j + 2 * (lane & 3) + c;
+                    if (column < columns)
+                        p.stored[column * p.stored_stride + at] = sum[j][2 * i + c] + bias;
+                }
+        }
+    }
+
+    /* From sums to y, in place; tokens from `first` to `end` count. */
+    __device__ __forceinline__ void prepare(float (&sum)[n / 8][8], int64_t first,
+                                            int64_t end) const
+    {
+        const gumbel_problem &q = p.problem;
+        uint32_t slab = token - 4 * (lane / 4);
+        bool rare = q.bias.data || q.soft_cap != 0.0f || slab < first || slab + kSlab > end;
+        if (rare)
+            prepare_slowly(sum, first, end);
+        else
+#pragma unroll
+            for (int k = 0; k < n; k++)
+                sum[k / 8][k % 8] *= q.scale;
+    }
+
+    /* With bias, soft-cap and tokens that do not count; rolled up, a group a turn. */
+    __device__ __forceinline__ void prepare_slowly(float (&sum)[n / 8][8], int64_t first,
+                                                   int64_t end) const
+    {
+        const gumbel_problem &q = p.problem;
+        float bias[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int64_t id = (int64_t)token + i;
+            bias[i] = id >= first && id < end && q.bias.data
+                          ? widen_element(q.bias.data, q.bias.dtype, id - q.first_token)
+                          : -0.0f;
+        }
+#pragma unroll 1
+        for (int j = 0; j < n / 8; j++) {
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                int64_t id = (int64_t)token + k / 2;
+                float l = sum[0][k] + bias[k / 2];
+                float y = q.soft_cap != 0.0f ? draw_capped(p, l) : l * q.scale;
+                sum[0][k] = id >= first && id < end ? y : -INFINITY;
+            }
+            rotate<1>(sum);
+        }
+    }
+
+    /* Find what this slab's tokens surely reach: the first tile starts without a threshold, and
+     * every token would pass. */
+    __device__ __forceinline__ void seed(float (&y)[n / 8][8], int round, int sample) const
+    {
+#pragma unroll
+        for (int k = 0; k < 2 * groups; k++) {
+            const float *own = &y[k / 2][k % 2];
+            int at = place(round, k, sample);
+            bool made = p.problem.sampling.noise && at < columns * samples;
+            float floor = made ? draw_threshold(best_ahead(own, at)) : best_floor(own, at);
+#pragma unroll
+            for (int lanes = 4; lanes < 32; lanes *= 2)
+                floor = fmaxf(floor, __shfl_xor_sync(~0u, floor, lanes));
+            if (lane < 4 && fabsf(floor) < INFINITY)
+                atomicMax(&t.raised[at], ordered_bits(floor));
+        }
+        rotate<groups>(y);
+    }
+
+    /* Screen each of the lane's columns as a whole, and score those that pass. */
+    __device__ __forceinline__ void draw(float (&y)[n / 8][8], int round, int sample) const
+    {
+        uint32_t pass = 0;
+#pragma unroll
+        for (int k = 0; k < 2 * groups; k++) {
+            const float *own = &y[k / 2][k % 2];
+            int at = place(round, k, sample);
+            bool made = p.problem.sampling.noise && at < columns * samples;
+            bool may = made ? !(best_ahead(own, at) < t.states[at].threshold) : may_pass(own, at);
+            pass |= (uint32_t)may << k;
+        }
+        if (__any_sync(~0u, pass))
+            offer(y, pass, round, sample);
+        rotate<groups>(y);
+    }
+
+    /* Score what passed. Each lane goes through its own columns, so that a warp takes as many turns
+     * as its busiest lane has. */
+    __device__ __forceinline__ void offer(const float (&y)[n / 8][8], uint32_t pass, int round,
+                                          int sample) const
+    {
+        do {
+            int at = pass ? __ffs(pass) - 1 : 0, i = place(round, at, sample);
+            float4 own = {y[0][0], y[0][2], y[0][4], y[0][6]};
+#pragma unroll
+            for (int k = 1; k < 2 * groups; k++) {
+                const float *other = &y[k / 2][k % 2];
+                if (k == at)
+                    own = {other[0], other[2], other[4], other[6]};
+            }
+            candidate found = {0, 0.0f};
+            if (pass && i < columns * samples)
+                found = score_four(&t.states[i], &t.raised[i], &t.flags[i], own, token, ahead(i));
+            if (found.key)
+                atomicMax(&t.keys[i], found.key);
+            __syncwarp();
+            if (found.key && t.keys[i] == found.key)
+                t.zs[i] = found.z;
+            __syncwarp();
+            pass &= pass - 1;
+        } while (__any_sync(~0u, pass));
+    }
+
+    /* Add to the warp's masses. A block of 32 tokens is summed in a fixed order relative to its
+     * largest z; lane 4 g + q adds columns 2 q and 2 q + 1 of group g. */
+    __device__ __forceinline__ void add_mass(float (&y)[n / 8][8], int round) const
+    {
+        float2 own[2] = {};
+#pragma unroll
+        for (int k = 0; k < 2 * groups; k++) {
+            float2 found = measure(&y[k / 2][k % 2], place(round, k, 0));
+            own[k % 2] = lane / 4 == k / 2 ? found : own[k % 2];
+        }
+        rotate<groups>(y);
+        if (lane / 4 >= groups)
+            return;
+#pragma unroll 1
+        for (int c = 0; c < 2; c++) {
+            gumbel_summary *s = &t.masses[8 * groups * round + 2 * lane + c];
+            float2 found = c ? own[1] : own[0];
+            s->max_z = fmaxf(s->max_z, found.x);
+            gumbel_mass_add_block(s, found.x, found.y);
+        }
+    }
+
+    /* The largest z of a column's 32 tokens, and the sum of exp(z - that): eight lanes' fours. */
+    __device__ __forceinline__ float2 measure(const float *y, int i) const
+    {
+        float by = t.states[i].inverse_temperature, z[4], largest = -INFINITY;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            z[k] = y[2 * k] * by;
+            largest = fmaxf(largest, z[k]);
+        }
+#pragma unroll
+        for (int lanes = 4; lanes < 32; lanes *= 2)
+            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            z[k] = ptx_exp2((z[k] - largest) * LOG2E);
+        float mass = (z[0] + z[1]) + (z[2] + z[3]);
+#pragma unroll
+        for (int lanes = 4; lanes < 32; lanes *= 2)
+            mass += __shfl_xor_sync(~0u, mass, lanes);
+        return {largest, mass};
+    }
+
+    /* Move every group of columns `by` groups down, the lowest ones to the top. */
+    template <int by> static __device__ __forceinline__ void rotate(float (&y)[n / 8][8])
+    {
+        if constexpr (8 * by < n) {
+            float head[by][8];
+#pragma unroll
+            for (int i = 0; i < 8 * by; i++)
+                head[i / 8][i % 8] = y[i / 8][i % 8];
+#pragma unroll
+            for (int i = 0; i < n - 8 * by; i++)
+                y[i / 8][i % 8] = y[i / 8 + by][i % 8];
+#pragma unroll
+            for (int i = 0; i < 8 * by; i++)
+                y[n / 8 - by + i / 8][i % 8] = head[i / 8][i % 8];
+        }
+    }
+};
+
+} // namespace
+
+#endif

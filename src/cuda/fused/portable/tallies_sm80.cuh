@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a CTA of the portable rung keeps of its columns, and who may touch it.
+ *
+ * What a warp writes between two meetings of the CTA is its own (best tokens, masses) or goes
+ * through atomics (what thresholds are to be raised to, flags); thresholds change only while nobody
+ * reads them. So nothing is locked, and nothing is read that another warp may be writing.
+ */
+#ifndef GUMBEL_CUDA_TALLIES_SM80_CUH
+#define GUMBEL_CUDA_TALLIES_SM80_CUH
+
+#include "cuda/common/floor.cuh"
+
+namespace
+{
+
+/* In the first tile one CTA in this many shares its floor of a row: all at once would queue. */
+constexpr int kSeeders = 8;
+
+/* What the hot loop reads of a row and sample. 48 bytes: four lanes' sixteen bytes, two columns
+ * apart, then lie in different banks. */
+struct __align__(16) row_state
+{
+    float offset; /* of the screen, from the threshold; +inf at first: everything passes */
+    float factor; /* from y to z log2 e */
+    uint32_t ones;
+    float inverse_temperature;
+    draw_philox philox;
+    float threshold; /* of noise made ahead of time, which is not screened */
+};
+static_assert(sizeof(row_state) == 48, "the stride that keeps lanes out of each other's banks");
+
+__device__ __forceinline__ row_state make_row_state(const gumbel_problem &q, int64_t b, int sample)
+{
+    gumbel_row row = gumbel_problem_row(&q, b);
+    row.stream.sample += (uint32_t)sample;
+    return {INFINITY,
+            row.inverse_temperature * LOG2E,
+            row.greedy ? DRAW_ONES : 0,
+            row.inverse_temperature,
+            draw_philox_of(row.stream),
+            -INFINITY};
+}
+
+/* What a CTA keeps of its columns and samples; i is column * S + sample. */
+struct tallies {
+    row_state *states;
+    uint32_t *raised;         /* [i]: ordered bits of what the threshold is to become; 0: none */
+    uint32_t *flags;          /* [i] */
+    unsigned long long *keys; /* [warp][i]: ordered score, then ~id: the best is the largest */
+    float *zs;                /* [warp][i]: z of that token */
+    gumbel_summary *masses;   /* [warp][column] */
+};
+
+/* Scores of four tokens of transformed logits z by noise made ahead of time, which is at `g`; there
+ * is none for tokens that do not count. Out of line: as a rule noise is made on the fly. */
+__device__ __noinline__ float4 scores_ahead(const float *g, float4 z, bool greedy)
+{
+    float s[4] = {z.x, z.y, z.z, z.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (!greedy && s[i] > -INFINITY)
+            s[i] += g[i];
+    return {s[0], s[1], s[2], s[3]};
+}
+
+/* A scored token: z, and a key that orders as (score, then lower id) does; 0 for none. */
+struct candidate {
+    unsigned long long key;
+    float z;
+};
+
+/* The best of the four tokens from `token` on, with noise at `ahead` unless it is NULL. Out of
+ * line, since few pass the screen; `raised` and `flags` are the column's. */
+__device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raised, uint32_t *flags,
+                                             float4 y, uint32_t token, const float *ahead)
+{
+    uint4 w = draw_words(s->philox, token >> 2);
+    draw_winner best = draw_winner_none();
+    const float ys[4] = {y.x, y.y, y.z, y.w};
+    const uint32_t words[4] = {w.x, w.y, w.z, w.w};
+    uint32_t pass = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        pass |= (uint32_t)(ahead || draw_screen(ys[k], s->factor, words[k], s->ones, s->offset))
+                << k;
+    /* By bits, so that lanes whose only token is another one each still take one turn. */
+    for (; pass != 0; pass &= pass - 1) {
+        int k = __ffs(pass) - 1;
+        float low = k & 1 ? y.y : y.x, high = k & 1 ? y.w : y.z;
+        float z = (k & 2 ? high : low) * s->inverse_temperature;
+        uint32_t r = k & 2 ? (k & 1 ? w.w : w.z) : (k & 1 ? w.y : w.x);
+        if (!(z < INFINITY))
+            atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
+        else if (z > -INFINITY) {
+            float score = !ahead    ? draw_score(s->philox, s->ones, z, r, token + k)
+                          : s->ones ? z
+                                    : z + ahead[k];
+            draw_winner_offer(best, score, z, (int)token + k);
+        }
+    }
+    if (best.id < 0)
+        return {0, 0.0f};
+    atomicMax(raised, ordered_bits(draw_threshold(best.score)));
+    /* Adding 0 makes -0 equal to +0, as it is among scores. */
+    return {(unsigned long long)ordered_bits(best.score + 0.0f) << 32 | ~(uint32_t)best.id, best.z};
+}
+
+/* A thread's column and sample: its threshold goes to and fro between the warps of the CTA, and
+ * through global memory between CTAs. */
+struct exchange {
+    const tallies &t;
+    uint64_t *word; /* NULL: this thread has none */
+    uint64_t tag;
+    float given; /* to other CTAs */
+
+    __device__ __forceinline__ exchange(const cuda_params &p, const tallies &all)
+        : t(all), word(nullptr), tag(p.tag), given(-INFINITY)
+    {
+        if (threadIdx.x < p.problem.batch * p.problem.sampling.num_samples)
+            word = &p.shared_floors[CUDA_FLOOR_WORDS * threadIdx.x];
+    }
+
+    /* Share what this CTA found; one CTA in `every` does, by phase. */
+    __device__ __forceinline__ void give(int phase, int every)
+    {
+        if (!word || (threadIdx.x + phase) % every != 0)
+            return;
+        uint32_t bits = t.raised[threadIdx.x];
+        if (bits && ordered_float(bits) > given) {
+            given = ordered_float(bits);
+            floor_give(word, given, tag);
+        }
+    }
+
+    /* Raise the threshold to what this CTA found, and to what others did. */
+    __device__ __forceinline__ void take() const
+    {
+        if (!word)
+            return;
+        uint64_t found = floor_load(word);
+        uint32_t bits = t.raised[threadIdx.x];
+        float own = bits ? ordered_float(bits) : -INFINITY;
+        float theirs = found >> FLOOR_BITS == tag ? floor_unpack(found) : -INFINITY;
+        float threshold = fmaxf(own, theirs);
+        t.states[threadIdx.x].threshold = threshold;
+        t.states[threadIdx.x].offset = draw_offset(threshold);
+    }
+};
+
+} // namespace
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parameters of the Hopper kernel, which know what the case of the call, cuda_sm90_case_of(),
+ * fixes of them, so that the code of what it rules out is not compiled: of 64 columns 64 KB are
+ * left of 191. All that a first tile runs is fetched there for the first time, through a
+ * second-level cache that weights keep busy (findings/cuda_fused.md).
+ */
+#ifndef GUMBEL_CUDA_CASE_SM90_CUH
+#define GUMBEL_CUDA_CASE_SM90_CUH
+
+#include "cuda/common/cuda_params.h"
+#include "cuda/policy/cuda_policy.h"
+
+namespace
+{
+
+template <cuda_sm90_case kind> struct sm90_call : cuda_params {
+    static constexpr bool any = kind == CUDA_SM90_ANY;
+    static constexpr bool stores = kind == CUDA_SM90_STORED; /* and nothing else */
+    static constexpr bool stores_too = kind == CUDA_SM90_BOTH;
+
+    /* Draws of a launch of n columns, at most. */
+    template <int n> static constexpr int states = any ? CUDA_SM90_STATES : n;
+
+    /* Whether logits are dropped as the product leaves them. */
+    __device__ __forceinline__ bool drops() const { return any && multiply_only; }
+    __device__ __forceinline__ bool draws() const { return !stores && !drops(); }
+    /* Whether the kernel of n columns stores the logits alone that bounds leave. */
+    template <int n> __device__ __forceinline__ bool by_bounds() const
+    {
+        return stores && CUDA_SM90_BOUNDS(n) && written;
+    }
+    /* Whether its last CTA ends the call (ending_sm90.cuh). */
+    __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }
+    /* Whether what is left to the launch behind is little: a few draws to merge, or rows that it
+     * serves from their peaks. */
+    __device__ __forceinline__ bool leaves_little() const
+    {
+        return stores ? peaks != NULL
+                      : !stores_too && problem.batch * samples() <= CUDA_SM90_DRAWS_OVERLAPPED;
+    }
+    __device__ __forceinline__ bool with_mass() const
+    {
+        return kind == CUDA_SM90_PLAIN_MASS || (any && problem.with_mass);
+    }
+    __device__ __forceinline__ int samples() const
+    {
+        return any ? problem.sampling.num_samples : 1;
+    }
+    __device__ __forceinline__ bool has_bias() const
+    {
+        return (any || stores || stores_too) && problem.bias.data;
+    }
+    /* Whether soft-caps and negative scales are applied to the sums themselves. */
+    __device__ __forceinline__ bool prepares() const
+    {
+        return any && (problem.soft_cap != 0.0f || problem.scale < 0.0f);
+    }
+    /* Of a prepared logit, to z before the temperature. */
+    __device__ __forceinline__ float scale() const { return prepares() ? 1.0f : problem.scale; }
+    __device__ __forceinline__ bool has_noise() const { return any && problem.sampling.noise; }
+    __device__ __forceinline__ bool fast() const
+    {
+        return any && problem.sampling.math == GUMBEL_MATH_FAST;
+    }
+};
+
+} // namespace
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA device.
+ */
+#ifndef GUMBEL_CUDA_DEVICE_H
+#define GUMBEL_CUDA_DEVICE_H
+
+#include "core/backend.h"
+#include "cuda/host/cuda_driver.h"
+#include "cuda/policy/cuda_policy.h"
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+/* Places of the kernels of one dtype in cuda_device's tables. */
+typedef enum cuda_dtype {
+    CUDA_BF16,
+    CUDA_F16,
+    CUDA_F32,
+    CUDA_DTYPES,
+} cuda_dtype;
+
+typedef enum cuda_module {
+    CUDA_MODULE_ADVANCE,
+    CUDA_MODULE_FINISH,
+    CUDA_MODULE_GATHER,
+    CUDA_MODULE_HISTORY,
+    CUDA_MODULE_NAIVE,
+    CUDA_MODULE_NOISE,
+    CUDA_MODULE_LOGITS,
+    CUDA_MODULE_REQUEST,
+    CUDA_MODULE_REQUEST_EDIT,
+    CUDA_MODULE_REQUEST_NAIVE,
+    CUDA_MODULE_REQUEST_PIVOTS,
+    CUDA_MODULE_SOFTMAX,
+    CUDA_MODULE_REQUEST_BLOCKS, /* this and the next one where there are clusters */
+    CUDA_MODULE_REQUEST_TEAM,
+    CUDA_MODULE_FUSED_SM80,
+    CUDA_MODULE_FUSED_SM90,
+    CUDA_MODULES,
+} cuda_module;
+
+typedef struct cuda_device {
+    struct gumbel_device base;
+    cuda_driver driver;
+    CUdevice device;
+    CUcontext context; /* the primary one, retained */
+    pid_t process;     /* which opened the device; its children have no context */
+    int ordinal;
+    gumbel_recompute recompute;
+    int capability; /* 10 * major + minor */
+    int multiprocessors;
+    int shared_bytes;               /* of a multiprocessor */
+    CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
+    CUfunction advance;
+    CUfunction finish;
+    CUfunction gather;
+    CUfunction history_start;
+    CUfunction history_update;
+    CUfunction naive;
+    CUfunction request;
+    CUfunction request_edit;
+    CUfunction request_naive;
+    CUfunction request_pivots;
+    CUfunction request_blocks, request_bounded, request_team; /* NULL where there are no clusters */
+    CUfunction noise[GUMBEL_MATH_FAST + 1];
+    CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
+    CUfunction logits_edited[CUDA_DTYPES];
+    CUfunction weigh[CUDA_DTYPES], normalise[CUDA_DTYPES];
+    CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
+    CUfunction mixed_sm80[CUDA_F16 + 1];
+    CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
+    _Atomic uint64_t launches; /* so far: makes the tags of floors (floor.cuh) */
+} cuda_device;
+
+static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)
+{
+    return dtype == GUMBEL_BFLOAT16 ? CUDA_BF16 : dtype == GUMBEL_FLOAT16 ? CUDA_F16 : CUDA_F32;
+}
+
+/* Make the device's context current. A child of fork() is refused, and the driver not asked. */
+gumbel_status cuda_enter(const cuda_device *cuda, gumbel_error *error);
+
+/* The backend's jobs (cuda_backend.c, cuda_run_request.c, cuda_run_softmax.c, cuda_step.c); see
+ * backend.h. */
+size_t cuda_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                           int32_t num_samples);
+size_t cuda_request_size(const gumbel_device *device, const gumbel_problem *problem);
+gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
+                           gumbel_summary *summaries, void *workspace, gumbel_error *error);
+gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
+                          const gumbel_output *output, void *workspace, gumbel_error *error);
+gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
+                           int64_t stride, void *workspace, gumbel_error *error);
+gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
+                           float *probabilities, int64_t stride, void *workspace,
+                           gumbel_error *error);
+gumbel_status cuda_history_start(gumbel_device *device, const gumbel_history *history,
+                                 int64_t batch, const gumbel_token_lists *prompts,
+                                 const gumbel_token_lists *outputs, void *stream,
+                                 gumbel_error *error);
+gumbel_status cuda_history_update(gumbel_device *device, const gumbel_history *history,
+                                  int64_t batch, const int32_t *tokens, int64_t token_stride,
+                                  void *stream, gumbel_error *error);
+gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
+                         int64_t noise_stride, gumbel_error *error);
+gumbel_status cuda_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error);
+gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
+                            gumbel_error *error);
+
+#endif

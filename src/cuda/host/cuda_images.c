@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The assembler puts the files in: CUDA_IMAGE_FOLDER is the folder that nvcc wrote them to.
+ */
+#include "cuda/host/cuda_images.h"
+
+#define IMAGE(name)                                                                                \
+    __asm__(".pushsection .rodata\n"                                                               \
+            ".balign 64\n"                                                                         \
+            ".globl cuda_image_" #name "\n"                                                        \
+            ".hidden cuda_image_" #name "\n"                                                       \
+            ".type cuda_image_" #name ", %object\n"                                                \
+            "cuda_image_" #name ":\n"                                                              \
+            ".incbin \"" CUDA_IMAGE_FOLDER "/" #name ".fatbin\"\n"                                 \
+            ".size cuda_image_" #name ", . - cuda_image_" #name "\n"                               \
+            ".popsection\n")
+
+IMAGE(advance);
+IMAGE(finish);
+IMAGE(fused_sm80);
+IMAGE(fused_sm90);
+IMAGE(gather);
+IMAGE(history);
+IMAGE(logits);
+IMAGE(naive);
+IMAGE(noise);
+IMAGE(request);
+IMAGE(request_edit);
+IMAGE(request_naive);
+IMAGE(request_blocks);
+IMAGE(request_pivots);
+IMAGE(request_team);
+IMAGE(softmax);

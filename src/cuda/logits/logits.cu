@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1); or
+ *        of y, where a mask and a history are all that edits them (docs/maths.md, section 8).
+ * COST   reads B V elements once. Four tokens and a sample take about 65 instructions, 18 of them
+ *        Philox's wide multiplies at four cycles of a scheduler each; the log-normaliser takes as
+ *        many again. What bounds it: findings/cuda_logits.md. A mask is a bit a token beside, and
+ *        four selections; a history is looked up for tokens alone that are scored.
+ * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary; its warps take steps
+ *        of 512 tokens, eight blocks of 64, as they get done. Four lanes hold a block: lane j of
+ *        them the quads (four tokens, one block of Philox) j, j + 4, j + 8 and j + 12, so that it
+ *        has all that four of eq. 8's lanes add. A step's logits are on their way to registers
+ *        while its noise is made.
+ * SMEM   the draw's state (cta_state), and with the mass a summary a thread.
+ * SYNC   a CTA meets when the row's parameters are there, when its thresholds are, and at its end.
+ *        The best token belongs to a warp; thresholds and the next step are touched by atomics
+ *        alone. Of a row's CTAs the last one merges all, known by a counter in global memory
+ *        (parts.cuh).
+ * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
+ *        blocks is exact: the same bits whatever the chunk.
+ */
+#include "cuda/logits/logits_draw.cuh"
+#include "cuda/common/merge.cuh"
+#include "cuda/common/parts.cuh"
+
+namespace
+{
+
+static_assert(kSamples <= 32 && kWarps <= 32, "the first warp sums up samples and warps");
+
+/* The state that a row starts with; the sums start when all threads have met. */
+template <bool edited>
+__device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &state, int64_t b,
+                                            int first, int samples)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if ((int)threadIdx.x < samples) {
+        gumbel_row row = gumbel_problem_row(&q, b);
+        row.stream.sample += (uint32_t)(first + (int)threadIdx.x);
+        state.philox[threadIdx.x] = draw_philox_of(row.stream);
+        state.threshold[threadIdx.x] = ordered_bits(-INFINITY);
+        if (threadIdx.x == 0) {
+            state.inverse_temperature = row.inverse_temperature;
+            state.ones = row.greedy ? DRAW_ONES : 0;
+            state.next = kWarps;
+        }
+    }
+    if (edited && (int)threadIdx.x == kThreads - 2) {
+        state.penalties = penalties_of(q, b);
+        state.raises = state.penalties.act && !penalties_lower(state.penalties.of);
+    }
+    if (lane < samples)
+        state.best[warp][lane] = draw_winner_none();
+    if (lane == 0)
+        state.flags[warp] = 0;
+}
+
+/* Sum up what the CTA's warps found, by the first warp, a lane a sample. */
+__device__ __forceinline__ void sum_up(const cta_state &state, bool with_mass, gumbel_summary *out,
+                                       int samples)
+{
+    int lane = threadIdx.x;
+    gumbel_summary own;
+    gumbel_summary_empty(&own);
+    if (with_mass) {
+        if (lane < kWarps)
+            own = state.masses[lane];
+        merge_masses_of_lanes<32>(&own);
+    }
+    if (lane >= samples)
+        return;
+    draw_winner best = draw_winner_none();
+#pragma unroll
+    for (int w = 0; w < kWarps; w++) {
+        const draw_winner &other = state.best[w][lane];
+        draw_winner_offer(best, other.score, other.z, other.id);
+        own.flags |= state.flags[w];
+    }
+    own.best_score = best.score;
+    own.best_z = best.z;
+    own.best_id = best.id;
+    out[lane] = own;
+}
+
+/* Keep the mass of all lanes of a warp, where each has its own. */
+__device__ __forceinline__ void end_mass(cta_state &state, warp_mass &mass)
+{
+    mass.flush();
+    gumbel_summary sum = *mass.own;
+    merge_masses_of_lanes<32>(&sum);
+    if (threadIdx.x % 32 == 0)
+        state.masses[threadIdx.x / 32] = sum;
+}
+
+/* clear_words() by all threads; apart, as it is rare. */
+__device__ __noinline__ void clear_rarely(const cuda_params &p)
+{
+    clear_words(p, threadIdx.x, kThreads);
+}
+
+template <gumbel_dtype dtype, bool with_mass, bool given, bool edited>
+__device__ __forceinline__ void draw_chunk(const cuda_params &p)
+{
+    extern __shared__ __align__(16) unsigned char shared_memory[];
+    cta_state &state = *(cta_state *)shared_memory;
+    gumbel_summary *masses =
+        (gumbel_summary *)(shared_memory + CUDA_LOGITS_STATE_BYTES) + threadIdx.x;
+    const gumbel_problem &q = p.problem;
+    const int all = q.sampling.num_samples, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts % q.batch;
+    const int first = (int)(blockIdx.x / p.parts / q.batch) * kSamples;
+    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * p.chunk;
+    const int64_t draw = b * all + first;
+    const float *noise =
+        given ? q.sampling.noise + draw * q.sampling.noise_stride - q.first_token : nullptr;
+    const typename quad<dtype>::element *origin =
+        (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
+    const bool masked = edited && (q.request & GUMBEL_REQUEST_MASK);
+    warp_draw<dtype, given, edited> own = {
+        p,
+        state,
+        origin,
+        noise,
+        masked ? gumbel_problem_mask(&q, b) : nullptr,
+        b,
+        (uint32_t)begin,
+        (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token),
+        (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4),
+        all - first < kSamples ? all - first : kSamples,
+        warp,
+        lane,
+        (uintptr_t)origin % sizeof(quad<dtype>) == 0};
+    warp_mass mass = {masses, lane, q.sampling.math == GUMBEL_MATH_FAST};
+
+    ptx_wait_for_launch();
+    if (p.cleared)
+        clear_rarely(p);
+    const uint32_t start = own.begin + warp * kStep;
+    quad<dtype> logits = {};
+    if (start < own.end)
+        logits = own.read(start, 0);
+    start_state<edited>(q, state, b, first, own.samples);
+    if (threadIdx.x == kThreads - 1)
+        parts_start(merge_counter(p, draw), p.tag);
+    if (with_mass)
+        gumbel_summary_empty(masses);
+    __syncthreads();
+    own.inverse_temperature = state.inverse_temperature;
+    own.key0 = __reduce_or_sync(~0u, state.philox[0].key0);
+    own.key1 = __reduce_or_sync(~0u, state.philox[0].key1);
+    if (start < own.end)
+        own.seed(start, logits);
+    __syncthreads();
+    own.template run<with_mass>(mass);
+    if (with_mass)
+        end_mass(state, mass);
+    __syncthreads();
+    if (warp == 0)
+        sum_up(state, with_mass, &p.summaries[part * q.batch * all + draw], own.samples);
+    __syncwarp();
+    if (threadIdx.x == 0)
+        state.last = parts_end(merge_counter(p, draw), p.tag, p.parts);
+    __syncthreads();
+    if (state.last)
+        for (int s = warp; s < own.samples; s += kWarps)
+            finish_draw(p, draw + s, with_mass);
+}
+
+} // namespace
+
+#define KERNEL(name, dtype, with_mass, given, edited)                                              \
+    extern "C" __global__ void __launch_bounds__(kThreads, CUDA_LOGITS_CTAS)                       \
+        gumbel_draw_logits_##name(const __grid_constant__ cuda_params params)                      \
+    {                                                                                              \
+        draw_chunk<dtype, with_mass, given, edited>(params);                                       \
+    }
+#define KERNELS(name, dtype)                                                                       \
+    KERNEL(name, dtype, false, false, false)                                                       \
+    KERNEL(name##_mass, dtype, true, false, false)                                                 \
+    KERNEL(name##_noise, dtype, false, true, false)                                                \
+    KERNEL(name##_noise_mass, dtype, true, true, false)                                            \
+    KERNEL(name##_edited, dtype, false, false, true)
+KERNELS(f32, GUMBEL_FLOAT32)
+KERNELS(bf16, GUMBEL_BFLOAT16)
+KERNELS(f16, GUMBEL_FLOAT16)

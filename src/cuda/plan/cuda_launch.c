@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One launch, the merge that ends most calls, and the cutting of a call into slices.
+ */
+#include "core/fail.h"
+#include "cuda/plan/cuda_run.h"
+
+gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
+                          void **arguments)
+{
+    CUlaunchAttribute overlap = {
+        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        .value.programmaticStreamSerializationAllowed = 1,
+    };
+    CUlaunchConfig config = {
+        .gridDimX = (unsigned)shape.ctas,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = (unsigned)shape.threads,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .sharedMemBytes = (unsigned)shape.shared_bytes,
+        .hStream = job->stream,
+        .attrs = &overlap,
+        .numAttrs = shape.overlaps && job->cuda->capability >= CUDA_SM90_CAPABILITY,
+    };
+    CUDA_TRY(&job->cuda->driver, job->error, cuLaunchKernelEx, &config, kernel, arguments, NULL);
+    return GUMBEL_OK;
+}
+
+gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, int64_t ctas,
+                                void *argument)
+{
+    void *arguments[] = {argument};
+    CUcontext popped;
+    GUMBEL_FORWARD(cuda_enter(job->cuda, job->error));
+    gumbel_status status =
+        cuda_launch(job, kernel, (cuda_shape){ctas, CUDA_THREADS, 0, 0}, arguments);
+    job->cuda->driver.cuCtxPopCurrent(&popped);
+    return status;
+}
+
+gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
+{
+    void *arguments[] = {p};
+    cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
+                        1};
+    return p->multiply_only || p->stored ? GUMBEL_OK
+                                         : cuda_launch(job, job->cuda->finish, shape, arguments);
+}
+
+uint64_t cuda_tag(cuda_device *cuda)
+{
+    uint64_t launches = atomic_fetch_add_explicit(&cuda->launches, 1, memory_order_relaxed);
+    return gumbel_mix_seed(0, launches + 1) >> 24;
+}
+
+cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
+{
+    cuda_params p = *whole;
+    gumbel_problem *q = &p.problem;
+    gumbel_sampling *s = &q->sampling;
+    gumbel_output *out = &p.output;
+    int64_t draws = first * s->num_samples;
+    int64_t size = q->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    q->batch = count;
+    q->first_row += first;
+    q->hidden.rows = count;
+    q->hidden.data = (const char *)q->hidden.data + first * q->hidden.stride * size;
+    s->temperature = s->temperature ? s->temperature + first * s->temperature_stride : NULL;
+    s->seed = s->seed ? s->seed + first * s->seed_stride : NULL;
+    s->position = s->position ? s->position + first * s->position_stride : NULL;
+    s->noise = s->noise ? s->noise + draws * s->noise_stride : NULL;
+    out->tokens = out->tokens ? out->tokens + draws : NULL;
+    out->logprobs = out->logprobs ? out->logprobs + draws : NULL;
+    out->scores = out->scores ? out->scores + draws : NULL;
+    out->lse = out->lse ? out->lse + first : NULL;
+    out->status = out->status ? out->status + first : NULL;
+    p.partials = p.partials ? p.partials + draws : NULL;
+    p.stored = p.stored ? p.stored + first * p.stored_stride : NULL;
+    p.peaks = p.peaks ? p.peaks + first * p.peaks_stride : NULL;
+    p.unseen = p.unseen ? p.unseen + first * p.peaks_stride : NULL;
+    p.shared_floors += draws * CUDA_FLOOR_WORDS;
+    return p;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels that every GPU runs: the naive one, and the one from logits.
+ */
+#include "core/fail.h"
+#include "cuda/plan/cuda_run.h"
+
+/* Tokens that count, from the block on that holds the first one. */
+static int64_t block_range(const gumbel_problem *p)
+{
+    return p->end_token - p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+}
+
+gumbel_status cuda_run_naive(const cuda_job *job)
+{
+    cuda_params p = job->params;
+    int64_t batch = p.problem.batch, groups = (batch + CUDA_NAIVE_ROWS - 1) / CUDA_NAIVE_ROWS;
+    int64_t parts = cuda_parts_most((int64_t)job->cuda->multiprocessors * CUDA_NAIVE_CTAS, batch,
+                                    p.problem.sampling.num_samples);
+    p.chunk = cuda_chunk(block_range(&p.problem), parts, GUMBEL_BLOCK);
+    p.parts = (int32_t)((block_range(&p.problem) + p.chunk - 1) / p.chunk);
+    void *arguments[] = {&p};
+    cuda_shape shape = {p.parts * groups, CUDA_THREADS, 0, 0};
+    GUMBEL_FORWARD(cuda_launch(job, job->cuda->naive, shape, arguments));
+    return cuda_finish(job, &p);
+}
+
+gumbel_status cuda_run_logits(const cuda_job *job)
+{
+    cuda_params p = job->params;
+    const gumbel_sampling *s = &p.problem.sampling;
+    int64_t batch = p.problem.batch, range = block_range(&p.problem);
+    int64_t groups = (s->num_samples + CUDA_LOGITS_SAMPLES - 1) / CUDA_LOGITS_SAMPLES;
+    int64_t parts = cuda_parts_most((int64_t)job->cuda->multiprocessors * CUDA_LOGITS_CTAS, batch,
+                                    s->num_samples);
+    int mass = p.problem.with_mass != 0;
+    cuda_dtype dtype = cuda_dtype_of(p.problem.logits.dtype);
+    p.chunk = cuda_chunk(range, parts, CUDA_LOGITS_CHUNK);
+    p.parts = (int32_t)((range + p.chunk - 1) / p.chunk);
+    p.tag = cuda_tag(job->cuda);
+    void *arguments[] = {&p};
+    cuda_shape shape = {p.parts * batch * groups, CUDA_LOGITS_THREADS,
+                        cuda_logits_shared_bytes(mass), 1};
+    CUfunction kernel = p.problem.request ? job->cuda->logits_edited[dtype]
+                                          : job->cuda->logits[dtype][mass][s->noise != NULL];
+    return cuda_launch(job, kernel, shape, arguments);
+}

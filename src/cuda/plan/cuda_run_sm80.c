@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fused way on any GPU: slices of the batch that one launch takes, and its shares of the
+ * vocabulary.
+ */
+#include "core/fail.h"
+#include "cuda/plan/cuda_run.h"
+
+gumbel_status cuda_run_sm80(const cuda_job *job)
+{
+    cuda_device *cuda = job->cuda;
+    const gumbel_problem *whole = &job->params.problem;
+    int samples = whole->sampling.num_samples, mixed = cuda_sm80_is_mixed(whole);
+    int most = cuda_sm80_rows_most(samples, mixed);
+    int64_t origin = whole->first_token / CUDA_SM80_SLAB * CUDA_SM80_SLAB;
+    int64_t slabs = (whole->end_token - origin + CUDA_SM80_SLAB - 1) / CUDA_SM80_SLAB;
+    for (int64_t first = 0; first < whole->batch; first += most) {
+        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
+        int width = cuda_sm80_width_for(rows), n = cuda_sm80_widths[width];
+        int bytes = cuda_sm80_shared_bytes(n, samples, whole->with_mass, mixed);
+        int64_t ctas = cuda->multiprocessors * cuda_sm80_ctas(n, cuda->shared_bytes, bytes, mixed);
+        cuda_params p = cuda_slice(&job->params, first, rows);
+        p.parts = (int32_t)(slabs < ctas ? slabs : ctas);
+        p.tag = cuda_tag(cuda);
+        void *arguments[] = {&p};
+        cuda_shape shape = {p.parts, CUDA_SM80_THREADS, bytes, 0};
+        cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
+        CUfunction kernel = mixed ? cuda->mixed_sm80[dtype] : cuda->fused_sm80[dtype][width];
+        GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
+        GUMBEL_FORWARD(cuda_finish(job, &p));
+    }
+    return GUMBEL_OK;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fused way on Hopper: tensor maps, and slices of the batch that one launch takes.
+ */
+#include "core/fail.h"
+#include "cuda/plan/cuda_run.h"
+
+static CUtensorMapDataType map_dtype(gumbel_dtype dtype)
+{
+    return dtype == GUMBEL_FLOAT16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+}
+
+static gumbel_status encode(const cuda_job *job, CUtensorMap *map, const gumbel_tensor *t, int rank,
+                            const cuuint64_t *sizes, const cuuint64_t *strides,
+                            const cuuint32_t *box)
+{
+    static const cuuint32_t every[5] = {1, 1, 1, 1, 1};
+    CUDA_TRY(&job->cuda->driver, job->error, cuTensorMapEncodeTiled, map, map_dtype(t->dtype),
+             (cuuint32_t)rank, (void *)(uintptr_t)t->data, sizes, strides, box, every,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return GUMBEL_OK;
+}
+
+/* Weight row 16 d + 4 b + 2 a + c at (d, c, b, a): the order that the kernel's head explains. */
+static gumbel_status encode_weight(const cuda_job *job, CUtensorMap *map)
+{
+    const gumbel_tensor *t = &job->params.problem.weight;
+    cuuint64_t row = (cuuint64_t)t->stride * sizeof(uint16_t);
+    cuuint64_t sizes[5] = {(cuuint64_t)t->cols, 2, 4, 2, (cuuint64_t)t->rows / 16};
+    cuuint64_t strides[4] = {2 * row, 4 * row, row, 16 * row};
+    cuuint32_t box[5] = {64, 2, 4, 2, CUDA_SM90_TILE / 16};
+    return encode(job, map, t, 5, sizes, strides, box);
+}
+
+/* So many rows a copy. */
+static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const gumbel_tensor *t,
+                                   int rows)
+{
+    cuuint64_t sizes[2] = {(cuuint64_t)t->cols, (cuuint64_t)t->rows};
+    cuuint64_t strides[1] = {(cuuint64_t)t->stride * sizeof(uint16_t)};
+    cuuint32_t box[2] = {64, (cuuint32_t)rows};
+    return encode(job, map, t, 2, sizes, strides, box);
+}
+
+gumbel_status cuda_run_sm90(const cuda_job *job)
+{
+    cuda_device *cuda = job->cuda;
+    const gumbel_problem *whole = &job->params.problem;
+    CUtensorMap weight, hidden;
+    int32_t samples = job->params.stored ? 1 : whole->sampling.num_samples;
+    int64_t most = cuda_sm90_rows_most(samples);
+    int64_t tokens = whole->end_token - whole->first_token;
+    int32_t tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
+    int processors = cuda_sm90_processors(cuda->multiprocessors);
+    GUMBEL_FORWARD(encode_weight(job, &weight));
+    for (int64_t first = 0; first < whole->batch; first += most) {
+        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
+        int place = cuda_sm90_width_for(rows), width = cuda_sm90_widths[place];
+        cuda_params p = cuda_slice(&job->params, first, rows);
+        p.tiles = tiles;
+        p.parts = cuda_sm90_ctas(width, tiles, processors);
+        p.stages = cuda_sm90_stages(width, samples, p.problem.with_mass);
+        p.tag = cuda_tag(cuda);
+        GUMBEL_FORWARD(
+            encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
+        void *arguments[] = {&p, &weight, &hidden};
+        int overlaps = CUDA_SM90_OVERLAPS(width) || (p.again && !p.written);
+        cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, overlaps};
+        cuda_sm90_case kind =
+            cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);
+        CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][place][kind];
+        GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
+        if (!CUDA_SM90_ENDS(kind, p.partials))
+            GUMBEL_FORWARD(cuda_finish(job, &p));
+    }
+    return GUMBEL_OK;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of probabilities, of the logits themselves or, where a request changes them, of what it
+ * leaves.
+ */
+#include "core/fail.h"
+#include "cuda/plan/cuda_run.h"
+
+/* Tokens that a CTA takes at a time. */
+#define SOFTMAX_UNIT (CUDA_SOFTMAX_THREADS / 32 * CUDA_LOGITS_STEP)
+
+/* The softmax of rows that are z already. */
+static gumbel_problem of_processed(const gumbel_problem *p, const float *rows, int64_t stride)
+{
+    return (gumbel_problem){
+        .batch = p->batch,
+        .vocab = p->vocab,
+        .logits = {rows, GUMBEL_FLOAT32, p->batch, p->vocab, stride},
+        .scale = 1.0f,
+        .end_token = p->vocab,
+        .sampling = {.struct_size = sizeof p->sampling, .num_samples = 1},
+    };
+}
+
+gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
+                           float *probabilities, int64_t stride, void *workspace,
+                           gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_job job = {.cuda = cuda, .stream = problem->sampling.stream, .error = error};
+    cuda_softmax_params p = {.problem = *problem, .probabilities = probabilities, .stride = stride};
+    gumbel_cursor cursor = {workspace, 0};
+    CUcontext popped;
+    if (problem->request) {
+        GUMBEL_FORWARD(cuda_process(device, problem, probabilities, stride, workspace, error));
+        p.problem = of_processed(problem, probabilities, stride);
+    }
+    /* No more than a draw from logits has summaries. */
+    int64_t parts =
+        cuda_parts_most((int64_t)cuda->multiprocessors * CUDA_SOFTMAX_CTAS, problem->batch, 1);
+    p.inverse_cap = cuda_inverse_cap(&p.problem);
+    p.chunk = cuda_chunk(problem->vocab, parts, SOFTMAX_UNIT);
+    p.parts = (int32_t)((problem->vocab + p.chunk - 1) / p.chunk);
+    if (problem->batch > INT32_MAX / p.parts)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                           "B is more than one call on CUDA takes");
+    p.masses = gumbel_carve(&cursor, (size_t)problem->batch, (size_t)p.parts, sizeof *p.masses);
+    cuda_dtype dtype = cuda_dtype_of(p.problem.logits.dtype);
+    cuda_shape first = {problem->batch * p.parts, CUDA_SOFTMAX_THREADS, 0, 0}, second = first;
+    void *arguments[] = {&p};
+    second.overlaps = 1;
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
+    gumbel_status status = cuda_launch(&job, cuda->weigh[dtype], first, arguments);
+    if (status == GUMBEL_OK)
+        status = cuda_launch(&job, cuda->normalise[dtype], second, arguments);
+    cuda->driver.cuCtxPopCurrent(&popped);
+    return status;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every choice of kernel and size that the CUDA backend makes; kernels and launcher only receive
+ * the numbers. Read by C and by CUDA.
+ */
+#ifndef GUMBEL_CUDA_POLICY_H
+#define GUMBEL_CUDA_POLICY_H
+
+#include "core/problem.h"
+
+/* The oldest GPUs that the portable kernels are compiled for. */
+#define CUDA_CAPABILITY_LEAST 80
+
+/* ---------------------------------------------------------------- the fused way on Hopper ---- */
+
+#define CUDA_SM90_CAPABILITY 90
+#define CUDA_SM90_THREADS    384
+#define CUDA_SM90_TILE       128
+/* All that a CTA may have: there is one a multiprocessor anyhow. */
+#define CUDA_SM90_SHARED_BYTES (227 * 1024)
+/* Batch columns times samples that one launch draws: a consumer thread each. */
+#define CUDA_SM90_STATES      256
+#define CUDA_SM90_STAGES_MOST 12
+
+/* 64-bit words of a row and sample, of which the first is its floor (floor.cuh), the second
+ * counts CTAs (parts.cuh), and the others are for the end of a call (ending_sm90.cuh): a
+ * 32-byte sector, so that the second-level cache can take neighbours side by side. */
+#define CUDA_FLOOR_WORDS 4
+
+/* Batch columns of the kernels that exist. */
+#define CUDA_SM90_WIDTHS 6
+static const int cuda_sm90_widths[CUDA_SM90_WIDTHS] = {8, 16, 32, 64, 128, 256};
+
+/* Whether the copy engine can read the rows of a [.., D] matrix: aligned to 16 bytes. */
+static inline int cuda_sm90_can_copy(const gumbel_tensor *t)
+{
+    return (uintptr_t)t->data % 16 == 0 && t->stride % 8 == 0;
+}
+
+/* Whether the Hopper kernel serves a call. Nothing here depends on B: a row's bits must not. */
+static inline int cuda_sm90_serves(int capability, const gumbel_problem *p)
+{
+    return capability == CUDA_SM90_CAPABILITY && p->weight.dtype == p->hidden.dtype &&
+           p->weight.dtype != GUMBEL_FLOAT32 && p->vocab % 16 == 0 && p->hidden_size % 8 == 0 &&
+           p->first_token % 4 == 0 && cuda_sm90_can_copy(&p->weight) &&
+           cuda_sm90_can_copy(&p->hidden) &&
+           p->sampling.num_samples <= CUDA_SM90_STATES / cuda_sm90_widths[0];
+}
+
+/* What a call asks of the Hopper kernel. Each case has kernels of its own, without the code of what
+ * it rules out (case_sm90.cuh). */
+typedef enum cuda_sm90_case {
+    CUDA_SM90_PLAIN,      /* an exact draw a row, from logits as the product leaves them */
+    CUDA_SM90_PLAIN_MASS, /* that, with masses */
+    CUDA_SM90_STORED,     /* no draw: the logits themselves */
+    CUDA_SM90_BOTH,       /* such a draw, with a bias or not, and the logits */
+    CUDA_SM90_ANY,        /* any draw, or none */
+    CUDA_SM90_CASES,
+} cuda_sm90_case;
+
+/* Whether an exact draw a row is asked for, from logits as the product leaves them, but for a bias.
+ */
+static inline int cuda_sm90_is_plain(const gumbel_problem *p)
+{
+    const gumbel_sampling *s = &p->sampling;
+    return p->soft_cap == 0.0f && p->scale >= 0.0f && !s->noise && s->num_samples == 1 &&
+           s->math == GUMBEL_MATH_EXACT;
+}
+
+/* The case that serves a call, which stores its logits, with or without a draw, or drops them, or
+ * draws. */
+static inline cuda_sm90_case cuda_sm90_case_of(const gumbel_problem *p, int stores, int draws,
+                                               int drops)
+{
+    if (stores)
+        return draws ? CUDA_SM90_BOTH : CUDA_SM90_STORED;
+    if (drops || p->bias.data || !cuda_sm90_is_plain(p))
+        return CUDA_SM90_ANY;
+    return p->with_mass ? CUDA_SM90_PLAIN_MASS : CUDA_SM90_PLAIN;
+}
+
+/* Whether the kernel of n columns starts while the launch before it ends, and asks for weights.
+ * With more columns that gains nothing, and behind another library's launch costs up to 1%. */
+#define CUDA_SM90_OVERLAPS(n) ((n) <= 64)
+/* Draws of such a kernel behind which the next launch may start early: what merges more of them
+ * would crowd the few multiprocessors that end first, and take 9 us more at 128. */
+#define CUDA_SM90_DRAWS_OVERLAPPED 64
+
+/* Whether there are kernels of n columns that draw and store: with more, a draw from the logits
+ * takes less than one beside the product. */
+#define CUDA_SM90_HAS_BOTH(n) ((n) <= 64)
+
+/* Whether the Hopper kernel writes the outputs: else a launch behind it merges what its CTAs
+ * found. */
+#define CUDA_SM90_ENDS(kind, partials)                                                             \
+    (((kind) == CUDA_SM90_PLAIN || (kind) == CUDA_SM90_BOTH) && !(partials))
+
+/* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
+static inline int cuda_sm90_width_for(int64_t rows)
+{
+    int i = 0;
+    while (i < CUDA_SM90_WIDTHS - 1 && cuda_sm90_widths[i] < rows)
+        i++;
+    return i;
+}
+
+/* Rows a launch takes at most. */
+static inline int cuda_sm90_rows_most(int num_samples)
+{
+    int i = CUDA_SM90_WIDTHS - 1;
+    while (i > 0 && cuda_sm90_widths[i] * num_samples > CUDA_SM90_STATES)
+        i--;
+    return cuda_sm90_widths[i];
+}
+
+/* Whether a warpgroup takes a whole tile of n columns. */
+#define CUDA_SM90_ALONE(n) ((n) <= 64)
+
+/* CTAs of a cluster, which copy hidden states for each other: at 128 columns these are as many
+ * bytes as a tile's weights. With fewer that gains nothing, with 256 nothing where the GPU is hot.
+ */
+#define CUDA_SM90_CLUSTER(n)   ((n) == 128 ? CUDA_SM90_CLUSTER_MOST : 1)
+#define CUDA_SM90_CLUSTER_MOST 2
+
+/* Multiprocessors that take tiles. An odd one stays idle at all widths: which CTA takes a tile must
+ * not depend on the batch. */
+static inline int cuda_sm90_processors(int multiprocessors)
+{
+    return multiprocessors / CUDA_SM90_CLUSTER_MOST * CUDA_SM90_CLUSTER_MOST;
+}
+
+/* CTAs of a launch: one for each of so many multiprocessors, or for each tile, in whole clusters.
+ * The last one may have no tile. */
+static inline int cuda_sm90_ctas(int width, int tiles, int processors)
+{
+    int cluster = CUDA_SM90_CLUSTER(width), ctas = tiles < processors ? tiles : processors;
+    return (ctas + cluster - 1) / cluster * cluster;
+}
+
+/* Whether the kernel of n columns can store logits by bounds (bound_sm90.cuh). */
+#define CUDA_SM90_BOUNDS(n) ((n) <= 128)
+
+/* Stages of the ring that fit beside what shared_sm90.cuh lays out: 120 bytes a draw, 72 more
+ * where two teams have noise and screens each; a mass of 8 bytes a column and sixteen tokens; and
+ * the lists of offers and the barriers. */
+static inline int cuda_sm90_stages(int width, int num_samples, int with_mass)
+{
+    int draw = CUDA_SM90_ALONE(width) ? 192 : 120;
+    int beside = draw * width * num_samples + (with_mass ? 64 * width : 0) + 4096 +
+                 16 * (CUDA_SM90_STAGES_MOST + 4);
+    int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
+    return stages < CUDA_SM90_STAGES_MOST ? stages : CUDA_SM90_STAGES_MOST;
+}
+
+/* ----------------------------------------------------------------- the fused way elsewhere ---- */
+
+#define CUDA_SM80_THREADS 128
+#define CUDA_SM80_TILE    128
+/* Tokens that a warp takes of a tile, and that the vocabulary is shared out in. */
+#define CUDA_SM80_SLAB 32
+/* CTAs of n columns a multiprocessor at most, where its shared memory holds as many. */
+#define CUDA_SM80_CTAS(n)   ((n) <= 8 ? 3 : 2)
+#define CUDA_SM80_CTAS_MOST CUDA_SM80_CTAS(8)
+/* Batch columns times samples of a launch at most. */
+#define CUDA_SM80_STATES 128
+/* Stages of the ring for n columns: what leaves room, in the 99 KiB that a CTA has on the smallest
+ * of these GPUs, for CUDA_SM80_STATES columns and samples and for the masses. */
+#define CUDA_SM80_STAGES(n)   ((n) <= 32 ? 4 : 3)
+#define CUDA_SM80_STATE_BYTES 104 /* a column and sample */
+#define CUDA_SM80_MASS_BYTES  192 /* a column */
+/* Shared memory that CUDA keeps to itself, a CTA. */
+#define CUDA_RESERVED_BYTES 1024
+
+#define CUDA_SM80_WIDTHS 4
+static const int cuda_sm80_widths[CUDA_SM80_WIDTHS] = {8, 16, 32, 64};
+
+/* Whether every row of a [.., D] matrix can be copied 16 bytes at a time. */
+static inline int cuda_sm80_can_copy(const gumbel_tensor *t, int64_t size)
+{
+    return (uintptr_t)t->data % 16 == 0 && t->stride * size % 16 == 0;
+}
+
+/* 16-bit weights with float32 hidden states: eight columns alone, each with sixteen sums, so that
+ * registers leave room for two CTAs. */
+#define CUDA_SM80_MIXED_CTAS 2
+static inline int cuda_sm80_is_mixed(const gumbel_problem *p)
+{
+    return p->weight.dtype != p->hidden.dtype;
+}
+
+/* Whether the portable kernel serves a call; on every GPU, and whatever B. */
+static inline int cuda_sm80_serves(const gumbel_problem *p)
+{
+    int64_t weight_size = p->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    int64_t hidden_size = p->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    return (!cuda_sm80_is_mixed(p) || hidden_size == 2 * weight_size) &&
+           p->hidden_size < (INT64_C(1) << 28) && cuda_sm80_can_copy(&p->weight, weight_size) &&
+           cuda_sm80_can_copy(&p->hidden, hidden_size) &&
+           p->sampling.num_samples <= CUDA_SM80_STATES / cuda_sm80_widths[0];
+}
+
+/* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
+static inline int cuda_sm80_width_for(int64_t rows)
+{
+    int i = 0;
+    while (i < CUDA_SM80_WIDTHS - 1 && cuda_sm80_widths[i] < rows)
+        i++;
+    return i;
+}
+
+/* Rows a launch takes at most. */
+static inline int cuda_sm80_rows_most(int num_samples, int mixed)
+{
+    int i = mixed ? 0 : CUDA_SM80_WIDTHS - 1;
+    while (i > 0 && cuda_sm80_widths[i] * num_samples > CUDA_SM80_STATES)
+        i--;
+    return cuda_sm80_widths[i];
+}
+
+/* Of a CTA of n columns. */
+static inline int cuda_sm80_shared_bytes(int n, int num_samples, int with_mass, int mixed)
+{
+    int stage = 128 * (CUDA_SM80_TILE + (mixed ? 2 * n : n));
+    return CUDA_SM80_STAGES(n) * stage + n * num_samples * CUDA_SM80_STATE_BYTES +
+           (with_mass ? n * CUDA_SM80_MASS_BYTES : 0);
+}
+
+/* CTAs of n columns and so much shared memory that a multiprocessor of `room` bytes is given. */
+static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
+{
+    int fit = room / (shared_bytes + CUDA_RESERVED_BYTES);
+    int most = mixed ? CUDA_SM80_MIXED_CTAS : CUDA_SM80_CTAS(n);
+    return fit < 1 ? 1 : fit < most ? fit : most;
+}
+
+/* ---------------------------------------------------------------------- the simple kernels ---- */
+
+#define CUDA_THREADS 256
+/* A warp merges a draw's summaries. */
+#define CUDA_FINISH_THREADS 32
+/* Batch rows that a CTA of the naive kernel takes side by side. */
+#define CUDA_NAIVE_ROWS 4
+/* Samples of a row that a CTA draws from logits side by side. */
+#define CUDA_LOGITS_SAMPLES 32
+/* Threads of a CTA that draws from logits. */
+#define CUDA_LOGITS_THREADS 384
+/* Tokens that a warp takes from logits at a time. */
+#define CUDA_LOGITS_STEP 512
+/* Tokens of logits that a CTA takes at least: fewer would leave more to merge than to draw. */
+#define CUDA_LOGITS_CHUNK 3072
+/* Shared memory for the draws of a CTA. */
+#define CUDA_LOGITS_STATE_BYTES 8192
+/* CTAs a multiprocessor that keep it busy; of those from logits it holds just as many. */
+#define CUDA_NAIVE_CTAS  16
+#define CUDA_LOGITS_CTAS 2
+
+/* Tokens of a row that a CTA makes noise for at a time, and CTAs a multiprocessor that do. */
+#define CUDA_NOISE_PIECE 4096
+#define CUDA_NOISE_CTAS  8
+
+/* Threads of a CTA that serves a row of a request, and tokens that it edits by lists at a time. */
+#define CUDA_REQUEST_THREADS 512
+#define CUDA_REQUEST_PIECE   4096
+/* Blocks of 64 whose logits a warp asks for at once. */
+#define CUDA_REQUEST_AHEAD 4
+/* Shared memory for such a piece: y, counts and bits of its tokens, and a list's finds. */
+#define CUDA_REQUEST_STAGE_BYTES (9 * CUDA_REQUEST_PIECE + 9 * CUDA_REQUEST_THREADS)
+
+/* Candidates that a CTA keeps; the largest top_k and num_top that it keeps them for; and CTAs a
+ * multiprocessor that keep it busy, of which it holds two. */
+#define CUDA_REQUEST_LIST         4096
+#define CUDA_REQUEST_TARGET       256
+#define CUDA_REQUEST_CTAS         2
+#define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_LIST + 64 + CUDA_REQUEST_STAGE_BYTES)
+
+/* Threads of a CTA that makes probabilities, and CTAs that a multiprocessor holds of them. */
+#define CUDA_SOFTMAX_THREADS 128
+#define CUDA_SOFTMAX_CTAS    8
+
+/* CTAs of a cluster that holds a row of a request, and what each needs beside its share. */
+#define CUDA_REQUEST_CLUSTER    8
+#define CUDA_REQUEST_ROOM_BYTES (35 * 1024)
+/* Words of 32 tokens that the largest share has: 227 KB hold no more. */
+#define CUDA_REQUEST_WORDS 1616
+
+/* Clusters that look for rows that are left: enough to take turns if all are. Behind the product of
+ * up to 64 rows three quarters of those that run at once, since there mostly none is left, and what
+ * has more CTAs ends later. */
+static inline int64_t cuda_request_clusters_left(int64_t batch, int multiprocessors, int peaked)
+{
+    int64_t most = CUDA_REQUEST_CTAS * multiprocessors;
+    if (peaked && batch <= 64)
+        most = most / CUDA_REQUEST_CLUSTER * 3 / 4;
+    return batch < most ? batch : most < 1 ? 1 : most;
+}
+
+/* Tokens of a share, where the row has `range`. */
+static inline int64_t cuda_request_share(int64_t range)
+{
+    int64_t least = (range + CUDA_REQUEST_CLUSTER - 1) / CUDA_REQUEST_CLUSTER;
+    return (least + 127) / 128 * 128;
+}
+
+/* Shared memory that a CTA of a cluster may have, of what a multiprocessor has. */
+static inline int cuda_request_team_bytes(int shared_bytes)
+{
+    return shared_bytes - CUDA_RESERVED_BYTES;
+}
+
+/* Tokens of a block whose largest logit tells whether any of them can matter; blocks that a warp
+ * reads side by side to find those, and blocks that a CTA looks into at most; rows of a batch from
+ * which on that pays where the product does not leave the largest logits; and turns of the GPU that
+ * a large batch takes, so that rows end while others are read. */
+#define CUDA_REQUEST_BLOCK        128
+#define CUDA_REQUEST_SIDE         8
+#define CUDA_REQUEST_CHOSEN       1024
+#define CUDA_REQUEST_BLOCKS_BATCH 17
+#define CUDA_REQUEST_TURNS        4
+
+/* Neighbouring tokens whose logits of a row the product stores, or leaves out, as one: 64 bytes, of
+ * one warp. A block's strips are the bits of a byte, from the lowest on. */
+#define CUDA_REQUEST_STRIP  16
+#define CUDA_REQUEST_STRIPS (CUDA_REQUEST_BLOCK / CUDA_REQUEST_STRIP)
+#define CUDA_REQUEST_WHOLE  ((1 << CUDA_REQUEST_STRIPS) - 1)
+
+/* Rows of a batch for which the product stores by bounds: fewer have little to store, and more keep
+ * the tensor cores busy, behind which stores cost nothing. Where a bound can fail it has to save
+ * more, since the product may run again. And tiles of each multiprocessor. */
+#define CUDA_REQUEST_BOUND_LEAST      5
+#define CUDA_REQUEST_BOUND_LEAST_FAIL 32
+#define CUDA_REQUEST_BOUND_MOST       128
+#define CUDA_REQUEST_BOUND_TILES      3
+
+static inline int cuda_request_bounds(int64_t batch, int64_t tiles, int can_fail)
+{
+    int least = can_fail ? CUDA_REQUEST_BOUND_LEAST_FAIL : CUDA_REQUEST_BOUND_LEAST;
+    return batch >= least && batch <= CUDA_REQUEST_BOUND_MOST && tiles >= CUDA_REQUEST_BOUND_TILES;
+}
+
+/* Of rows that are drawn before they are cut (request_pivots.cu): tokens that a CTA holds, its
+ * threads and shared memory, and CTAs that a multiprocessor holds. */
+#define CUDA_REQUEST_PIVOTED       8192
+#define CUDA_REQUEST_PIVOT_THREADS 256
+#define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_REQUEST_PIVOTED + 512)
+#define CUDA_REQUEST_PIVOT_CTAS    6
+
+/* CTAs that share such a row, which has `range` tokens. */
+static inline int64_t cuda_request_pivot_parts(int64_t range)
+{
+    return (range + CUDA_REQUEST_PIVOTED - 1) / CUDA_REQUEST_PIVOTED;
+}
+
+/* Words by which a CTA of these tells the others of its row of a step; and all of a call: one of
+ * each row that is given up, and those of two steps that take turns. */
+#define CUDA_REQUEST_TOLD 8
+static inline int64_t cuda_request_told_words(int64_t batch, int64_t parts)
+{
+    return batch * (2 * parts * CUDA_REQUEST_TOLD + 1);
+}
+
+/* The token that a row's first block begins at. */
+#define CUDA_REQUEST_ORIGIN(first_token) ((first_token) / 4 * 4)
+
+/* Shared memory of a CTA that serves a row from its blocks, and the most that it may be. */
+#define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
+static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
+{
+    return CUDA_REQUEST_ROOM_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1) + 5 * blocks;
+}
+
+/* Blocks of a part. */
+static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multiprocessors)
+{
+    int64_t step = CUDA_REQUEST_SIDE * CUDA_REQUEST_THREADS / 32;
+    int64_t steps = (blocks + step - 1) / step;
+    int64_t parts = (int64_t)multiprocessors * CUDA_REQUEST_CTAS * CUDA_REQUEST_TURNS / batch;
+    parts = parts < 1 ? 1 : parts < steps ? parts : steps;
+    return (steps + parts - 1) / parts * step;
+}
+
+/* Tokens of a row that a CTA starts the history of. */
+#define CUDA_HISTORY_PIECE 16384
+
+/* Rows whose tokens a CTA stores at the end of a step. */
+#define CUDA_ADVANCE_ROWS 256
+
+/* Parts that the vocabulary is cut into so that `wanted` CTAs have work: few where there are many
+ * rows. parts * B * S is then at most max(wanted * min(S, 32), B * S). */
+static inline int64_t cuda_parts_most(int64_t wanted, int64_t batch, int32_t num_samples)
+{
+    int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
+    int64_t parts = wanted * side / (batch * num_samples);
+    return parts > 1 ? parts : 1;
+}
+
+/* Tokens a part, a multiple of `unit`, where `range` tokens go to at most `parts` parts. */
+static inline int64_t cuda_chunk(int64_t range, int64_t parts, int64_t unit)
+{
+    int64_t least = (range + parts - 1) / parts;
+    return (least + unit - 1) / unit * unit;
+}
+
+/* Shared memory of a CTA that draws from logits. */
+static inline int cuda_logits_shared_bytes(int with_mass)
+{
+    int masses = with_mass ? CUDA_LOGITS_THREADS * (int)sizeof(gumbel_summary) : 0;
+    return CUDA_LOGITS_STATE_BYTES + masses;
+}
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A list of kThreads tokens at most put in order, by one CTA: larger values first, then lower ids.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_ORDER_CUH
+#define GUMBEL_CUDA_REQUEST_ORDER_CUH
+
+#include "cuda/request/few/request_room.cuh"
+
+namespace
+{
+
+/* A token in its place. */
+struct __align__(8) some_place
+{
+    uint32_t key; /* of its value */
+    int token;    /* where it is in the list */
+};
+
+/* What the end of a row needs, in the memory of bins. */
+struct __align__(16) some_bench
+{
+    uint64_t keys[kSome];    /* of value and id; 0 behind the last one */
+    some_place order[kSome]; /* of tokens: larger values first, then lower ids */
+    uint64_t masses[kSome];  /* in order */
+    float scores[kSome];
+    int kept;
+};
+static_assert(sizeof(some_bench) <= offsetof(team_bench, list), "bins have the memory");
+
+__device__ __forceinline__ some_bench &some() { return *(some_bench *)room().bench.high; }
+
+/* Lanes side by side that each have a part of the work for one of `count` tokens, or for `each`
+ * neighbours: 1 to 8. */
+struct some_lanes {
+    int log;
+
+    explicit __device__ __forceinline__ some_lanes(int count, int each = 1)
+        : log(count <= each * kThreads / 8   ? 3
+              : count <= each * kThreads / 4 ? 2
+              : count <= each * kThreads / 2 ? 1
+                                             : 0)
+    {
+    }
+    __device__ __forceinline__ int token() const { return (int)threadIdx.x >> log; }
+    __device__ __forceinline__ int part() const { return (int)threadIdx.x & ((1 << log) - 1); }
+
+    /* What these lanes have, joined, for all of them. */
+    template <class F> __device__ __forceinline__ int over(int own, F join) const
+    {
+#pragma unroll
+        for (int lanes = 1; lanes < 8; lanes *= 2) {
+            int other = __shfl_xor_sync(~0u, own, lanes);
+            own = lanes >> log ? own : join(own, other);
+        }
+        return own;
+    }
+};
+
+/* Put tokens in order, by their keys, a few neighbours a thread, so that a key that is read serves
+ * them all: for 300 tokens that is half the time. Before a barrier. */
+__device__ __noinline__ void order_many(int count)
+{
+    constexpr int each = 4;
+    const some_lanes lanes(count, each);
+    const int first = lanes.token() * each;
+    uint64_t keys[each];
+    int places[each] = {};
+    if ((int)(threadIdx.x & ~31) >> lanes.log << 2 >= count) /* a warp as one */
+        return;
+#pragma unroll
+    for (int i = 0; i < each; i++)
+        keys[i] = some().keys[first + i];
+#pragma unroll 2
+    for (int at = 2 * lanes.part(); at < count; at += 2 << lanes.log) {
+        ulonglong2 two = *(const ulonglong2 *)&some().keys[at];
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            places[i] += two.x > keys[i];
+            places[i] += two.y > keys[i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < each; i++) {
+        int place = lanes.over(places[i], [](int a, int b) { return a + b; });
+        if (lanes.part() == 0 && first + i < count)
+            some().order[place] = {(uint32_t)(keys[i] >> 32), first + i};
+    }
+}
+
+/* Put tokens in order, by their keys, a few lanes a token. Before a barrier. */
+__device__ __forceinline__ void order_few(int count)
+{
+    const some_lanes lanes(count);
+    const uint64_t key = some().keys[lanes.token()];
+    int place = 0;
+#pragma unroll 1
+    for (int base = 0; base < count; base += 8 << lanes.log)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int at = base + ((2 * i) << lanes.log) + 2 * lanes.part();
+            ulonglong2 two = *(const ulonglong2 *)&some().keys[at];
+            place += two.x > key;
+            place += two.y > key;
+        }
+    place = lanes.over(place, [](int a, int b) { return a + b; });
+    if (lanes.part() == 0 && lanes.token() < count)
+        some().order[place] = {(uint32_t)(key >> 32), lanes.token()};
+}
+
+/* Put the list's `count` tokens, all with z > -inf, in order. Ends with a barrier. */
+__device__ __forceinline__ void put_in_order(request_values values, int count)
+{
+    uint64_t key = 0;
+    if ((int)threadIdx.x < count) {
+        cuda_candidate own = room().bench.list[threadIdx.x];
+        key = (uint64_t)gumbel_key(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
+    }
+    some().keys[threadIdx.x] = key;
+    __syncthreads();
+    if (count > kThreads / 4)
+        order_many(count);
+    else
+        order_few(count);
+    __syncthreads();
+}
+
+/* `n`, and as many more as have the value of the n-th token in order; by a warp. */
+__device__ __forceinline__ int with_ties(int n, int count)
+{
+    const some_place *order = some().order;
+    const uint32_t last = order[n - 1].key;
+    uint32_t tied;
+    do {
+        int at = n + (int)threadIdx.x % 32;
+        tied = __ballot_sync(~0u, at < count && order[at].key == last);
+        n += __popc(tied);
+    } while (tied == ~0u);
+    return n;
+}
+
+} // namespace
+
+#endif

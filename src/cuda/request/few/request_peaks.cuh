@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What threads that have read a row know of it, and a key that enough of their peaks reach.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_PEAKS_CUH
+#define GUMBEL_CUDA_REQUEST_PEAKS_CUH
+
+#include "cuda/request/few/request_room.cuh"
+
+namespace
+{
+
+/* What is known of a row once it has been read. Keys are of y; alive tokens have z > -inf. A peak
+ * is the largest y of a thread that holds an alive token. */
+struct team_facts {
+    uint32_t flags, alive;
+    uint32_t highest, least; /* of alive tokens */
+    uint32_t peaks, lowest;  /* how many, and the least of them */
+    uint32_t reached;        /* by as many peaks of each CTA as were asked for; 0 where they lack */
+
+    static __device__ __forceinline__ team_facts none() { return {0, 0, 0, ~0u, 0, ~0u, ~0u}; }
+
+    __device__ __forceinline__ void join_warp()
+    {
+        flags = __reduce_or_sync(~0u, flags);
+        alive = __reduce_add_sync(~0u, alive);
+        highest = __reduce_max_sync(~0u, highest);
+        least = __reduce_min_sync(~0u, least);
+        peaks = __reduce_add_sync(~0u, peaks);
+        lowest = __reduce_min_sync(~0u, lowest);
+        reached = __reduce_min_sync(~0u, reached);
+    }
+};
+
+/* Halvings of what the peaks of a CTA span: more would leave fewer tokens, and cost a barrier. The
+ * first one looks no farther down than kNear, as rows whose masked tokens have the least float
+ * instead of -inf span too much. */
+constexpr int kHalvings = 8;
+constexpr float kNear = 64.0f;
+
+/* A key that `wanted` of this CTA's peaks reach, halved into between what all with a peak reach and
+ * the largest; 0 where it has fewer. `peak` is this thread's, and `facts` tell whether it has one.
+ * For all threads. */
+__device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, int wanted)
+{
+    if (facts.peaks == 0)
+        peak = -INFINITY;
+    facts = cta_over(facts);
+    if ((int)facts.peaks < wanted)
+        return 0;
+    float low = gumbel_of_key(facts.lowest), high = gumbel_of_key(facts.highest);
+#pragma unroll 1
+    for (int step = 0; step < kHalvings; step++) {
+        float middle = 0.5f * low + 0.5f * high;
+        if (step == 0)
+            middle = fmaxf(middle, high - kNear);
+        bool enough = __syncthreads_count(peak >= middle) >= wanted;
+        low = enough ? middle : low;
+        high = enough ? high : middle;
+    }
+    return gumbel_key(low);
+}
+
+} // namespace
+
+#endif

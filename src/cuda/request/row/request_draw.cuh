@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a CTA finds out about a row beside its cut: its largest value, its mass, and the draws among
+ * the tokens that stay.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_DRAW_CUH
+#define GUMBEL_CUDA_REQUEST_DRAW_CUH
+
+#include "cuda/request/row/request_cut.cuh"
+
+namespace
+{
+
+/* One of the most likely tokens. */
+struct listed {
+    float z;
+    int32_t id;
+    bool kept;
+};
+
+/* Candidates in shared memory. */
+struct list_source {
+    static constexpr bool is_row = false;
+    const cuda_candidate *list;
+    int count;
+
+    template <class F> __device__ __forceinline__ void each(F f) const
+    {
+        for (int i = threadIdx.x; i < count; i += kThreads)
+            f(list[i].id, list[i].y);
+    }
+};
+
+/* What a row's outputs are made with, in shared memory. */
+struct request_shared {
+    request_row row;
+    request_scratch scratch;
+    gumbel_summary masses[kWarps];
+    draw_winner best[kWarps];
+    listed top[GUMBEL_TOP_MOST];
+    uint32_t top_count;
+    float peaks[kThreads]; /* y of each thread's largest value */
+};
+
+/* What is known of a row before its cut. */
+struct request_facts {
+    uint32_t flags;
+    int32_t alive; /* tokens with z > -inf */
+    float largest; /* value */
+};
+
+template <class Source>
+__device__ inline request_facts look_at(const Source &source, request_values values,
+                                        request_shared &shared)
+{
+    request_scratch &x = shared.scratch;
+    uint32_t flags = 0, largest = 0, alive = 0;
+    float peak = -INFINITY;
+    source.each([&](int32_t, float y) {
+        float z = values.z(y), v = values.of(y);
+        flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+        if (!isnan(v)) {
+            alive++;
+            peak = fmaxf(peak, y);
+            largest = max(largest, gumbel_key(v));
+        }
+    });
+    shared.peaks[threadIdx.x] = peak;
+    flags = over_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
+    alive = (uint32_t)sum_of_cta(alive, x);
+    return {flags, (int32_t)alive, gumbel_of_key(largest_of_cta(largest, x))};
+}
+
+/* ---------------------------------------------------------------------------------- mass ---- */
+
+/* Add a block of 64 in the order of eq. 8, by a warp; its lane 0 keeps the mass. */
+__device__ __forceinline__ void add_block(gumbel_summary &mass, float low, float high)
+{
+    float largest = fmaxf(low, high);
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, half));
+    if (largest == -INFINITY)
+        return;
+    low = gumbel_exp(low - largest);
+    high = gumbel_exp(high - largest);
+    low += __shfl_xor_sync(~0u, low, 16);
+    high += __shfl_xor_sync(~0u, high, 16);
+    float sum = low + high;
+#pragma unroll
+    for (int half = 8; half > 0; half /= 2)
+        sum += __shfl_xor_sync(~0u, sum, half);
+    if (threadIdx.x % 32 == 0) {
+        mass.max_z = fmaxf(mass.max_z, largest);
+        gumbel_mass_add_block(&mass, largest, sum);
+    }
+}
+
+/* The whole mass of what add(mass) adds for each warp; for all threads. */
+template <class F> __device__ __forceinline__ gumbel_summary sum_masses(request_shared &x, F add)
+{
+    int warp = threadIdx.x / 32;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        gumbel_summary_empty(&x.masses[warp]);
+    __syncwarp();
+    add(x.masses[warp]);
+    __syncthreads();
+    gumbel_summary all = x.masses[0];
+    for (int w = 1; w < kWarps; w++)
+        gumbel_summary_merge(&all, &x.masses[w]);
+    return all;
+}
+
+/* Of z over the tokens that stay. */
+__device__ inline gumbel_summary sum_kept(const row_source &source, request_shared &x,
+                                          request_values values, request_cut cut)
+{
+    int lane = threadIdx.x % 32;
+    return sum_masses(x, [&](gumbel_summary &mass) {
+        source.each_block([&](int64_t block, float low, float high) {
+            int32_t id = (int32_t)(block + lane);
+            add_block(mass, cut.keeps(id, values.of(low)) ? values.z(low) : -INFINITY,
+                      cut.keeps(id + 32, values.of(high)) ? values.z(high) : -INFINITY);
+        });
+    });
+}
+
+/* The same of candidates, which are few and in no order: a warp gathers the block of each candidate
+ * that comes first in the list of those of its block. */
+__device__ inline gumbel_summary sum_kept(const list_source &source, request_shared &x,
+                                          request_values values, request_cut cut)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    return sum_masses(x, [&](gumbel_summary &mass) {
+        for (int own = warp; own < source.count; own += kWarps) {
+            int block = source.list[own].id / GUMBEL_BLOCK;
+            float z[2] = {-INFINITY, -INFINITY};
+            bool first = true;
+            for (int at = 0; first && at < source.count; at += 32) {
+                cuda_candidate c =
+                    at + lane < source.count ? source.list[at + lane] : cuda_candidate{0, -1};
+                bool beside = c.id >= 0 && c.id / GUMBEL_BLOCK == block;
+                uint32_t found = __ballot_sync(~0u, beside);
+                first = !found || at + __ffs(found) - 1 >= own;
+                float kept = beside && cut.keeps(c.id, values.of(c.y)) ? values.z(c.y) : -INFINITY;
+                for (; first && found; found &= found - 1) {
+                    int owner = __ffs(found) - 1, id = __shfl_sync(~0u, c.id, owner);
+                    float other = __shfl_sync(~0u, kept, owner);
+                    if (id % 32 == lane)
+                        z[id / 32 % 2] = other;
+                }
+            }
+            if (first)
+                add_block(mass, z[0], z[1]);
+        }
+    });
+}
+
+/* Of the logits as they are, over all tokens that count; flags tell of NaN and +inf. */
+__device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, request_shared &x)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t flags = 0;
+    gumbel_summary sum = sum_masses(x, [&](gumbel_summary &mass) {
+        int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+        for (int64_t at = begin + warp * GUMBEL_BLOCK; at < q.end_token;
+             at += kWarps * GUMBEL_BLOCK) {
+            float l[2];
+            for (int i = 0; i < 2; i++) {
+                int64_t token = at + lane + 32 * i;
+                bool counts = token >= q.first_token && token < q.end_token;
+                l[i] = counts ? raw_logit(q, b, token) : -INFINITY;
+                flags |= isnan(l[i])        ? GUMBEL_FLAG_NAN
+                         : l[i] == INFINITY ? GUMBEL_FLAG_INFINITE
+                                            : 0;
+            }
+            add_block(mass, l[0], l[1]);
+        }
+    });
+    sum.flags = over_cta(flags, x.scratch, [](uint32_t a, uint32_t b) { return a | b; });
+    return sum;
+}
+
+/* ---------------------------------------------------------------------------------- draw ---- */
+
+/* The noise of a token whose word is small, out of line, as that is rare. */
+__device__ __noinline__ float noise_of_tail(gumbel_stream stream, uint32_t token)
+{
+    return gumbel_of_token(stream, token);
+}
+
+/* That of any token, out of line, so that all that scores few tokens has the same code. */
+__device__ __noinline__ float noise_of_token(gumbel_stream stream, uint32_t token)
+{
+    uint32_t words[4];
+    gumbel_words(stream, token >> 2, 0, words);
+    uint32_t low = token & 1 ? words[1] : words[0], high = token & 1 ? words[3] : words[2];
+    uint32_t word = token & 2 ? high : low;
+    return word < GUMBEL_TAIL_WORDS ? noise_of_tail(stream, token) : gumbel_of_word(word);
+}
+
+/* The best of the tokens that stay, in draw `at` of the call; for all threads. */
+template <class Source>
+__device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &source,
+                                        request_shared &x, request_values values, request_cut cut,
+                                        int64_t at)
+{
+    gumbel_stream stream = x.row.draw.stream;
+    const bool greedy = x.row.draw.greedy;
+    const float *noise = q.sampling.noise;
+    draw_winner best = draw_winner_none();
+    stream.sample += (uint32_t)(at % q.sampling.num_samples);
+    if (noise)
+        noise += at * q.sampling.noise_stride - q.first_token;
+    source.each([&](int32_t id, float y) {
+        if (!cut.keeps(id, values.of(y)))
+            return;
+        float z = values.z(y), g = 0.0f;
+        if (!greedy)
+            g = noise ? noise[id] : gumbel_of_token(stream, (uint32_t)id);
+        draw_winner_offer(best, greedy ? z : z + g, z, id);
+    });
+    __syncthreads();
+    best = draw_winner_of_warp(best);
+    if (threadIdx.x % 32 == 0)
+        x.best[threadIdx.x / 32] = best;
+    __syncthreads();
+    for (int w = 0; w < kWarps; w++)
+        draw_winner_offer(best, x.best[w].score, x.best[w].z, x.best[w].id);
+    return best;
+}
+
+/* How many tokens f(id, y) holds for; for all threads. */
+template <class Source, class F>
+__device__ __forceinline__ int32_t count_tokens(const Source &source, request_scratch &x, F f)
+{
+    uint32_t own = 0;
+    source.each([&](int32_t id, float y) { own += f(id, y) ? 1 : 0; });
+    return (int32_t)sum_of_cta(own, x);
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The end of a row of a request: ranks, the most likely tokens, what goes into the outputs; and all
+ * steps of a row in their order.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_OUTPUT_CUH
+#define GUMBEL_CUDA_REQUEST_OUTPUT_CUH
+
+#include "cuda/request/row/request_draw.cuh"
+
+#include <stddef.h>
+
+namespace
+{
+
+/* ---------------------------------------------------------------------------------- lists ---- */
+
+/* Put the n most likely tokens in x.top, in order; how many there are. `cut` is the row's. */
+template <class Source>
+__device__ inline int list_top(const Source &source, request_shared &x, request_values values,
+                               float largest, request_cut cut, int n)
+{
+    request_values by_z = {values.inverse_temperature, false};
+    float largest_z = values.before ? values.z(largest) : largest;
+    cut_finder<Source> finder = {source, x.scratch, by_z, largest_z, {x.peaks}};
+    landing last = finder.nth((uint64_t)n, -FLT_MAX);
+    request_cut first = {-FLT_MAX, INT32_MAX};
+    if (last.reached) {
+        gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
+        first = {by_value.bound, finder.last_of_ties(by_value)};
+    }
+    if (threadIdx.x == 0)
+        x.top_count = 0;
+    __syncthreads();
+    source.each([&](int32_t id, float y) {
+        float z = by_z.of(y);
+        if (first.keeps(id, z))
+            x.top[atomicAdd(&x.top_count, 1)] = {z, id, cut.keeps(id, values.of(y))};
+    });
+    __syncthreads();
+    int count = (int)x.top_count, place = 0;
+    listed own = {};
+    if ((int)threadIdx.x < count) {
+        own = x.top[threadIdx.x];
+        for (int i = 0; i < count; i++)
+            place += x.top[i].z > own.z || (x.top[i].z == own.z && x.top[i].id < own.id);
+    }
+    __syncthreads();
+    if ((int)threadIdx.x < count)
+        x.top[place] = own;
+    __syncthreads();
+    return count;
+}
+
+/* -------------------------------------------------------------------------------- outputs ---- */
+
+/* What a row's outputs need beside its tokens. */
+struct request_result {
+    gumbel_summary mass; /* of what stays; empty unless it is asked for */
+    float lse;           /* of the distribution that was asked for; NaN likewise */
+    int32_t kept;
+    gumbel_row_status status;
+};
+
+/* Write draw `at` as a summary. */
+__device__ __noinline__ void write_partial(const cuda_request_params &p, const request_result &r,
+                                           int64_t at, draw_winner best)
+{
+    gumbel_summary s = r.mass;
+    s.best_score = best.score;
+    s.best_z = best.z;
+    s.best_id = best.id;
+    p.partials[at] = s;
+}
+
+/* Write draw `at` of row b, by a warp: into the outputs, or as a summary. The pointers to what has
+ * four bytes a draw or a row lie side by side, a lane's each. */
+__device__ inline void write_draw(const cuda_request_params &p, const request_result &r, int64_t b,
+                                  int64_t at, draw_winner best, int32_t rank)
+{
+    enum { TOKEN, LOGPROB, SCORE, LSE, STATUS, RANK, KEPT, FIELDS };
+    static_assert(offsetof(gumbel_output, kept) - offsetof(gumbel_output, tokens) ==
+                      KEPT * sizeof(void *),
+                  "side by side");
+    const gumbel_output &out = p.output;
+    const bool ok = r.status == GUMBEL_ROW_OK;
+    const int lane = threadIdx.x % 32;
+    if (p.partials) {
+        if (lane == 0)
+            write_partial(p, r, at, best);
+        return;
+    }
+    if (lane >= FIELDS)
+        return;
+    float logprob = NAN;
+    if (ok && lane == LOGPROB && out.logprobs)
+        logprob = gumbel_logprob(
+            out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, best.id) : best.z, r.lse);
+    const bool of_row = lane == LSE || lane == STATUS || lane == KEPT;
+    const bool is_real = lane == LOGPROB || lane == SCORE || lane == LSE;
+    const float real = lane == LOGPROB ? logprob : lane == SCORE ? best.score : r.lse;
+    const int32_t whole = lane == TOKEN    ? best.id
+                          : lane == STATUS ? (int32_t)r.status
+                          : lane == RANK   ? rank
+                                           : r.kept;
+    int32_t *to;
+    memcpy(&to, (const char *)&out.tokens + lane * sizeof to, sizeof to);
+    if (to)
+        to[of_row ? b : at] = is_real          ? __float_as_int(ok ? real : NAN)
+                              : (ok || of_row) ? whole
+                                               : -1;
+}
+
+/* Write the list `top`, `count` long, by all threads. */
+__device__ inline void write_top(const cuda_request_params &p, const listed *top,
+                                 const request_result &r, int64_t b, int count)
+{
+    const gumbel_output &out = p.output;
+    bool ok = r.status == GUMBEL_ROW_OK, raw = out.logprobs_of == GUMBEL_RAW;
+    int i = (int)threadIdx.x;
+    if (i >= out.num_top)
+        return;
+    int64_t at = b * out.num_top + i;
+    listed own = i < count ? top[i] : listed{-INFINITY, -1, false};
+    if (out.top_ids)
+        out.top_ids[at] = own.id;
+    if (!out.top_logprobs)
+        return;
+    float from = raw && own.id >= 0 ? raw_logit(p.problem, b, own.id) : own.z;
+    bool shown = own.kept || (raw && own.id >= 0);
+    out.top_logprobs[at] = !ok ? NAN : shown ? gumbel_logprob(from, r.lse) : -INFINITY;
+}
+
+/* Write what the draw sees, by all threads: z of the tokens that stay, -inf for the others. Each
+ * logit is read before its place is written, by the same thread, as that may be its own. */
+__device__ inline void write_processed(const cuda_request_params &p, const row_source &source,
+                                       request_values values, request_cut cut,
+                                       gumbel_row_status status, int64_t b)
+{
+    const gumbel_problem &q = p.problem;
+    bool ok = status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY;
+    float *row = p.processed + b * p.processed_stride;
+    source.each([&](int32_t id, float y) {
+        row[id - q.first_token] = !ok ? NAN : cut.keeps(id, values.of(y)) ? values.z(y) : -INFINITY;
+    });
+    for (int64_t i = max(q.end_token - q.first_token, (int64_t)0) + threadIdx.x; i < q.vocab;
+         i += kThreads)
+        row[i] = ok ? -INFINITY : NAN;
+}
+
+/* -------------------------------------------------------------------------------- the row ---- */
+
+/* Do all that is asked of a row of which `source` has all tokens that matter, by all threads; of
+ * the others `flags` tells what was seen. */
+template <class Source>
+__device__ __noinline__ void serve_row(const cuda_request_params &p, const Source &source,
+                                       request_shared &x, int64_t b, uint32_t flags = 0)
+{
+    const gumbel_problem &q = p.problem;
+    const gumbel_output &out = p.output;
+    const int samples = q.sampling.num_samples;
+    request_values values = {x.row.draw.inverse_temperature, x.row.rules.before != 0};
+    request_facts facts = look_at(source, values, x);
+    gumbel_summary seen;
+    gumbel_summary_empty(&seen);
+    seen.flags = flags | facts.flags | (x.row.valid ? 0 : GUMBEL_FLAG_TEMPERATURE);
+    seen.best_id = facts.alive > 0 ? 0 : -1;
+    request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
+    const bool ok = r.status == GUMBEL_ROW_OK;
+    request_cut cut = {-FLT_MAX, INT32_MAX};
+    if (ok && gumbel_rules_cut(&x.row.rules)) {
+        cut_finder<Source> finder = {source, x.scratch, values, facts.largest, {x.peaks}};
+        cut = find_cut(finder, x.row.rules);
+    }
+    if constexpr (Source::is_row)
+        if (p.processed) {
+            write_processed(p, source, values, cut, r.status, b);
+            return;
+        }
+    if (ok && out.kept)
+        r.kept = count_tokens(source, x.scratch,
+                              [&](int32_t id, float y) { return cut.keeps(id, values.of(y)); });
+    if (ok && (p.partials ? q.with_mass : out.lse || out.logprobs || out.top_logprobs)) {
+        r.mass = out.logprobs_of == GUMBEL_RAW && !p.partials ? sum_raw(q, b, x)
+                                                              : sum_kept(source, x, values, cut);
+        r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
+    }
+    for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
+        draw_winner best = draw_winner_none();
+        int32_t rank = -1;
+        if (ok)
+            best = draw_kept(q, source, x, values, cut, at);
+        if (ok && out.ranks)
+            rank = 1 + count_tokens(source, x.scratch,
+                                    [&](int32_t, float y) { return values.z(y) > best.z; });
+        if (threadIdx.x < 32)
+            write_draw(p, r, b, at, best, rank);
+    }
+    if (q.request & GUMBEL_REQUEST_TOP) {
+        int count = ok ? list_top(source, x, values, facts.largest, cut, out.num_top) : 0;
+        write_top(p, x.top, r, b, count);
+    }
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Descents by a team (docs/maths.md, section 9). Counts of tokens in bins of equal width in a value
+ * tell in which range of keys a cut lies; in that range, which holds few tokens, a descent over
+ * keys sums weights exactly. The range is a guess: where the descent does not end in it, it starts
+ * anew from the whole row.
+ *
+ * Every CTA fills bins of its own; then each sums one slice of all, a bin a thread.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_BINS_CUH
+#define GUMBEL_CUDA_REQUEST_BINS_CUH
+
+#include "cuda/request/team/request_share.cuh"
+
+namespace
+{
+
+constexpr int kSlice = kBins / kRanks; /* bins that a CTA sums */
+static_assert(kSlice % 32 == 0 && kSlice <= kThreads && kBins % kThreads == 0, "a bin a thread");
+
+/* ---------------------------------------------------------------------------------- walks ---- */
+
+struct team_weight {
+    weight of;
+    static __device__ __forceinline__ team_weight none() { return {{0, 0}}; }
+    __device__ __forceinline__ void join_warp() { of = sum_of_warp(of); }
+};
+
+/* The sums of all higher threads of the CTA, and in `all` those of all. Begins with a barrier. */
+__device__ __noinline__ weight sum_above(weight own, weight &all)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    weight *slots = (weight *)room().slots, sum = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        uint64_t high = __shfl_down_sync(~0u, (unsigned long long)sum.high, step);
+        uint64_t low = __shfl_down_sync(~0u, (unsigned long long)sum.low, step);
+        sum = sum + (lane + step < 32 ? weight{high, low} : weight{0, 0});
+    }
+    __syncthreads();
+    if (lane == 0)
+        slots[warp] = sum;
+    __syncthreads();
+    weight other = lane < kWarps ? slots[lane] : weight{0, 0};
+    team_weight total = {other}, higher = {lane > warp ? other : weight{0, 0}};
+    total.join_warp();
+    higher.join_warp();
+    all = total.of;
+    return {sum.high - own.high + higher.of.high, sum.low - own.low + higher.of.low};
+}
+
+/* The sums of all threads that are higher, or of a higher rank; and in `all` those of the team. */
+__device__ __forceinline__ weight sum_above_in_team(weight own, weight &all)
+{
+    weight of_cta, above = sum_above(own, of_cta);
+    const team_slot *boxes = team_exchange(team_weight{of_cta});
+    int lane = threadIdx.x % 32;
+    weight other = lane < kRanks ? *(const weight *)&boxes[lane] : weight{0, 0};
+    team_weight total = {other}, higher = {lane > team_rank() ? other : weight{0, 0}};
+    total.join_warp();
+    higher.join_warp();
+    all = total.of;
+    return above + higher.of;
+}
+
+/* Walk down the bins of the team, thread t < kSlice of a CTA having the sum of its slice's bin t,
+ * to where the weight reaches what is needed; for all threads. */
+__device__ __noinline__ team_decision walk_team(weight own, weight start, gumbel_wide needed)
+{
+    weight all;
+    if (threadIdx.x == 0)
+        room().decision.bin = -1;
+    weight above = start + sum_above_in_team(own, all);
+    gumbel_wide higher = above.wide();
+    if (higher < needed && higher + own.wide() >= needed) {
+        team_decision found = {team_rank() * kSlice + (int)threadIdx.x, above};
+#pragma unroll 1
+        for (int rank = 0; rank < kRanks; rank++)
+            *team_at(&room().decision, rank) = found;
+    }
+    team_sync();
+    return room().decision;
+}
+
+/* ------------------------------------------------------------------------------ even bins ---- */
+
+/* kBins bins of equal width from `low` on; the last one has no end. */
+struct even_bins {
+    float low, scale; /* bins a unit */
+
+    __device__ __forceinline__ int of(float v) const
+    {
+        return min((int)((v - low) * scale), kBins - 1);
+    }
+
+    /* Where a bin begins, from `low` on. */
+    __device__ __forceinline__ float edge(int bin) const { return (float)bin / scale; }
+};
+
+/* Bins from low to high; whether there can be any. */
+__device__ __forceinline__ bool make_bins(even_bins &bins, float low, float high)
+{
+    bins = {low, (float)kBins / (high - low)};
+    return high - low > 0x1p-100f && high - low < 0x1p100f;
+}
+
+struct key_range {
+    uint32_t low, high;
+};
+
+/* The keys of bins first .. last, and of some neighbours: rounding moves a value by less. */
+__device__ __forceinline__ key_range keys_of_bins(const even_bins &bins, int first, int last,
+                                                  float largest)
+{
+    float from = bins.low + bins.edge(first), to = bins.low + bins.edge(last + 1);
+    float margin = 0x1p-6f / bins.scale + fmaxf(fabsf(from), fabsf(to)) * 0x1p-22f;
+    return {gumbel_key(fmaxf(from - margin, bins.low)), gumbel_key(fminf(to + margin, largest))};
+}
+
+/* Count the row's tokens in the bins; how many are in this thread's of its slice. */
+__device__ __noinline__ uint32_t count_evenly(share_source source, request_values values,
+                                              even_bins bins)
+{
+    uint32_t *counts = (uint32_t *)room().bench.high, sum = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kBins; i += kThreads)
+        counts[i + threadIdx.x] = 0;
+    __syncthreads();
+    auto may = [&](float y) { return values.of(y) >= bins.low; };
+    source.each(may, [&](int32_t, float y) {
+        float v = values.of(y);
+        if (v >= bins.low)
+            atomicAdd(&counts[bins.of(v)], 1);
+    });
+    team_sync();
+    if (threadIdx.x < kSlice)
+#pragma unroll
+        for (int rank = 0; rank < kRanks; rank++)
+            sum += team_at(counts, rank)[team_rank() * kSlice + threadIdx.x];
+    return sum;
+}
+
+/* The range of keys that holds the n-th largest value; low > high where there is none. */
+__device__ __noinline__ key_range guess_nth(share_source source, request_values values,
+                                            even_bins bins, float largest, uint64_t n)
+{
+    uint32_t count = count_evenly(source, values, bins);
+    team_decision found = walk_team({0, count}, {0, 0}, n);
+    if (found.bin < 0)
+        return {1, 0};
+    return keys_of_bins(bins, found.bin, found.bin, largest);
+}
+
+/* A range of bins. */
+struct team_range {
+    int first, last;
+    static __device__ __forceinline__ team_range none() { return {kBins, 0}; }
+    __device__ __forceinline__ void join_warp()
+    {
+        first = __reduce_min_sync(~0u, first);
+        last = __reduce_max_sync(~0u, last);
+    }
+};
+
+/* The range of keys that may hold the end of a nucleus of top_p, given that the tokens below all
+ * bins have no more than `below` of the largest token's mass. A bin of c tokens has a mass between
+ * c times those of its ends. It may end the nucleus where (1 - p) above < p (the rest) may hold for
+ * what lies above it, and may not for that and the bin. Masses count in 2^-40 here. */
+__device__ __noinline__ key_range guess_nucleus(share_source source, request_values values,
+                                                even_bins bins, float largest, double top_p,
+                                                float below)
+{
+    const float unit = 0x1p40f, from = bins.low - largest;
+    uint32_t count = count_evenly(source, values, bins);
+    int bin = team_rank() * kSlice + (int)threadIdx.x;
+    /* 2^-12 covers the rounding of bins and exponentials. Of the equals of an earlier cut, which
+     * are in the first bin, not all may count. */
+    uint64_t least = unit * ptx_exp2((from + bins.edge(bin) - 0x1p-12f) * LOG2E);
+    uint64_t most = unit * ptx_exp2((from + bins.edge(bin + 1) + 0x1p-12f) * LOG2E);
+    weight own = {count * (most + 1), bin > 0 ? count * least : 0}, all;
+    if (threadIdx.x >= kSlice)
+        own = {0, 0};
+    weight above = sum_above_in_team(own, all);
+    double rest = (double)(all.high - above.high) + below * unit;
+    team_range range = team_range::none();
+    if (threadIdx.x < kSlice) {
+        if ((1 - top_p) * (double)above.low < top_p * rest)
+            range.first = bin;
+        above = above + own;
+        if ((1 - top_p) * (double)above.high >= top_p * (double)(all.low - above.low))
+            range.last = bin;
+    }
+    range = team_over(range);
+    return keys_of_bins(bins, range.first, range.last, largest);
+}
+
+/* -------------------------------------------------------------------------------- descent ---- */
+
+/* What the first step of a descent finds out beside its bins: the weight above its keys, that of
+ * all that count, and how many tokens are equals of an earlier cut. */
+struct team_sums {
+    weight above, all;
+    uint64_t equal;
+
+    static __device__ __forceinline__ team_sums none() { return {{0, 0}, {0, 0}, 0}; }
+
+    __device__ __forceinline__ void join_warp()
+    {
+        above = sum_of_warp(above);
+        all = sum_of_warp(all);
+        equal = sum_of_warp(equal);
+    }
+};
+
+/* Where a descent ended, and what it needed. */
+struct team_landing {
+    landing end;
+    gumbel_wide needed;
+};
+
+/* A step: sum the weights of keys low .. high in bins of 2^shift keys. */
+template <bool first, class Rule>
+__device__ __forceinline__ void fill_bins(share_source source, Rule rule, uint32_t low,
+                                          uint32_t high, int shift, team_sums &sums)
+{
+    team_bench &bench = room().bench;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kBins; i += kThreads)
+        bench.high[i + threadIdx.x] = bench.low[i + threadIdx.x] = 0;
+    __syncthreads();
+    auto may = [&](float y) { return Rule::by_mass && first ? rule.may(y) : rule.reaches(y, low); };
+    source.each(may, [&](int32_t id, float y) {
+        uint32_t key;
+        uint64_t own = 1;
+        if (!rule.counts(id, y, key))
+            return;
+        if (Rule::by_mass && (first || (key >= low && key <= high)))
+            own = rule.mass(y);
+        if (first) {
+            sums.above.add(key > high ? own : 0);
+            bool equal = rule.equal(y);
+            sums.equal += equal;
+            sums.all.add(equal ? 0 : own);
+        }
+        if (key < low || key > high)
+            return;
+        int bin = (int)((key - low) >> shift);
+        if (Rule::by_mass) {
+            atomicAdd(&bench.low[bin], own & kHalf);
+            atomicAdd(&bench.high[bin], own >> GUMBEL_MASS_HALF_BITS);
+        } else {
+            atomicAdd((uint32_t *)&bench.low[bin], 1);
+        }
+    });
+}
+
+/* The sum of this thread's bin of its CTA's slice. */
+template <bool by_mass> __device__ __forceinline__ weight sum_bin()
+{
+    weight sum = {0, 0};
+    int bin = team_rank() * kSlice + threadIdx.x;
+    if (threadIdx.x < kSlice)
+#pragma unroll
+        for (int rank = 0; rank < kRanks; rank++) {
+            sum.low += team_at(room().bench.low, rank)[bin];
+            sum.high += by_mass ? team_at(room().bench.high, rank)[bin] : 0;
+        }
+    return sum;
+}
+
+/* Descend over the keys low .. high, as a CTA's descend() does, for all threads of the team. A rule
+ * says which tokens count, by which key and mass, and what is needed of the sums. */
+template <class Rule>
+__device__ __noinline__ team_landing descend(share_source source, key_range keys, Rule rule)
+{
+    uint32_t low = keys.low, high = keys.high;
+    gumbel_wide needed = 0;
+    weight start = {0, 0};
+    for (bool first = true; low <= high; first = false) {
+        int bits = low == high ? 0 : 32 - __clz(high - low);
+        int shift = bits > kBinBits ? bits - kBinBits : 0;
+        team_sums sums = team_sums::none();
+        if (first) {
+            fill_bins<true>(source, rule, low, high, shift, sums);
+            sums = team_over(sums);
+            needed = rule.need(sums);
+            start = sums.above;
+        } else {
+            fill_bins<false>(source, rule, low, high, shift, sums);
+            team_sync();
+        }
+        team_decision found = walk_team(sum_bin<Rule::by_mass>(), start, needed);
+        if (found.bin < 0)
+            break;
+        start = found.above;
+        low += (uint32_t)found.bin << shift;
+        high = min(high, low + ((1u << shift) - 1));
+        if (shift == 0)
+            return {{true, low, found.above.wide()}, needed};
+    }
+    return {{false, 0, 0}, needed};
+}
+
+} // namespace
+
+#endif

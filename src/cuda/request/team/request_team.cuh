@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A team: the CTAs of a cluster, which hold one row of a request between them, each a share of its
+ * tokens in shared memory, and agree by writing into each other's.
+ *
+ * Who may write when. A CTA writes into another's box before a barrier of the team, which the other
+ * reads its boxes behind. Boxes alternate: when one is written again, a barrier has passed that its
+ * reader reached only after reading. Bins are read between two such barriers. So nothing is read or
+ * written in a CTA that has passed its last barrier.
+ */
+#ifndef GUMBEL_CUDA_REQUEST_TEAM_CUH
+#define GUMBEL_CUDA_REQUEST_TEAM_CUH
+
+#include "cuda/request/few/request_room.cuh"
+
+#include <cooperative_groups.h>
+
+namespace
+{
+
+/* ------------------------------------------------------------------------------ exchanges ---- */
+
+__device__ __forceinline__ int team_rank() { return blockIdx.x % kRanks; }
+__device__ __forceinline__ bool team_leads() { return team_rank() == 0; }
+__device__ __forceinline__ void team_sync() { cooperative_groups::this_cluster().sync(); }
+
+/* What another CTA has in the place of `own`. */
+template <class T> __device__ __forceinline__ T *team_at(T *own, int rank)
+{
+    return cooperative_groups::this_cluster().map_shared_rank(own, rank);
+}
+
+/* Give every CTA what the first kRanks lanes of warp 0 have, all the same; afterwards the boxes
+ * hold that of each rank, until the next but one exchange. Behind a barrier of the CTA. */
+template <class T> __device__ __forceinline__ const team_slot *team_exchange(const T &own)
+{
+    static_assert(sizeof(T) <= sizeof(team_slot), "fits");
+    uint32_t turn = room().turn;
+    auto &box = room().boxes[turn];
+    if (threadIdx.x < kRanks)
+        *(T *)team_at(box[team_rank()], threadIdx.x) = own;
+    team_sync();
+    if (threadIdx.x == 0)
+        room().turn = 1 - turn;
+    return (const team_slot *)box;
+}
+
+/* Give every CTA what the threads of each have, joined, in team_exchange()'s boxes. */
+template <class T> __device__ __forceinline__ const team_slot *team_tell(T own)
+{
+    team_slot *slots = (team_slot *)room().slots;
+    own.join_warp();
+    if (threadIdx.x % 32 == 0)
+        *(T *)&slots[threadIdx.x / 32] = own;
+    __syncthreads();
+    if (threadIdx.x < 32)
+        own = join_slots<T>(slots, kWarps);
+    return team_exchange(own);
+}
+
+/* What all threads of the team have, joined, for all of them. */
+template <class T> __device__ __forceinline__ T team_over(T own)
+{
+    return join_slots<T>(team_tell(own), kRanks);
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The summary (design: one summary, merged everywhere): the best token of a part of the vocabulary
+ * and the part's mass. One piece of code makes, merges and reads summaries, for every backend.
+ *
+ * Mass. A block of 64 tokens yields its largest z, m, and the float32 sum s of exp(z - m), s in [1,
+ * 64]. The block's mass s * exp(m) = v * 2^n, with n nearest to m * log2 e and 0.7 < v < 91, is
+ * rounded to the integer v * 2^31 and added at bit n - 31 to a fixed-point number of three 64-bit
+ * words, 32 bits apart, that hold up to 2^25 blocks without a carry. The words move up with the
+ * largest n; what falls below the third is under 2^-63 of the whole. Words that stay are never
+ * rounded, so adding is exactly associative and commutative.
+ */
+#ifndef GUMBEL_MATHS_SUMMARY_H
+#define GUMBEL_MATHS_SUMMARY_H
+
+#include "maths/elementary.h"
+#include "gumbel/gumbel.h"
+
+#define GUMBEL_FLAG_NAN         1u
+#define GUMBEL_FLAG_INFINITE    2u
+#define GUMBEL_FLAG_TEMPERATURE 4u
+
+/* From here on a float32 is so coarse (an ulp of 256) that ln V <= 21.5 cannot move it. */
+#define GUMBEL_MASS_RANGE 0x1p31f
+
+GUMBEL_INLINE void gumbel_summary_empty(gumbel_summary *s)
+{
+    s->best_score = -INFINITY;
+    s->best_z = -INFINITY;
+    s->best_id = -1;
+    s->max_z = -INFINITY;
+    s->mass[0] = s->mass[1] = s->mass[2] = 0;
+    s->mass_exponent = INT32_MIN;
+    s->flags = 0;
+}
+
+/* Move the words up so that word 0 stands at `exponent`, which is not below the present one. */
+GUMBEL_INLINE void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
+{
+    int64_t steps = (int64_t)exponent - s->mass_exponent;
+    if (steps > 0) {
+        s->mass[2] = steps == 1 ? s->mass[1] : steps == 2 ? s->mass[0] : 0;
+        s->mass[1] = steps == 1 ? s->mass[0] : 0;
+        s->mass[0] = 0;
+        s->mass_exponent = exponent;
+    }
+}
+
+/* Add `value` to the word that stands at `exponent`; below the third word it is dropped. */
+GUMBEL_INLINE void gumbel_mass_add_word(gumbel_summary *s, int64_t exponent, uint64_t value)
+{
+    int64_t below = (int64_t)s->mass_exponent - exponent;
+    for (int i = 0; i < 3; i++) /* no word is addressed, so that all can stay in registers */
+        s->mass[i] += i == below ? value : 0;
+}
+
+/* 2^x for |x| <= 1/2: the Taylor series of exp(x ln 2) to degree 8, an error below 2^-32, far under
+ * that of a float32 sum. */
+GUMBEL_INLINE double gumbel_exp2_small(double x)
+{
+    static const double terms[] = {1.0,       1.0,       1.0 / 2,    1.0 / 6,    1.0 / 24,
+                                   1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320};
+    double y = x * 0x1.62e42fefa39efp-1, sum = terms[8];
+    for (int k = 7; k >= 0; k--)
+        sum = fma(sum, y, terms[k]);
+    return sum;
+}
+
+/* Add the mass of a block with largest z `m` and s = sum exp(z - m). Nothing for m not finite. */
+GUMBEL_INLINE void gumbel_mass_add_block(gumbel_summary *s, float m, float sum)
+{
+    if (!(fabsf(m) < GUMBEL_MASS_RANGE))
+        return;
+    /* n = m log2 e to the nearest integer: adding 1.5 * 2^52 leaves it in the low bits. */
+    double t = (double)m * 0x1.71547652b82fep+0, shifted = t + 0x1.8p52;
+    double fraction = t - (shifted - 0x1.8p52);
+    int64_t n;
+    memcpy(&n, &shifted, sizeof n);
+    n = (int64_t)((uint64_t)n << 13) >> 13;
+    uint64_t value = (uint64_t)(int64_t)fma((double)sum * gumbel_exp2_small(fraction), 0x1p31, 0.5);
+    int64_t bit = n - 31;
+    int32_t word = (int32_t)(bit >> 5);
+    int shift = (int)(bit & 31);
+    gumbel_mass_raise(s, word + 1);
+    gumbel_mass_add_word(s, word + 1, value >> (32 - shift));
+    gumbel_mass_add_word(s, word, (value << shift) & 0xffffffffu);
+}
+
+/* Offer a token. NaN never wins; a tie goes to the lower id. */
+GUMBEL_INLINE void gumbel_summary_offer(gumbel_summary *s, float score, float z, int32_t id)
+{
+    if (score > s->best_score || (score == s->best_score && id < s->best_id && score > -INFINITY)) {
+        s->best_score = score;
+        s->best_z = z;
+        s->best_id = id;
+    }
+}
+
+GUMBEL_INLINE void gumbel_summary_merge(gumbel_summary *into, const gumbel_summary *from)
+{
+    if (from->best_id >= 0)
+        gumbel_summary_offer(into, from->best_score, from->best_z, from->best_id);
+    into->max_z = from->max_z > into->max_z ? from->max_z : into->max_z;
+    into->flags |= from->flags;
+    gumbel_mass_raise(into, from->mass_exponent);
+    if (from->mass_exponent != INT32_MIN)
+        for (int i = 0; i < 3; i++)
+            gumbel_mass_add_word(into, (int64_t)from->mass_exponent - i, from->mass[i]);
+}
+
+/* A summary from outside, of which any bytes may have been made: what no draw makes becomes what is
+ * empty, so that no order of merging shows. What a draw made stays. */
+GUMBEL_INLINE gumbel_summary gumbel_summary_sound(const gumbel_summary *s)
+{
+    gumbel_summary empty, sound = *s;
+    gumbel_summary_empty(&empty);
+    if (s->best_id < 0 || !(s->best_score > -INFINITY)) {
+        sound.best_score = empty.best_score;
+        sound.best_z = empty.best_z;
+        sound.best_id = empty.best_id;
+    }
+    if (s->max_z != s->max_z)
+        sound.max_z = empty.max_z;
+    if (s->mass_exponent == empty.mass_exponent)
+        memcpy(sound.mass, empty.mass, sizeof sound.mass);
+    return sound;
+}
+
+/* gumbel_summary_merge() of any two, commutative in the sign of a zero, too. */
+GUMBEL_INLINE void gumbel_summary_merge_any(gumbel_summary *into, const gumbel_summary *from)
+{
+    gumbel_summary sound = gumbel_summary_sound(from);
+    *into = gumbel_summary_sound(into);
+    if (into->max_z == 0.0f && sound.max_z == 0.0f && signbit(into->max_z))
+        into->max_z = sound.max_z;
+    gumbel_summary_merge(into, &sound);
+}
+
+/* ln of the mass; max_z where the mass is out of the fixed point's range. */
+GUMBEL_INLINE double gumbel_mass_log(const gumbel_summary *s)
+{
+    if (!(fabsf(s->max_z) < GUMBEL_MASS_RANGE))
+        return s->max_z;
+    double words = ((double)s->mass[0] * 0x1p32 + (double)s->mass[1]) * 0x1p32 + (double)s->mass[2];
+    return log(words) + 32.0 * ((double)s->mass_exponent - 2.0) * 0x1.62e42fefa39efp-1;
+}
+
+GUMBEL_INLINE float gumbel_summary_lse(const gumbel_summary *s)
+{
+    return (float)gumbel_mass_log(s);
+}
+
+/* z - lse; 0 where the rounding of lse puts that above. NaN stays. */
+GUMBEL_INLINE float gumbel_logprob(float z, float lse)
+{
+    float logprob = z - lse;
+    return logprob > 0.0f ? 0.0f : logprob;
+}
+
+/* The probability of a token whose z is max_z; NaN where the row has none. */
+GUMBEL_INLINE float gumbel_summary_share(const gumbel_summary *s)
+{
+    if (s->flags || s->max_z == -INFINITY)
+        return NAN;
+    return (float)exp((double)s->max_z - gumbel_mass_log(s));
+}
+
+/* exp(z - max z), and 0 where that is below e^-87: a probability (eq. 13) before it is divided. */
+GUMBEL_INLINE float gumbel_relative(float z, float max_z)
+{
+    float x = z - max_z;
+    return x < GUMBEL_EXP_LOWEST ? 0.0f : gumbel_exp(x);
+}
+
+GUMBEL_INLINE gumbel_row_status gumbel_summary_status(const gumbel_summary *s)
+{
+    if (s->flags & GUMBEL_FLAG_TEMPERATURE)
+        return GUMBEL_ROW_TEMPERATURE;
+    if (s->flags & GUMBEL_FLAG_NAN)
+        return GUMBEL_ROW_NAN;
+    if (s->flags & GUMBEL_FLAG_INFINITE)
+        return GUMBEL_ROW_INFINITE;
+    return s->best_id < 0 ? GUMBEL_ROW_EMPTY : GUMBEL_ROW_OK;
+}
+
+/* Make `count` of them empty. */
+GUMBEL_INLINE void gumbel_summaries_clear(gumbel_summary *summaries, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        gumbel_summary_empty(&summaries[i]);
+}
+
+/* into[i] = merge(into[i], from[i]) for i < count. */
+GUMBEL_INLINE void gumbel_summaries_merge(gumbel_summary *into, const gumbel_summary *from,
+                                          int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        gumbel_summary_merge_any(&into[i], &from[i]);
+}
+
+#endif

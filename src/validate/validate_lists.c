@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lists of tokens and histories.
+ */
+#include "core/fail.h"
+#include "validate/validate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define TOKENS_END (INT64_C(1) << 31)
+
+gumbel_status gumbel_check_lists(const gumbel_token_lists *lists, int takes_values,
+                                 const char *name, gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!lists->offsets && (lists->ids || lists->values), error, name,
+                     "offsets is NULL, and ids or values are not");
+    GUMBEL_REFUSE_IF(lists->values && !takes_values, error, name, "it takes no values");
+    GUMBEL_REFUSE_IF(lists->ids && !lists->values && takes_values, error, name, "values is NULL");
+    GUMBEL_REFUSE_IF((uintptr_t)lists->offsets % sizeof *lists->offsets != 0 ||
+                         (uintptr_t)lists->ids % sizeof *lists->ids != 0 ||
+                         (uintptr_t)lists->values % sizeof *lists->values != 0,
+                     error, name, "a pointer is not aligned to its elements");
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_check_host_lists(const gumbel_token_lists *lists, int64_t batch,
+                                      const char *name, gumbel_error *error)
+{
+    if (!lists->offsets)
+        return GUMBEL_OK;
+    for (int64_t b = 0; b <= batch; b++)
+        GUMBEL_REFUSE_IF(lists->offsets[b] < (b > 0 ? lists->offsets[b - 1] : 0), error, name,
+                         "offsets[%" PRId64 "] is %" PRId64 "; it must be >= 0 and never fall", b,
+                         lists->offsets[b]);
+    int64_t first = lists->offsets[0], end = lists->offsets[batch];
+    GUMBEL_REFUSE_IF(first < end && !lists->ids, error, name, "ids is NULL");
+    for (int64_t i = first; i < end; i++)
+        GUMBEL_REFUSE_IF(lists->ids[i] < 0, error, name,
+                         "ids[%" PRId64 "] is %d; it must be in [0, 2^31)", i, (int)lists->ids[i]);
+    for (int64_t i = first; i < end && lists->values; i++)
+        GUMBEL_REFUSE_IF(!(lists->values[i] < INFINITY), error, name,
+                         "values[%" PRId64 "] is %g; it must be finite or -inf", i,
+                         (double)lists->values[i]);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *history,
+                                  int64_t batch, const char *name, gumbel_error *error)
+{
+    char field[64];
+    int64_t counts;
+    GUMBEL_REFUSE_IF(!history, error, name, "it is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, history, name, error));
+#define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
+    GUMBEL_REFUSE_IF(into->vocab_size < 1 || into->vocab_size > TOKENS_END, error,
+                     FIELD("vocab_size"), "vocab_size is %" PRId64 "; it must be in 1..2^31",
+                     into->vocab_size);
+    GUMBEL_REFUSE_IF(__builtin_mul_overflow(batch, into->vocab_size, &counts) ||
+                         counts > INT64_MAX / (int64_t)sizeof(uint32_t),
+                     error, FIELD("vocab_size"),
+                     "[%" PRId64 ", %" PRId64 "] is larger than any memory", batch,
+                     into->vocab_size);
+    GUMBEL_REFUSE_IF(!into->prompt, error, FIELD("prompt"), "it is NULL");
+    GUMBEL_REFUSE_IF(!into->output, error, FIELD("output"), "it is NULL");
+    GUMBEL_REFUSE_IF(!into->counts, error, FIELD("counts"), "it is NULL");
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->prompt, sizeof *into->prompt, FIELD("prompt"), error));
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->output, sizeof *into->output, FIELD("output"), error));
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->counts, sizeof *into->counts, FIELD("counts"), error));
+#undef FIELD
+    return GUMBEL_OK;
+}
