@@ -166,6 +166,11 @@ typedef struct gumbel_device_options {
     gumbel_parallel_for parallel_for; /* NULL: the device starts threads - 1 threads of its own */
     void *parallel_context;           /* handed to parallel_for */
     gumbel_recompute recompute;       /* the CPU, for one, leaves nothing out */
+    const char *rungs; /* on CUDA, which ways to serve a call may be used: names as gumbel_explain()
+                        * gives them, by commas; those with a minus are left out, the others come
+                        * first wherever they serve. "-hopper,-bounded,-blocks,-team" makes a GPU
+                        * serve as one of capability 8.0. NULL: environment variable GUMBEL_RUNGS,
+                        * else the best. Tokens differ as products of two GPUs do */
 } gumbel_device_options;
 
 /* gumbel_open(): make a device.
@@ -471,6 +476,19 @@ GUMBEL_API gumbel_status gumbel_call_workspace_size(const gumbel_device *device,
                                                     const gumbel_sampling *sampling,
                                                     const gumbel_output *output, size_t *bytes,
                                                     gumbel_error *error);
+
+/* gumbel_explain(): which kernels would serve a call with these arguments, and why those that come
+ *                   before them would not: lines of text for people, bug reports and tests.
+ *  head, logits, sampling, output  as in gumbel_call_workspace_size()
+ *  text     [size] receives the text, terminated, and cut where that ends; 2 KiB hold any
+ *  threads  re-entrant; nothing is queued.
+ *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED where nothing that may be
+ *           used serves the call.                                                      since 0.1 */
+GUMBEL_API gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *head,
+                                        const gumbel_logits *logits,
+                                        const gumbel_sampling *sampling,
+                                        const gumbel_output *output, char *text, size_t size,
+                                        gumbel_error *error);
 
 /* gumbel_process_logits(): what the draw sees: z, with -inf for what does not count, is masked or
  *  banned, or was removed by truncation. Noise and samples play no part.

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all calls begin with, what they take, and what would serve them.
+ */
 #include "api/call.h"
 
 #include "core/fail.h"
@@ -12,7 +15,7 @@ gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_head(problem, head, sampling, error));
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
+    return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
 }
 
 gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
@@ -21,7 +24,7 @@ gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_sampling(problem, error);
+    return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
 }
 
 gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_problem *problem,
@@ -35,13 +38,6 @@ gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_probl
                        "it is not to be had on this device");
 }
 
-gumbel_summary *gumbel_call_summaries(gumbel_cursor *cursor, const gumbel_device *device,
-                                      int64_t batch, int32_t num_samples)
-{
-    size_t rows = device->backend->sample ? 0 : (size_t)batch;
-    return gumbel_carve(cursor, rows, (size_t)num_samples, sizeof(gumbel_summary));
-}
-
 gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                                     int32_t num_samples, size_t *bytes, gumbel_error *error)
 {
@@ -53,34 +49,103 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, 
                      "hidden_size is %" PRId64 "; it must be in 0..2^40", hidden_size);
     GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
                      "num_samples is %d; it must be in 1..65536", (int)num_samples);
-    gumbel_cursor cursor = {0};
-    gumbel_call_summaries(&cursor, device, batch, num_samples);
-    size_t own = device->backend->workspace_size(device, batch, hidden_size, num_samples), total;
-    GUMBEL_REFUSE_IF(cursor.used == SIZE_MAX || own == SIZE_MAX ||
-                         __builtin_add_overflow(cursor.used, own, &total),
-                     error, "batch", "a batch of %" PRId64 " is larger than any memory", batch);
-    *bytes = batch == 0 ? 0 : total;
+    size_t size = device->backend->plain_size(device, batch, hidden_size, num_samples);
+    GUMBEL_REFUSE_IF(size == SIZE_MAX, error, "batch",
+                     "a batch of %" PRId64 " is larger than any memory", batch);
+    *bytes = batch == 0 ? 0 : size;
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_call_size(const gumbel_device *device, const gumbel_problem *problem,
-                               size_t *bytes, gumbel_error *error)
+/* Bytes that a call takes. */
+static gumbel_status size_of_call(const gumbel_device *device, const gumbel_problem *problem,
+                                  uint32_t more, size_t *bytes, gumbel_error *error)
 {
-    size_t plain, more = 0;
-    GUMBEL_FORWARD(gumbel_workspace_size(device, problem->batch, problem->hidden_size,
-                                         problem->sampling.num_samples, &plain, error));
-    if (problem->request != 0 && problem->batch > 0 && device->backend->request_size)
-        more = device->backend->request_size(device, problem);
-    GUMBEL_REFUSE_IF(more == SIZE_MAX || __builtin_add_overflow(plain, more, bytes), error, "batch",
+    *bytes = 0;
+    if (problem->batch == 0)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(device->backend->call_size(device, problem, more, bytes, error));
+    GUMBEL_REFUSE_IF(*bytes == SIZE_MAX, error, "batch",
                      "a batch of %" PRId64 " is larger than any memory", problem->batch);
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_problem *problem,
-                                    const void *workspace, size_t given, gumbel_error *error)
+/* The most that any call on `problem` takes: a draw, with masses or without, a part, or rows. */
+static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_problem *problem,
+                                      size_t *bytes, gumbel_error *error)
 {
-    size_t needed = 0;
-    GUMBEL_FORWARD(gumbel_call_size(device, problem, &needed, error));
+    const struct {
+        uint32_t more;
+        int with_mass, can_be;
+    } purposes[] = {
+        {0, 0, 1},
+        {0, 1, 1},
+        {GUMBEL_NEED_PART, 1, !(problem->request & GUMBEL_REQUEST_TRUNCATION)},
+        {GUMBEL_NEED_ROWS, 0, problem->hidden_size == 0},
+    };
+    gumbel_problem call = *problem;
+    *bytes = 0;
+    for (int i = 0; i < 4; i++)
+        if (purposes[i].can_be) {
+            size_t own;
+            call.with_mass = purposes[i].with_mass;
+            GUMBEL_FORWARD(size_of_call(device, &call, purposes[i].more, &own, error));
+            *bytes = own > *bytes ? own : *bytes;
+        }
+    return GUMBEL_OK;
+}
+
+/* The problem of a call that is told rather than made. */
+static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *device,
+                               const gumbel_head *head, const gumbel_logits *logits,
+                               const gumbel_sampling *sampling, const gumbel_output *output,
+                               gumbel_error *error)
+{
+    gumbel_output out;
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
+    GUMBEL_FORWARD(head ? gumbel_read_head(problem, head, sampling, error)
+                        : gumbel_read_logits(problem, logits, sampling, error));
+    if (output) {
+        GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
+        problem->request |= gumbel_output_request(&out);
+        problem->with_mass = out.lse || out.logprobs;
+    }
+    return gumbel_call_served(device, problem, error);
+}
+
+gumbel_status gumbel_call_workspace_size(const gumbel_device *device, const gumbel_head *head,
+                                         const gumbel_logits *logits,
+                                         const gumbel_sampling *sampling,
+                                         const gumbel_output *output, size_t *bytes,
+                                         gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
+    return output ? size_of_call(device, &problem, 0, bytes, error)
+                  : size_of_any_call(device, &problem, bytes, error);
+}
+
+gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *head,
+                             const gumbel_logits *logits, const gumbel_sampling *sampling,
+                             const gumbel_output *output, char *text, size_t size,
+                             gumbel_error *error)
+{
+    gumbel_problem problem;
+    GUMBEL_REFUSE_IF(!text && size > 0, error, "text", "text is NULL");
+    GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
+    gumbel_text into = {text, size, 0};
+    if (size > 0)
+        text[0] = '\0';
+    return device->backend->explain(device, &problem, &into, error);
+}
+
+gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_problem *problem,
+                                    uint32_t more, const void *workspace, size_t given,
+                                    gumbel_error *error)
+{
+    size_t needed;
+    GUMBEL_FORWARD(size_of_call(device, problem, more, &needed, error));
     if (given < needed)
         return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
                            "%zu bytes were given, %zu are needed", given, needed);

@@ -19,14 +19,16 @@ static gumbel_status read_history(gumbel_history *into, const gumbel_device *dev
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_FORWARD(gumbel_read_history(into, history, batch, "history", error));
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_stream(stream, "stream", error);
+    return device->backend->host_memory ? gumbel_check_host_stream(stream, "stream", error)
+                                        : GUMBEL_OK;
 }
 
 static gumbel_status check_lists(const gumbel_device *device, const gumbel_token_lists *lists,
                                  int64_t batch, const char *name, gumbel_error *error)
 {
     GUMBEL_FORWARD(gumbel_check_lists(lists, 0, name, error));
-    return device->backend->sample ? GUMBEL_OK : gumbel_check_host_lists(lists, batch, name, error);
+    return device->backend->host_memory ? gumbel_check_host_lists(lists, batch, name, error)
+                                        : GUMBEL_OK;
 }
 
 gumbel_status gumbel_history_start(gumbel_device *device, const gumbel_history *history,

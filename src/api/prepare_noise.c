@@ -47,7 +47,7 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, const gumbel_sampling 
     int64_t stride = noise_stride == 0 ? count : noise_stride, elements;
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_noise(&problem, sampling, batch, first_token, count, error));
-    if (!device->backend->sample)
+    if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_stream(problem.sampling.stream, "sampling.stream", error));
     GUMBEL_REFUSE_IF(stride < count, error, "noise_stride",
                      "stride is %" PRId64 ", less than %" PRId64 " tokens", stride, count);

@@ -1,33 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call with a request takes, and what its draw sees: as logits, or as probabilities.
+ * What the draw of a request sees: as logits, or as probabilities.
  */
 #include "api/call.h"
 #include "core/fail.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
-
-gumbel_status gumbel_call_workspace_size(const gumbel_device *device, const gumbel_head *head,
-                                         const gumbel_logits *logits,
-                                         const gumbel_sampling *sampling,
-                                         const gumbel_output *output, size_t *bytes,
-                                         gumbel_error *error)
-{
-    gumbel_problem problem;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
-    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
-    GUMBEL_FORWARD(head ? gumbel_read_head(&problem, head, sampling, error)
-                        : gumbel_read_logits(&problem, logits, sampling, error));
-    if (output) {
-        gumbel_output out;
-        GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
-        problem.request |= gumbel_output_request(&out);
-    }
-    GUMBEL_FORWARD(gumbel_call_served(device, &problem, error));
-    return gumbel_call_size(device, &problem, bytes, error);
-}
 
 /* What gumbel_backend.process and .softmax are. */
 typedef gumbel_status (*row_maker)(gumbel_device *device, const gumbel_problem *problem, float *out,
@@ -59,13 +38,11 @@ static gumbel_status make_rows(gumbel_device *device, gumbel_problem *problem, r
                                const char *name, float *out, int64_t stride, void *workspace,
                                size_t workspace_bytes, gumbel_error *error)
 {
-    if (!make)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
-                           "it does not give processed logits");
     GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
     stride = stride ? stride : problem->vocab;
     GUMBEL_FORWARD(check_rows(problem, out, stride, name, error));
-    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, workspace, workspace_bytes, error));
+    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_ROWS, workspace,
+                                         workspace_bytes, error));
     if (problem->batch == 0)
         return GUMBEL_OK;
     return make(device, problem, out, stride, workspace, error);

@@ -1,41 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entry points: validate, let the backend make summaries, read them out; or let the backend do
- * it all where its memory is its own.
+ * The entry points that draw, and those that merge and finish what parts of a vocabulary found.
  */
 #define GUMBEL_EXPERIMENTAL
 #include "api/call.h"
 #include "core/fail.h"
+#include "core/finish.h"
 #include "maths/summary.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
-
-static void finish(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
-                   const gumbel_output *out)
-{
-    for (int64_t b = 0; b < batch; b++) {
-        gumbel_summary first = gumbel_summary_sound(summaries + b * num_samples);
-        gumbel_row_status status = gumbel_summary_status(&first);
-        int ok = status == GUMBEL_ROW_OK;
-        float lse = ok && (out->lse || out->logprobs) ? gumbel_summary_lse(&first) : NAN;
-        for (int64_t at = b * num_samples; at < (b + 1) * num_samples; at++) {
-            gumbel_summary best = gumbel_summary_sound(&summaries[at]);
-            int drawn = ok && best.best_id >= 0;
-            out->tokens[at] = drawn ? best.best_id : -1;
-            if (out->logprobs)
-                out->logprobs[at] = drawn ? gumbel_logprob(best.best_z, lse) : NAN;
-            if (out->scores)
-                out->scores[at] = drawn ? best.best_score : NAN;
-        }
-        if (out->lse)
-            out->lse[b] = lse;
-        if (out->status)
-            out->status[b] = (int32_t)status;
-        if (out->recomputed)
-            out->recomputed[b] = 0;
-    }
-}
 
 /* The common end of both sampling calls. */
 static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
@@ -46,21 +20,11 @@ static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
     GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
     problem->request |= gumbel_output_request(&out);
     GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
-    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, workspace, workspace_bytes, error));
+    problem->with_mass = out.lse || out.logprobs;
+    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, 0, workspace, workspace_bytes, error));
     if (problem->batch == 0)
         return GUMBEL_OK;
-    problem->with_mass = out.lse || out.logprobs;
-    if (device->backend->sample)
-        return device->backend->sample(device, problem, &out, workspace, error);
-    gumbel_cursor cursor = {workspace, 0};
-    int32_t num_samples = problem->sampling.num_samples;
-    gumbel_summary *summaries = gumbel_call_summaries(&cursor, device, problem->batch, num_samples);
-    void *rest = cursor.base + cursor.used;
-    if (problem->request & ~GUMBEL_REQUEST_TRANSFORMS)
-        return device->backend->sample_request(device, problem, &out, rest, error);
-    GUMBEL_FORWARD(device->backend->partial(device, problem, summaries, rest, error));
-    finish(summaries, problem->batch, num_samples, &out);
-    return GUMBEL_OK;
+    return device->backend->sample(device, problem, &out, workspace, error);
 }
 
 /* The common end of both partial calls. */
@@ -73,10 +37,11 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
     GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_TRUNCATION, error, "sampling.truncation",
                      "a part of the vocabulary cannot know what the whole keeps");
     GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
-    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, workspace, workspace_bytes, error));
+    problem->with_mass = 1;
+    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_PART, workspace,
+                                         workspace_bytes, error));
     if (problem->batch == 0)
         return GUMBEL_OK;
-    problem->with_mass = 1;
     return device->backend->partial(device, problem, summaries, workspace, error);
 }
 
@@ -122,7 +87,8 @@ gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, vo
     const gumbel_sampling sampling = {.struct_size = sizeof sampling, .stream = stream};
     gumbel_problem problem;
     GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, head, &sampling, error));
-    GUMBEL_FORWARD(gumbel_call_workspace(device, &problem, workspace, workspace_bytes, error));
+    GUMBEL_FORWARD(gumbel_call_workspace(device, &problem, GUMBEL_NEED_PRODUCT, workspace,
+                                         workspace_bytes, error));
     if (problem.batch == 0)
         return GUMBEL_OK;
     return device->backend->multiply(device, &problem, workspace, error);
@@ -152,6 +118,6 @@ gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int3
     uint32_t more = gumbel_output_request(&out);
     GUMBEL_REFUSE_IF(more, error, gumbel_request_field((gumbel_request)(more & -more)),
                      "summaries do not tell it");
-    finish(summaries, batch, num_samples, &out);
+    gumbel_finish_rows(summaries, batch, num_samples, &out);
     return GUMBEL_OK;
 }

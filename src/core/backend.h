@@ -2,52 +2,49 @@
  *
  * What a backend offers to the public entry points. They validate; a backend may assert.
  *
- * Where `sample` is NULL the data are in host memory and the entry points finish the summaries. A
- * backend that has it keeps them where the host cannot read: row parameters and lists are then not
- * checked.
+ * A backend whose memory the host cannot read has its row parameters and lists unchecked.
  *
  * What a call asks for beyond plain sampling are the bits of problem->request. A call with a bit
  * that `serves` lacks is refused by the field's name before a backend sees it, so a new bit there
- * is all that a backend needs to begin to offer a thing. Calls whose bits are among
- * GUMBEL_REQUEST_TRANSFORMS go to `partial` and `sample` as plain ones do, for transforms only
- * change z. All others need the whole row: they go to `sample_request`, or to `sample` where the
- * backend has that. Their outputs are those of gumbel_output in full, tokens and status included.
+ * is all that a backend needs to begin to offer a thing. `more` are needs (rung.h) that a problem
+ * does not show: what the call is made for.
  */
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
 
 #include "core/problem.h"
+#include "core/rung.h"
 
 typedef struct gumbel_backend {
     uint32_t serves; /* gumbel_request bits */
     void (*close)(gumbel_device *device);
     void (*describe)(const gumbel_device *device, gumbel_device_info *info);
-    /* Bytes of workspace; SIZE_MAX where they cannot be counted. hidden_size 0: from logits. */
-    size_t (*workspace_size)(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                             int32_t num_samples);
-    /* Bytes that this problem's request takes behind those; 0 for a plain call. SIZE_MAX as above.
-     * with_mass is not known yet. Optional: none. */
-    size_t (*request_size)(const gumbel_device *device, const gumbel_problem *problem);
-    /* Fill summaries [B, S]. */
+    int host_memory; /* all data are the host's to read */
+    /* Bytes of workspace of any call without a request; SIZE_MAX where they cannot be counted.
+     * hidden_size 0: from logits. */
+    size_t (*plain_size)(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                         int32_t num_samples);
+    /* Bytes that a call on this problem takes, batch > 0; SIZE_MAX as above. */
+    gumbel_status (*call_size)(const gumbel_device *device, const gumbel_problem *problem,
+                               uint32_t more, size_t *bytes, gumbel_error *error);
+    /* What would serve a draw of this problem, and why not the rungs before. */
+    gumbel_status (*explain)(const gumbel_device *device, const gumbel_problem *problem,
+                             gumbel_text *text, gumbel_error *error);
+    /* Fill summaries [B, S]. Of a request only GUMBEL_REQUEST_TRANSFORMS. */
     gumbel_status (*partial)(gumbel_device *device, const gumbel_problem *problem,
                              gumbel_summary *summaries, void *workspace, gumbel_error *error);
-    /* Fill the outputs. Optional. */
+    /* Fill the outputs. */
     gumbel_status (*sample)(gumbel_device *device, const gumbel_problem *problem,
                             const gumbel_output *output, void *workspace, gumbel_error *error);
-    /* Fill the outputs of a call with a bit beyond GUMBEL_REQUEST_TRANSFORMS, finished. Optional
-     * beside `sample`. */
-    gumbel_status (*sample_request)(gumbel_device *device, const gumbel_problem *problem,
-                                    const gumbel_output *output, void *workspace,
-                                    gumbel_error *error);
     /* Fill processed [B, V] at `stride`: z, -inf for what cannot be drawn. From logits, batch > 0;
-     * `processed` may be the logits. Optional. */
+     * `processed` may be the logits. */
     gumbel_status (*process)(gumbel_device *device, const gumbel_problem *problem, float *processed,
                              int64_t stride, void *workspace, gumbel_error *error);
-    /* Fill probabilities [B, V] likewise. Optional beside `process`. */
+    /* Fill probabilities [B, V] likewise. */
     gumbel_status (*softmax)(gumbel_device *device, const gumbel_problem *problem,
                              float *probabilities, int64_t stride, void *workspace,
                              gumbel_error *error);
-    /* Forget rows [0, batch) and count lists; count one more token a row. batch > 0. Optional. */
+    /* Forget rows [0, batch) and count lists; count one more token a row. batch > 0. */
     gumbel_status (*history_start)(gumbel_device *device, const gumbel_history *history,
                                    int64_t batch, const gumbel_token_lists *prompts,
                                    const gumbel_token_lists *outputs, void *stream,

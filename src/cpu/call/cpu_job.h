@@ -55,6 +55,10 @@ static inline int64_t cpu_rounded_up(int64_t x, int64_t unit)
 
 static inline int cpu_element_size(gumbel_dtype dtype) { return dtype == GUMBEL_FLOAT32 ? 4 : 2; }
 
+/* Bytes that any call takes without what its request adds; SIZE_MAX where nobody can count them. */
+size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                          int32_t num_samples);
+
 /* Lay out the workspace and pack; the job is ready to run. */
 void cpu_job_prepare(cpu_job *job, cpu_device *cpu, const gumbel_problem *problem, void *workspace);
 

@@ -33,10 +33,12 @@ static const gumbel_backend backend = {
     .serves = GUMBEL_REQUEST_END - 1,
     .close = close_device,
     .describe = describe,
-    .workspace_size = cpu_workspace_size,
-    .request_size = cpu_request_size,
+    .host_memory = 1,
+    .plain_size = cpu_plain_size,
+    .call_size = cpu_call_size,
+    .explain = cpu_explain,
     .partial = cpu_partial,
-    .sample_request = cpu_sample_request,
+    .sample = cpu_sample,
     .process = cpu_process,
     .softmax = cpu_softmax,
     .history_start = cpu_history_start,
@@ -102,6 +104,8 @@ static gumbel_status choose_kernels(gumbel_isa isa, const cpu_kernels **kernels,
 
 static gumbel_status check_options(const gumbel_device_options *o, gumbel_error *error)
 {
+    GUMBEL_REFUSE_IF(o->rungs && *o->rungs, error, "options.rungs",
+                     "only CUDA has rungs to choose from");
     GUMBEL_REFUSE_IF((int)o->isa < 0 || o->isa > GUMBEL_ISA_NEON, error, "options.isa",
                      "isa is %d, which no gumbel_isa has", (int)o->isa);
     GUMBEL_REFUSE_IF(o->threads < 0 || o->threads > CPU_THREADS_MOST, error, "options.threads",

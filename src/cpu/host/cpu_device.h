@@ -30,13 +30,16 @@ int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void 
 
 /* The backend's jobs (cpu_run.c, cpu_request.c, cpu_softmax.c, cpu_noise.c,
  * cpu_history.c); see backend.h. */
-size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                          int32_t num_samples);
 gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *problem,
                           gumbel_summary *summaries, void *workspace, gumbel_error *error);
-size_t cpu_request_size(const gumbel_device *device, const gumbel_problem *problem);
-gumbel_status cpu_sample_request(gumbel_device *device, const gumbel_problem *problem,
-                                 const gumbel_output *output, void *workspace, gumbel_error *error);
+size_t cpu_plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                      int32_t num_samples);
+gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *problem,
+                            uint32_t more, size_t *bytes, gumbel_error *error);
+gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *problem,
+                          gumbel_text *text, gumbel_error *error);
+gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *problem,
+                         const gumbel_output *output, void *workspace, gumbel_error *error);
 gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
                           int64_t stride, void *workspace, gumbel_error *error);
 gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *problem,

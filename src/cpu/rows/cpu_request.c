@@ -1,13 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu/rows/cpu_request.h"
 
+#include "core/fail.h"
+#include "core/finish.h"
 #include "cpu/call/cpu_edits.h"
 #include "cpu/cpu_policy.h"
+
+/* The two ways that the CPU has. */
+static const gumbel_rung tiles_rung = {
+    .name = "tiles",
+    .what = "each tile is drawn from while it is in the caches",
+    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS |
+              GUMBEL_NEED_SAMPLES | GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |
+              GUMBEL_NEED_BIAS | GUMBEL_NEED_PART | GUMBEL_NEED_EMPTY | GUMBEL_NEED_PRODUCT,
+};
+static const gumbel_rung rows_rung = {
+    .name = "rows",
+    .what = "rows are left whole, cut, and drawn from block by block",
+    .serves = GUMBEL_NEED_END - 1,
+};
 
 /* Whether a call needs its rows whole: more than transforms, which only change z. */
 static int needs_rows(const gumbel_problem *p)
 {
-    return (p->request & ~GUMBEL_REQUEST_TRANSFORMS) != 0;
+    return !gumbel_rung_serves(&tiles_rung, gumbel_needs_of(p));
 }
 
 /* Everything that such a request takes behind the plain workspace and its edits. */
@@ -22,13 +38,40 @@ static void carve(cpu_request *r, gumbel_cursor *cursor, const gumbel_problem *p
     cpu_stage_carve(&r->stage, cursor, p, threads, r->processed == NULL);
 }
 
-size_t cpu_request_size(const gumbel_device *device, const gumbel_problem *problem)
+/* The summaries that a call without such a request is read out of. */
+static gumbel_summary *carve_summaries(gumbel_cursor *cursor, int64_t batch, int32_t num_samples)
 {
+    return gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+}
+
+/* `cursor` moved on by bytes that another routine has counted. */
+static void count(gumbel_cursor *cursor, size_t bytes)
+{
+    gumbel_carve(cursor, bytes == SIZE_MAX ? 2 : 1, bytes, 1);
+}
+
+size_t cpu_plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                      int32_t num_samples)
+{
+    gumbel_cursor cursor = {0};
+    carve_summaries(&cursor, batch, num_samples);
+    count(&cursor, cpu_workspace_size(device, batch, hidden_size, num_samples));
+    return cursor.used;
+}
+
+gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *problem,
+                            uint32_t more, size_t *bytes, gumbel_error *error)
+{
+    (void)more;
+    (void)error;
     cpu_request r = {0};
-    gumbel_cursor cursor = {NULL, cpu_edits_size(problem)};
+    gumbel_cursor cursor = {NULL, cpu_plain_size(device, problem->batch, problem->hidden_size,
+                                                 problem->sampling.num_samples)};
+    count(&cursor, cpu_edits_size(problem));
     if (cursor.used != SIZE_MAX && needs_rows(problem))
         carve(&r, &cursor, problem, ((const cpu_device *)device)->threads);
-    return cursor.used;
+    *bytes = cursor.used;
+    return GUMBEL_OK;
 }
 
 /* One thread's share of a phase. */
@@ -132,10 +175,10 @@ static void stage_rows(cpu_request *r, gumbel_device *device, const gumbel_probl
         run_phase(r, p->batch, cut_item, NULL);
 }
 
-gumbel_status cpu_sample_request(gumbel_device *device, const gumbel_problem *p,
-                                 const gumbel_output *output, void *workspace, gumbel_error *error)
+/* Draw from rows left whole. */
+static void sample_rows(gumbel_device *device, const gumbel_problem *p, const gumbel_output *output,
+                        void *workspace)
 {
-    (void)error;
     cpu_request r = {.output = output};
     stage_rows(&r, device, p, workspace);
     r.problem.with_mass = output->logprobs_of == GUMBEL_PROCESSED &&
@@ -143,6 +186,36 @@ gumbel_status cpu_sample_request(gumbel_device *device, const gumbel_problem *p,
     int32_t used = run_phase(&r, p->batch * pieces(&r), draw_item, begin_draw);
     cpu_job_merge(&r.job, used, r.summaries);
     run_phase(&r, p->batch, cpu_request_read, NULL);
+}
+
+gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
+                         const gumbel_output *output, void *workspace, gumbel_error *error)
+{
+    gumbel_cursor cursor = {workspace, 0};
+    gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
+    void *rest = cursor.base + cursor.used;
+    if (needs_rows(p)) {
+        sample_rows(device, p, output, rest);
+        return GUMBEL_OK;
+    }
+    GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
+    gumbel_finish_rows(summaries, p->batch, p->sampling.num_samples, output);
+    return GUMBEL_OK;
+}
+
+gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *p, gumbel_text *text,
+                          gumbel_error *error)
+{
+    const cpu_device *cpu = (const cpu_device *)device;
+    const gumbel_rung *rung = needs_rows(p) ? &rows_rung : &tiles_rung;
+    size_t bytes;
+    GUMBEL_FORWARD(cpu_call_size(device, p, 0, &bytes, error));
+    gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->what);
+    if (rung == &rows_rung)
+        gumbel_text_refusal(text, &tiles_rung, gumbel_needs_of(p), "");
+    gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\nworkspace: %zu bytes\n",
+                    gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
+                    (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile), bytes);
     return GUMBEL_OK;
 }
 

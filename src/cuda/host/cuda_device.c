@@ -53,8 +53,9 @@ static const gumbel_backend backend = {
     .close = close_device,
     .describe = describe,
     .serves = GUMBEL_REQUEST_END - 1,
-    .workspace_size = cuda_workspace_size,
-    .request_size = cuda_request_size,
+    .plain_size = cuda_plain_size,
+    .call_size = cuda_call_size,
+    .explain = cuda_explain,
     .partial = cuda_partial,
     .sample = cuda_sample,
     .process = cuda_process,
@@ -322,14 +323,18 @@ gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **de
     if (ordinal < 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
                            "device '%.64s' is none of cpu, cuda:0, cuda:1, ...", options->device);
+    cuda_rung_choice rungs;
     GUMBEL_FORWARD(check_options(options, error));
+    GUMBEL_FORWARD(options->rungs
+                       ? cuda_read_rungs(&rungs, options->rungs, "options.rungs", error)
+                       : cuda_read_rungs(&rungs, getenv("GUMBEL_RUNGS"), "GUMBEL_RUNGS", error));
     cuda_device *cuda = calloc(1, sizeof *cuda);
     if (!cuda)
         return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "device", "out of memory");
     cuda->base.backend = &backend;
     cuda->process = getpid();
     cuda->ordinal = ordinal;
-    cuda->recompute = options->recompute;
+    cuda->rungs = rungs;
     gumbel_status status = start(cuda, error);
     if (status != GUMBEL_OK) {
         close_device(&cuda->base);

@@ -40,6 +40,16 @@ typedef enum cuda_module {
     CUDA_MODULES,
 } cuda_module;
 
+/* Rows of the tables of what serves calls (cuda_rungs.c). */
+#define CUDA_PRODUCTS  3
+#define CUDA_ROW_RUNGS 10
+
+/* Which of them may be used, as bits: products from bit 0 on, behind them those for rows. */
+typedef struct cuda_rung_choice {
+    uint32_t left_out;
+    uint32_t preferred; /* come first where they serve */
+} cuda_rung_choice;
+
 typedef struct cuda_device {
     struct gumbel_device base;
     cuda_driver driver;
@@ -47,7 +57,7 @@ typedef struct cuda_device {
     CUcontext context; /* the primary one, retained */
     pid_t process;     /* which opened the device; its children have no context */
     int ordinal;
-    gumbel_recompute recompute;
+    cuda_rung_choice rungs;
     int capability; /* 10 * major + minor */
     int multiprocessors;
     int shared_bytes;               /* of a multiprocessor */
@@ -81,11 +91,18 @@ static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)
 /* Make the device's context current. A child of fork() is refused, and the driver not asked. */
 gumbel_status cuda_enter(const cuda_device *cuda, gumbel_error *error);
 
-/* The backend's jobs (cuda_backend.c, cuda_run_request.c, cuda_run_softmax.c, cuda_step.c); see
- * backend.h. */
-size_t cuda_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                           int32_t num_samples);
-size_t cuda_request_size(const gumbel_device *device, const gumbel_problem *problem);
+/* The choice that names of rungs make, by commas, a minus before those that are left out. */
+gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const char *field,
+                              gumbel_error *error);
+
+/* The backend's jobs (cuda_backend.c, cuda_plan.c, cuda_softmax.c, cuda_history.c, cuda_step.c);
+ * see backend.h. */
+size_t cuda_plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                       int32_t num_samples);
+gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,
+                             uint32_t more, size_t *bytes, gumbel_error *error);
+gumbel_status cuda_explain(const gumbel_device *device, const gumbel_problem *problem,
+                           gumbel_text *text, gumbel_error *error);
 gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
                            gumbel_summary *summaries, void *workspace, gumbel_error *error);
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,

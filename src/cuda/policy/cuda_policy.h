@@ -37,16 +37,6 @@ static inline int cuda_sm90_can_copy(const gumbel_tensor *t)
     return (uintptr_t)t->data % 16 == 0 && t->stride % 8 == 0;
 }
 
-/* Whether the Hopper kernel serves a call. Nothing here depends on B: a row's bits must not. */
-static inline int cuda_sm90_serves(int capability, const gumbel_problem *p)
-{
-    return capability == CUDA_SM90_CAPABILITY && p->weight.dtype == p->hidden.dtype &&
-           p->weight.dtype != GUMBEL_FLOAT32 && p->vocab % 16 == 0 && p->hidden_size % 8 == 0 &&
-           p->first_token % 4 == 0 && cuda_sm90_can_copy(&p->weight) &&
-           cuda_sm90_can_copy(&p->hidden) &&
-           p->sampling.num_samples <= CUDA_SM90_STATES / cuda_sm90_widths[0];
-}
-
 /* What a call asks of the Hopper kernel. Each case has kernels of its own, without the code of what
  * it rules out (case_sm90.cuh). */
 typedef enum cuda_sm90_case {
@@ -188,17 +178,6 @@ static inline int cuda_sm80_is_mixed(const gumbel_problem *p)
     return p->weight.dtype != p->hidden.dtype;
 }
 
-/* Whether the portable kernel serves a call; on every GPU, and whatever B. */
-static inline int cuda_sm80_serves(const gumbel_problem *p)
-{
-    int64_t weight_size = p->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    int64_t hidden_size = p->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    return (!cuda_sm80_is_mixed(p) || hidden_size == 2 * weight_size) &&
-           p->hidden_size < (INT64_C(1) << 28) && cuda_sm80_can_copy(&p->weight, weight_size) &&
-           cuda_sm80_can_copy(&p->hidden, hidden_size) &&
-           p->sampling.num_samples <= CUDA_SM80_STATES / cuda_sm80_widths[0];
-}
-
 /* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
 static inline int cuda_sm80_width_for(int64_t rows)
 {
@@ -331,10 +310,10 @@ static inline int cuda_request_team_bytes(int shared_bytes)
 #define CUDA_REQUEST_BOUND_MOST       128
 #define CUDA_REQUEST_BOUND_TILES      3
 
-static inline int cuda_request_bounds(int64_t batch, int64_t tiles, int can_fail)
+static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
 {
-    int least = can_fail ? CUDA_REQUEST_BOUND_LEAST_FAIL : CUDA_REQUEST_BOUND_LEAST;
-    return batch >= least && batch <= CUDA_REQUEST_BOUND_MOST && tiles >= CUDA_REQUEST_BOUND_TILES;
+    return batch >= CUDA_REQUEST_BOUND_LEAST && batch <= CUDA_REQUEST_BOUND_MOST &&
+           tiles >= CUDA_REQUEST_BOUND_TILES;
 }
 
 /* Of rows that are drawn before they are cut (request_pivots.cu): tokens that a CTA holds, its

@@ -3,7 +3,7 @@
  * The fused way on Hopper: tensor maps, and slices of the batch that one launch takes.
  */
 #include "core/fail.h"
-#include "cuda/plan/cuda_run.h"
+#include "cuda/run/cuda_run.h"
 
 static CUtensorMapDataType map_dtype(gumbel_dtype dtype)
 {
@@ -66,7 +66,7 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         GUMBEL_FORWARD(
             encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
         void *arguments[] = {&p, &weight, &hidden};
-        int overlaps = CUDA_SM90_OVERLAPS(width) || (p.again && !p.written);
+        int overlaps = CUDA_SM90_OVERLAPS(width);
         cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, overlaps};
         cuda_sm90_case kind =
             cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);

@@ -4,7 +4,7 @@
  * vocabulary.
  */
 #include "core/fail.h"
-#include "cuda/plan/cuda_run.h"
+#include "cuda/run/cuda_run.h"
 
 gumbel_status cuda_run_sm80(const cuda_job *job)
 {

@@ -3,7 +3,7 @@
  * One launch, the merge that ends most calls, and the cutting of a call into slices.
  */
 #include "core/fail.h"
-#include "cuda/plan/cuda_run.h"
+#include "cuda/run/cuda_run.h"
 
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                           void **arguments)

@@ -4,7 +4,7 @@
  * leaves.
  */
 #include "core/fail.h"
-#include "cuda/plan/cuda_run.h"
+#include "cuda/run/cuda_run.h"
 
 /* Tokens that a CTA takes at a time. */
 #define SOFTMAX_UNIT (CUDA_SOFTMAX_THREADS / 32 * CUDA_LOGITS_STEP)

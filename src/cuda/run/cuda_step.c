@@ -4,7 +4,7 @@
  * each.
  */
 #include "core/fail.h"
-#include "cuda/plan/cuda_run.h"
+#include "cuda/run/cuda_run.h"
 
 static gumbel_status check_draws(int64_t batch, int32_t num_samples, gumbel_error *error)
 {

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rung.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static uint32_t needs_of_cuts(const gumbel_problem *p)
+{
+    const gumbel_truncation *t = &p->truncation;
+    uint32_t needs = 0;
+    if (!(p->request & GUMBEL_REQUEST_TRUNCATION))
+        return 0;
+    needs |= t->min_p ? GUMBEL_NEED_MIN_P : 0;
+    needs |= t->top_k ? GUMBEL_NEED_TOP_K : 0;
+    needs |= t->top_p ? GUMBEL_NEED_TOP_P : 0;
+    needs |= t->ties == GUMBEL_TIES_EXACT ? GUMBEL_NEED_EXACT : 0;
+    if (t->order == GUMBEL_ORDER_JOINT && t->top_p && (t->top_k || t->min_p))
+        needs |= GUMBEL_NEED_JOINT;
+    return needs;
+}
+
+/* Whether tokens are listed whose logits are edited; penalties count lists without a history. */
+static int has_lists(const gumbel_problem *p)
+{
+    return (p->request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
+           ((p->request & GUMBEL_REQUEST_PENALTIES) && !p->history.prompt);
+}
+
+uint32_t gumbel_needs_of(const gumbel_problem *p)
+{
+    const gumbel_sampling *s = &p->sampling;
+    uint32_t needs = p->request | needs_of_cuts(p);
+    needs |= has_lists(p) ? GUMBEL_NEED_LISTS : 0;
+    needs |= p->with_mass ? GUMBEL_NEED_MASS : 0;
+    needs |= s->num_samples > 1 ? GUMBEL_NEED_SAMPLES : 0;
+    needs |= s->noise ? GUMBEL_NEED_NOISE : 0;
+    needs |= p->soft_cap != 0.0f ? GUMBEL_NEED_SOFT_CAP : 0;
+    needs |= !(p->scale > 0.0f) ? GUMBEL_NEED_SCALE : 0;
+    needs |= p->bias.data ? GUMBEL_NEED_BIAS : 0;
+    needs |= p->end_token <= p->first_token ? GUMBEL_NEED_EMPTY : 0;
+    return needs;
+}
+
+void gumbel_text_add(gumbel_text *text, const char *format, ...)
+{
+    size_t left = text->length < text->size ? text->size - text->length : 0;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(left ? text->at + text->length : NULL, left, format, arguments);
+    va_end(arguments);
+    text->length += length > 0 ? (size_t)length : 0;
+}
+
+void gumbel_text_needs(gumbel_text *text, uint32_t needs)
+{
+    static const char *const names[] = {
+        "mask",          "banned",   "bias",       "penalties",  "truncation",     "ranks",
+        "kept",          "num_top",  "raw",        "top_logits", "lists",          "min_p",
+        "top_k",         "top_p",    "joint",      "exact",      "log-normaliser", "samples",
+        "given noise",   "soft-cap", "scale <= 0", "head bias",  "a part",         "processed rows",
+        "product alone", "no token",
+    };
+    _Static_assert(1u << (sizeof names / sizeof *names) == GUMBEL_NEED_END, "a name for each");
+    const char *comma = "";
+    for (int i = 0; needs >> i; i++)
+        if (needs >> i & 1) {
+            gumbel_text_add(text, "%s%s", comma, names[i]);
+            comma = ", ";
+        }
+}
+
+void gumbel_text_refusal(gumbel_text *text, const gumbel_rung *rung, uint32_t needs,
+                         const char *refusal)
+{
+    gumbel_text_add(text, "  not %s: ", rung->name);
+    if (needs & ~rung->serves) {
+        gumbel_text_add(text, "it does not serve ");
+        gumbel_text_needs(text, needs & ~rung->serves);
+    } else if (rung->wants && !(needs & rung->wants)) {
+        gumbel_text_add(text, "it serves ");
+        gumbel_text_needs(text, rung->wants);
+    } else {
+        gumbel_text_add(text, "%s", refusal);
+    }
+    gumbel_text_add(text, "\n");
+}

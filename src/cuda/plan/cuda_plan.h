@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What serves a call: chosen in one place, from two tables (cuda_rungs.c).
+ *
+ * A call from a head goes to the first product that serves all its needs, which then draws, too.
+ * Where none does, the first product that serves the call stores the logits, and the call is one
+ * from logits: the first rung for rows serves it. What a rung takes of the workspace, what it asks
+ * the product for, and what it launches stand in one row, so that they cannot disagree.
+ */
+#ifndef GUMBEL_CUDA_PLAN_H
+#define GUMBEL_CUDA_PLAN_H
+
+#include "core/rung.h"
+#include "cuda/run/cuda_run.h"
+
+/* A product of hidden states and a head. */
+typedef struct cuda_product {
+    gumbel_rung rung;
+    /* Why it cannot multiply these operands on this GPU; NULL if it can. */
+    const char *(*refuses)(const cuda_device *cuda, const gumbel_problem *problem);
+    /* What it can hand to rows beside their logits, as cuda_handed bits; NULL: nothing. */
+    uint32_t (*hands)(const gumbel_problem *problem);
+    gumbel_status (*run)(const cuda_job *job);
+} cuda_product;
+
+/* What serves the rows of a call from logits. */
+typedef struct cuda_rows {
+    gumbel_rung rung;
+    uint32_t takes; /* cuda_handed bits: what it has use for */
+    /* Why it cannot serve this call on this GPU, where a product hands so much; NULL if it can. */
+    const char *(*refuses)(const cuda_device *cuda, const gumbel_problem *problem, uint32_t handed);
+    cuda_carver *carve; /* NULL: it needs nothing */
+    gumbel_status (*run)(const cuda_job *job);
+} cuda_rows;
+
+extern const cuda_product cuda_products[CUDA_PRODUCTS];
+extern const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS];
+
+typedef struct cuda_plan {
+    uint32_t needs;
+    const cuda_product *product; /* NULL: the call gives logits, or no token counts */
+    const cuda_rows *rows;       /* NULL: the product draws */
+    uint32_t handed;             /* cuda_handed bits: what the product hands to the rows */
+} cuda_plan;
+
+/* What serves a call that has `more` needs beside those that the problem shows. An error where the
+ * rungs that may be used do not serve it. */
+gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda,
+                             const gumbel_problem *problem, uint32_t more, gumbel_error *error);
+
+/* Take the pieces of the workspace that the plan's rungs need, or count their bytes. */
+cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
+                               const cuda_device *cuda, const gumbel_problem *problem);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The histories that penalties count: one kernel each.
+ */
+#include "core/fail.h"
+#include "cuda/run/cuda_run.h"
+
+/* Queue one of the history's kernels. */
+static gumbel_status run_history(cuda_device *cuda, CUfunction kernel, int64_t ctas,
+                                 cuda_history_params *p, void *stream, gumbel_error *error)
+{
+    cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
+    if (ctas > INT32_MAX)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                           "so many rows are more than one call on CUDA takes");
+    return cuda_launch_alone(&job, kernel, ctas, p);
+}
+
+gumbel_status cuda_history_start(gumbel_device *device, const gumbel_history *history,
+                                 int64_t batch, const gumbel_token_lists *prompts,
+                                 const gumbel_token_lists *outputs, void *stream,
+                                 gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_history_params p = {
+        .history = *history, .batch = batch, .prompts = *prompts, .outputs = *outputs};
+    p.pieces = (history->vocab_size + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    return run_history(cuda, cuda->history_start, p.pieces * batch, &p, stream, error);
+}
+
+gumbel_status cuda_history_update(gumbel_device *device, const gumbel_history *history,
+                                  int64_t batch, const int32_t *tokens, int64_t token_stride,
+                                  void *stream, gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_history_params p = {
+        .history = *history, .batch = batch, .tokens = tokens, .token_stride = token_stride};
+    int64_t ctas = (batch + CUDA_THREADS - 1) / CUDA_THREADS;
+    return run_history(cuda, cuda->history_update, ctas, &p, stream, error);
+}

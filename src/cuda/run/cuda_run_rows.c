@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of a request by kernels that every GPU runs: edited and then drawn, screened by some CTAs
+ * each, or by a CTA each, whatever is asked.
+ */
+#include "core/fail.h"
+#include "cuda/run/cuda_run.h"
+
+cuda_request_params cuda_request_of(const cuda_job *job)
+{
+    return (cuda_request_params){
+        .problem = job->params.problem,
+        .inverse_cap = job->params.inverse_cap,
+        .output = job->params.output,
+        .partials = job->params.partials,
+        .processed = job->processed,
+        .processed_stride = job->processed_stride,
+    };
+}
+
+gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int64_t rows,
+                               CUfunction kernel, int threads, int shared_bytes, int overlaps)
+{
+    void *arguments[] = {p};
+    if (p->problem.batch > INT32_MAX / p->parts)
+        return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                           "B is more than one call on CUDA takes");
+    cuda_shape shape = {rows * p->parts, threads, shared_bytes, overlaps};
+    return cuda_launch(job, kernel, shape, arguments);
+}
+
+/* -------------------------------------------------------------------------------- edits ---- */
+
+void cuda_carve_edited(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                       cuda_workspace *room)
+{
+    (void)cuda;
+    /* What a product has stored may be edited in place. */
+    size_t rows = p->hidden_size > 0 ? 0 : (size_t)p->batch;
+    room->edited = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
+}
+
+gumbel_status cuda_run_edited(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    cuda_job draw = *job;
+    gumbel_problem *q = &draw.params.problem;
+    p.processed = job->room.logits ? job->room.logits : job->room.edited;
+    p.processed_stride = cuda_row_stride(q);
+    p.parts = (int32_t)((cuda_range_of(q) + CUDA_REQUEST_PIECE - 1) / CUDA_REQUEST_PIECE);
+    GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, job->cuda->request_edit,
+                                    CUDA_REQUEST_THREADS, CUDA_REQUEST_STAGE_BYTES, 1));
+    q->request = 0;
+    q->scale = 1.0f;
+    q->soft_cap = draw.params.inverse_cap = 0.0f;
+    q->logits =
+        (gumbel_tensor){p.processed, GUMBEL_FLOAT32, q->batch, q->vocab, p.processed_stride};
+    return cuda_run_logits(&draw);
+}
+
+/* ------------------------------------------------------------------------------ screened ---- */
+
+/* CTAs a row, and the tokens that each takes. */
+typedef struct row_split {
+    int64_t parts, chunk;
+} row_split;
+
+static row_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
+{
+    int64_t range = cuda_range_of(p);
+    int64_t ctas = (int64_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
+    int64_t most = ctas > p->batch ? ctas / p->batch : 1;
+    row_split split = {.chunk = cuda_chunk(range, most, CUDA_REQUEST_PIECE)};
+    split.parts = (range + split.chunk - 1) / split.chunk;
+    return split;
+}
+
+void cuda_carve_screened(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                         cuda_workspace *room)
+{
+    size_t batch = (size_t)p->batch, parts = (size_t)split_rows(cuda, p).parts;
+    room->counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room->counters);
+    room->heads = gumbel_carve(cursor, batch, parts, sizeof *room->heads);
+    room->candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts,
+                                    CUDA_REQUEST_LIST * sizeof *room->candidates);
+}
+
+gumbel_status cuda_run_screened(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    row_split split = split_rows(job->cuda, &p.problem);
+    p.parts = (int32_t)split.parts;
+    p.chunk = split.chunk;
+    p.tag = cuda_tag(job->cuda);
+    p.counters = job->room.counters;
+    p.heads = job->room.heads;
+    p.candidates = job->room.candidates;
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request, CUDA_REQUEST_THREADS,
+                            CUDA_REQUEST_SHARED_BYTES, 1);
+}
+
+/* --------------------------------------------------------------------------------- alone ---- */
+
+gumbel_status cuda_run_alone(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    p.parts = 1;
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_naive,
+                            CUDA_REQUEST_THREADS, CUDA_REQUEST_STAGE_BYTES, 0);
+}
+
+gumbel_status cuda_run_gather(const cuda_job *job)
+{
+    cuda_params p = job->params;
+    void *arguments[] = {&p};
+    int64_t ids = p.problem.batch * p.output.num_top;
+    cuda_shape shape = {(ids + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
+    return cuda_launch(job, job->cuda->gather, shape, arguments);
+}

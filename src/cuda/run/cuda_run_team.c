@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of a request where there are clusters: from few of their blocks by a CTA each, and what is
+ * left by a cluster each; or drawn before they are cut.
+ */
+#include "core/fail.h"
+#include "maths/edits.h"
+#include "cuda/run/cuda_run.h"
+
+/* --------------------------------------------------------------------------------- teams ---- */
+
+int64_t cuda_team_bytes(const gumbel_problem *p)
+{
+    return CUDA_REQUEST_ROOM_BYTES + cuda_request_share(cuda_range_of(p)) * (int64_t)sizeof(float);
+}
+
+/* Where rows may have been served already, as many clusters as keep the GPU busy look for those
+ * that are left. */
+static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
+{
+    const gumbel_problem *q = &p->problem;
+    int64_t clusters = q->batch;
+    if (p->left)
+        clusters = cuda_request_clusters_left(clusters, job->cuda->multiprocessors, p->peaked != 0);
+    p->parts = CUDA_REQUEST_CLUSTER;
+    p->chunk = cuda_request_share(cuda_range_of(q));
+    return cuda_launch_rows(job, p, clusters, job->cuda->request_team, CUDA_REQUEST_THREADS,
+                            (int)cuda_team_bytes(q), 1);
+}
+
+gumbel_status cuda_run_team(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    return run_clusters(job, &p);
+}
+
+/* -------------------------------------------------------------------------------- blocks ---- */
+
+void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                       cuda_workspace *room)
+{
+    (void)cuda;
+    size_t batch = (size_t)p->batch;
+    room->peaks = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
+    room->row_states = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
+    room->counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room->counters);
+}
+
+void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                        cuda_workspace *room)
+{
+    size_t blocks = (size_t)cuda_blocks_of(p), rows = 32 * (size_t)gumbel_words_of(p->batch);
+    cuda_carve_blocks(cursor, cuda, p, room);
+    room->stored_strips = gumbel_carve(cursor, blocks, rows, sizeof *room->stored_strips);
+    if (p->request & GUMBEL_REQUEST_PENALTIES)
+        room->unseen_peaks =
+            gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *room->unseen_peaks);
+}
+
+gumbel_status cuda_run_blocks(const cuda_job *job)
+{
+    const cuda_workspace *room = &job->room;
+    cuda_request_params p = cuda_request_of(job);
+    const gumbel_problem *q = &p.problem;
+    CUfunction kernel = job->cuda->request_blocks;
+    p.blocks = cuda_blocks_of(q);
+    p.peaks = room->peaks;
+    p.left = room->row_states;
+    p.counters = room->counters;
+    p.tag = cuda_tag(job->cuda);
+    p.peaked = (job->handed & CUDA_HANDS_PEAKS) != 0;
+    if (job->handed & CUDA_HANDS_STRIPS) {
+        kernel = job->cuda->request_bounded;
+        p.written = room->stored_strips;
+        p.unseen = room->unseen_peaks;
+        p.floors = room->floors;
+    }
+    p.chunk = p.blocks;
+    if (!p.peaked)
+        p.chunk = cuda_request_part(p.blocks, q->batch, job->cuda->multiprocessors);
+    p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
+    GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
+                                    (int)cuda_request_blocks_bytes(p.blocks), 1));
+    return run_clusters(job, &p);
+}
+
+/* -------------------------------------------------------------------------------- pivots ---- */
+
+int64_t cuda_pivot_parts(const gumbel_problem *p)
+{
+    return cuda_request_pivot_parts(cuda_range_of(p));
+}
+
+static size_t exchange_words(const gumbel_problem *p)
+{
+    return (size_t)cuda_request_told_words(p->batch, cuda_pivot_parts(p));
+}
+
+void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                       cuda_workspace *room)
+{
+    (void)cuda;
+    room->exchange = gumbel_carve(cursor, exchange_words(p), 1, sizeof *room->exchange);
+}
+
+void cuda_clear_exchange(cuda_params *draw, const cuda_workspace *room)
+{
+    draw->cleared = room->exchange;
+    draw->cleared_words = (int64_t)exchange_words(&draw->problem);
+}
+
+/* By a plain draw, unless the product has made it, and pivots from its tokens on. */
+gumbel_status cuda_run_pivots(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    cuda_job draw = *job;
+    draw.params.problem.request = 0;
+    cuda_clear_exchange(&draw.params, &job->room);
+    if (!(job->handed & CUDA_HANDS_DRAWS))
+        GUMBEL_FORWARD(cuda_run_logits(&draw));
+    p.told = job->room.exchange;
+    p.parts = (int32_t)cuda_pivot_parts(&p.problem);
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_pivots,
+                            CUDA_REQUEST_PIVOT_THREADS, CUDA_REQUEST_PIVOT_BYTES, 1);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the CUDA backend would have serve a call, on an H200 and on an A100, of which neither is
+ * needed: the plan is made by the host alone.
+ */
+#include "cuda/plan/cuda_plan.h"
+#include "inputs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A GPU as far as plans go. */
+static cuda_device make_device(int hopper)
+{
+    cuda_device made;
+    memset(&made, 0, sizeof made);
+    made.capability = hopper ? 90 : 80;
+    made.multiprocessors = hopper ? 132 : 108;
+    made.shared_bytes = (hopper ? 228 : 164) * 1024;
+    made.request_team = hopper ? (CUfunction)&made : NULL;
+    return made;
+}
+
+/* What cannot be NULL where it is asked for; nobody looks at it. */
+static _Alignas(16) char something[64];
+
+static gumbel_problem make_problem(int64_t batch, int64_t hidden_size, uint32_t request)
+{
+    gumbel_problem p = {.batch = batch, .vocab = 151936, .scale = 1, .request = request};
+    p.end_token = p.vocab;
+    p.sampling.num_samples = 1;
+    p.hidden_size = hidden_size;
+    if (hidden_size) {
+        p.weight = (gumbel_tensor){something, GUMBEL_BFLOAT16, p.vocab, hidden_size, hidden_size};
+        p.hidden = (gumbel_tensor){something, GUMBEL_BFLOAT16, batch, hidden_size, hidden_size};
+    }
+    return p;
+}
+
+/* ------------------------------------------------------------------------ calls by name ---- */
+
+enum { K = 1, P = 2, MIN_P = 4, JOINT = 8, EXACT = 16 };
+
+static const struct call {
+    const char *what;
+    int64_t batch, hidden_size;
+    uint32_t request;
+    int cuts, mass, samples, noise, history;
+    const char *hopper, *ampere; /* the product and the rows that serve it */
+} calls[] = {
+    {"plain, head", 32, 4096, 0, 0, 0, 1, 0, 0, "hopper", "tensor"},
+    {"plain, odd D", 32, 4097, 0, 0, 0, 1, 0, 0, "naive", "naive"},
+    {"log-probabilities, head", 32, 4096, 0, 0, 1, 1, 0, 0, "hopper", "tensor"},
+    {"given noise, head", 32, 4096, 0, 0, 0, 1, 1, 0, "hopper draw", "tensor draw"},
+    {"plain, logits", 32, 0, 0, 0, 0, 1, 0, 0, "draw", "draw"},
+    {"mask, logits", 32, 0, GUMBEL_REQUEST_MASK, 0, 0, 1, 0, 0, "draw-edits", "draw-edits"},
+    {"history, logits", 32, 0, GUMBEL_REQUEST_PENALTIES, 0, 0, 1, 0, 1, "draw-edits", "draw-edits"},
+    {"lists of outputs", 32, 0, GUMBEL_REQUEST_PENALTIES, 0, 0, 1, 0, 0, "edit", "edit"},
+    {"mask, lse", 32, 0, GUMBEL_REQUEST_MASK, 0, 1, 1, 0, 0, "edit", "edit"},
+    {"banned, head", 32, 4096, GUMBEL_REQUEST_BANNED, 0, 0, 1, 0, 0, "hopper edit", "tensor edit"},
+    {"k, head, 32", 32, 4096, 0, K, 0, 1, 0, 0, "hopper bounded", "tensor screened"},
+    {"k and p, head, 5", 5, 4096, 0, K | P, 0, 1, 0, 0, "hopper bounded", "tensor screened"},
+    {"k, head, 4", 4, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor screened"},
+    {"k, head, 256", 256, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor screened"},
+    {"k, logits, 17", 17, 0, 0, K, 0, 1, 0, 0, "blocks", "screened"},
+    {"k, logits, 16", 16, 0, 0, K, 0, 1, 0, 0, "team", "screened"},
+    {"min_p, logits", 32, 0, 0, MIN_P, 1, 4, 0, 0, "blocks", "screened"},
+    {"joint, logits", 32, 0, 0, K | P | JOINT, 0, 1, 0, 0, "team", "screened"},
+    {"exact ties", 32, 0, 0, K | EXACT, 0, 1, 0, 0, "blocks", "screened"},
+    {"p, logits", 32, 0, 0, P, 0, 1, 0, 0, "pivots", "pivots"},
+    {"p, head", 32, 4096, 0, P, 0, 1, 0, 0, "hopper pivots", "tensor pivots"},
+    {"p, exact ties", 32, 0, 0, P | EXACT, 0, 1, 0, 0, "team", "screened"},
+    {"p, two samples", 32, 0, 0, P, 0, 2, 0, 0, "team", "screened"},
+    {"p, lse", 32, 0, 0, P, 1, 1, 0, 0, "team", "screened"},
+    {"ranks", 32, 0, GUMBEL_REQUEST_RANKS, 0, 0, 1, 0, 0, "team", "screened"},
+    {"raw, k", 32, 0, GUMBEL_REQUEST_RAW, K, 0, 1, 0, 0, "team", "screened"},
+};
+
+static gumbel_problem problem_of(const struct call *c)
+{
+    gumbel_problem p = make_problem(c->batch, c->hidden_size, c->request);
+    p.request |= c->cuts ? GUMBEL_REQUEST_TRUNCATION : 0;
+    p.truncation.top_k = c->cuts & K ? (int32_t *)something : NULL;
+    p.truncation.top_p = c->cuts & P ? (float *)something : NULL;
+    p.truncation.min_p = c->cuts & MIN_P ? (float *)something : NULL;
+    p.truncation.order = c->cuts & JOINT ? GUMBEL_ORDER_JOINT : (gumbel_order)0;
+    p.truncation.ties = c->cuts & EXACT ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
+    p.with_mass = c->mass;
+    p.sampling.num_samples = c->samples;
+    p.sampling.noise = c->noise ? (float *)something : NULL;
+    p.history.prompt = c->history ? (uint32_t *)something : NULL;
+    return p;
+}
+
+/* The names of what serves, or of the field that is in the way. */
+static const char *serves(const cuda_device *device, const gumbel_problem *p, uint32_t more)
+{
+    static char names[64];
+    static gumbel_error error;
+    cuda_plan plan;
+    if (cuda_plan_call(&plan, device, p, more, &error) != GUMBEL_OK)
+        return strcmp(error.field, "options.rungs") == 0 ? "none" : error.field;
+    snprintf(names, sizeof names, "%s%s%s", plan.product ? plan.product->rung.name : "",
+             plan.product && plan.rows ? " " : "", plan.rows ? plan.rows->rung.name : "");
+    return names;
+}
+
+static void calls_have_their_rungs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        const cuda_device hopper = make_device(1), ampere = make_device(0);
+        gumbel_problem p = problem_of(&calls[i]);
+        assert_string_equal(serves(&hopper, &p, 0), calls[i].hopper);
+        assert_string_equal(serves(&ampere, &p, 0), calls[i].ampere);
+    }
+}
+
+static void purposes_have_their_rungs(void **state)
+{
+    const cuda_device hopper = make_device(1), ampere = make_device(0);
+    gumbel_problem head = make_problem(8, 4096, 0), logits = make_problem(8, 0, 0);
+    gumbel_problem empty = logits, huge = make_problem(8, 0, GUMBEL_REQUEST_RANKS);
+    (void)state;
+    empty.end_token = 0;
+    huge.vocab = huge.end_token = 450000;
+    assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PART), "hopper");
+    assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PRODUCT), "hopper");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_PART), "draw");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_ROWS), "team");
+    assert_string_equal(serves(&ampere, &logits, GUMBEL_NEED_ROWS), "alone");
+    assert_string_equal(serves(&hopper, &empty, 0), "nothing");
+    assert_string_equal(serves(&hopper, &huge, 0), "screened");
+    empty.request = GUMBEL_REQUEST_MASK;
+    assert_string_equal(serves(&hopper, &empty, GUMBEL_NEED_PART), "team");
+    assert_string_equal(serves(&ampere, &empty, GUMBEL_NEED_PART), "alone");
+}
+
+/* ------------------------------------------------------------------------ forced rungs ---- */
+
+static void rungs_can_be_forced(void **state)
+{
+    cuda_device device = make_device(1);
+    gumbel_problem head = make_problem(32, 4096, 0), logits = make_problem(32, 0, 0);
+    gumbel_problem cut = problem_of(&calls[10]);
+    gumbel_error error = {0};
+    (void)state;
+    assert_int_equal(cuda_read_rungs(&device.rungs, "-hopper,-bounded,-blocks,-team", "f", &error),
+                     GUMBEL_OK);
+    assert_string_equal(serves(&device, &head, 0), "tensor");
+    assert_string_equal(serves(&device, &cut, 0), "tensor screened");
+    assert_int_equal(cuda_read_rungs(&device.rungs, "naive,alone", "f", &error), GUMBEL_OK);
+    assert_string_equal(serves(&device, &head, 0), "naive");
+    assert_string_equal(serves(&device, &cut, 0), "naive alone");
+    assert_string_equal(serves(&device, &logits, 0), "alone");
+    assert_int_equal(cuda_read_rungs(&device.rungs, "pivots", "f", &error), GUMBEL_OK);
+    assert_string_equal(serves(&device, &cut, 0), "hopper bounded");
+    assert_int_equal(cuda_read_rungs(&device.rungs, "-naive,-tensor,-hopper", "f", &error),
+                     GUMBEL_OK);
+    assert_string_equal(serves(&device, &head, 0), "none");
+    assert_string_equal(serves(&device, &logits, 0), "draw");
+    assert_int_equal(cuda_read_rungs(&device.rungs, "", "f", &error), GUMBEL_OK);
+    assert_int_equal(cuda_read_rungs(&device.rungs, NULL, "f", &error), GUMBEL_OK);
+    assert_string_equal(serves(&device, &cut, 0), "hopper bounded");
+}
+
+static void bad_names_are_refused(void **state)
+{
+    static const char *const names[] = {",", "-", "hoper", "team,", "team, alone", "team,,alone"};
+    static const char *const good[] = {"team,-hopper", "team"};
+    cuda_rung_choice choice;
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        gumbel_error error = {0};
+        gumbel_status status = cuda_read_rungs(&choice, names[i], "field", &error);
+        assert_int_equal(status, GUMBEL_ERROR_ARGUMENT);
+        assert_string_equal(error.field, "field");
+    }
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(cuda_read_rungs(&choice, good[i], "field", NULL), GUMBEL_OK);
+}
+
+/* -------------------------------------------------------------------------- properties ---- */
+
+static gumbel_problem random_problem(uint64_t *random)
+{
+    static const int64_t batches[] = {1, 4, 7, 32, 64, 200};
+    static const uint32_t cuts[] = {0, GUMBEL_REQUEST_TRUNCATION};
+    gumbel_problem p =
+        make_problem(batches[random_below(random, 6)], random_below(random, 2) ? 64 : 0, 0);
+    p.vocab = p.end_token = 1 + random_below(random, 200000);
+    p.weight.rows = p.hidden_size ? p.vocab : 0;
+    p.sampling.num_samples = 1 + (int32_t)random_below(random, 2);
+    p.request = random_below(random, GUMBEL_REQUEST_TRANSFORMS + 1) | cuts[random_below(random, 2)];
+    if (random_below(random, 2))
+        p.request &= ~(uint32_t)(GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS);
+    if (random_below(random, 4) == 0)
+        p.request |= GUMBEL_REQUEST_RANKS;
+    if (random_below(random, 2))
+        p.history.prompt = (uint32_t *)something;
+    p.truncation.top_p = random_below(random, 2) ? (float *)something : NULL;
+    p.truncation.top_k = random_below(random, 3) == 0 ? (int32_t *)something : NULL;
+    p.truncation.min_p = random_below(random, 3) == 0 ? (float *)something : NULL;
+    p.sampling.noise = random_below(random, 6) == 0 ? (float *)something : NULL;
+    p.with_mass = random_below(random, 2) != 0;
+    return p;
+}
+
+/* Every piece lies behind the one before, inside what was counted; and no rung sees a need that its
+ * row does not list. */
+static void plans_keep_their_word(void **state)
+{
+    static unsigned char base[64];
+    uint64_t random = 1;
+    int served[CUDA_PRODUCTS + CUDA_ROW_RUNGS] = {0};
+    (void)state;
+    for (int i = 0; i < 20000; i++) {
+        const cuda_device device = make_device(i % 2);
+        gumbel_problem p = random_problem(&random);
+        gumbel_cursor count = {0}, given = {base, 0};
+        size_t size;
+        cuda_plan plan;
+        assert_int_equal(cuda_call_size(&device.base, &p, 0, &size, NULL), GUMBEL_OK);
+        assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
+        cuda_plan_carve(&plan, &count, &device, &p);
+        cuda_plan_carve(&plan, &given, &device, &p); /* only adds to the pointer */
+        assert_int_equal(count.used, size);
+        assert_int_equal(given.used, size);
+        if (plan.rows) {
+            assert_true(gumbel_rung_serves(&plan.rows->rung, plan.needs & ~GUMBEL_NEED_BIAS));
+            served[CUDA_PRODUCTS + (plan.rows - cuda_row_rungs)]++;
+        } else {
+            assert_true(gumbel_rung_serves(&plan.product->rung, plan.needs));
+        }
+        if (plan.product)
+            served[plan.product - cuda_products]++;
+    }
+    for (int i = 0; i < CUDA_PRODUCTS + CUDA_ROW_RUNGS; i++)
+        if (i != 2 && i != CUDA_PRODUCTS && i != CUDA_PRODUCTS + CUDA_ROW_RUNGS - 1)
+            assert_true(served[i] > 10); /* all but naive, nothing and alone, which others cover */
+}
+
+static void explanations_are_cut(void **state)
+{
+    cuda_device device = make_device(1);
+    gumbel_problem p = problem_of(&calls[10]);
+    char whole[2048], cut[40];
+    gumbel_text text = {whole, sizeof whole, 0}, shorter = {cut, sizeof cut, 0}, none = {0};
+    (void)state;
+    assert_int_equal(cuda_explain(&device.base, &p, &text, NULL), GUMBEL_OK);
+    assert_int_equal(strlen(whole), text.length);
+    assert_non_null(strstr(whole, "logits: hopper"));
+    assert_non_null(strstr(whole, "rows: bounded"));
+    assert_non_null(strstr(whole, "not draw: it does not serve truncation, top_k"));
+    assert_int_equal(cuda_explain(&device.base, &p, &shorter, NULL), GUMBEL_OK);
+    assert_int_equal(shorter.length, text.length);
+    assert_int_equal(strlen(cut), sizeof cut - 1);
+    assert_memory_equal(cut, whole, sizeof cut - 1);
+    assert_int_equal(cuda_explain(&device.base, &p, &none, NULL), GUMBEL_OK);
+    assert_int_equal(none.length, text.length);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_have_their_rungs), cmocka_unit_test(purposes_have_their_rungs),
+        cmocka_unit_test(rungs_can_be_forced),    cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(plans_keep_their_word),  cmocka_unit_test(explanations_are_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
