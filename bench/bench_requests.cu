@@ -3,10 +3,9 @@
  * What does a request cost on an NVIDIA GPU: transforms, truncation and further outputs, over k, p,
  * the batch and the entropy of the rows, from logits and behind the product?
  *
- * usage: bench_requests [--json FILE] [--commit TEXT] [--quick] [--recompute auto|never|allowed]
+ * usage: bench_requests [--json FILE] [--commit TEXT] [--quick]
  *
- * script/bench-gpu builds and runs it. --quick leaves out the sweeps over k and p; --recompute sets
- * the device's option of that name.
+ * script/bench-gpu builds and runs it. --quick leaves out the sweeps over k and p.
  *
  * Tokens are compared with the CPU's before anything is timed. Times are those of
  * bench_fused_vs_gemm.cu: of one of 5 calls in a captured graph, over 30 replays.
@@ -147,10 +146,10 @@ static int32_t *make_mask()
     return copy_in(words);
 }
 
-static bench open_bench(gumbel_recompute recompute)
+static bench open_bench()
 {
     bench b = {};
-    b.rows = open_rows(MAX_BATCH, HIDDEN, recompute);
+    b.rows = open_rows(MAX_BATCH, HIDDEN);
     for (int s = 0; s < SHAPES; s++) {
         b.logits[s] = make<float>(MAX_BATCH * VOCAB);
         b.weight[s] = make<__nv_bfloat16>(VOCAB * HIDDEN);
@@ -437,21 +436,10 @@ static void write_json(const char *path, const char *commit)
         die("%s: writing failed", path);
 }
 
-/* The option of that name. */
-static int find_recompute(const char *name)
-{
-    static const char *const NAMES[] = {"auto", "never", "allowed"};
-    for (int i = 0; i < 3; i++)
-        if (strcmp(name, NAMES[i]) == 0)
-            return i;
-    die("--recompute: %s is not auto, never or allowed", name);
-}
-
 int main(int argc, char **argv)
 {
     const char *json = nullptr, *commit = "unknown";
     bool quick = false;
-    int recompute = GUMBEL_RECOMPUTE_AUTO;
     for (int i = 1; i < argc; i++)
         if (i + 1 < argc && strcmp(argv[i], "--json") == 0)
             json = argv[++i];
@@ -459,15 +447,12 @@ int main(int argc, char **argv)
             commit = argv[++i];
         else if (strcmp(argv[i], "--quick") == 0)
             quick = true;
-        else if (i + 1 < argc && strcmp(argv[i], "--recompute") == 0)
-            recompute = find_recompute(argv[++i]);
         else
-            die("%s: the options are --json FILE, --commit TEXT, --quick and --recompute WHEN",
-                argv[i]);
+            die("%s: the options are --json FILE, --commit TEXT and --quick", argv[i]);
     for (const char *at = commit; *at; at++)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             die("--commit: plain ASCII without quotes and backslashes is expected");
-    bench b = open_bench(gumbel_recompute(recompute));
+    bench b = open_bench();
     for (int s = 0; s < SHAPES; s++)
         verify(b, shape(s));
     printf("question: %s\n", QUESTION);

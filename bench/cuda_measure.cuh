@@ -128,8 +128,7 @@ struct gpu_rows {
 };
 
 /* Rows up to `batch`, each with its own parameters, of hidden states up to `hidden_size`. */
-static gpu_rows open_rows(int64_t batch, int64_t hidden_size,
-                          gumbel_recompute recompute = GUMBEL_RECOMPUTE_AUTO)
+static gpu_rows open_rows(int64_t batch, int64_t hidden_size)
 {
     gpu_rows r = {};
     std::vector<float> temperature(batch);
@@ -143,7 +142,6 @@ static gpu_rows open_rows(int64_t batch, int64_t hidden_size,
     gumbel_device_options options = {};
     options.struct_size = sizeof options;
     options.device = "cuda:0";
-    options.recompute = recompute;
     CHECKED(cudaSetDevice, 0);
     CHECKED(gumbel_open, &options, &r.gpu, &error);
     CHECKED(cudaStreamCreate, &r.stream);

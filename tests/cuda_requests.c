@@ -111,7 +111,7 @@ typedef struct place {
     size_t count;
 } place;
 
-enum { PLACES = 10 };
+enum { PLACES = 9 };
 
 static void list_places(const outcome *o, const gumbel_output *d, place places[PLACES])
 {
@@ -126,8 +126,7 @@ static void list_places(const outcome *o, const gumbel_output *d, place places[P
                          {h->ranks, d->ranks, draws},
                          {h->kept, d->kept, rows},
                          {h->top_ids, d->top_ids, listed},
-                         {h->top_logprobs, d->top_logprobs, listed},
-                         {h->recomputed, d->recomputed, rows}};
+                         {h->top_logprobs, d->top_logprobs, listed}};
     memcpy(places, all, sizeof all);
 }
 
@@ -147,7 +146,6 @@ gumbel_output gpu_output_make(const outcome *like)
     out.kept = places[6].device;
     out.top_ids = places[7].device;
     out.top_logprobs = places[8].device;
-    out.recomputed = places[9].device;
     return out;
 }
 
@@ -162,8 +160,8 @@ void gpu_output_fetch(const gumbel_output *out, outcome *into)
 
 void gpu_output_free(const gumbel_output *out)
 {
-    void *all[] = {out->tokens, out->logprobs, out->scores,  out->lse,          out->status,
-                   out->ranks,  out->kept,     out->top_ids, out->top_logprobs, out->recomputed};
+    void *all[] = {out->tokens, out->logprobs, out->scores,  out->lse,         out->status,
+                   out->ranks,  out->kept,     out->top_ids, out->top_logprobs};
     for (int i = 0; i < PLACES; i++)
         gpu_free(all[i]);
 }

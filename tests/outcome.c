@@ -58,12 +58,10 @@ void outcome_widen(outcome *made, int32_t num_top, gumbel_distribution logprobs_
     size_t tops = rows * (size_t)num_top;
     made->ranks = make_zeroed(draws, sizeof *made->ranks);
     made->kept = make_zeroed(rows, sizeof *made->kept);
-    made->recomputed = make_zeroed(rows, sizeof *made->recomputed);
     made->top_ids = make_zeroed(tops, sizeof *made->top_ids);
     made->top_logprobs = make_zeroed(tops, sizeof *made->top_logprobs);
     made->output.ranks = made->ranks;
     made->output.kept = made->kept;
-    made->output.recomputed = made->recomputed;
     made->output.top_ids = made->top_ids;
     made->output.top_logprobs = made->top_logprobs;
     made->output.num_top = num_top;
@@ -75,7 +73,6 @@ void outcome_free(outcome *made)
 {
     free(made->ranks);
     free(made->kept);
-    free(made->recomputed);
     free(made->top_ids);
     free(made->top_logprobs);
     free(made->tokens);
@@ -109,7 +106,6 @@ void outcome_poison(outcome *made)
     further more = count_further(made);
     poison(made->ranks, more.ranks);
     poison(made->kept, more.kept);
-    poison(made->recomputed, more.kept);
     poison(made->top_ids, more.tops);
     poison(made->top_logprobs, more.tops);
     poison(made->tokens, draws);
@@ -134,8 +130,8 @@ int outcome_untouched(const outcome *made)
     return is_poison(made->tokens, draws) && is_poison(made->logprobs, draws) &&
            is_poison(made->scores, draws) && is_poison(made->lse, rows) &&
            is_poison(made->status, rows) && is_poison(made->ranks, more.ranks) &&
-           is_poison(made->kept, more.kept) && is_poison(made->recomputed, more.kept) &&
-           is_poison(made->top_ids, more.tops) && is_poison(made->top_logprobs, more.tops);
+           is_poison(made->kept, more.kept) && is_poison(made->top_ids, more.tops) &&
+           is_poison(made->top_logprobs, more.tops);
 }
 
 static int same_ints(const int32_t *a, const int32_t *b, size_t count, const char *name,

@@ -20,7 +20,7 @@ typedef struct outcome {
     int32_t *tokens;
     float *logprobs, *scores, *lse;
     int32_t *status;
-    int32_t *ranks, *kept, *recomputed, *top_ids; /* these five: NULL until outcome_widen() */
+    int32_t *ranks, *kept, *top_ids; /* these four: NULL until outcome_widen() */
     float *top_logprobs;
     gumbel_output output; /* points at all of them */
     gumbel_error error;   /* of the last call that failed */
@@ -28,7 +28,7 @@ typedef struct outcome {
 
 outcome *outcome_make(int64_t batch, int32_t samples);
 
-/* Ask for ranks, kept, recomputed and the num_top most likely tokens, too, and say what
+/* Ask for ranks, kept and the num_top most likely tokens, too, and say what
  * log-probabilities are of. */
 void outcome_widen(outcome *made, int32_t num_top, gumbel_distribution logprobs_of);
 
@@ -50,8 +50,7 @@ typedef enum outcome_parts {
 } outcome_parts;
 
 /* 1 where rows [first, first + other->batch) of `whole` hold the bits of `other`, a NaN being any
- * NaN; `recomputed` plays no part. Else 0, and the first difference is printed after `what`, a line
- * about the problem. */
+ * NaN. Else 0, and the first difference is printed after `what`, a line about the problem. */
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
                  const char *what);
 

@@ -107,7 +107,6 @@ static void lay_out(soak_call *call)
         {"top_ids", 0, listed, 0},
         {"top_logprobs", 0, listed, 1},
         {"top_logits", 0, outputs & SOAK_LOGITS ? listed : 0, 1},
-        {"recomputed", 0, outputs & SOAK_RECOMPUTED ? rows : 0, 0},
     };
     memcpy(call->places, places, sizeof places);
     for (int i = 0; i < SOAK_PLACES; i++) {
@@ -135,7 +134,6 @@ static gumbel_output output_at(const soak_call *call, int slot)
                            .top_ids = place_of(call, slot, 7),
                            .top_logprobs = place_of(call, slot, 8),
                            .top_logits = place_of(call, slot, 9),
-                           .recomputed = place_of(call, slot, 10),
                            .num_top = call->plan.asked.num_top,
                            .logprobs_of = call->plan.asked.logprobs_of};
 }
@@ -155,8 +153,7 @@ static void queue_noise(const soak_call *call, CUstream stream)
     gumbel_sampling sampling = r->sampling;
     sampling.stream = stream;
     sampling.noise = NULL;
-    make_noise(call->device, &sampling, r->plan.batch, r->plan.first_token, r->plan.vocab,
-               call->noise, 0);
+    make_noise(gpu, &sampling, r->plan.batch, r->plan.first_token, r->plan.vocab, call->noise, 0);
 }
 
 static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream stream)
@@ -167,9 +164,9 @@ static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream
     sampling.stream = stream;
     gumbel_status status =
         r->plan.hidden_size > 0
-            ? gumbel_sample(call->device, &r->head, &sampling, out, call->workspace,
-                            call->workspace_bytes, &error)
-            : gumbel_sample_logits(call->device, &r->logits, &sampling, out, call->workspace,
+            ? gumbel_sample(gpu, &r->head, &sampling, out, call->workspace, call->workspace_bytes,
+                            &error)
+            : gumbel_sample_logits(gpu, &r->logits, &sampling, out, call->workspace,
                                    call->workspace_bytes, &error);
     if (status != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
@@ -189,11 +186,10 @@ static void queue_end(const soak_call *call, const gumbel_output *out, CUstream 
                         .ring = (int32_t *)call->ring,
                         .ring_length = call->ring_length,
                         .stream = stream};
-    if (call->plan.counts &&
-        gumbel_history_update(call->device, &r->history, r->plan.batch, out->tokens,
-                              r->plan.samples, stream, &error) != GUMBEL_OK)
+    if (call->plan.counts && gumbel_history_update(gpu, &r->history, r->plan.batch, out->tokens,
+                                                   r->plan.samples, stream, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
-    if (call->plan.advances && gumbel_advance(call->device, &step, &error) != GUMBEL_OK)
+    if (call->plan.advances && gumbel_advance(gpu, &step, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
 }
 
@@ -258,17 +254,16 @@ static void make_room(soak_call *call)
         call->noise = gpu_make(draws * (size_t)r->plan.vocab * sizeof(float));
     r->sampling.noise = call->noise;
     gumbel_output out = output_at(call, 0);
-    if (gumbel_call_workspace_size(call->device, fused ? &r->head : NULL, fused ? NULL : &r->logits,
+    if (gumbel_call_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits,
                                    &r->sampling, &out, &call->workspace_bytes, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
     call->workspace = gpu_make(call->workspace_bytes);
 }
 
-soak_call *soak_call_make(const soak_plan *plan, gumbel_device *device, uint64_t seed)
+soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
 {
     soak_call *call = make_zeroed(1, sizeof *call);
     call->plan = *plan;
-    call->device = device;
     soak_plan_describe(plan, call->text, sizeof call->text);
     call->asked = request_make_rules(&plan->asked);
     uint32_t *position = (uint32_t *)call->asked->sampling.position;

@@ -15,13 +15,12 @@ typedef struct soak_place {
     int is_float;
 } soak_place;
 
-enum { SOAK_PLACES = 11 };
+enum { SOAK_PLACES = 10 };
 
 typedef struct soak_call {
     soak_plan plan;
-    char text[640];        /* the plan in words */
-    gumbel_device *device; /* the caller's */
-    request *asked;        /* in host memory, without tensors */
+    char text[640]; /* the plan in words */
+    request *asked; /* in host memory, without tensors */
     gpu_request *on_gpu;
     void *spoilt; /* a copy of hidden states or logits that holds NaN and +inf; NULL where none */
     soak_place places[SOAK_PLACES];
@@ -37,7 +36,7 @@ typedef struct soak_call {
 } soak_call;
 
 /* Make a call; its data is the pool's, at places that `seed` chooses. */
-soak_call *soak_call_make(const soak_plan *plan, gumbel_device *device, uint64_t seed);
+soak_call *soak_call_make(const soak_plan *plan, uint64_t seed);
 void soak_call_free(soak_call *call);
 
 /* Draw all steps with nothing beside them, one at a time, and keep what they give. */

@@ -81,7 +81,7 @@ static void check_crowded(int64_t batch, int fused, float top_p)
     snprintf(what, sizeof what, "%s, B %d, top_p %g", fused ? "fused" : "logits", (int)batch,
              (double)top_p);
     watch_note("%s", what);
-    soak_call *call = soak_call_make(&plan, gpu, (uint64_t)batch);
+    soak_call *call = soak_call_make(&plan, (uint64_t)batch);
     soak_call_expect(call);
     int used = snprintf(line, sizeof line, "%-28s", what);
     for (int i = 0; i < LEFT_COUNT && LEFT[i] < hogs_most(); i++) {

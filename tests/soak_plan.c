@@ -102,8 +102,7 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     asked->samples = one_in(8, random) ? 2 : 1;
     asked->num_top = one_in(6, random) ? 1 + (int32_t)random_below(random, 20) : 0;
     asked->soft_cap = one_in(10, random) ? 30.0f : 0.0f;
-    plan->recompute = one_in(2, random);
-    plan->outputs = one_in(3, random) ? (int)random_below(random, 128) : SOAK_SCORES;
+    plan->outputs = one_in(3, random) ? (int)random_below(random, 64) : SOAK_SCORES;
 }
 
 /* A top_p alone, of which nothing but tokens is asked: drawn before it is cut. */
@@ -154,8 +153,7 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
     plan->ragged = one_in(8, random);
     plan->spoilt = one_in(5, random);
     plan->ahead = one_in(6, random);
-    plan->recompute = one_in(3, random);
-    plan->outputs = one_in(2, random) ? (int)random_below(random, 128) : SOAK_SCORES;
+    plan->outputs = one_in(2, random) ? (int)random_below(random, 64) : SOAK_SCORES;
     if (one_in(4, random)) {
         plan->outputs = SOAK_SCORES; /* the plain draw */
         asked->truncation = asked->transforms = asked->num_top = 0;
@@ -223,7 +221,7 @@ static void settle(soak_plan *plan, uint64_t *random)
     if (!asked->num_top && !(plan->outputs & SOAK_MASS))
         asked->logprobs_of = GUMBEL_PROCESSED;
     if (asked->hidden_size == 0)
-        plan->hidden_gap = plan->recompute = 0;
+        plan->hidden_gap = 0;
 }
 
 void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
@@ -256,14 +254,12 @@ int soak_plan_suits_cpu(const soak_plan *plan)
 void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
 {
     const request_plan *asked = &plan->asked;
-    snprintf(text, bytes,
-             "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d%s%s%s%s%s%s%s%s, %d %s: %s",
-             asked->hidden_size ? "fused" : "logits", dtype_name(plan->weight),
-             dtype_name(plan->hidden), dtype_name(plan->bias), (int)plan->gap,
-             (int)plan->hidden_gap, (unsigned)plan->outputs, asked->cuts,
-             asked->usual ? " usual" : "", plan->exact ? " exact" : "",
-             plan->ragged ? " ragged" : "", plan->spoilt ? " spoilt" : "",
-             plan->recompute ? " recompute" : "", plan->ahead ? " ahead" : "",
-             plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
-             plan->in_graph ? "replays" : "calls", request_describe(asked));
+    snprintf(
+        text, bytes, "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d%s%s%s%s%s%s%s, %d %s: %s",
+        asked->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
+        dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
+        asked->cuts, asked->usual ? " usual" : "", plan->exact ? " exact" : "",
+        plan->ragged ? " ragged" : "", plan->spoilt ? " spoilt" : "", plan->ahead ? " ahead" : "",
+        plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
+        plan->in_graph ? "replays" : "calls", request_describe(asked));
 }

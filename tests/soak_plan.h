@@ -16,7 +16,6 @@ enum {
     SOAK_RANKS = 8,
     SOAK_KEPT = 16,
     SOAK_LOGITS = 32, /* of the most likely */
-    SOAK_RECOMPUTED = 64,
 };
 
 typedef struct soak_plan {
@@ -28,7 +27,6 @@ typedef struct soak_plan {
     int ragged;              /* data is aligned to elements alone */
     int spoilt;              /* some rows hold a NaN or +inf */
     int outputs;             /* the bits above */
-    int recompute;           /* the device may multiply again */
     int ahead;               /* every step's noise is made ahead of its draw */
     int advances;            /* positions move on after every step, tokens go to a ring */
     int counts;              /* the history counts each step's tokens */

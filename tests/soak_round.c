@@ -57,7 +57,7 @@ static void plan_hogs(soak_round *round)
     }
 }
 
-static void make_calls(soak_round *round, gumbel_device *again)
+static void make_calls(soak_round *round)
 {
     uint64_t *random = &round->random;
     round->count = 1 + (int)random_below(random, STREAMS_MOST);
@@ -67,7 +67,7 @@ static void make_calls(soak_round *round, gumbel_device *again)
         soak_plan_at_random(&plan, hogs_most(), random);
         soak_plan_describe(&plan, text, sizeof text);
         watch_add("stream %d: %s", i, text);
-        round->calls[i] = soak_call_make(&plan, plan.recompute ? again : gpu, random_bits(random));
+        round->calls[i] = soak_call_make(&plan, random_bits(random));
         round->steps += plan.steps;
         watch_step("making calls");
     }
@@ -144,14 +144,14 @@ static void draw_alone(soak_round *round, soak_tally *tally)
     }
 }
 
-int soak_round_run(uint64_t seed, uint64_t number, gumbel_device *again, soak_tally *tally)
+int soak_round_run(uint64_t seed, uint64_t number, soak_tally *tally)
 {
     soak_round round = {.count = 0};
     int failed = checks_failed();
     uint64_t state = seed;
     round.random = random_bits(&state) ^ (number + 1) * 0xD1342543DE82EF95ull;
     watch_note("GUMBEL_SOAK_SEED=%#" PRIx64 " GUMBEL_SOAK_ROUND=%" PRIu64, seed, number);
-    make_calls(&round, again);
+    make_calls(&round);
     plan_hogs(&round);
     draw_alone(&round, tally);
     watch_step("queueing calls side by side");

@@ -13,9 +13,9 @@ typedef struct soak_tally {
     int64_t rounds, calls, steps, hogged, compared;
 } soak_tally;
 
-/* Run a round, which the seed and its number determine. Pool, hogs and watchdog are there; `again`
- * is a device that may multiply again. Gives 0 where a check failed, and has printed the round. */
-int soak_round_run(uint64_t seed, uint64_t number, gumbel_device *again, soak_tally *tally);
+/* Run a round, which the seed and its number determine. Pool, hogs and watchdog are there. Gives
+ * 0 where a check failed, and has printed the round. */
+int soak_round_run(uint64_t seed, uint64_t number, soak_tally *tally);
 
 /* The crowded calls, each beside a hog that leaves few multiprocessors: CHECKs that they end
  * before the hog does. Hogs, pool and watchdog are there. */

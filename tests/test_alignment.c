@@ -95,7 +95,6 @@ static const place places[] = {
     AT(output.top_ids, "output.top_ids", DRAWS),
     AT(output.top_logprobs, "output.top_logprobs", DRAWS),
     AT(output.top_logits, "output.top_logits", DRAWS),
-    AT(output.recomputed, "output.recomputed", DRAWS),
     AT(finished.tokens, "output.tokens", FINISH),
     AT(finished.logprobs, "output.logprobs", FINISH),
     AT(finished.scores, "output.scores", FINISH),
@@ -167,7 +166,6 @@ static void make_request(arguments *a)
     a->output.top_ids = output_at(7);
     a->output.top_logprobs = output_at(8);
     a->output.top_logits = output_at(9);
-    a->output.recomputed = output_at(10);
     a->output.num_top = TOP;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Requests whose product stores logits by bounds (bound_sm90.cuh), against the CPU: products
- * that are exact in any order of sums, and inputs that take away what the bounds go by. What must
- * be multiplied again is known.
+ * that are exact in any order of sums, and inputs that take away what the bounds go by.
  */
 #include "cuda_requests.h"
 
@@ -22,10 +21,6 @@ enum {
     HEAD_SIZE = 10000
 };
 
-/* What a case expects of `recomputed`: 0 in all rows, or 1 in most; bounds that come late leave
- * nothing out. */
-typedef enum expectation { ONCE, MOSTLY_TWICE, EITHER } expectation;
-
 /* What is done to logits of a deviation of some 19: bits of a case. */
 enum {
     MASKED = 1, /* every EVERY-th token is taken away */
@@ -41,7 +36,6 @@ enum {
 
 typedef struct bound_case {
     const char *name;
-    expectation expected;
     float temperature;
     int32_t top_k;
     float top_p, min_p;
@@ -49,26 +43,26 @@ typedef struct bound_case {
 } bound_case;
 
 static const bound_case CASES[] = {
-    {"k = 50, p = 0.95", ONCE, 8, 50, 0.95f, 0, 0},
-    {"largest last", ONCE, 8, 50, 0.95f, 0, RISING},
-    {"largest first", ONCE, 8, 50, 0.95f, 0, FALLING},
-    {"the largest masked", ONCE, 8, 50, 0.95f, 0, MASKED | RAISED},
-    {"some masked", ONCE, 8, 40, 1, 0.02f, MASKED},
-    {"some penalised", ONCE, 8, 50, 0.95f, 0, PENALISED},
-    {"the largest penalised", ONCE, 8, 50, 0.95f, 0, PENALISED | RAISED},
-    {"all equal", ONCE, 1, 50, 0.95f, 0, FLAT | TIED},
-    {"ties at the cut", ONCE, 8, 50, 0.95f, 0, TIED},
-    {"more ties than one CTA serves", ONCE, 8, 50, 0.95f, 0, FLAT | TIED | HEAD},
-    {"more ties, some masked", ONCE, 8, 50, 0.95f, 0, FLAT | TIED | HEAD | MASKED},
-    {"soft-cap", MOSTLY_TWICE, 1, 50, 0.95f, 0, CAPPED},
-    {"soft-cap, largest first", EITHER, 1, 50, 0.95f, 0, CAPPED | FALLING},
-    {"a temperature that makes ties", ONCE, 1e25f, 50, 0.95f, 0, 0},
-    {"k = V", ONCE, 8, VOCAB, 1, 0, 0},
-    {"k = 256, p = 1 - 1e-7", ONCE, 8, 256, 0x1.fffffep-1f, 0, 0},
-    {"min_p alone", ONCE, 8, 0, 1, 0.1f, 0},
-    {"min_p, the largest penalised", ONCE, 2, 0, 1, 0.5f, PENALISED | RAISED},
-    {"greedy", ONCE, 0, 50, 0.95f, 0, 0},
-    {"p alone", ONCE, 2, 0, 0.9f, 0, 0},
+    {"k = 50, p = 0.95", 8, 50, 0.95f, 0, 0},
+    {"largest last", 8, 50, 0.95f, 0, RISING},
+    {"largest first", 8, 50, 0.95f, 0, FALLING},
+    {"the largest masked", 8, 50, 0.95f, 0, MASKED | RAISED},
+    {"some masked", 8, 40, 1, 0.02f, MASKED},
+    {"some penalised", 8, 50, 0.95f, 0, PENALISED},
+    {"the largest penalised", 8, 50, 0.95f, 0, PENALISED | RAISED},
+    {"all equal", 1, 50, 0.95f, 0, FLAT | TIED},
+    {"ties at the cut", 8, 50, 0.95f, 0, TIED},
+    {"more ties than one CTA serves", 8, 50, 0.95f, 0, FLAT | TIED | HEAD},
+    {"more ties, some masked", 8, 50, 0.95f, 0, FLAT | TIED | HEAD | MASKED},
+    {"soft-cap", 1, 50, 0.95f, 0, CAPPED},
+    {"soft-cap, largest first", 1, 50, 0.95f, 0, CAPPED | FALLING},
+    {"a temperature that makes ties", 1e25f, 50, 0.95f, 0, 0},
+    {"k = V", 8, VOCAB, 1, 0, 0},
+    {"k = 256, p = 1 - 1e-7", 8, 256, 0x1.fffffep-1f, 0, 0},
+    {"min_p alone", 8, 0, 1, 0.1f, 0},
+    {"min_p, the largest penalised", 2, 0, 1, 0.5f, PENALISED | RAISED},
+    {"greedy", 0, 50, 0.95f, 0, 0},
+    {"p alone", 2, 0, 0.9f, 0, 0},
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
@@ -181,30 +175,7 @@ static request *make_asked(bound_world *w, const bound_case *of, int64_t batch)
     return asked;
 }
 
-/* Other GPUs leave nothing out. */
-static int is_hopper(void)
-{
-    int major, minor;
-    GPU(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
-    GPU(cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
-    return major == 9 && minor == 0;
-}
-
-static void check_recomputed(const outcome *device, expectation expected, const char *name)
-{
-    int64_t twice = 0;
-    if (!is_hopper())
-        expected = ONCE;
-    for (int64_t b = 0; b < device->batch; b++) {
-        int32_t found = device->recomputed[b];
-        CHECK(found == 0 || found == 1, "%s: recomputed[%d] is %d", name, (int)b, (int)found);
-        twice += found;
-    }
-    CHECK(expected == EITHER || (expected == ONCE ? twice == 0 : 2 * twice > device->batch),
-          "%s: %d of %d rows are recomputed", name, (int)twice, (int)device->batch);
-}
-
-static void compare_case(bound_world *w, const bound_case *of, int64_t batch, expectation expected)
+static void compare_case(bound_world *w, const bound_case *of, int64_t batch)
 {
     request *asked = make_asked(w, of, batch);
     gpu_request *on_gpu = gpu_request_make(asked);
@@ -212,62 +183,35 @@ static void compare_case(bound_world *w, const bound_case *of, int64_t batch, ex
     CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "%s", of->name);
     gpu_request_draw(on_gpu, 1, device);
     compare_request(host, device, of->name);
-    check_recomputed(device, expected, of->name);
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);
     request_free(asked);
 }
 
-/* Go on with a GPU that may leave logits out, or may not. */
-static void open_gpu(gumbel_recompute recompute)
-{
-    gumbel_device_options options = {
-        .struct_size = sizeof options, .device = "cuda:0", .recompute = recompute};
-    gumbel_error error = {"", ""};
-    gumbel_close(gpu);
-    CHECK(gumbel_open(&options, &gpu, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
-}
-
 static void bounds_cases(void)
 {
-    static const int64_t batches[] = {64, 32, 100, 33, 128};
-    open_gpu(GUMBEL_RECOMPUTE_ALLOWED);
+    static const int64_t few[] = {5, 17, 9}, many[] = {64, 32, 100, 33, 128};
     bound_world w = make_world(SIZE);
-    for (int i = 0; i < CASE_COUNT; i++)
-        compare_case(&w, &CASES[i], batches[i % 5], CASES[i].expected);
-    free_world(&w);
-}
-
-/* Where nothing may be left out that can matter, nothing is multiplied again. */
-static void bounds_once(void)
-{
-    bound_world w = make_world(SIZE);
-    open_gpu(GUMBEL_RECOMPUTE_AUTO);
-    static const int64_t few[] = {5, 17, 9};
     for (int i = 0; i < CASE_COUNT; i++) {
-        compare_case(&w, &CASES[i], 64, ONCE);
-        compare_case(&w, &CASES[i], few[i % 3], ONCE);
+        compare_case(&w, &CASES[i], few[i % 3]);
+        compare_case(&w, &CASES[i], many[i % 5]);
     }
-    open_gpu(GUMBEL_RECOMPUTE_NEVER);
-    compare_case(&w, &CASES[0], 64, ONCE);
     free_world(&w);
 }
 
 /* For compute-sanitizer. */
 static void bounds_small(void)
 {
-    open_gpu(GUMBEL_RECOMPUTE_ALLOWED);
     bound_world w = make_world(SMALL_SIZE);
-    compare_case(&w, &CASES[6], 40, EITHER);
-    compare_case(&w, &CASES[9], 70, EITHER);
+    compare_case(&w, &CASES[6], 40);
+    compare_case(&w, &CASES[9], 70);
     free_world(&w);
 }
 
 /* Replays whose logits shrink and grow: no bound of the last one may count. */
 static void bounds_graph(void)
 {
-    open_gpu(GUMBEL_RECOMPUTE_ALLOWED);
     bound_world w = make_world(SIZE);
     request *asked = make_asked(&w, &CASES[0], 64);
     gpu_request *on_gpu = gpu_request_make(asked);
@@ -283,7 +227,6 @@ static void bounds_graph(void)
         gpu_replay_draw(&captured, device);
         CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "replay %d", replay);
         compare_request(host, device, "a replay");
-        check_recomputed(device, ONCE, "a replay");
     }
     gpu_replay_free(&captured);
     outcome_free(host);
@@ -298,7 +241,6 @@ int main(int argc, char **argv)
     static const cuda_test tests[] = {
         {"bounds_cases", bounds_cases},
         {"bounds_graph", bounds_graph},
-        {"bounds_once", bounds_once},
         {"bounds_small", bounds_small},
         {NULL, NULL},
     };

@@ -46,25 +46,14 @@ static uint64_t seed_of_clock(void)
     return random_bits(&state);
 }
 
-static gumbel_device *open_again(void)
-{
-    gumbel_device *again;
-    gumbel_error error = {"", ""};
-    gumbel_device_options options = {
-        .struct_size = sizeof options, .device = "cuda:0", .recompute = GUMBEL_RECOMPUTE_ALLOWED};
-    if (gumbel_open(&options, &again, &error) != GUMBEL_OK)
-        die("%s: %s", error.field, error.message);
-    return again;
-}
-
-static void run_rounds(uint64_t seed, double seconds, gumbel_device *again, soak_tally *tally)
+static void run_rounds(uint64_t seed, double seconds, soak_tally *tally)
 {
     double begin = watch_seconds(), told = begin;
     int lone = getenv("GUMBEL_SOAK_ROUND") != NULL, failed = 0;
     uint64_t first = number_from("GUMBEL_SOAK_ROUND", 0);
     do {
         uint64_t number = lone ? first : (uint64_t)tally->rounds;
-        failed += !soak_round_run(seed, number, again, tally);
+        failed += !soak_round_run(seed, number, tally);
         if (watch_seconds() - told > SIGN_OF_LIFE) {
             told = watch_seconds();
             printf("%" PRId64 " rounds in %.0f s\n", tally->rounds, told - begin);
@@ -86,13 +75,11 @@ static void soak(void)
     soak_tally tally = {0};
     printf("GUMBEL_SOAK_SEED=%#" PRIx64 ", for %g s\n", seed, seconds);
     watch_start("soak");
-    gumbel_device *again = open_again();
     pool_open();
     hogs_open();
-    run_rounds(seed, seconds, again, &tally);
+    run_rounds(seed, seconds, &tally);
     hogs_close();
     pool_close();
-    gumbel_close(again);
     watch_stop();
 }
 

@@ -117,8 +117,6 @@ static void opening(void **state)
                         "options.tile");
     assert_open_refused((gumbel_device_options){.tile = 8192}, GUMBEL_ERROR_ARGUMENT,
                         "options.tile");
-    assert_open_refused((gumbel_device_options){.recompute = (gumbel_recompute)3},
-                        GUMBEL_ERROR_ARGUMENT, "options.recompute");
     assert_open_refused((gumbel_device_options){.struct_size = 3}, GUMBEL_ERROR_ARGUMENT,
                         "options");
     for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++)

@@ -109,7 +109,6 @@ static outcome outcome_inside(fence *f, const request *asked)
     o.status = inside(f, NULL, rows * 4, 1);
     o.ranks = inside(f, NULL, draws * 4, 1);
     o.kept = inside(f, NULL, rows * 4, 1);
-    o.recomputed = inside(f, NULL, rows * 4, 1);
     o.top_ids = inside(f, NULL, tops * 4, 1);
     o.top_logprobs = inside(f, NULL, tops * 4, 1);
     o.output = (gumbel_output){.struct_size = sizeof o.output,
@@ -120,7 +119,6 @@ static outcome outcome_inside(fence *f, const request *asked)
                                .status = o.status,
                                .ranks = o.ranks,
                                .kept = o.kept,
-                               .recomputed = o.recomputed,
                                .top_ids = o.top_ids,
                                .top_logprobs = o.top_logprobs,
                                .num_top = asked->plan.num_top,

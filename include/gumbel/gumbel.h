@@ -145,27 +145,14 @@ GUMBEL_API int gumbel_isa_available(gumbel_isa isa);
 typedef void (*gumbel_task)(void *argument, int32_t index);
 typedef void (*gumbel_parallel_for)(void *context, int32_t count, gumbel_task task, void *argument);
 
-/* Which logits of a request a product on CUDA writes. On Hopper, of 5 to 128 rows that top_k or
- * min_p cuts, it may leave out those that lie below as many others as are wanted. Without a
- * soft-cap these cannot matter. With one, from 32 rows on, they may be equals of what is wanted,
- * and the product runs again (gumbel_output.recomputed): tokens are the same, but such a call takes
- * twice the time. */
-typedef enum gumbel_recompute {
-    GUMBEL_RECOMPUTE_AUTO = 0,    /* those that can matter: nothing is multiplied twice */
-    GUMBEL_RECOMPUTE_NEVER = 1,   /* all */
-    GUMBEL_RECOMPUTE_ALLOWED = 2, /* those that are likely to matter */
-} gumbel_recompute;
-
 typedef struct gumbel_device_options {
     size_t struct_size;
-    const char *device; /* NULL or "cpu"; or "cuda:N", where of the fields below all but recompute
-                           are 0 */
+    const char *device; /* NULL or "cpu"; or "cuda:N", where the fields below are 0 */
     gumbel_isa isa;     /* AUTO: environment variable GUMBEL_ISA, else the best available */
     int32_t threads;    /* 1..1024 ways to split a call; 0: the CPUs this process may use */
     int32_t tile;       /* vocabulary rows a tile, multiple of 64 up to 4096; 0: chosen */
     gumbel_parallel_for parallel_for; /* NULL: the device starts threads - 1 threads of its own */
     void *parallel_context;           /* handed to parallel_for */
-    gumbel_recompute recompute;       /* the CPU, for one, leaves nothing out */
     const char *rungs; /* on CUDA, which ways to serve a call may be used: names as gumbel_explain()
                         * gives them, by commas; those with a minus are left out, the others come
                         * first wherever they serve. "-hopper,-bounded,-blocks,-team" makes a GPU
@@ -385,12 +372,8 @@ typedef struct gumbel_output {
                             those that truncation removed */
     int32_t num_top;     /* 0..128 */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
-    float *top_logits;   /* [B, num_top] logits l of top_ids, which must be there too, as they are
+    float *top_logits; /* [B, num_top] logits l of top_ids, which must be there too, as they are
                           before any transform; -inf after the last */
-    int32_t *recomputed; /* [B] on CUDA 1 where logits that the product had left out turned out to
-                            matter, so that the product ran twice: the row's other outputs are what
-                            they would have been, the call took twice as long, and another run may
-                            have 0. Else 0; the CPU, and draws from logits, leave nothing out */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */

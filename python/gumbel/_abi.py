@@ -21,7 +21,6 @@ ERROR_UNSUPPORTED, ERROR_MEMORY, ERROR_DEVICE = 30, 40, 50
 ORDER_MIN_P_TOP_K_TOP_P, ORDER_JOINT, ORDER_BEFORE_TEMPERATURE = 0, 1, 2
 TIES_ALL, TIES_EXACT = 0, 1
 PROCESSED, RAW = 0, 1
-RECOMPUTE_AUTO, RECOMPUTE_ALLOWED = 0, 2
 
 WORKSPACE_ALIGNMENT = 64
 
@@ -46,7 +45,6 @@ class DeviceOptions(Sized):
         ("tile", c_int32),
         ("parallel_for", c_void_p),
         ("parallel_context", c_void_p),
-        ("recompute", c_int),
     ]
 
 
@@ -178,7 +176,6 @@ class Output(Sized):
         ("num_top", c_int32),
         ("logprobs_of", c_int),
         ("top_logits", c_void_p),
-        ("recomputed", c_void_p),
     ]
 
 

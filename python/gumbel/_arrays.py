@@ -74,14 +74,12 @@ class NumpyArrays:
 class TorchArrays(NumpyArrays):
     """Arrays of a call on tensors of one device; on CUDA it is queued on the current stream."""
 
-    def __init__(
-        self, place: Any, isa: Optional[str], threads: Optional[int], recompute: bool
-    ) -> None:
+    def __init__(self, place: Any, isa: Optional[str], threads: Optional[int]) -> None:
         self.torch, self.place = sys.modules["torch"], place
         if place.type == "cpu":
             super().__init__(isa, threads)
         else:
-            self.device = open_device(f"cuda:{place.index}", isa, threads, recompute)
+            self.device = open_device(f"cuda:{place.index}", isa, threads)
             self.stream = self.torch.cuda.current_stream(place).cuda_stream
 
     def _dtype(self, dtype: type) -> Any:
@@ -105,7 +103,7 @@ class TorchArrays(NumpyArrays):
 
 
 def arrays_of(
-    inputs: dict[str, Any], isa: Optional[str], threads: Optional[int], recompute: bool
+    inputs: dict[str, Any], isa: Optional[str], threads: Optional[int]
 ) -> Union[NumpyArrays, TorchArrays]:
     """The kind of a call's inputs, by name; all but the first may be None."""
     first = next(iter(inputs))
@@ -124,7 +122,7 @@ def arrays_of(
             raise ValueError(f"{name}: is on {array.device}, {first} is on {place}")
     if place.type not in ("cpu", "cuda"):
         raise ValueError(f"{first}: is on {place}; expected cpu or cuda")
-    return TorchArrays(place, isa, threads, recompute)
+    return TorchArrays(place, isa, threads)
 
 
 def to_numpy(value: Any) -> Any:

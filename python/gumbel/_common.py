@@ -69,9 +69,6 @@ class Common(TypedDict, total=False):
                  and `lse` are None and their time is saved.
     top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
     ranks, kept  True: give `ranks`, `kept`.
-    recompute    True: with a soft-cap, too, a product on a GPU may leave out logits that the
-                 request will hardly need, and run again where one turns out to matter; give
-                 `recomputed`. Tokens are the same.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
     threads      None: the CPUs this process may use. The result is the same for every count.
     """
@@ -97,7 +94,6 @@ class Common(TypedDict, total=False):
     top_logprobs: int
     ranks: bool
     kept: bool
-    recompute: bool
     isa: Optional[str]
     threads: Optional[int]
 
@@ -114,7 +110,6 @@ class Request:
     top_logprobs: int = 0
     ranks: bool = False
     kept: bool = False
-    recompute: bool = False
 
     def rows(
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
@@ -167,7 +162,6 @@ def read_common(
     top_logprobs: int = 0,
     ranks: bool = False,
     kept: bool = False,
-    recompute: bool = False,
 ) -> Request:
     """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it."""
     request = Request(arrays, batch)
@@ -187,7 +181,6 @@ def read_common(
     request.logprobs = logprobs
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
     request.ranks, request.kept = flag("ranks", ranks), flag("kept", kept)
-    request.recompute = flag("recompute", recompute)
     return request
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: opened once for each (name, isa, threads, recompute) and kept until the process ends.
+"""Devices: opened once for each (name, isa, threads) and kept until the process ends.
 
 They are never closed: a daemon thread may still be inside a call when the interpreter exits.
 """
@@ -41,13 +41,8 @@ def _isa_values() -> dict[str, int]:
 _ISAS = _isa_values()
 
 
-def open_device(
-    name: str, isa: Optional[str], threads: Optional[int], recompute: bool = False
-) -> ctypes.c_void_p:
-    """The device "cpu" or "cuda:N" of this ISA and thread count; None: the library's own choice.
-
-    `recompute`: whether its products may leave out logits that can matter, and then run again.
-    """
+def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes.c_void_p:
+    """The device "cpu" or "cuda:N" of this ISA and thread count; None: the library's own choice."""
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
     if isa is not None and isa not in _ISAS:
@@ -56,14 +51,11 @@ def open_device(
         name,
         _ISAS["auto" if isa is None else isa],
         0 if threads is None else integer("threads", threads, 1, 2**31 - 1),
-        _abi.RECOMPUTE_ALLOWED if recompute else _abi.RECOMPUTE_AUTO,
     )
     with _lock:
         if key not in _devices:
             device, error = ctypes.c_void_p(), _abi.Error()
-            options = _abi.DeviceOptions(
-                device=name.encode(), isa=key[1], threads=key[2], recompute=key[3]
-            )
+            options = _abi.DeviceOptions(device=name.encode(), isa=key[1], threads=key[2])
             _abi.check(_abi.lib.gumbel_open(options, device, error), error)
             _devices[key] = device
         return _devices[key]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from . import _abi
 from ._arguments import matrix, vector
 from ._arrays import NumpyArrays, address, arrays_of, workspace
-from ._common import DISTRIBUTIONS, Common, Request, flag, read_common, takes_common
+from ._common import DISTRIBUTIONS, Common, Request, read_common, takes_common
 from ._numbers import integer, number, refuse_masked
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ class SampleOutput:
     top_ids: Optional[NDArray[np.int32]] = None  #: [B, top_logprobs] the likeliest tokens, best
     #: first; -1 after the last that can be drawn without truncation
     top_logprobs: Optional[NDArray[np.float32]] = None  #: theirs; -inf where truncated
-    recomputed: Optional[NDArray[np.int32]] = None  #: [B] on a GPU 1 where the product had to run
-    #: twice, since logits that it had left out mattered; else 0
 
 
 @takes_common
@@ -188,8 +186,7 @@ def _open(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, A
     rest = dict(common)
     inputs["mask"] = rest.get("mask")
     isa, threads = rest.pop("isa", None), rest.pop("threads", None)
-    recompute = flag("recompute", rest.get("recompute", False))
-    return arrays_of(inputs, isa, threads, recompute), rest
+    return arrays_of(inputs, isa, threads), rest
 
 
 def _of_logits(scale: float, softcap: float, vocab_size: Optional[int]) -> dict[str, Any]:
@@ -233,7 +230,6 @@ def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
         kept=make(request.kept, (batch,), np.int32),
         top_ids=make(request.top_logprobs, tops, np.int32),
         top_logprobs=make(request.top_logprobs, tops, np.float32),
-        recomputed=make(request.recompute, (batch,), np.int32),
     )
     output = _abi.Output(
         **{name: address(array) for name, array in vars(result).items()},

@@ -150,7 +150,6 @@ def test_layouts_of_one_row_or_column():
         ({"top_logprobs": True + 0.5}, TypeError, "top_logprobs: "),
         ({"ranks": 1}, TypeError, "ranks: "),
         ({"kept": None}, TypeError, "kept: "),
-        ({"recompute": 1}, TypeError, "recompute: "),
     ],
 )
 def test_bad_parameters_are_named(keywords, error, text):

@@ -181,7 +181,6 @@ DRAWS = {
     "top_logprobs": 2,
     "ranks": True,
     "kept": True,
-    "recompute": False,
     "isa": "reference",
     "threads": 1,
     "scale": 1.0,
@@ -250,7 +249,6 @@ def test_odd_things_are_refused_by_name(function, name):
         ({"temperature": 10**400}, TypeError, "temperature: expected a number"),
         ({"seed": 10**5000}, ValueError, r"seed: this int is not in \[0, 18446744073709551615\]"),
         ({"order": 10**5000}, ValueError, "order: this int is none of"),
-        ({"recompute": np.ones(2)}, TypeError, "recompute: expected True or False"),
         ({"top_p": 2}, ValueError, r"top_p\[0\]: it is 2"),
     ],
 )

@@ -12,9 +12,6 @@ gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **
     *device = NULL;
     if (options)
         GUMBEL_FORWARD(gumbel_read_options(&o, sizeof o, options, "options", error));
-    GUMBEL_REFUSE_IF((int)o.recompute < 0 || o.recompute > GUMBEL_RECOMPUTE_ALLOWED, error,
-                     "options.recompute", "recompute is %d, which no gumbel_recompute has",
-                     (int)o.recompute);
     if (o.device && strncmp(o.device, "cuda", 4) == 0)
         return cuda_open(&o, device, error);
     if (o.device && strcmp(o.device, "cpu") != 0)

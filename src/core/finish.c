@@ -24,7 +24,5 @@ void gumbel_finish_rows(const gumbel_summary *summaries, int64_t batch, int32_t 
             out->lse[b] = lse;
         if (out->status)
             out->status[b] = (int32_t)status;
-        if (out->recomputed)
-            out->recomputed[b] = 0;
     }
 }

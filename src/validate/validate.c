@@ -293,8 +293,7 @@ static gumbel_status check_places(const gumbel_output *o, gumbel_error *error)
                   {o->kept, "output.kept"},
                   {o->top_ids, "output.top_ids"},
                   {o->top_logprobs, "output.top_logprobs"},
-                  {o->top_logits, "output.top_logits"},
-                  {o->recomputed, "output.recomputed"}};
+                  {o->top_logits, "output.top_logits"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         GUMBEL_FORWARD(
             gumbel_check_aligned(places[i].data, sizeof(int32_t), places[i].field, error));

@@ -66,26 +66,15 @@ static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool
 
 /* Logits as a product leaves them that stores some strips alone. */
 struct sparse_blocks {
-    bool enough;                  /* those that the kernel's first guesses look into are there */
-    bool sure;                    /* the others cannot matter */
-    std::vector<uint8_t> written; /* [blocks][32] */
-    std::vector<float> unseen;    /* [B, blocks]: peaks of what no history has seen */
+    std::vector<uint8_t> written;      /* [blocks][32] */
+    std::vector<float> unseen;         /* [B, blocks]: peaks of what no history has seen */
     std::vector<unsigned char> logits; /* rows of `stride` elements, quads of them aligned */
     int64_t stride;
     std::vector<uint64_t> floors; /* [B][CUDA_FLOOR_WORDS]: as the product leaves them */
-    int32_t again;
-
-    bool lacks(int64_t b) const
-    {
-        bool any = false;
-        for (size_t i = (size_t)b; i < written.size(); i += 32)
-            any |= written[i] != CUDA_REQUEST_WHOLE;
-        return any;
-    }
 };
 
-/* Whether what a product leaves out of such a request cannot matter, as in the CUDA backend;
- * clusters drop it in place, which takes float32. */
+/* Whether a product may leave out strips of such a request, as in the CUDA backend; clusters drop
+ * them in place, which takes float32. */
 static bool bounds_are_sure(const gumbel_problem &q)
 {
     return q.soft_cap == 0.0f && q.logits.dtype == GUMBEL_FLOAT32;
@@ -124,17 +113,14 @@ static float distance_of_min_p(const gumbel_problem &q, int64_t b)
     return -1.001f * gumbel_min_p_bound(0.0f, gumbel_log_min_p(cuts_of(q, b).min_p)) / unit;
 }
 
-/* What the largest logit of a block must reach for first guesses to look into it, where penalties
- * may lower tokens or not, or what logits must reach to matter, for sure, by what the peaks in
- * `raising` tell; -inf, for all, where only min_p cuts, unless sure, or nothing does. */
-static float bound_of_row(const cuda_request_params &p, bool lowered, bool sure,
-                          const std::vector<float> &raising, int64_t b)
+/* What logits of row b must reach to matter, by what the peaks in `raising` tell; -inf where all
+ * may. */
+static float bound_of_row(const cuda_request_params &p, const std::vector<float> &raising,
+                          int64_t b)
 {
     const row_cuts cuts = cuts_of(p.problem, b);
     int64_t rank = std::max(cuts.top_k, p.output.num_top);
-    if (lowered && !sure)
-        rank = 2 * (rank + rank / 4 + 8);
-    if ((!sure && cuts.top_k == 0) || rank > p.blocks || (sure && !has_bound(p.problem, b)))
+    if (rank > p.blocks || !has_bound(p.problem, b))
         return -INFINITY;
     std::vector<float> sorted;
     for (int64_t i = b * p.blocks; i < (b + 1) * p.blocks; i++)
@@ -143,9 +129,8 @@ static float bound_of_row(const cuda_request_params &p, bool lowered, bool sure,
     float bound = rank > 0 ? sorted[(size_t)rank - 1] : INFINITY;
     if (cuts.top_k == 0)
         bound = std::min(bound, sorted[0] - distance_of_min_p(p.problem, b));
-    if (sure) /* as bound_below() */
-        bound = std::min(bound, 0x1p60f) - std::max(std::fabs(bound) * 0x1p-18f, 0x1p-38f);
-    return bound;
+    /* as bound_below() */
+    return std::min(bound, 0x1p60f) - std::max(std::fabs(bound) * 0x1p-18f, 0x1p-38f);
 }
 
 /* A bound as the product leaves it, of a launch of any tag, which rounds it down; or none. */
@@ -198,17 +183,13 @@ static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
                (const unsigned char *)t.data + (size_t)(b * t.stride) * size, row);
 }
 
-/* Leave out blocks, at random or those that are surely not looked into; where `sure` and possible,
- * strips that cannot matter. Spoil their logits. As the product, which leaves out what is below a
- * bound, none with a NaN or +inf, and nothing where its bound comes late. */
-static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool sure,
-                               uint64_t *random)
+/* Leave out strips that cannot matter, and spoil their logits. As the product, which leaves out
+ * what is below a bound, none with a NaN or +inf, and nothing where its bound comes late. */
+static sparse_blocks leave_out(const cuda_request_params &p, uint64_t *random)
 {
+    constexpr int64_t parts = CUDA_REQUEST_STRIPS, size = CUDA_REQUEST_STRIP;
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
-    sparse.sure = bounds_are_sure(q) && (sure || one_in(random, 2));
-    sparse.enough = sparse.sure || one_in(random, 2);
-    const int64_t parts = sparse.sure ? CUDA_REQUEST_STRIPS : 1; /* that are there or not */
     std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
     sparse.unseen = peaks_of(q, p.blocks, true, true);
     sparse.written.resize((size_t)(p.blocks * 32));
@@ -218,17 +199,15 @@ static sparse_blocks leave_out(const cuda_request_params &p, bool lowered, bool 
     copy_logits(&sparse, q.logits);
     drop_masked_logits(&sparse, q);
     for (int64_t b = 0; b < q.batch; b++) {
-        float bound = bound_of_row(p, lowered, sparse.sure, sparse.unseen, b);
-        if (sparse.sure)
-            sparse.floors[(size_t)(b * CUDA_FLOOR_WORDS)] = floor_of_bound(&bound);
-        bool odd = false; /* a block at random, left out or not */
+        float bound = bound_of_row(p, sparse.unseen, b);
+        sparse.floors[(size_t)(b * CUDA_FLOOR_WORDS)] = floor_of_bound(&bound);
+        bool odd = false; /* a block at random that is there as a whole */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
-            const int64_t size = CUDA_REQUEST_BLOCK / parts, from = origin + i * size;
-            const uint8_t own = parts > 1 ? 1 << i % parts : CUDA_REQUEST_WHOLE;
+            const int64_t from = origin + i * size;
             const float peak = peaks[(size_t)(b * p.blocks * parts + i)];
             odd = i % parts == 0 ? one_in(random, 9) : odd;
-            if (sparse.enough ? odd || !(peak < bound) : !odd || !(peak < INFINITY))
-                sparse.written[(size_t)(i / parts * 32 + b)] |= own;
+            if (odd || !(peak < bound))
+                sparse.written[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);
             else
                 spoil_logits(&sparse, q, b, from, from + size, one_in(random, 2));
         }
@@ -243,7 +222,6 @@ static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
     p->written = sparse->written.data();
     p->unseen = p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen.data() : NULL;
     p->floors = sparse->floors.data();
-    p->again = sparse->sure ? NULL : &sparse->again;
 }
 
 #endif

@@ -72,7 +72,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
 {
     for (;;) {
         request_plan plan = plan_of(random);
-        if (sure) { /* of what may leave out strips for sure */
+        if (sure) { /* of what may leave out strips */
             plan.vocab = 3000 + plan.vocab % 5000;
             plan.first_token -= plan.first_token % 4;
             plan.dtype = GUMBEL_FLOAT32;
@@ -171,19 +171,6 @@ bool peaks_agree(const float *expected, const float *found, int64_t blocks, bool
     return true;
 }
 
-/* Whether what the kernel says of row b is right: a row that is left must be multiplied again if
- * it lacks any block that may matter. */
-bool recomputes(const test_problem &test, const cuda_request_params &p, int64_t b, bool left)
-{
-    bool lacks = left && test.sparse && !test.sparse->sure && test.sparse->lacks(b);
-    int32_t said = p.output.recomputed ? p.output.recomputed[b] : lacks;
-    if (said == lacks && (!lacks || test.sparse->again == 1))
-        return true;
-    printf("%s: row %d is %s and lacks %s: recomputed is %d\n", test.what, (int)b,
-           left ? "left" : "served", lacks ? "blocks" : "nothing", (int)said);
-    return false;
-}
-
 /* ---------------------------------------------------------------------------------- launch ---- */
 
 /* As run_blocks() of the CUDA backend prepares it; all that it works in is poisoned. */
@@ -250,12 +237,12 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                 const outcome *host, const outcome *untouched, gumbel_device *cpu,
                 row_counts *counts)
 {
-    const bool sparse = test.sparse;
-    std::vector<float> peaks = peaks_of(whole, p.blocks, sparse), z = uncut_of(test.asked, cpu);
+    std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse),
+                       z = uncut_of(test.asked, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
         bool left = p.left[b] == CUDA_ROW_LEFT;
-        bool few = (!sparse || test.sparse->enough) && few_matter(test.asked, b, own);
+        bool few = few_matter(test.asked, b, own);
         int64_t first = b * p.blocks;
         bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;
         if ((!left && p.left[b] != CUDA_ROW_SERVED) || (left && few && spoilt)) {
@@ -263,8 +250,7 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                    left ? "left, though nothing can be drawn" : "neither served nor left");
             return false;
         }
-        if (!recomputes(test, p, b, left) ||
-            !row_agrees(left ? untouched : host, p.output, b, test.what) ||
+        if (!row_agrees(left ? untouched : host, p.output, b, test.what) ||
             !peaks_agree(&peaks[(size_t)first], p.peaks + first, p.blocks, left, test.what))
             return false;
         counts->all++;
@@ -275,17 +261,13 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
     return true;
 }
 
-/* Have clusters serve what is left, as soon as all blocks are there that may matter; whether all
- * rows are then as they should. */
-bool rest_agrees(test_problem *test, const gumbel_problem &whole, cuda_request_params p,
-                 const outcome *host)
+/* Have clusters serve what is left; whether all rows are then as they should. */
+bool rest_agrees(test_problem *test, cuda_request_params p, const outcome *host)
 {
-    const gumbel_problem &q = whole;
+    const gumbel_problem &q = p.problem;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t most = one_in(&test->random, 2) ? q.batch : 1;
     const int64_t clusters = 1 + random_below(&test->random, (uint32_t)most);
-    if (!test->sparse || !test->sparse->sure)
-        p.problem.logits = whole.logits;
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_request_share(std::max<int64_t>(q.end_token - origin, 1));
     emulate_team(p, clusters, &test->random, test->what);
@@ -324,21 +306,20 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
     const gumbel_problem whole = p.problem;
     sparse_blocks sparse = {};
-    if (test.peaked && p.problem.batch <= 32 && (sure || one_in(&test.random, 2))) {
-        sparse = leave_out(p, test.asked->sampling.transforms, sure, &test.random);
+    if (test.peaked && p.problem.batch <= 32 && bounds_are_sure(p.problem) &&
+        (sure || one_in(&test.random, 2))) {
+        sparse = leave_out(p, &test.random);
         hand_over(test.sparse = &sparse, &p);
     }
     for (int launch = one_in(&test.random, 8) ? 2 : 1; good && launch > 0; launch--) {
         std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse);
         if (test.peaked)
             std::copy(peaks.begin(), peaks.end(), p.peaks);
-        sparse.again = 0;
         outcome_poison(ours);
-        std::fill_n(ours->recomputed, p.problem.batch, 0); /* as the backend does */
         emulate_blocks(p, &test.random, test.what);
         good = rows_agree(test, whole, p, host, untouched, cpu, counts) &&
                (!test.sparse || sparse.floors[1] == 0) &&
-               (!(tied || one_in(&test.random, 4)) || rest_agrees(&test, whole, p, host));
+               (!(tied || one_in(&test.random, 4)) || rest_agrees(&test, p, host));
     }
     free_params(p);
     outcome_free(untouched);

@@ -261,6 +261,4 @@ void cpu_request_read(cpu_request *r, int32_t thread, int64_t b)
         out->status[b] = (int32_t)status;
     if (out->kept)
         out->kept[b] = ok ? (int32_t)r->rows[b].kept : 0;
-    if (out->recomputed)
-        out->recomputed[b] = 0;
 }

@@ -35,8 +35,6 @@ typedef struct cuda_params {
     /* Where logits alone are stored that can reach a bound (bound_sm90.cuh). */
     uint8_t *written; /* [tiles][B in whole 32s]: a bit for each strip of a tile's tokens whose
                        * logits of the row are stored; or NULL: all are */
-    int32_t *again;   /* with `written`, is cleared; else nothing is done where it is 0; NULL: what
-                       * is left out cannot matter */
 } cuda_params;
 
 /* What the kernels that make probabilities get. */

@@ -44,7 +44,6 @@ typedef struct cuda_request_params {
     const float *unseen;    /* as of cuda_params; or NULL */
     uint64_t *floors;       /* [B][CUDA_FLOOR_WORDS]: rows' bounds, 0 where a row had none; the
                              * second word, which counted the product's CTAs, is cleared */
-    int32_t *again;         /* set where a row lacks a block that it may need; NULL: none can */
     /* Where rows are drawn before they are cut (request_pivots.cu); else NULL. */
     uint64_t *told; /* [B]: whether a row's CTAs have given it up; then [B, 2, parts,
                      * CUDA_REQUEST_TOLD]: what they tell each other. Starts as 0 */

@@ -303,12 +303,10 @@ static inline int cuda_request_team_bytes(int shared_bytes)
 #define CUDA_REQUEST_WHOLE  ((1 << CUDA_REQUEST_STRIPS) - 1)
 
 /* Rows of a batch for which the product stores by bounds: fewer have little to store, and more keep
- * the tensor cores busy, behind which stores cost nothing. Where a bound can fail it has to save
- * more, since the product may run again. And tiles of each multiprocessor. */
-#define CUDA_REQUEST_BOUND_LEAST      5
-#define CUDA_REQUEST_BOUND_LEAST_FAIL 32
-#define CUDA_REQUEST_BOUND_MOST       128
-#define CUDA_REQUEST_BOUND_TILES      3
+ * the tensor cores busy, behind which stores cost nothing. And tiles of each multiprocessor. */
+#define CUDA_REQUEST_BOUND_LEAST 5
+#define CUDA_REQUEST_BOUND_MOST  128
+#define CUDA_REQUEST_BOUND_TILES 3
 
 static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
 {

@@ -66,8 +66,8 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         GUMBEL_FORWARD(
             encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
         void *arguments[] = {&p, &weight, &hidden};
-        int overlaps = CUDA_SM90_OVERLAPS(width);
-        cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, overlaps};
+        cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
+                            CUDA_SM90_OVERLAPS(width)};
         cuda_sm90_case kind =
             cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);
         CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][place][kind];

@@ -349,18 +349,15 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
                                       const CUtensorMap *hidden)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
-    const bool repeats = call::stores && p.again && !p.written;
     shared_sm90<n> shared(p, shared_memory);
     if (threadIdx.x == 0) {
         shared.start_barriers(p.stages, call::stores ? 32 : SM90_SERVE_THREADS);
         ptx_prefetch_map(weight);
         ptx_prefetch_map(hidden);
     }
-    if (CUDA_SM90_OVERLAPS(n) && threadIdx.x == 32 && !repeats)
+    if (CUDA_SM90_OVERLAPS(n) && threadIdx.x == 32)
         fetch_weights(p, weight);
     ptx_wait_for_launch();
-    if (repeats && __ldcg(p.again) == 0)
-        return;
     shared.clear(p);
     sm90_cluster<n>::sync();
     if (threadIdx.x < SM90_DRAW_THREADS) {

@@ -257,8 +257,7 @@ template <int n, class call> class tile_logits
         }
     }
 
-    /* A bit for each strip of a column's tile that is stored, as it reaches the bound; where bounds
-     * can fail, for all or none, so that the peaks of tiles tell what is missing. */
+    /* A bit for each strip of a column's tile that is stored, as it reaches the bound. */
     __device__ __forceinline__ uint32_t strips_kept(int column, int copy) const
     {
         const float *peaks = shared.peaks_of_team(p, own_team.index, copy) + column;
@@ -267,7 +266,7 @@ template <int n, class call> class tile_logits
 #pragma unroll
         for (int i = 0; i < CUDA_REQUEST_STRIPS; i++)
             strips |= (uint32_t) !(peaks[i * n] < least) << i;
-        return p.again && strips ? CUDA_REQUEST_WHOLE : strips;
+        return strips;
     }
 
     __device__ __forceinline__ int64_t tile_index() const

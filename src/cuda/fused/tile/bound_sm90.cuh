@@ -12,9 +12,8 @@
  *
  * Peaks are of tokens that the mask leaves; and where penalties lower tokens that a history has
  * seen, bounds go by the peaks of the others. So as many tokens as are wanted are above what is
- * left out for good, and it cannot matter. With a soft-cap alone, some may be equals of it. Then a
- * tile is stored as a whole or not at all, so that its peak bounds what is missing, and a row that
- * turns out to need it is multiplied again.
+ * left out for good, and it cannot matter. With a soft-cap some may be equals of it: there all is
+ * stored.
  *
  * No result depends on a bound. So bounds may be late, and nobody waits for those that raise them:
  * their code runs cold, the first time for 20 us.
@@ -69,8 +68,6 @@ template <int n, class call> class bound_server
             *word(own_row()) = 0;
         if (thread == 0)
             parts_start(count_of_started(), p.tag);
-        if (blockIdx.x == 0 && thread == 0 && p.again)
-            *p.again = 0;
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         if (thread == 0)
             ptx_count(count_of_started());

@@ -16,16 +16,11 @@ namespace
 constexpr int kPeaksOfLane = 40;
 /* A bound may be reached by an eighth more peaks than it must be: each halving is 200 cycles. */
 constexpr uint32_t kBoundSlack = 8;
-/* One in so many blocks may hold what min_p keeps where a bound can fail: a row with more tokens
- * than one CTA serves needs all that may matter. */
-constexpr uint32_t kMinPShare = 8;
-
 /* What bounds the blocks that a row's request looks into, as ranks among its peaks, from 1 on. */
 struct row_bound {
     int rank;       /* of a peak that this many tokens wanted reach; 0: nothing asks for them */
     int top;        /* of a peak that the largest logit wanted is not below; 0: no min_p */
     float distance; /* of min_p, in logits */
-    uint32_t share; /* min_p may keep one in so many peaks; 0: all */
 };
 
 /* That of row b; both ranks are 0 where all of the row can matter. */
@@ -34,7 +29,7 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     const gumbel_problem &q = p.problem;
     const request_row row = request_row_of(q, b);
     request_wanted wanted;
-    row_bound bound = {0, 0, 0.0f, p.again ? kMinPShare : 0};
+    row_bound bound = {0, 0, 0.0f};
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
     const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
@@ -42,8 +37,6 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
         lower < 1 / kScaleMost || upper > kScaleMost)
         return bound;
     bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.both);
-    if (by_min_p && q.soft_cap != 0.0f)
-        return bound;
     if (wanted.target > 0)
         bound.rank = (int)wanted.target;
     if (by_min_p) {
@@ -107,12 +100,11 @@ struct row_peaks {
         return reach && low > ordered_bits(-INFINITY) ? ordered_float(low) : -INFINITY;
     }
 
-    /* What min_p keeps lies above; -inf where that is too much. */
+    /* What min_p keeps lies above; -inf where that is not known. */
     __device__ __forceinline__ float kept_from(const row_bound &wanted, uint32_t present) const
     {
         float least = reached_by(wanted.top, present) - wanted.distance;
-        uint32_t reach = count_from(ordered_bits(least));
-        return least < INFINITY && wanted.share * reach <= present ? least : -INFINITY;
+        return least < INFINITY ? least : -INFINITY;
     }
 };
 

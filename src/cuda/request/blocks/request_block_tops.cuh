@@ -33,7 +33,6 @@ __device__ __forceinline__ bool is_rare(bool known) { return __builtin_expect(kn
 /* What a CTA holds of a row's blocks, beside its room. */
 struct block_room {
     request_wanted wanted;
-    uint32_t missing;  /* key of the largest top of blocks of which nothing is stored */
     uint32_t quads;    /* that may hold tokens which reach a guess */
     uint32_t strips;   /* of blocks that may */
     uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
@@ -353,21 +352,15 @@ __device__ __noinline__ some_tops drop_masked(row_blocks blocks, int turn, some_
     return tops;
 }
 
-/* Drop those of blocks of which nothing is stored: the largest is what is missing. Of others, the
- * strip of the top is. */
+/* Drop those of blocks of which nothing is stored. Of others, the strip of the top is. */
 __device__ __forceinline__ void drop_missing(some_blocks &some)
 {
-    float missing = -INFINITY;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++) {
         bool stored = some.strips[j] != 0;
-        missing = fmaxf(missing, stored ? -INFINITY : some.peaks.of[j]);
         some.peaks.of[j] = stored ? some.peaks.of[j] : -INFINITY;
         some.unseen.of[j] = stored ? some.unseen.of[j] : -INFINITY;
     }
-    uint32_t key = __reduce_max_sync(~0u, gumbel_key(missing));
-    if (threadIdx.x % 32 == 0)
-        atomicMax(&room_of_blocks().missing, key);
 }
 
 /* Find the tops of a turn, whose blocks are `some`. Peaks of products that leave out strips know of

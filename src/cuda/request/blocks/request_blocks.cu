@@ -15,9 +15,7 @@
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
  *        Whether a row is left, clusters read as soon as that is known: they may start when every
  *        CTA has allowed that, or ended, behind the first word of each row.
- * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing. Where
- *        the product has left out blocks that may matter (bound_sm90.cuh), a row that turns
- *        out to need one is marked to be multiplied again.
+ * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing.
  */
 #include "cuda/common/parts.cuh"
 #include "cuda/request/blocks/request_blocks.cuh"
@@ -92,13 +90,8 @@ __device__ __forceinline__ bool ends_row(const cuda_request_params &p, int64_t b
 /* Leave row b, of which this CTA has tried to serve it, to clusters. For all threads. */
 __device__ __noinline__ void leave_row(const cuda_request_params &p, int64_t b)
 {
-    const bool lacks = p.again && lacks_blocks(p, b);
     if (threadIdx.x != 0)
         return;
-    if (lacks)
-        *p.again = 1;
-    if (lacks && p.output.recomputed)
-        p.output.recomputed[b] = 1;
     __threadfence(); /* what this CTA has waited for, clusters read */
     tell_row(p, b, CUDA_ROW_LEFT);
 }

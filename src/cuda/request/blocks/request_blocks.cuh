@@ -17,15 +17,6 @@ namespace
 
 constexpr int kGuesses = 3;
 
-/* Whether the product has left out anything of row b; for all threads. */
-__device__ __forceinline__ bool lacks_blocks(const cuda_request_params &p, int64_t b)
-{
-    bool lacks = false;
-    for (int i = threadIdx.x; i < (int)p.blocks && p.written; i += kThreads)
-        lacks |= load_stored(p, b, i) != CUDA_REQUEST_WHOLE;
-    return __syncthreads_or(lacks);
-}
-
 /* What a search through blocks found. */
 struct blocks_found {
     int count;      /* of tokens, in the list; -1 where not all that can matter are */
@@ -35,14 +26,11 @@ struct blocks_found {
 /* The next larger z. */
 __device__ __forceinline__ float above(float z) { return gumbel_of_key(gumbel_key(z) + 1); }
 
-/* A guess at that, where as many y as are wanted reach `nth`: above all that is not stored. */
+/* A guess at that, where as many y as are wanted reach `nth`. */
 __device__ __forceinline__ float guess_from(const row_blocks &blocks, float nth, float largest)
 {
-    const block_room &x = room_of_blocks();
     const request_values &values = blocks.values;
-    float guess = x.wanted.bound(values.z(nth), values, values.of(largest));
-    float missing = values.z(gumbel_of_key(x.missing));
-    return missing > -INFINITY ? fmaxf(guess, above(missing)) : guess;
+    return room_of_blocks().wanted.bound(values.z(nth), values, values.of(largest));
 }
 
 /* Whether no token can matter that look() has not found at a guess; behind a barrier. */
@@ -151,7 +139,6 @@ __device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b
 __device__ __forceinline__ void start_row()
 {
     row_blocks::start();
-    room_of_blocks().missing = gumbel_key(-INFINITY);
     room_of_blocks().nth = room_of_blocks().top = 0;
 }
 

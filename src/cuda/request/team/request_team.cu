@@ -144,8 +144,8 @@ extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThr
 {
     const int64_t batch = p.problem.batch, teams = gridDim.x / kRanks;
     const cuda_request_params &call = bring_call(p);
-    /* Rows that are told of need nothing else of the launch before, unless that is a product. */
-    const bool told = p.left && !p.again;
+    /* Rows that are told of need nothing else of the launch before. */
+    const bool told = p.left;
     ptx_allow_launch();
     if (!told)
         ptx_wait_for_launch();
