@@ -67,6 +67,8 @@ def matrix(name: str, array: Any) -> _abi.Tensor:
     """A [rows, cols] array with a contiguous last axis; rows may lie any distance >= cols apart."""
     found = _dense(name, array, 2)
     dtype = _dtype(name, found)
+    if found.shape[1] == 0:  # then rows take no memory, and there may be any number of them
+        raise ValueError(f"{name}: the shape {found.shape} has no columns")
     return _abi.Tensor(found.address, dtype, *found.shape, _row_stride(name, found))
 
 

@@ -38,6 +38,7 @@ UNALIGNED = np.zeros(2 * 16 * 4 + 1, dtype=np.uint8)[1:].view(np.float32).reshap
     [
         (LOGITS[0], "expected two axes"),
         (LOGITS[None], "expected two axes"),
+        (np.zeros((2**40, 0), np.float32), r"the shape \(1099511627776, 0\) has no columns"),
         (LOGITS[:, ::2], "last axis is not contiguous"),
         (np.asfortranarray(LOGITS), "last axis is not contiguous"),
         (LOGITS[::-1], "rows -64 bytes apart"),

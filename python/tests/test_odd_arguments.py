@@ -141,6 +141,8 @@ ODD = {
     "no strides": np.broadcast_to(np.float32(1), (B, V)),
     "int, no strides": np.broadcast_to(np.int32(1), (B, 2)),
     "huge, no strides": np.broadcast_to(np.float32(1), (2**31, 2**20)),
+    "tall": np.zeros((2**40, 0), np.float32),
+    "tall ints": np.zeros((2**40, 0), np.int32),
     "unaligned": np.zeros(4 * B * V + 1, np.uint8)[1:].view(np.float32).reshape(B, V),
     "unaligned ints": np.zeros(4 * B * 2 + 1, np.uint8)[1:].view(np.int32).reshape(B, 2),
     "read-only": np.frombuffer(bytes(4 * B * V), np.float32).reshape(B, V),
