@@ -12,8 +12,9 @@ from typing import Any, Optional, Tuple
 import numpy as np
 
 from . import _abi
-from ._arrays import Layout, NumpyArrays, address, layout, to_numpy
-from ._numbers import integer, number, refuse_masked
+from ._arrays import Layout, NumpyArrays, address, layout
+from ._numbers import TEXTS, integer, is_list, length, number, refuse_masked, scalar, scalars
+from ._tensors import to_numpy
 
 INT32_MAX = 2**31 - 1
 
@@ -96,11 +97,11 @@ def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[
     there = arrays.adopt(value, np.float32)
     if there is not None:
         return _rows(name, there, batch)
-    refuse_masked(name, value)
+    value = _row_values(name, value, batch, "a number")
     try:
-        array = np.asarray(to_numpy(value))
+        array = np.asarray(value)
         real = array.dtype.kind in "fiu" or array.dtype.name == "bfloat16"
-    except (TypeError, ValueError, OverflowError):  # a ragged list, or one of very large integers
+    except (TypeError, ValueError, OverflowError):  # a list with arrays or very large integers
         real = False
     if not real:
         raise TypeError(f"{name}: expected a number, or an array of one number a row")
@@ -119,16 +120,15 @@ def row_integers(
             raise TypeError(f"{name}: expected integers, got {value.dtype}")
         return _rows(name, there, batch)
     high = int(np.iinfo(dtype).max)
-    value = to_numpy(value)
-    refuse_masked(name, value)
+    value = _row_values(name, value, batch, "an integer")
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         _rows(name, value, batch)
         bad = (value < 0) | (value > high)
         if bad.any():
-            row = int(np.argmax(bad.reshape(-1)))
-            integer(f"{name}[{row}]" if value.ndim else name, value.reshape(-1)[row], 0, high)
+            row = int(np.argmax(bad))
+            integer(f"{name}[{row}]", value[row], 0, high)
         numbers: Any = np.asarray(value, dtype=dtype)
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, list):
         numbers = np.array(
             [integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)], dtype=dtype
         )
@@ -138,13 +138,26 @@ def row_integers(
     return arrays.put(np.ascontiguousarray(rows)), stride
 
 
+def _row_values(name: str, value: Any, batch: int, wanted: str) -> Any:
+    """One scalar(), a list of [B] of them, or an array."""
+    value = to_numpy(value)
+    if is_list(value):
+        _check_rows(name, (length(value),), batch)
+        return scalars(name, value, wanted)
+    return scalar(name, value, wanted)
+
+
 def _rows(name: str, array: Any, batch: int) -> Tuple[Any, int]:
     shape = tuple(array.shape)
     if shape == ():
         return array.reshape(1), 0
+    _check_rows(name, shape, batch)
+    return array, 1
+
+
+def _check_rows(name: str, shape: Tuple[Optional[int], ...], batch: int) -> None:
     if shape != (batch,):
         raise ValueError(f"{name}: expected one value or the shape ({batch},), got {shape}")
-    return array, 1
 
 
 def token_lists(
@@ -155,14 +168,22 @@ def token_lists(
     refuse_masked(name, value)
     if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or value.ndim == 0):
         return _lists(_array_rows(name, np.asarray(value), batch), None, arrays)
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise TypeError(f"{name}: expected token ids, or a list of them a row")
-    rows = [to_numpy(row) for row in value]
+    rows = list(_listed(name, value, "token ids, or a list of them a row"))
     if any(isinstance(row, Iterable) and getattr(row, "ndim", 1) for row in rows):
         rows = [_ids(f"{name}[{b}]", row) for b, row in enumerate(_one_a_row(name, rows, batch))]
     else:
         rows = [_ids(name, rows)] * batch
     return _lists(rows, None, arrays)
+
+
+def _listed(name: str, value: Any, wanted: str) -> Iterable[Any]:
+    """`value` if it can be a list, or a set, or whatever gives token ids one by one."""
+    if isinstance(value, (*TEXTS, Mapping)) or not isinstance(value, Iterable):
+        raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
+    entries = length(value)
+    if entries is not None and entries > INT32_MAX:  # an array or a range of them takes no memory
+        raise ValueError(f"{name}: {entries} entries are too many; a list has at most {INT32_MAX}")
+    return value
 
 
 def _array_rows(name: str, ids: np.ndarray, batch: int) -> list[np.ndarray]:
@@ -195,10 +216,14 @@ def _one_a_row(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
 
 def _ids(name: str, ids: Any) -> np.ndarray:
     """Token ids in a list or an array as int32."""
+    ids = to_numpy(ids)
     refuse_masked(name, ids)
+    ids = _listed(name, ids, "token ids")
+    if not isinstance(ids, np.ndarray):
+        ids = scalars(name, ids, "a token id")
     try:
-        found = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
-    except (TypeError, ValueError, OverflowError):  # a number, or a list of ragged lists
+        found = np.asarray(ids)
+    except (TypeError, ValueError, OverflowError):  # a list with arrays or very large integers
         found = np.array(None)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise TypeError(f"{name}: expected token ids, integers all of them")

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays that a call reads and makes: NumPy's, or torch's tensors on the CPU or on CUDA.
-
-torch is never imported here: a caller who hands over a tensor has done that.
-"""
+"""The arrays that a call reads and makes: NumPy's, or torch's tensors on the CPU or on CUDA."""
 
 from __future__ import annotations
 
@@ -14,12 +11,7 @@ import numpy as np
 
 from . import _abi
 from ._device import open_device
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether `value` is a torch.Tensor."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+from ._tensors import is_tensor
 
 
 @dataclass(frozen=True)
@@ -123,14 +115,6 @@ def arrays_of(
     if place.type not in ("cpu", "cuda"):
         raise ValueError(f"{first}: is on {place}; expected cpu or cuda")
     return TorchArrays(place, isa, threads)
-
-
-def to_numpy(value: Any) -> Any:
-    """The values of a tensor as a NumPy array, which has no bfloat16; other values as they are."""
-    if not is_tensor(value):
-        return value
-    value = value.detach().cpu()
-    return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
 
 
 def address(array: Any) -> Optional[int]:

@@ -115,7 +115,8 @@ class Request:
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
     ) -> bool:
         """Set a row parameter of `struct`; False, and nothing is copied, where it is just `off`."""
-        if isinstance(value, int if isinstance(off, int) else (int, float)) and value == off:
+        plain = isinstance(value, int if isinstance(off, int) else (int, float))
+        if plain and not isinstance(value, bool) and value == off:
             return False
         if dtype is np.float32:
             data, stride = row_floats(name, value, self.batch, self.arrays)

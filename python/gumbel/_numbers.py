@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single numbers, and what stands for none. Every error names the argument."""
+"""Numbers, one or a list of them, and what only passes for one. Every error names the argument."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import operator
-from typing import Any
+import sys
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Optional
 
 import numpy as np
+
+from ._tensors import to_numpy
+
+# Python counts them among its sequences; no list of numbers is meant by them.
+TEXTS = (str, bytes, bytearray, memoryview)
+_NUMBERS = (int, float, np.number)
+# What Python or NumPy would take for a number, or for several where one is asked for.
+_NO_NUMBERS = (bool, np.bool_, np.datetime64, np.timedelta64, Sequence, Set, Mapping)
 
 
 def shown(value: Any) -> str:
@@ -26,16 +36,48 @@ def refuse_masked(name: str, value: Any) -> None:
     """A masked array holds values that are none, and the library would take them."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: a masked array's mask would be lost; give its .filled()")
-    if isinstance(value, (list, tuple)):
-        kinds = set(map(type, value))  # lists may be long
-        if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
-            for i, item in enumerate(value):
-                refuse_masked(f"{name}[{i}]", item)
+
+
+def is_list(value: Any) -> bool:
+    """Whether `value` may be a list of numbers, in their order."""
+    return isinstance(value, Sequence) and not isinstance(value, TEXTS)
+
+
+def length(value: Any) -> Optional[int]:
+    """How many elements `value` has, None where it does not say."""
+    try:
+        return len(value)
+    except TypeError:
+        return None
+    except OverflowError:  # of a range
+        return sys.maxsize
+
+
+def scalar(name: str, value: Any, wanted: str) -> Any:
+    """`value`, taken out of an array or a tensor without axes, if it can be a single number."""
+    if type(value) in (int, float):
+        return value
+    value = to_numpy(value)
+    refuse_masked(name, value)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, _NO_NUMBERS):
+        raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
+    return value
+
+
+def scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
+    """The elements of a list, as scalar()."""
+    values = list(values)
+    kinds = set(map(type, values))  # lists may be long
+    if all(issubclass(k, _NUMBERS) and not issubclass(k, _NO_NUMBERS) for k in kinds):
+        return values
+    return [scalar(f"{name}[{i}]", value, wanted) for i, value in enumerate(values)]
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
     """A Python int in [low, high]; ctypes alone would wrap what is outside."""
-    refuse_masked(name, value)
+    value = scalar(name, value, "an integer")
     try:
         number = operator.index(value)
     except TypeError:
@@ -47,6 +89,7 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
 
 def number(name: str, value: Any) -> float:
     """A Python float that is what float32 makes of `value`."""
+    value = scalar(name, value, "a number")
     if not isinstance(value, (int, float, np.floating, np.integer)):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     try:

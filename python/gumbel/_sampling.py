@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from . import _abi
 from ._arguments import matrix, vector
 from ._arrays import NumpyArrays, address, arrays_of, workspace
-from ._common import DISTRIBUTIONS, Common, Request, read_common, takes_common
-from ._numbers import integer, number, refuse_masked
+from ._common import DISTRIBUTIONS, Common, Request, flag, read_common, takes_common
+from ._numbers import integer, is_list, length, number, refuse_masked
+from ._tensors import to_numpy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -280,11 +281,12 @@ def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> 
     """One block [4] of Philox4x32 from `counter`, 4 words, and `key`, 2 words; rounds 0 to 16."""
 
     def words(name: str, values: Sequence[int], count: int) -> ctypes.Array:
+        values = to_numpy(values)
         refuse_masked(name, values)
-        if not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0:
+        if not is_list(values) and not (isinstance(values, np.ndarray) and values.ndim):
             raise TypeError(f"{name}: expected {count} words, got {type(values).__name__}")
-        if len(values) != count:
-            raise ValueError(f"{name}: expected {count} words, got {len(values)}")
+        if length(values) != count:
+            raise ValueError(f"{name}: expected {count} words, got {length(values)}")
         numbers = [integer(f"{name}[{i}]", v, 0, UINT32_MAX) for i, v in enumerate(values)]
         return (ctypes.c_uint32 * count)(*numbers)
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import deque
 
 import gumbel
 import numpy as np
@@ -50,6 +51,13 @@ ODD = {
     "bytes": b"1",
     "bytearray": bytearray(b"\1\2"),
     "memoryview": memoryview(b"\1\2"),
+    "memoryview of ints": memoryview(np.ones(2, np.int32)),
+    "memoryview of words": memoryview(np.ones(4, np.uint32)),
+    "memoryview of rows": memoryview(np.ones((2, 2), np.int32)),
+    "memoryview of a matrix": memoryview(LOGITS),
+    "bytes, words": bytes(4),
+    "bytearray, words": bytearray(4),
+    "a deque of true": deque([True, 1]),
     "an object": object(),
     "a class": int,
     "a function": len,
@@ -60,8 +68,14 @@ ODD = {
     "[none]": [None, None],
     "[nan]": [np.nan, np.nan],
     "[true]": [True, False],
+    "[true, 1]": [True, 1],
+    "[[true, 1]]": [[True, 1], [2]],
+    "[0-d true]": [np.array(True), np.array(1)],
     "[text]": ["1", "2"],
     "[bytes]": [b"1", b"2"],
+    "[no text]": ["", ""],
+    "[bytearray]": [bytearray(b"\1"), bytearray(b"\2")],
+    "[memoryview]": [memoryview(b"\1"), memoryview(b"\2")],
     "[10**400]": [10**400, 1],
     "[-10**400]": [-(10**400), 1],
     "[10**5000]": [10**5000, 1],
@@ -81,6 +95,15 @@ ODD = {
     "a dict of complex": {1: 1j},
     "a dict of arrays": {1: np.ones(2)},
     "a dict of masked": {1: masked(1.0, "f4")},
+    "a dict of true": {1: True},
+    "a dict by true": {True: 1.0, 2: 1.0},
+    "a dict of timedelta": {1: np.timedelta64(2)},
+    "a dict of datetime": {1: np.datetime64(2, "s")},
+    "a dict, words": {1: 1, 2: 2, 3: 3, 4: 4},
+    "a dict, two words": {1: 1, 2: 2},
+    "a set, words": {1, 2, 3, 4},
+    "a set, two words": {1, 2},
+    "dicts": [{1: 2}, {1: 2}],
     "a dict of tuples": {(1, 2): 1.0},
     "a dict of half ids": {1.5: 1.0},
     "dicts of odd things": [{"a": 1.0}, {1: None}],
@@ -116,6 +139,10 @@ ODD = {
     "huge object row": np.array([10**400, 2], object),
     "object of none": np.array([None, None]),
     "object of lists": np.array([[1], [1, 2]], object),
+    "datetime": np.datetime64(1, "s"),
+    "timedelta": np.timedelta64(1),
+    "[timedelta]": [np.timedelta64(1), 1],
+    "0-d timedelta": np.array(1, "m8[s]"),
     "datetime row": np.array([1, 2], "M8[s]"),
     "timedelta row": np.array([1, 2], "m8[s]"),
     "void row": np.zeros(2, "V4"),
@@ -143,6 +170,11 @@ ODD = {
     "huge, no strides": np.broadcast_to(np.float32(1), (2**31, 2**20)),
     "tall": np.zeros((2**40, 0), np.float32),
     "tall ints": np.zeros((2**40, 0), np.int32),
+    "long, no strides": np.broadcast_to(1, (2**50,)),
+    "long rows, no strides": np.broadcast_to(1, (B, 2**50)),
+    "[long, no strides]": [np.broadcast_to(1, (2**50,)), [1]],
+    "a long range": range(2**62),
+    "a long, long range": range(2**70),
     "unaligned": np.zeros(4 * B * V + 1, np.uint8)[1:].view(np.float32).reshape(B, V),
     "unaligned ints": np.zeros(4 * B * 2 + 1, np.uint8)[1:].view(np.int32).reshape(B, 2),
     "read-only": np.frombuffer(bytes(4 * B * V), np.float32).reshape(B, V),
@@ -156,6 +188,9 @@ ODD = {
     "[masked constant]": [np.ma.masked, np.ma.masked],
     "[masked]": [masked(1, "i8"), masked(1, "i8")],
     "[masked rows]": [masked([1, 2], "i8"), [3]],
+    "[[masked]]": [[masked(1, "i8")], [1]],
+    "[[masked float]]": [[masked(1.0, "f4")], [1.0]],
+    "[[masked constant]]": [[np.ma.masked], [1]],
     "masked matrix": np.ma.masked_array(LOGITS, mask=LOGITS == 0),
     "masked ints": np.ma.masked_array(MASK, mask=MASK == 0),
     "masked words": masked([1, 2, 3, 4], "u4"),
@@ -209,6 +244,21 @@ CASES = [
 PARTNERS = {"hidden": "(weight|mask)", "weight": "(hidden|bias|mask)", "logits": "mask"}
 
 
+# Kinds of odd things that are never taken, and the parameters that they are meant for.
+REFUSED = re.compile("masked|true|boolean|text|byte|memoryview|time|dict|a set|long[ ,]|tall")
+FLAGS = ("ranks", "kept", "recompute")
+LISTS = ("banned", "prompt_tokens", "output_tokens")
+MEANT = {
+    "true": FLAGS,
+    "numpy true": FLAGS,
+    "dicts": "logit_bias",
+    "a dict, words": "logit_bias",
+    "a dict, two words": "logit_bias",
+    "a set, words": LISTS,
+    "a set, two words": LISTS,
+}
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("function, name", CASES)
 def test_odd_things_are_refused_by_name(function, name):
@@ -225,7 +275,7 @@ def test_odd_things_are_refused_by_name(function, name):
         except Exception as error:
             silent.append(f"{kind}: {type(error).__name__}: {error}"[:200])
         else:
-            if "masked" in kind:
+            if REFUSED.search(kind) and name not in MEANT.get(kind, ()):
                 silent.append(f"{kind}: taken")
     assert not silent, "\n".join(silent)
 
@@ -241,6 +291,12 @@ def test_odd_things_are_refused_by_name(function, name):
         ({"banned": [[1], masked([3], "i8")]}, TypeError, r"banned\[1\]: a masked array's mask"),
         ({"num_samples": masked(3, "i8")}, TypeError, "num_samples: a masked array's mask"),
         ({"mask": np.array(1, np.int32)}, ValueError, "mask: expected "),
+        ({"banned": [1, True]}, TypeError, r"banned\[1\]: expected a token id, got bool"),
+        ({"banned": np.broadcast_to(1, 2**50)}, ValueError, "banned: 1125899906842624 entries"),
+        ({"banned": ["", ""]}, TypeError, r"banned\[0\]: expected token ids, got str"),
+        ({"banned": [[np.ma.masked], []]}, TypeError, r"banned\[0\]\[0\]: a masked array's"),
+        ({"num_samples": True}, TypeError, "num_samples: expected an integer, got bool"),
+        ({"scale": np.timedelta64(1)}, TypeError, "scale: expected a number, got timedelta64"),
         ({"banned": np.array(1)}, TypeError, "banned: expected token ids"),
         ({"banned": np.zeros((1, 1, 1), int)}, TypeError, "banned: expected token ids"),
         ({"banned": np.zeros((3, 1), int)}, ValueError, "banned: expected 2 lists"),
