@@ -94,7 +94,7 @@ def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
 
 def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
     """A number, or [B] numbers, as float32 and their stride: 0 where one serves every row."""
-    there = arrays.adopt(value, np.float32)
+    there = arrays.adopt(name, value, np.float32)
     if there is not None:
         return _rows(name, there, batch)
     value = _row_values(name, value, batch, "a number")
@@ -114,7 +114,7 @@ def row_integers(
     name: str, value: Any, batch: int, dtype: type, arrays: NumpyArrays
 ) -> Tuple[Any, int]:
     """An integer >= 0, or [B] of them, as `dtype` and their stride, as row_floats()."""
-    there = arrays.adopt(value, dtype)
+    there = arrays.adopt(name, value, dtype)
     if there is not None:
         if value.is_floating_point():
             raise TypeError(f"{name}: expected integers, got {value.dtype}")
@@ -140,7 +140,7 @@ def row_integers(
 
 def _row_values(name: str, value: Any, batch: int, wanted: str) -> Any:
     """One scalar(), a list of [B] of them, or an array."""
-    value = to_numpy(value)
+    value = to_numpy(name, value)
     if is_list(value):
         _check_rows(name, (length(value),), batch)
         return scalars(name, value, wanted)
@@ -164,7 +164,7 @@ def token_lists(
     name: str, value: Any, batch: int, arrays: NumpyArrays
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     """Token ids for every row, or a list of lists, one a row; and the arrays that hold them."""
-    value = to_numpy(value)
+    value = to_numpy(name, value)
     refuse_masked(name, value)
     if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or value.ndim == 0):
         return _lists(_array_rows(name, np.asarray(value), batch), None, arrays)
@@ -216,7 +216,7 @@ def _one_a_row(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
 
 def _ids(name: str, ids: Any) -> np.ndarray:
     """Token ids in a list or an array as int32."""
-    ids = to_numpy(ids)
+    ids = to_numpy(name, ids)
     refuse_masked(name, ids)
     ids = _listed(name, ids, "token ids")
     if not isinstance(ids, np.ndarray):

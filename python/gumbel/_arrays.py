@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _abi
 from ._device import open_device
-from ._tensors import is_tensor
+from ._tensors import check_memory, check_numbers, is_tensor
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Layout:
 def layout(name: str, array: Any) -> Layout:
     """The layout of a NumPy array or a tensor; TypeError for anything else."""
     if is_tensor(array):
+        check_memory(name, array)
         size = array.element_size()
         return Layout(
             array.data_ptr(),
@@ -55,7 +56,7 @@ class NumpyArrays:
         """`array` in memory that the library reads."""
         return array
 
-    def adopt(self, value: Any, dtype: type) -> Any:
+    def adopt(self, name: str, value: Any, dtype: type) -> Any:
         """`value` in that memory and in `dtype` if it is on a GPU, as this call; else None."""
         return None
 
@@ -85,9 +86,10 @@ class TorchArrays(NumpyArrays):
         # From pageable memory such a copy does not wait for the stream, and has read its source.
         return self.torch.tensor(array.view(bits)).to(self.place, non_blocking=True)
 
-    def adopt(self, value: Any, dtype: type) -> Any:
+    def adopt(self, name: str, value: Any, dtype: type) -> Any:
         if self.place.type == "cpu" or not is_tensor(value) or not value.is_cuda:
             return None
+        check_numbers(name, value)
         return value.detach().to(self.place, self._dtype(dtype)).contiguous()
 
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:

@@ -57,7 +57,7 @@ def scalar(name: str, value: Any, wanted: str) -> Any:
     """`value`, taken out of an array or a tensor without axes, if it can be a single number."""
     if type(value) in (int, float):
         return value
-    value = to_numpy(value)
+    value = to_numpy(name, value)
     refuse_masked(name, value)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]

@@ -281,7 +281,7 @@ def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> 
     """One block [4] of Philox4x32 from `counter`, 4 words, and `key`, 2 words; rounds 0 to 16."""
 
     def words(name: str, values: Sequence[int], count: int) -> ctypes.Array:
-        values = to_numpy(values)
+        values = to_numpy(name, values)
         refuse_masked(name, values)
         if not is_list(values) and not (isinstance(values, np.ndarray) and values.ndim):
             raise TypeError(f"{name}: expected {count} words, got {type(values).__name__}")

@@ -121,6 +121,42 @@ def test_the_current_stream():
     equal(out, wanted, "cuda:0")
 
 
+@pytest.mark.filterwarnings("ignore:.*(Sparse|nested|quantize)")
+@pytest.mark.parametrize("device", DEVICES)
+def test_odd_tensors_are_refused_by_name(device):
+    waiting = torch.ones(B, dtype=torch.complex64, device=device).conj()
+    ones = torch.ones((B, V), device=device)
+    odd = [
+        waiting,
+        waiting.imag,
+        waiting.resolve_conj(),
+        torch.ones(B, device=device).to_sparse(),
+        torch.eye(B, device=device).to_sparse_csr(),
+        torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], device=device),
+        torch.ones(B, device="meta"),
+        torch.ones(B, dtype=torch.bool, device=device),
+        torch.tensor(True, device=device),
+        torch.ones(B, device=device).to(torch.float8_e4m3fn),
+    ]
+    assert odd[1].is_neg()
+    parameters = ("temperature", "top_p", "seed", "position", "top_k", "num_samples", "mask")
+    for tensor in odd:
+        for name in (*parameters, "banned", "prompt_tokens", "scale", "logit_bias"):
+            with pytest.raises((TypeError, ValueError), match=rf"^{name}\S*: "):
+                gumbel.sample_logits(ones, **{name: tensor})
+        with pytest.raises(TypeError, match=r"^banned\S*: "):
+            gumbel.sample_logits(ones, banned=[tensor, [1], [2]])
+        with pytest.raises(TypeError, match=r"^top_k\[1\]: "):
+            gumbel.sample_logits(ones, top_k=[1, tensor, 2])
+        with pytest.raises((TypeError, ValueError), match="^logits: "):
+            gumbel.sample_logits(tensor)
+    apart = torch.ones((B, V), dtype=torch.complex64, device=device)
+    matrices = [apart, apart.conj(), apart.conj().imag, ones.to_sparse(), ones > 0]
+    for tensor in matrices:
+        with pytest.raises(TypeError, match="^logits: "):
+            gumbel.sample_logits(tensor)
+
+
 def test_what_does_not_go_together_is_named():
     hidden, weight = torch.tensor(HIDDEN), torch.tensor(WEIGHT)
     with pytest.raises(TypeError, match="^weight: expected a torch.Tensor, as hidden is"):

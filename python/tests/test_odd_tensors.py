@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors whose memory is not what it seems, with a stand-in for torch, which need not be there."""
+
+import sys
+from types import SimpleNamespace
+
+import gumbel
+import numpy as np
+import pytest
+from gumbel._arrays import TorchArrays
+
+LOGITS = np.zeros((2, 40), np.float32)
+
+
+class Tensor:
+    """What the package asks of a torch.Tensor before it reads one."""
+
+    def __init__(self, array=LOGITS, dtype="float32", kind="cpu", **odd):
+        self.array, self.dtype, self.shape = array, f"torch.{dtype}", array.shape
+        self.device = SimpleNamespace(type=kind, index=0)
+        self.is_cuda = kind == "cuda"
+        self.layout = odd.get("layout", "torch.strided")
+        self.is_nested, self.is_meta = odd.get("nested", False), odd.get("meta", False)
+        self.is_neg, self.is_conj = lambda: odd.get("neg", False), lambda: odd.get("conj", False)
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.array
+
+    def element_size(self):
+        return 4
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+    def stride(self):
+        return (40, 1)
+
+    def to(self, place, dtype):
+        return SimpleNamespace(contiguous=lambda: self.array)
+
+
+ODD = {
+    "negative": ({"neg": True}, "waits to be negated"),
+    "conjugate": ({"conj": True, "dtype": "complex64"}, "waits to be conjugated"),
+    "sparse": ({"layout": "torch.sparse_coo"}, "is not dense"),
+    "compressed": ({"layout": "torch.sparse_csr"}, "is not dense"),
+    "nested": ({"nested": True}, "is not dense"),
+    "meta": ({"meta": True}, "is on meta"),
+}
+NO_NUMBERS = ("bool", "complex64", "quint8", "float8_e4m3fn", "bits8")
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch):
+    torch = SimpleNamespace(Tensor=Tensor, float32="f4", int32="i4", int64="i8")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+
+@pytest.mark.parametrize("odd, text", ODD.values(), ids=ODD)
+def test_odd_memory_is_refused_by_name(odd, text):
+    with pytest.raises(TypeError, match=f"^logits: the tensor {text}"):
+        gumbel.sample_logits(Tensor(**odd))
+    for name in ("temperature", "seed", "banned", "num_samples"):
+        with pytest.raises(TypeError, match=f"^{name}: the tensor {text}"):
+            gumbel.sample_logits(LOGITS, **{name: Tensor(np.ones(2), **odd)})
+    with pytest.raises(TypeError, match=rf"^banned\[1\]: the tensor {text}"):
+        gumbel.sample_logits(LOGITS, banned=[[1], Tensor(np.ones(2), **odd)])
+    with pytest.raises(TypeError, match=rf"^seed\[1\]: the tensor {text}"):
+        gumbel.sample_logits(LOGITS, seed=[1, Tensor(np.array(1), **odd)])
+    with pytest.raises(TypeError, match=f"^key: the tensor {text}"):
+        gumbel.philox4x32([0] * 4, Tensor(np.ones(2), **odd))
+
+
+@pytest.mark.parametrize("dtype", NO_NUMBERS)
+def test_dtypes_of_no_numbers_are_refused_by_name(dtype):
+    for name in ("temperature", "seed", "banned", "num_samples"):
+        with pytest.raises(TypeError, match=f"^{name}: expected numbers, got torch.{dtype}"):
+            gumbel.sample_logits(LOGITS, **{name: Tensor(np.ones(2, int), dtype)})
+    with pytest.raises(TypeError, match="^logits: dtype "):
+        gumbel.sample_logits(Tensor(dtype=dtype))
+
+
+def test_what_a_gpu_adopts():
+    """Parameters that are there already are not read on the way: nothing else would tell."""
+    arrays = object.__new__(TorchArrays)
+    arrays.torch, arrays.place = sys.modules["torch"], SimpleNamespace(type="cuda", index=0)
+    assert arrays.adopt("seed", Tensor(kind="cuda", dtype="int64"), np.uint64) is LOGITS
+    for dtype in NO_NUMBERS:
+        with pytest.raises(TypeError, match=f"^seed: expected numbers, got torch.{dtype}"):
+            arrays.adopt("seed", Tensor(kind="cuda", dtype=dtype), np.uint64)
+    for odd, text in ODD.values():
+        with pytest.raises(TypeError, match=f"^seed: the tensor {text}"):
+            arrays.adopt("seed", Tensor(kind="cuda", **odd), np.uint64)
