@@ -45,6 +45,7 @@ class DeviceOptions(Sized):
         ("tile", c_int32),
         ("parallel_for", c_void_p),
         ("parallel_context", c_void_p),
+        ("rungs", c_char_p),
     ]
 
 

@@ -246,7 +246,7 @@ PARTNERS = {"hidden": "(weight|mask)", "weight": "(hidden|bias|mask)", "logits":
 
 # Kinds of odd things that are never taken, and the parameters that they are meant for.
 REFUSED = re.compile("masked|true|boolean|text|byte|memoryview|time|dict|a set|long[ ,]|tall")
-FLAGS = ("ranks", "kept", "recompute")
+FLAGS = ("ranks", "kept")
 LISTS = ("banned", "prompt_tokens", "output_tokens")
 MEANT = {
     "true": FLAGS,
