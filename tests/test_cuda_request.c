@@ -245,9 +245,9 @@ static void compare_rules(request *asked, int32_t k, float p)
     compare_tokens(asked, 0);
 }
 
-/* One rule alone that keeps many tokens, and two, on rows that suit a guess and on others. Where
- * what was kept is asked for, a cluster guesses the cut, else it may draw before it cuts. */
-static void request_guessed(void)
+/* One rule alone that keeps many tokens, and two, on rows of any kind. Where what was kept is asked
+ * for, a cluster cuts, else it may draw before it does. */
+static void request_lone(void)
 {
     static const int32_t top_k[] = {300, 2000, 30000, 0, 0, 0, 0, 50};
     static const float top_p[] = {0, 0, 0, 0.3f, 0.95f, 0.9999f, 1e-30f, 0.95f};
@@ -469,14 +469,14 @@ static void request_small(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"request_plans", request_plans},     {"request_fused", request_fused},
-        {"request_stored", request_stored},   {"request_large", request_large},
-        {"request_alone", request_alone},     {"request_blocks", request_blocks},
-        {"request_graph", request_graph},     {"request_tokens", request_tokens},
-        {"request_edits", request_edits},     {"request_hostile", request_hostile},
-        {"request_guessed", request_guessed}, {"request_huge", request_huge},
-        {"request_pivots", request_pivots},   {"request_rounded", request_rounded},
-        {"request_small", request_small},     {NULL, NULL},
+        {"request_plans", request_plans},   {"request_fused", request_fused},
+        {"request_stored", request_stored}, {"request_large", request_large},
+        {"request_alone", request_alone},   {"request_blocks", request_blocks},
+        {"request_graph", request_graph},   {"request_tokens", request_tokens},
+        {"request_edits", request_edits},   {"request_hostile", request_hostile},
+        {"request_huge", request_huge},     {"request_lone", request_lone},
+        {"request_pivots", request_pivots}, {"request_rounded", request_rounded},
+        {"request_small", request_small},   {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

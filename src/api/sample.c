@@ -118,6 +118,6 @@ gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int3
     uint32_t more = gumbel_output_request(&out);
     GUMBEL_REFUSE_IF(more, error, gumbel_request_field((gumbel_request)(more & -more)),
                      "summaries do not tell it");
-    gumbel_finish_rows(summaries, batch, num_samples, &out);
+    gumbel_read_out(summaries, batch, num_samples, &out);
     return GUMBEL_OK;
 }

@@ -3,8 +3,8 @@
 
 #include "maths/summary.h"
 
-void gumbel_finish_rows(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
-                        const gumbel_output *out)
+void gumbel_read_out(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
+                     const gumbel_output *out)
 {
     for (int64_t b = 0; b < batch; b++) {
         gumbel_summary first = gumbel_summary_sound(summaries + b * num_samples);

@@ -9,7 +9,7 @@
 
 /* Write the outputs of rows [0, batch), of which `output` in full length asks for some, from
  * summaries [batch, num_samples] of the whole vocabulary. All are in host memory. */
-void gumbel_finish_rows(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
-                        const gumbel_output *output);
+void gumbel_read_out(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
+                     const gumbel_output *output);
 
 #endif

@@ -6,7 +6,6 @@
 #include "ptx_words.h"
 
 #include "cuda/request/team/request_team_draw.cuh"
-#include "cuda/request/team/request_team_guess.cuh"
 #include "cuda/request/team/request_team_pivot.cuh"
 
 namespace
@@ -29,8 +28,6 @@ bool note_way(int64_t b, team_way way, bool served)
     note_way(b, TEAM_PIVOTED_FEW, serve_few_by_pivots(p, source, facts, b, seen))
 #define serve_weighed(source, facts, wanted, b, seen, raw)                                         \
     note_way(b, TEAM_WEIGHED, serve_weighed(source, facts, wanted, b, seen, raw))
-#define serve_guessed(p, source, facts, b, seen)                                                   \
-    note_way(b, TEAM_GUESSED, serve_guessed(p, source, facts, b, seen))
 #define serve_team(p, source, facts, b, seen, raw)                                                 \
     (note_way(b, TEAM_WHOLE, true), serve_team(p, source, facts, b, seen, raw))
 

@@ -10,17 +10,9 @@
 #include <vector>
 
 /* How a row was served: by a list of the tokens that matter, from a list and the mass of all, by
- * pivots among all tokens or among few, by a guess and a scan, or by the whole team, which what did
- * not serve goes on to. */
-enum team_way {
-    TEAM_LISTED,
-    TEAM_WEIGHED,
-    TEAM_PIVOTED,
-    TEAM_PIVOTED_FEW,
-    TEAM_GUESSED,
-    TEAM_WHOLE,
-    TEAM_WAYS
-};
+ * pivots among all tokens or among few, or by the whole team, which what did not serve goes on to.
+ */
+enum team_way { TEAM_LISTED, TEAM_WEIGHED, TEAM_PIVOTED, TEAM_PIVOTED_FEW, TEAM_WHOLE, TEAM_WAYS };
 
 /* Run the kernel over p.problem.batch rows by some clusters, one after the other; how each row was
  * served, which says nothing of rows that are not. `random` is the state of the order in which

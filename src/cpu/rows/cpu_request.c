@@ -199,7 +199,7 @@ gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
         return GUMBEL_OK;
     }
     GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
-    gumbel_finish_rows(summaries, p->batch, p->sampling.num_samples, output);
+    gumbel_read_out(summaries, p->batch, p->sampling.num_samples, output);
     return GUMBEL_OK;
 }
 

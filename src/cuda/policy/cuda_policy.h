@@ -258,7 +258,7 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 
 /* CTAs of a cluster that holds a row of a request, and what each needs beside its share. */
 #define CUDA_REQUEST_CLUSTER    8
-#define CUDA_REQUEST_ROOM_BYTES (35 * 1024)
+#define CUDA_REQUEST_ROOM_BYTES (33 * 1024)
 /* Words of 32 tokens that the largest share has: 227 KB hold no more. */
 #define CUDA_REQUEST_WORDS 1616
 

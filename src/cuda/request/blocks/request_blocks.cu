@@ -10,7 +10,7 @@
  *        less where its multiprocessor has run this code before.
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
  *        lane.
- * SMEM   a room of 35 KB (request_team.cuh), what blocks are told apart by
+ * SMEM   a room of 33 KB (request_team.cuh), what blocks are told apart by
  *        (request_block_tops.cuh), and five bytes a block.
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
  *        Whether a row is left, clusters read as soon as that is known: they may start when every

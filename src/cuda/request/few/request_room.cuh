@@ -20,8 +20,8 @@ constexpr int kToldWords = 14;
 /* Tokens that a CTA can end a row with, one a thread; and of them those of a share at most. */
 constexpr int kSome = kThreads, kSomeOfShare = GUMBEL_TOP_MOST;
 static_assert(kRanks * kSomeOfShare == 2 * kThreads, "the leader's threads hold two places each");
-/* Bins that tokens are counted in, and tokens that a CTA keeps to score them, one a thread. */
-constexpr int kFine = 4096, kOffers = kThreads;
+/* Tokens that a CTA keeps to score them, one a thread. */
+constexpr int kOffers = kThreads;
 
 /* Where a walk down the bins of all CTAs ended: -1 for nowhere. */
 struct team_decision {
@@ -29,26 +29,12 @@ struct team_decision {
     weight above; /* what lies above the bin */
 };
 
-/* Bins from the first to the last, both included. */
-struct bin_range {
-    int first, last;
-};
-
-/* Tokens of some bins, and about what they weigh. */
-struct fine_tally {
-    float mass;
-    uint32_t count;
-};
-
 /* What a CTA needs once its share has been read. */
 struct team_bench {
-    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights, or kFine counts */
+    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights, or counts */
     cuda_candidate list[kRanks * kSomeOfShare]; /* the leader's: by shares, then in order */
     cuda_candidate offers[kOffers];             /* tokens of that z, which may win */
-    fine_tally groups[kFine / 16], heads[kFine / 256];
-    float beside; /* what tokens weigh beside their bins' middles */
 };
-static_assert(kFine * sizeof(uint32_t) <= 2 * kBins * sizeof(unsigned long long), "counts fit");
 
 /* Bits of a share's tokens, while it is read: words that begin at the one of its first token. */
 struct team_words {
@@ -67,7 +53,6 @@ struct __align__(16) team_room
     __align__(16) uint32_t slots[kWarps][kToldWords];
     __align__(16) uint32_t boxes[2][kRanks][kToldWords];
     __align__(16) team_decision decision;
-    bin_range range;
     listed top[GUMBEL_TOP_MOST];
     union __align__(16)
     {

@@ -37,11 +37,11 @@ struct some_mass {
 };
 static_assert(kSome <= 1 << (32 - some_mass::kDigitBits), "no digit overflows");
 
-/* How many of the first `whole` tokens in order a nucleus needs, where those before them weigh
- * `above`, and all tokens that it is of `mass`; NULL where those are these and nothing is before.
- * By a warp, each lane having neighbours, two at a time. */
+/* How many of the first `whole` tokens in order a nucleus needs, where all tokens that it is of
+ * weigh `mass`; NULL where those are these. By a warp, each lane having neighbours, two at a time.
+ */
 __device__ __forceinline__ int nucleus_of_some(float top_p, int whole, float largest,
-                                               const gumbel_wide *mass, gumbel_wide above)
+                                               const gumbel_wide *mass)
 {
     const int lane = threadIdx.x % 32, pairs = (whole + 63) / 64, first = 2 * pairs * lane;
     some_mass own = {{0, 0, 0}}, before;
@@ -70,7 +70,7 @@ __device__ __forceinline__ int nucleus_of_some(float top_p, int whole, float lar
 #pragma unroll
     for (int i = 0; i < 3; i++)
         before.digits[i] = upto.digits[i] - own.digits[i];
-    const gumbel_wide needed = gumbel_nucleus(top_p, mass ? *mass : all.wide()) - above;
+    const gumbel_wide needed = gumbel_nucleus(top_p, mass ? *mass : all.wide());
     uint32_t nucleus = 0;
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ int cut_some(const gumbel_rules &r, int count, const 
         head = min(head, kept_by_min_p(count, largest, room().row.log_min_p));
     if (!(r.top_p < 1.0f))
         return head;
-    int nucleus = nucleus_of_some(r.top_p, r.joint ? count : head, largest, mass, 0);
+    int nucleus = nucleus_of_some(r.top_p, r.joint ? count : head, largest, mass);
     return min(head, r.exact ? nucleus : with_ties(nucleus, count));
 }
 

@@ -82,17 +82,6 @@ __device__ __forceinline__ bool can_screen(const params &p, const request_row &r
     return greedy ? !mass && !out.kept : cuts_by_value(rules);
 }
 
-/* Whether no more is asked for than a token of each row, by its own noise, and how many stay. */
-__device__ __forceinline__ bool asks_for_token(const cuda_request_params &p)
-{
-    const gumbel_output &out = p.output;
-    const gumbel_problem &q = p.problem;
-    bool further = out.lse || out.logprobs || out.top_logprobs || out.ranks ||
-                   (q.request & GUMBEL_REQUEST_TOP);
-    return !p.processed && !p.partials && !further && q.sampling.num_samples == 1 &&
-           !q.sampling.noise;
-}
-
 /* Whether nothing that edits a row raises a token above what its block's largest logit becomes. */
 __device__ __forceinline__ bool edits_lower(const gumbel_problem &q, const request_row &row)
 {

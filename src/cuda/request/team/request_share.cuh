@@ -57,6 +57,13 @@ struct share_source {
     }
 };
 
+/* Four neighbours of a share; -inf past its end. */
+__device__ __forceinline__ float4 load_quad(const share_source &source, int place)
+{
+    return place < source.size ? *(const float4 *)(share() + place)
+                               : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+}
+
 /* What the product has left out of a share, as it cannot matter (bound_sm90.cuh), is -inf. */
 __device__ __noinline__ void fill_left_out(const part_reader &reader, const share_source &source)
 {

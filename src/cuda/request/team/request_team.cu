@@ -7,13 +7,12 @@
  *        greedy row, there are two or three passes over a share and as many exchanges, and one CTA
  *        ends the row alone. A larger top_k, a top_p alone, or a joint one is drawn before it is
  *        cut, for a token and nothing else, in two passes (request_team_pivot.cuh): 14 to 16
- *        us for a row that keeps 1000 tokens or 30,000. What pivots do not settle, and where it is
- *        asked how many tokens stay, takes three passes and three barriers
- *        (request_team_guess.cuh), 19 to 29 us. Else there are five to ten passes.
+ *        us for a row that keeps 1000 tokens or 30,000. A nucleus of few tokens ends from a list of
+ *        them and the mass of all. Else there are five to ten passes.
  * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
  *        Rows that CTAs of the launch before (request_blocks.cu) serve from few of their blocks are
  *        skipped, and those that these leave are begun while others are still tried.
- * SMEM   the share's y, and a room (request_team.cuh) of 35 KB.
+ * SMEM   the share's y, and a room (request_team.cuh) of 33 KB.
  * SYNC   of rows that are tried, a word each tells whether they are left: this launch does not wait
  *        for the one that tries them, unless that takes 1 ms, but ends after it. Barriers of the
  *        cluster (request_team.cuh says who may write when); the last one is behind all that
@@ -21,7 +20,6 @@
  * NUMERICS  those of the naive kernel, bit for bit: cuts and masses are sums of integers.
  */
 #include "cuda/request/team/request_team_draw.cuh"
-#include "cuda/request/team/request_team_guess.cuh"
 #include "cuda/request/team/request_team_pivot.cuh"
 
 namespace
@@ -93,8 +91,7 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     team_facts facts = look_at_share(source, room().row.draw.inverse_temperature, peak);
     bool screened = !p.processed && can_screen(p, room().row, room().row.draw.greedy, wanted);
     bool few = !screened && can_pivot_few(p, room().row);
-    bool guessed = !screened && can_guess(p, room().row);
-    bool weighed = !p.processed && !screened && !guessed && can_weigh(p, room().row, wanted);
+    bool weighed = !p.processed && !screened && can_weigh(p, room().row, wanted);
     if ((screened || few || weighed) && wanted.target > 0)
         facts.reached = reached_by_peaks(facts, peak, (wanted.target + kRanks - 1) / kRanks);
     if (!of_raw && !pivots)
@@ -107,8 +104,7 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     bool served = !p.processed &&
                   ((few && serve_few_by_pivots(p, source, facts, b, seen)) ||
                    (weighed && serve_weighed(source, facts, wanted, b, seen, raw)) ||
-                   serve_from_list(source, facts, screened ? &wanted : nullptr, b, seen, raw) ||
-                   (guessed && serve_guessed(p, source, facts, b, seen)));
+                   serve_from_list(source, facts, screened ? &wanted : nullptr, b, seen, raw));
     if (!served)
         serve_team(p, source, facts, b, seen, raw);
 }

@@ -7,7 +7,7 @@
 #define GUMBEL_CUDA_REQUEST_TEAM_LIST_CUH
 
 #include "cuda/request/few/request_some.cuh"
-#include "cuda/request/team/request_team_scan.cuh"
+#include "cuda/request/team/request_team_cut.cuh"
 
 namespace
 {
@@ -114,6 +114,99 @@ __device__ __noinline__ void serve_listed(int64_t b, int count, const gumbel_sum
     serve_some(b, count, seen, raw, mass);
 }
 
+/* ---------------------------------------------------------------------------------- masses ---- */
+
+/* gumbel_token_mass(gumbel_exp(x)), by shifts: digits of 24 bits, and where they begin. */
+__device__ __forceinline__ uint64_t mass_at(float x)
+{
+    uint32_t bits = gumbel_bits_of(gumbel_exp(fmaxf(x, -GUMBEL_MASS_REACH)));
+    uint64_t digits = (uint64_t)(bits << 8 | 0x80000000u) << 32;
+    return ptx_shift_right(digits, 129 - (bits >> 23));
+}
+
+/* A sum of masses: three words with carries, at half the instructions of two halves. */
+struct mass_sum {
+    uint32_t words[3];
+
+    __device__ __forceinline__ void add(uint64_t mass)
+    {
+        ptx_add(words, (uint32_t)mass, (uint32_t)(mass >> 32));
+    }
+    __device__ __forceinline__ gumbel_wide wide() const
+    {
+        return ((gumbel_wide)words[2] << 64) + ((uint64_t)words[1] << 32) + words[0];
+    }
+    __device__ __forceinline__ void join_warp()
+    {
+        gumbel_wide sum = 0;
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            uint64_t low = __reduce_add_sync(~0u, words[i] & 0xffff);
+            uint64_t high = __reduce_add_sync(~0u, words[i] >> 16);
+            sum += (gumbel_wide)(low + (high << 16)) << 32 * i;
+        }
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            words[i] = (uint32_t)(sum >> 32 * i);
+    }
+};
+
+/* What a pass that lists and weighs found. */
+struct team_listed {
+    uint32_t listed; /* first, as in team_count */
+    mass_sum all, of_listed;
+
+    static __device__ __forceinline__ team_listed none() { return {0, {{0, 0, 0}}, {{0, 0, 0}}}; }
+    __device__ __forceinline__ void join_warp()
+    {
+        listed = __reduce_add_sync(~0u, listed);
+        all.join_warp();
+        of_listed.join_warp();
+    }
+};
+
+/* List the tokens of the row whose z reaches `near`; each CTA's part of what the team found. Values
+ * are y * scale, and `largest` is that of the row. A token takes 33 instructions. */
+__device__ __noinline__ const team_slot *weigh_row(share_source source, request_values values,
+                                                   float near, float largest)
+{
+    constexpr int side = 2; /* quads side by side */
+    const float scale = values.scale();
+    team_listed own = team_listed::none();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        room().count = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (int at = 4 * threadIdx.x; at < source.size; at += side * 4 * kThreads) {
+        uint32_t hits = 0;
+#pragma unroll
+        for (int i = 0; i < side; i++) {
+            const float4 raw = load_quad(source, at + i * 4 * kThreads);
+            const float y[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                own.all.add(mass_at(y[j] * scale - largest));
+                hits |= (uint32_t)(values.z(y[j]) >= near) << (4 * i + j);
+            }
+        }
+#pragma unroll 1
+        for (; hits; hits &= hits - 1) {
+            const int i = __ffs(hits) - 1, place = at + i / 4 * 4 * kThreads + i % 4;
+            const float y = share()[place];
+            own.of_listed.add(mass_at(y * scale - largest));
+            const uint32_t listed = atomicAdd(&room().count, 1);
+            if (listed < kSomeOfShare)
+                team_at(room().bench.list, 0)[team_rank() * kSomeOfShare + listed] = {
+                    y, (int32_t)source.begin + place};
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        own.listed = room().count;
+    return team_tell(own);
+}
+
 /* Serve a row whose nucleus is of all its tokens from a list and the mass of all, if `wanted` may
  * leave few; whether it did. */
 __device__ __noinline__ bool serve_weighed(share_source source, team_facts facts,
@@ -128,14 +221,11 @@ __device__ __noinline__ bool serve_weighed(share_source source, team_facts facts
         return false;
     const float largest = values.of(gumbel_of_key(facts.highest));
     float near = wanted.bound(values.z(gumbel_of_key(facts.reached)), values, largest);
-    scan_places places = {values.inverse_temperature, 1.0f, 0.0f, near, INFINITY};
-    const float scale = values.scale();
-    const team_slot *slots =
-        scan_row<SCAN_LISTS>(source, scale, values.inverse_temperature, places, largest);
+    const team_slot *slots = weigh_row(source, values, near, largest);
     team_listed found = join_slots<team_listed>(slots, kRanks);
     gumbel_wide mass = found.all.wide();
     int count = fit_list(slots);
-    if (count < 0 || (!others && found.between.wide() < gumbel_nucleus(row.rules.top_p, mass)))
+    if (count < 0 || (!others && found.of_listed.wide() < gumbel_nucleus(row.rules.top_p, mass)))
         return false;
     if (team_leads()) {
         pack_list(slots);

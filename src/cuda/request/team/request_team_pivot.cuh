@@ -17,23 +17,28 @@
 #define GUMBEL_CUDA_REQUEST_TEAM_PIVOT_CUH
 
 #include "cuda/request/row/pivot.cuh"
-#include "cuda/request/team/request_team_scan.cuh"
+#include "cuda/request/team/request_team_offers.cuh"
 
 namespace
 {
 
 /* Winners of a row that are tried: a fifth one is as rare as (1 - top_p)^4 / 24. */
 constexpr int kPivots = 4;
-/* The least top_p: rows take 1 - ln(top_p) rounds, of which two cost more than a guess. */
+/* The least top_p: rows take 1 - ln(top_p) rounds of two passes each. */
 constexpr float kPivotTopP = 0.7f;
 /* The largest top_k of which CTAs mostly have room to list all tokens that may stay. */
 constexpr int64_t kListedTarget = kRanks * kOffers / 2;
 
-/* Whether no more than a token is asked for, and ties at the cut stay: then what of all lies above
- * a token tells whether it stays, if each rule looks at all. */
+/* Whether no more than a token is asked for, by its own noise, and ties at the cut stay: then what
+ * of all lies above a token tells whether it stays, if each rule looks at all. */
 __device__ __forceinline__ bool takes_pivots(const cuda_request_params &p, const request_row &row)
 {
-    return asks_for_token(p) && !p.output.kept && !row.draw.greedy && !row.rules.exact;
+    const gumbel_output &out = p.output;
+    const gumbel_problem &q = p.problem;
+    const bool further = out.lse || out.logprobs || out.top_logprobs || out.ranks || out.kept ||
+                         (q.request & GUMBEL_REQUEST_TOP);
+    return !p.processed && !p.partials && !further && q.sampling.num_samples == 1 &&
+           !q.sampling.noise && !row.draw.greedy && !row.rules.exact;
 }
 
 /* Whether pivots among all tokens may serve a row: a top_p is its one rule. */
@@ -49,13 +54,6 @@ __device__ __forceinline__ bool can_pivot_few(const cuda_request_params &p, cons
     const gumbel_rules &r = row.rules;
     return takes_pivots(p, row) && r.top_k > 0 && r.top_k <= kListedTarget &&
            (r.joint || !(r.top_p < 1.0f));
-}
-
-/* Begin a draw, by one thread, between barriers. */
-__device__ __forceinline__ void reset_offers()
-{
-    room().offered = 0;
-    room().sure = ordered_bits(-INFINITY);
 }
 
 /* What a draw has seen of a row, and the best token. */
