@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What benches of requests on an NVIDIA GPU share: questions, the calls that ask them of random
+ * rows on the GPU, and the head of their results.
+ */
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "cuda_measure.cuh"
+
+constexpr int64_t VOCAB = 151936, HIDDEN = 4096, MAX_BATCH = 256, MASK_WORDS = VOCAB / 32;
+constexpr int PROMPT = 500, OUTPUT = 100, TOP = 20;
+constexpr size_t WORKSPACE = size_t(256) << 20;
+
+/* What is asked for. */
+struct question {
+    const char *name;
+    int32_t k;
+    float p, min_p;
+    gumbel_order order;
+    bool greedy, penalties, mask, further, logprobs;
+};
+
+static const question PLAIN = {"plain draw", 0, 1, 0};
+
+static const question QUESTIONS[] = {
+    {"k = 50, p = 0.95", 50, 0.95f, 0},
+    {"k = 50, p = 0.95, min_p = 0.05, penalties, mask", 50, 0.95f, 0.05f, {}, false, true, true},
+    {"min_p = 0.05", 0, 1, 0.05f},
+    {"p = 0.95", 0, 0.95f, 0},
+    {"greedy, penalties", 0, 1, 0, {}, true, true},
+    {"k = 1000", 1000, 1, 0},
+    {"k = 50, p = 0.95, joint", 50, 0.95f, 0, GUMBEL_ORDER_JOINT},
+    {"k = 50, p = 0.95, log-probabilities, 20 most likely, ranks",
+     50,
+     0.95f,
+     0,
+     {},
+     false,
+     false,
+     false,
+     true,
+     true},
+    {"penalties", 0, 1, 0, {}, false, true},
+    {"penalties, log-probabilities", 0, 1, 0, {}, false, true, false, false, true},
+};
+
+/* What rows are like. */
+enum shape { GAUSSIAN, PEAKED, SHAPES };
+static const char *const SHAPE_NAMES[SHAPES] = {"Gaussian, sd 2.5", "Zipf, 3.2 nats"};
+
+/* Everything on the GPU, sized for the largest call. */
+struct bench {
+    gpu_rows rows;
+    float *logits[SHAPES], *bias;
+    __nv_bfloat16 *weight[SHAPES], *hidden;
+    float *one, *zero, *repetition, *frequency, *p, *min_p;
+    int32_t *k, *mask, *ranks, *top_ids;
+    float *top_logprobs;
+    gumbel_history history;
+    void *workspace;
+};
+
+/* ------------------------------------------------------------------------------------ data ---- */
+
+/* Logits of a normal distribution, tails and all: top_k and min_p look at little else. */
+__global__ void fill_normal(float *into, int64_t count, float deviation)
+{
+    int64_t step = int64_t(gridDim.x) * blockDim.x;
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+        uint64_t x = random_bits(i + 1);
+        float u = (float(uint32_t(x)) + 1.0f) * 0x1p-32f, v = float(x >> 32) * 0x1p-32f;
+        into[i] = deviation * sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
+    }
+}
+
+static void make_normal(float *into, int64_t count, float deviation)
+{
+    fill_normal<<<1024, 256>>>(into, count, deviation);
+    CHECKED(cudaGetLastError);
+    CHECKED(cudaDeviceSynchronize);
+}
+
+/* Logits of a row whose r-th likeliest token has a probability in r^-1.5. */
+__global__ void fill_zipf(float *into, int64_t rows)
+{
+    int64_t step = int64_t(gridDim.x) * blockDim.x;
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * VOCAB; i += step) {
+        int64_t row = i / VOCAB, token = i % VOCAB;
+        into[i] = -1.5f * logf(1.0f + float((token * 99991 + row * 7919) % VOCAB));
+    }
+}
+
+static void make_zipf(float *into, int64_t rows)
+{
+    fill_zipf<<<1024, 256>>>(into, rows);
+    CHECKED(cudaGetLastError);
+    CHECKED(cudaDeviceSynchronize);
+}
+
+static float *make_constant(float value) { return copy_in(std::vector<float>(MAX_BATCH, value)); }
+
+/* Lists of `each` tokens a row. */
+static gumbel_token_lists make_lists(int64_t each, int64_t factor)
+{
+    std::vector<int64_t> offsets(MAX_BATCH + 1);
+    std::vector<int32_t> ids(MAX_BATCH * each);
+    for (int64_t b = 0; b <= MAX_BATCH; b++)
+        offsets[b] = b * each;
+    for (size_t i = 0; i < ids.size(); i++)
+        ids[i] = int32_t(int64_t(i) * factor % VOCAB);
+    return {copy_in(offsets), copy_in(ids), nullptr};
+}
+
+static void make_history(bench &b)
+{
+    gumbel_token_lists prompts = make_lists(PROMPT, 7907), outputs = make_lists(OUTPUT, 104729);
+    b.history = {};
+    b.history.struct_size = sizeof b.history;
+    b.history.vocab_size = VOCAB;
+    b.history.prompt = make<uint32_t>(MAX_BATCH * MASK_WORDS);
+    b.history.output = make<uint32_t>(MAX_BATCH * MASK_WORDS);
+    b.history.counts = make<uint16_t>(MAX_BATCH * VOCAB);
+    CHECKED(gumbel_history_start, b.rows.gpu, &b.history, MAX_BATCH, &prompts, &outputs,
+            b.rows.stream, &error);
+    CHECKED(cudaStreamSynchronize, b.rows.stream);
+}
+
+/* Seven of eight tokens are allowed. */
+static int32_t *make_mask()
+{
+    std::vector<int32_t> words(MAX_BATCH * MASK_WORDS);
+    for (size_t i = 0; i < words.size(); i++)
+        words[i] = int32_t(~(0x01010101u << i % 8));
+    return copy_in(words);
+}
+
+static bench open_bench()
+{
+    bench b = {};
+    b.rows = open_rows(MAX_BATCH, HIDDEN);
+    for (int s = 0; s < SHAPES; s++) {
+        b.logits[s] = make<float>(MAX_BATCH * VOCAB);
+        b.weight[s] = make<__nv_bfloat16>(VOCAB * HIDDEN);
+        make_random(b.weight[s], VOCAB * HIDDEN, 3, (s == GAUSSIAN ? 2.5f : 0.1f) / sqrtf(HIDDEN));
+    }
+    make_normal(b.logits[GAUSSIAN], MAX_BATCH * VOCAB, 2.5f);
+    make_zipf(b.logits[PEAKED], MAX_BATCH);
+    b.bias = make<float>(VOCAB);
+    make_zipf(b.bias, 1);
+    b.hidden = make<__nv_bfloat16>(MAX_BATCH * HIDDEN);
+    make_random(b.hidden, MAX_BATCH * HIDDEN, 1, 1);
+    b.one = make_constant(1);
+    b.zero = make_constant(0);
+    b.repetition = make_constant(1.1f);
+    b.frequency = make_constant(0.2f);
+    b.p = make<float>(MAX_BATCH);
+    b.min_p = make<float>(MAX_BATCH);
+    b.k = make<int32_t>(MAX_BATCH);
+    b.mask = make_mask();
+    b.ranks = make<int32_t>(MAX_BATCH);
+    b.top_ids = make<int32_t>(MAX_BATCH * TOP);
+    b.top_logprobs = make<float>(MAX_BATCH * TOP);
+    make_history(b);
+    b.workspace = make<char>(WORKSPACE);
+    return b;
+}
+
+/* ----------------------------------------------------------------------------------- calls ---- */
+
+/* A call with a question's parameters; the pointers are into a bench or into host memory. */
+struct call {
+    gumbel_sampling sampling;
+    gumbel_transforms transforms;
+    gumbel_truncation truncation;
+    gumbel_output output;
+};
+
+static void ask(const bench &b, const question &q, call &c)
+{
+    c = {};
+    c.sampling =
+        make_sampling(q.greedy ? b.zero : b.one, b.rows.seed, b.rows.position, b.rows.stream);
+    c.output = make_output(b.rows.tokens, q.logprobs ? b.rows.logprobs : nullptr);
+    c.transforms.struct_size = sizeof c.transforms;
+    c.truncation.struct_size = sizeof c.truncation;
+    if (q.mask) {
+        c.transforms.mask = b.mask;
+        c.transforms.mask_stride = MASK_WORDS;
+    }
+    if (q.penalties) {
+        c.transforms.repetition = b.repetition;
+        c.transforms.frequency = b.frequency;
+        c.transforms.repetition_stride = c.transforms.frequency_stride = 1;
+        c.transforms.history = &b.history;
+    }
+    if (q.mask || q.penalties)
+        c.sampling.transforms = &c.transforms;
+    if (q.k > 0 || q.p < 1 || q.min_p > 0) {
+        c.truncation.order = q.order;
+        c.truncation.top_k = q.k > 0 ? b.k : nullptr;
+        c.truncation.top_p = q.p < 1 ? b.p : nullptr;
+        c.truncation.min_p = q.min_p > 0 ? b.min_p : nullptr;
+        c.truncation.top_k_stride = q.k > 0;
+        c.truncation.top_p_stride = q.p < 1;
+        c.truncation.min_p_stride = q.min_p > 0;
+        c.sampling.truncation = &c.truncation;
+    }
+    if (q.further) {
+        c.output.ranks = b.ranks;
+        c.output.top_ids = b.top_ids;
+        c.output.top_logprobs = b.top_logprobs;
+        c.output.num_top = TOP;
+    }
+}
+
+/* The rows' parameters, before they are read by calls. */
+static void set_parameters(const bench &b, const question &q)
+{
+    std::vector<int32_t> k(MAX_BATCH, q.k);
+    std::vector<float> p(MAX_BATCH, q.p), min_p(MAX_BATCH, q.min_p);
+    CHECKED(cudaMemcpy, b.k, k.data(), MAX_BATCH * sizeof(int32_t), cudaMemcpyHostToDevice);
+    CHECKED(cudaMemcpy, b.p, p.data(), MAX_BATCH * sizeof(float), cudaMemcpyHostToDevice);
+    CHECKED(cudaMemcpy, b.min_p, min_p.data(), MAX_BATCH * sizeof(float), cudaMemcpyHostToDevice);
+}
+
+static gumbel_logits describe_logits(const float *data, int64_t B)
+{
+    gumbel_logits logits = {};
+    logits.struct_size = sizeof logits;
+    logits.logits = {data, GUMBEL_FLOAT32, B, VOCAB, 0};
+    return logits;
+}
+
+static void draw_logits(const bench &b, const question &q, shape s, int64_t B)
+{
+    call c;
+    ask(b, q, c);
+    gumbel_logits logits = describe_logits(b.logits[s], B);
+    CHECKED(gumbel_sample_logits, b.rows.gpu, &logits, &c.sampling, &c.output, b.workspace,
+            WORKSPACE, &error);
+}
+
+static void draw_fused(const bench &b, const question &q, shape s, int64_t B)
+{
+    call c;
+    ask(b, q, c);
+    gumbel_head head = {};
+    head.struct_size = sizeof head;
+    head.hidden = {b.hidden, GUMBEL_BFLOAT16, B, HIDDEN, 0};
+    head.weight = {b.weight[s], GUMBEL_BFLOAT16, VOCAB, HIDDEN, 0};
+    if (s == PEAKED)
+        head.bias = {b.bias, GUMBEL_FLOAT32, 1, VOCAB, 0};
+    CHECKED(gumbel_sample, b.rows.gpu, &head, &c.sampling, &c.output, b.workspace, WORKSPACE,
+            &error);
+}
+
+/* The GPU's tokens of the first question are the CPU's. */
+static void verify(const bench &b, shape s)
+{
+    const int64_t B = 4;
+    const question &q = QUESTIONS[0];
+    set_parameters(b, q);
+    draw_logits(b, q, s, B);
+    CHECKED(cudaStreamSynchronize, b.rows.stream);
+    auto tokens = copy_out(b.rows.tokens, B);
+    auto values = copy_out(b.logits[s], B * VOCAB), one = copy_out(b.one, B), p = copy_out(b.p, B);
+    auto seed = copy_out(b.rows.seed, B);
+    auto position = copy_out(b.rows.position, B);
+    auto k = copy_out(b.k, B);
+    gumbel_device *cpu;
+    size_t bytes;
+    std::vector<int32_t> expected(B);
+    call c;
+    ask(b, q, c);
+    gumbel_logits logits = describe_logits(values.data(), B);
+    c.sampling.temperature = one.data();
+    c.sampling.seed = seed.data();
+    c.sampling.position = position.data();
+    c.sampling.stream = nullptr;
+    c.truncation.top_k = k.data();
+    c.truncation.top_p = p.data();
+    c.output.tokens = expected.data();
+    CHECKED(gumbel_open, nullptr, &cpu, &error);
+    CHECKED(gumbel_call_workspace_size, cpu, nullptr, &logits, &c.sampling, &c.output, &bytes,
+            &error);
+    void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!workspace)
+        die("out of memory");
+    CHECKED(gumbel_sample_logits, cpu, &logits, &c.sampling, &c.output, workspace, bytes, &error);
+    for (int row = 0; row < B; row++)
+        if (tokens[row] != expected[row])
+            die("row %d: token %d on the GPU, %d on the CPU", row, tokens[row], expected[row]);
+    free(workspace);
+    gumbel_close(cpu);
+}
+
+/* --------------------------------------------------------------------------------- results ---- */
+
+/* A file of results, begun: what was asked, of what, and where. */
+static FILE *open_results(const char *path, const char *question, const char *commit)
+{
+    cudaDeviceProp gpu;
+    char driver[64];
+    CHECKED(cudaGetDeviceProperties, &gpu, 0);
+    find_driver(driver, sizeof driver);
+    FILE *file = fopen(path, "w");
+    if (!file)
+        die("%s: it cannot be written", path);
+    fprintf(file, "{\n  \"question\": \"%s\",\n  \"version\": \"%s\",\n", question,
+            gumbel_version_string());
+    fprintf(file, "  \"commit\": \"%s\",\n  \"gpu\": \"%s\",\n  \"driver\": \"%s\",\n", commit,
+            gpu.name, driver);
+    fprintf(file, "  \"vocab\": %lld,\n  \"hidden\": %lld,\n", (long long)VOCAB, (long long)HIDDEN);
+    fprintf(file, "  \"calls_a_replay\": %d,\n  \"replays\": %d,\n", CALLS, REPLAYS);
+    return file;
+}
+
+static void close_results(FILE *file, const char *path)
+{
+    bool failed = ferror(file);
+    if (fclose(file) != 0 || failed)
+        die("%s: writing failed", path);
+}
+
+/* What a bench of requests is told; other words end the program. */
+struct bench_options {
+    const char *json, *commit;
+    bool quick;
+};
+
+static bench_options read_options(int argc, char **argv)
+{
+    bench_options o = {nullptr, "unknown", false};
+    for (int i = 1; i < argc; i++)
+        if (i + 1 < argc && strcmp(argv[i], "--json") == 0)
+            o.json = argv[++i];
+        else if (i + 1 < argc && strcmp(argv[i], "--commit") == 0)
+            o.commit = argv[++i];
+        else if (strcmp(argv[i], "--quick") == 0)
+            o.quick = true;
+        else
+            die("%s: the options are --json FILE, --commit TEXT and --quick", argv[i]);
+    for (const char *at = o.commit; *at; at++)
+        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
+            die("--commit: plain ASCII without quotes and backslashes is expected");
+    return o;
+}
