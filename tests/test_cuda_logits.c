@@ -151,38 +151,6 @@ static void logits_masked(void)
     problem_free(host);
 }
 
-/* Where fast maths is permitted the draw stays as it is, and the log-normaliser is near. */
-static void logits_fast(void)
-{
-    for (int i = 0; i < 12; i++) {
-        problem_plan plan = {.batch = 1 + i % 5,
-                             .vocab = 700 * (i + 1) + i,
-                             .hidden_size = 1,
-                             .soft_cap = i == 3 ? 10.0f : 0.0f,
-                             .temperature = -1,
-                             .seed = 40 + (uint64_t)i};
-        problem *host = problem_make(&plan), *device = gpu_problem(host);
-        gumbel_logits logits = make_logits(host, dtypes[i % 3], i), on_gpu = gpu_logits(&logits);
-        outcome *exact = outcome_make(plan.batch, 1), *fast = outcome_make(plan.batch, 1);
-        gumbel_sampling sampling = device->sampling;
-        gpu_draw(NULL, &on_gpu, &sampling, OUTCOME_ALL, exact);
-        sampling.math = GUMBEL_MATH_FAST;
-        gpu_draw(NULL, &on_gpu, &sampling, OUTCOME_ALL, fast);
-        CHECK(outcome_same(exact, 0, fast, OUTCOME_TOKENS | OUTCOME_SCORES, "fast"), "plan %d", i);
-        for (int64_t b = 0; b < plan.batch; b++) {
-            double lse = (double)exact->lse[b], off = fabs(lse - (double)fast->lse[b]);
-            CHECK(off <= 1e-6 * fmax(1, fabs(lse)), "plan %d row %d: off by %g", i, (int)b, off);
-        }
-        draws_compared += plan.batch;
-        outcome_free(exact);
-        outcome_free(fast);
-        gpu_free((void *)(uintptr_t)on_gpu.logits.data);
-        free((void *)(uintptr_t)logits.logits.data);
-        gpu_problem_free(device);
-        problem_free(host);
-    }
-}
-
 /* ------------------------------------------------------------------------------- odd rows ---- */
 
 /* Rows with NaN, +inf and nothing but -inf among sound ones, from logits and through a head. */
@@ -330,7 +298,6 @@ int main(int argc, char **argv)
         {"logits_large", logits_large},
         {"logits_invariance", logits_invariance},
         {"logits_masked", logits_masked},
-        {"logits_fast", logits_fast},
         {"odd_rows", odd_rows},
         {"odd_temperatures", odd_temperatures},
         {"logits_small", logits_small},

@@ -237,15 +237,14 @@ typedef enum gumbel_domain {
     GUMBEL_DOMAIN_STREAM = 5,
 } gumbel_domain;
 
-/* Whether the fixed operations of docs/maths.md, section 4, bind the noise and the mass. FAST is a
- * permission: what has nothing faster, the CPU for one, stays exact. It may cost the agreement of
- * bits between devices, kernels and batches. Its noise is within 1e-5 of the exact one for every
- * word, so no token's rate is off by more than 2e-5 of itself; measured on an H200: noise off by
- * 3.4e-6 at most over 2^26 words, rates of rare tokens by 7e-7 at gaps of 14 to 30 nats, and 5
- * million draws pass chi-squared where a temperature wrong by 2% fails. */
+/* Whether the fixed operations of docs/maths.md bind the mass. FAST is a permission for what gains
+ * by it: the log-normaliser of a draw from logits on CUDA, whose exponentials may come from the
+ * hardware, for 1 to 15% of a call. That and log-probabilities are then within 1e-6 of
+ * max(1, |lse|) of EXACT's, and their bits may differ between kernels and batches. Scores are
+ * exact, so a FAST call draws the tokens that an EXACT one draws, with the same scores. */
 typedef enum gumbel_math {
     GUMBEL_MATH_EXACT = 0,
-    GUMBEL_MATH_FAST = 1, /* logarithms and exponentials may come from the hardware */
+    GUMBEL_MATH_FAST = 1,
 } gumbel_math;
 
 /* Lists of tokens: row b's are ids[offsets[b]] .. ids[offsets[b + 1] - 1]. Ids are global; those of
@@ -335,8 +334,8 @@ typedef enum gumbel_distribution {
  *  noise      g of draw j of row b and token first_token + i at
  *             noise[(b * S + j) * noise_stride + i], finite, all of [B, S, V] readable. seed,
  *             position, first_sample and domain are then not used. With what
- *             gumbel_prepare_noise() made of the same parameters and the same math every output
- *             has the bits that it has without. Greedy rows do not use it. */
+ *             gumbel_prepare_noise() made of the same parameters every output has the bits that
+ *             it has without. Greedy rows do not use it. */
 typedef struct gumbel_sampling {
     size_t struct_size;
     const float *temperature; /* [B], finite, >= 0; 0 is greedy; default 1 */
@@ -588,7 +587,7 @@ GUMBEL_API gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t
 
 /* gumbel_prepare_noise(): the noise of a coming step, off the critical path, for gumbel_sampling's
  *                         `noise` to take.                           [docs/maths.md, section 3]
- *  sampling     the coming step's. Its seed, position, num_samples, first_sample, domain, math and
+ *  sampling     the coming step's. Its seed, position, num_samples, first_sample, domain and
  *               stream count; temperature does not, and `noise` must be NULL. NULL for defaults.
  *  batch        B >= 0
  *  first_token  as in gumbel_head; first_token >= 0, first_token + count <= 2^31

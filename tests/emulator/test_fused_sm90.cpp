@@ -78,7 +78,6 @@ test_problem make(int index, gumbel_device *cpu)
     if (one_in(&test.random, 5))
         spoil(test.made, one_in(&test.random, 4));
     gumbel_sampling *sampling = &test.made->sampling;
-    sampling->math = !plain && one_in(&test.random, 6) ? GUMBEL_MATH_FAST : GUMBEL_MATH_EXACT;
     if (!plain && one_in(&test.random, 5)) {
         size_t draws = (size_t)(plan.batch * plan.samples);
         gumbel_error error = {"", ""};
@@ -135,8 +134,7 @@ bool can_store_too(const test_problem &test, int width)
 {
     const problem_plan &plan = test.made->plan;
     return !(test.parts & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]) &&
-           plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1 && !test.noise &&
-           test.made->sampling.math == GUMBEL_MATH_EXACT;
+           plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1 && !test.noise;
 }
 
 /* Whether logits are those that the kernel stores which does nothing else. */

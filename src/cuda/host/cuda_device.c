@@ -287,10 +287,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_ADVANCE, "gumbel_advance_rows", &cuda->advance, error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NOISE, "gumbel_make_noise_exact",
-                              &cuda->noise[GUMBEL_MATH_EXACT], error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NOISE, "gumbel_make_noise_fast",
-                              &cuda->noise[GUMBEL_MATH_FAST], error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NOISE, "gumbel_make_noise", &cuda->noise, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_rows", &cuda->finish, error));
     GUMBEL_FORWARD(

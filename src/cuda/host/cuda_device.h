@@ -73,7 +73,7 @@ typedef struct cuda_device {
     CUfunction request_naive;
     CUfunction request_pivots;
     CUfunction request_blocks, request_bounded, request_team; /* NULL where there are no clusters */
-    CUfunction noise[GUMBEL_MATH_FAST + 1];
+    CUfunction noise;
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];
     CUfunction weigh[CUDA_DTYPES], normalise[CUDA_DTYPES];

@@ -50,6 +50,7 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
     gumbel_problem *p = &rows.params.problem;
     if (p->hidden_size > 0) {
         p->hidden_size = 0;
+        p->sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
         p->logits = (gumbel_tensor){job->room.logits, GUMBEL_FLOAT32, p->batch, p->vocab,
                                     cuda_row_stride(p)};
     }

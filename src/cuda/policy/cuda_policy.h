@@ -40,7 +40,7 @@ static inline int cuda_sm90_can_copy(const gumbel_tensor *t)
 /* What a call asks of the Hopper kernel. Each case has kernels of its own, without the code of what
  * it rules out (case_sm90.cuh). */
 typedef enum cuda_sm90_case {
-    CUDA_SM90_PLAIN,      /* an exact draw a row, from logits as the product leaves them */
+    CUDA_SM90_PLAIN,      /* a draw a row, from logits as the product leaves them */
     CUDA_SM90_PLAIN_MASS, /* that, with masses */
     CUDA_SM90_STORED,     /* no draw: the logits themselves */
     CUDA_SM90_BOTH,       /* such a draw, with a bias or not, and the logits */
@@ -48,13 +48,11 @@ typedef enum cuda_sm90_case {
     CUDA_SM90_CASES,
 } cuda_sm90_case;
 
-/* Whether an exact draw a row is asked for, from logits as the product leaves them, but for a bias.
- */
+/* Whether a draw a row is asked for, from logits as the product leaves them, but for a bias. */
 static inline int cuda_sm90_is_plain(const gumbel_problem *p)
 {
     const gumbel_sampling *s = &p->sampling;
-    return p->soft_cap == 0.0f && p->scale >= 0.0f && !s->noise && s->num_samples == 1 &&
-           s->math == GUMBEL_MATH_EXACT;
+    return p->soft_cap == 0.0f && p->scale >= 0.0f && !s->noise && s->num_samples == 1;
 }
 
 /* The case that serves a call, which stores its logits, with or without a draw, or drops them, or

@@ -26,7 +26,7 @@ gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, f
     int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
     p.pieces = (tokens + CUDA_NOISE_PIECE - 1) / CUDA_NOISE_PIECE;
     int64_t items = p.pieces * problem->batch * s->num_samples;
-    return cuda_launch_alone(&job, cuda->noise[s->math], items < most ? items : most, &p);
+    return cuda_launch_alone(&job, cuda->noise, items < most ? items : most, &p);
 }
 
 gumbel_status cuda_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error)

@@ -2,28 +2,21 @@
  *
  * WHAT   the noise of a coming step, into memory (eq. 5, 6).
  * COST   4 bytes a token written; a Philox block of ten rounds every four tokens and two logarithms
- *        a token, which bound it: about 60 instructions exact, 25 by the hardware's logarithm.
+ *        a token, which bound it: about 60 instructions.
  * MAP    a CTA makes a piece of 4096 tokens of one draw, then the next that is its turn; a thread
  *        the four tokens of a Philox block at a time.
- * NUMERICS  exact: noise.h, the bits that every draw uses. Fast: fast_noise.cuh.
+ * NUMERICS  noise.h: the bits that every draw uses.
  */
 #include "core/row.h"
 #include "cuda/common/cuda_params.h"
 #include "cuda/policy/cuda_policy.h"
-#include "cuda/common/fast_noise.cuh"
 
 namespace
 {
 
 constexpr int kThreads = CUDA_THREADS;
 
-template <bool fast> __device__ __forceinline__ float noise_of(uint32_t r)
-{
-    return fast ? fast_noise_of_word(r) : gumbel_of_word(r);
-}
-
 /* The noise of tokens 4 * block .. + 3. */
-template <bool fast>
 __device__ __forceinline__ float4 make_block(gumbel_stream stream, uint32_t block)
 {
     uint32_t r[4];
@@ -31,7 +24,7 @@ __device__ __forceinline__ float4 make_block(gumbel_stream stream, uint32_t bloc
     gumbel_words(stream, block, 0, r);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        g[i] = noise_of<fast>(r[i]);
+        g[i] = gumbel_of_word(r[i]);
     if (min(min(r[0], r[1]), min(r[2], r[3])) < GUMBEL_TAIL_WORDS)
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
@@ -55,7 +48,10 @@ __device__ __forceinline__ void store(float *out, int64_t token, int64_t first, 
             out[token + i] = each[i];
 }
 
-template <bool fast> __device__ void make_noise(const cuda_noise_params &p)
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_make_noise(const __grid_constant__ cuda_noise_params p)
 {
     const gumbel_problem &q = p.problem;
     int samples = q.sampling.num_samples;
@@ -68,17 +64,6 @@ template <bool fast> __device__ void make_noise(const cuda_noise_params &p)
         gumbel_stream stream = gumbel_problem_row(&q, draw / samples).stream;
         stream.sample += (uint32_t)(draw % samples);
         for (token += 4 * threadIdx.x; token < last; token += 4 * kThreads)
-            store(out, token, q.first_token, end, make_block<fast>(stream, (uint32_t)(token / 4)));
+            store(out, token, q.first_token, end, make_block(stream, (uint32_t)(token / 4)));
     }
 }
-
-} // namespace
-
-#define KERNEL(name, fast)                                                                         \
-    extern "C" __global__ void __launch_bounds__(kThreads)                                         \
-        gumbel_make_noise_##name(const __grid_constant__ cuda_noise_params params)                 \
-    {                                                                                              \
-        make_noise<fast>(params);                                                                  \
-    }
-KERNEL(exact, false)
-KERNEL(fast, true)

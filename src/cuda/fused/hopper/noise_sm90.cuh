@@ -12,7 +12,6 @@
 #define GUMBEL_CUDA_NOISE_SM90_CUH
 
 #include "cuda/common/draw.cuh"
-#include "cuda/common/fast_noise.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
 namespace
@@ -158,19 +157,6 @@ __device__ void noise_of_tile(const call &p, unsigned char *bytes, const shared_
                 given_chunk<n>(p, bytes, 4 * (int64_t)first, sample, i);
             else
                 noise_of_chunk<n>(p, bytes, shared.draws + sample * n, first, i);
-}
-
-/* The exact noise of a token, or the fast one where that is permitted. */
-__device__ __forceinline__ float noise_of_token(const gumbel_stream &stream, bool fast,
-                                                uint32_t token)
-{
-    uint32_t words[4];
-    if (!fast)
-        return gumbel_of_token(stream, token);
-    gumbel_words(stream, token >> 2, 0, words);
-    uint32_t low = token & 1 ? words[1] : words[0], high = token & 1 ? words[3] : words[2];
-    uint32_t r = token & 2 ? high : low;
-    return r >= GUMBEL_TAIL_WORDS ? fast_noise_of_word(r) : gumbel_of_token(stream, token);
 }
 
 } // namespace

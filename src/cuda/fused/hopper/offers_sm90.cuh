@@ -105,8 +105,8 @@ template <int n, class call> class offer_list
             sm90_offer offer = own_list()[lane];
             int i = offer.place & 0xff;
             uint32_t token = token_of(offer.place >> 15, offer.place >> 8 & 0x7f);
-            score_offer(p.problem.sampling.domain, p.fast(), shared.draws[i], given_noise(i, token),
-                        offer.z, token, &shared.best[i], &shared.flags[i]);
+            score_offer(p.problem.sampling.domain, shared.draws[i], given_noise(i, token), offer.z,
+                        token, &shared.best[i], &shared.flags[i]);
         }
         __syncwarp();
     }
@@ -122,10 +122,9 @@ template <int n, class call> class offer_list
     }
 
     /* Score a token exactly and keep it if it is the draw's best so far. */
-    static __device__ __noinline__ void score_offer(uint32_t domain, bool fast,
-                                                    const sm90_draw &draw, const float *given,
-                                                    float z, uint32_t token, sm90_best *best,
-                                                    uint32_t *flags)
+    static __device__ __noinline__ void score_offer(uint32_t domain, const sm90_draw &draw,
+                                                    const float *given, float z, uint32_t token,
+                                                    sm90_best *best, uint32_t *flags)
     {
         if (!(z < INFINITY)) {
             atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
@@ -135,7 +134,7 @@ template <int n, class call> class offer_list
         if (!draw.greedy && given)
             score += *given;
         else if (!draw.greedy)
-            score += noise_of_token({draw.seed, draw.position, draw.sample, domain}, fast, token);
+            score += gumbel_of_token({draw.seed, draw.position, draw.sample, domain}, token);
         keep_best(best, {score, z, (int)token, 0});
     }
 
