@@ -12,14 +12,14 @@ int64_t draws_compared, near_ties;
 
 /* ----------------------------------------------------------------------------------- draws ---- */
 
-static void *gpu_workspace(const gumbel_head *head, const gumbel_logits *logits, int32_t samples,
+/* Of just the size that the call needs; `output` NULL for summaries. */
+static void *gpu_workspace(const gumbel_head *head, const gumbel_logits *logits,
+                           const gumbel_sampling *sampling, const gumbel_output *output,
                            size_t *bytes)
 {
-    int64_t batch = head ? head->hidden.rows : logits->logits.rows;
     gumbel_error error = {"", ""};
-    if (gumbel_workspace_size(gpu, batch, head ? head->hidden.cols : 0, samples, bytes, &error) !=
-        GUMBEL_OK)
-        die("gumbel_workspace_size: %s: %s", error.field, error.message);
+    if (gumbel_call_workspace_size(gpu, head, logits, sampling, output, bytes, &error) != GUMBEL_OK)
+        die("gumbel_call_workspace_size: %s: %s", error.field, error.message);
     return gpu_hostile(*bytes);
 }
 
@@ -35,7 +35,7 @@ void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel
         .lse = parts & OUTCOME_MASS ? gpu_make(rows * sizeof(float)) : NULL,
         .status = gpu_make(rows * sizeof(int32_t)),
     };
-    void *workspace = gpu_workspace(head, logits, into->samples, &bytes);
+    void *workspace = gpu_workspace(head, head ? NULL : logits, sampling, &out, &bytes);
     gumbel_error error = {"", ""};
     gumbel_status status =
         head ? gumbel_sample(gpu, head, sampling, &out, workspace, bytes, &error)
@@ -73,7 +73,7 @@ gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logi
     int64_t batch = head ? head->hidden.rows : logits->logits.rows;
     int32_t samples = sampling->num_samples ? sampling->num_samples : 1;
     size_t count = (size_t)batch * (size_t)samples, bytes;
-    void *workspace = gpu_workspace(head, logits, samples, &bytes);
+    void *workspace = gpu_workspace(head, logits, sampling, NULL, &bytes);
     gumbel_summary *made = make_zeroed(count, sizeof *made);
     gumbel_summary *on_gpu = gpu_make(count * sizeof *made);
     gumbel_error error = {"", ""};
@@ -152,6 +152,30 @@ int compare(const outcome *host, const outcome *device, outcome_parts parts, int
     for (size_t at = 0; at < draws; at++)
         if (!compare_draw(host, device, parts, exact, at, what))
             return 0;
+    return 1;
+}
+
+/* Whether two log-normalisers of a row, or log-probabilities by them, are each off by less than
+ * 2^-20 of a row's scale and half an ulp. */
+static int same_but_for_rounding(float x, float y, float scale)
+{
+    return near(x, y, largest_of_1(x, scale), 0x1p-19f + 0x1p-23f);
+}
+
+int compare_ahead(const outcome *wanted, const outcome *found, const char *what)
+{
+    if (!CHECK(outcome_same(wanted, 0, found, OUTCOME_TOKENS | OUTCOME_SCORES, what),
+               "noise ahead"))
+        return 0;
+    for (int64_t at = 0; at < wanted->batch * wanted->samples; at++) {
+        float lse = wanted->lse[at / wanted->samples];
+        if (!CHECK(same_but_for_rounding(lse, found->lse[at / wanted->samples], 1) &&
+                       same_but_for_rounding(wanted->logprobs[at], found->logprobs[at], lse),
+                   "%s: draw %d: lse %a log-probability %a by noise ahead, else %a %a", what,
+                   (int)at, (double)found->lse[at / wanted->samples], (double)found->logprobs[at],
+                   (double)lse, (double)wanted->logprobs[at]))
+            return 0;
+    }
     return 1;
 }
 

@@ -156,6 +156,10 @@ extern int64_t draws_compared, near_ties;
 int compare(const outcome *host, const outcome *device, outcome_parts parts, int exact,
             const char *what);
 
+/* CHECK that a draw from a head by noise made ahead gave what noise on the fly gave: tokens and
+ * scores have the same bits, log-normalisers and log-probabilities are as near as gumbel.h says. */
+int compare_ahead(const outcome *wanted, const outcome *found, const char *what);
+
 /* ---------------------------------------------------------------------------------- checks ---- */
 
 /* Draw on both with mass and without, and compare; `what` names the problem. */

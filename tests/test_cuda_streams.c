@@ -24,13 +24,15 @@ static call call_make_by(const problem_plan *plan)
     call c = {.host = problem_make(plan), .draws = batch};
     gumbel_error error;
     c.device = gpu_problem(c.host);
-    CHECK(gumbel_workspace_size(gpu, batch, plan->hidden_size, 1, &c.workspace_bytes, &error) ==
-              GUMBEL_OK,
-          "%s", error.message);
-    c.workspace = gpu_hostile(c.workspace_bytes);
     c.output = (gumbel_output){.struct_size = sizeof c.output,
                                .tokens = gpu_make((size_t)batch * sizeof(int32_t)),
                                .scores = gpu_make((size_t)batch * sizeof(float))};
+    gumbel_sampling ahead = c.device->sampling; /* which needs most */
+    ahead.noise = c.output.scores;
+    CHECK(gumbel_call_workspace_size(gpu, &c.device->head, NULL, &ahead, &c.output,
+                                     &c.workspace_bytes, &error) == GUMBEL_OK,
+          "%s", error.message);
+    c.workspace = gpu_hostile(c.workspace_bytes);
     return c;
 }
 

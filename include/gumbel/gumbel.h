@@ -335,7 +335,9 @@ typedef enum gumbel_distribution {
  *             noise[(b * S + j) * noise_stride + i], finite, all of [B, S, V] readable. seed,
  *             position, first_sample and domain are then not used. With what
  *             gumbel_prepare_noise() made of the same parameters every output has the bits that
- *             it has without. Greedy rows do not use it. */
+ *             it has without; but from a head on CUDA, where the product's logits are stored and
+ *             then drawn from, log-normalisers may be off by 2^-19 of max(1, |lse|) from those.
+ *             Such a call needs gumbel_call_workspace_size(). Greedy rows do not use it. */
 typedef struct gumbel_sampling {
     size_t struct_size;
     const float *temperature; /* [B], finite, >= 0; 0 is greedy; default 1 */
@@ -377,7 +379,8 @@ typedef struct gumbel_output {
 
 /* ------------------------------------------------------------------------------- sampling ---- */
 
-/* gumbel_workspace_size(): bytes of workspace that any sampling call of these sizes needs at most.
+/* gumbel_workspace_size(): bytes of workspace that any sampling call of these sizes needs at most,
+ *                          but for those that need gumbel_call_workspace_size().
  *  batch        B >= 0
  *  hidden_size  D >= 1 for the fused way in; 0 for logits
  *  num_samples  S >= 1
@@ -392,7 +395,8 @@ GUMBEL_API gumbel_status gumbel_workspace_size(const gumbel_device *device, int6
 
 /* gumbel_sample(): draw tokens from hidden states, the product fused with the draw.   [eq. 1 to 4;
  *                  FlashSampling, arXiv 2603.15854, Algorithm 2]
- *  head       shapes above. No [B, V] array is ever formed.
+ *  head       shapes above. No [B, V] array is formed but by calls that need
+ *             gumbel_call_workspace_size().
  *  sampling   NULL for defaults.
  *  output     written in full on success, untouched on error.
  *  workspace  gumbel_workspace_size(B, D, S) bytes, 64-byte aligned; undefined before and after.
@@ -446,10 +450,10 @@ GUMBEL_API gumbel_status gumbel_advance(gumbel_device *device, const gumbel_step
                                         gumbel_error *error);
 
 /* gumbel_call_workspace_size(): bytes of workspace for one call with these arguments. Calls with
- *  transforms, truncation, ranks, kept, num_top or raw log-probabilities need it; it is at most
- *  what gumbel_workspace_size() says, and 4 * B * V and some KiB a row and thread beside; on CUDA
- *  B * V / 32 more; on the CPU lists of tokens take up to 3 * B * V more, of which few bytes are
- *  touched.
+ *  transforms, truncation, ranks, kept, num_top or raw log-probabilities need it, and on CUDA those
+ *  from a head with given noise; it is at most what gumbel_workspace_size() says, and 4 * B * V and
+ *  some KiB a row and thread beside; on CUDA B * V / 32 more; on the CPU lists of tokens take up to
+ *  3 * B * V more, of which few bytes are touched.
  *  head, logits  the way in: one of the two, the other NULL; data pointers are not followed
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                     since 0.1 */
 GUMBEL_API gumbel_status gumbel_call_workspace_size(const gumbel_device *device,

@@ -23,7 +23,6 @@ namespace
 
 struct test_problem {
     problem *made;
-    float *noise; /* given to the draw, or NULL */
     outcome_parts parts;
     int ctas;
     uint64_t random; /* state */
@@ -65,7 +64,7 @@ void spoil(problem *made, bool token)
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
-test_problem make(int index, gumbel_device *cpu)
+test_problem make(int index)
 {
     test_problem test = {};
     test.random = (uint64_t)index;
@@ -77,25 +76,7 @@ test_problem make(int index, gumbel_device *cpu)
     test.ctas = 2 + 2 * (int)random_below(&test.random, 2); /* whole clusters at all widths */
     if (one_in(&test.random, 5))
         spoil(test.made, one_in(&test.random, 4));
-    gumbel_sampling *sampling = &test.made->sampling;
-    if (!plain && one_in(&test.random, 5)) {
-        size_t draws = (size_t)(plan.batch * plan.samples);
-        gumbel_error error = {"", ""};
-        test.noise = (float *)make_zeroed(draws * (size_t)plan.vocab, sizeof *test.noise);
-        if (report_call("gumbel_prepare_noise",
-                        gumbel_prepare_noise(cpu, sampling, plan.batch, plan.first_token,
-                                             plan.vocab, test.noise, 0, &error),
-                        &error))
-            exit(1);
-        sampling->noise = test.noise;
-    }
     return test;
-}
-
-void free_problem(test_problem *test)
-{
-    free(test->noise);
-    problem_free(test->made);
 }
 
 /* Of stored logits; and what is in their place before. */
@@ -134,7 +115,7 @@ bool can_store_too(const test_problem &test, int width)
 {
     const problem_plan &plan = test.made->plan;
     return !(test.parts & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]) &&
-           plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1 && !test.noise;
+           plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1;
 }
 
 /* Whether logits are those that the kernel stores which does nothing else. */
@@ -187,7 +168,7 @@ bool agree(const outcome *host, const outcome *ours, outcome_parts parts, const 
 
 bool passes(int index, gumbel_device *cpu, int *near_ties)
 {
-    test_problem test = make(index, cpu);
+    test_problem test = make(index);
     const problem_plan *plan = &test.made->plan;
     outcome *host = outcome_make(plan->batch, plan->samples);
     outcome *ours = outcome_make(plan->batch, plan->samples);
@@ -212,7 +193,7 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     outcome_free(again);
     outcome_free(ours);
     outcome_free(host);
-    free_problem(&test);
+    problem_free(test.made);
     return good;
 }
 

@@ -51,8 +51,7 @@ typedef enum cuda_sm90_case {
 /* Whether a draw a row is asked for, from logits as the product leaves them, but for a bias. */
 static inline int cuda_sm90_is_plain(const gumbel_problem *p)
 {
-    const gumbel_sampling *s = &p->sampling;
-    return p->soft_cap == 0.0f && p->scale >= 0.0f && !s->noise && s->num_samples == 1;
+    return p->soft_cap == 0.0f && p->scale >= 0.0f && p->sampling.num_samples == 1;
 }
 
 /* The case that serves a call, which stores its logits, with or without a draw, or drops them, or

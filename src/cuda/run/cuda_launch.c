@@ -70,7 +70,6 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     s->temperature = s->temperature ? s->temperature + first * s->temperature_stride : NULL;
     s->seed = s->seed ? s->seed + first * s->seed_stride : NULL;
     s->position = s->position ? s->position + first * s->position_stride : NULL;
-    s->noise = s->noise ? s->noise + draws * s->noise_stride : NULL;
     out->tokens = out->tokens ? out->tokens + draws : NULL;
     out->logprobs = out->logprobs ? out->logprobs + draws : NULL;
     out->scores = out->scores ? out->scores + draws : NULL;

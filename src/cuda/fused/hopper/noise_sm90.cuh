@@ -81,43 +81,6 @@ template <int n> struct noise_cut {
     static constexpr bool by_team = n > 128;
 };
 
-/* The byte of noise that the caller gave. */
-__device__ __forceinline__ uint32_t byte_of_noise(float g)
-{
-    return (uint32_t)fminf(fmaxf(ceilf(g * SM90_UNITS), 0.0f), 255.0f);
-}
-
-/* The larger noise of two tokens that the caller gave, as a byte; 0 for tokens that do not count,
- * of which there is none to be read. */
-__device__ __forceinline__ uint32_t given_byte(const gumbel_problem &q, int64_t draw, int64_t token)
-{
-    const float *g = q.sampling.noise + draw * q.sampling.noise_stride - q.first_token;
-    float first = token < q.end_token ? g[token] : -INFINITY;
-    return byte_of_noise(fmaxf(first, token + 1 < q.end_token ? g[token + 1] : -INFINITY));
-}
-
-/* A chunk of noise that the caller gave: as noise_of_chunk(). */
-template <int n>
-__device__ __noinline__ void given_chunk(const cuda_params &p, unsigned char *bytes, int64_t first,
-                                         int sample, int chunk)
-{
-    using cut = noise_cut<n>;
-    const gumbel_problem &q = p.problem;
-    int lane = threadIdx.x % 32, pair = cut::pairs * (chunk % cut::groups) + lane % cut::pairs;
-    int block = chunk / cut::groups * cut::ahead * cut::side + lane / cut::pairs;
-    for (int i = 0; i < 2 * cut::ahead; i++) {
-        int at = 2 * (block + i / 2 * cut::side) + (i & 1); /* of two tokens */
-        uint32_t both = 0;
-        for (int c = 0; c < 2; c++) {
-            int64_t row = 8 * (pair / 4) + 2 * (pair % 4) + c;
-            if (row < q.batch && gumbel_problem_row(&q, row).greedy == 0)
-                both |= given_byte(q, row * q.sampling.num_samples + sample, first + 2 * at)
-                        << (8 * c);
-        }
-        *(uint16_t *)(bytes + noise_place<n>(4 * at + pair % 4, pair / 4)) = (uint16_t)both;
-    }
-}
-
 /* One chunk. The eight consumer lanes 8 k .. 8 k + 7 hold the tokens of block k, the lower two
  * tokens in the lower four. */
 template <int n>
@@ -153,10 +116,7 @@ __device__ void noise_of_tile(const call &p, unsigned char *bytes, const shared_
     uint32_t first = (uint32_t)(p.problem.first_token + (int64_t)tile * CUDA_SM90_TILE) / 4;
     for (int sample = 0; sample < p.samples(); sample++, bytes += 64 * n)
         for (int i = warp; i < noise_cut<n>::chunks; i += warps)
-            if (p.has_noise())
-                given_chunk<n>(p, bytes, 4 * (int64_t)first, sample, i);
-            else
-                noise_of_chunk<n>(p, bytes, shared.draws + sample * n, first, i);
+            noise_of_chunk<n>(p, bytes, shared.draws + sample * n, first, i);
 }
 
 } // namespace

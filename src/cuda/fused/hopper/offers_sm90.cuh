@@ -105,35 +105,23 @@ template <int n, class call> class offer_list
             sm90_offer offer = own_list()[lane];
             int i = offer.place & 0xff;
             uint32_t token = token_of(offer.place >> 15, offer.place >> 8 & 0x7f);
-            score_offer(p.problem.sampling.domain, shared.draws[i], given_noise(i, token), offer.z,
-                        token, &shared.best[i], &shared.flags[i]);
+            score_offer(p.problem.sampling.domain, shared.draws[i], offer.z, token, &shared.best[i],
+                        &shared.flags[i]);
         }
         __syncwarp();
     }
 
-    /* Where the caller gave the noise of draw i's token; NULL where it is to be made. */
-    __device__ __forceinline__ const float *given_noise(int i, uint32_t token) const
-    {
-        const gumbel_problem &q = p.problem;
-        int64_t draw = (int64_t)(i % n) * q.sampling.num_samples + i / n;
-        return p.has_noise()
-                   ? q.sampling.noise + draw * q.sampling.noise_stride + token - q.first_token
-                   : nullptr;
-    }
-
     /* Score a token exactly and keep it if it is the draw's best so far. */
-    static __device__ __noinline__ void score_offer(uint32_t domain, const sm90_draw &draw,
-                                                    const float *given, float z, uint32_t token,
-                                                    sm90_best *best, uint32_t *flags)
+    static __device__ __noinline__ void score_offer(uint32_t domain, const sm90_draw &draw, float z,
+                                                    uint32_t token, sm90_best *best,
+                                                    uint32_t *flags)
     {
         if (!(z < INFINITY)) {
             atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
             return;
         }
         float score = z;
-        if (!draw.greedy && given)
-            score += *given;
-        else if (!draw.greedy)
+        if (!draw.greedy)
             score += gumbel_of_token({draw.seed, draw.position, draw.sample, domain}, token);
         keep_best(best, {score, z, (int)token, 0});
     }

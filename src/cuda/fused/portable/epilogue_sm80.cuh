@@ -32,24 +32,7 @@ template <int n> struct epilogue {
         return (8 * (groups * round + k / 2) + 2 * (lane & 3) + k % 2) * samples + sample;
     }
 
-    /* Where the lane's four tokens of a column and sample have their noise; NULL: it is made. */
-    __device__ __forceinline__ const float *ahead(int i) const
-    {
-        const gumbel_sampling &s = p.problem.sampling;
-        return s.noise ? s.noise + i * s.noise_stride + ((int64_t)token - p.problem.first_token)
-                       : nullptr;
-    }
-
-    /* The best score of a lane's tokens of a column by noise made ahead of time, or NaN. */
-    __device__ __forceinline__ float best_ahead(const float *y, int i) const
-    {
-        const row_state &s = t.states[i];
-        float by = s.inverse_temperature;
-        float4 x = scores_ahead(ahead(i), {y[0] * by, y[2] * by, y[4] * by, y[6] * by}, s.ones);
-        return ptx_max_nan(ptx_max_nan(x.x, x.y), ptx_max_nan(x.z, x.w));
-    }
-
-    /* A score that the lane's tokens of a column surely reach, by noise made on the fly. */
+    /* A score that the lane's tokens of a column surely reach. */
     __device__ __forceinline__ float best_floor(const float *y, int i) const
     {
         const row_state &s = t.states[i];
@@ -143,8 +126,7 @@ template <int n> struct epilogue {
         for (int k = 0; k < 2 * groups; k++) {
             const float *own = &y[k / 2][k % 2];
             int at = place(round, k, sample);
-            bool made = p.problem.sampling.noise && at < columns * samples;
-            float floor = made ? draw_threshold(best_ahead(own, at)) : best_floor(own, at);
+            float floor = best_floor(own, at);
 #pragma unroll
             for (int lanes = 4; lanes < 32; lanes *= 2)
                 floor = fmaxf(floor, __shfl_xor_sync(~0u, floor, lanes));
@@ -161,10 +143,7 @@ template <int n> struct epilogue {
 #pragma unroll
         for (int k = 0; k < 2 * groups; k++) {
             const float *own = &y[k / 2][k % 2];
-            int at = place(round, k, sample);
-            bool made = p.problem.sampling.noise && at < columns * samples;
-            bool may = made ? !(best_ahead(own, at) < t.states[at].threshold) : may_pass(own, at);
-            pass |= (uint32_t)may << k;
+            pass |= (uint32_t)may_pass(own, place(round, k, sample)) << k;
         }
         if (__any_sync(~0u, pass))
             offer(y, pass, round, sample);
@@ -187,7 +166,7 @@ template <int n> struct epilogue {
             }
             candidate found = {0, 0.0f};
             if (pass && i < columns * samples)
-                found = score_four(&t.states[i], &t.raised[i], &t.flags[i], own, token, ahead(i));
+                found = score_four(&t.states[i], &t.raised[i], &t.flags[i], own, token);
             if (found.key)
                 atomicMax(&t.keys[i], found.key);
             __syncwarp();

@@ -60,7 +60,7 @@ __device__ __forceinline__ void clear_tallies(const cuda_params &p, const tallie
 {
     const gumbel_problem &q = p.problem;
     int samples = q.sampling.num_samples, used = (int)q.batch * samples, count = n * samples;
-    const row_state idle = {-1e30f, 1.0f, DRAW_ONES, 1.0f, {}, 1e30f};
+    const row_state idle = {-1e30f, 1.0f, DRAW_ONES, 1.0f, {}};
     for (int i = threadIdx.x; i < count; i += kThreads) {
         t.states[i] = i < used ? make_row_state(q, i / samples, i % samples) : idle;
         t.raised[i] = t.flags[i] = 0;

@@ -111,18 +111,9 @@ __device__ void measure(block &b, int row, int lane)
     }
 }
 
-/* The noise of a token that counts, in draw `at` of the call. */
-__device__ float noise_of(const gumbel_problem &q, gumbel_stream stream, int64_t at, int64_t token)
-{
-    if (q.sampling.noise)
-        return q.sampling.noise[at * q.sampling.noise_stride + token - q.first_token];
-    return gumbel_of_token(stream, (uint32_t)token);
-}
-
-/* Draw one sample of a row from the block, by one warp; lane 0 keeps `best`. `at` is the draw's
- * place in the call. */
-__device__ void draw(const gumbel_problem &q, const block &b, int row, int sample, int64_t at,
-                     int64_t token, int lane, gumbel_summary *best)
+/* Draw one sample of a row from the block, by one warp; lane 0 keeps `best`. */
+__device__ void draw(const gumbel_problem &q, const block &b, int row, int sample, int64_t token,
+                     int lane, gumbel_summary *best)
 {
     gumbel_stream stream = b.rows[row].stream;
     stream.sample += (uint32_t)sample;
@@ -132,7 +123,7 @@ __device__ void draw(const gumbel_problem &q, const block &b, int row, int sampl
         float own = b.z[row][t];
         if (own == -INFINITY)
             continue;
-        float s = b.rows[row].greedy ? own : own + noise_of(q, stream, at, token + t);
+        float s = b.rows[row].greedy ? own : own + gumbel_of_token(stream, (uint32_t)(token + t));
         if (s > score) {
             score = s;
             z = own;
@@ -191,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
             measure(b, warp, lane);
         __syncthreads();
         for (int i = warp; i < rows * samples; i += kWarps)
-            draw(q, b, i / samples, i % samples, first * samples + i, token, lane, &out[i]);
+            draw(q, b, i / samples, i % samples, token, lane, &out[i]);
         __syncthreads();
     }
 }

@@ -26,7 +26,6 @@ struct __align__(16) row_state
     uint32_t ones;
     float inverse_temperature;
     draw_philox philox;
-    float threshold; /* of noise made ahead of time, which is not screened */
 };
 static_assert(sizeof(row_state) == 48, "the stride that keeps lanes out of each other's banks");
 
@@ -34,12 +33,8 @@ __device__ __forceinline__ row_state make_row_state(const gumbel_problem &q, int
 {
     gumbel_row row = gumbel_problem_row(&q, b);
     row.stream.sample += (uint32_t)sample;
-    return {INFINITY,
-            row.inverse_temperature * LOG2E,
-            row.greedy ? DRAW_ONES : 0,
-            row.inverse_temperature,
-            draw_philox_of(row.stream),
-            -INFINITY};
+    return {INFINITY, row.inverse_temperature * LOG2E, row.greedy ? DRAW_ONES : 0,
+            row.inverse_temperature, draw_philox_of(row.stream)};
 }
 
 /* What a CTA keeps of its columns and samples; i is column * S + sample. */
@@ -52,28 +47,16 @@ struct tallies {
     gumbel_summary *masses;   /* [warp][column] */
 };
 
-/* Scores of four tokens of transformed logits z by noise made ahead of time, which is at `g`; there
- * is none for tokens that do not count. Out of line: as a rule noise is made on the fly. */
-__device__ __noinline__ float4 scores_ahead(const float *g, float4 z, bool greedy)
-{
-    float s[4] = {z.x, z.y, z.z, z.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (!greedy && s[i] > -INFINITY)
-            s[i] += g[i];
-    return {s[0], s[1], s[2], s[3]};
-}
-
 /* A scored token: z, and a key that orders as (score, then lower id) does; 0 for none. */
 struct candidate {
     unsigned long long key;
     float z;
 };
 
-/* The best of the four tokens from `token` on, with noise at `ahead` unless it is NULL. Out of
- * line, since few pass the screen; `raised` and `flags` are the column's. */
+/* The best of the four tokens from `token` on. Out of line, since few pass the screen; `raised` and
+ * `flags` are the column's. */
 __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raised, uint32_t *flags,
-                                             float4 y, uint32_t token, const float *ahead)
+                                             float4 y, uint32_t token)
 {
     uint4 w = draw_words(s->philox, token >> 2);
     draw_winner best = draw_winner_none();
@@ -82,8 +65,7 @@ __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raise
     uint32_t pass = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        pass |= (uint32_t)(ahead || draw_screen(ys[k], s->factor, words[k], s->ones, s->offset))
-                << k;
+        pass |= (uint32_t)draw_screen(ys[k], s->factor, words[k], s->ones, s->offset) << k;
     /* By bits, so that lanes whose only token is another one each still take one turn. */
     for (; pass != 0; pass &= pass - 1) {
         int k = __ffs(pass) - 1;
@@ -93,9 +75,7 @@ __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raise
         if (!(z < INFINITY))
             atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
         else if (z > -INFINITY) {
-            float score = !ahead    ? draw_score(s->philox, s->ones, z, r, token + k)
-                          : s->ones ? z
-                                    : z + ahead[k];
+            float score = draw_score(s->philox, s->ones, z, r, token + k);
             draw_winner_offer(best, score, z, (int)token + k);
         }
     }
@@ -142,9 +122,7 @@ struct exchange {
         uint32_t bits = t.raised[threadIdx.x];
         float own = bits ? ordered_float(bits) : -INFINITY;
         float theirs = found >> FLOOR_BITS == tag ? floor_unpack(found) : -INFINITY;
-        float threshold = fmaxf(own, theirs);
-        t.states[threadIdx.x].threshold = threshold;
-        t.states[threadIdx.x].offset = draw_offset(threshold);
+        t.states[threadIdx.x].offset = draw_offset(fmaxf(own, theirs));
     }
 };
 

@@ -58,7 +58,6 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     }
     /* Of a prepared logit, to z before the temperature. */
     __device__ __forceinline__ float scale() const { return prepares() ? 1.0f : problem.scale; }
-    __device__ __forceinline__ bool has_noise() const { return any && problem.sampling.noise; }
 };
 
 } // namespace
