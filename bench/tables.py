@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write the tables of measurements in README.md from the files in bench/results/.
+"""Write the tables of README.md and docs/kernels.md from the files in bench/results/ and the rungs.
 
 usage: bench/tables.py [--check]
 
 A table stands between a line "<!-- table NAME -->" and a line "<!-- end -->". --check writes
-nothing: it exits 1 where README.md holds another table than the results give.
+nothing: it exits 1 where a page holds another table than the results, or the table of rungs in
+src/cuda/plan/cuda_rungs.c, give.
 """
 
 import json
@@ -134,24 +135,116 @@ def requests_source():
     return f"Commit {load('cuda-h200-requests')['commit']}.\n"
 
 
-TABLES = {"cpu": cpu, "cpu-source": cpu_source, "cuda": cuda, "cuda-source": cuda_source,
-          "peers": peers, "peers-source": peers_source, "requests": requests,
-          "over-plain": over_plain, "requests-source": requests_source}
+# ------------------------------------------------------------------------------- docs/kernels.md
+
+RUNGS = ROOT / "src" / "cuda" / "plan" / "cuda_rungs.c"
+RUNG = re.compile(r"\.name = (\"[^\"]+\"),\s*\.what = ((?:\"[^\"]*\"\s*)+),\s*"
+                  r"\.kernels = ((?:\"[^\"]*\"\s*)+),\s*\.serves = (.*?)[,}]\s*"
+                  r"(?:\.wants = (.*?)\})?", re.DOTALL)
+REFUSES = re.compile(r"\.refuses = (\w+)")
+REFUSALS = r"static const char \*%s\(.*?\n\}"
+
+
+def joined(literals):
+    return "".join(re.findall(r'"([^"]*)"', literals))
+
+
+def rungs():
+    """Name, what it is, kernels and refusals of each rung, by tables."""
+    text = RUNGS.read_text()
+    products, rows = text.split("cuda_products[CUDA_PRODUCTS]")[1].split(
+        "cuda_row_rungs[CUDA_ROW_RUNGS]")
+    for part in (products, rows):
+        entries = []
+        for block in part.split(".rung = {")[1:]:
+            found = RUNG.match(block.strip())
+            why = REFUSES.search(block)
+            reasons = []
+            if why:
+                body = re.search(REFUSALS % why[1], text, re.DOTALL)[0]
+                reasons = re.findall(r'(?:return|:)\s+"([^"]+)"', body)
+                if "blocks_refuse(" in body.split("\n", 3)[-1] and why[1] == "bounded_refuses":
+                    reasons.insert(0, "as blocks")
+                if "team_refuses(" in body and why[1] == "blocks_refuse":
+                    reasons.insert(0, "as team")
+            entries.append([joined(found[1]), joined(found[2]), joined(found[3]),
+                            "; ".join(reasons) or "-"])
+        yield entries
+
+
+def worth(name):
+    """What the rung takes, and what takes over where it is left out, in us."""
+    cells = []
+    for point in load("cuda-h200-rungs")["rungs"]:
+        if point["rung"] == name:
+            way = "head" if point["way"] == "fused" else "logits"
+            cells.append(((point["asked"], way),
+                          f"B = {point['batch']}: {median(point['with_it']):.0f} for "
+                          f"{median(point['without_it']):.0f}"))
+    groups = {}
+    for key, cell in cells:
+        groups.setdefault(key, []).append(cell)
+    return "; ".join(f"{asked}, {way}: " + ", ".join(cells) for (asked, way), cells
+                     in groups.items()) or "-"
+
+
+def ladder(entries):
+    return table(["rung", "how", "kernels", "does not serve where", "us, for without it"],
+                 [[f"`{name}`", what, kernels, refusals, worth(name)]
+                  for name, what, kernels, refusals in entries])
+
+
+def products_ladder():
+    return ladder(next(iter(rungs())))
+
+
+def rows_ladder():
+    return ladder(list(rungs())[1])
+
+
+def other_gpus():
+    """Times of what GPUs run that lack the first rungs, on this one."""
+    points = load("cuda-h200-rungs")["gpus"]
+    times = {(p["gpu"], p["asked"], p["way"], p["batch"]): median(p["time"]) for p in points}
+    gpus = list(dict.fromkeys(p["gpu"] for p in points))
+    batches = sorted({p["batch"] for p in points})
+    rows = [[asked, "head" if way == "fused" else "logits",
+             *(" / ".join(f"{times[gpu, asked, way, batch]:.0f}" for batch in batches)
+               for gpu in gpus)]
+            for way in ("logits", "fused") for asked in dict.fromkeys(p["asked"] for p in points)]
+    heads = [f"{gpu}, B = {' / '.join(map(str, batches))}" for gpu in gpus]
+    return table(["asked", "from", *heads], rows)
+
+
+def rungs_source():
+    results = load("cuda-h200-rungs")
+    return (f"Commit {results['commit']}, {results['gpu']}, V = {results['vocab']}, "
+            f"D = {results['hidden']}, medians in microseconds.\n")
+
+
+PAGES = {
+    "README.md": {"cpu": cpu, "cpu-source": cpu_source, "cuda": cuda, "cuda-source": cuda_source,
+                  "peers": peers, "peers-source": peers_source, "requests": requests,
+                  "over-plain": over_plain, "requests-source": requests_source},
+    "docs/kernels.md": {"products": products_ladder, "rows": rows_ladder,
+                        "other-gpus": other_gpus, "rungs-source": rungs_source},
+}
 
 
 def main():
     if sys.argv[1:] not in ([], ["--check"]):
         sys.exit(__doc__)
-    path = ROOT / "README.md"
-    text = path.read_text()
-    found = [match[2] for match in MARKED.finditer(text)]
-    if sorted(found) != sorted(TABLES):
-        sys.exit(f"README.md has the tables {found}, expected are {list(TABLES)}")
-    fresh = MARKED.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], text)
-    if sys.argv[1:] and fresh != text:
-        sys.exit("README.md: its tables are not those of bench/results/; run bench/tables.py")
-    if not sys.argv[1:]:
-        path.write_text(fresh)
+    for page, tables in PAGES.items():
+        path = ROOT / page
+        text = path.read_text()
+        found = [match[2] for match in MARKED.finditer(text)]
+        if sorted(found) != sorted(tables):
+            sys.exit(f"{page} has the tables {found}, expected are {list(tables)}")
+        fresh = MARKED.sub(lambda match: match[1] + tables[match[2]]() + match[3], text)
+        if sys.argv[1:] and fresh != text:
+            sys.exit(f"{page}: its tables are not those of today; run bench/tables.py")
+        if not sys.argv[1:]:
+            path.write_text(fresh)
 
 
 if __name__ == "__main__":

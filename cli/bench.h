@@ -13,6 +13,7 @@
 #include "gumbel/gumbel.h"
 #include "options.h"
 #include "report.h"
+#include "served.h"
 
 enum way {
     WAY_READ,         /* read the weights, nothing else */
@@ -65,8 +66,9 @@ struct bench_machine {
     void (*close)(struct bench *bench);
     /* The first row whose token is not the one that another way gives; -1 where none is. */
     int64_t (*check)(const struct bench *bench);
-    /* The buffers of one batch size. */
-    void *(*stage_new)(const struct bench *bench, int64_t batch, size_t *workspace_bytes);
+    /* The buffers of one batch size; the workspace and the rungs of its fused draw. */
+    void *(*stage_new)(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
+                       char served[SERVED_BYTES]);
     void (*stage_free)(void *stage);
     /* Seconds of one pass of a way; within a round ways come in the order of `enum way`. */
     double (*time_way)(void *stage, enum way way, uint32_t round);
@@ -82,6 +84,7 @@ size_t bench_weight_bytes(const struct bench *bench);
 struct bench_result {
     int64_t batch;
     size_t workspace_bytes;
+    char served[SERVED_BYTES]; /* the rungs of the fused draw */
     struct spread seconds[WAYS];
     double ratios[WAYS][BASES]; /* median over rounds of time / time of the base */
 };

@@ -165,7 +165,8 @@ struct cpu_stage {
     uint32_t position;
 };
 
-static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspace_bytes)
+static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
+                       char served[SERVED_BYTES])
 {
     const struct cpu_data *data = bench->data;
     struct cpu_stage *stage = require_memory("stage", 1, sizeof *stage);
@@ -185,6 +186,7 @@ static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspa
         stage->output.logprobs = require_memory("logprobs", batch, sizeof(float));
     }
     *workspace_bytes = stage->fused_room.size;
+    served_by(bench->device, &stage->fused.head, NULL, NULL, &stage->output, served);
     return stage;
 }
 

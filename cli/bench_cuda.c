@@ -270,7 +270,8 @@ static void queue_way(void *argument, void *stream)
     }
 }
 
-static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspace_bytes)
+static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
+                       char served[SERVED_BYTES])
 {
     const struct cuda_data *data = bench->data;
     struct cuda_stage *stage = require_memory("stage", 1, sizeof *stage);
@@ -294,6 +295,7 @@ static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspa
         stage->output.logprobs = device_memory_make((size_t)batch * sizeof(float));
     }
     device_memory_put(data->position, &stage->round, sizeof stage->round);
+    served_by(bench->device, &stage->head, NULL, &stage->sampling, &stage->output, served);
     for (int way = 0; way < WAYS; way++) {
         if (bench->has[way]) {
             stage->graphs[way] =

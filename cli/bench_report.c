@@ -104,8 +104,8 @@ void bench_print_result(const struct bench *bench, const struct bench_result *re
             print_way(bench, result, (enum way)way);
         }
     }
-    printf("%7s %5s %3s  memory: workspace %.1f KiB; a [B, V] array would be %.1f KiB\n\n", "", "",
-           "", (double)result->workspace_bytes / 1024,
+    printf("%7s %5s %3s  served by %s; workspace %.1f KiB; a [B, V] array would be %.1f KiB\n\n",
+           "", "", "", result->served, (double)result->workspace_bytes / 1024,
            4.0 * (double)result->batch * (double)bench->vocab / 1024);
     fflush(stdout);
 }
@@ -143,6 +143,7 @@ json_t *bench_result_to_json(const struct bench *bench, const struct bench_resul
         }
     }
     json_put(root, "batch", json_integer(result->batch));
+    json_put(root, "served_by", json_string(result->served));
     json_put(root, "workspace_bytes", json_integer((json_int_t)result->workspace_bytes));
     json_put(root, "logits_bytes", json_integer((json_int_t)(4 * result->batch * bench->vocab)));
     json_put(root, "ways", ways);

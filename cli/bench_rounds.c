@@ -41,7 +41,7 @@ static void take_round(const struct bench *bench, void *stage, double *times, in
 struct bench_result bench_rounds(const struct bench *bench, int64_t batch, int rounds)
 {
     struct bench_result result = {.batch = batch};
-    void *stage = bench->machine->stage_new(bench, batch, &result.workspace_bytes);
+    void *stage = bench->machine->stage_new(bench, batch, &result.workspace_bytes, result.served);
     double *times = require_memory("times", (int64_t)WAYS * rounds, sizeof *times);
 
     for (int round = -1; round < rounds; round++) {

@@ -7,6 +7,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "report.h"
+#include "served.h"
 
 static const gumbel_isa all_isas[] = {GUMBEL_ISA_REFERENCE, GUMBEL_ISA_AVX2, GUMBEL_ISA_AVX512,
                                       GUMBEL_ISA_NEON};
@@ -49,7 +50,7 @@ static void print_text(const gumbel_device_info *info, bool cuda)
     printf("cuda      %s\n", describe_cuda());
 }
 
-static json_t *to_json(const gumbel_device_info *info, bool cuda)
+static json_t *to_json(const gumbel_device *device, const gumbel_device_info *info, bool cuda)
 {
     json_t *root = json_object();
     json_t *available = json_array();
@@ -72,6 +73,7 @@ static json_t *to_json(const gumbel_device_info *info, bool cuda)
     }
     json_put(root, "isas", available);
     json_put(root, "devices", devices);
+    json_put(root, "served", served_to_json(device));
     return root;
 }
 
@@ -79,7 +81,8 @@ int command_info(int argc, char **argv)
 {
     static const struct argument accepted[] = {{0}};
     static const struct command_line line = {
-        "Show the version, the processor, the instruction sets and the devices.", accepted, NULL};
+        "Show the version, the processor, the instruction sets, the devices and what serves calls.",
+        accepted, NULL};
     struct common_options options = {0};
     gumbel_device_info info = {.struct_size = sizeof info};
     gumbel_device *device = NULL;
@@ -90,9 +93,10 @@ int command_info(int argc, char **argv)
     gumbel_describe(device, &info);
     cuda = device_is_cuda(device);
     if (options.json) {
-        print_json(to_json(&info, cuda));
+        print_json(to_json(device, &info, cuda));
     } else {
         print_text(&info, cuda);
+        print_served(device);
     }
     gumbel_close(device);
     return 0;

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "served.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report.h"
+
+/* Of a head whose rows are aligned, in bfloat16. */
+enum { VOCAB = 151936, HIDDEN = 4096 };
+
+/* What usual calls ask for. */
+static const struct usual {
+    const char *asked;
+    bool top_k, top_p, min_p, penalties, logprobs, ranks;
+} usual[] = {
+    {.asked = "plain draw"},
+    {.asked = "log-probabilities", .logprobs = true},
+    {.asked = "top_k", .top_k = true},
+    {.asked = "top_k, top_p", .top_k = true, .top_p = true},
+    {.asked = "top_p", .top_p = true},
+    {.asked = "min_p", .min_p = true},
+    {.asked = "penalties", .penalties = true},
+    {.asked = "top_k, top_p, penalties", .top_k = true, .top_p = true, .penalties = true},
+    {.asked = "ranks", .ranks = true},
+};
+enum { USUAL = sizeof usual / sizeof usual[0] };
+
+/* The ways in and batches of a line. */
+static const struct column {
+    bool head;
+    int64_t batch;
+    const char *title;
+} columns[] = {
+    {true, 1, "head, B = 1"},    {true, 32, "head, B = 32"},    {true, 256, "head, B = 256"},
+    {false, 1, "logits, B = 1"}, {false, 32, "logits, B = 32"},
+};
+enum { COLUMNS = sizeof columns / sizeof columns[0] };
+
+void served_by(const gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
+               const gumbel_sampling *sampling, const gumbel_output *output,
+               char names[SERVED_BYTES])
+{
+    char text[4096] = "";
+    gumbel_error error = {"", ""};
+
+    names[0] = '\0';
+    if (gumbel_explain(device, head, logits, sampling, output, text, sizeof text, &error) !=
+        GUMBEL_OK) {
+        snprintf(names, SERVED_BYTES, "%s: %s", error.field, error.message);
+        return;
+    }
+    /* Lines "draw: NAME: ...", "logits: NAME: ..." and "rows: NAME: ..." tell what serves. */
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        char role[16], name[32];
+        size_t used = strlen(names);
+
+        line += line[0] == '\n';
+        if (sscanf(line, "%15[a-z]: %31[a-z-]:", role, name) == 2 && strcmp(role, "kernels") != 0) {
+            snprintf(names + used, SERVED_BYTES - used, "%s%s", used > 0 ? ", " : "", name);
+        }
+    }
+}
+
+/* The rungs of a usual call. No pointer in it is followed. */
+static void served_usual(const gumbel_device *device, const struct usual *call,
+                         const struct column *column, char names[SERVED_BYTES])
+{
+    static _Alignas(64) char anything[64];
+    const float *floats = (const float *)(const void *)anything;
+    const gumbel_history history = {.struct_size = sizeof history,
+                                    .vocab_size = VOCAB,
+                                    .prompt = (uint32_t *)(void *)anything,
+                                    .output = (uint32_t *)(void *)anything,
+                                    .counts = (uint16_t *)(void *)anything};
+    const gumbel_transforms transforms = {
+        .struct_size = sizeof transforms, .repetition = floats, .history = &history};
+    const gumbel_truncation truncation = {
+        .struct_size = sizeof truncation,
+        .top_k = call->top_k ? (const int32_t *)(const void *)anything : NULL,
+        .top_p = call->top_p ? floats : NULL,
+        .min_p = call->min_p ? floats : NULL,
+    };
+    const gumbel_sampling sampling = {
+        .struct_size = sizeof sampling,
+        .transforms = call->penalties ? &transforms : NULL,
+        .truncation = call->top_k || call->top_p || call->min_p ? &truncation : NULL,
+    };
+    const gumbel_head head = {
+        .struct_size = sizeof head,
+        .hidden = {anything, GUMBEL_BFLOAT16, column->batch, HIDDEN, 0},
+        .weight = {anything, GUMBEL_BFLOAT16, VOCAB, HIDDEN, 0},
+    };
+    const gumbel_logits logits = {
+        .struct_size = sizeof logits,
+        .logits = {anything, GUMBEL_FLOAT32, column->batch, VOCAB, 0},
+    };
+    const gumbel_output output = {
+        .struct_size = sizeof output,
+        .tokens = (int32_t *)(void *)anything,
+        .logprobs = call->logprobs ? (float *)(void *)anything : NULL,
+        .ranks = call->ranks ? (int32_t *)(void *)anything : NULL,
+    };
+    served_by(device, column->head ? &head : NULL, column->head ? NULL : &logits, &sampling,
+              &output, names);
+}
+
+void print_served(const gumbel_device *device)
+{
+    char names[SERVED_BYTES];
+
+    printf("\nwhat serves calls of V = %d, D = %d, bfloat16\n%-25s", VOCAB, HIDDEN, "");
+    for (int i = 0; i < COLUMNS; i++) {
+        printf(" %-18s", columns[i].title);
+    }
+    printf("\n");
+    for (int i = 0; i < USUAL; i++) {
+        printf("%-25s", usual[i].asked);
+        for (int j = 0; j < COLUMNS; j++) {
+            served_usual(device, &usual[i], &columns[j], names);
+            printf(" %-18s", names);
+        }
+        printf("\n");
+    }
+}
+
+json_t *served_to_json(const gumbel_device *device)
+{
+    json_t *calls = json_object();
+    char names[SERVED_BYTES];
+
+    for (int i = 0; i < USUAL; i++) {
+        json_t *ways = json_object();
+
+        for (int j = 0; j < COLUMNS; j++) {
+            served_usual(device, &usual[i], &columns[j], names);
+            json_put(ways, columns[j].title, json_string(names));
+        }
+        json_put(calls, usual[i].asked, ways);
+    }
+    return calls;
+}
