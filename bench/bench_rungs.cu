@@ -37,7 +37,7 @@ static const struct comparison {
 } COMPARISONS[] = {
     {"hopper", "", "-hopper", PLAIN, FUSED, {1, 8, 64, 256}},
     {"tensor", "-hopper", "-hopper,-tensor", PLAIN, FUSED, {1, 8}},
-    {"draw", "", "-draw", PLAIN, LOGITS, {1, 8, 64, 256}},
+    {"draw", "", "-draw,-draw-edits", PLAIN, LOGITS, {1, 8, 64, 256}},
     {"draw-edits",
      "",
      "-draw-edits",
@@ -59,7 +59,7 @@ static const struct comparison {
      {"k = 50, p = 0.95", 50, 0.95f, 0},
      LOGITS,
      {1, 8, 64, 256}},
-    {"team", "", "-team", {"k = 1000", 1000, 1, 0}, LOGITS, {1, 8, 64}},
+    {"team", "-blocks", "-blocks,-team", {"k = 1000", 1000, 1, 0}, LOGITS, {1, 8, 64}},
     {"screened",
      "-blocks,-team",
      "-blocks,-team,-screened",

@@ -452,8 +452,12 @@ static void refusals(void)
     printf("%s: %s, %d multiprocessors\n", info.name, info.description, (int)info.threads);
     CHECK(gumbel_open(&options, &none, &error) == GUMBEL_ERROR_UNSUPPORTED && !none, "%s",
           error.message);
+    size_t bytes = 0;
+    CHECK(gumbel_call_workspace_size(gpu, &c.device->head, NULL, &c.device->sampling, &c.output,
+                                     &bytes, &error) == GUMBEL_OK,
+          "%s", error.message);
     CHECK(gumbel_sample(gpu, &c.device->head, &c.device->sampling, &c.output, c.workspace,
-                        c.workspace_bytes - 1, &error) == GUMBEL_ERROR_WORKSPACE,
+                        bytes - 1, &error) == GUMBEL_ERROR_WORKSPACE,
           "%s", error.message);
     c.host->sampling.stream = &c;
     CHECK(gumbel_sample(cpu, &c.host->head, &c.host->sampling, &c.output, c.workspace,
