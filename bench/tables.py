@@ -139,10 +139,41 @@ def requests_source():
 
 RUNGS = ROOT / "src" / "cuda" / "plan" / "cuda_rungs.c"
 RUNG = re.compile(r"\.name = (\"[^\"]+\"),\s*\.what = ((?:\"[^\"]*\"\s*)+),\s*"
-                  r"\.kernels = ((?:\"[^\"]*\"\s*)+),\s*\.serves = (.*?)[,}]\s*"
-                  r"(?:\.wants = (.*?)\})?", re.DOTALL)
+                  r"\.kernels = ((?:\"[^\"]*\"\s*)+),\s*\.serves = (.*?)"
+                  r"(?:,\s*\.wants = (.*?))?\},", re.DOTALL)
 REFUSES = re.compile(r"\.refuses = (\w+)")
 REFUSALS = r"static const char \*%s\(.*?\n\}"
+
+
+SETS = {
+    "GUMBEL_REQUEST_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
+    "GUMBEL_NEEDS_OF_CUTS": ["min_p", "top_k", "top_p", "joint", "exact ties"],
+}
+WORDS = {
+    "GUMBEL_NEED_LISTS": "lists", "GUMBEL_NEED_EXACT": "exact ties", "GUMBEL_NEED_MASS":
+    "log-normaliser", "GUMBEL_NEED_NOISE": "given noise", "GUMBEL_NEED_SOFT_CAP": "soft-cap",
+    "GUMBEL_NEED_SCALE": "scale <= 0", "GUMBEL_NEED_BIAS": "head bias", "GUMBEL_NEED_PART":
+    "a part", "GUMBEL_NEED_ROWS": "processed rows", "GUMBEL_NEED_PRODUCT": "product alone",
+    "GUMBEL_NEED_EMPTY": "no token", "GUMBEL_REQUEST_TOP": "num_top",
+    "GUMBEL_REQUEST_LOGITS": "top_logits", "GUMBEL_REQUEST_TRUNCATION": None,
+}
+
+
+def needs(expression, text):
+    """The words of a C expression of needs, without those behind "& ~"."""
+    for name, body in re.findall(r"#define (NEEDS_OF_\w+)\s+\\?\s*\((.*?)\)\n", text, re.DOTALL):
+        expression = expression.replace(name, body)
+    if "GUMBEL_NEED_END - 1" in expression:
+        left_out = needs(expression.split("GUMBEL_NEED_END - 1")[1], text)
+        return "all" + (f" but {left_out}" if left_out else "")
+    without = re.findall(r"& ~(GUMBEL_\w+)", expression)
+    words = []
+    for name in re.findall(r"GUMBEL_\w+", expression):
+        if name not in without:
+            plain = name.split("_", 2)[2].lower()
+            words += SETS.get(name, [WORDS.get(name, plain)])
+    gone = [WORDS.get(name, name.split("_", 2)[2].lower()) for name in without]
+    return ", ".join(dict.fromkeys(word for word in words if word and word not in gone))
 
 
 def joined(literals):
@@ -167,7 +198,10 @@ def rungs():
                     reasons.insert(0, "as blocks")
                 if "team_refuses(" in body and why[1] == "blocks_refuse":
                     reasons.insert(0, "as team")
-            entries.append([joined(found[1]), joined(found[2]), joined(found[3]),
+            serves = needs(found[4], text)
+            if found[5]:
+                serves += f"; only with {needs(found[5], text)}"
+            entries.append([joined(found[1]), joined(found[2]), joined(found[3]), serves,
                             "; ".join(reasons) or "-"])
         yield entries
 
@@ -189,9 +223,9 @@ def worth(name):
 
 
 def ladder(entries):
-    return table(["rung", "how", "kernels", "does not serve where", "us, for without it"],
-                 [[f"`{name}`", what, kernels, refusals, worth(name)]
-                  for name, what, kernels, refusals in entries])
+    return table(["rung", "how", "kernels", "serves", "but not where", "us, for without it"],
+                 [[f"`{name}`", what, kernels, serves, refusals, worth(name)]
+                  for name, what, kernels, serves, refusals in entries])
 
 
 def products_ladder():

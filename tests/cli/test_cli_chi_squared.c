@@ -3,7 +3,7 @@
  * How often the test of `gumbel verify` calls right draws wrong: every outcome of few draws of two
  * and of three tokens, by its probability.
  */
-#include "cli/chi_squared.h"
+#include "chi_squared.h"
 
 #include <math.h>
 #include <setjmp.h>

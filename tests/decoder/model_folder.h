@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "decoder/tensor.h"
+#include "decoder/files/tensor.h"
 
 /* Sizes that are multiples of nothing in particular. */
 enum {

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "decoder/mapping.h"
+#include "decoder/files/mapping.h"
 
 int scratch_set_up(void **state)
 {

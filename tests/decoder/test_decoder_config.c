@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "decoder/config.h"
+#include "decoder/files/config.h"
 #include "scratch_folder.h"
 
 #define SIZES                                                                                      \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bundled models against what the transformers library computed in float32 (models/README.md).
+ * The bundled models against what the transformers library computed in float32
+ * (tests/models/README.md).
  */
 #include <math.h>
 #include <setjmp.h>
@@ -15,7 +16,7 @@
 #include <jansson.h>
 
 #include "decoder/generate.h"
-#include "decoder/safetensors.h"
+#include "decoder/files/safetensors.h"
 
 #define ROWS       8 /* contexts */
 #define ROWS_RUN   (TEST_SANITIZED ? 1 : ROWS)

@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-#include "decoder/attention.h"
-#include "decoder/linear.h"
+#include "decoder/model/attention.h"
+#include "decoder/model/linear.h"
 
 static uint32_t next_random(uint32_t *seed)
 {

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "decoder/config.h"
+#include "decoder/files/config.h"
 #include "decoder/decoder.h"
 #include "model_folder.h"
 #include "scratch_folder.h"

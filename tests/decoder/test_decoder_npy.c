@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "decoder/npy.h"
+#include "decoder/arrays/npy.h"
 #include "scratch_folder.h"
 
 /* A file image: version, dictionary, `data` zero bytes. The caller frees it. */

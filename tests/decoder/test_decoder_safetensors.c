@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "decoder/checkpoint.h"
-#include "decoder/safetensors.h"
+#include "decoder/files/checkpoint.h"
+#include "decoder/files/safetensors.h"
 #include "scratch_folder.h"
 
 /* A file image: header padded to 8 bytes, then `data` bytes that count up. The caller frees it. */

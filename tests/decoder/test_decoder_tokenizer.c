@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texts to ids and back, against models/golden.json and tokenizer_cases.json (made by
+ * Texts to ids and back, against tests/models/golden.json and tokenizer_cases.json (made by
  * make_tokenizer_cases.py with the reference implementation); and tokenizer files that lie.
  */
 #include <setjmp.h>
@@ -16,8 +16,8 @@
 #include <jansson.h>
 #include <utf8proc.h>
 
-#include "decoder/mapping.h"
-#include "decoder/tokenizer.h"
+#include "decoder/files/mapping.h"
+#include "decoder/tokenizer/tokenizer.h"
 #include "scratch_folder.h"
 
 static tokenizer *open_tokenizer(const char *folder)

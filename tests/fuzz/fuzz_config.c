@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "decoder/config.h"
+#include "decoder/files/config.h"
 #include "fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

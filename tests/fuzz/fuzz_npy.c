@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "decoder/npy.h"
-#include "decoder/npy_header.h"
+#include "decoder/arrays/npy.h"
+#include "decoder/arrays/npy_header.h"
 #include "fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "decoder/safetensors.h"
+#include "decoder/files/safetensors.h"
 #include "fuzz_target.h"
 
 static volatile uint8_t sink;

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "decoder/tokenizer.h"
+#include "decoder/tokenizer/tokenizer.h"
 #include "fuzz_target.h"
 
 static const char mark[] = "'vocab':";

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decoder/mapping.h"
+#include "decoder/files/mapping.h"
 #include "fuzz_target.h"
 
 #define DEFAULT_MUTATIONS 1500

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a command ends that cannot go on: one line on stderr, and an exit code.
+ */
+#ifndef GUMBEL_CLI_FAILURE_H
+#define GUMBEL_CLI_FAILURE_H
+
+/* Exit codes: 0 done, EXIT_FAILED a check or a write failed, EXIT_INPUT wrong input or usage. */
+enum { EXIT_FAILED = 1, EXIT_INPUT = 2 };
+
+/* Name the running command; fail() and --help print it. `name` must stay valid. */
+void set_command(const char *name);
+
+/* What to do before a failure's line is printed, as to clear the line that progress stands on. */
+void set_before_failure(void (*clear)(void));
+
+/* Print "gumbel COMMAND: FIELD: MESSAGE", one line, on stderr and exit with EXIT_INPUT. Bytes below
+ * 32, which a file name may hold, are printed as '?'. */
+_Noreturn void fail(const char *field, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same with exit code EXIT_FAILED, for what is not the user's fault (a full disk). */
+_Noreturn void fail_late(const char *field, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "decoder/arrays/output_signals.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+enum { HELD = 4 };
+static const int numbers[HELD] = {SIGINT, SIGTERM, SIGHUP, SIGXFSZ};
+static struct sigaction before[HELD];
+static volatile sig_atomic_t waiting; /* the first that came; 0: none */
+
+static void remember(int number)
+{
+    if (!waiting) {
+        waiting = number;
+    }
+}
+
+/* A handler and no mask: a mask would be this thread's alone, and others would end the process. */
+void output_signals_hold(void)
+{
+    struct sigaction held = {.sa_flags = SA_RESTART};
+    sigemptyset(&held.sa_mask);
+    for (int i = 0; i < HELD; i++) {
+        sigaction(numbers[i], NULL, &before[i]);
+        held.sa_handler = numbers[i] == SIGXFSZ ? SIG_IGN : remember;
+        if (before[i].sa_handler != SIG_IGN) {
+            sigaction(numbers[i], &held, NULL);
+        }
+    }
+}
+
+bool output_signals_waiting(void) { return waiting != 0; }
+
+void output_signals_release(void)
+{
+    for (int i = 0; i < HELD; i++) {
+        sigaction(numbers[i], &before[i], NULL);
+    }
+    const int number = waiting;
+    waiting = 0;
+    if (number) {
+        raise(number);
+    }
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "decoder/decoder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "decoder/model/model.h"
+#include "decoder/pool.h"
+#include "decoder/model/trunk.h"
+
+struct decoder {
+    model model;
+    tokenizer *tokenizer;
+    pool *pool;
+    trunk *trunk;
+    decoder_info info;
+};
+
+struct decoder_sequence {
+    const decoder *owner;
+    trunk_cache cache;
+    int32_t length;
+};
+
+static void describe(decoder *d)
+{
+    const model_config *c = &d->model.config;
+    d->info = (decoder_info){.model_type = c->model_type,
+                             .hidden_size = c->hidden_size,
+                             .vocab_size = c->vocab_size,
+                             .layers = c->layers,
+                             .max_positions = c->max_positions,
+                             .bos_id = c->bos_id,
+                             .eos_count = c->eos_count,
+                             .parameters = d->model.parameters,
+                             .threads = pool_threads(d->pool)};
+    memcpy(d->info.eos_ids, c->eos_ids, sizeof d->info.eos_ids);
+}
+
+int decoder_open(const char *folder, int32_t threads, decoder **result, decoder_error *error)
+{
+    *result = NULL;
+    decoder *d = calloc(1, sizeof *d);
+    if (!d) {
+        return decoder_fail(error, folder, NULL, "out of memory");
+    }
+    if (model_open(folder, &d->model, error) != 0 ||
+        tokenizer_open(folder, &d->tokenizer, error) != 0 ||
+        pool_new(threads, &d->pool, error) != 0 ||
+        trunk_new(&d->model, d->pool, &d->trunk, error) != 0) {
+        decoder_close(d);
+        return -1;
+    }
+    describe(d);
+    *result = d;
+    return 0;
+}
+
+void decoder_close(decoder *d)
+{
+    if (d) {
+        trunk_free(d->trunk);
+        pool_free(d->pool);
+        tokenizer_close(d->tokenizer);
+        model_close(&d->model);
+        free(d);
+    }
+}
+
+const decoder_info *decoder_describe(const decoder *d) { return &d->info; }
+
+const tokenizer *decoder_tokenizer(const decoder *d) { return d->tokenizer; }
+
+gumbel_tensor decoder_head(const decoder *d) { return d->model.head; }
+
+void decoder_parallel_for(void *context, int32_t count, gumbel_task task, void *argument)
+{
+    pool_run(((decoder *)context)->pool, count, task, argument);
+}
+
+/* Floats between the layers of a cache, and of a position within one. */
+static size_t position_size(const decoder *d)
+{
+    return (size_t)d->model.config.kv_heads * (size_t)d->model.config.head_dim;
+}
+
+int decoder_sequence_new(const decoder *d, int32_t capacity, decoder_sequence **result,
+                         decoder_error *error)
+{
+    *result = NULL;
+    if (capacity < 1 || capacity > d->info.max_positions) {
+        return decoder_fail(error, NULL, "capacity", "is %d, not in [1, %d]", capacity,
+                            d->info.max_positions);
+    }
+    size_t bytes = position_size(d) * (size_t)d->info.layers * sizeof(float);
+    decoder_sequence *s = calloc(1, sizeof *s);
+    if (s && !__builtin_mul_overflow(bytes, (size_t)capacity, &bytes)) {
+        s->owner = d;
+        s->cache = (trunk_cache){capacity, malloc(bytes), malloc(bytes)};
+    }
+    if (!s || !s->cache.keys || !s->cache.values) {
+        decoder_sequence_free(s);
+        return decoder_fail(error, NULL, "capacity", "out of memory for a cache of %d tokens",
+                            capacity);
+    }
+    *result = s;
+    return 0;
+}
+
+void decoder_sequence_free(decoder_sequence *sequence)
+{
+    if (sequence) {
+        free(sequence->cache.keys);
+        free(sequence->cache.values);
+        free(sequence);
+    }
+}
+
+int32_t decoder_sequence_length(const decoder_sequence *sequence) { return sequence->length; }
+
+int decoder_sequence_copy(decoder_sequence *to, const decoder_sequence *from, decoder_error *error)
+{
+    if (to->owner != from->owner || to->cache.capacity < from->length) {
+        return decoder_fail(error, NULL, "sequence", "holds %d tokens of one decoder, not %d",
+                            to->cache.capacity, from->length);
+    }
+    size_t row = position_size(to->owner);
+    for (size_t layer = 0; to != from && layer < (size_t)to->owner->info.layers; layer++) {
+        size_t source = layer * (size_t)from->cache.capacity * row;
+        size_t target = layer * (size_t)to->cache.capacity * row;
+        size_t bytes = (size_t)from->length * row * sizeof(float);
+        memcpy(to->cache.keys + target, from->cache.keys + source, bytes);
+        memcpy(to->cache.values + target, from->cache.values + source, bytes);
+    }
+    to->length = from->length;
+    return 0;
+}
+
+void decoder_sequence_truncate(decoder_sequence *sequence, int32_t length)
+{
+    if (length >= 0 && length < sequence->length) {
+        sequence->length = length;
+    }
+}
+
+/* Whether `count` tokens may follow what the sequence holds. */
+static int check_tokens(const decoder *d, const decoder_sequence *sequence, const int32_t *tokens,
+                        int32_t count, decoder_error *error)
+{
+    if (sequence->owner != d) {
+        return decoder_fail(error, NULL, "sequence", "belongs to another decoder");
+    }
+    if (count > sequence->cache.capacity - sequence->length) {
+        return decoder_fail(error, NULL, "sequence", "%d tokens do not fit behind %d of %d", count,
+                            sequence->length, sequence->cache.capacity);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= d->info.vocab_size) {
+            return decoder_fail(error, NULL, "tokens", "entry %d is %d, not in [0, %d)", i,
+                                tokens[i], d->info.vocab_size);
+        }
+    }
+    return 0;
+}
+
+int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, int32_t count,
+                 int32_t skip, float *hidden, decoder_error *error)
+{
+    if (count < 0 || skip < 0 || skip > count || (skip < count && !hidden)) {
+        return decoder_fail(error, NULL, "skip", "%d of %d tokens, hidden %s", skip, count,
+                            hidden ? "given" : "not given");
+    }
+    if (check_tokens(d, sequence, tokens, count, error) != 0) {
+        return -1;
+    }
+    for (int32_t first = 0; first < count; first += TRUNK_MAX_ROWS) {
+        trunk_row rows[TRUNK_MAX_ROWS];
+        int32_t n = count - first < TRUNK_MAX_ROWS ? count - first : TRUNK_MAX_ROWS;
+        for (int32_t i = 0; i < n; i++) {
+            int64_t wanted = (int64_t)first + i - skip;
+            rows[i] =
+                (trunk_row){.cache = &sequence->cache,
+                            .position = sequence->length + i,
+                            .token = tokens[first + i],
+                            .hidden = wanted >= 0 ? hidden + wanted * d->info.hidden_size : NULL};
+        }
+        trunk_run(d->trunk, rows, n);
+        sequence->length += n;
+    }
+    return 0;
+}
+
+int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *tokens,
+                 int32_t count, float *hidden, decoder_error *error)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (check_tokens(d, sequences[i], tokens + i, 1, error) != 0) {
+            return -1;
+        }
+        for (int32_t k = 0; k < i; k++) {
+            if (sequences[k] == sequences[i]) {
+                return decoder_fail(error, NULL, "sequences", "entries %d and %d are the same", k,
+                                    i);
+            }
+        }
+    }
+    for (int32_t first = 0; first < count; first += TRUNK_MAX_ROWS) {
+        trunk_row rows[TRUNK_MAX_ROWS];
+        int32_t n = count - first < TRUNK_MAX_ROWS ? count - first : TRUNK_MAX_ROWS;
+        for (int32_t i = 0; i < n; i++) {
+            decoder_sequence *s = sequences[first + i];
+            rows[i] = (trunk_row){.cache = &s->cache,
+                                  .position = s->length,
+                                  .token = tokens[first + i],
+                                  .hidden = hidden + (int64_t)(first + i) * d->info.hidden_size};
+        }
+        trunk_run(d->trunk, rows, n);
+        for (int32_t i = 0; i < n; i++) {
+            sequences[first + i]->length++;
+        }
+    }
+    return 0;
+}

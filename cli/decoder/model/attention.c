@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "decoder/model/attention.h"
+
+#include <math.h>
+
+#include "decoder/model/lanes.h"
+
+/* Positions between two looks at the running maximum. */
+#define BLOCK 32
+
+LANES_INLINE float dot(const float *a, const float *b, int32_t size)
+{
+    lanes sum = {0}, x = {0}, y = {0};
+    int32_t at = 0;
+    for (; at + LANES <= size; at += LANES) {
+        memcpy(&x, a + at, sizeof x);
+        memcpy(&y, b + at, sizeof y);
+        sum += x * y;
+    }
+    float rest = 0;
+    for (; at < size; at++) {
+        rest += a[at] * b[at];
+    }
+    return lanes_sum(&sum) + rest;
+}
+
+LANES_INLINE void attention_run_body(const attention_query *q, int registers)
+{
+    (void)registers;
+    float sum[ATTENTION_MAX_HEAD_DIM];
+    float mass = 0, largest = -INFINITY;
+    float scale = 1 / sqrtf((float)q->head_dim);
+    memset(sum, 0, (size_t)q->head_dim * sizeof *sum);
+    for (int32_t first = 0; first < q->count; first += BLOCK) {
+        int32_t count = q->count - first < BLOCK ? q->count - first : BLOCK;
+        float score[BLOCK];
+        float top = largest;
+        for (int32_t j = 0; j < count; j++) {
+            score[j] = scale * dot(q->query, q->keys + (first + j) * q->stride, q->head_dim);
+            top = score[j] > top ? score[j] : top;
+        }
+        float shrink = expf(largest - top);
+        mass *= shrink;
+        for (int32_t i = 0; i < q->head_dim; i++) {
+            sum[i] *= shrink;
+        }
+        for (int32_t j = 0; j < count; j++) {
+            const float *value = q->values + (first + j) * q->stride;
+            float weight = expf(score[j] - top);
+            mass += weight;
+            for (int32_t i = 0; i < q->head_dim; i++) {
+                sum[i] += weight * value[i];
+            }
+        }
+        largest = top;
+    }
+    for (int32_t i = 0; i < q->head_dim; i++) {
+        q->out[i] = sum[i] / mass;
+    }
+}
+
+LANES_DISPATCH(attention_run, attention_query)
+
+void attention(const attention_query *q) { attention_run(q); }

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The weights of a Qwen3 or Llama model by their places, with shapes checked.
+ */
+#ifndef DECODER_MODEL_H
+#define DECODER_MODEL_H
+
+#include "decoder/files/checkpoint.h"
+#include "decoder/files/config.h"
+#include "decoder/error.h"
+#include "gumbel/gumbel.h"
+
+/* D hidden_size, H heads * head_dim, K kv_heads * head_dim, I intermediate_size. */
+typedef struct model_layer {
+    float *attention_norm; /* [D] */
+    gumbel_tensor query;   /* [H, D] */
+    gumbel_tensor key;     /* [K, D] */
+    gumbel_tensor value;   /* [K, D] */
+    float *query_norm;     /* [head_dim]; NULL without head_norm */
+    float *key_norm;       /* the same */
+    gumbel_tensor merge;   /* o_proj [D, H] */
+    float *mlp_norm;       /* [D] */
+    gumbel_tensor gate;    /* [I, D] */
+    gumbel_tensor up;      /* [I, D] */
+    gumbel_tensor down;    /* [D, I] */
+} model_layer;
+
+typedef struct model {
+    model_config config;
+    checkpoint *weights;
+    gumbel_tensor embedding; /* [V, D] */
+    gumbel_tensor head;      /* [V, D]; the embedding where tied */
+    float *norm;             /* [D] */
+    model_layer *layers;     /* [config.layers] */
+    int64_t parameters;      /* elements of all of them */
+} model;
+
+/* model_open(): read the config and find every weight. Matrices stay in the mapped files; norms are
+ * widened to float32. A tied model may repeat its head; it is not used.
+ *  m        filled on success, zeroed on error. Release it with model_close().
+ *  returns  0; -1 with `error` filled: what config_load() and checkpoint_open() refuse, a missing
+ *           tensor, a wrong shape, a dtype other than F32, F16, BF16. */
+int model_open(const char *folder, model *m, decoder_error *error);
+
+/* Free everything and zero it. A zeroed model is allowed. */
+void model_close(model *m);
+
+#endif /* DECODER_MODEL_H */

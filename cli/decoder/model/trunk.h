@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The trunk: token ids in, hidden states after the final norm out, keys and values into caches.
+ */
+#ifndef DECODER_TRUNK_H
+#define DECODER_TRUNK_H
+
+#include "decoder/error.h"
+#include "decoder/model/model.h"
+#include "decoder/pool.h"
+
+/* Rows of one pass: enough that the products, not reading the weights, take the time. */
+#define TRUNK_MAX_ROWS 64
+
+/* The KV cache of one sequence, [layers, capacity, kv_heads * head_dim] each. Keys are stored after
+ * norm and rotation. */
+typedef struct trunk_cache {
+    int32_t capacity;
+    float *keys;
+    float *values;
+} trunk_cache;
+
+/* One token: it takes its place in a cache that holds all positions before its own, or gets them
+ * from rows earlier in the same pass. */
+typedef struct trunk_row {
+    trunk_cache *cache;
+    int32_t position;
+    int32_t token;
+    float *hidden; /* [D] receives the hidden state; NULL: not wanted */
+} trunk_row;
+
+typedef struct trunk trunk;
+
+/* trunk_new(): working memory for passes of TRUNK_MAX_ROWS rows. Model and pool must outlive it.
+ *  returns  0; -1 with `error` filled. Release it with trunk_free(). */
+int trunk_new(const model *m, pool *p, trunk **result, decoder_error *error);
+
+/* Free it. NULL is allowed. */
+void trunk_free(trunk *t);
+
+/* trunk_run(): one pass.
+ *  rows   [count], 1 <= count <= TRUNK_MAX_ROWS; tokens and positions are in range */
+void trunk_run(trunk *t, const trunk_row *rows, int32_t count);
+
+#endif /* DECODER_TRUNK_H */
