@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 
-KAT_FILE = Path(__file__).resolve().parents[2] / "tests" / "philox_kat.txt"
+KAT_FILE = Path(__file__).resolve().parents[2] / "tests" / "oracle" / "philox_kat.txt"
 
 
 def known_answers():
