@@ -85,6 +85,11 @@ extern "C" {
 #define GUMBEL_VERSION                                                                             \
     (GUMBEL_VERSION_MAJOR * 10000 + GUMBEL_VERSION_MINOR * 100 + GUMBEL_VERSION_PATCH)
 
+/* Limits of every call. */
+#define GUMBEL_WORKSPACE_ALIGNMENT 64    /* bytes that a workspace's address is a multiple of */
+#define GUMBEL_SAMPLES_MOST        65536 /* samples a row */
+#define GUMBEL_TOP_MOST            128   /* most likely tokens that a row lists */
+
 /* The GUMBEL_VERSION of the library that is linked. since 0.1 */
 GUMBEL_API int gumbel_version(void);
 
@@ -95,7 +100,7 @@ GUMBEL_API const char *gumbel_version_string(void);
 typedef enum gumbel_status {
     GUMBEL_OK = 0,
     GUMBEL_ERROR_ARGUMENT = 10,    /* a field is out of range, missing or contradicts another */
-    GUMBEL_ERROR_WORKSPACE = 20,   /* workspace missing, too small or not 64-byte aligned */
+    GUMBEL_ERROR_WORKSPACE = 20,   /* workspace missing, too small or not aligned */
     GUMBEL_ERROR_UNSUPPORTED = 30, /* understood, and not to be had on this device or build */
     GUMBEL_ERROR_MEMORY = 40,      /* gumbel_open() could not allocate or start its threads */
     GUMBEL_ERROR_DEVICE = 50,      /* the device's driver refused; the message has its words */
@@ -147,7 +152,7 @@ typedef void (*gumbel_parallel_for)(void *context, int32_t count, gumbel_task ta
 
 typedef struct gumbel_device_options {
     size_t struct_size;
-    const char *device; /* NULL or "cpu"; or "cuda:N", where the fields below are 0 */
+    const char *device; /* NULL or "cpu"; or "cuda:N", where all fields below but rungs are 0 */
     gumbel_isa isa;     /* AUTO: environment variable GUMBEL_ISA, else the best available */
     int32_t threads;    /* 1..1024 ways to split a call; 0: the CPUs this process may use */
     int32_t tile;       /* vocabulary rows a tile, multiple of 64 up to 4096; 0: chosen */
@@ -305,7 +310,7 @@ typedef enum gumbel_ties {
 
 /* Which tokens may be drawn. With m the largest z:
  *  min_p   keeps z >= m + ln(min_p)
- *  top_k   keeps z >= the k-th largest z
+ *  top_k   keeps z >= the k-th largest z; V or more keeps all
  *  top_p   keeps a token if the mass of strictly larger z is below top_p of the mass
  * Masses are sums of exp(z - m), rounded to float32 by the fixed operations of docs/maths.md and
  * added exactly, so no order of summation shows. Greedy rows are not truncated. On CUDA, where the
@@ -346,7 +351,7 @@ typedef struct gumbel_sampling {
     int64_t seed_stride;
     const uint32_t *position; /* [B], the step in its sequence; default 0 */
     int64_t position_stride;
-    int32_t num_samples;   /* S independent draws of every row, 1..65536; 0: 1 */
+    int32_t num_samples;   /* S independent draws of every row, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
     uint32_t first_sample; /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
     uint32_t domain;       /* a gumbel_domain, < 2^31 */
     void *stream; /* CUDA: the CUstream (cudaStream_t) to queue on, NULL the default; CPU: NULL */
@@ -371,7 +376,7 @@ typedef struct gumbel_output {
                             after the last token that has z > -inf */
     float *top_logprobs; /* [B, num_top] theirs; -inf after the last, and of GUMBEL_PROCESSED for
                             those that truncation removed */
-    int32_t num_top;     /* 0..128 */
+    int32_t num_top;     /* 0..GUMBEL_TOP_MOST */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
     float *top_logits; /* [B, num_top] logits l of top_ids, which must be there too, as they are
                           before any transform; -inf after the last */
@@ -399,7 +404,9 @@ GUMBEL_API gumbel_status gumbel_workspace_size(const gumbel_device *device, int6
  *             gumbel_call_workspace_size().
  *  sampling   NULL for defaults.
  *  output     written in full on success, untouched on error.
- *  workspace  gumbel_workspace_size(B, D, S) bytes, 64-byte aligned; undefined before and after.
+ *  workspace  gumbel_call_workspace_size() bytes, of these arguments, or where that is enough
+ *             gumbel_workspace_size(B, D, S); at a multiple of GUMBEL_WORKSPACE_ALIGNMENT;
+ *             undefined before and after.
  *  trivial    B = 0 succeeds and writes nothing.
  *  threads    re-entrant.
  *  repeats    same data, seed, position, sample, domain: same bits, as said at the top.
@@ -410,9 +417,9 @@ GUMBEL_API gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head 
                                        void *workspace, size_t workspace_bytes,
                                        gumbel_error *error);
 
-/* gumbel_sample_logits(): draw tokens from logits; else as gumbel_sample(), with D = 0 in the
- *  workspace's size. Equal logits give the tokens that gumbel_sample() gives.   [Algorithm B.1]
- *                                                                                      since 0.1 */
+/* gumbel_sample_logits(): draw tokens from logits; else as gumbel_sample(), with D = 0 in
+ *  gumbel_workspace_size(). Equal logits give the tokens that gumbel_sample() gives.
+ *                                                                     [Algorithm B.1]  since 0.1 */
 GUMBEL_API gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbel_logits *logits,
                                               const gumbel_sampling *sampling,
                                               const gumbel_output *output, void *workspace,
@@ -425,7 +432,7 @@ GUMBEL_API gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbe
 typedef struct gumbel_step {
     size_t struct_size;
     int64_t batch;           /* B >= 0 */
-    int32_t num_samples;     /* S, 1..65536; 0: 1 */
+    int32_t num_samples;     /* S, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
     const int32_t *tokens;   /* [B, S] just drawn; not read without a ring */
     uint32_t *position;      /* [B], read and written */
     int64_t position_stride; /* elements between rows; 0: one position serves all rows */

@@ -47,8 +47,9 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, 
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_REFUSE_IF(hidden_size < 0 || hidden_size > GUMBEL_SIZE_END, error, "hidden_size",
                      "hidden_size is %" PRId64 "; it must be in 0..2^40", hidden_size);
-    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
-                     "num_samples is %d; it must be in 1..65536", (int)num_samples);
+    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MOST, error, "num_samples",
+                     "num_samples is %d; it must be in 1..%d", (int)num_samples,
+                     GUMBEL_SAMPLES_MOST);
     size_t size = device->backend->plain_size(device, batch, hidden_size, num_samples);
     GUMBEL_REFUSE_IF(size == SIZE_MAX, error, "batch",
                      "a batch of %" PRId64 " is larger than any memory", batch);

@@ -110,8 +110,9 @@ gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int3
     gumbel_output out;
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
-    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > 65536, error, "num_samples",
-                     "num_samples is %d; it must be in 1..65536", (int)num_samples);
+    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MOST, error, "num_samples",
+                     "num_samples is %d; it must be in 1..%d", (int)num_samples,
+                     GUMBEL_SAMPLES_MOST);
     GUMBEL_REFUSE_IF(!summaries && batch > 0, error, "summaries", "summaries is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
     GUMBEL_FORWARD(gumbel_read_output(&out, output, batch, error));

@@ -12,9 +12,6 @@
 /* Ids of one draw block start at a multiple of this; tiles hold whole blocks (summary.h). */
 #define GUMBEL_BLOCK 64
 
-/* The most likely tokens that a call lists. */
-#define GUMBEL_TOP_MOST 128
-
 /* What a call asks for beyond plain sampling, as bits of gumbel_problem.request. A field that is
  * there and has nothing to do sets none, so `request == 0` is the plain call. */
 typedef enum gumbel_request {

@@ -6,10 +6,10 @@
 #ifndef GUMBEL_CORE_WORKSPACE_H
 #define GUMBEL_CORE_WORKSPACE_H
 
+#include "gumbel/gumbel.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-#define GUMBEL_WORKSPACE_ALIGNMENT 64
 
 typedef struct gumbel_cursor {
     unsigned char *base; /* NULL: count only */

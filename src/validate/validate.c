@@ -7,8 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define VOCAB_END    (INT64_C(1) << 31)
-#define SAMPLES_MOST 65536
+#define VOCAB_END (INT64_C(1) << 31)
 
 gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
                                   gumbel_error *error)
@@ -138,9 +137,9 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
         GUMBEL_FORWARD(gumbel_read_options(s, sizeof *s, sampling, "sampling", error));
     if (s->num_samples == 0)
         s->num_samples = 1;
-    GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > SAMPLES_MOST, error,
+    GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > GUMBEL_SAMPLES_MOST, error,
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)s->num_samples, SAMPLES_MOST);
+                     (int)s->num_samples, GUMBEL_SAMPLES_MOST);
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_FORWARD(gumbel_check_rows(s->temperature, sizeof *s->temperature, s->temperature_stride,
@@ -251,9 +250,9 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
         into->num_samples = 1;
     GUMBEL_REFUSE_IF(into->batch < 0 || into->batch > GUMBEL_SIZE_END, error, "step.batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", into->batch);
-    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > SAMPLES_MOST, error,
+    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MOST, error,
                      "step.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)into->num_samples, SAMPLES_MOST);
+                     (int)into->num_samples, GUMBEL_SAMPLES_MOST);
     GUMBEL_REFUSE_IF(!into->position && into->batch > 0, error, "step.position",
                      "position is NULL");
     GUMBEL_FORWARD(

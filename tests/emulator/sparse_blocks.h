@@ -66,9 +66,9 @@ static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool
 
 /* Logits as a product leaves them that stores some strips alone. */
 struct sparse_blocks {
-    std::vector<uint8_t> written;      /* [blocks][32] */
-    std::vector<float> unseen;         /* [B, blocks]: peaks of what no history has seen */
-    std::vector<unsigned char> logits; /* rows of `stride` elements, quads of them aligned */
+    std::vector<uint8_t> stored_strips; /* [blocks][32] */
+    std::vector<float> unseen_peaks;    /* [B, blocks]: peaks of what no history has seen */
+    std::vector<unsigned char> logits;  /* rows of `stride` elements, quads of them aligned */
     int64_t stride;
     std::vector<uint64_t> floors; /* [B][CUDA_FLOOR_WORDS]: as the product leaves them */
 };
@@ -191,15 +191,15 @@ static sparse_blocks leave_out(const cuda_request_params &p, uint64_t *random)
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
     std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
-    sparse.unseen = peaks_of(q, p.blocks, true, true);
-    sparse.written.resize((size_t)(p.blocks * 32));
+    sparse.unseen_peaks = peaks_of(q, p.blocks, true, true);
+    sparse.stored_strips.resize((size_t)(p.blocks * 32));
     sparse.floors.assign((size_t)(q.batch * CUDA_FLOOR_WORDS), 0);
     sparse.floors[1] = 7; /* as many CTAs of the product have started */
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     copy_logits(&sparse, q.logits);
     drop_masked_logits(&sparse, q);
     for (int64_t b = 0; b < q.batch; b++) {
-        float bound = bound_of_row(p, sparse.unseen, b);
+        float bound = bound_of_row(p, sparse.unseen_peaks, b);
         sparse.floors[(size_t)(b * CUDA_FLOOR_WORDS)] = floor_of_bound(&bound);
         bool odd = false; /* a block at random that is there as a whole */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
@@ -207,7 +207,7 @@ static sparse_blocks leave_out(const cuda_request_params &p, uint64_t *random)
             const float peak = peaks[(size_t)(b * p.blocks * parts + i)];
             odd = i % parts == 0 ? one_in(random, 9) : odd;
             if (odd || !(peak < bound))
-                sparse.written[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);
+                sparse.stored_strips[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);
             else
                 spoil_logits(&sparse, q, b, from, from + size, one_in(random, 2));
         }
@@ -219,8 +219,9 @@ static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
 {
     p->problem.logits.data = sparse->logits.data();
     p->problem.logits.stride = sparse->stride;
-    p->written = sparse->written.data();
-    p->unseen = p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen.data() : NULL;
+    p->stored_strips = sparse->stored_strips.data();
+    p->unseen_peaks =
+        p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen_peaks.data() : NULL;
     p->floors = sparse->floors.data();
 }
 

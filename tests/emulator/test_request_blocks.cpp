@@ -21,7 +21,7 @@ constexpr double kFewServed = 0.96;
 struct test_problem {
     request *asked;
     std::vector<int32_t> top_k; /* that replaces what was asked; or none */
-    bool peaked;                /* the largest logits of blocks are given */
+    bool has_peaks;             /* the largest logits of blocks are given */
     sparse_blocks *sparse;      /* and some strips alone; or NULL */
     int multiprocessors;
     uint64_t random; /* state */
@@ -178,16 +178,16 @@ cuda_request_params blocks_params(const test_problem &test, const gumbel_output 
 {
     cuda_request_params p = params_of(*test.asked, output);
     const gumbel_problem *q = &p.problem;
-    p.peaked = test.peaked;
+    p.has_peaks = test.has_peaks;
     p.blocks = (q->end_token - CUDA_REQUEST_ORIGIN(q->first_token) + CUDA_REQUEST_BLOCK - 1) /
                CUDA_REQUEST_BLOCK;
-    p.chunk = p.peaked ? p.blocks : cuda_request_part(p.blocks, q->batch, test.multiprocessors);
+    p.chunk = p.has_peaks ? p.blocks : cuda_request_part(p.blocks, q->batch, test.multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
     p.tag = 1 + (uint64_t)q->batch;
     size_t rows = (size_t)q->batch;
     p.peaks = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.peaks);
     memset(p.peaks, 0xa7, rows * (size_t)p.blocks * sizeof *p.peaks); /* peaks_agree() looks */
-    p.left = (int32_t *)poisoned_workspace(rows * sizeof *p.left);
+    p.row_states = (int32_t *)poisoned_workspace(rows * sizeof *p.row_states);
     p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_FLOOR_WORDS * sizeof *p.counters);
     return p;
 }
@@ -195,7 +195,7 @@ cuda_request_params blocks_params(const test_problem &test, const gumbel_output 
 void free_params(const cuda_request_params &p)
 {
     free(p.peaks);
-    free(p.left);
+    free(p.row_states);
     free(p.counters);
 }
 
@@ -241,11 +241,11 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                        z = uncut_of(test.asked, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
-        bool left = p.left[b] == CUDA_ROW_LEFT;
+        bool left = p.row_states[b] == CUDA_ROW_LEFT;
         bool few = few_matter(test.asked, b, own);
         int64_t first = b * p.blocks;
         bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;
-        if ((!left && p.left[b] != CUDA_ROW_SERVED) || (left && few && spoilt)) {
+        if ((!left && p.row_states[b] != CUDA_ROW_SERVED) || (left && few && spoilt)) {
             printf("%s: row %d: %s\n", test.what, (int)b,
                    left ? "left, though nothing can be drawn" : "neither served nor left");
             return false;
@@ -296,24 +296,24 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
         lower_seen(&test);
     if (one_in(&test.random, 4))
         crowd(test.asked, &test.random);
-    test.peaked = index % 2;
+    test.has_peaks = index % 2;
     test.multiprocessors = 1 + (int)random_below(&test.random, 3);
     outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
     outcome *untouched = request_outcome(test.asked);
     cuda_request_params p = blocks_params(test, choose_outputs(ours, &test.random));
     snprintf(test.what, sizeof test.what, "problem %d, peaks %s, %d parts: %s", index,
-             test.peaked ? "given" : "found", p.parts, request_describe(&test.asked->plan));
+             test.has_peaks ? "given" : "found", p.parts, request_describe(&test.asked->plan));
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
     const gumbel_problem whole = p.problem;
     sparse_blocks sparse = {};
-    if (test.peaked && p.problem.batch <= 32 && bounds_are_sure(p.problem) &&
+    if (test.has_peaks && p.problem.batch <= 32 && bounds_are_sure(p.problem) &&
         (sure || one_in(&test.random, 2))) {
         sparse = leave_out(p, &test.random);
         hand_over(test.sparse = &sparse, &p);
     }
     for (int launch = one_in(&test.random, 8) ? 2 : 1; good && launch > 0; launch--) {
         std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse);
-        if (test.peaked)
+        if (test.has_peaks)
             std::copy(peaks.begin(), peaks.end(), p.peaks);
         outcome_poison(ours);
         emulate_blocks(p, &test.random, test.what);

@@ -101,7 +101,7 @@ bool serve(test_problem *test, gumbel_device *cpu, const cuda_request_params &p,
             return false;
         const pivot_ways &way = ways[(size_t)b];
         counts->all++;
-        counts->given_up += !at_once && p.told[b];
+        counts->given_up += !at_once && p.exchange[b];
         counts->drawn += way.drawn;
         counts->missed += way.missed;
         counts->exactly += way.exactly;
@@ -122,8 +122,8 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
     p.parts = (int32_t)cuda_request_pivot_parts(range);
-    std::vector<uint64_t> told((size_t)cuda_request_told_words(q.batch, p.parts));
-    p.told = told.data();
+    std::vector<uint64_t> told((size_t)cuda_request_exchange_words(q.batch, p.parts));
+    p.exchange = told.data();
     snprintf(test.what, sizeof test.what, "problem %d: %s", index,
              request_describe(&test.asked->plan));
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;

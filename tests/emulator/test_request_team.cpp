@@ -198,7 +198,7 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, 
     bool good = request_draw(cpu, test->asked, host) == GUMBEL_OK;
     std::vector<team_way> ways = emulate_team(p, clusters, &test->random, test->what);
     for (int64_t b = 0; good && b < p.problem.batch; b++) {
-        bool served = !p.left || p.left[b] == CUDA_ROW_LEFT;
+        bool served = !p.row_states || p.row_states[b] == CUDA_ROW_LEFT;
         good = row_agrees(served ? host : untouched, p.output, b, test->what);
         if (served)
             count_row(*test, ways[(size_t)b], counts);
@@ -223,7 +223,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_request_params
     emulate_team(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t i = 0; i < p.processed_stride; i++) {
-            bool served = (!p.left || p.left[b] == CUDA_ROW_LEFT) && i < q.vocab;
+            bool served = (!p.row_states || p.row_states[b] == CUDA_ROW_LEFT) && i < q.vocab;
             float found = ours[(size_t)(b * p.processed_stride + i)];
             float expected = served ? host[(size_t)(b * q.vocab + i)] : untouched;
             if (same_float(found, expected))
@@ -247,7 +247,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     int64_t clusters = 1 + random_below(&test.random, (uint32_t)q.batch);
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_request_share(std::max<int64_t>(q.end_token - origin, 1));
-    p.left = test.left.empty() ? NULL : test.left.data();
+    p.row_states = test.left.empty() ? NULL : test.left.data();
     snprintf(test.what, sizeof test.what, "problem %d, %s: %s", index,
              test.processed ? "processed" : "drawn", request_describe(&test.asked->plan));
     bool good = test.processed ? processed_agree(&test, cpu, p, clusters)

@@ -214,7 +214,7 @@ struct bounded {
     int num_top;
     int64_t words;                        /* of a mask's row, and of a history's */
     std::vector<uint32_t> prompt, output; /* [B][words], or none */
-    std::vector<uint8_t> written;
+    std::vector<uint8_t> stored_strips;
     std::vector<uint64_t> floors;
 };
 
@@ -246,7 +246,7 @@ bounded make_bounded(test_problem *test, int64_t tiles)
         rows.min_p.push_back(least[random_below(random, 5)]);
         rows.temperature.push_back(temperatures[random_below(random, 4)]);
     }
-    rows.written.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
+    rows.stored_strips.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
     rows.floors.resize(batch * CUDA_FLOOR_WORDS);
     memset(rows.floors.data(), 0xff, rows.floors.size() * sizeof rows.floors[0]);
     return rows;
@@ -300,8 +300,8 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     p->peaks_stride = peaks->stride;
     p->tag = kTag;
     p->shared_floors = rows->floors.data();
-    p->written = rows->written.data();
-    p->unseen = rows->prompt.empty() ? NULL : unseen->row(0);
+    p->stored_strips = rows->stored_strips.data();
+    p->unseen_peaks = rows->prompt.empty() ? NULL : unseen->row(0);
     emulate_fused(own);
 }
 
@@ -366,14 +366,14 @@ bool strip_agrees(const test_problem &test, table *expected, table *found, int64
 bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
                   table *unseen, bound_counts *counts)
 {
-    const size_t places = row_places(expected->rows), tiles = rows.written.size() / places;
+    const size_t places = row_places(expected->rows), tiles = rows.stored_strips.size() / places;
     for (int64_t b = 0; b < expected->rows; b++) {
         const float *raising = unseen->row(b);
         double least = needed_peak(test, rows, {raising, raising + tiles}, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
         for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_STRIPS; strip++) {
             size_t tile = (size_t)strip / CUDA_REQUEST_STRIPS;
-            uint32_t strips = rows.written[tile * places + (size_t)b];
+            uint32_t strips = rows.stored_strips[tile * places + (size_t)b];
             double peak = (double)peak_of(test, expected, b, strip, CUDA_REQUEST_STRIP);
             bool stored = strips >> strip % CUDA_REQUEST_STRIPS & 1;
             bool needless = !(peak >= low || std::isnan(peak));
@@ -386,8 +386,8 @@ bool bounds_agree(const test_problem &test, const bounded &rows, table *expected
             return false;
         }
     }
-    for (size_t i = 0; i < rows.written.size(); i++) /* of rows past the batch */
-        if (i % places >= (size_t)expected->rows && rows.written[i] != kUntouched)
+    for (size_t i = 0; i < rows.stored_strips.size(); i++) /* of rows past the batch */
+        if (i % places >= (size_t)expected->rows && rows.stored_strips[i] != kUntouched)
             return false;
     return true;
 }

@@ -353,6 +353,48 @@ static void strings_and_versions(void **state)
     assert_true(gumbel_isa_available((gumbel_isa)99) == 0);
 }
 
+/* What serves a call is told in words, cut where the memory ends. */
+static void explanations(void **state)
+{
+    const float values[4] = {0};
+    const int32_t k[1] = {2};
+    const gumbel_logits logits = {.struct_size = sizeof logits,
+                                  .logits = {values, GUMBEL_FLOAT32, 1, 4, 0}};
+    const gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = k};
+    const gumbel_sampling sampling = {.struct_size = sizeof sampling, .truncation = &cut};
+    gumbel_error error;
+    char text[1024], few[8];
+    assert_int_equal(gumbel_explain(*state, NULL, &logits, NULL, NULL, text, sizeof text, &error),
+                     GUMBEL_OK);
+    assert_non_null(strstr(text, "rows: tiles: "));
+    assert_int_equal(
+        gumbel_explain(*state, NULL, &logits, &sampling, NULL, text, sizeof text, &error),
+        GUMBEL_OK);
+    assert_non_null(strstr(text, "rows: rows: "));
+    assert_non_null(strstr(text, "not tiles: it does not serve truncation, top_k"));
+    assert_int_equal(gumbel_explain(*state, NULL, &logits, NULL, NULL, few, sizeof few, &error),
+                     GUMBEL_OK);
+    assert_string_equal(few, "rows: t");
+    assert_int_equal(gumbel_explain(*state, NULL, &logits, NULL, NULL, NULL, 0, &error), GUMBEL_OK);
+    assert_int_equal(gumbel_explain(*state, NULL, &logits, NULL, NULL, NULL, 1, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "text");
+    assert_int_equal(gumbel_explain(*state, NULL, NULL, NULL, NULL, text, 9, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "head");
+}
+
+static void rungs_are_for_cuda(void **state)
+{
+    const gumbel_device_options options = {.struct_size = sizeof options, .rungs = "team"};
+    gumbel_device *device;
+    gumbel_error error;
+    (void)state;
+    assert_int_equal(gumbel_open(&options, &device, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "options.rungs");
+    assert_null(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +403,8 @@ int main(void)
         cmocka_unit_test(isa_from_the_environment),
         cmocka_unit_test(describing),
         cmocka_unit_test(workspace_sizes),
+        cmocka_unit_test(explanations),
+        cmocka_unit_test(rungs_are_for_cuda),
         cmocka_unit_test(sizes_are_as_said),
         cmocka_unit_test(empty_batch),
         cmocka_unit_test(one_token),

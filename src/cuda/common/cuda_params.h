@@ -30,11 +30,11 @@ typedef struct cuda_params {
     float *peaks; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
                    * NaN where one is NaN; or NULL */
     int64_t peaks_stride;
-    float *unseen; /* as peaks, of the tokens that a row's history has not seen, which bounds then
-                    * go by; or NULL */
-    /* Where logits alone are stored that can reach a bound (bound_sm90.cuh). */
-    uint8_t *written; /* [tiles][B in whole 32s]: a bit for each strip of a tile's tokens whose
-                       * logits of the row are stored; or NULL: all are */
+    /* As peaks, of the tokens that a row's history has not seen, which bounds go by; or NULL. */
+    float *unseen_peaks;
+    /* Where logits alone are stored that can reach a bound (bound_sm90.cuh): [tiles][B in whole
+     * 32s], a bit for each strip of a tile whose logits of the row are stored; NULL: all are. */
+    uint8_t *stored_strips;
 } cuda_params;
 
 /* What the kernels that make probabilities get. */

@@ -35,18 +35,18 @@ typedef struct cuda_request_params {
     float *processed;         /* [B, V]: where z goes, and nothing is drawn; or NULL */
     int64_t processed_stride;
     /* Where rows are served from few blocks of their tokens first (request_blocks.cuh). */
-    float *peaks;   /* [B, blocks]: as of cuda_params */
-    int32_t peaked; /* they are there already */
-    int64_t blocks; /* of a row, from CUDA_REQUEST_ORIGIN() on */
-    int32_t *left;  /* [B]: CUDA_ROW_...; NULL where all rows are left to clusters */
+    float *peaks;        /* [B, blocks]: as of cuda_params */
+    int32_t has_peaks;   /* they are there already */
+    int64_t blocks;      /* of a row, from CUDA_REQUEST_ORIGIN() on */
+    int32_t *row_states; /* [B]: CUDA_ROW_...; NULL where all rows are left to clusters */
     /* Where the product has stored some of their strips alone (bound_sm90.cuh); else NULL. */
-    const uint8_t *written; /* as of cuda_params */
-    const float *unseen;    /* as of cuda_params; or NULL */
-    uint64_t *floors;       /* [B][CUDA_FLOOR_WORDS]: rows' bounds, 0 where a row had none; the
+    const uint8_t *stored_strips; /* as of cuda_params */
+    const float *unseen_peaks;    /* as of cuda_params; or NULL */
+    uint64_t *floors; /* [B][CUDA_FLOOR_WORDS]: rows' bounds, 0 where a row had none; the
                              * second word, which counted the product's CTAs, is cleared */
     /* Where rows are drawn before they are cut (request_pivots.cu); else NULL. */
-    uint64_t *told; /* [B]: whether a row's CTAs have given it up; then [B, 2, parts,
-                     * CUDA_REQUEST_TOLD]: what they tell each other. Starts as 0 */
+    uint64_t *exchange; /* [B]: whether a row's CTAs have given it up; then [B, 2, parts,
+                     * CUDA_REQUEST_EXCHANGE]: what they tell each other. Starts as 0 */
     /* What CTAs that share rows tell each other; not of the naive kernel. */
     int32_t parts;              /* CTAs a row */
     int64_t chunk;              /* of a part: tokens, in whole pieces; or blocks */

@@ -33,8 +33,8 @@ static gumbel_status store(const cuda_job *job, const cuda_plan *plan)
         p->peaks_stride = cuda_blocks_of(&p->problem);
     }
     if (plan->handed & CUDA_HANDS_STRIPS) {
-        p->written = job->room.stored_strips;
-        p->unseen = job->room.unseen_peaks;
+        p->stored_strips = job->room.stored_strips;
+        p->unseen_peaks = job->room.unseen_peaks;
     }
     if (plan->handed & CUDA_HANDS_DRAWS) {
         p->draws_too = 1;

@@ -262,10 +262,10 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 /* Clusters that look for rows that are left: enough to take turns if all are. Behind the product of
  * up to 64 rows three quarters of those that run at once, since there mostly none is left, and what
  * has more CTAs ends later. */
-static inline int64_t cuda_request_clusters_left(int64_t batch, int multiprocessors, int peaked)
+static inline int64_t cuda_request_clusters_left(int64_t batch, int multiprocessors, int has_peaks)
 {
     int64_t most = CUDA_REQUEST_CTAS * multiprocessors;
-    if (peaked && batch <= 64)
+    if (has_peaks && batch <= 64)
         most = most / CUDA_REQUEST_CLUSTER * 3 / 4;
     return batch < most ? batch : most < 1 ? 1 : most;
 }
@@ -326,10 +326,10 @@ static inline int64_t cuda_request_pivot_parts(int64_t range)
 
 /* Words by which a CTA of these tells the others of its row of a step; and all of a call: one of
  * each row that is given up, and those of two steps that take turns. */
-#define CUDA_REQUEST_TOLD 8
-static inline int64_t cuda_request_told_words(int64_t batch, int64_t parts)
+#define CUDA_REQUEST_EXCHANGE 8
+static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t parts)
 {
-    return batch * (2 * parts * CUDA_REQUEST_TOLD + 1);
+    return batch * (2 * parts * CUDA_REQUEST_EXCHANGE + 1);
 }
 
 /* The token that a row's first block begins at. */

@@ -78,7 +78,7 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     p.partials = p.partials ? p.partials + draws : NULL;
     p.stored = p.stored ? p.stored + first * p.stored_stride : NULL;
     p.peaks = p.peaks ? p.peaks + first * p.peaks_stride : NULL;
-    p.unseen = p.unseen ? p.unseen + first * p.peaks_stride : NULL;
+    p.unseen_peaks = p.unseen_peaks ? p.unseen_peaks + first * p.peaks_stride : NULL;
     p.shared_floors += draws * CUDA_FLOOR_WORDS;
     return p;
 }

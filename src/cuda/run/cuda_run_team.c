@@ -20,8 +20,9 @@ static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
 {
     const gumbel_problem *q = &p->problem;
     int64_t clusters = q->batch;
-    if (p->left)
-        clusters = cuda_request_clusters_left(clusters, job->cuda->multiprocessors, p->peaked != 0);
+    if (p->row_states)
+        clusters =
+            cuda_request_clusters_left(clusters, job->cuda->multiprocessors, p->has_peaks != 0);
     p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_request_share(cuda_range_of(q));
     return cuda_launch_rows(job, p, clusters, job->cuda->request_team, CUDA_REQUEST_THREADS,
@@ -65,18 +66,18 @@ gumbel_status cuda_run_blocks(const cuda_job *job)
     CUfunction kernel = job->cuda->request_blocks;
     p.blocks = cuda_blocks_of(q);
     p.peaks = room->peaks;
-    p.left = room->row_states;
+    p.row_states = room->row_states;
     p.counters = room->counters;
     p.tag = cuda_tag(job->cuda);
-    p.peaked = (job->handed & CUDA_HANDS_PEAKS) != 0;
+    p.has_peaks = (job->handed & CUDA_HANDS_PEAKS) != 0;
     if (job->handed & CUDA_HANDS_STRIPS) {
         kernel = job->cuda->request_bounded;
-        p.written = room->stored_strips;
-        p.unseen = room->unseen_peaks;
+        p.stored_strips = room->stored_strips;
+        p.unseen_peaks = room->unseen_peaks;
         p.floors = room->floors;
     }
     p.chunk = p.blocks;
-    if (!p.peaked)
+    if (!p.has_peaks)
         p.chunk = cuda_request_part(p.blocks, q->batch, job->cuda->multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
     GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
@@ -93,7 +94,7 @@ int64_t cuda_pivot_parts(const gumbel_problem *p)
 
 static size_t exchange_words(const gumbel_problem *p)
 {
-    return (size_t)cuda_request_told_words(p->batch, cuda_pivot_parts(p));
+    return (size_t)cuda_request_exchange_words(p->batch, cuda_pivot_parts(p));
 }
 
 void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
@@ -118,7 +119,7 @@ gumbel_status cuda_run_pivots(const cuda_job *job)
     cuda_clear_exchange(&draw.params, &job->room);
     if (!(job->handed & CUDA_HANDS_DRAWS))
         GUMBEL_FORWARD(cuda_run_logits(&draw));
-    p.told = job->room.exchange;
+    p.exchange = job->room.exchange;
     p.parts = (int32_t)cuda_pivot_parts(&p.problem);
     return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_pivots,
                             CUDA_REQUEST_PIVOT_THREADS, CUDA_REQUEST_PIVOT_BYTES, 1);

@@ -14,7 +14,7 @@ namespace
 void blocks_body(const void *argument)
 {
     const cuda_request_params &p = *(const cuda_request_params *)argument;
-    p.written ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
+    p.stored_strips ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
 }
 
 } // namespace

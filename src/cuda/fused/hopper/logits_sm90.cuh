@@ -217,7 +217,7 @@ template <int n, class call> class tile_logits
      * tokens that no history has seen lie there. */
     __device__ __forceinline__ int copy_of(int turn) const
     {
-        return bounds() && p.unseen ? 0 : turn;
+        return bounds() && p.unseen_peaks ? 0 : turn;
     }
 
     /* The largest logit of each column: of a strip, 7 exchanges for 32 columns, then of the tile;
@@ -228,7 +228,7 @@ template <int n, class call> class tile_logits
         find_peaks(copy_of(turn), [&](int h, int at, int) { return sum[h][at]; });
         for (int column = thread; column < columns; column += team::threads)
             p.peaks[column * p.peaks_stride + tile] = peak_of_tile(column, copy_of(turn));
-        if (!bounds() || !p.unseen)
+        if (!bounds() || !p.unseen_peaks)
             return;
         const uint32_t *seen = (const uint32_t *)shared.seen_of_team(own_team.index);
         const uint32_t place = sm90_place(thread);
@@ -237,7 +237,7 @@ template <int n, class call> class tile_logits
             return bits >> (at >> 1 & 1) & 1 ? -INFINITY : sum[h][at];
         });
         for (int column = thread; column < columns; column += team::threads)
-            p.unseen[column * p.peaks_stride + tile] = peak_of_tile(column, 1);
+            p.unseen_peaks[column * p.peaks_stride + tile] = peak_of_tile(column, 1);
     }
 
     /* Which strips of the turn-th tile are stored, of which columns. Each warp finds out for itself
@@ -253,7 +253,8 @@ template <int n, class call> class tile_logits
             for (int h = 0; h < team::halves; h++)
                 kept[h][w] = __ballot_sync(~0u, strips >> strip_of(h) & 1);
             if (column < columns && thread / 32 == w % warps)
-                p.written[tile_index() * 32 * gumbel_words_of(columns) + column] = (uint8_t)strips;
+                p.stored_strips[tile_index() * 32 * gumbel_words_of(columns) + column] =
+                    (uint8_t)strips;
         }
     }
 

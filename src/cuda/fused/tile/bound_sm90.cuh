@@ -164,7 +164,7 @@ template <int n, class call> class bound_server
     /* The peaks of a row that its bound goes by. */
     __device__ __forceinline__ float *looked_at(int64_t b) const
     {
-        return (p.unseen ? p.unseen : p.peaks) + b * p.peaks_stride;
+        return (p.unseen_peaks ? p.unseen_peaks : p.peaks) + b * p.peaks_stride;
     }
 
     __device__ __forceinline__ uint64_t *word(int64_t b) const
@@ -220,7 +220,7 @@ template <int n, class call> class bound_server
         if (q.request & GUMBEL_REQUEST_MASK)
             bring_words(shared.masks_of_team(team), first, q.first_token + q.vocab,
                         [&](int64_t b, int64_t at) { return gumbel_problem_mask(&q, b)[at]; });
-        if (p.unseen)
+        if (p.unseen_peaks)
             bring_words(shared.seen_of_team(team), first, h.vocab_size, [&](int64_t b, int64_t at) {
                 at += b * gumbel_words_of(h.vocab_size);
                 return h.prompt[at] | h.output[at];

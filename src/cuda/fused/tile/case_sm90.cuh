@@ -28,7 +28,7 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     /* Whether the kernel of n columns stores the logits alone that bounds leave. */
     template <int n> __device__ __forceinline__ bool by_bounds() const
     {
-        return stores && CUDA_SM90_BOUNDS(n) && written;
+        return stores && CUDA_SM90_BOUNDS(n) && stored_strips;
     }
     /* Whether its last CTA ends the call (ending_sm90.cuh). */
     __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }

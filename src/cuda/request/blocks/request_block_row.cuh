@@ -123,7 +123,7 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
 {
     const gumbel_problem &q = room().call.problem;
     uint32_t stored = (1u << min(some, kBlocksAhead)) - 1;
-    if (room().call.written)
+    if (room().call.stored_strips)
         stored &= find_stored(blocks, chosen, some);
     if (is_rare(by_mask))
         stored = drop_masked_quads(blocks.b, chosen, stored);

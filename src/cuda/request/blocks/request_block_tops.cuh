@@ -241,8 +241,8 @@ struct row_blocks {
     {
         some_blocks found;
         found.peaks = found.unseen = load_peaks(call().peaks, turn);
-        if (call().unseen && with_unseen)
-            found.unseen = load_peaks(call().unseen, turn);
+        if (call().unseen_peaks && with_unseen)
+            found.unseen = load_peaks(call().unseen_peaks, turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
@@ -373,7 +373,7 @@ __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, so
         some.peaks = scale_tops(some.peaks);
         some.unseen = scale_tops(some.unseen);
     }
-    if (p.written)
+    if (p.stored_strips)
         drop_missing(some);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
         some.peaks = some.unseen = drop_masked(blocks, turn, some.peaks);

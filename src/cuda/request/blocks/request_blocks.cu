@@ -129,18 +129,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     const cuda_request_params &call = bring_call(p);
     const bool begins = threadIdx.x == kThreads - 1 && begin == 0;
     __syncthreads();
-    if (!p.peaked) /* else rows' parameters were there before the product began */
+    if (!p.has_peaks) /* else rows' parameters were there before the product began */
         ptx_wait_for_launch();
     if (threadIdx.x < 32)
         fetch_parameters(call.problem, b);
-    const bool tried = p.peaked || is_worth_reading(call.problem, b);
+    const bool tried = p.has_peaks || is_worth_reading(call.problem, b);
     if (begins) {
         tell_row(p, b, tried ? CUDA_ROW_TRIED : CUDA_ROW_LEFT);
         __threadfence(); /* before clusters may start, which else meet what an earlier call told */
     }
     if (!tried)
         return;
-    if (p.peaked) {
+    if (p.has_peaks) {
         ptx_wait_for_launch();
     } else {
         if (threadIdx.x == 0)

@@ -80,8 +80,8 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
     const block_room &x = room_of_blocks();
     const cuda_request_params &p = room().call;
     /* Some of the tokens that reach a guess may be edited away. */
-    bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.written;
-    lowered |= room().row.penalties.act && !p.unseen;
+    bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.stored_strips;
+    lowered |= room().row.penalties.act && !p.unseen_peaks;
     int count = max((int)blocks_guessed(x.wanted.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};
@@ -132,7 +132,7 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
  * the row is tried. */
 __device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b, int32_t known)
 {
-    *(volatile int32_t *)&p.left[b] = known;
+    *(volatile int32_t *)&p.row_states[b] = known;
 }
 
 /* Begin with row b, which is described, by a thread; before a barrier. */

@@ -77,8 +77,10 @@ __device__ __forceinline__ bool hear_part(const uint64_t *told, uint32_t step, T
 template <class T>
 __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
 {
-    static_assert(sizeof(T) <= sizeof held().warps[0] && words_of<T> <= CUDA_REQUEST_TOLD, "fits");
-    uint64_t *row = p.told + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_TOLD;
+    static_assert(sizeof(T) <= sizeof held().warps[0] && words_of<T> <= CUDA_REQUEST_EXCHANGE,
+                  "fits");
+    uint64_t *row =
+        p.exchange + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_EXCHANGE;
     own.join_warp();
     if (threadIdx.x % 32 == 0)
         *(T *)held().warps[threadIdx.x / 32] = own;
@@ -86,11 +88,11 @@ __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, u
     if (threadIdx.x < 32) {
         own = threadIdx.x < kGroupWarps ? *(const T *)held().warps[threadIdx.x] : T::none();
         own.join_warp();
-        tell_part(row + blockIdx.x % p.parts * CUDA_REQUEST_TOLD, step, own);
+        tell_part(row + blockIdx.x % p.parts * CUDA_REQUEST_EXCHANGE, step, own);
         own = T::none();
         bool heard = !held().given_up;
         for (int part = threadIdx.x; heard && part < p.parts; part += 32)
-            heard = hear_part(row + part * CUDA_REQUEST_TOLD, step, own);
+            heard = hear_part(row + part * CUDA_REQUEST_EXCHANGE, step, own);
         if (__any_sync(~0u, !heard))
             held().given_up = 1;
         own.join_warp();
@@ -143,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (threadIdx.x == 0) { /* alone, as a row that was given up may have another token by now */
-        held().given_up = ptx_look_8(&p.told[b]) != 0;
+        held().given_up = ptx_look_8(&p.exchange[b]) != 0;
         held().token = __ldcg(&p.output.tokens[b]);
     }
     pivot_row row = know_row(q, b); /* first, since loads queue behind the copies */
@@ -156,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     draw_winner winner = find_token(p, b, begin, row);
     if (held().given_up) {
         if (threadIdx.x == 0)
-            *(volatile uint64_t *)&p.told[b] = 1;
+            *(volatile uint64_t *)&p.exchange[b] = 1;
         if (part == 0)
             winner = find_token_alone(p, b, held().token);
     }

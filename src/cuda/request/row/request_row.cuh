@@ -39,7 +39,7 @@ __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, in
                                                 int64_t block)
 {
     const int64_t rows = 32 * gumbel_words_of(p.problem.batch);
-    return p.written ? __ldcg(&p.written[block * rows + b]) : CUDA_REQUEST_WHOLE;
+    return p.stored_strips ? __ldcg(&p.stored_strips[block * rows + b]) : CUDA_REQUEST_WHOLE;
 }
 
 struct request_row {

@@ -99,7 +99,7 @@ __device__ __forceinline__ void fetch_share(const part_reader &reader, const sha
         aligned ? (int)max(min(reader.end - source.begin, (int64_t)source.size), (int64_t)0) : 0;
     int at = 4 * threadIdx.x;
     copied -= copied % 4;
-    if (reader.p.written)
+    if (reader.p.stored_strips)
         fill_left_out(reader, source);
 #pragma unroll 4
     for (; at < copied; at += 4 * kThreads)

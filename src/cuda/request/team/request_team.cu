@@ -117,15 +117,15 @@ __device__ __forceinline__ void look_for_rows(const cuda_request_params &p, int6
 {
     const int64_t b = first + threadIdx.x % 32 * every;
     int32_t known = b < p.problem.batch ? CUDA_ROW_LEFT : CUDA_ROW_SERVED;
-    if (p.left && known == CUDA_ROW_LEFT) {
-        known = ptx_load_acquire(&p.left[b]);
+    if (p.row_states && known == CUDA_ROW_LEFT) {
+        known = ptx_load_acquire(&p.row_states[b]);
         for (int looks = 1; known == CUDA_ROW_TRIED && looks < kLooks; looks++) {
             __nanosleep(kNap);
-            known = ptx_load_acquire(&p.left[b]);
+            known = ptx_load_acquire(&p.row_states[b]);
         }
         if (known == CUDA_ROW_TRIED) {
             ptx_wait_for_launch();
-            known = ptx_load_acquire(&p.left[b]);
+            known = ptx_load_acquire(&p.row_states[b]);
         }
     }
     uint32_t left = __ballot_sync(~0u, known != CUDA_ROW_SERVED);
@@ -141,7 +141,7 @@ extern "C" __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThr
     const int64_t batch = p.problem.batch, teams = gridDim.x / kRanks;
     const cuda_request_params &call = bring_call(p);
     /* Rows that are told of need nothing else of the launch before. */
-    const bool told = p.left;
+    const bool told = p.row_states;
     ptx_allow_launch();
     if (!told)
         ptx_wait_for_launch();
