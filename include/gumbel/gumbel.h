@@ -161,8 +161,9 @@ typedef struct gumbel_device_options {
     const char *rungs; /* on CUDA, which ways to serve a call may be used: names as gumbel_explain()
                         * gives them, by commas; those with a minus are left out, the others come
                         * first wherever they serve. "-hopper,-bounded,-blocks,-team" makes a GPU
-                        * serve as one of capability 8.0. NULL: environment variable GUMBEL_RUNGS,
-                        * else the best. Tokens differ as products of two GPUs do */
+                        * serve as one of capability 8.0. Every call then needs the workspace of
+                        * gumbel_call_workspace_size(), and tokens differ as products of two GPUs
+                        * do. NULL: environment variable GUMBEL_RUNGS, else the best */
 } gumbel_device_options;
 
 /* gumbel_open(): make a device.
