@@ -48,7 +48,7 @@ void served_by(const gumbel_device *device, const gumbel_head *head, const gumbe
     names[0] = '\0';
     if (gumbel_explain(device, head, logits, sampling, output, text, sizeof text, &error) !=
         GUMBEL_OK) {
-        snprintf(names, SERVED_BYTES, "%s: %s", error.field, error.message);
+        snprintf(names, SERVED_BYTES, "refused: %.40s", error.field);
         return;
     }
     /* Lines "draw: NAME: ...", "logits: NAME: ..." and "rows: NAME: ..." tell what serves. */
