@@ -46,7 +46,7 @@ static gumbel_head make_head(const tensors<T> &t, int64_t B, int64_t V, int64_t 
 
 static void multiply(const gpu_rows &b, const gumbel_head &head)
 {
-    CHECKED(gumbel_multiply, b.gpu, &head, b.stream, b.workspace, b.workspace_bytes, &error);
+    CHECKED(gumbel_multiply, b.gpu, b.stream, &head, b.workspace, b.workspace_bytes, &error);
 }
 
 /* One token of V is not drawn from by the portable rung; no row may prefer it. */

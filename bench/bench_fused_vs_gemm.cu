@@ -79,9 +79,9 @@ static void draw_from_logits(const bench &b, int64_t B, int64_t V)
     gumbel_logits logits = {};
     logits.struct_size = sizeof logits;
     logits.logits = {b.logits, GUMBEL_FLOAT32, B, V, 0};
-    gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position, b.stream);
+    gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position);
     gumbel_output output = make_output(b.tokens, nullptr);
-    CHECKED(gumbel_sample_logits, b.gpu, &logits, &sampling, &output, b.workspace,
+    CHECKED(gumbel_sample_logits, b.gpu, b.stream, &logits, &sampling, &output, b.workspace,
             b.workspace_bytes, &error);
 }
 
@@ -108,18 +108,16 @@ static void verify(const bench &b)
     auto position = copy_out(b.position, B);
 
     gumbel_device *cpu;
-    size_t bytes;
     std::vector<int32_t> expected(B);
     CHECKED(gumbel_open, nullptr, &cpu, &error);
-    CHECKED(gumbel_workspace_size, cpu, B, D, 1, &bytes, &error);
+    const size_t bytes = most_bytes(cpu, B, D);
     void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!workspace)
         die("out of memory");
     gumbel_head head = make_head(hidden.data(), weight.data(), B, V, D);
-    gumbel_sampling sampling =
-        make_sampling(temperature.data(), seed.data(), position.data(), nullptr);
+    gumbel_sampling sampling = make_sampling(temperature.data(), seed.data(), position.data());
     gumbel_output output = make_output(expected.data(), nullptr);
-    CHECKED(gumbel_sample, cpu, &head, &sampling, &output, workspace, bytes, &error);
+    CHECKED(gumbel_sample, cpu, nullptr, &head, &sampling, &output, workspace, bytes, &error);
     for (int row = 0; row < B; row++)
         if (tokens[row] != expected[row])
             die("row %d: token %d on the GPU, %d on the CPU", row, tokens[row], expected[row]);

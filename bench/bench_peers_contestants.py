@@ -42,22 +42,21 @@ class Call:
         }
         self.output = _abi.Output(**{name: x.data_ptr() for name, x in self.outputs.items()})
         self.rows = library.rows(batch)
-        self.sampling = _abi.Sampling(**{name: x.data_ptr() for name, x in self.rows.items()})
-        for name in self.rows:
-            setattr(self.sampling, f"{name}_stride", 1)
+        rows = {name: _abi.Rows(x.data_ptr(), 0) for name, x in self.rows.items()}
+        self.sampling = _abi.Sampling(**rows)
         head, logits = (source, None) if isinstance(source, _abi.Head) else (None, source)
         size, error = ctypes.c_size_t(), _abi.Error()
-        status = _abi.lib.gumbel_call_workspace_size(
+        status = _abi.lib.gumbel_workspace_size(
             self.device, head, logits, self.sampling, self.output, size, error
         )
         _abi.check(status, error)
         self.workspace = torch.empty(size.value, dtype=torch.uint8, device="cuda")
 
     def __call__(self):
-        self.sampling.stream = torch.cuda.current_stream().cuda_stream
         error = _abi.Error()
         status = self.function(
             self.device,
+            torch.cuda.current_stream().cuda_stream,
             self.source,
             self.sampling,
             self.output,
@@ -84,7 +83,7 @@ class Library:
         return {
             "temperature": torch.ones(batch, device="cuda"),
             "seed": torch.arange(1, batch + 1, dtype=torch.int64, device="cuda"),
-            "position": torch.full((batch,), 17, dtype=torch.int32, device="cuda"),
+            "position": torch.full((batch,), 17, dtype=torch.int64, device="cuda"),
         }
 
     def fused(self, hidden, weight, wanted=()):

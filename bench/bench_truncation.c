@@ -117,7 +117,7 @@ typedef struct call {
     gumbel_truncation truncation;
     gumbel_output output;
     int32_t token, kept, ids[128];
-    uint32_t position;
+    uint64_t position;
     void *workspace;
     size_t bytes;
 } call;
@@ -126,19 +126,20 @@ static void prepare(call *c, const variant *v)
 {
     gumbel_error error;
     c->truncation = (gumbel_truncation){.struct_size = sizeof c->truncation,
-                                        .min_p = &v->min_p,
-                                        .top_k = &v->top_k,
-                                        .top_p = &v->top_p,
+                                        .min_p = {&v->min_p, GUMBEL_SAME},
+                                        .top_k = {&v->top_k, GUMBEL_SAME},
+                                        .top_p = {&v->top_p, GUMBEL_SAME},
                                         .order = v->order};
-    c->sampling = (gumbel_sampling){.struct_size = sizeof c->sampling, .position = &c->position};
+    c->sampling = (gumbel_sampling){.struct_size = sizeof c->sampling,
+                                    .position = {&c->position, GUMBEL_SAME}};
     if (v->min_p > 0 || v->top_k > 0 || v->top_p < 1)
         c->sampling.truncation = &c->truncation;
     c->output = (gumbel_output){.struct_size = sizeof c->output, .tokens = &c->token};
     c->output.num_top = v->num_top;
     c->output.top_ids = v->num_top > 0 ? c->ids : NULL;
     c->output.kept = v->kept ? &c->kept : NULL;
-    if (gumbel_call_workspace_size(c->device, c->head, c->logits, &c->sampling, &c->output,
-                                   &c->bytes, &error) != GUMBEL_OK)
+    if (gumbel_workspace_size(c->device, c->head, c->logits, &c->sampling, &c->output, &c->bytes,
+                              &error) != GUMBEL_OK)
         fail(&error);
     c->workspace = aligned_alloc(64, (c->bytes + 63) / 64 * 64);
     memset(c->workspace, 0, c->bytes);
@@ -148,9 +149,9 @@ static void run(call *c)
 {
     gumbel_error error;
     gumbel_status status = c->head
-                               ? gumbel_sample(c->device, c->head, &c->sampling, &c->output,
+                               ? gumbel_sample(c->device, NULL, c->head, &c->sampling, &c->output,
                                                c->workspace, c->bytes, &error)
-                               : gumbel_sample_logits(c->device, c->logits, &c->sampling,
+                               : gumbel_sample_logits(c->device, NULL, c->logits, &c->sampling,
                                                       &c->output, c->workspace, c->bytes, &error);
     if (status != GUMBEL_OK)
         fail(&error);
@@ -256,7 +257,8 @@ int main(int argc, char **argv)
     gumbel_error error;
     if (gumbel_open(&options, &device, &error) != GUMBEL_OK)
         fail(&error);
-    gumbel_describe(device, &info);
+    if (gumbel_describe(device, &info) != GUMBEL_OK)
+        fail(&(gumbel_error){"device", "it cannot be described"});
     printf("%s, %s, 1 thread, V = %d, %d rounds\n", info.description, gumbel_isa_name(info.isa), V,
            rounds);
     for (int kind = 0; kind < 2; kind++) {

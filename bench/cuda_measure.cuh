@@ -120,24 +120,35 @@ struct gpu_rows {
     gumbel_device *gpu;
     float *temperature, *logprobs;
     uint64_t *seed;
-    uint32_t *position;
+    uint64_t *position;
     int32_t *tokens;
     void *workspace;
     size_t workspace_bytes;
     double bytes_per_us; /* read in this run; 0 until it was measured */
 };
 
+/* Workspace of plain calls of up to these sizes. */
+static size_t most_bytes(const gumbel_device *device, int64_t batch, int64_t hidden_size)
+{
+    gumbel_limits limits = {};
+    size_t bytes;
+    limits.struct_size = sizeof limits;
+    limits.batch = batch;
+    limits.hidden_size = hidden_size;
+    CHECKED(gumbel_workspace_most, device, &limits, &bytes, &error);
+    return bytes;
+}
+
 /* Rows up to `batch`, each with its own parameters, of hidden states up to `hidden_size`. */
 static gpu_rows open_rows(int64_t batch, int64_t hidden_size)
 {
     gpu_rows r = {};
     std::vector<float> temperature(batch);
-    std::vector<uint64_t> seed(batch);
-    std::vector<uint32_t> position(batch);
+    std::vector<uint64_t> seed(batch), position(batch);
     for (int64_t row = 0; row < batch; row++) {
         temperature[row] = 0.6f + 0.002f * float(row);
         seed[row] = 1000 + 77 * row;
-        position[row] = uint32_t(3 * row);
+        position[row] = uint64_t(3 * row);
     }
     gumbel_device_options options = {};
     options.struct_size = sizeof options;
@@ -145,7 +156,7 @@ static gpu_rows open_rows(int64_t batch, int64_t hidden_size)
     CHECKED(cudaSetDevice, 0);
     CHECKED(gumbel_open, &options, &r.gpu, &error);
     CHECKED(cudaStreamCreate, &r.stream);
-    CHECKED(gumbel_workspace_size, r.gpu, batch, hidden_size, 1, &r.workspace_bytes, &error);
+    r.workspace_bytes = most_bytes(r.gpu, batch, hidden_size);
     r.workspace = make<char>(r.workspace_bytes);
     r.tokens = make<int32_t>(batch);
     r.logprobs = make<float>(batch);
@@ -156,15 +167,13 @@ static gpu_rows open_rows(int64_t batch, int64_t hidden_size)
 }
 
 static gumbel_sampling make_sampling(const float *temperature, const uint64_t *seed,
-                                     const uint32_t *position, void *stream)
+                                     const uint64_t *position)
 {
     gumbel_sampling sampling = {};
     sampling.struct_size = sizeof sampling;
-    sampling.temperature = temperature;
-    sampling.seed = seed;
-    sampling.position = position;
-    sampling.temperature_stride = sampling.seed_stride = sampling.position_stride = 1;
-    sampling.stream = stream;
+    sampling.temperature = {temperature, 0};
+    sampling.seed = {seed, 0};
+    sampling.position = {position, 0};
     return sampling;
 }
 
@@ -180,10 +189,10 @@ static gumbel_output make_output(int32_t *tokens, float *logprobs)
 /* Queue the draw of the head's rows; logprobs NULL: tokens alone. */
 static void draw(const gpu_rows &r, const gumbel_head &head, float *logprobs)
 {
-    gumbel_sampling sampling = make_sampling(r.temperature, r.seed, r.position, r.stream);
+    gumbel_sampling sampling = make_sampling(r.temperature, r.seed, r.position);
     gumbel_output output = make_output(r.tokens, logprobs);
-    CHECKED(gumbel_sample, r.gpu, &head, &sampling, &output, r.workspace, r.workspace_bytes,
-            &error);
+    CHECKED(gumbel_sample, r.gpu, r.stream, &head, &sampling, &output, r.workspace,
+            r.workspace_bytes, &error);
 }
 
 /* Writes hidden states, as they were: what an engine's norm does just before a draw. */

@@ -110,7 +110,7 @@ static gumbel_token_lists make_lists(int64_t each, int64_t factor)
         offsets[b] = b * each;
     for (size_t i = 0; i < ids.size(); i++)
         ids[i] = int32_t(int64_t(i) * factor % VOCAB);
-    return {copy_in(offsets), copy_in(ids), nullptr};
+    return {copy_in(offsets), copy_in(ids), nullptr, 0};
 }
 
 static void make_history(bench &b)
@@ -122,8 +122,8 @@ static void make_history(bench &b)
     b.history.prompt = make<uint32_t>(MAX_BATCH * MASK_WORDS);
     b.history.output = make<uint32_t>(MAX_BATCH * MASK_WORDS);
     b.history.counts = make<uint16_t>(MAX_BATCH * VOCAB);
-    CHECKED(gumbel_history_start, b.rows.gpu, &b.history, MAX_BATCH, &prompts, &outputs,
-            b.rows.stream, &error);
+    CHECKED(gumbel_history_start, b.rows.gpu, b.rows.stream, &b.history, MAX_BATCH, nullptr,
+            &prompts, &outputs, &error);
     CHECKED(cudaStreamSynchronize, b.rows.stream);
 }
 
@@ -180,31 +180,24 @@ struct call {
 static void ask(const bench &b, const question &q, call &c)
 {
     c = {};
-    c.sampling =
-        make_sampling(q.greedy ? b.zero : b.one, b.rows.seed, b.rows.position, b.rows.stream);
+    c.sampling = make_sampling(q.greedy ? b.zero : b.one, b.rows.seed, b.rows.position);
     c.output = make_output(b.rows.tokens, q.logprobs ? b.rows.logprobs : nullptr);
     c.transforms.struct_size = sizeof c.transforms;
     c.truncation.struct_size = sizeof c.truncation;
-    if (q.mask) {
-        c.transforms.mask = b.mask;
-        c.transforms.mask_stride = MASK_WORDS;
-    }
+    if (q.mask)
+        c.transforms.mask = {b.mask, MASK_WORDS};
     if (q.penalties) {
-        c.transforms.repetition = b.repetition;
-        c.transforms.frequency = b.frequency;
-        c.transforms.repetition_stride = c.transforms.frequency_stride = 1;
+        c.transforms.repetition = {b.repetition, 0};
+        c.transforms.frequency = {b.frequency, 0};
         c.transforms.history = &b.history;
     }
     if (q.mask || q.penalties)
         c.sampling.transforms = &c.transforms;
     if (q.k > 0 || q.p < 1 || q.min_p > 0) {
         c.truncation.order = q.order;
-        c.truncation.top_k = q.k > 0 ? b.k : nullptr;
-        c.truncation.top_p = q.p < 1 ? b.p : nullptr;
-        c.truncation.min_p = q.min_p > 0 ? b.min_p : nullptr;
-        c.truncation.top_k_stride = q.k > 0;
-        c.truncation.top_p_stride = q.p < 1;
-        c.truncation.min_p_stride = q.min_p > 0;
+        c.truncation.top_k = {q.k > 0 ? b.k : nullptr, 0};
+        c.truncation.top_p = {q.p < 1 ? b.p : nullptr, 0};
+        c.truncation.min_p = {q.min_p > 0 ? b.min_p : nullptr, 0};
         c.sampling.truncation = &c.truncation;
     }
     if (q.further) {
@@ -238,8 +231,8 @@ static void draw_logits(const bench &b, const question &q, shape s, int64_t B)
     call c;
     ask(b, q, c);
     gumbel_logits logits = describe_logits(b.logits[s], B);
-    CHECKED(gumbel_sample_logits, b.rows.gpu, &logits, &c.sampling, &c.output, b.workspace,
-            WORKSPACE, &error);
+    CHECKED(gumbel_sample_logits, b.rows.gpu, b.rows.stream, &logits, &c.sampling, &c.output,
+            b.workspace, WORKSPACE, &error);
 }
 
 static void draw_fused(const bench &b, const question &q, shape s, int64_t B)
@@ -252,8 +245,8 @@ static void draw_fused(const bench &b, const question &q, shape s, int64_t B)
     head.weight = {b.weight[s], GUMBEL_BFLOAT16, VOCAB, HIDDEN, 0};
     if (s == PEAKED)
         head.bias = {b.bias, GUMBEL_FLOAT32, 1, VOCAB, 0};
-    CHECKED(gumbel_sample, b.rows.gpu, &head, &c.sampling, &c.output, b.workspace, WORKSPACE,
-            &error);
+    CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &head, &c.sampling, &c.output, b.workspace,
+            WORKSPACE, &error);
 }
 
 /* The GPU's tokens of the first question are the CPU's. */
@@ -275,20 +268,19 @@ static void verify(const bench &b, shape s)
     call c;
     ask(b, q, c);
     gumbel_logits logits = describe_logits(values.data(), B);
-    c.sampling.temperature = one.data();
-    c.sampling.seed = seed.data();
-    c.sampling.position = position.data();
-    c.sampling.stream = nullptr;
-    c.truncation.top_k = k.data();
-    c.truncation.top_p = p.data();
+    c.sampling.temperature.data = one.data();
+    c.sampling.seed.data = seed.data();
+    c.sampling.position.data = position.data();
+    c.truncation.top_k.data = k.data();
+    c.truncation.top_p.data = p.data();
     c.output.tokens = expected.data();
     CHECKED(gumbel_open, nullptr, &cpu, &error);
-    CHECKED(gumbel_call_workspace_size, cpu, nullptr, &logits, &c.sampling, &c.output, &bytes,
-            &error);
+    CHECKED(gumbel_workspace_size, cpu, nullptr, &logits, &c.sampling, &c.output, &bytes, &error);
     void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!workspace)
         die("out of memory");
-    CHECKED(gumbel_sample_logits, cpu, &logits, &c.sampling, &c.output, workspace, bytes, &error);
+    CHECKED(gumbel_sample_logits, cpu, nullptr, &logits, &c.sampling, &c.output, workspace, bytes,
+            &error);
     for (int row = 0; row < B; row++)
         if (tokens[row] != expected[row])
             die("row %d: token %d on the GPU, %d on the CPU", row, tokens[row], expected[row]);

@@ -162,7 +162,7 @@ struct cpu_stage {
     gumbel_output output;
     double *uniforms;       /* [B] */
     double product_seconds; /* of this round */
-    uint32_t position;
+    uint64_t position;
 };
 
 static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
@@ -233,7 +233,8 @@ static void run_way(struct cpu_stage *stage, enum way way)
 {
     const struct bench *bench = stage->bench;
     const struct cpu_data *data = bench->data;
-    const gumbel_sampling sampling = {.struct_size = sizeof sampling, .position = &stage->position};
+    const gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                      .position = {&stage->position, GUMBEL_SAME}};
     gumbel_error error = {"", ""};
     gumbel_status status = GUMBEL_OK;
 
@@ -243,25 +244,25 @@ static void run_way(struct cpu_stage *stage, enum way way)
                        bench->info.isa);
         break;
     case WAY_PRODUCT:
-        status = gumbel_multiply(bench->device, &stage->fused.head, NULL, stage->fused_room.bytes,
+        status = gumbel_multiply(bench->device, NULL, &stage->fused.head, stage->fused_room.bytes,
                                  stage->fused_room.size, &error);
         break;
     case WAY_FUSED:
-        status = gumbel_sample(bench->device, &stage->fused.head, &sampling, &stage->output,
+        status = gumbel_sample(bench->device, NULL, &stage->fused.head, &sampling, &stage->output,
                                stage->fused_room.bytes, stage->fused_room.size, &error);
         break;
     case WAY_MATERIALISED:
         run_inverse_cdf(stage);
         break;
     case WAY_LOGITS:
-        status =
-            gumbel_sample_logits(bench->device, &stage->logits.logits, &sampling, &stage->output,
-                                 stage->logits_room.bytes, stage->logits_room.size, &error);
+        status = gumbel_sample_logits(bench->device, NULL, &stage->logits.logits, &sampling,
+                                      &stage->output, stage->logits_room.bytes,
+                                      stage->logits_room.size, &error);
         break;
     case WAY_LOGITS_ONE:
-        status =
-            gumbel_sample_logits(data->single, &stage->logits.logits, &sampling, &stage->output,
-                                 stage->single_room.bytes, stage->single_room.size, &error);
+        status = gumbel_sample_logits(data->single, NULL, &stage->logits.logits, &sampling,
+                                      &stage->output, stage->single_room.bytes,
+                                      stage->single_room.size, &error);
         break;
     default:
         break;

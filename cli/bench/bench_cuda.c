@@ -34,7 +34,7 @@ struct cuda_data {
     gumbel_tensor hidden;     /* [most_rows, D] */
     gumbel_tensor logits;     /* [most_rows, V] float32, near-normal */
     gumbel_tensor stored;     /* [most_rows, V] what cuBLAS writes; data NULL without it */
-    uint32_t *position;       /* [1] */
+    uint64_t *position;       /* [1] */
 };
 
 /* -------------------------------------------------------------------------------- ceiling ---- */
@@ -212,7 +212,7 @@ struct cuda_stage {
     gumbel_output output;
     void *workspace;
     size_t workspace_bytes;
-    uint32_t round;
+    uint64_t round;
     struct device_graph *graphs[WAYS];
 };
 
@@ -225,9 +225,9 @@ static void draw_logits(struct cuda_stage *stage, const gumbel_logits *logits, v
 {
     gumbel_error error = {"", ""};
 
-    stage->sampling.stream = stream;
-    require_ok(gumbel_sample_logits(stage->bench->device, logits, &stage->sampling, &stage->output,
-                                    stage->workspace, stage->workspace_bytes, &error),
+    require_ok(gumbel_sample_logits(stage->bench->device, stream, logits, &stage->sampling,
+                                    &stage->output, stage->workspace, stage->workspace_bytes,
+                                    &error),
                &error);
 }
 
@@ -244,14 +244,13 @@ static void queue_way(void *argument, void *stream)
         device_reader_queue(&data->reader, data->weight.data, bench_weight_bytes(bench), stream);
         break;
     case WAY_PRODUCT:
-        require_ok(gumbel_multiply(bench->device, &stage->head, stream, stage->workspace,
+        require_ok(gumbel_multiply(bench->device, stream, &stage->head, stage->workspace,
                                    stage->workspace_bytes, &error),
                    &error);
         break;
     case WAY_FUSED:
-        stage->sampling.stream = stream;
-        require_ok(gumbel_sample(bench->device, &stage->head, &stage->sampling, &stage->output,
-                                 stage->workspace, stage->workspace_bytes, &error),
+        require_ok(gumbel_sample(bench->device, stream, &stage->head, &stage->sampling,
+                                 &stage->output, stage->workspace, stage->workspace_bytes, &error),
                    &error);
         break;
     case WAY_GEMM:
@@ -282,11 +281,13 @@ static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspa
         .head = source_from_head(tensor_rows(data->hidden, 0, batch), data->weight).head,
         .logits = source_from_logits(tensor_rows(data->logits, 0, batch)).logits,
         .stored = source_from_logits(tensor_rows(data->stored, 0, batch)).logits,
-        .sampling = {.struct_size = sizeof(gumbel_sampling), .position = data->position},
+        .sampling = {.struct_size = sizeof(gumbel_sampling),
+                     .position = {data->position, GUMBEL_SAME}},
         .output = {.struct_size = sizeof(gumbel_output)},
     };
-    require_ok(gumbel_workspace_size(bench->device, batch, bench->hidden_size, 1,
-                                     &stage->workspace_bytes, &error),
+    const gumbel_limits limits = {
+        .struct_size = sizeof limits, .batch = batch, .hidden_size = bench->hidden_size};
+    require_ok(gumbel_workspace_most(bench->device, &limits, &stage->workspace_bytes, &error),
                &error);
     *workspace_bytes = stage->workspace_bytes;
     stage->workspace = device_memory_make(stage->workspace_bytes);
@@ -325,7 +326,7 @@ static double time_way(void *timed, enum way way, uint32_t round)
 
     if (stage->round != round) {
         stage->round = round;
-        device_memory_put(data->position, &round, sizeof round);
+        device_memory_put(data->position, &stage->round, sizeof stage->round);
     }
     return device_graph_time(stage->graphs[way]);
 }

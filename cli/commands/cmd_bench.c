@@ -84,7 +84,7 @@ static struct bench open_bench(struct bench_options *options)
     };
     const bool cuda = device_is_cuda(bench.device);
 
-    gumbel_describe(bench.device, &bench.info);
+    bench.info = describe_device(bench.device);
     bench.machine = cuda ? &bench_cuda : &bench_cpu;
     if (options->batches.count == 0) {
         options->batches = cuda ? cuda_batches : cpu_batches;

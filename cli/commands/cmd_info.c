@@ -16,7 +16,7 @@ enum { ISAS = sizeof all_isas / sizeof all_isas[0] };
 /* What the first CUDA device is, or why there is none. */
 static const char *describe_cuda(void)
 {
-    static gumbel_device_info info = {.struct_size = sizeof info};
+    static gumbel_device_info info;
     static gumbel_error error;
     const gumbel_device_options options = {.struct_size = sizeof options, .device = "cuda:0"};
     gumbel_device *device = NULL;
@@ -24,7 +24,7 @@ static const char *describe_cuda(void)
     if (gumbel_open(&options, &device, &error) != GUMBEL_OK) {
         return error.message;
     }
-    gumbel_describe(device, &info);
+    info = describe_device(device);
     gumbel_close(device);
     return info.description;
 }
@@ -84,13 +84,13 @@ int command_info(int argc, char **argv)
         "Show the version, the processor, the instruction sets, the devices and what serves calls.",
         accepted, NULL};
     struct common_options options = {0};
-    gumbel_device_info info = {.struct_size = sizeof info};
+    gumbel_device_info info;
     gumbel_device *device = NULL;
     bool cuda = false;
 
     parse_arguments(&line, argc, argv, &options);
     device = open_device(&options.device);
-    gumbel_describe(device, &info);
+    info = describe_device(device);
     cuda = device_is_cuda(device);
     if (options.json) {
         print_json(to_json(device, &info, cuda));

@@ -18,7 +18,7 @@
 struct sample_options {
     struct request_options request;
     const char *weights, *hidden, *bias, *logits;
-    const char *temperature, *seed, *position;
+    const char *temperature, *seed, *position, *given;
     struct result_paths out;
     float scale, soft_cap;
     int64_t vocab_size, first_token, chunk;
@@ -61,6 +61,9 @@ static const struct argument accepted[] = {
      "Stream the vocabulary, ROWS at a time; the tokens stay the same, and with multiples of 64 so "
      "does every bit",
      ARGUMENT_INT64, AT(chunk), 1, INT64_C(1) << 31},
+    {"given", 0, "FILE.npy",
+     "Score these tokens instead of drawing: int32 [B, S], or [S] for every row; -1 is no token",
+     ARGUMENT_TEXT, AT(given)},
     {"prompt-tokens", 0, "ID,..",
      "The prompt that penalties count, the same for every row; or a .npy file as for --ban",
      ARGUMENT_TEXT, AT(request.prompt_tokens)},
@@ -142,43 +145,57 @@ static struct source open_source(const struct sample_options *options, struct sa
 
 /* ------------------------------------------------------------------------------ command ---- */
 
+/* Tokens to score, S a row or for all rows. */
+static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples)
+{
+    npy *array = NULL;
+    const tensor_view *view = NULL;
+    int32_t *data = NULL;
+    gumbel_row_i32 given = {NULL, 0};
+
+    if (!path) {
+        return given;
+    }
+    array = open_int32_rows("--given", path, rows, samples);
+    view = npy_tensor(array);
+    data = require_memory("--given", 1, view->bytes);
+    memcpy(data, view->data, view->bytes);
+    given = (gumbel_row_i32){data, view->rank == 2 ? 0 : GUMBEL_SAME};
+    npy_close(array);
+    return given;
+}
+
 static void draw(const struct sample_options *options, const struct source *source,
                  gumbel_device *device, const gumbel_output *output)
 {
     const int64_t batch = source_batch(source);
-    const struct row_floats temperature =
-        read_row_floats("--temperature", options->temperature, 0, FLT_MAX, batch);
-    const struct row_uint64s seed = read_row_uint64s("--seed", options->seed, batch);
-    const struct row_uint32s position = read_row_uint32s("--position", options->position, batch);
     struct request request =
         request_read(&options->request, batch, options->first_token + source_vocab(source));
     gumbel_sampling sampling = {
         .struct_size = sizeof sampling,
-        .temperature = temperature.data,
-        .temperature_stride = temperature.stride,
-        .seed = seed.data,
-        .seed_stride = seed.stride,
-        .position = position.data,
-        .position_stride = position.stride,
+        .temperature = read_row_floats("--temperature", options->temperature, 0, FLT_MAX, batch),
+        .seed = read_row_uint64s("--seed", options->seed, batch),
+        .position = read_row_uint64s("--position", options->position, batch),
+        .given = read_given(options->given, batch, options->num_samples),
         .num_samples = options->num_samples,
         .first_sample = options->first_sample,
         .domain = options->domain,
     };
-    gumbel_device_info info = {.struct_size = sizeof info};
 
     request_attach(&request, &sampling);
-    gumbel_describe(device, &info);
     if (device_is_cuda(device)) {
-        cuda_source_sample(source, device, info.name, &sampling, output, options->chunk);
+        cuda_source_sample(source, device, describe_device(device).name, &sampling, output,
+                           options->chunk);
     } else if (options->chunk) {
         source_sample_chunks(source, device, &sampling, output, options->chunk, true, "sampling");
     } else {
         source_sample(source, device, &sampling, output);
     }
     request_free(&request);
-    free(temperature.data);
-    free(seed.data);
-    free(position.data);
+    free((void *)sampling.temperature.data);
+    free((void *)sampling.seed.data);
+    free((void *)sampling.position.data);
+    free((void *)sampling.given.data);
 }
 
 /* What contradicts something else, before any file is opened. */
@@ -199,6 +216,9 @@ static void check_options(const struct sample_options *options)
          request->ranks || request->kept || out[RESULT_RANKS] || out[RESULT_KEPT])) {
         fail("--chunk", "no part of the vocabulary can tell what the whole keeps: not with top-k, "
                         "top-p, min-p, --top-logprobs, --raw-logprobs, ranks or kept counts");
+    }
+    if (options->chunk && options->given) {
+        fail("--chunk", "no part of the vocabulary can score the tokens of --given");
     }
     if ((request->repetition || request->frequency || request->presence) &&
         !request->prompt_tokens && !request->output_tokens) {

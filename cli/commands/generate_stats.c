@@ -95,11 +95,11 @@ static void time_step(struct timing *timing, const struct source *source, double
     double drawn = 0;
     double multiplied = 0;
 
-    require_ok(gumbel_sample(timing->device, &source->head, &timing->sampling, &timing->output,
-                             timing->workspace, timing->workspace_bytes, &error),
+    require_ok(gumbel_sample(timing->device, NULL, &source->head, &timing->sampling,
+                             &timing->output, timing->workspace, timing->workspace_bytes, &error),
                &error);
     drawn = seconds_now();
-    require_ok(gumbel_multiply(timing->device, &source->head, NULL, timing->workspace,
+    require_ok(gumbel_multiply(timing->device, NULL, &source->head, timing->workspace,
                                timing->workspace_bytes, &error),
                &error);
     multiplied = seconds_now();
@@ -142,10 +142,11 @@ static void compare_routes(decoder *model, gumbel_device *device, const struct s
     int32_t tokens[MOST_ROWS];
     float logprobs[MOST_ROWS];
     float *exact = require_memory("logits", logits, sizeof(float));
-    gumbel_device_info info = {.struct_size = sizeof info};
+    const gumbel_device_info info = describe_device(device);
     struct timing timing = {
         .device = device,
-        .sampling = {.struct_size = sizeof(gumbel_sampling), .temperature = &temperature},
+        .sampling = {.struct_size = sizeof(gumbel_sampling),
+                     .temperature = {&temperature, GUMBEL_SAME}},
         .output = {.struct_size = sizeof(gumbel_output), .tokens = tokens, .logprobs = logprobs},
         .materialised = {.batch = states->rows,
                          .vocab = source_vocab(&all),
@@ -158,7 +159,6 @@ static void compare_routes(decoder *model, gumbel_device *device, const struct s
     };
 
     timing.workspace = source_workspace(&first, device, 1, &timing.workspace_bytes);
-    gumbel_describe(device, &info);
     timing.materialised.threads = info.threads;
     timing.materialised.isa = info.isa;
     source_logits(&first, device, exact);
@@ -180,8 +180,7 @@ struct generate_stats measure_generate_stats(decoder *model, gumbel_device *devi
         .head_share = decode > 0 ? times->head / decode : 0,
     };
 
-    stats.where.struct_size = sizeof stats.where;
-    gumbel_describe(device, &stats.where);
+    stats.where = describe_device(device);
     if (!device_is_cuda(device)) {
         struct step_states states = gather_states(model, texts);
 

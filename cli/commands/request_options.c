@@ -49,6 +49,9 @@ const struct argument request_arguments[] = {
      ARGUMENT_OTHER, AT(ties), .read = read_ties},
     {"mask", 0, "FILE.npy", "int32 words, one row or one for each: bit t & 31 of word t >> 5 is t",
      ARGUMENT_TEXT, AT(mask)},
+    {"allow", 0, "ID,..",
+     "The only tokens that may be drawn, where there are any; or a .npy file as for --ban",
+     ARGUMENT_TEXT, AT(allowed)},
     {"ban", 0, "ID,..", "Tokens never drawn; or a .npy file, int32 [B, N], rows ended by -1",
      ARGUMENT_TEXT, AT(banned)},
     {.help = "What is added to the logits and taken off. X as above:"},
@@ -74,30 +77,18 @@ const struct argument request_arguments[] = {
 
 /* ---------------------------------------------------------------------------- reading ---- */
 
-static void read_floats(const float **data, int64_t *stride, const char *field, const char *text,
-                        float low, float high, int64_t rows)
-{
-    const struct row_floats read = read_row_floats(field, text, low, high, rows);
-
-    *data = read.data;
-    *stride = read.stride;
-}
-
 static void read_truncation(struct request *made, const struct request_options *options,
                             int64_t rows)
 {
     gumbel_truncation *into = &made->truncation;
-    const struct row_int32s top_k = read_row_int32s("--top-k", options->top_k, rows);
 
     into->struct_size = sizeof *into;
-    into->top_k = top_k.data;
-    into->top_k_stride = top_k.stride;
-    read_floats(&into->min_p, &into->min_p_stride, "--min-p", options->min_p, 0, 1, rows);
-    read_floats(&into->top_p, &into->top_p_stride, "--top-p", options->top_p, FLT_TRUE_MIN, 1,
-                rows);
+    into->top_k = read_row_int32s("--top-k", options->top_k, rows);
+    into->min_p = read_row_floats("--min-p", options->min_p, 0, 1, rows);
+    into->top_p = read_row_floats("--top-p", options->top_p, FLT_TRUE_MIN, 1, rows);
     into->order = options->order;
     into->ties = options->ties;
-    made->truncated = into->min_p || into->top_k || into->top_p;
+    made->truncated = into->min_p.data || into->top_k.data || into->top_p.data;
 }
 
 static void read_mask(struct request *made, const char *path, int64_t rows, int64_t tokens)
@@ -113,8 +104,7 @@ static void read_mask(struct request *made, const char *path, int64_t rows, int6
     view = npy_tensor(array);
     made->mask = require_memory("--mask", 1, view->bytes);
     memcpy(made->mask, view->data, view->bytes);
-    made->transforms.mask = made->mask;
-    made->transforms.mask_stride = view->rank == 2 ? words : 0;
+    made->transforms.mask = (gumbel_row_i32){made->mask, view->rank == 2 ? words : GUMBEL_SAME};
     npy_close(array);
 }
 
@@ -125,19 +115,21 @@ static void read_transforms(struct request *made, const struct request_options *
 
     into->struct_size = sizeof *into;
     read_mask(made, options->mask, rows, tokens);
+    into->allowed = read_token_rows("--allow", options->allowed, rows);
     into->banned = read_token_rows("--ban", options->banned, rows);
     into->bias = read_value_rows("--logit-bias", options->logit_bias, rows);
     into->prompt_tokens = read_token_rows("--prompt-tokens", options->prompt_tokens, rows);
     into->output_tokens = read_token_rows("--output-tokens", options->output_tokens, rows);
-    read_floats(&into->repetition, &into->repetition_stride, "--repetition-penalty",
-                options->repetition, FLT_TRUE_MIN, FLT_MAX, rows);
-    read_floats(&into->frequency, &into->frequency_stride, "--frequency-penalty",
-                options->frequency, -FLT_MAX, FLT_MAX, rows);
-    read_floats(&into->presence, &into->presence_stride, "--presence-penalty", options->presence,
-                -FLT_MAX, FLT_MAX, rows);
-    made->transformed = into->mask || into->banned.offsets || into->bias.offsets ||
-                        into->prompt_tokens.offsets || into->output_tokens.offsets ||
-                        into->repetition || into->frequency || into->presence;
+    into->repetition =
+        read_row_floats("--repetition-penalty", options->repetition, FLT_TRUE_MIN, FLT_MAX, rows);
+    into->frequency =
+        read_row_floats("--frequency-penalty", options->frequency, -FLT_MAX, FLT_MAX, rows);
+    into->presence =
+        read_row_floats("--presence-penalty", options->presence, -FLT_MAX, FLT_MAX, rows);
+    made->transformed = into->mask.data || into->allowed.offsets || into->banned.offsets ||
+                        into->bias.offsets || into->prompt_tokens.offsets ||
+                        into->output_tokens.offsets || into->repetition.data ||
+                        into->frequency.data || into->presence.data;
 }
 
 struct request request_read(const struct request_options *options, int64_t rows, int64_t tokens)
@@ -155,16 +147,17 @@ void request_free(struct request *request)
     gumbel_truncation *truncation = &request->truncation;
 
     free(request->mask);
+    token_rows_free(&transforms->allowed);
     token_rows_free(&transforms->banned);
     token_rows_free(&transforms->bias);
     token_rows_free(&transforms->prompt_tokens);
     token_rows_free(&transforms->output_tokens);
-    free((void *)transforms->repetition);
-    free((void *)transforms->frequency);
-    free((void *)transforms->presence);
-    free((void *)truncation->min_p);
-    free((void *)truncation->top_k);
-    free((void *)truncation->top_p);
+    free((void *)transforms->repetition.data);
+    free((void *)transforms->frequency.data);
+    free((void *)transforms->presence.data);
+    free((void *)truncation->min_p.data);
+    free((void *)truncation->top_k.data);
+    free((void *)truncation->top_p.data);
 }
 
 void request_attach(const struct request *request, gumbel_sampling *sampling)

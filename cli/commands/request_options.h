@@ -14,7 +14,7 @@ struct request_options {
     struct common_options common;
     const char *top_k, *top_p, *min_p;
     const char *repetition, *frequency, *presence;
-    const char *logit_bias, *banned, *mask;
+    const char *logit_bias, *allowed, *banned, *mask;
     const char *prompt_tokens, *output_tokens; /* of `sample`; `generate` counts its own */
     gumbel_order order;
     gumbel_ties ties;

@@ -129,11 +129,19 @@ int parse_integers(const char *field, const char *text, int64_t low, int64_t hig
 
 /* ------------------------------------------------------------------------------ device ---- */
 
-bool device_is_cuda(const gumbel_device *device)
+gumbel_device_info describe_device(const gumbel_device *device)
 {
+    static const gumbel_error impossible = {"device", "it cannot be described"};
     gumbel_device_info info = {.struct_size = sizeof info};
 
-    gumbel_describe(device, &info);
+    require_ok(gumbel_describe(device, &info), &impossible);
+    return info;
+}
+
+bool device_is_cuda(const gumbel_device *device)
+{
+    const gumbel_device_info info = describe_device(device);
+
     return strncmp(info.name, "cuda", strlen("cuda")) == 0;
 }
 

@@ -43,6 +43,9 @@ struct device_choice {
 /* Whether a device draws from the memory of a GPU. */
 bool device_is_cuda(const gumbel_device *device);
 
+/* What an open device says of itself. */
+gumbel_device_info describe_device(const gumbel_device *device);
+
 /* Open the chosen device; fail() with the library's message where there is none. The second runs on
  * an engine's threads instead of its own; `context` must outlive the device. */
 gumbel_device *open_device(const struct device_choice *choice);

@@ -75,12 +75,12 @@ static void served_usual(const gumbel_device *device, const struct usual *call,
                                     .output = (uint32_t *)(void *)anything,
                                     .counts = (uint16_t *)(void *)anything};
     const gumbel_transforms transforms = {
-        .struct_size = sizeof transforms, .repetition = floats, .history = &history};
+        .struct_size = sizeof transforms, .repetition = {floats, 0}, .history = &history};
     const gumbel_truncation truncation = {
         .struct_size = sizeof truncation,
-        .top_k = call->top_k ? (const int32_t *)(const void *)anything : NULL,
-        .top_p = call->top_p ? floats : NULL,
-        .min_p = call->min_p ? floats : NULL,
+        .top_k = {call->top_k ? (const int32_t *)(const void *)anything : NULL, 0},
+        .top_p = {call->top_p ? floats : NULL, 0},
+        .min_p = {call->min_p ? floats : NULL, 0},
     };
     const gumbel_sampling sampling = {
         .struct_size = sizeof sampling,
@@ -89,12 +89,15 @@ static void served_usual(const gumbel_device *device, const struct usual *call,
     };
     const gumbel_head head = {
         .struct_size = sizeof head,
-        .hidden = {anything, GUMBEL_BFLOAT16, column->batch, HIDDEN, 0},
-        .weight = {anything, GUMBEL_BFLOAT16, VOCAB, HIDDEN, 0},
+        .hidden = {.data = anything,
+                   .dtype = GUMBEL_BFLOAT16,
+                   .rows = column->batch,
+                   .cols = HIDDEN},
+        .weight = {.data = anything, .dtype = GUMBEL_BFLOAT16, .rows = VOCAB, .cols = HIDDEN},
     };
     const gumbel_logits logits = {
         .struct_size = sizeof logits,
-        .logits = {anything, GUMBEL_FLOAT32, column->batch, VOCAB, 0},
+        .logits = {.data = anything, .dtype = GUMBEL_FLOAT32, .rows = column->batch, .cols = VOCAB},
     };
     const gumbel_output output = {
         .struct_size = sizeof output,

@@ -98,11 +98,13 @@ struct source source_shard(const struct source *source, int64_t begin, int64_t e
 void *source_workspace(const struct source *source, gumbel_device *device, int32_t num_samples,
                        size_t *bytes)
 {
+    const gumbel_limits limits = {.struct_size = sizeof limits,
+                                  .batch = source_batch(source),
+                                  .hidden_size = source_hidden_size(source),
+                                  .num_samples = num_samples};
     gumbel_error error = {"", ""};
 
-    require_ok(gumbel_workspace_size(device, source_batch(source), source_hidden_size(source),
-                                     num_samples, bytes, &error),
-               &error);
+    require_ok(gumbel_workspace_most(device, &limits, bytes, &error), &error);
     return require_aligned("workspace", (int64_t)*bytes, 1);
 }
 
@@ -114,7 +116,7 @@ void *source_call_workspace(const struct source *source, gumbel_device *device,
     const gumbel_logits *logits = source->from_logits ? &source->logits : NULL;
     gumbel_error error = {"", ""};
 
-    require_ok(gumbel_call_workspace_size(device, head, logits, sampling, output, bytes, &error),
+    require_ok(gumbel_workspace_size(device, head, logits, sampling, output, bytes, &error),
                &error);
     return require_aligned("workspace", (int64_t)*bytes, 1);
 }
@@ -130,11 +132,11 @@ void source_sample(const struct source *source, gumbel_device *device,
     gumbel_error error = {"", ""};
     size_t bytes = 0;
     void *workspace = source_call_workspace(source, device, sampling, output, &bytes);
-    const gumbel_status status =
-        source->from_logits
-            ? gumbel_sample_logits(device, &source->logits, sampling, output, workspace, bytes,
-                                   &error)
-            : gumbel_sample(device, &source->head, sampling, output, workspace, bytes, &error);
+    const gumbel_status status = source->from_logits
+                                     ? gumbel_sample_logits(device, NULL, &source->logits, sampling,
+                                                            output, workspace, bytes, &error)
+                                     : gumbel_sample(device, NULL, &source->head, sampling, output,
+                                                     workspace, bytes, &error);
 
     require_ok(status, &error);
     free(workspace);
@@ -179,13 +181,13 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
         const int64_t end = vocab - begin > chunk ? begin + chunk : vocab;
         const struct source shard = source_shard(source, begin, end);
         const gumbel_status status =
-            source->from_logits
-                ? gumbel_partial_logits(device, &shard.logits, sampling, part, workspace, bytes,
-                                        &error)
-                : gumbel_partial(device, &shard.head, sampling, part, workspace, bytes, &error);
+            source->from_logits ? gumbel_partial_logits(device, NULL, &shard.logits, sampling, part,
+                                                        workspace, bytes, &error)
+                                : gumbel_partial(device, NULL, &shard.head, sampling, part,
+                                                 workspace, bytes, &error);
 
         require_ok(status, &error);
-        gumbel_merge(merged, part, summaries);
+        require_ok(gumbel_merge(NULL, NULL, merged, part, summaries, &error), &error);
         if (drop_weights && !source->from_logits) {
             drop_pages(&shard.head.weight);
         }
@@ -195,7 +197,8 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
         begin = end;
     }
     progress_clear();
-    require_ok(gumbel_finish(merged, source_batch(source), samples, output, &error), &error);
+    require_ok(gumbel_finish(NULL, NULL, merged, 1, source_batch(source), samples, output, &error),
+               &error);
     free(workspace);
     free(part);
     free(merged);
@@ -217,7 +220,8 @@ static void logits_share(void *argument, int32_t member, int32_t size)
     const int64_t vocab = source_vocab(&work->source);
     const int64_t batch = source_batch(&work->source);
     const struct team_part part = team_share(vocab, 64, member, size);
-    const gumbel_sampling sampling = {.struct_size = sizeof sampling, .temperature = &greedy};
+    const gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                      .temperature = {&greedy, GUMBEL_SAME}};
     const gumbel_output output = {
         .struct_size = sizeof output,
         .tokens = require_memory("tokens", batch, sizeof *output.tokens),
@@ -230,9 +234,9 @@ static void logits_share(void *argument, int32_t member, int32_t size)
     for (int64_t i = part.begin; i < part.end; i++) {
         const struct source row = source_shard(&work->source, i, i + 1);
 
-        require_ok(
-            gumbel_sample(work->device, &row.head, &sampling, &output, workspace, bytes, &error),
-            &error);
+        require_ok(gumbel_sample(work->device, NULL, &row.head, &sampling, &output, workspace,
+                                 bytes, &error),
+                   &error);
         for (int64_t b = 0; b < batch; b++) {
             work->out[b * vocab + i] = output.scores[b];
         }
@@ -245,9 +249,8 @@ static void logits_share(void *argument, int32_t member, int32_t size)
 void source_logits(const struct source *source, gumbel_device *device, float *out)
 {
     struct logits_work work = {.source = *source, .device = device, .out = out};
-    gumbel_device_info info = {.struct_size = sizeof info};
+    const gumbel_device_info info = describe_device(device);
 
-    gumbel_describe(device, &info);
     work.source.head.scale = 1;
     work.source.head.soft_cap = 0;
     work.source.head.vocab_size = 0;

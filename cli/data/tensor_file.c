@@ -188,19 +188,19 @@ static void check_floats(const char *field, const char *path, const float *value
     }
 }
 
-struct row_floats read_row_floats(const char *field, const char *text, float low, float high,
-                                  int64_t rows)
+gumbel_row_f32 read_row_floats(const char *field, const char *text, float low, float high,
+                               int64_t rows)
 {
-    struct row_floats result = {0};
     npy *column = NULL;
+    float *data = NULL;
 
     if (!text) {
-        return result;
+        return (gumbel_row_f32){NULL, 0};
     }
     if (!names_npy(text)) {
-        result.data = require_memory(field, 1, sizeof *result.data);
-        result.data[0] = parse_float(field, text, low, high);
-        return result;
+        data = require_memory(field, 1, sizeof *data);
+        data[0] = parse_float(field, text, low, high);
+        return (gumbel_row_f32){data, GUMBEL_SAME};
     }
     column = open_column(field, text, rows);
     if (npy_tensor(column)->dtype != TENSOR_F32) {
@@ -208,79 +208,52 @@ struct row_floats read_row_floats(const char *field, const char *text, float low
              tensor_dtype_name(npy_tensor(column)->dtype));
     }
     check_floats(field, text, npy_tensor(column)->data, rows, low, high);
-    result.data = require_memory(field, rows, sizeof *result.data);
-    memcpy(result.data, npy_tensor(column)->data, (size_t)rows * sizeof *result.data);
-    result.stride = 1;
+    data = require_memory(field, rows, sizeof *data);
+    memcpy(data, npy_tensor(column)->data, (size_t)rows * sizeof *data);
     npy_close(column);
-    return result;
+    return (gumbel_row_f32){data, 0};
 }
 
-struct row_int32s read_row_int32s(const char *field, const char *text, int64_t rows)
+gumbel_row_i32 read_row_int32s(const char *field, const char *text, int64_t rows)
 {
-    struct row_int32s result = {0};
     npy *column = NULL;
+    int32_t *data = NULL;
 
     if (!text) {
-        return result;
+        return (gumbel_row_i32){NULL, 0};
     }
     if (!names_npy(text)) {
-        result.data = require_memory(field, 1, sizeof *result.data);
-        result.data[0] = (int32_t)parse_integer(field, text, 0, INT32_MAX);
-        return result;
+        data = require_memory(field, 1, sizeof *data);
+        data[0] = (int32_t)parse_integer(field, text, 0, INT32_MAX);
+        return (gumbel_row_i32){data, GUMBEL_SAME};
     }
     column = open_column(field, text, rows);
-    result.data = require_memory(field, rows, sizeof *result.data);
+    data = require_memory(field, rows, sizeof *data);
     for (int64_t row = 0; row < rows; row++) {
-        result.data[row] = (int32_t)whole_element(field, text, npy_tensor(column), row, INT32_MAX);
+        data[row] = (int32_t)whole_element(field, text, npy_tensor(column), row, INT32_MAX);
     }
-    result.stride = 1;
     npy_close(column);
-    return result;
+    return (gumbel_row_i32){data, 0};
 }
 
-struct row_uint64s read_row_uint64s(const char *field, const char *text, int64_t rows)
+gumbel_row_u64 read_row_uint64s(const char *field, const char *text, int64_t rows)
 {
-    struct row_uint64s result = {0};
     npy *column = NULL;
+    uint64_t *data = NULL;
 
     if (!text) {
-        return result;
+        return (gumbel_row_u64){NULL, 0};
     }
     if (!names_npy(text)) {
-        result.data = require_memory(field, 1, sizeof *result.data);
-        result.data[0] = parse_unsigned(field, text, UINT64_MAX);
-        return result;
+        data = require_memory(field, 1, sizeof *data);
+        data[0] = parse_unsigned(field, text, UINT64_MAX);
+        return (gumbel_row_u64){data, GUMBEL_SAME};
     }
     column = open_column(field, text, rows);
-    result.data = require_memory(field, rows, sizeof *result.data);
+    data = require_memory(field, rows, sizeof *data);
     for (int64_t row = 0; row < rows; row++) {
-        result.data[row] = whole_element(field, text, npy_tensor(column), row, INT64_MAX);
+        data[row] = whole_element(field, text, npy_tensor(column), row, INT64_MAX);
     }
-    result.stride = 1;
     npy_close(column);
-    return result;
-}
-
-struct row_uint32s read_row_uint32s(const char *field, const char *text, int64_t rows)
-{
-    struct row_uint32s result = {0};
-    npy *column = NULL;
-
-    if (!text) {
-        return result;
-    }
-    if (!names_npy(text)) {
-        result.data = require_memory(field, 1, sizeof *result.data);
-        result.data[0] = (uint32_t)parse_unsigned(field, text, UINT32_MAX);
-        return result;
-    }
-    column = open_column(field, text, rows);
-    result.data = require_memory(field, rows, sizeof *result.data);
-    for (int64_t row = 0; row < rows; row++) {
-        result.data[row] =
-            (uint32_t)whole_element(field, text, npy_tensor(column), row, UINT32_MAX);
-    }
-    result.stride = 1;
-    npy_close(column);
-    return result;
+    return (gumbel_row_u64){data, 0};
 }

@@ -35,29 +35,14 @@ bool names_npy(const char *name);
  * axes there must be `rows` rows. */
 npy *open_int32_rows(const char *field, const char *path, int64_t rows, int64_t cols);
 
-/* A parameter with one value a row, floats in [low, high]. A number on the command line serves all
- * rows (stride 0); a .npy file has one value for each (stride 1). `text` NULL gives data NULL, the
- * library's default. Release `data` with free(). */
-struct row_floats {
-    float *data;
-    int64_t stride;
-};
-struct row_int32s {
-    int32_t *data;
-    int64_t stride;
-};
-struct row_uint64s {
-    uint64_t *data;
-    int64_t stride;
-};
-struct row_uint32s {
-    uint32_t *data;
-    int64_t stride;
-};
-struct row_floats read_row_floats(const char *field, const char *text, float low, float high,
-                                  int64_t rows);
-struct row_int32s read_row_int32s(const char *field, const char *text, int64_t rows);
-struct row_uint64s read_row_uint64s(const char *field, const char *text, int64_t rows);
-struct row_uint32s read_row_uint32s(const char *field, const char *text, int64_t rows);
+/* A row parameter, floats in [low, high]. A number on the command line serves all rows; a .npy file
+ * has one value for each. `text` NULL gives data NULL, the library's default. Release `data` with
+ * free(). */
+gumbel_row_f32 read_row_floats(const char *field, const char *text, float low, float high,
+                               int64_t rows);
+gumbel_row_i32 read_row_int32s(const char *field, const char *text, int64_t rows);
+
+/* The same of numbers below 2^64; a .npy file has none above 2^63 - 1. */
+gumbel_row_u64 read_row_uint64s(const char *field, const char *text, int64_t rows);
 
 #endif

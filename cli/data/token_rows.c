@@ -50,7 +50,7 @@ static gumbel_token_lists repeat_first(const struct building *made)
             memcpy(made->values + row * made->count, made->values, count * sizeof *made->values);
         }
     }
-    return (gumbel_token_lists){made->offsets, made->ids, made->values};
+    return (gumbel_token_lists){.offsets = made->offsets, .ids = made->ids, .values = made->values};
 }
 
 /* A list on the command line, with or without values, for every row. */
@@ -121,7 +121,7 @@ static gumbel_token_lists read_file(const char *field, const char *path, int64_t
                                               count, made.ids + at);
     }
     npy_close(array);
-    return (gumbel_token_lists){made.offsets, made.ids, NULL};
+    return (gumbel_token_lists){.offsets = made.offsets, .ids = made.ids};
 }
 
 gumbel_token_lists read_token_rows(const char *field, const char *text, int64_t rows)

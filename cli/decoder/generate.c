@@ -102,7 +102,8 @@ static int allocate(loop *l)
     }
     if (o->truncation) {
         l->truncation = *o->truncation;
-        l->truncation.min_p_stride = l->truncation.top_k_stride = l->truncation.top_p_stride = 0;
+        l->truncation.min_p.stride = l->truncation.top_k.stride = GUMBEL_SAME;
+        l->truncation.top_p.stride = GUMBEL_SAME;
     }
     return group_request_new(&l->request, l->device, o, decoder_head(l->d).rows, l->samples,
                              l->error);
@@ -163,7 +164,7 @@ static gumbel_status sample(loop *l, const gumbel_head *head, const gumbel_sampl
 {
     size_t bytes = 0;
     gumbel_status status =
-        gumbel_call_workspace_size(l->device, head, NULL, sampling, output, &bytes, problem);
+        gumbel_workspace_size(l->device, head, NULL, sampling, output, &bytes, problem);
     if (status != GUMBEL_OK) {
         return status;
     }
@@ -172,7 +173,7 @@ static gumbel_status sample(loop *l, const gumbel_head *head, const gumbel_sampl
         free(l->workspace);
         l->workspace = aligned_alloc(64, l->workspace_bytes);
     }
-    return gumbel_sample(l->device, head, sampling, output, l->workspace, bytes, problem);
+    return gumbel_sample(l->device, NULL, head, sampling, output, l->workspace, bytes, problem);
 }
 
 /* What the rows of a call draw, before each one's own is picked. */
@@ -206,7 +207,7 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     const writer *writers = l->writers + first;
     int64_t d = decoder_describe(l->d)->hidden_size;
     int32_t span = writers[count - 1].sample - writers[0].sample + 1;
-    uint32_t position = (uint32_t)decoder_sequence_length(writers[0].sequence);
+    uint64_t position = (uint64_t)decoder_sequence_length(writers[0].sequence);
     gumbel_tensor weight = decoder_head(l->d);
     int64_t known = tokenizer_size(decoder_tokenizer(l->d));
     uint64_t seeds[GENERATE_GROUP];
@@ -217,14 +218,16 @@ static int draw_group(loop *l, int32_t first, int32_t count)
         seeds[i] = o->seed;
     }
     gumbel_head head = {.struct_size = sizeof head,
-                        .hidden = {l->hidden + first * d, GUMBEL_FLOAT32, count, d, 0},
+                        .hidden = {.data = l->hidden + first * d,
+                                   .dtype = GUMBEL_FLOAT32,
+                                   .rows = count,
+                                   .cols = d},
                         .weight = weight,
                         .vocab_size = known < weight.rows ? known : weight.rows};
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                .temperature = &o->temperature,
-                                .seed = seeds,
-                                .seed_stride = 1,
-                                .position = &position,
+                                .temperature = {&o->temperature, GUMBEL_SAME},
+                                .seed = {seeds, 0},
+                                .position = {&position, GUMBEL_SAME},
                                 .num_samples = span,
                                 .first_sample = o->first_sample + (uint32_t)writers[0].sample,
                                 .transforms = o->transforms ? &transforms : NULL,

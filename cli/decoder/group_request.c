@@ -16,7 +16,7 @@ static int repeat_lists(const gumbel_token_lists *one, gumbel_token_lists *made,
     int64_t *offsets = calloc(GENERATE_GROUP + 1, sizeof *offsets);
     int32_t *ids = calloc(GENERATE_GROUP * count + 1, sizeof *ids);
     float *values = one->values ? calloc(GENERATE_GROUP * count + 1, sizeof *values) : NULL;
-    *made = (gumbel_token_lists){offsets, ids, values};
+    *made = (gumbel_token_lists){.offsets = offsets, .ids = ids, .values = values};
     if (!offsets || !ids || (one->values && !values)) {
         return decoder_fail(error, NULL, "transforms", "out of memory for lists of %zu", count);
     }
@@ -60,9 +60,9 @@ static int start_history(group_request *r, const generate_options *options, int6
         return decoder_fail(error, NULL, "num_samples", "out of memory for %d histories", samples);
     }
     int64_t offsets[2] = {0, options->prompt_count};
-    gumbel_token_lists prompt = {offsets, options->prompt, NULL};
+    gumbel_token_lists prompt = {.offsets = offsets, .ids = options->prompt};
     gumbel_error problem;
-    if (gumbel_history_start(r->device, &r->history, 1, &prompt, NULL, NULL, &problem) !=
+    if (gumbel_history_start(r->device, NULL, &r->history, 1, NULL, &prompt, NULL, &problem) !=
         GUMBEL_OK) {
         return fail_gumbel(&problem, error);
     }
@@ -82,21 +82,23 @@ int group_request_new(group_request *request, gumbel_device *device,
         return 0;
     }
     request->transforms = (gumbel_transforms){.struct_size = sizeof *one,
-                                              .mask = one->mask,
-                                              .repetition = one->repetition,
-                                              .frequency = one->frequency,
-                                              .presence = one->presence};
-    if (repeat_lists(&one->banned, &request->transforms.banned, error) != 0 ||
+                                              .mask = {one->mask.data, GUMBEL_SAME},
+                                              .repetition = {one->repetition.data, GUMBEL_SAME},
+                                              .frequency = {one->frequency.data, GUMBEL_SAME},
+                                              .presence = {one->presence.data, GUMBEL_SAME}};
+    if (repeat_lists(&one->allowed, &request->transforms.allowed, error) != 0 ||
+        repeat_lists(&one->banned, &request->transforms.banned, error) != 0 ||
         repeat_lists(&one->bias, &request->transforms.bias, error) != 0) {
         return -1;
     }
-    return one->repetition || one->frequency || one->presence
+    return one->repetition.data || one->frequency.data || one->presence.data
                ? start_history(request, options, vocab, samples, error)
                : 0;
 }
 
 void group_request_free(group_request *request)
 {
+    free_lists(&request->transforms.allowed);
     free_lists(&request->transforms.banned);
     free_lists(&request->transforms.bias);
     free(request->history.prompt);
@@ -113,7 +115,7 @@ gumbel_transforms group_request_rows(const group_request *request, int32_t first
     if (history->counts) {
         history->prompt += first * request->words;
         history->output += first * request->words;
-        history->counts += first * history->vocab_size;
+        history->counts = (uint16_t *)history->counts + first * history->vocab_size;
         rows.history = history;
     }
     return rows;
@@ -123,8 +125,9 @@ int group_request_count(const group_request *request, const int32_t *tokens, int
                         decoder_error *error)
 {
     gumbel_error problem;
-    if (request->history.counts && gumbel_history_update(request->device, &request->history, count,
-                                                         tokens, 0, NULL, &problem) != GUMBEL_OK) {
+    if (request->history.counts &&
+        gumbel_history_update(request->device, NULL, &request->history, count, NULL, tokens, 0,
+                              &problem) != GUMBEL_OK) {
         return fail_gumbel(&problem, error);
     }
     return 0;
@@ -140,7 +143,7 @@ void group_request_move(const group_request *request, int32_t to, int32_t from)
                words * sizeof *h->prompt);
         memcpy(h->output + (size_t)to * words, h->output + (size_t)from * words,
                words * sizeof *h->output);
-        memcpy(h->counts + (size_t)to * vocab, h->counts + (size_t)from * vocab,
-               vocab * sizeof *h->counts);
+        uint16_t *counts = h->counts;
+        memcpy(counts + (size_t)to * vocab, counts + (size_t)from * vocab, vocab * sizeof *counts);
     }
 }

@@ -20,7 +20,7 @@ enum {
 struct step_input {
     uint64_t seed[MOST_ROWS];
     float temperature[MOST_ROWS];
-    uint32_t position[MOST_ROWS];
+    uint64_t position[MOST_ROWS];
 };
 
 /* Its results, likewise; the last two are copied where they are asked for. */
@@ -47,9 +47,8 @@ struct cuda_head {
 struct cuda_head *cuda_head_new(gumbel_device *device, gumbel_tensor weight)
 {
     struct cuda_head *made = require_memory("head", 1, sizeof *made);
-    gumbel_device_info info = {.struct_size = sizeof info};
+    const gumbel_device_info info = describe_device(device);
 
-    gumbel_describe(device, &info);
     device_driver_use(info.name);
     *made = (struct cuda_head){
         .device = device,
@@ -73,12 +72,12 @@ void cuda_head_free(struct cuda_head *head)
     }
 }
 
-/* One value, or one a row where there is a stride, to `to`; what stands for it on the GPU. */
+/* A row parameter, contiguous or of one value, to `to`; what stands for it on the GPU. */
 static const void *pack(void *to, const void *values, int64_t stride, int64_t rows, size_t size,
                         const void *there)
 {
     if (values) {
-        memcpy(to, values, (size_t)((rows - 1) * stride + 1) * size);
+        memcpy(to, values, (size_t)(stride == GUMBEL_SAME ? 1 : rows) * size);
     }
     return values ? there : NULL;
 }
@@ -90,12 +89,13 @@ static gumbel_sampling put_step(const struct cuda_head *on, const gumbel_head *h
     gumbel_sampling made = *sampling;
     struct step_input input = {.seed = {0}};
 
-    made.temperature = pack(input.temperature, sampling->temperature, sampling->temperature_stride,
-                            rows, sizeof *input.temperature, on->input->temperature);
-    made.seed = pack(input.seed, sampling->seed, sampling->seed_stride, rows, sizeof *input.seed,
-                     on->input->seed);
-    made.position = pack(input.position, sampling->position, sampling->position_stride, rows,
-                         sizeof *input.position, on->input->position);
+    made.temperature.data =
+        pack(input.temperature, sampling->temperature.data, sampling->temperature.stride, rows,
+             sizeof *input.temperature, on->input->temperature);
+    made.seed.data = pack(input.seed, sampling->seed.data, sampling->seed.stride, rows,
+                          sizeof *input.seed, on->input->seed);
+    made.position.data = pack(input.position, sampling->position.data, sampling->position.stride,
+                              rows, sizeof *input.position, on->input->position);
     device_memory_put(on->input, &input, sizeof input);
     device_memory_put(on->hidden, head->hidden.data,
                       (size_t)rows * (size_t)head->hidden.cols * sizeof *on->hidden);
@@ -109,7 +109,7 @@ static gumbel_status sample(struct cuda_head *on, const gumbel_head *head,
 {
     size_t bytes = 0;
     const gumbel_status status =
-        gumbel_call_workspace_size(on->device, head, NULL, sampling, output, &bytes, error);
+        gumbel_workspace_size(on->device, head, NULL, sampling, output, &bytes, error);
 
     if (status != GUMBEL_OK) {
         return status;
@@ -119,7 +119,7 @@ static gumbel_status sample(struct cuda_head *on, const gumbel_head *head,
         on->workspace = device_memory_make(bytes);
         on->workspace_bytes = bytes;
     }
-    return gumbel_sample(on->device, head, sampling, output, on->workspace, bytes, error);
+    return gumbel_sample(on->device, NULL, head, sampling, output, on->workspace, bytes, error);
 }
 
 /* The results that `output` has room for, from the GPU. */

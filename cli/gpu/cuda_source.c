@@ -19,12 +19,9 @@ struct uploaded {
     size_t workspace_bytes;
 };
 
-/* One value, or one a row where there is a stride. */
-static void *upload_rows(const void *data, int64_t stride, int64_t batch, size_t size)
+static int32_t samples_of(const gumbel_sampling *sampling)
 {
-    const int64_t count = batch ? (batch - 1) * stride + 1 : 0;
-
-    return device_memory_copy(data, (size_t)count * size);
+    return sampling->num_samples ? sampling->num_samples : 1;
 }
 
 /* Upload what `source` and `sampling` have but the weights; `output` is NULL for chunks. */
@@ -38,16 +35,19 @@ static void upload(struct uploaded *made, const struct source *source, gumbel_de
     gumbel_error error = {"", ""};
 
     *made = (struct uploaded){.sampling = *sampling};
-    require_ok(gumbel_call_workspace_size(device, source->from_logits ? NULL : &source->head,
-                                          source->from_logits ? &source->logits : NULL, sampling,
-                                          output, &made->workspace_bytes, &error),
+    require_ok(gumbel_workspace_size(device, source->from_logits ? NULL : &source->head,
+                                     source->from_logits ? &source->logits : NULL, sampling, output,
+                                     &made->workspace_bytes, &error),
                &error);
     made->workspace = device_memory_make(made->workspace_bytes);
-    rows->temperature =
-        upload_rows(rows->temperature, rows->temperature_stride, batch, sizeof *rows->temperature);
-    rows->seed = upload_rows(rows->seed, rows->seed_stride, batch, sizeof *rows->seed);
-    rows->position =
-        upload_rows(rows->position, rows->position_stride, batch, sizeof *rows->position);
+    rows->temperature.data = cuda_uploads_rows(rows->temperature.data, rows->temperature.stride, 1,
+                                               batch, sizeof *rows->temperature.data);
+    rows->seed.data =
+        cuda_uploads_rows(rows->seed.data, rows->seed.stride, 1, batch, sizeof *rows->seed.data);
+    rows->position.data = cuda_uploads_rows(rows->position.data, rows->position.stride, 1, batch,
+                                            sizeof *rows->position.data);
+    rows->given.data = cuda_uploads_rows(rows->given.data, rows->given.stride, samples_of(sampling),
+                                         batch, sizeof *rows->given.data);
     cuda_uploads_put(&made->request, rows, batch, first + source_vocab(source));
     if (!source->from_logits) {
         made->hidden = device_memory_copy_tensor(source->head.hidden);
@@ -57,9 +57,10 @@ static void upload(struct uploaded *made, const struct source *source, gumbel_de
 
 static void free_uploaded(const struct uploaded *made)
 {
-    device_memory_free(made->sampling.temperature);
-    device_memory_free(made->sampling.seed);
-    device_memory_free(made->sampling.position);
+    device_memory_free(made->sampling.temperature.data);
+    device_memory_free(made->sampling.seed.data);
+    device_memory_free(made->sampling.position.data);
+    device_memory_free(made->sampling.given.data);
     cuda_uploads_free(&made->request);
     device_memory_free(made->hidden.data);
     device_memory_free(made->workspace);
@@ -78,9 +79,9 @@ static void call(const struct source *part, gumbel_device *device, const struct 
         gumbel_logits logits = part->logits;
 
         logits.logits = device_memory_copy_tensor(logits.logits);
-        status = output ? gumbel_sample_logits(device, &logits, &on->sampling, output,
+        status = output ? gumbel_sample_logits(device, NULL, &logits, &on->sampling, output,
                                                on->workspace, on->workspace_bytes, &error)
-                        : gumbel_partial_logits(device, &logits, &on->sampling, on->summaries,
+                        : gumbel_partial_logits(device, NULL, &logits, &on->sampling, on->summaries,
                                                 on->workspace, on->workspace_bytes, &error);
         require_ok(status, &error);
         device_memory_free(logits.logits.data);
@@ -90,10 +91,10 @@ static void call(const struct source *part, gumbel_device *device, const struct 
         head.hidden = on->hidden;
         head.weight = device_memory_copy_tensor(head.weight);
         head.bias = device_memory_copy_tensor(head.bias);
-        status = output ? gumbel_sample(device, &head, &on->sampling, output, on->workspace,
+        status = output ? gumbel_sample(device, NULL, &head, &on->sampling, output, on->workspace,
                                         on->workspace_bytes, &error)
-                        : gumbel_partial(device, &head, &on->sampling, on->summaries, on->workspace,
-                                         on->workspace_bytes, &error);
+                        : gumbel_partial(device, NULL, &head, &on->sampling, on->summaries,
+                                         on->workspace, on->workspace_bytes, &error);
         require_ok(status, &error);
         device_memory_free(head.weight.data);
         device_memory_free(head.bias.data);
@@ -121,11 +122,12 @@ static void sample_chunks(const struct source *source, gumbel_device *device,
 
         call(&shard, device, &on, NULL);
         device_memory_fetch(part, on.summaries, (size_t)draws * sizeof *part);
-        gumbel_merge(merged, part, draws);
+        require_ok(gumbel_merge(NULL, NULL, merged, part, draws, &error), &error);
         progress_update(end, vocab);
     }
     progress_clear();
-    require_ok(gumbel_finish(merged, source_batch(source), samples, output, &error), &error);
+    require_ok(gumbel_finish(NULL, NULL, merged, 1, source_batch(source), samples, output, &error),
+               &error);
     free_uploaded(&on);
     free(part);
     free(merged);
@@ -135,7 +137,7 @@ void cuda_source_sample(const struct source *source, gumbel_device *device, cons
                         const gumbel_sampling *sampling, const gumbel_output *output, int64_t chunk)
 {
     const int64_t batch = source_batch(source);
-    const int32_t samples = sampling->num_samples ? sampling->num_samples : 1;
+    const int32_t samples = samples_of(sampling);
 
     device_driver_use(name);
     if (chunk) {

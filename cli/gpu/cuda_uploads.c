@@ -7,11 +7,16 @@
 
 /* ------------------------------------------------------------------------- what goes in ---- */
 
-/* One value, or one a row where there is a stride. */
-static const void *copy_rows(const void *data, int64_t stride, int64_t batch, size_t size)
+const void *cuda_uploads_rows(const void *data, int64_t stride, int64_t width, int64_t batch,
+                              size_t size)
 {
-    return device_memory_copy(data, (size_t)(batch ? (batch - 1) * stride + 1 : 0) * size);
+    const int64_t step = stride == GUMBEL_SAME ? 0 : stride ? stride : width;
+
+    return device_memory_copy(data, (size_t)(batch ? (batch - 1) * step + width : 0) * size);
 }
+
+/* A row parameter of one value a row. */
+#define COPY_ROWS(rows) cuda_uploads_rows((rows).data, (rows).stride, 1, batch, sizeof *(rows).data)
 
 static gumbel_token_lists copy_lists(const gumbel_token_lists *lists, int64_t batch)
 {
@@ -33,7 +38,7 @@ static gumbel_history copy_history(const gumbel_history *from, int64_t batch)
     made.prompt = device_memory_copy(from->prompt, rows * words * sizeof *from->prompt);
     made.output = device_memory_copy(from->output, rows * words * sizeof *from->output);
     made.counts =
-        device_memory_copy(from->counts, rows * (size_t)from->vocab_size * sizeof *from->counts);
+        device_memory_copy(from->counts, rows * (size_t)from->vocab_size * sizeof(uint16_t));
     return made;
 }
 
@@ -44,19 +49,16 @@ static void put_transforms(struct cuda_uploads *made, const gumbel_transforms *f
     gumbel_transforms *into = &made->transforms;
 
     *into = *from;
-    into->mask = device_memory_copy(from->mask,
-                                    (size_t)((batch ? batch - 1 : 0) * from->mask_stride + words) *
-                                        sizeof *from->mask);
+    into->mask.data = cuda_uploads_rows(from->mask.data, from->mask.stride, words, batch,
+                                        sizeof *from->mask.data);
+    into->allowed = copy_lists(&from->allowed, batch);
     into->banned = copy_lists(&from->banned, batch);
     into->bias = copy_lists(&from->bias, batch);
     into->prompt_tokens = copy_lists(&from->prompt_tokens, batch);
     into->output_tokens = copy_lists(&from->output_tokens, batch);
-    into->repetition =
-        copy_rows(from->repetition, from->repetition_stride, batch, sizeof *from->repetition);
-    into->frequency =
-        copy_rows(from->frequency, from->frequency_stride, batch, sizeof *from->frequency);
-    into->presence =
-        copy_rows(from->presence, from->presence_stride, batch, sizeof *from->presence);
+    into->repetition.data = COPY_ROWS(from->repetition);
+    into->frequency.data = COPY_ROWS(from->frequency);
+    into->presence.data = COPY_ROWS(from->presence);
     if (from->history) {
         made->history = copy_history(from->history, batch);
         into->history = &made->history;
@@ -75,12 +77,9 @@ void cuda_uploads_put(struct cuda_uploads *made, gumbel_sampling *sampling, int6
     }
     if (cut) {
         made->truncation = *cut;
-        made->truncation.min_p =
-            copy_rows(cut->min_p, cut->min_p_stride, batch, sizeof *cut->min_p);
-        made->truncation.top_k =
-            copy_rows(cut->top_k, cut->top_k_stride, batch, sizeof *cut->top_k);
-        made->truncation.top_p =
-            copy_rows(cut->top_p, cut->top_p_stride, batch, sizeof *cut->top_p);
+        made->truncation.min_p.data = COPY_ROWS(cut->min_p);
+        made->truncation.top_k.data = COPY_ROWS(cut->top_k);
+        made->truncation.top_p.data = COPY_ROWS(cut->top_p);
         sampling->truncation = &made->truncation;
     }
 }
@@ -96,20 +95,21 @@ void cuda_uploads_free(const struct cuda_uploads *made)
 {
     const gumbel_transforms *transforms = &made->transforms;
 
-    device_memory_free(transforms->mask);
+    device_memory_free(transforms->mask.data);
+    free_lists(&transforms->allowed);
     free_lists(&transforms->banned);
     free_lists(&transforms->bias);
     free_lists(&transforms->prompt_tokens);
     free_lists(&transforms->output_tokens);
-    device_memory_free(transforms->repetition);
-    device_memory_free(transforms->frequency);
-    device_memory_free(transforms->presence);
+    device_memory_free(transforms->repetition.data);
+    device_memory_free(transforms->frequency.data);
+    device_memory_free(transforms->presence.data);
     device_memory_free(made->history.prompt);
     device_memory_free(made->history.output);
     device_memory_free(made->history.counts);
-    device_memory_free(made->truncation.min_p);
-    device_memory_free(made->truncation.top_k);
-    device_memory_free(made->truncation.top_p);
+    device_memory_free(made->truncation.min_p.data);
+    device_memory_free(made->truncation.top_k.data);
+    device_memory_free(made->truncation.top_p.data);
 }
 
 /* ------------------------------------------------------------------------ what comes out ---- */

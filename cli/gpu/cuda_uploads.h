@@ -23,6 +23,11 @@ void cuda_uploads_put(struct cuda_uploads *made, gumbel_sampling *sampling, int6
                       int64_t tokens);
 void cuda_uploads_free(const struct cuda_uploads *made);
 
+/* A row parameter of `width` elements of `size` bytes, in memory to release with
+ * device_memory_free(); NULL for NULL. */
+const void *cuda_uploads_rows(const void *data, int64_t stride, int64_t width, int64_t batch,
+                              size_t size);
+
 /* An output with GPU memory for every array of `host`; and those arrays, once the default stream
  * has passed, fetched into `host` and released. */
 gumbel_output cuda_output_make(const gumbel_output *host, int64_t batch, int64_t samples);

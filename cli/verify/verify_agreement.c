@@ -48,9 +48,8 @@ static gumbel_sampling sampling_of(const struct verify_input *input, const struc
 {
     return (gumbel_sampling){
         .struct_size = sizeof(gumbel_sampling),
-        .temperature = &input->temperature,
-        .seed = draws->seeds + row,
-        .seed_stride = 1,
+        .temperature = {&input->temperature, GUMBEL_SAME},
+        .seed = {draws->seeds + row, 0},
         .num_samples = draws->samples,
     };
 }

@@ -103,8 +103,8 @@ static gumbel_sampling sampling_at(const struct verify_input *input, const uint6
 {
     return (gumbel_sampling){
         .struct_size = sizeof(gumbel_sampling),
-        .temperature = &input->temperature,
-        .seed = seed,
+        .temperature = {&input->temperature, GUMBEL_SAME},
+        .seed = {seed, GUMBEL_SAME},
         .num_samples = (int32_t)count,
         .first_sample = (uint32_t)first,
     };

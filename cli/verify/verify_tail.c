@@ -139,7 +139,8 @@ static int64_t draw_extended(uint64_t seed, struct extended *draws)
                                          place.counter[3] | UINT32_C(1) << 31};
             uint32_t low[4];
 
-            gumbel_philox4x32(counter, key, 10, low);
+            require_ok(gumbel_philox4x32(counter, key, 10, low),
+                       &(gumbel_error){"counter", "it is refused"});
             for (int i = 0; i < 3; i++) {
                 draws[count++] = (struct extended){
                     .u = ((double)r * 0x1p32 + (double)low[i] + 0.5) * 0x1p-64,

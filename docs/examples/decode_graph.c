@@ -18,7 +18,7 @@ typedef struct engine {
     uint16_t *weight, *hidden; /* [V, D], [B, D] bfloat16 */
     float *temperature;        /* [1] */
     uint64_t *seed;            /* [1] */
-    uint32_t *position;        /* [B] */
+    uint64_t *position;        /* [B] */
     int32_t *tokens, *ring;    /* [B], [STEPS, B] */
     void *workspace;
     size_t workspace_bytes;
@@ -75,12 +75,13 @@ static engine engine_make(void)
     const gumbel_device_options options = {.struct_size = sizeof options, .device = "cuda:0"};
     const float temperature = 0.8f;
     const uint64_t seed = 42;
-    const uint32_t position[B] = {0, 100, 7, 2000}; /* prompts of different lengths */
+    const uint64_t position[B] = {0, 100, 7, 2000}; /* prompts of different lengths */
     engine e = {0};
     CUcontext context; /* the one that the library and the CUDA runtime use too */
     gumbel_error error;
     library(gumbel_open(&options, &e.device, &error), &error);
-    library(gumbel_workspace_size(e.device, B, D, 1, &e.workspace_bytes, &error), &error);
+    const gumbel_limits limits = {.struct_size = sizeof limits, .batch = B, .hidden_size = D};
+    library(gumbel_workspace_most(e.device, &limits, &e.workspace_bytes, &error), &error);
     DRIVER(cuInit(0));
     DRIVER(cuDevicePrimaryCtxRetain(&context, 0));
     DRIVER(cuCtxSetCurrent(context));
@@ -95,39 +96,40 @@ static engine engine_make(void)
     return e;
 }
 
+/* Rows of D bfloat16 in GPU memory. */
+static gumbel_tensor matrix(const void *data, int64_t rows)
+{
+    return (gumbel_tensor){.data = data, .dtype = GUMBEL_BFLOAT16, .rows = rows, .cols = D};
+}
+
 /* Queue one step on the stream. Nothing here waits or looks at GPU memory. */
 static void queue_step(const engine *e, CUstream stream)
 {
-    const gumbel_head head = {.struct_size = sizeof head,
-                              .hidden = {e->hidden, GUMBEL_BFLOAT16, B, D, 0},
-                              .weight = {e->weight, GUMBEL_BFLOAT16, V, D, 0}};
+    const gumbel_head head = {
+        .struct_size = sizeof head, .hidden = matrix(e->hidden, B), .weight = matrix(e->weight, V)};
     const gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                      .temperature = e->temperature,
-                                      .seed = e->seed,
-                                      .position = e->position,
-                                      .position_stride = 1,
-                                      .stream = stream};
+                                      .temperature = {e->temperature, GUMBEL_SAME},
+                                      .seed = {e->seed, GUMBEL_SAME},
+                                      .position = {e->position, 0}};
     const gumbel_output output = {.struct_size = sizeof output, .tokens = e->tokens};
     const gumbel_step step = {.struct_size = sizeof step,
                               .batch = B,
                               .tokens = e->tokens,
                               .position = e->position,
-                              .position_stride = 1,
                               .ring = e->ring,
-                              .ring_length = STEPS,
-                              .stream = stream};
+                              .ring_length = STEPS};
     gumbel_error error;
     /* the trunk's kernels go here */
-    library(gumbel_sample(e->device, &head, &sampling, &output, e->workspace, e->workspace_bytes,
-                          &error),
+    library(gumbel_sample(e->device, stream, &head, &sampling, &output, e->workspace,
+                          e->workspace_bytes, &error),
             &error);
-    library(gumbel_advance(e->device, &step, &error), &error);
+    library(gumbel_advance(e->device, stream, &step, &error), &error);
 }
 
 int main(void)
 {
     engine e = engine_make();
-    uint32_t start[B];
+    uint64_t start[B];
     int32_t ring[STEPS][B];
     CUstream stream;
     CUgraph graph;
@@ -142,7 +144,7 @@ int main(void)
         DRIVER(cuGraphLaunch(step, stream));
     DRIVER(cuStreamSynchronize(stream)); /* the first time that the CPU waits */
     DRIVER(cuMemcpyDtoH(ring, (CUdeviceptr)(uintptr_t)e.ring, sizeof ring));
-    for (uint32_t i = 0; i < STEPS; i++)
+    for (uint64_t i = 0; i < STEPS; i++)
         for (int b = 0; b < B; b++) /* a row's tokens lie where its own positions say */
             printf("%6d%c", (int)ring[(start[b] + i) % STEPS][b], b + 1 < B ? ' ' : '\n');
     DRIVER(cuGraphExecDestroy(step));

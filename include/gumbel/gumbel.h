@@ -2,6 +2,9 @@
  *
  * libgumbel: exact token sampling by the Gumbel-max trick, fused with the LM-head product.
  *
+ * Most engines need the first half alone: devices, what a call is given, sampling, decode steps.
+ * Behind "what few need" stand summaries of parts of a vocabulary, noise, explanations.
+ *
  * Letters, used in every signature, table and test:
  *   B batch rows     V vocabulary rows of `weight` (of this shard)     D hidden size
  *   S samples a row  T temperature                                      g standard Gumbel noise
@@ -36,16 +39,18 @@
  * Memory.   No call allocates but gumbel_open(). The caller owns every buffer; nothing is kept
  *           after a call returns. Inputs are only read. Outputs must not overlap inputs or the
  *           workspace. Data are aligned to their elements; what is not is refused.
+ * Strides.  Elements from one row to the next. 0 is contiguous, everywhere. Row parameters and
+ *           masks may also have GUMBEL_SAME: one value, or one mask, serves all rows.
  * CUDA.     On a device "cuda:N" every pointer to data, that is tensors, row parameters, outputs,
  *           summaries and the workspace, is to memory of that GPU; the structs themselves are in
- *           host memory. A call queues its work on the caller's stream and returns: it neither
- *           waits nor reads device memory, and it may be captured into a graph, whose replays read
- *           the row parameters anew. Buffers belong to the call until the stream has passed it. A
- *           bad temperature is then no error but a GUMBEL_ROW_TEMPERATURE. On Hopper kernels may
- *           start while what is before them on the stream ends, and wait for it before they read
- *           or write (programmatic dependent launch, on both sides). Calls that take no
- *           device work on host memory alone: gumbel_merge(), gumbel_finish(), gumbel_noise().
- *           Summaries that gumbel_partial() left on a GPU are copied to the host before them.
+ *           host memory. `stream`, the second argument of every call that computes, is the
+ *           CUstream (cudaStream_t) to queue on, NULL the default one; on a CPU it must be NULL. A
+ *           call queues its work and returns: it neither waits nor reads device memory, and it may
+ *           be captured into a graph, whose replays read row parameters, slots and live_rows anew.
+ *           Buffers belong to the call until the stream has passed it. A bad temperature is then
+ *           no error but a GUMBEL_ROW_TEMPERATURE. On Hopper kernels may start while what is
+ *           before them on the stream ends, and wait for it before they read or write
+ *           (programmatic dependent launch, on both sides).
  * Threads.  Calls on one device may run at the same time if their outputs and workspaces differ.
  * Fork.     A CPU device serves a child of fork() too, even one made while calls were running: a
  *           call there runs on its caller's thread alone, with the same bits, or on an engine's
@@ -59,7 +64,8 @@
  * Structs.  The first field of an options struct is `struct_size`, set to sizeof(the struct); zero
  *           in any other field is the default. Fields are only ever appended, so an older caller's
  *           shorter struct stays valid; a newer caller's longer one passes if what this version
- *           does not know is zero.
+ *           does not know is zero. Structs without it sit by value in others and have their full
+ *           size from the start: what is `reserved` in them must be zero.
  */
 #ifndef GUMBEL_GUMBEL_H
 #define GUMBEL_GUMBEL_H
@@ -77,10 +83,17 @@ extern "C" {
 #define GUMBEL_API
 #endif
 
+/* A call whose status is not to be ignored. */
+#if defined(__GNUC__)
+#define GUMBEL_CALL GUMBEL_API __attribute__((warn_unused_result)) gumbel_status
+#else
+#define GUMBEL_CALL GUMBEL_API gumbel_status
+#endif
+
 /* ---------------------------------------------------------------- version and status ---- */
 
 #define GUMBEL_VERSION_MAJOR 0
-#define GUMBEL_VERSION_MINOR 1
+#define GUMBEL_VERSION_MINOR 2
 #define GUMBEL_VERSION_PATCH 0
 #define GUMBEL_VERSION                                                                             \
     (GUMBEL_VERSION_MAJOR * 10000 + GUMBEL_VERSION_MINOR * 100 + GUMBEL_VERSION_PATCH)
@@ -89,10 +102,14 @@ extern "C" {
 #define GUMBEL_WORKSPACE_ALIGNMENT 64    /* bytes that a workspace's address is a multiple of */
 #define GUMBEL_SAMPLES_MOST        65536 /* samples a row */
 #define GUMBEL_TOP_MOST            128   /* most likely tokens that a row lists */
+#define GUMBEL_PARTS_MOST          65536 /* summaries a row that gumbel_finish() merges */
+#define GUMBEL_COUNT_MOST          65535 /* a history's counts end here */
+
+/* As a stride: one value, or one row, serves all rows. */
+#define GUMBEL_SAME INT64_C(-1)
 
 /* The GUMBEL_VERSION of the library that is linked. since 0.1 */
 GUMBEL_API int gumbel_version(void);
-
 /* The same as "MAJOR.MINOR.PATCH"; static storage. since 0.1 */
 GUMBEL_API const char *gumbel_version_string(void);
 
@@ -107,13 +124,16 @@ typedef enum gumbel_status {
 } gumbel_status;
 
 /* What a row's data showed. A row that is not GUMBEL_ROW_OK has token -1, and NaN in its float
- * outputs. When several hold, the smallest non-zero value is reported. */
+ * outputs. Of what data show the smallest value is reported, of what parameters show the largest,
+ * and that before the others. */
 typedef enum gumbel_row_status {
     GUMBEL_ROW_OK = 0,
     GUMBEL_ROW_NAN = 1,         /* a logit that counts was NaN (before or after the transforms) */
     GUMBEL_ROW_INFINITE = 2,    /* scale * a logit that counts was +inf, or became so afterwards */
     GUMBEL_ROW_EMPTY = 3,       /* every logit was -inf: no token can be drawn */
     GUMBEL_ROW_TEMPERATURE = 4, /* on a CUDA device: it is negative or not finite */
+    GUMBEL_ROW_SLOT = 5,        /* on a CUDA device: the row's slot is none of those there are */
+    GUMBEL_ROW_UNUSED = 6,      /* the row is none of live_rows: it was not drawn */
 } gumbel_row_status;
 
 /* One English phrase for a status; static storage; never NULL, for unknown values too. since 0.1 */
@@ -141,7 +161,6 @@ typedef enum gumbel_isa {
 
 /* "auto", "reference", "avx2", "avx512", "neon"; "unknown" for other values. since 0.1 */
 GUMBEL_API const char *gumbel_isa_name(gumbel_isa isa);
-
 /* 1 where this build has `isa` and both CPU and operating system support it, else 0. since 0.1 */
 GUMBEL_API int gumbel_isa_available(gumbel_isa isa);
 
@@ -161,9 +180,8 @@ typedef struct gumbel_device_options {
     const char *rungs; /* on CUDA, which ways to serve a call may be used: names as gumbel_explain()
                         * gives them, by commas; those with a minus are left out, the others come
                         * first wherever they serve. "-hopper,-bounded,-blocks,-team" makes a GPU
-                        * serve as one of capability 8.0. Every call then needs the workspace of
-                        * gumbel_call_workspace_size(), and tokens differ as products of two GPUs
-                        * do. NULL: environment variable GUMBEL_RUNGS, else the best */
+                        * serve as one of capability 8.0. Tokens then differ as products of two
+                        * GPUs do. NULL: environment variable GUMBEL_RUNGS, else the best */
 } gumbel_device_options;
 
 /* gumbel_open(): make a device.
@@ -175,8 +193,8 @@ typedef struct gumbel_device_options {
  *             CUDA runtime API, whose streams and memory serve.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (an ISA or device that is
  *             not to be had here), GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_DEVICE.           since 0.1 */
-GUMBEL_API gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **device,
-                                     gumbel_error *error);
+GUMBEL_CALL gumbel_open(const gumbel_device_options *options, gumbel_device **device,
+                        gumbel_error *error);
 
 /* Stop the device's threads and free it. NULL is allowed. No call may be running. since 0.1 */
 GUMBEL_API void gumbel_close(gumbel_device *device);
@@ -192,9 +210,9 @@ typedef struct gumbel_device_info {
 
 /* Describe an open device. Writes at most info->struct_size bytes.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
-GUMBEL_API gumbel_status gumbel_describe(const gumbel_device *device, gumbel_device_info *info);
+GUMBEL_CALL gumbel_describe(const gumbel_device *device, gumbel_device_info *info);
 
-/* ------------------------------------------------------------------------------- problem ---- */
+/* ------------------------------------------------------------------ what a call is given ---- */
 
 typedef enum gumbel_dtype {
     GUMBEL_FLOAT32 = 1,
@@ -209,6 +227,7 @@ typedef struct gumbel_tensor {
     int64_t rows;
     int64_t cols;
     int64_t stride; /* elements from one row to the next, >= cols; 0: cols */
+    int64_t reserved[2];
 } gumbel_tensor;
 
 /* Hidden states and LM head: the fused way in. Dtypes of the tensors are independent. */
@@ -233,25 +252,28 @@ typedef struct gumbel_logits {
     int64_t vocab_size;   /* as in gumbel_head */
 } gumbel_logits;
 
-/* Streams of randomness that never overlap (field `domain`; bit 31 is reserved). */
-typedef enum gumbel_domain {
-    GUMBEL_DOMAIN_TARGET = 0,
-    GUMBEL_DOMAIN_DRAFT = 1,
-    GUMBEL_DOMAIN_ACCEPT = 2,
-    GUMBEL_DOMAIN_RESIDUAL = 3,
-    GUMBEL_DOMAIN_GROUP = 4,
-    GUMBEL_DOMAIN_STREAM = 5,
-} gumbel_domain;
+/* A row parameter: row b's is data[b * stride], or with slots data[slot * stride]; `stride` 0 is 1,
+ * GUMBEL_SAME gives all rows data[0], and data NULL gives all rows the default. */
+typedef struct gumbel_row_f32 {
+    const float *data;
+    int64_t stride;
+} gumbel_row_f32;
+typedef struct gumbel_row_i32 {
+    const int32_t *data;
+    int64_t stride;
+} gumbel_row_i32;
+typedef struct gumbel_row_u64 {
+    const uint64_t *data;
+    int64_t stride;
+} gumbel_row_u64;
 
-/* Whether the fixed operations of docs/maths.md bind the mass. FAST is a permission for what gains
- * by it: the log-normaliser of a draw from logits on CUDA, whose exponentials may come from the
- * hardware, for 1 to 15% of a call. That and log-probabilities are then within 1e-6 of
- * max(1, |lse|) of EXACT's, and their bits may differ between kernels and batches. Scores are
- * exact, so a FAST call draws the tokens that an EXACT one draws, with the same scores. */
-typedef enum gumbel_math {
-    GUMBEL_MATH_EXACT = 0,
-    GUMBEL_MATH_FAST = 1,
-} gumbel_math;
+/* Where what belongs to a row lies, in an engine with continuous batching: row b finds its row
+ * parameters, its mask and its history at index of_row[b], and is drawn as if it were row of_row[b]
+ * of a batch without slots. Tensors, lists of tokens and outputs go by b. */
+typedef struct gumbel_slots {
+    const int32_t *of_row; /* [B], each in [0, count); NULL: row b's is b */
+    int64_t count;         /* >= 1 with of_row: slots that there are */
+} gumbel_slots;
 
 /* Lists of tokens: row b's are ids[offsets[b]] .. ids[offsets[b + 1] - 1]. Ids are global; those of
  * other shards, and those that do not count, are passed over. */
@@ -259,38 +281,41 @@ typedef struct gumbel_token_lists {
     const int64_t *offsets; /* [B + 1], >= 0, never falling; NULL: no lists */
     const int32_t *ids;     /* in [0, 2^31) */
     const float *values;    /* one an id where the field says so; else NULL */
+    int64_t reserved;
 } gumbel_token_lists;
 
-/* What the penalties of B rows count: the caller's memory, on CUDA of the device, all zero for rows
- * without history. gumbel_history_start() and gumbel_history_update() fill it. */
+/* What the penalties of rows, or with slots of slots, count: the caller's memory, on CUDA of the
+ * device, all zero for what has no history. gumbel_history_start() and gumbel_history_update() fill
+ * it. */
 typedef struct gumbel_history {
     size_t struct_size;
     int64_t vocab_size; /* tokens below are counted, 1..2^31; W = ceil(vocab_size / 32) */
-    uint32_t *prompt;   /* [B, W]: bit t & 31 of word t >> 5 is set if t is in the prompt */
-    uint32_t *output;   /* [B, W]: the same of the output */
-    uint16_t *counts;   /* [B, vocab_size]: how often in the output, 65535 for more */
+    uint32_t *prompt; /* [B or slots, W]: bit t & 31 of word t >> 5 is set if t is in the prompt */
+    uint32_t *output; /* the same of the output */
+    void *counts;     /* [B or slots, vocab_size]: how often in the output, GUMBEL_COUNT_MOST for
+                         * more: uint16_t, or int32_t >= 0 */
+    int32_t count_bits; /* 16 or 32; 0: 16 */
+    int32_t reserved;
 } gumbel_history;
 
-/* What is done to y = soft_cap(scale * l) before the temperature, in this order; row parameters as
- * in gumbel_sampling. What is not asked for costs nothing. A masked or banned token has y = -inf,
- * whatever its logit: there a NaN spoils no row.
- *  mask         bit t & 31 of word t >> 5 of row b, at mask[b * mask_stride + (t >> 5)], allows t.
+/* What is done to y = soft_cap(scale * l) before the temperature, in this order. What is not asked
+ * for costs nothing. A token that is masked, banned or not allowed has y = -inf, whatever its
+ * logit: there a NaN spoils no row.
+ *  mask         bit t & 31 of word t >> 5 of the row's words allows token t.
+ *  allowed      a list that is not empty allows its tokens alone.
  *  bias         y += value; an id that is listed twice gets both, in the list's order.
  *  repetition   r, of prompt and output: y > 0 ? y / r : y * r
  *  frequency    f, of the output: y -= f * count
  *  presence     p, of the output: y -= p where count > 0 */
 typedef struct gumbel_transforms {
     size_t struct_size;
-    const int32_t *mask; /* [B, ceil((first_token + V) / 32)]; NULL: all are allowed */
-    int64_t mask_stride; /* words from a row to the next; 0: one mask for all rows */
-    gumbel_token_lists banned;
-    gumbel_token_lists bias; /* with values: finite or -inf */
-    const float *repetition; /* [B], finite, > 0; default 1 */
-    int64_t repetition_stride;
-    const float *frequency; /* [B], finite; default 0 */
-    int64_t frequency_stride;
-    const float *presence; /* [B], finite; default 0 */
-    int64_t presence_stride;
+    gumbel_row_i32 mask;              /* [B, ceil((first_token + V) / 32)], stride in words */
+    gumbel_token_lists allowed;       /* without values */
+    gumbel_token_lists banned;        /* likewise */
+    gumbel_token_lists bias;          /* with values: finite or -inf */
+    gumbel_row_f32 repetition;        /* finite, > 0; default 1 */
+    gumbel_row_f32 frequency;         /* finite; default 0 */
+    gumbel_row_f32 presence;          /* finite; default 0 */
     const gumbel_history *history;    /* what the penalties count; or the same as lists, one of */
     gumbel_token_lists prompt_tokens; /* which may be absent; NULL offsets beside a history */
     gumbel_token_lists output_tokens;
@@ -318,15 +343,68 @@ typedef enum gumbel_ties {
  * host cannot check them, a row's values out of range count as off. */
 typedef struct gumbel_truncation {
     size_t struct_size;
-    const float *min_p; /* [B], in [0, 1]; default 0: off */
-    int64_t min_p_stride;
-    const int32_t *top_k; /* [B], >= 0; default 0: off */
-    int64_t top_k_stride;
-    const float *top_p; /* [B], in (0, 1]; default 1: off */
-    int64_t top_p_stride;
+    gumbel_row_f32 min_p; /* in [0, 1]; default 0: off */
+    gumbel_row_i32 top_k; /* >= 0; default 0: off */
+    gumbel_row_f32 top_p; /* in (0, 1]; default 1: off */
     gumbel_order order;
     gumbel_ties ties;
 } gumbel_truncation;
+
+/* Streams of randomness that never overlap (field `domain`; bit 31 is reserved). */
+typedef enum gumbel_domain {
+    GUMBEL_DOMAIN_TARGET = 0,
+    GUMBEL_DOMAIN_DRAFT = 1,
+    GUMBEL_DOMAIN_ACCEPT = 2,
+    GUMBEL_DOMAIN_RESIDUAL = 3,
+    GUMBEL_DOMAIN_GROUP = 4,
+    GUMBEL_DOMAIN_STREAM = 5,
+} gumbel_domain;
+
+/* Whether the fixed operations of docs/maths.md bind the mass. FAST is a permission for what gains
+ * by it: the log-normaliser of a draw from logits on CUDA, whose exponentials may come from the
+ * hardware, for 1 to 15% of a call. That and log-probabilities are then within 1e-6 of
+ * max(1, |lse|) of EXACT's, and their bits may differ between kernels and batches. Scores are
+ * exact, so a FAST call draws the tokens that an EXACT one draws, with the same scores. */
+typedef enum gumbel_math {
+    GUMBEL_MATH_EXACT = 0,
+    GUMBEL_MATH_FAST = 1,
+} gumbel_math;
+
+/* Parameters of the draw.
+ *  seed       with GUMBEL_SAME row b uses gumbel_row_seed(seed[0], b), with slots its slot's.
+ *  live_rows  a count that is read when the call runs, so that a graph of B rows, replayed with
+ *             fewer, draws those alone: rows b >= live_rows[0] get token -1, NaN and
+ *             GUMBEL_ROW_UNUSED, whatever their parameters are.
+ *  given      tokens to score instead of drawing: outputs are those of a draw in which token
+ *             given[b * stride + j] won draw j of row b, `stride` 0 being S. Its score is its z,
+ *             -inf if it could not be drawn; so is then its log-probability, but of GUMBEL_RAW only
+ *             if it does not count. Its rank, which truncation does not change, is -1 where z is
+ *             -inf. An id below 0, for padding, has token -1, NaN, rank -1. Not of a shard. Rows
+ *             are served 256 at a time, so that the workspace grows with B no further.
+ *  noise      g of draw j of row b and token first_token + i at
+ *             noise[(b * S + j) * noise_stride + i], finite, all of [B, S, V] readable. seed,
+ *             position, first_sample and domain are then not used. With what
+ *             gumbel_prepare_noise() made of the same parameters every output has the bits that
+ *             it has without; but from a head on CUDA, where the product's logits are stored and
+ *             then drawn from, log-normalisers may be off by 2^-19 of max(1, |lse|) from those.
+ *             Greedy rows do not use it. */
+typedef struct gumbel_sampling {
+    size_t struct_size;
+    gumbel_row_f32 temperature; /* finite, >= 0; 0 is greedy; default 1 */
+    gumbel_row_u64 seed;        /* default: as GUMBEL_SAME with a seed of 0 */
+    gumbel_row_u64 position;    /* the step in its sequence; default 0 */
+    int32_t num_samples;        /* S independent draws of every row, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
+    uint32_t first_sample; /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
+    const gumbel_transforms *transforms; /* NULL: none */
+    const gumbel_truncation *truncation; /* NULL: none */
+    gumbel_slots slots;                  /* absent: row b is row b */
+    const int32_t *live_rows;            /* [1], 0..B; NULL: B */
+    gumbel_row_i32 given;                /* [B, S]; data NULL: tokens are drawn */
+    const float *noise;   /* [B, S, V] made ahead of time; default NULL: made on the fly */
+    int64_t noise_stride; /* elements from one draw's noise to the next, >= V; 0: V */
+    uint32_t domain;      /* a gumbel_domain, < 2^31 */
+    gumbel_math math;     /* what the call may do; default GUMBEL_MATH_EXACT */
+} gumbel_sampling;
 
 /* Which distribution log-probabilities are of. */
 typedef enum gumbel_distribution {
@@ -334,34 +412,6 @@ typedef enum gumbel_distribution {
     GUMBEL_RAW = 1,       /* softmax of the logits l as they are, of masked and banned tokens too;
                              a NaN or +inf among those makes these NaN, and no other output */
 } gumbel_distribution;
-
-/* Parameters of the draw. A row parameter is data[b * stride]; stride 0 gives all rows data[0];
- * data NULL gives all rows the default.
- *  noise      g of draw j of row b and token first_token + i at
- *             noise[(b * S + j) * noise_stride + i], finite, all of [B, S, V] readable. seed,
- *             position, first_sample and domain are then not used. With what
- *             gumbel_prepare_noise() made of the same parameters every output has the bits that
- *             it has without; but from a head on CUDA, where the product's logits are stored and
- *             then drawn from, log-normalisers may be off by 2^-19 of max(1, |lse|) from those.
- *             Such a call needs gumbel_call_workspace_size(). Greedy rows do not use it. */
-typedef struct gumbel_sampling {
-    size_t struct_size;
-    const float *temperature; /* [B], finite, >= 0; 0 is greedy; default 1 */
-    int64_t temperature_stride;
-    const uint64_t *seed; /* [B]; with stride 0 row b uses gumbel_row_seed(seed[0], b); default 0 */
-    int64_t seed_stride;
-    const uint32_t *position; /* [B], the step in its sequence; default 0 */
-    int64_t position_stride;
-    int32_t num_samples;   /* S independent draws of every row, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
-    uint32_t first_sample; /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
-    uint32_t domain;       /* a gumbel_domain, < 2^31 */
-    void *stream; /* CUDA: the CUstream (cudaStream_t) to queue on, NULL the default; CPU: NULL */
-    const float *noise;   /* [B, S, V] made ahead of time; default NULL: made on the fly */
-    int64_t noise_stride; /* elements from one draw's noise to the next, >= V; 0: V */
-    gumbel_math math;     /* what the call may do; default GUMBEL_MATH_EXACT */
-    const gumbel_transforms *transforms; /* NULL: none */
-    const gumbel_truncation *truncation; /* NULL: none */
-} gumbel_sampling;
 
 /* Where results go. Every pointer but `tokens` may be NULL. What is not asked for costs nothing. */
 typedef struct gumbel_output {
@@ -385,117 +435,70 @@ typedef struct gumbel_output {
 
 /* ------------------------------------------------------------------------------- sampling ---- */
 
-/* gumbel_workspace_size(): bytes of workspace that any sampling call of these sizes needs at most,
- *                          but for those that need gumbel_call_workspace_size().
- *  batch        B >= 0
- *  hidden_size  D >= 1 for the fused way in; 0 for logits
- *  num_samples  S >= 1
- *  bytes        receives the size: on the CPU at most about 48 * (threads + 1) * B * S + 17 KiB *
- *               threads, and with D also 4 * B * D + 832 * threads * B, if options.tile is 0; on
- *               CUDA about 80 * B * S and up to some MiB. It grows with each argument, so a
- *               workspace for the largest batch serves every smaller one.
- *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.1 */
-GUMBEL_API gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch,
-                                               int64_t hidden_size, int32_t num_samples,
-                                               size_t *bytes, gumbel_error *error);
+/* gumbel_workspace_size(): bytes of workspace that one call with these arguments takes.
+ *  head, logits  the way in: one of the two, the other NULL; data pointers are not followed
+ *  output        of gumbel_sample(); NULL for the most of every call that takes the other
+ *                arguments: gumbel_sample(), gumbel_partial(), gumbel_process_logits(),
+ *                gumbel_softmax(), and their like
+ *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.           since 0.2 */
+GUMBEL_CALL gumbel_workspace_size(const gumbel_device *device, const gumbel_head *head,
+                                  const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                  const gumbel_output *output, size_t *bytes, gumbel_error *error);
+
+/* What calls stay within, for one workspace that serves them all. */
+typedef struct gumbel_limits {
+    size_t struct_size;
+    int64_t batch;       /* the most rows, >= 0 */
+    int64_t vocab_size;  /* the most tokens V, 1..2^31, with `requests` or given noise; else any */
+    int64_t hidden_size; /* the most columns D; 0: calls are from logits alone */
+    int32_t num_samples; /* S, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
+    int32_t requests;    /* 1: calls have transforms, truncation, ranks, kept, num_top, raw
+                          * log-probabilities, given tokens or given noise, or make rows */
+} gumbel_limits;
+
+/* gumbel_workspace_most(): bytes that every call within these limits has enough with.
+ *  bytes      on the CPU about 48 * (threads + 1) * B * S + 17 KiB * threads, and with D also
+ *             4 * B * D + 832 * threads * B, if options.tile is 0; on CUDA about 80 * B * S and up
+ *             to some MiB. With `requests` some 4.2 * B * V more, and on the CPU 3 * B * V for
+ *             lists of tokens, of which few bytes are touched. It grows with each limit.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.2 */
+GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limits *limits,
+                                  size_t *bytes, gumbel_error *error);
 
 /* gumbel_sample(): draw tokens from hidden states, the product fused with the draw.   [eq. 1 to 4;
  *                  FlashSampling, arXiv 2603.15854, Algorithm 2]
- *  head       shapes above. No [B, V] array is formed but by calls that need
- *             gumbel_call_workspace_size().
+ *  head       shapes above. No [B, V] array is formed by a plain call: one without transforms,
+ *             truncation, ranks, kept, num_top, raw log-probabilities and given noise.
  *  sampling   NULL for defaults.
  *  output     written in full on success, untouched on error.
- *  workspace  gumbel_call_workspace_size() bytes, of these arguments, or where that is enough
- *             gumbel_workspace_size(B, D, S); at a multiple of GUMBEL_WORKSPACE_ALIGNMENT;
- *             undefined before and after.
+ *  workspace  gumbel_workspace_size() bytes, of these arguments, or more, at a multiple of
+ *             GUMBEL_WORKSPACE_ALIGNMENT; undefined before and after.
  *  trivial    B = 0 succeeds and writes nothing.
  *  threads    re-entrant.
  *  repeats    same data, seed, position, sample, domain: same bits, as said at the top.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_WORKSPACE, and on CUDA
  *             GUMBEL_ERROR_DEVICE, or GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.    since 0.1 */
-GUMBEL_API gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
-                                       const gumbel_sampling *sampling, const gumbel_output *output,
-                                       void *workspace, size_t workspace_bytes,
-                                       gumbel_error *error);
+GUMBEL_CALL gumbel_sample(gumbel_device *device, void *stream, const gumbel_head *head,
+                          const gumbel_sampling *sampling, const gumbel_output *output,
+                          void *workspace, size_t workspace_bytes, gumbel_error *error);
 
-/* gumbel_sample_logits(): draw tokens from logits; else as gumbel_sample(), with D = 0 in
- *  gumbel_workspace_size(). Equal logits give the tokens that gumbel_sample() gives.
- *                                                                     [Algorithm B.1]  since 0.1 */
-GUMBEL_API gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbel_logits *logits,
-                                              const gumbel_sampling *sampling,
-                                              const gumbel_output *output, void *workspace,
-                                              size_t workspace_bytes, gumbel_error *error);
-
-/* ------------------------------------------------------------------ chains of decode steps ---- */
-
-/* The end of a decode step: the tokens go to their places in a ring, and every position moves on.
- * All memory is the device's. */
-typedef struct gumbel_step {
-    size_t struct_size;
-    int64_t batch;           /* B >= 0 */
-    int32_t num_samples;     /* S, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
-    const int32_t *tokens;   /* [B, S] just drawn; not read without a ring */
-    uint32_t *position;      /* [B], read and written */
-    int64_t position_stride; /* elements between rows; 0: one position serves all rows */
-    int32_t *ring;           /* [ring_length, B, S], or NULL: only positions move on */
-    int64_t ring_length;     /* slots, >= 1; 0 without a ring */
-    void *stream;            /* as in gumbel_sampling */
-} gumbel_step;
-
-/* gumbel_advance(): store the tokens of row b, drawn at p = position[b * position_stride], in slot
- *                   p % ring_length of the ring, and make the position p + 1 (mod 2^32).
- *  With it a decode step needs no CPU: trunk, gumbel_sample() and gumbel_advance(), with the same
- *  `position`, captured into one CUDA graph are a loop's body. After n replays the ring holds the
- *  last min(n, ring_length) tokens of every row, found by that row's own positions, so that rows
- *  may stand at different ones; with ring_length a sequence's greatest length, and positions that
- *  start at its prompt's, ring[p][b] is token p of row b. A row without a token stores its -1.
- *  step       `tokens` and `ring` must not overlap.
- *  stream     queued; it neither waits nor allocates. On the CPU done on return.
- *  threads    re-entrant where positions and rings differ.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, and on CUDA GUMBEL_ERROR_DEVICE, or
- *             GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.                            since 0.1 */
-GUMBEL_API gumbel_status gumbel_advance(gumbel_device *device, const gumbel_step *step,
-                                        gumbel_error *error);
-
-/* gumbel_call_workspace_size(): bytes of workspace for one call with these arguments. Calls with
- *  transforms, truncation, ranks, kept, num_top or raw log-probabilities need it, and on CUDA those
- *  from a head with given noise; it is at most what gumbel_workspace_size() says, and 4 * B * V and
- *  some KiB a row and thread beside; on CUDA B * V / 32 more; on the CPU lists of tokens take up to
- *  3 * B * V more, of which few bytes are touched.
- *  head, logits  the way in: one of the two, the other NULL; data pointers are not followed
- *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                     since 0.1 */
-GUMBEL_API gumbel_status gumbel_call_workspace_size(const gumbel_device *device,
-                                                    const gumbel_head *head,
-                                                    const gumbel_logits *logits,
-                                                    const gumbel_sampling *sampling,
-                                                    const gumbel_output *output, size_t *bytes,
-                                                    gumbel_error *error);
-
-/* gumbel_explain(): which kernels would serve a call with these arguments, and why those that come
- *                   before them would not: lines of text for people, bug reports and tests.
- *  head, logits, sampling, output  as in gumbel_call_workspace_size()
- *  text     [size] receives the text, terminated, and cut where that ends; 2 KiB hold any
- *  threads  re-entrant; nothing is queued.
- *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED where nothing that may be
- *           used serves the call.                                                      since 0.1 */
-GUMBEL_API gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *head,
-                                        const gumbel_logits *logits,
-                                        const gumbel_sampling *sampling,
-                                        const gumbel_output *output, char *text, size_t size,
-                                        gumbel_error *error);
+/* gumbel_sample_logits(): draw tokens from logits; else as gumbel_sample(). Equal logits give the
+ *  tokens that gumbel_sample() gives.                                 [Algorithm B.1]  since 0.1 */
+GUMBEL_CALL gumbel_sample_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
+                                 const gumbel_sampling *sampling, const gumbel_output *output,
+                                 void *workspace, size_t workspace_bytes, gumbel_error *error);
 
 /* gumbel_process_logits(): what the draw sees: z, with -inf for what does not count, is masked or
- *  banned, or was removed by truncation. Noise and samples play no part.
+ *  banned, or was removed by truncation. Noise, samples and given tokens play no part.
  *  processed  [B, V] float32 rows at `stride` elements (0: V); may be the logits themselves if they
  *             are float32 at the same stride, which makes penalties, masks and temperature of one
  *             call the in-place kernels of others
- *  workspace  gumbel_call_workspace_size() with `output` NULL
+ *  workspace  gumbel_workspace_size() with `output` NULL
  *  rows       a row with a NaN or +inf is NaN throughout.
  *  else as gumbel_sample_logits().                                                     since 0.1 */
-GUMBEL_API gumbel_status gumbel_process_logits(gumbel_device *device, const gumbel_logits *logits,
-                                               const gumbel_sampling *sampling, float *processed,
-                                               int64_t stride, void *workspace,
-                                               size_t workspace_bytes, gumbel_error *error);
+GUMBEL_CALL gumbel_process_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
+                                  const gumbel_sampling *sampling, float *processed, int64_t stride,
+                                  void *workspace, size_t workspace_bytes, gumbel_error *error);
 
 /* gumbel_softmax(): the probabilities that the draw draws with: exp(z - lse), and 0 for what does
  *                   not count, is masked or banned, or was removed by truncation.       [eq. 13]
@@ -507,28 +510,65 @@ GUMBEL_API gumbel_status gumbel_process_logits(gumbel_device *device, const gumb
  *  repeats        on a CPU the same bits for every ISA, thread count, batch and batch place; on a
  *                 GPU for every batch and batch place.
  *  else as gumbel_process_logits().                                                    since 0.1 */
-GUMBEL_API gumbel_status gumbel_softmax(gumbel_device *device, const gumbel_logits *logits,
-                                        const gumbel_sampling *sampling, float *probabilities,
-                                        int64_t stride, void *workspace, size_t workspace_bytes,
-                                        gumbel_error *error);
+GUMBEL_CALL gumbel_softmax(gumbel_device *device, void *stream, const gumbel_logits *logits,
+                           const gumbel_sampling *sampling, float *probabilities, int64_t stride,
+                           void *workspace, size_t workspace_bytes, gumbel_error *error);
+
+/* --------------------------------------------------------------------------- decode steps ---- */
+
+/* The end of a decode step: the tokens go to their places in a ring, and every position moves on.
+ * All memory is the device's. */
+typedef struct gumbel_step {
+    size_t struct_size;
+    int64_t batch;            /* B >= 0 */
+    int32_t num_samples;      /* S, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
+    int32_t reserved;         /* 0 */
+    const int32_t *tokens;    /* [B, S] just drawn; not read without a ring */
+    uint64_t *position;       /* [B or slots], read and written */
+    int64_t position_stride;  /* elements between rows; 0: 1; GUMBEL_SAME: one serves all rows */
+    int32_t *ring;            /* [ring_length, B, S], or NULL: only positions move on; with slots
+                               * [ring_length, slots, S] */
+    int64_t ring_length;      /* places, >= 1; 0 without a ring */
+    gumbel_slots slots;       /* as in gumbel_sampling; a slot is that of one row at most */
+    const int32_t *live_rows; /* as in gumbel_sampling: others keep their positions */
+} gumbel_step;
+
+/* gumbel_advance(): store the tokens of row b, drawn at p = position[b * position_stride], in place
+ *                   p % ring_length of the ring, and make the position p + 1 (mod 2^64).
+ *  With it a decode step needs no CPU: trunk, gumbel_sample() and gumbel_advance(), with the same
+ *  `position`, captured into one CUDA graph are a loop's body. After n replays the ring holds the
+ *  last min(n, ring_length) tokens of every row, found by that row's own positions, so that rows
+ *  may stand at different ones; with ring_length a sequence's greatest length, and positions that
+ *  start at its prompt's, ring[p][b] is token p of row b. A row without a token stores its -1.
+ *  step       `tokens` and `ring` must not overlap.
+ *  stream     queued; it neither waits nor allocates. On the CPU done on return.
+ *  threads    re-entrant where positions and rings differ.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, and on CUDA GUMBEL_ERROR_DEVICE, or
+ *             GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.                            since 0.1 */
+GUMBEL_CALL gumbel_advance(gumbel_device *device, void *stream, const gumbel_step *step,
+                           gumbel_error *error);
 
 /* gumbel_history_start(): forget everything of `batch` rows and count prompts and outputs.
- *  prompts, outputs  lists without values; NULL: none
- *  stream            as in gumbel_sampling
+ *  slots             which rows of the history these are; NULL: rows 0 to batch - 1. On CUDA what
+ *                    is none of them is passed over.
+ *  prompts, outputs  lists without values, one a row; NULL: none
  *  returns           GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, on CUDA GUMBEL_ERROR_DEVICE.  since 0.1 */
-GUMBEL_API gumbel_status gumbel_history_start(gumbel_device *device, const gumbel_history *history,
-                                              int64_t batch, const gumbel_token_lists *prompts,
-                                              const gumbel_token_lists *outputs, void *stream,
-                                              gumbel_error *error);
+GUMBEL_CALL gumbel_history_start(gumbel_device *device, void *stream, const gumbel_history *history,
+                                 int64_t batch, const gumbel_slots *slots,
+                                 const gumbel_token_lists *prompts,
+                                 const gumbel_token_lists *outputs, gumbel_error *error);
 
 /* gumbel_history_update(): count one more token of output a row.
+ *  slots    as in gumbel_history_start(); each is that of one row at most
  *  tokens   [B] at `token_stride` elements (0: 1); -1 and ids of vocab_size or more are passed over
- *  graphs   may be captured: replays read the tokens anew.
+ *  graphs   may be captured: replays read tokens and slots anew.
  *  returns  as gumbel_history_start().                                                 since 0.1 */
-GUMBEL_API gumbel_status gumbel_history_update(gumbel_device *device, const gumbel_history *history,
-                                               int64_t batch, const int32_t *tokens,
-                                               int64_t token_stride, void *stream,
-                                               gumbel_error *error);
+GUMBEL_CALL gumbel_history_update(gumbel_device *device, void *stream,
+                                  const gumbel_history *history, int64_t batch,
+                                  const gumbel_slots *slots, const int32_t *tokens,
+                                  int64_t token_stride, gumbel_error *error);
+
+/* ======================================================================= what few need ==== */
 
 /* ------------------------------------------------------ summaries: shards, ranks, streams ---- */
 
@@ -543,27 +583,26 @@ typedef struct gumbel_summary {
     float max_z;      /* the largest z; -inf when empty */
     uint64_t mass[3];
     int32_t mass_exponent; /* INT32_MIN when empty */
-    uint32_t flags; /* bit 0: a NaN was seen, bit 1: a +inf, bit 2: an unusable temperature */
+    uint32_t flags; /* bit 0: a NaN was seen, bit 1: a +inf, bit 2: an unusable temperature, bit 3:
+                       a slot that is none, bit 4: an unused row */
 } gumbel_summary;
 
 /* gumbel_partial(): the summaries of one shard or chunk of the vocabulary.
  *  summaries  [B, S], written in full on success, untouched on error; mass included.
- *             On CUDA they are in device memory: 48 bytes each to copy to the host, or to another
- *             rank, once the stream has passed.
+ *  workspace  gumbel_workspace_size() with `output` NULL
  *  else as gumbel_sample(). Streaming weights larger than memory: call it chunk after chunk, each
  *  with its own first_token and the same vocab_size, and merge.                        since 0.1 */
-GUMBEL_API gumbel_status gumbel_partial(gumbel_device *device, const gumbel_head *head,
-                                        const gumbel_sampling *sampling, gumbel_summary *summaries,
-                                        void *workspace, size_t workspace_bytes,
-                                        gumbel_error *error);
+GUMBEL_CALL gumbel_partial(gumbel_device *device, void *stream, const gumbel_head *head,
+                           const gumbel_sampling *sampling, gumbel_summary *summaries,
+                           void *workspace, size_t workspace_bytes, gumbel_error *error);
 
 /* gumbel_partial_logits(): the same from logits. since 0.1 */
-GUMBEL_API gumbel_status gumbel_partial_logits(gumbel_device *device, const gumbel_logits *logits,
-                                               const gumbel_sampling *sampling,
-                                               gumbel_summary *summaries, void *workspace,
-                                               size_t workspace_bytes, gumbel_error *error);
+GUMBEL_CALL gumbel_partial_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
+                                  const gumbel_sampling *sampling, gumbel_summary *summaries,
+                                  void *workspace, size_t workspace_bytes, gumbel_error *error);
 
-/* gumbel_summary_clear(): make `count` summaries empty; merging one changes nothing.   since 0.1 */
+/* gumbel_summary_clear(): make `count` summaries in host memory empty, so that merging one changes
+ *  nothing. since 0.1 */
 GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
 
 /* gumbel_merge(): into[i] = merge(into[i], from[i]) for i < count. Associative and commutative bit
@@ -571,36 +610,43 @@ GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
  *  what one pass over all of them gives; shards from CPUs and GPUs mix.   [Lemma 4.9]
  *  Any bytes may be merged and finished, and no order shows: a best token with an id below 0, or
  *  with a score of NaN or -inf, is none.
- *  into, from  [count] in host memory, aligned to 8 bytes, whatever device made them. since 0.1 */
-GUMBEL_API void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count);
+ *  device      whose memory the summaries are in; NULL: host memory, whatever device made them
+ *  into, from  [count], aligned to 16 bytes on CUDA, else to 8
+ *  returns     GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, on CUDA GUMBEL_ERROR_DEVICE.          since 0.1 */
+GUMBEL_CALL gumbel_merge(gumbel_device *device, void *stream, gumbel_summary *into,
+                         const gumbel_summary *from, int64_t count, gumbel_error *error);
 
-/* gumbel_finish(): turn merged summaries into outputs.
- *  summaries  [B, S], and with them all outputs, in host memory, whatever device made them.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
-GUMBEL_API gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch,
-                                       int32_t num_samples, const gumbel_output *output,
-                                       gumbel_error *error);
+/* gumbel_finish(): turn the summaries of all parts of a vocabulary into outputs.
+ *  device     as in gumbel_merge(), of the outputs too
+ *  summaries  [parts, B, S], as ranks gather them: they are merged first, and are only read
+ *  parts      1..GUMBEL_PARTS_MOST; 1: merged already
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, on CUDA GUMBEL_ERROR_DEVICE, or
+ *             GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.                            since 0.1 */
+GUMBEL_CALL gumbel_finish(gumbel_device *device, void *stream, const gumbel_summary *summaries,
+                          int32_t parts, int64_t batch, int32_t num_samples,
+                          const gumbel_output *output, gumbel_error *error);
 
 /* ---------------------------------------------------------------------------------- noise ---- */
 
 /* gumbel_philox4x32(): one block of Philox4x32 (Salmon et al., SC 2011); rounds 0..16, 10 is ours.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT (rounds, NULL).                         since 0.1 */
-GUMBEL_API gumbel_status gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2],
-                                           int rounds, uint32_t out[4]);
+GUMBEL_CALL gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2], int rounds,
+                              uint32_t out[4]);
 
-/* gumbel_noise(): the noise g of `count` tokens from `first_token` on, as every draw uses it.
- *  key = (seed low, seed high); counter = (token >> 2, position, sample, domain), word token & 3.
+/* gumbel_noise(): the noise g of `count` tokens from `first_token` on, as every draw uses it, into
+ *  host memory. key = (seed low, seed high); counter = (token >> 2, position, sample, domain), word
+ *  token & 3. A position of 2^32 or more counts by its low half, and its high half h moves the
+ *  seed: gumbel_row_seed(seed, 2^64 - 1 - h).
  *  out        [count] float32
  *  ranges     first_token >= 0, first_token + count <= 2^31, domain < 2^31.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
-GUMBEL_API gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample,
-                                      uint32_t domain, int64_t first_token, int64_t count,
-                                      float *out, gumbel_error *error);
+GUMBEL_CALL gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, uint32_t domain,
+                         int64_t first_token, int64_t count, float *out, gumbel_error *error);
 
 /* gumbel_prepare_noise(): the noise of a coming step, off the critical path, for gumbel_sampling's
  *                         `noise` to take.                           [docs/maths.md, section 3]
- *  sampling     the coming step's. Its seed, position, num_samples, first_sample, domain and
- *               stream count; temperature does not, and `noise` must be NULL. NULL for defaults.
+ *  sampling     the coming step's. Its seed, position, slots, num_samples, first_sample and domain
+ *               count; temperature does not, and `noise` must be NULL. NULL for defaults.
  *  batch        B >= 0
  *  first_token  as in gumbel_head; first_token >= 0, first_token + count <= 2^31
  *  count        V >= 0 of the shard
@@ -609,31 +655,42 @@ GUMBEL_API gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t
  *               there does not depend on B, count or first_token. 4 B S V bytes: 0.6 MB a draw at
  *               V = 151936.
  *  noise_stride elements from one draw to the next, >= count; 0: count
- *  CUDA         queued on sampling->stream, which may be another one than the draw's: an event
- *               recorded behind it, for which the draw's stream waits, puts them in order.
+ *  CUDA         queued on `stream`, which may be another one than the draw's: an event recorded
+ *               behind it, for which the draw's stream waits, puts them in order.
  *  CPU          split over the device's threads.
  *  threads      re-entrant, no workspace.
  *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, and on CUDA GUMBEL_ERROR_DEVICE, or
  *               GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.                          since 0.1 */
-GUMBEL_API gumbel_status gumbel_prepare_noise(gumbel_device *device,
-                                              const gumbel_sampling *sampling, int64_t batch,
-                                              int64_t first_token, int64_t count, float *noise,
-                                              int64_t noise_stride, gumbel_error *error);
+GUMBEL_CALL gumbel_prepare_noise(gumbel_device *device, void *stream,
+                                 const gumbel_sampling *sampling, int64_t batch,
+                                 int64_t first_token, int64_t count, float *noise,
+                                 int64_t noise_stride, gumbel_error *error);
 
 /* gumbel_row_seed(): the seed of row b where one seed serves the batch: seed XOR mix(b), where mix
  *  is the SplitMix64 finaliser of b * 0x9E3779B97F4A7C15. mix(0) = 0, so a batch of one row uses
  *  the seed as it is.                                                                  since 0.1 */
 GUMBEL_API uint64_t gumbel_row_seed(uint64_t seed, uint64_t row);
 
-/* --------------------------------------------------------------------------- experimental ---- */
+/* --------------------------------------------------------------------------- explanations ---- */
+
+/* gumbel_explain(): which kernels would serve a call with these arguments, and why those that come
+ *                   before them would not: lines of text for people, bug reports and tests.
+ *  head, logits, sampling, output  as in gumbel_workspace_size()
+ *  text     [size] receives the text, terminated, and cut where that ends; 2 KiB hold any
+ *  threads  re-entrant; nothing is queued.
+ *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED where nothing that may be
+ *           used serves the call.                                                      since 0.2 */
+GUMBEL_CALL gumbel_explain(const gumbel_device *device, const gumbel_head *head,
+                           const gumbel_logits *logits, const gumbel_sampling *sampling,
+                           const gumbel_output *output, char *text, size_t size,
+                           gumbel_error *error);
 
 #ifdef GUMBEL_EXPERIMENTAL
 /* gumbel_multiply(): the product of gumbel_sample() with the draw switched off: every tile of
  *  logits is computed on chip and thrown away. For measuring what the draw costs; not for engines.
- *  stream     as in gumbel_sampling: the CUstream to queue on; NULL on the CPU.        since 0.1 */
-GUMBEL_API gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head,
-                                         void *stream, void *workspace, size_t workspace_bytes,
-                                         gumbel_error *error);
+ *  workspace  gumbel_workspace_most() of its batch and hidden size                     since 0.1 */
+GUMBEL_CALL gumbel_multiply(gumbel_device *device, void *stream, const gumbel_head *head,
+                            void *workspace, size_t workspace_bytes, gumbel_error *error);
 #endif
 
 #ifdef __cplusplus

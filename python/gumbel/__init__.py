@@ -14,6 +14,7 @@ from ._abi import lib as _lib
 from ._device import Info, info
 from ._sampling import (
     SampleOutput,
+    explain,
     noise,
     philox4x32,
     process_logits,
@@ -29,6 +30,7 @@ __all__ = [
     "Info",
     "SampleOutput",
     "__version__",
+    "explain",
     "info",
     "noise",
     "philox4x32",

@@ -23,6 +23,7 @@ TIES_ALL, TIES_EXACT = 0, 1
 PROCESSED, RAW = 0, 1
 
 WORKSPACE_ALIGNMENT = 64
+SAME = -1  #: a row parameter's stride: one value serves all rows
 
 
 class Sized(Structure):
@@ -67,7 +68,18 @@ class Tensor(Structure):
         ("rows", c_int64),
         ("cols", c_int64),
         ("stride", c_int64),
+        ("reserved", c_int64 * 2),
     ]
+
+
+class Rows(Structure):
+    """A row parameter: gumbel_row_f32, gumbel_row_i32 and gumbel_row_u64."""
+
+    _fields_ = [("data", c_void_p), ("stride", c_int64)]
+
+
+class Slots(Structure):
+    _fields_ = [("of_row", c_void_p), ("count", c_int64)]
 
 
 class Head(Sized):
@@ -95,22 +107,24 @@ class Logits(Sized):
 
 
 class TokenLists(Structure):
-    _fields_ = [("offsets", c_void_p), ("ids", c_void_p), ("values", c_void_p)]
+    _fields_ = [
+        ("offsets", c_void_p),
+        ("ids", c_void_p),
+        ("values", c_void_p),
+        ("reserved", c_int64),
+    ]
 
 
 class Transforms(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
-        ("mask", c_void_p),
-        ("mask_stride", c_int64),
+        ("mask", Rows),
+        ("allowed", TokenLists),
         ("banned", TokenLists),
         ("bias", TokenLists),
-        ("repetition", c_void_p),
-        ("repetition_stride", c_int64),
-        ("frequency", c_void_p),
-        ("frequency_stride", c_int64),
-        ("presence", c_void_p),
-        ("presence_stride", c_int64),
+        ("repetition", Rows),
+        ("frequency", Rows),
+        ("presence", Rows),
         ("history", c_void_p),
         ("prompt_tokens", TokenLists),
         ("output_tokens", TokenLists),
@@ -120,12 +134,9 @@ class Transforms(Sized):
 class Truncation(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
-        ("min_p", c_void_p),
-        ("min_p_stride", c_int64),
-        ("top_k", c_void_p),
-        ("top_k_stride", c_int64),
-        ("top_p", c_void_p),
-        ("top_p_stride", c_int64),
+        ("min_p", Rows),
+        ("top_k", Rows),
+        ("top_p", Rows),
         ("order", c_int),
         ("ties", c_int),
     ]
@@ -138,27 +149,28 @@ class History(Sized):
         ("prompt", c_void_p),
         ("output", c_void_p),
         ("counts", c_void_p),
+        ("count_bits", c_int32),
+        ("reserved", c_int32),
     ]
 
 
 class Sampling(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
-        ("temperature", c_void_p),
-        ("temperature_stride", c_int64),
-        ("seed", c_void_p),
-        ("seed_stride", c_int64),
-        ("position", c_void_p),
-        ("position_stride", c_int64),
+        ("temperature", Rows),
+        ("seed", Rows),
+        ("position", Rows),
         ("num_samples", c_int32),
         ("first_sample", c_uint32),
-        ("domain", c_uint32),
-        ("stream", c_void_p),
-        ("noise", c_void_p),
-        ("noise_stride", c_int64),
-        ("math", c_int),
         ("transforms", POINTER(Transforms)),
         ("truncation", POINTER(Truncation)),
+        ("slots", Slots),
+        ("live_rows", c_void_p),
+        ("given", Rows),
+        ("noise", c_void_p),
+        ("noise_stride", c_int64),
+        ("domain", c_uint32),
+        ("math", c_int),
     ]
 
 
@@ -180,8 +192,9 @@ class Output(Sized):
     ]
 
 
-# Arguments of a call that makes rows [B, V] of logits.
+# Arguments of a call that makes rows [B, V] of logits: device, stream, ...
 _LOGITS_TO_ROWS = [
+    c_void_p,
     c_void_p,
     POINTER(Logits),
     POINTER(Sampling),
@@ -200,7 +213,7 @@ _PROTOTYPES = {
     "gumbel_isa_available": (c_int, [c_int]),
     "gumbel_open": (c_int, [POINTER(DeviceOptions), POINTER(c_void_p), POINTER(Error)]),
     "gumbel_describe": (c_int, [c_void_p, POINTER(DeviceInfo)]),
-    "gumbel_call_workspace_size": (
+    "gumbel_workspace_size": (
         c_int,
         [
             c_void_p,
@@ -212,9 +225,23 @@ _PROTOTYPES = {
             POINTER(Error),
         ],
     ),
+    "gumbel_explain": (
+        c_int,
+        [
+            c_void_p,
+            POINTER(Head),
+            POINTER(Logits),
+            POINTER(Sampling),
+            POINTER(Output),
+            c_char_p,
+            c_size_t,
+            POINTER(Error),
+        ],
+    ),
     "gumbel_sample": (
         c_int,
         [
+            c_void_p,
             c_void_p,
             POINTER(Head),
             POINTER(Sampling),
@@ -227,6 +254,7 @@ _PROTOTYPES = {
     "gumbel_sample_logits": (
         c_int,
         [
+            c_void_p,
             c_void_p,
             POINTER(Logits),
             POINTER(Sampling),
@@ -244,7 +272,7 @@ _PROTOTYPES = {
     ),
     "gumbel_noise": (
         c_int,
-        [c_uint64, c_uint32, c_uint32, c_uint32, c_int64, c_int64, c_void_p, POINTER(Error)],
+        [c_uint64, c_uint64, c_uint32, c_uint32, c_int64, c_int64, c_void_p, POINTER(Error)],
     ),
 }
 

@@ -80,7 +80,7 @@ def vector(name: str, array: Any) -> _abi.Tensor:
 
 
 def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
-    """A mask [words] or [B, words] of 32 bits each: its address and the words between rows."""
+    """A mask [words] or [B, words] of 32 bits each: its address and stride."""
     words = (vocab + 31) // 32
     found = _dense(name, array, 1 if len(layout(name, array).shape) == 1 else 2)
     if found.dtype not in ("int32", "uint32"):
@@ -89,11 +89,11 @@ def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
         raise ValueError(
             f"{name}: expected the shape ({words},) or ({batch}, {words}), got {found.shape}"
         )
-    return found.address, _row_stride(name, found) if len(found.shape) == 2 else 0
+    return found.address, _row_stride(name, found) if len(found.shape) == 2 else _abi.SAME
 
 
 def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
-    """A number, or [B] numbers, as float32 and their stride: 0 where one serves every row."""
+    """A number, or [B] numbers, as float32 and their stride."""
     there = arrays.adopt(name, value, np.float32)
     if there is not None:
         return _rows(name, there, batch)
@@ -150,7 +150,7 @@ def _row_values(name: str, value: Any, batch: int, wanted: str) -> Any:
 def _rows(name: str, array: Any, batch: int) -> Tuple[Any, int]:
     shape = tuple(array.shape)
     if shape == ():
-        return array.reshape(1), 0
+        return array.reshape(1), _abi.SAME
     _check_rows(name, shape, batch)
     return array, 1
 
@@ -158,6 +158,42 @@ def _rows(name: str, array: Any, batch: int) -> Tuple[Any, int]:
 def _check_rows(name: str, shape: Tuple[Optional[int], ...], batch: int) -> None:
     if shape != (batch,):
         raise ValueError(f"{name}: expected one value or the shape ({batch},), got {shape}")
+
+
+def row_tokens(name: str, value: Any, shape: Tuple[int, int], arrays: NumpyArrays) -> Any:
+    """Token ids of that shape, or of its last axis for every row, as int32; -1 is none."""
+    there = arrays.adopt(name, value, np.int32)
+    if there is not None and value.is_floating_point():
+        raise TypeError(f"{name}: expected integers, got {value.dtype}")
+    if there is None:
+        there = _token_array(name, to_numpy(name, value))
+        if there.dtype.kind not in "iu":
+            raise TypeError(f"{name}: expected token ids, integers all of them")
+    if tuple(there.shape) not in (shape, shape[1:]):
+        raise ValueError(f"{name}: expected the shape {shape} or {shape[1:]}, got {there.shape}")
+    if isinstance(there, np.ndarray):
+        if there.size and not -1 <= there.min() <= there.max() <= INT32_MAX:
+            raise ValueError(f"{name}: token ids are in [0, {INT32_MAX}], and -1 for none")
+        there = arrays.put(np.ascontiguousarray(there, dtype=np.int32))
+    return there
+
+
+def _token_array(name: str, value: Any) -> np.ndarray:
+    """Token ids as NumPy takes them from an array, a list, or a list of lists."""
+    refuse_masked(name, value)
+    if isinstance(value, np.ndarray):
+        return value
+    if not is_list(value):  # a set has no order
+        raise TypeError(f"{name}: expected token ids, got {type(value).__name__}")
+    rows = _listed(name, value, "token ids")
+    if any(is_list(row) or getattr(row, "ndim", 0) for row in rows):
+        rows = [_token_array(f"{name}[{b}]", to_numpy(name, row)) for b, row in enumerate(rows)]
+    else:
+        rows = scalars(name, rows, "a token id")
+    try:
+        return np.asarray(rows)
+    except (TypeError, ValueError, OverflowError):  # rows of several lengths, very large integers
+        return np.array(None)
 
 
 def token_lists(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import bitmask, row_floats, row_integers, token_lists, token_values
+from ._arguments import bitmask, row_floats, row_integers, row_tokens, token_lists, token_values
 from ._arrays import NumpyArrays, address
 from ._numbers import integer, shown
 
@@ -50,6 +50,7 @@ class Common(TypedDict, total=False):
                  distribution at temperature 1.
     ties         at a cut: "all" of equal likelihood stay, or "exact": lower ids first.
     mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
+    allowed      the only token ids that may be drawn, as `banned`; an empty list allows all.
     banned       token ids never drawn: one list, or a list of lists, one a row.
     logit_bias   {id: value} added to the logits, or a list of such, one a row; -inf bans.
     prompt_tokens, output_tokens
@@ -62,8 +63,16 @@ class Common(TypedDict, total=False):
                  token is there, and once; 0: off.
     seed         < 2**64. An array [B] gives each row its own seed; one seed for the batch is mixed
                  with the row number (gumbel_row_seed), and row 0 uses it as it is. Default 0.
-    position     < 2**32, one or [B]: the step in the row's sequence. Default 0.
+    position     < 2**64, one or [B]: the step in the row's sequence. Default 0.
     num_samples  independent draws a row, 1 to 65536. Default 1.
+    given        int32 [B, num_samples], or [num_samples] for every row: tokens to score instead of
+                 drawing. The results are those of a draw that they won, without [B, V] for any B:
+                 log-probabilities and ranks of prompts, of other models' tokens; -1 is no token.
+    slots        int32 [B]: the row parameters and the mask have a row for each slot, and row b's
+                 are those of slots[b]. Parameters that are "[B]" above are then [num_slots].
+    num_slots    how many slots there are; with `slots` alone.
+    live_rows    rows from here on are not drawn, and get token -1 and status 6: a number, or on
+                 CUDA an int32 tensor of one element, which is read when the call runs. None: all.
     logprobs     of what distribution `logprobs`, `lse` and `top_logprobs` are: "processed", the one
                  that is drawn from; "raw", the softmax of the logits as they are; None: `logprobs`
                  and `lse` are None and their time is saved.
@@ -80,6 +89,7 @@ class Common(TypedDict, total=False):
     order: str
     ties: str
     mask: Optional[Any]
+    allowed: Optional[Tokens]
     banned: Optional[Tokens]
     logit_bias: Optional[Bias]
     prompt_tokens: Optional[Tokens]
@@ -90,6 +100,10 @@ class Common(TypedDict, total=False):
     seed: RowIntegers
     position: RowIntegers
     num_samples: int
+    given: Optional[Any]
+    slots: Optional[Any]
+    num_slots: Optional[int]
+    live_rows: Optional[Any]
     logprobs: Optional[str]
     top_logprobs: int
     ranks: bool
@@ -104,6 +118,7 @@ class Request:
 
     arrays: NumpyArrays
     batch: int
+    places: int  # rows of row parameters: slots, where there are any
     sampling: _abi.Sampling = field(default_factory=_abi.Sampling)
     held: list[Any] = field(default_factory=list)
     logprobs: Optional[str] = None
@@ -119,11 +134,10 @@ class Request:
         if plain and not isinstance(value, bool) and value == off:
             return False
         if dtype is np.float32:
-            data, stride = row_floats(name, value, self.batch, self.arrays)
+            data, stride = row_floats(name, value, self.places, self.arrays)
         else:
-            data, stride = row_integers(name, value, self.batch, dtype, self.arrays)
-        setattr(struct, field, address(data))
-        setattr(struct, field + "_stride", stride)
+            data, stride = row_integers(name, value, self.places, dtype, self.arrays)
+        setattr(struct, field, _abi.Rows(address(data), stride))
         self.held.append(data)
         return True
 
@@ -149,6 +163,7 @@ def read_common(
     order: str = "min_p,top_k,top_p",
     ties: str = "all",
     mask: Optional[Any] = None,
+    allowed: Optional[Tokens] = None,
     banned: Optional[Tokens] = None,
     logit_bias: Optional[Bias] = None,
     prompt_tokens: Optional[Tokens] = None,
@@ -159,20 +174,29 @@ def read_common(
     seed: RowIntegers = 0,
     position: RowIntegers = 0,
     num_samples: int = 1,
+    given: Optional[Any] = None,
+    slots: Optional[Any] = None,
+    num_slots: Optional[int] = None,
+    live_rows: Optional[Any] = None,
     logprobs: Optional[str] = "processed",
     top_logprobs: int = 0,
     ranks: bool = False,
     kept: bool = False,
 ) -> Request:
     """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it."""
-    request = Request(arrays, batch)
+    request = Request(arrays, batch, batch)
     sampling = request.sampling
     sampling.num_samples = integer("num_samples", num_samples, 1, 2**31 - 1)
-    sampling.stream = arrays.stream
+    _place(request, slots, num_slots, live_rows)
+    if given is not None:
+        shape = (batch, sampling.num_samples)
+        tokens = row_tokens("given", given, shape, arrays)
+        sampling.given = _abi.Rows(address(tokens), 0 if len(tokens.shape) == 2 else _abi.SAME)
+        request.held.append(tokens)
     request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
-    request.rows(sampling, "position", "position", position, 0, np.uint32)
-    edits = {"banned": banned, "bias": logit_bias}
+    request.rows(sampling, "position", "position", position, 0, np.uint64)
+    edits = {"allowed": allowed, "banned": banned, "bias": logit_bias}
     counted = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)
     _transform(request, mask, vocab, edits, counted, penalties)
@@ -183,6 +207,28 @@ def read_common(
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
     request.ranks, request.kept = flag("ranks", ranks), flag("kept", kept)
     return request
+
+
+def _place(
+    request: Request, slots: Optional[Any], num_slots: Optional[int], live_rows: Optional[Any]
+) -> None:
+    """Where rows find their parameters, and how many rows are drawn."""
+    arrays = request.arrays
+    if (slots is None) != (num_slots is None):
+        missing, there = ("slots", "num_slots") if slots is None else ("num_slots", "slots")
+        raise ValueError(f"{there}: it needs {missing}")
+    if slots is not None:
+        count = integer("num_slots", num_slots, 1, 2**31 - 1)
+        of_row, stride = row_integers("slots", slots, request.batch, np.int32, arrays)
+        if stride == _abi.SAME and request.batch != 1:
+            raise ValueError(f"slots: expected the shape ({request.batch},), one a row")
+        request.places = count
+        request.sampling.slots = _abi.Slots(address(of_row), count)
+        request.held.append(of_row)
+    if live_rows is not None:
+        live, _ = row_integers("live_rows", live_rows, 1, np.int32, arrays)
+        request.sampling.live_rows = address(live)
+        request.held.append(live)
 
 
 def _transform(
@@ -196,6 +242,7 @@ def _transform(
     """Point the request to its transforms, if there are any."""
     transforms = _abi.Transforms()
     listed = [
+        request.lists(transforms, "allowed", "allowed", token_lists, edits["allowed"]),
         request.lists(transforms, "banned", "banned", token_lists, edits["banned"]),
         request.lists(transforms, "bias", "logit_bias", token_values, edits["bias"]),
         *(request.lists(transforms, name, name, token_lists, counted[name]) for name in counted),
@@ -208,7 +255,7 @@ def _transform(
         name, _ = list(PENALTIES.values())[penalised.index(True)]
         raise ValueError(f"{name}: needs prompt_tokens or output_tokens to count")
     if mask is not None:
-        transforms.mask, transforms.mask_stride = bitmask("mask", mask, request.batch, vocab)
+        transforms.mask = _abi.Rows(*bitmask("mask", mask, request.places, vocab))
     if any(listed) or any(penalised) or mask is not None:
         request.sampling.transforms = ctypes.pointer(transforms)
 

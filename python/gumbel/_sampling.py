@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 INT64_MAX = 2**63 - 1
 UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
+TEXT_BYTES = 4096  # what an explanation has room for
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,8 @@ class SampleOutput:
     logprobs: Optional[NDArray[np.float32]]  #: [B, num_samples] log-probability of each token
     lse: Optional[NDArray[np.float32]]  #: [B] log-normaliser: ln(sum of exp(transformed logits))
     status: NDArray[np.int32]  #: [B] 0 fine, 1 a NaN logit, 2 a +inf logit, 3 every logit -inf,
-    #: and on a GPU, where nothing but the row can tell, 4 a bad temperature
+    #: and on a GPU, where nothing but the row can tell, 4 a bad temperature, 5 a bad slot; 6: the
+    #: row was not drawn, as it is none of the live ones
     ranks: Optional[NDArray[np.int32]] = None  #: [B, num_samples] 1 + how many are likelier
     kept: Optional[NDArray[np.int32]] = None  #: [B] how many tokens truncation kept
     top_ids: Optional[NDArray[np.int32]] = None  #: [B, top_logprobs] the likeliest tokens, best
@@ -67,8 +69,8 @@ def sample(
 
     hidden, weight, bias and mask are NumPy arrays, or torch tensors of one device. Tensors on CUDA
     are drawn from on the current stream, without waiting for it; a parameter that is a tensor there
-    in the library's dtype, or in int64 for seeds, is not copied and not looked at: a bad
-    temperature is a status of its row.
+    in the library's dtype, or in int64 for seeds and positions, is not copied and not looked at: a
+    bad temperature is a status of its row.
 
     The same (seed, position) and logits give the same token whatever the batch, threads or ISA.
     Raises TypeError or ValueError naming the argument, and RuntimeError for what this machine
@@ -155,7 +157,7 @@ def top_k(logits: NDArray[Any], k: int) -> tuple[NDArray[np.float32], NDArray[np
     request = read_common(arrays, *logits.shape)
     greedy = arrays.empty((1,), np.float32)
     greedy[:] = 0  # a token is drawn, too: greedily it needs no noise
-    request.sampling.temperature = address(greedy)
+    request.sampling.temperature = _abi.Rows(address(greedy), _abi.SAME)
     tokens, ids, values = (
         arrays.empty((request.batch, width), dtype)
         for width, dtype in ((1, np.int32), (count, np.int32), (count, np.float32))
@@ -176,7 +178,15 @@ def _rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
     scratch, size = _workspace(request, (None, head), None)
     error = _abi.Error()
     status = call(
-        arrays.device, head, request.sampling, address(made), 0, address(scratch), size, error
+        arrays.device,
+        arrays.stream,
+        head,
+        request.sampling,
+        address(made),
+        0,
+        address(scratch),
+        size,
+        error,
     )
     _abi.check(status, error)
     return made
@@ -207,15 +217,15 @@ def _workspace(
 ) -> tuple[Any, int]:
     """The workspace of a call and its size; `way_in` is a head or logits, the other None."""
     size, error = ctypes.c_size_t(), _abi.Error()
-    status = _abi.lib.gumbel_call_workspace_size(
+    status = _abi.lib.gumbel_workspace_size(
         request.arrays.device, *way_in, request.sampling, output, size, error
     )
     _abi.check(status, error)
     return workspace(request.arrays, size.value), size.value
 
 
-def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
-    """Draw by one call of the library; `way_in` as in _workspace()."""
+def _output(request: Request) -> tuple[SampleOutput, _abi.Output]:
+    """The arrays of a request's results, and the struct that points to them."""
     arrays, batch = request.arrays, request.batch
     draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
 
@@ -237,17 +247,56 @@ def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
         num_top=request.top_logprobs,
         logprobs_of=DISTRIBUTIONS[request.logprobs],
     )
+    return result, output
+
+
+def _draw(call: Any, way_in: tuple[Any, Any], request: Request) -> SampleOutput:
+    """Draw by one call of the library; `way_in` as in _workspace()."""
+    result, output = _output(request)
     _call(call, request, way_in, output)
     return result
 
 
 def _call(call: Any, request: Request, way_in: tuple[Any, Any], output: _abi.Output) -> None:
     """Fill an output; `way_in` as in _workspace()."""
-    device = request.arrays.device
+    arrays = request.arrays
     scratch, size = _workspace(request, way_in, output)
     head, error = way_in[0] or way_in[1], _abi.Error()
-    status = call(device, head, request.sampling, output, address(scratch), size, error)
+    where = (arrays.device, arrays.stream)
+    status = call(*where, head, request.sampling, output, address(scratch), size, error)
     _abi.check(status, error)
+
+
+@takes_common
+def explain(
+    weight_or_logits: NDArray[Any],
+    hidden: Optional[NDArray[Any]] = None,
+    **common: Unpack[Common],
+) -> str:
+    """Which kernels would serve a call, and why those that come before them would not.
+
+    weight_or_logits, hidden
+                 weight [V, D] with hidden [B, D], as in sample(); or logits [B, V] alone.
+
+    Lines of text for people and bug reports; nothing is drawn. Else as sample().
+    """
+    name = "weight_or_logits"
+    way_in: tuple[Any, Any]
+    arrays, rest = _open({name: weight_or_logits, "hidden": hidden}, common)
+    if hidden is None:
+        way_in = (None, _abi.Logits(logits=matrix(name, weight_or_logits)))
+        request = read_common(arrays, *weight_or_logits.shape, **rest)
+    else:
+        weight = matrix(name, weight_or_logits)
+        way_in = (_abi.Head(hidden=matrix("hidden", hidden), weight=weight), None)
+        request = read_common(arrays, len(hidden), len(weight_or_logits), **rest)
+    _, output = _output(request)
+    text, error = ctypes.create_string_buffer(TEXT_BYTES), _abi.Error()
+    status = _abi.lib.gumbel_explain(
+        arrays.device, *way_in, request.sampling, output, text, TEXT_BYTES, error
+    )
+    _abi.check(status, error)
+    return _abi.text(text.value)
 
 
 def noise(
@@ -256,7 +305,7 @@ def noise(
     """The Gumbel noise [vocab_size] that draw number `sample` of a row adds to its logits.
 
     seed         the row's own seed, < 2**64.
-    position     < 2**32: the step in the row's sequence.
+    position     < 2**64: the step in the row's sequence.
     sample       < 2**32: which of the row's draws.
     domain       < 2**31: which stream of randomness; draws use 0.
     """
@@ -265,7 +314,7 @@ def noise(
     error = _abi.Error()
     status = _abi.lib.gumbel_noise(
         integer("seed", seed, 0, UINT64_MAX),
-        integer("position", position, 0, UINT32_MAX),
+        integer("position", position, 0, UINT64_MAX),
         integer("sample", sample, 0, UINT32_MAX),
         integer("domain", domain, 0, UINT32_MAX),
         0,

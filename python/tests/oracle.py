@@ -22,11 +22,13 @@ def philox4x32(counter, key, rounds=10):
 
 
 def words(tokens, seed, position, sample, domain):
-    """The 32-bit word of every token id."""
+    """The 32-bit word of every token id; a position's high half, if any, moves the seed."""
+    if position >> 32:
+        seed = row_seed(seed, 2**64 - 1 - (position >> 32))
     tokens = np.asarray(tokens, dtype=np.uint64)
     counter = (
         tokens >> np.uint64(2),
-        np.full(tokens.shape, position),
+        np.full(tokens.shape, position & 0xFFFFFFFF),
         np.full(tokens.shape, sample),
         np.full(tokens.shape, domain),
     )

@@ -18,6 +18,10 @@ STRUCTS = {
     "gumbel_tensor": _abi.Tensor,
     "gumbel_head": _abi.Head,
     "gumbel_logits": _abi.Logits,
+    "gumbel_row_f32": _abi.Rows,
+    "gumbel_row_i32": _abi.Rows,
+    "gumbel_row_u64": _abi.Rows,
+    "gumbel_slots": _abi.Slots,
     "gumbel_token_lists": _abi.TokenLists,
     "gumbel_history": _abi.History,
     "gumbel_transforms": _abi.Transforms,
@@ -43,6 +47,8 @@ CONSTANTS = {
     "GUMBEL_TIES_EXACT": _abi.TIES_EXACT,
     "GUMBEL_PROCESSED": _abi.PROCESSED,
     "GUMBEL_RAW": _abi.RAW,
+    "GUMBEL_SAME": _abi.SAME,
+    "GUMBEL_WORKSPACE_ALIGNMENT": _abi.WORKSPACE_ALIGNMENT,
 }
 
 

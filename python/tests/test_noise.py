@@ -35,7 +35,7 @@ def test_philox_defaults_and_types():
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1])
 @pytest.mark.parametrize(
-    "position, sample, domain", [(0, 0, 0), (7, 3, 1), (2**32 - 1, 2**32 - 1, 5)]
+    "position, sample, domain", [(0, 0, 0), (7, 3, 1), (2**32 - 1, 2**32 - 1, 5), (2**63 + 9, 1, 0)]
 )
 def test_noise_equals_the_oracle(seed, position, sample, domain):
     ours = gumbel.noise(seed, position, 4099, sample=sample, domain=domain)
@@ -63,7 +63,7 @@ def test_noise_is_a_prefix():
     [
         (lambda: gumbel.noise(-1, 0, 4), ValueError, "seed: "),
         (lambda: gumbel.noise(2**64, 0, 4), ValueError, "seed: "),
-        (lambda: gumbel.noise(0, 2**32, 4), ValueError, "position: "),
+        (lambda: gumbel.noise(0, 2**64, 4), ValueError, "position: "),
         (lambda: gumbel.noise(0, 0, -1), ValueError, "vocab_size: "),
         (lambda: gumbel.noise(0, 0, 4, sample=2**32), ValueError, "sample: "),
         (lambda: gumbel.noise(0, 0, 4, domain=2**31), ValueError, "domain: "),

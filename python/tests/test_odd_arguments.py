@@ -204,6 +204,7 @@ DRAWS = {
     "order": "joint",
     "ties": "all",
     "mask": MASK,
+    "allowed": [1, 2],
     "banned": [1],
     "logit_bias": {1: 2.0},
     "prompt_tokens": [1],
@@ -214,6 +215,10 @@ DRAWS = {
     "seed": 1,
     "position": 1,
     "num_samples": 2,
+    "given": [[0, 1], [2, -1]],
+    "slots": [1, 0],
+    "num_slots": B,
+    "live_rows": 1,
     "logprobs": "raw",
     "top_logprobs": 2,
     "ranks": True,
@@ -224,12 +229,14 @@ DRAWS = {
     "softcap": 0.0,
     "vocab_size": V,
 }
+EXPLAINED = {name: DRAWS[name] for name in DRAWS if name not in ("scale", "softcap", "vocab_size")}
 FUNCTIONS = {
     gumbel.sample: {"hidden": HIDDEN, "weight": WEIGHT, "bias": BIAS, **DRAWS},
     gumbel.sample_logits: {"logits": LOGITS, **DRAWS},
     gumbel.process_logits: {"logits": LOGITS, **DRAWS},
     gumbel.softmax: {"logits": LOGITS, **DRAWS},
     gumbel.top_k: {"logits": LOGITS, "k": 3},
+    gumbel.explain: {"weight_or_logits": WEIGHT, "hidden": HIDDEN, **EXPLAINED},
     gumbel.noise: {"seed": 1, "position": 1, "vocab_size": V, "sample": 1, "domain": 1},
     gumbel.philox4x32: {"counter": [1, 2, 3, 4], "key": [1, 2], "rounds": 10},
     gumbel.info: {"isa": "reference", "threads": 1},
@@ -241,13 +248,21 @@ CASES = [
 ]
 
 # Sizes that contradict each other may be told by either name.
-PARTNERS = {"hidden": "(weight|mask)", "weight": "(hidden|bias|mask)", "logits": "mask"}
+PARTNERS = {
+    "hidden": "(weight|mask|weight_or_logits|given|slots|live_rows)",
+    "weight": "(hidden|bias|mask)",
+    "weight_or_logits": "(hidden|mask)",
+    "logits": "(mask|given|slots|live_rows)",
+    "num_samples": "given",
+    "slots": "num_slots",
+    "num_slots": "(slots|mask)",
+}
 
 
 # Kinds of odd things that are never taken, and the parameters that they are meant for.
 REFUSED = re.compile("masked|true|boolean|text|byte|memoryview|time|dict|a set|long[ ,]|tall")
 FLAGS = ("ranks", "kept")
-LISTS = ("banned", "prompt_tokens", "output_tokens")
+LISTS = ("allowed", "banned", "prompt_tokens", "output_tokens")
 MEANT = {
     "true": FLAGS,
     "numpy true": FLAGS,

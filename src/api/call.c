@@ -5,25 +5,28 @@
 #include "api/call.h"
 
 #include "core/fail.h"
+#include "core/output.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
 
 gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *device,
-                                  const gumbel_head *head, const gumbel_sampling *sampling,
-                                  gumbel_error *error)
+                                  void *stream, const gumbel_head *head,
+                                  const gumbel_sampling *sampling, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_head(problem, head, sampling, error));
+    problem->stream = stream;
     return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
 }
 
 gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
-                                    const gumbel_logits *logits, const gumbel_sampling *sampling,
-                                    gumbel_error *error)
+                                    void *stream, const gumbel_logits *logits,
+                                    const gumbel_sampling *sampling, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
+    problem->stream = stream;
     return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
 }
 
@@ -38,22 +41,42 @@ gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_probl
                        "it is not to be had on this device");
 }
 
-gumbel_status gumbel_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                                    int32_t num_samples, size_t *bytes, gumbel_error *error)
+/* The limits in full length, with num_samples filled in. */
+static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limits,
+                                 gumbel_error *error)
 {
+    GUMBEL_REFUSE_IF(!limits, error, "limits", "limits is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, limits, "limits", error));
+    if (into->num_samples == 0)
+        into->num_samples = 1;
+    GUMBEL_REFUSE_IF(into->batch < 0 || into->batch > GUMBEL_SIZE_END, error, "limits.batch",
+                     "batch is %" PRId64 "; it must be in 0..2^40", into->batch);
+    GUMBEL_REFUSE_IF(into->hidden_size < 0 || into->hidden_size > GUMBEL_SIZE_END, error,
+                     "limits.hidden_size", "hidden_size is %" PRId64 "; it must be in 0..2^40",
+                     into->hidden_size);
+    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MOST, error,
+                     "limits.num_samples", "num_samples is %d; it must be in 1..%d",
+                     (int)into->num_samples, GUMBEL_SAMPLES_MOST);
+    GUMBEL_REFUSE_IF(into->requests < 0 || into->requests > 1, error, "limits.requests",
+                     "requests is %d; it must be 0 or 1", (int)into->requests);
+    GUMBEL_REFUSE_IF(into->vocab_size < into->requests || into->vocab_size > INT64_C(1) << 31,
+                     error, "limits.vocab_size",
+                     "vocab_size is %" PRId64 "; it must be in 1..2^31, or 0 without requests",
+                     into->vocab_size);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_workspace_most(const gumbel_device *device, const gumbel_limits *limits,
+                                    size_t *bytes, gumbel_error *error)
+{
+    gumbel_limits full;
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
-    GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
-                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
-    GUMBEL_REFUSE_IF(hidden_size < 0 || hidden_size > GUMBEL_SIZE_END, error, "hidden_size",
-                     "hidden_size is %" PRId64 "; it must be in 0..2^40", hidden_size);
-    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MOST, error, "num_samples",
-                     "num_samples is %d; it must be in 1..%d", (int)num_samples,
-                     GUMBEL_SAMPLES_MOST);
-    size_t size = device->backend->plain_size(device, batch, hidden_size, num_samples);
-    GUMBEL_REFUSE_IF(size == SIZE_MAX, error, "batch",
-                     "a batch of %" PRId64 " is larger than any memory", batch);
-    *bytes = batch == 0 ? 0 : size;
+    GUMBEL_FORWARD(read_limits(&full, limits, error));
+    size_t size = full.batch == 0 ? 0 : device->backend->most(device, &full);
+    GUMBEL_REFUSE_IF(size == SIZE_MAX, error, "limits.batch",
+                     "a batch of %" PRId64 " is larger than any memory", full.batch);
+    *bytes = size;
     return GUMBEL_OK;
 }
 
@@ -64,7 +87,8 @@ static gumbel_status size_of_call(const gumbel_device *device, const gumbel_prob
     *bytes = 0;
     if (problem->batch == 0)
         return GUMBEL_OK;
-    GUMBEL_FORWARD(device->backend->call_size(device, problem, more, bytes, error));
+    gumbel_problem slice = gumbel_problem_slice(problem, 0, gumbel_slice_most(problem));
+    GUMBEL_FORWARD(device->backend->call_size(device, &slice, more, bytes, error));
     GUMBEL_REFUSE_IF(*bytes == SIZE_MAX, error, "batch",
                      "a batch of %" PRId64 " is larger than any memory", problem->batch);
     return GUMBEL_OK;
@@ -80,7 +104,8 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
     } purposes[] = {
         {0, 0, 1},
         {0, 1, 1},
-        {GUMBEL_NEED_PART, 1, !(problem->request & GUMBEL_REQUEST_TRUNCATION)},
+        {GUMBEL_NEED_PART, 1,
+         !(problem->request & (GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN))},
         {GUMBEL_NEED_ROWS, 0, problem->hidden_size == 0},
     };
     gumbel_problem call = *problem;
@@ -89,6 +114,8 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
         if (purposes[i].can_be) {
             size_t own;
             call.with_mass = purposes[i].with_mass;
+            if (purposes[i].more == GUMBEL_NEED_ROWS)
+                call.request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
             GUMBEL_FORWARD(size_of_call(device, &call, purposes[i].more, &own, error));
             *bytes = own > *bytes ? own : *bytes;
         }
@@ -114,11 +141,9 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
     return gumbel_call_served(device, problem, error);
 }
 
-gumbel_status gumbel_call_workspace_size(const gumbel_device *device, const gumbel_head *head,
-                                         const gumbel_logits *logits,
-                                         const gumbel_sampling *sampling,
-                                         const gumbel_output *output, size_t *bytes,
-                                         gumbel_error *error)
+gumbel_status gumbel_workspace_size(const gumbel_device *device, const gumbel_head *head,
+                                    const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                    const gumbel_output *output, size_t *bytes, gumbel_error *error)
 {
     gumbel_problem problem;
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");

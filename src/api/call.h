@@ -11,11 +11,11 @@
 
 /* The validated problem of a call, before its outputs are known. */
 gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *device,
-                                  const gumbel_head *head, const gumbel_sampling *sampling,
-                                  gumbel_error *error);
+                                  void *stream, const gumbel_head *head,
+                                  const gumbel_sampling *sampling, gumbel_error *error);
 gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
-                                    const gumbel_logits *logits, const gumbel_sampling *sampling,
-                                    gumbel_error *error);
+                                    void *stream, const gumbel_logits *logits,
+                                    const gumbel_sampling *sampling, gumbel_error *error);
 
 /* Refuse a request that the device does not serve, by the name of its field. */
 gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_problem *problem,

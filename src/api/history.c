@@ -8,9 +8,12 @@
 
 #include <inttypes.h>
 
-/* What both calls take: a device that keeps histories, the history, B and the stream. */
+static const gumbel_slots no_slots = {0};
+
+/* What both calls take: a device that keeps histories, the history, B, slots and the stream. */
 static gumbel_status read_history(gumbel_history *into, const gumbel_device *device,
-                                  const gumbel_history *history, int64_t batch, const void *stream,
+                                  const gumbel_history *history, int64_t batch,
+                                  const gumbel_slots *slots, const void *stream,
                                   gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
@@ -18,9 +21,13 @@ static gumbel_status read_history(gumbel_history *into, const gumbel_device *dev
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device", "it keeps no history");
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
-    GUMBEL_FORWARD(gumbel_read_history(into, history, batch, "history", error));
-    return device->backend->host_memory ? gumbel_check_host_stream(stream, "stream", error)
-                                        : GUMBEL_OK;
+    GUMBEL_FORWARD(gumbel_check_slots(slots, "slots", error));
+    GUMBEL_FORWARD(
+        gumbel_read_history(into, history, gumbel_places(slots, batch), "history", error));
+    if (!device->backend->host_memory)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(gumbel_check_host_slots(slots, batch, "slots", error));
+    return gumbel_check_host_stream(stream, error);
 }
 
 static gumbel_status check_lists(const gumbel_device *device, const gumbel_token_lists *lists,
@@ -31,32 +38,36 @@ static gumbel_status check_lists(const gumbel_device *device, const gumbel_token
                                         : GUMBEL_OK;
 }
 
-gumbel_status gumbel_history_start(gumbel_device *device, const gumbel_history *history,
-                                   int64_t batch, const gumbel_token_lists *prompts,
-                                   const gumbel_token_lists *outputs, void *stream,
-                                   gumbel_error *error)
+gumbel_status gumbel_history_start(gumbel_device *device, void *stream,
+                                   const gumbel_history *history, int64_t batch,
+                                   const gumbel_slots *slots, const gumbel_token_lists *prompts,
+                                   const gumbel_token_lists *outputs, gumbel_error *error)
 {
     static const gumbel_token_lists none = {0};
     gumbel_history full;
     prompts = prompts ? prompts : &none;
     outputs = outputs ? outputs : &none;
-    GUMBEL_FORWARD(read_history(&full, device, history, batch, stream, error));
+    slots = slots ? slots : &no_slots;
+    GUMBEL_FORWARD(read_history(&full, device, history, batch, slots, stream, error));
     GUMBEL_FORWARD(check_lists(device, prompts, batch, "prompts", error));
     GUMBEL_FORWARD(check_lists(device, outputs, batch, "outputs", error));
     if (batch == 0)
         return GUMBEL_OK;
-    return device->backend->history_start(device, &full, batch, prompts, outputs, stream, error);
+    return device->backend->history_start(device, stream, &full, batch, slots, prompts, outputs,
+                                          error);
 }
 
-gumbel_status gumbel_history_update(gumbel_device *device, const gumbel_history *history,
-                                    int64_t batch, const int32_t *tokens, int64_t token_stride,
-                                    void *stream, gumbel_error *error)
+gumbel_status gumbel_history_update(gumbel_device *device, void *stream,
+                                    const gumbel_history *history, int64_t batch,
+                                    const gumbel_slots *slots, const int32_t *tokens,
+                                    int64_t token_stride, gumbel_error *error)
 {
     gumbel_history full;
     int64_t elements;
     if (token_stride == 0)
         token_stride = 1;
-    GUMBEL_FORWARD(read_history(&full, device, history, batch, stream, error));
+    slots = slots ? slots : &no_slots;
+    GUMBEL_FORWARD(read_history(&full, device, history, batch, slots, stream, error));
     GUMBEL_REFUSE_IF(token_stride < 0 || __builtin_mul_overflow(batch, token_stride, &elements) ||
                          elements > INT64_MAX / (int64_t)sizeof *tokens,
                      error, "token_stride",
@@ -66,6 +77,6 @@ gumbel_status gumbel_history_update(gumbel_device *device, const gumbel_history 
         return GUMBEL_OK;
     GUMBEL_REFUSE_IF(!tokens, error, "tokens", "tokens is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error));
-    return device->backend->history_update(device, &full, batch, tokens, token_stride, stream,
-                                           error);
+    return device->backend->history_update(device, stream, &full, batch, slots, tokens,
+                                           token_stride, error);
 }

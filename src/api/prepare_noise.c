@@ -22,7 +22,7 @@ gumbel_status gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2]
 
 uint64_t gumbel_row_seed(uint64_t seed, uint64_t row) { return gumbel_mix_seed(seed, row); }
 
-gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t domain,
+gumbel_status gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, uint32_t domain,
                            int64_t first_token, int64_t count, float *out, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(domain >= GUMBEL_TAIL_DOMAIN, error, "domain",
@@ -34,21 +34,23 @@ gumbel_status gumbel_noise(uint64_t seed, uint32_t position, uint32_t sample, ui
                      count);
     GUMBEL_REFUSE_IF(!out && count > 0, error, "out", "out is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(out, sizeof *out, "out", error));
-    gumbel_stream stream = {seed, position, sample, domain};
+    gumbel_stream stream = gumbel_stream_at(seed, position, sample, domain);
     gumbel_noise_fill(stream, (uint32_t)first_token, count, out);
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_prepare_noise(gumbel_device *device, const gumbel_sampling *sampling,
-                                   int64_t batch, int64_t first_token, int64_t count, float *noise,
+gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
+                                   const gumbel_sampling *sampling, int64_t batch,
+                                   int64_t first_token, int64_t count, float *noise,
                                    int64_t noise_stride, gumbel_error *error)
 {
     gumbel_problem problem;
     int64_t stride = noise_stride == 0 ? count : noise_stride, elements;
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_noise(&problem, sampling, batch, first_token, count, error));
+    problem.stream = stream;
     if (device->backend->host_memory)
-        GUMBEL_FORWARD(gumbel_check_host_stream(problem.sampling.stream, "sampling.stream", error));
+        GUMBEL_FORWARD(gumbel_check_host_sampling(&problem, error));
     GUMBEL_REFUSE_IF(stride < count, error, "noise_stride",
                      "stride is %" PRId64 ", less than %" PRId64 " tokens", stride, count);
     GUMBEL_REFUSE_IF(
@@ -61,5 +63,9 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, const gumbel_sampling 
         return GUMBEL_OK;
     GUMBEL_REFUSE_IF(!noise, error, "noise", "noise is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(noise, sizeof *noise, "noise", error));
-    return device->backend->noise(device, &problem, noise, stride, error);
+    const int32_t *live_rows = problem.sampling.live_rows;
+    if (device->backend->host_memory && live_rows)
+        problem.batch = *live_rows;
+    return problem.batch == 0 ? GUMBEL_OK
+                              : device->backend->noise(device, &problem, noise, stride, error);
 }

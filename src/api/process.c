@@ -4,6 +4,7 @@
  */
 #include "api/call.h"
 #include "core/fail.h"
+#include "core/output.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
@@ -38,33 +39,38 @@ static gumbel_status make_rows(gumbel_device *device, gumbel_problem *problem, r
                                const char *name, float *out, int64_t stride, void *workspace,
                                size_t workspace_bytes, gumbel_error *error)
 {
+    problem->request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
     GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
     stride = stride ? stride : problem->vocab;
     GUMBEL_FORWARD(check_rows(problem, out, stride, name, error));
     GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_ROWS, workspace,
                                          workspace_bytes, error));
-    if (problem->batch == 0)
-        return GUMBEL_OK;
-    return make(device, problem, out, stride, workspace, error);
+    const int32_t *live_rows = problem->sampling.live_rows;
+    int64_t rows = device->backend->host_memory && live_rows ? *live_rows : problem->batch;
+    for (int64_t b = rows; b < problem->batch; b++)
+        for (int64_t i = 0; i < problem->vocab; i++)
+            out[b * stride + i] = NAN;
+    gumbel_problem live = gumbel_problem_slice(problem, 0, rows);
+    return rows == 0 ? GUMBEL_OK : make(device, &live, out, stride, workspace, error);
 }
 
-gumbel_status gumbel_process_logits(gumbel_device *device, const gumbel_logits *logits,
-                                    const gumbel_sampling *sampling, float *processed,
-                                    int64_t stride, void *workspace, size_t workspace_bytes,
-                                    gumbel_error *error)
+gumbel_status gumbel_process_logits(gumbel_device *device, void *stream,
+                                    const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                    float *processed, int64_t stride, void *workspace,
+                                    size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
     return make_rows(device, &problem, device->backend->process, "processed", processed, stride,
                      workspace, workspace_bytes, error);
 }
 
-gumbel_status gumbel_softmax(gumbel_device *device, const gumbel_logits *logits,
+gumbel_status gumbel_softmax(gumbel_device *device, void *stream, const gumbel_logits *logits,
                              const gumbel_sampling *sampling, float *probabilities, int64_t stride,
                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
     return make_rows(device, &problem, device->backend->softmax, "probabilities", probabilities,
                      stride, workspace, workspace_bytes, error);
 }

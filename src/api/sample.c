@@ -5,11 +5,35 @@
 #define GUMBEL_EXPERIMENTAL
 #include "api/call.h"
 #include "core/fail.h"
-#include "core/finish.h"
+#include "core/output.h"
 #include "maths/summary.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
+
+/* GPUs load a summary 16 bytes at a time. */
+#define SUMMARY_ALIGNMENT_OF_GPUS 16
+
+/* Draw rows [0, batch), or score them: those by slices, each of which uses the workspace anew. */
+static gumbel_status draw_rows(gumbel_device *device, const gumbel_problem *problem, int64_t batch,
+                               const gumbel_output *output, void *workspace, gumbel_error *error)
+{
+    int64_t most = gumbel_slice_most(problem);
+    for (int64_t first = 0; first < batch; first += most) {
+        int64_t count = batch - first < most ? batch - first : most;
+        gumbel_problem slice = gumbel_problem_slice(problem, first, count);
+        gumbel_output out = gumbel_output_slice(output, first, problem->sampling.num_samples);
+        GUMBEL_FORWARD(device->backend->sample(device, &slice, &out, workspace, error));
+    }
+    return GUMBEL_OK;
+}
+
+/* Rows that the host knows to be drawn. */
+static int64_t known_rows(const gumbel_device *device, const gumbel_problem *problem)
+{
+    const int32_t *live_rows = problem->sampling.live_rows;
+    return device->backend->host_memory && live_rows ? *live_rows : problem->batch;
+}
 
 /* The common end of both sampling calls. */
 static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
@@ -22,9 +46,11 @@ static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
     GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
     problem->with_mass = out.lse || out.logprobs;
     GUMBEL_FORWARD(gumbel_call_workspace(device, problem, 0, workspace, workspace_bytes, error));
-    if (problem->batch == 0)
-        return GUMBEL_OK;
-    return device->backend->sample(device, problem, &out, workspace, error);
+    int64_t rows = known_rows(device, problem);
+    GUMBEL_FORWARD(draw_rows(device, problem, rows, &out, workspace, error));
+    if (rows < problem->batch)
+        gumbel_output_unused(&out, rows, problem->batch, problem->sampling.num_samples);
+    return GUMBEL_OK;
 }
 
 /* The common end of both partial calls. */
@@ -36,57 +62,64 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
     GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
     GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_TRUNCATION, error, "sampling.truncation",
                      "a part of the vocabulary cannot know what the whole keeps");
+    GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_GIVEN, error, "sampling.given",
+                     "a part of the vocabulary does not draw the tokens that are given");
     GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
     problem->with_mass = 1;
     GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_PART, workspace,
                                          workspace_bytes, error));
-    if (problem->batch == 0)
-        return GUMBEL_OK;
-    return device->backend->partial(device, problem, summaries, workspace, error);
+    int64_t rows = known_rows(device, problem), samples = problem->sampling.num_samples;
+    for (int64_t i = rows * samples; i < problem->batch * samples; i++) {
+        gumbel_summary_empty(&summaries[i]);
+        summaries[i].flags = GUMBEL_FLAG_UNUSED;
+    }
+    gumbel_problem live = gumbel_problem_slice(problem, 0, rows);
+    return rows == 0 ? GUMBEL_OK
+                     : device->backend->partial(device, &live, summaries, workspace, error);
 }
 
-gumbel_status gumbel_sample(gumbel_device *device, const gumbel_head *head,
+gumbel_status gumbel_sample(gumbel_device *device, void *stream, const gumbel_head *head,
                             const gumbel_sampling *sampling, const gumbel_output *output,
                             void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, head, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, sampling, error));
     return sample(device, &problem, output, workspace, workspace_bytes, error);
 }
 
-gumbel_status gumbel_sample_logits(gumbel_device *device, const gumbel_logits *logits,
+gumbel_status gumbel_sample_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
                                    const gumbel_sampling *sampling, const gumbel_output *output,
                                    void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
     return sample(device, &problem, output, workspace, workspace_bytes, error);
 }
 
-gumbel_status gumbel_partial(gumbel_device *device, const gumbel_head *head,
+gumbel_status gumbel_partial(gumbel_device *device, void *stream, const gumbel_head *head,
                              const gumbel_sampling *sampling, gumbel_summary *summaries,
                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, head, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, sampling, error));
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
-gumbel_status gumbel_partial_logits(gumbel_device *device, const gumbel_logits *logits,
-                                    const gumbel_sampling *sampling, gumbel_summary *summaries,
-                                    void *workspace, size_t workspace_bytes, gumbel_error *error)
+gumbel_status gumbel_partial_logits(gumbel_device *device, void *stream,
+                                    const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                    gumbel_summary *summaries, void *workspace,
+                                    size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
-gumbel_status gumbel_multiply(gumbel_device *device, const gumbel_head *head, void *stream,
+gumbel_status gumbel_multiply(gumbel_device *device, void *stream, const gumbel_head *head,
                               void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
-    const gumbel_sampling sampling = {.struct_size = sizeof sampling, .stream = stream};
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, head, &sampling, error));
+    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, NULL, error));
     GUMBEL_FORWARD(gumbel_call_workspace(device, &problem, GUMBEL_NEED_PRODUCT, workspace,
                                          workspace_bytes, error));
     if (problem.batch == 0)
@@ -99,26 +132,59 @@ void gumbel_summary_clear(gumbel_summary *summaries, int64_t count)
     gumbel_summaries_clear(summaries, count);
 }
 
-void gumbel_merge(gumbel_summary *into, const gumbel_summary *from, int64_t count)
+/* Summaries that a call merges or finishes. */
+static gumbel_status check_summaries(const gumbel_device *device, const gumbel_summary *summaries,
+                                     int64_t count, const char *name, gumbel_error *error)
 {
-    gumbel_summaries_merge(into, from, count);
+    size_t alignment = !device || device->backend->host_memory ? _Alignof(gumbel_summary)
+                                                               : SUMMARY_ALIGNMENT_OF_GPUS;
+    GUMBEL_REFUSE_IF(!summaries && count > 0, error, name, "%s is NULL", name);
+    return gumbel_check_aligned(summaries, alignment, name, error);
 }
 
-gumbel_status gumbel_finish(const gumbel_summary *summaries, int64_t batch, int32_t num_samples,
+gumbel_status gumbel_merge(gumbel_device *device, void *stream, gumbel_summary *into,
+                           const gumbel_summary *from, int64_t count, gumbel_error *error)
+{
+    int host = !device || device->backend->host_memory;
+    GUMBEL_REFUSE_IF(count < 0 || count > GUMBEL_SIZE_END, error, "count",
+                     "count is %" PRId64 "; it must be in 0..2^40", count);
+    GUMBEL_FORWARD(check_summaries(device, into, count, "into", error));
+    GUMBEL_FORWARD(check_summaries(device, from, count, "from", error));
+    if (host) {
+        GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
+        gumbel_summaries_merge(into, from, count);
+        return GUMBEL_OK;
+    }
+    gumbel_finish_call call = {
+        .summaries = from, .parts = 1, .batch = count, .num_samples = 1, .merged = into};
+    return count == 0 ? GUMBEL_OK : device->backend->finish(device, stream, &call, error);
+}
+
+gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_summary *summaries,
+                            int32_t parts, int64_t batch, int32_t num_samples,
                             const gumbel_output *output, gumbel_error *error)
 {
     gumbel_output out;
+    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MOST, error, "parts",
+                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MOST);
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MOST, error, "num_samples",
                      "num_samples is %d; it must be in 1..%d", (int)num_samples,
                      GUMBEL_SAMPLES_MOST);
-    GUMBEL_REFUSE_IF(!summaries && batch > 0, error, "summaries", "summaries is NULL");
-    GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
+    GUMBEL_FORWARD(check_summaries(device, summaries, batch, "summaries", error));
     GUMBEL_FORWARD(gumbel_read_output(&out, output, batch, error));
     uint32_t more = gumbel_output_request(&out);
     GUMBEL_REFUSE_IF(more, error, gumbel_request_field((gumbel_request)(more & -more)),
                      "summaries do not tell it");
-    gumbel_read_out(summaries, batch, num_samples, &out);
+    gumbel_finish_call call = {.summaries = summaries,
+                               .parts = parts,
+                               .batch = batch,
+                               .num_samples = num_samples,
+                               .output = &out};
+    if (device && !device->backend->host_memory)
+        return batch == 0 ? GUMBEL_OK : device->backend->finish(device, stream, &call, error);
+    GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
+    gumbel_read_out(&call);
     return GUMBEL_OK;
 }

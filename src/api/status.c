@@ -43,6 +43,10 @@ const char *gumbel_row_status_string(gumbel_row_status status)
         return "no token has a finite logit";
     case GUMBEL_ROW_TEMPERATURE:
         return "the row's temperature is negative or not finite";
+    case GUMBEL_ROW_SLOT:
+        return "the row's slot is none of those there are";
+    case GUMBEL_ROW_UNUSED:
+        return "the row is not one of the live rows";
     }
     return "unknown row status";
 }

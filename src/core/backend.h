@@ -15,15 +15,24 @@
 #include "core/problem.h"
 #include "core/rung.h"
 
+/* Summaries and where what they come to goes. */
+typedef struct gumbel_finish_call {
+    const gumbel_summary *summaries; /* [parts, batch, num_samples] */
+    int32_t parts;
+    int64_t batch;
+    int32_t num_samples;
+    gumbel_summary *merged;      /* [batch, num_samples]: merged into; NULL: outputs are written */
+    const gumbel_output *output; /* in full length */
+} gumbel_finish_call;
+
 typedef struct gumbel_backend {
     uint32_t serves; /* gumbel_request bits */
     void (*close)(gumbel_device *device);
     void (*describe)(const gumbel_device *device, gumbel_device_info *info);
     int host_memory; /* all data are the host's to read */
-    /* Bytes of workspace of any call without a request; SIZE_MAX where they cannot be counted.
-     * hidden_size 0: from logits. */
-    size_t (*plain_size)(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                         int32_t num_samples);
+    /* Bytes of workspace that any call within the limits has enough with; SIZE_MAX where they
+     * cannot be counted. */
+    size_t (*most)(const gumbel_device *device, const gumbel_limits *limits);
     /* Bytes that a call on this problem takes, batch > 0; SIZE_MAX as above. */
     gumbel_status (*call_size)(const gumbel_device *device, const gumbel_problem *problem,
                                uint32_t more, size_t *bytes, gumbel_error *error);
@@ -45,18 +54,24 @@ typedef struct gumbel_backend {
                              float *probabilities, int64_t stride, void *workspace,
                              gumbel_error *error);
     /* Forget rows [0, batch) and count lists; count one more token a row. batch > 0. */
-    gumbel_status (*history_start)(gumbel_device *device, const gumbel_history *history,
-                                   int64_t batch, const gumbel_token_lists *prompts,
-                                   const gumbel_token_lists *outputs, void *stream,
-                                   gumbel_error *error);
-    gumbel_status (*history_update)(gumbel_device *device, const gumbel_history *history,
-                                    int64_t batch, const int32_t *tokens, int64_t token_stride,
-                                    void *stream, gumbel_error *error);
+    gumbel_status (*history_start)(gumbel_device *device, void *stream,
+                                   const gumbel_history *history, int64_t batch,
+                                   const gumbel_slots *slots, const gumbel_token_lists *prompts,
+                                   const gumbel_token_lists *outputs, gumbel_error *error);
+    gumbel_status (*history_update)(gumbel_device *device, void *stream,
+                                    const gumbel_history *history, int64_t batch,
+                                    const gumbel_slots *slots, const int32_t *tokens,
+                                    int64_t token_stride, gumbel_error *error);
     /* Fill noise [B, S, V] of a problem that has no tensors, only a batch and a range. */
     gumbel_status (*noise)(gumbel_device *device, const gumbel_problem *problem, float *noise,
                            int64_t noise_stride, gumbel_error *error);
     /* Store tokens and move positions on. batch > 0. */
-    gumbel_status (*advance)(gumbel_device *device, const gumbel_step *step, gumbel_error *error);
+    gumbel_status (*advance)(gumbel_device *device, void *stream, const gumbel_step *step,
+                             gumbel_error *error);
+    /* Merge summaries [parts, B, S] in the device's memory into outputs, or into summaries [B, S],
+     * one of the two; NULL where host_memory is 1. batch > 0. */
+    gumbel_status (*finish)(gumbel_device *device, void *stream, const gumbel_finish_call *call,
+                            gumbel_error *error);
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);

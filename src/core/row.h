@@ -8,6 +8,7 @@
 
 #include "core/problem.h"
 #include "maths/edits.h"
+#include "maths/summary.h"
 #include "maths/truncation.h"
 
 /* 1/T is not let grow above this: smaller temperatures draw as this one does. Logits that are 4e-29
@@ -22,30 +23,62 @@ typedef struct gumbel_row {
     gumbel_stream stream; /* of sample 0 */
 } gumbel_row;
 
+/* Where row b's parameters, its mask and its history are. A slot that is none counts as slot 0, so
+ * that nothing outside is read; the row's flags say what it is. */
+GUMBEL_INLINE int64_t gumbel_problem_slot(const gumbel_problem *p, int64_t b)
+{
+    const gumbel_slots *slots = &p->sampling.slots;
+    int64_t row = p->first_row + b;
+    if (!slots->of_row)
+        return row;
+    int64_t slot = slots->of_row[row];
+    return slot >= 0 && slot < slots->count ? slot : 0;
+}
+
+/* Whether row b is one of those that live_rows leaves. */
+GUMBEL_INLINE int gumbel_problem_row_lives(const gumbel_problem *p, int64_t b)
+{
+    return !p->sampling.live_rows || p->first_row + b < *p->sampling.live_rows;
+}
+
+GUMBEL_INLINE float gumbel_temperature_at(const gumbel_problem *p, int64_t slot)
+{
+    const gumbel_row_f32 *t = &p->sampling.temperature;
+    return t->data ? t->data[slot * t->stride] : 1.0f;
+}
+
 GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
 {
     const gumbel_sampling *s = &p->sampling;
-    float t = s->temperature ? s->temperature[b * s->temperature_stride] : 1.0f;
-    uint64_t seed = s->seed ? s->seed[b * s->seed_stride] : 0;
-    uint32_t position = s->position ? s->position[b * s->position_stride] : 0;
+    int64_t slot = gumbel_problem_slot(p, b);
+    float t = gumbel_temperature_at(p, slot);
+    uint64_t seed = s->seed.data ? s->seed.data[slot * s->seed.stride] : 0;
+    uint64_t position = s->position.data ? s->position.data[slot * s->position.stride] : 0;
     gumbel_row row;
     row.inverse_temperature = 1.0f;
     row.greedy = t == 0.0f;
     if (t > 0.0f)
         row.inverse_temperature = fminf(1.0f / t, GUMBEL_INVERSE_TEMPERATURE_HIGHEST);
-    row.stream.seed = s->seed_stride ? seed : gumbel_mix_seed(seed, (uint64_t)(p->first_row + b));
-    row.stream.position = position;
-    row.stream.sample = s->first_sample;
-    row.stream.domain = s->domain;
+    if (s->seed.stride == 0)
+        seed = gumbel_mix_seed(seed, (uint64_t)slot);
+    row.stream = gumbel_stream_at(seed, position, s->first_sample, s->domain);
     return row;
 }
 
-/* Whether row b's temperature can be drawn at. Entry points check what the host can read. */
-GUMBEL_INLINE int gumbel_problem_row_valid(const gumbel_problem *p, int64_t b)
+/* What keeps row b from being drawn, as bits of a summary's flags; 0: nothing that its parameters
+ * tell. Entry points check what the host can read. */
+GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t b)
 {
-    const gumbel_sampling *s = &p->sampling;
-    float t = s->temperature ? s->temperature[b * s->temperature_stride] : 1.0f;
-    return t >= 0.0f && t < INFINITY;
+    const gumbel_slots *slots = &p->sampling.slots;
+    if (!gumbel_problem_row_lives(p, b))
+        return GUMBEL_FLAG_UNUSED;
+    if (slots->of_row) {
+        int64_t slot = slots->of_row[p->first_row + b];
+        if (slot < 0 || slot >= slots->count)
+            return GUMBEL_FLAG_SLOT;
+    }
+    float t = gumbel_temperature_at(p, gumbel_problem_slot(p, b));
+    return t >= 0.0f && t < INFINITY ? 0 : GUMBEL_FLAG_TEMPERATURE;
 }
 
 /* Row b's rules; nothing cuts a greedy row. A top_k of V or more keeps all. */
@@ -60,9 +93,10 @@ GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t
     r.before = t->order == GUMBEL_ORDER_BEFORE_TEMPERATURE;
     if (greedy)
         return r;
-    float min_p = t->min_p ? t->min_p[b * t->min_p_stride] : 0.0f;
-    float top_p = t->top_p ? t->top_p[b * t->top_p_stride] : 1.0f;
-    int32_t top_k = t->top_k ? t->top_k[b * t->top_k_stride] : 0;
+    int64_t slot = gumbel_problem_slot(p, b);
+    float min_p = t->min_p.data ? t->min_p.data[slot * t->min_p.stride] : 0.0f;
+    float top_p = t->top_p.data ? t->top_p.data[slot * t->top_p.stride] : 1.0f;
+    int32_t top_k = t->top_k.data ? t->top_k.data[slot * t->top_k.stride] : 0;
     r.min_p = min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
     r.top_k = top_k > 0 && top_k < p->vocab ? top_k : 0;
     r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
@@ -72,17 +106,30 @@ GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t
 GUMBEL_INLINE gumbel_penalties gumbel_problem_penalties(const gumbel_problem *p, int64_t b)
 {
     const gumbel_transforms *t = &p->transforms;
+    int64_t slot = gumbel_problem_slot(p, b);
     gumbel_penalties q;
-    q.repetition = t->repetition ? t->repetition[b * t->repetition_stride] : 1.0f;
-    q.frequency = t->frequency ? t->frequency[b * t->frequency_stride] : 0.0f;
-    q.presence = t->presence ? t->presence[b * t->presence_stride] : 0.0f;
+    q.repetition = t->repetition.data ? t->repetition.data[slot * t->repetition.stride] : 1.0f;
+    q.frequency = t->frequency.data ? t->frequency.data[slot * t->frequency.stride] : 0.0f;
+    q.presence = t->presence.data ? t->presence.data[slot * t->presence.stride] : 0.0f;
     return q;
+}
+
+/* How often the output of a slot has token t, which is below the history's vocab_size. */
+GUMBEL_INLINE uint32_t gumbel_history_count(const gumbel_history *h, int64_t slot, int64_t t)
+{
+    int64_t at = slot * h->vocab_size + t;
+    if (h->count_bits == 16)
+        return ((const uint16_t *)h->counts)[at];
+    int32_t count = ((const int32_t *)h->counts)[at];
+    return count < 0 ? 0 : count < GUMBEL_COUNT_MOST ? (uint32_t)count : GUMBEL_COUNT_MOST;
 }
 
 /* Row b's mask; its word t >> 5 holds token t. */
 GUMBEL_INLINE const int32_t *gumbel_problem_mask(const gumbel_problem *p, int64_t b)
 {
-    return p->transforms.mask + b * p->transforms.mask_stride;
+    const gumbel_row_i32 *mask = &p->transforms.mask;
+    int64_t place = p->mask_by_row ? p->first_row + b : gumbel_problem_slot(p, b);
+    return mask->data + place * mask->stride;
 }
 
 #endif

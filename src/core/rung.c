@@ -10,11 +10,11 @@ static uint32_t needs_of_cuts(const gumbel_problem *p)
     uint32_t needs = 0;
     if (!(p->request & GUMBEL_REQUEST_TRUNCATION))
         return 0;
-    needs |= t->min_p ? GUMBEL_NEED_MIN_P : 0;
-    needs |= t->top_k ? GUMBEL_NEED_TOP_K : 0;
-    needs |= t->top_p ? GUMBEL_NEED_TOP_P : 0;
+    needs |= t->min_p.data ? GUMBEL_NEED_MIN_P : 0;
+    needs |= t->top_k.data ? GUMBEL_NEED_TOP_K : 0;
+    needs |= t->top_p.data ? GUMBEL_NEED_TOP_P : 0;
     needs |= t->ties == GUMBEL_TIES_EXACT ? GUMBEL_NEED_EXACT : 0;
-    if (t->order == GUMBEL_ORDER_JOINT && t->top_p && (t->top_k || t->min_p))
+    if (t->order == GUMBEL_ORDER_JOINT && t->top_p.data && (t->top_k.data || t->min_p.data))
         needs |= GUMBEL_NEED_JOINT;
     return needs;
 }
@@ -54,11 +54,13 @@ void gumbel_text_add(gumbel_text *text, const char *format, ...)
 void gumbel_text_needs(gumbel_text *text, uint32_t needs)
 {
     static const char *const names[] = {
-        "mask",          "banned",   "bias",       "penalties",  "truncation",     "ranks",
-        "kept",          "num_top",  "raw",        "top_logits", "lists",          "min_p",
-        "top_k",         "top_p",    "joint",      "exact",      "log-normaliser", "samples",
-        "given noise",   "soft-cap", "scale <= 0", "head bias",  "a part",         "processed rows",
-        "product alone", "no token",
+        "mask",        "banned",         "bias",           "penalties",
+        "truncation",  "ranks",          "kept",           "num_top",
+        "raw",         "top_logits",     "given tokens",   "allowed",
+        "lists",       "min_p",          "top_k",          "top_p",
+        "joint",       "exact",          "log-normaliser", "samples",
+        "given noise", "soft-cap",       "scale <= 0",     "head bias",
+        "a part",      "processed rows", "product alone",  "no token",
     };
     _Static_assert(1u << (sizeof names / sizeof *names) == GUMBEL_NEED_END, "a name for each");
     const char *comma = "";

@@ -11,9 +11,6 @@
 
 #include "maths/elementary.h"
 
-/* Counts end here. */
-#define GUMBEL_COUNT_MOST 65535u
-
 /* The penalties of a row. */
 typedef struct gumbel_penalties {
     float repetition, frequency, presence;

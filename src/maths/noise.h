@@ -38,6 +38,19 @@ GUMBEL_INLINE uint64_t gumbel_mix_seed(uint64_t seed, uint64_t row)
     return seed ^ x ^ (x >> 31);
 }
 
+/* The stream of a position, whose high half, where there is one, moves the seed. */
+GUMBEL_INLINE gumbel_stream gumbel_stream_at(uint64_t seed, uint64_t position, uint32_t sample,
+                                             uint32_t domain)
+{
+    uint64_t high = position >> 32;
+    gumbel_stream stream;
+    stream.seed = high ? gumbel_mix_seed(seed, ~high) : seed;
+    stream.position = (uint32_t)position;
+    stream.sample = sample;
+    stream.domain = domain;
+    return stream;
+}
+
 /* One block of Philox4x32 (Salmon et al., SC 2011), in place. */
 GUMBEL_INLINE void gumbel_philox_block(uint32_t c[4], uint32_t key0, uint32_t key1, int rounds)
 {

@@ -19,6 +19,8 @@
 #define GUMBEL_FLAG_NAN         1u
 #define GUMBEL_FLAG_INFINITE    2u
 #define GUMBEL_FLAG_TEMPERATURE 4u
+#define GUMBEL_FLAG_SLOT        8u
+#define GUMBEL_FLAG_UNUSED      16u
 
 /* From here on a float32 is so coarse (an ulp of 256) that ln V <= 21.5 cannot move it. */
 #define GUMBEL_MASS_RANGE 0x1p31f
@@ -174,6 +176,10 @@ GUMBEL_INLINE float gumbel_relative(float z, float max_z)
 
 GUMBEL_INLINE gumbel_row_status gumbel_summary_status(const gumbel_summary *s)
 {
+    if (s->flags & GUMBEL_FLAG_UNUSED)
+        return GUMBEL_ROW_UNUSED;
+    if (s->flags & GUMBEL_FLAG_SLOT)
+        return GUMBEL_ROW_SLOT;
     if (s->flags & GUMBEL_FLAG_TEMPERATURE)
         return GUMBEL_ROW_TEMPERATURE;
     if (s->flags & GUMBEL_FLAG_NAN)

@@ -33,14 +33,49 @@ gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *fi
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_check_rows(const void *data, size_t size, int64_t stride, const char *field,
-                                gumbel_error *error)
+gumbel_status gumbel_read_rows(const void *data, size_t size, int64_t width, int64_t rows,
+                               int64_t *stride, const char *field, gumbel_error *error)
 {
     char of_stride[48];
-    snprintf(of_stride, sizeof of_stride, "%s_stride", field);
-    GUMBEL_REFUSE_IF(stride < 0 || (!data && stride), error, of_stride,
-                     "stride is %" PRId64 "; it must be >= 0, and 0 without data", stride);
-    return gumbel_check_aligned(data, size, field, error);
+    int64_t elements, bytes;
+    snprintf(of_stride, sizeof of_stride, "%s.stride", field);
+    GUMBEL_FORWARD(gumbel_check_aligned(data, size, field, error));
+    if (*stride == GUMBEL_SAME || (!data && *stride == 0)) {
+        *stride = 0;
+        return GUMBEL_OK;
+    }
+    GUMBEL_REFUSE_IF(!data, error, of_stride, "stride is %" PRId64 ", and data is NULL", *stride);
+    if (*stride == 0)
+        *stride = width;
+    GUMBEL_REFUSE_IF(*stride < width, error, of_stride,
+                     "stride is %" PRId64 "; it must be 0, GUMBEL_SAME or at least %" PRId64,
+                     *stride, width);
+    GUMBEL_REFUSE_IF(__builtin_mul_overflow(rows, *stride, &elements) ||
+                         __builtin_mul_overflow(elements, (int64_t)size, &bytes),
+                     error, of_stride,
+                     "%" PRId64 " rows with stride %" PRId64 " are larger than any memory", rows,
+                     *stride);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_check_slots(const gumbel_slots *slots, const char *field, gumbel_error *error)
+{
+    GUMBEL_FORWARD(gumbel_check_aligned(slots->of_row, sizeof *slots->of_row, field, error));
+    GUMBEL_REFUSE_IF(
+        slots->of_row ? slots->count < 1 || slots->count > GUMBEL_SIZE_END : slots->count != 0,
+        error, field, "count is %" PRId64 "; it must be in 1..2^40, and 0 without of_row",
+        slots->count);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_check_host_slots(const gumbel_slots *slots, int64_t batch, const char *field,
+                                      gumbel_error *error)
+{
+    for (int64_t b = 0; b < batch && slots->of_row; b++)
+        GUMBEL_REFUSE_IF(slots->of_row[b] < 0 || slots->of_row[b] >= slots->count, error, field,
+                         "of_row[%" PRId64 "] is %d; it must be in 0..%" PRId64, b,
+                         (int)slots->of_row[b], slots->count - 1);
+    return GUMBEL_OK;
 }
 
 static size_t element_size(gumbel_dtype dtype)
@@ -71,6 +106,7 @@ static gumbel_status read_tensor(gumbel_tensor *t, const char *name, gumbel_erro
                      t->cols);
     if (t->stride == 0)
         t->stride = t->cols;
+    GUMBEL_REFUSE_IF(t->reserved[0] || t->reserved[1], error, name, "what is reserved is not 0");
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(t->rows, t->stride, &elements) ||
                          __builtin_mul_overflow(elements, (int64_t)size, &bytes),
                      error, name,
@@ -128,6 +164,19 @@ static gumbel_status read_noise(gumbel_problem *p, gumbel_error *error)
     return GUMBEL_OK;
 }
 
+/* Tokens that are scored instead of drawn. */
+static gumbel_status read_given(gumbel_problem *p, gumbel_error *error)
+{
+    gumbel_sampling *s = &p->sampling;
+    GUMBEL_FORWARD(gumbel_read_rows(s->given.data, sizeof *s->given.data, s->num_samples, p->batch,
+                                    &s->given.stride, "sampling.given", error));
+    GUMBEL_REFUSE_IF(s->given.data && s->noise, error, "sampling.noise",
+                     "given tokens are not drawn, so no noise counts");
+    if (s->given.data)
+        p->request |= GUMBEL_REQUEST_GIVEN;
+    return GUMBEL_OK;
+}
+
 static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sampling,
                                    gumbel_error *error)
 {
@@ -142,38 +191,48 @@ static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                      (int)s->num_samples, GUMBEL_SAMPLES_MOST);
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
-    GUMBEL_FORWARD(gumbel_check_rows(s->temperature, sizeof *s->temperature, s->temperature_stride,
-                                     "sampling.temperature", error));
+    GUMBEL_FORWARD(gumbel_check_slots(&s->slots, "sampling.slots", error));
     GUMBEL_FORWARD(
-        gumbel_check_rows(s->seed, sizeof *s->seed, s->seed_stride, "sampling.seed", error));
-    GUMBEL_FORWARD(gumbel_check_rows(s->position, sizeof *s->position, s->position_stride,
-                                     "sampling.position", error));
+        gumbel_check_aligned(s->live_rows, sizeof *s->live_rows, "sampling.live_rows", error));
+    int64_t places = gumbel_places(&s->slots, p->batch);
+    GUMBEL_FORWARD(gumbel_read_rows(s->temperature.data, sizeof *s->temperature.data, 1, places,
+                                    &s->temperature.stride, "sampling.temperature", error));
+    GUMBEL_FORWARD(gumbel_read_rows(s->seed.data, sizeof *s->seed.data, 1, places, &s->seed.stride,
+                                    "sampling.seed", error));
+    GUMBEL_FORWARD(gumbel_read_rows(s->position.data, sizeof *s->position.data, 1, places,
+                                    &s->position.stride, "sampling.position", error));
     GUMBEL_REFUSE_IF((int)s->math < 0 || s->math > GUMBEL_MATH_FAST, error, "sampling.math",
                      "math is %d, which no gumbel_math has", (int)s->math);
     GUMBEL_FORWARD(read_noise(p, error));
+    GUMBEL_FORWARD(read_given(p, error));
     return gumbel_read_request(p, error);
 }
 
-gumbel_status gumbel_check_host_stream(const void *stream, const char *name, gumbel_error *error)
+gumbel_status gumbel_check_host_stream(const void *stream, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(stream, error, name, "it must be NULL on the CPU");
+    GUMBEL_REFUSE_IF(stream, error, "stream", "it must be NULL on the CPU");
     return GUMBEL_OK;
 }
 
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *error)
 {
     const gumbel_sampling *s = &p->sampling;
-    int64_t temperatures = !s->temperature ? 0 : s->temperature_stride ? p->batch : p->batch > 0;
-    for (int64_t b = 0; b < temperatures; b++)
-        if (!gumbel_problem_row_valid(p, b)) {
+    GUMBEL_REFUSE_IF(s->live_rows && (*s->live_rows < 0 || *s->live_rows > p->batch), error,
+                     "sampling.live_rows", "it is %d; it must be in 0..%" PRId64,
+                     (int)*s->live_rows, p->batch);
+    int64_t live = s->live_rows ? *s->live_rows : p->batch;
+    GUMBEL_FORWARD(gumbel_check_host_slots(&s->slots, live, "sampling.slots", error));
+    for (int64_t b = 0; b < live; b++)
+        if (gumbel_problem_row_flags(p, b)) {
             char field[48];
-            snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]", b);
+            snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]",
+                     s->temperature.stride ? gumbel_problem_slot(p, b) : 0);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
                                "temperature is %g; it must be finite and >= 0",
-                               (double)s->temperature[b * s->temperature_stride]);
+                               (double)gumbel_temperature_at(p, gumbel_problem_slot(p, b)));
         }
     GUMBEL_FORWARD(gumbel_check_host_request(p, error));
-    return gumbel_check_host_stream(s->stream, "sampling.stream", error);
+    return gumbel_check_host_stream(p->stream, error);
 }
 
 gumbel_status gumbel_read_head(gumbel_problem *p, const gumbel_head *head,
@@ -236,8 +295,7 @@ gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampli
     *p = (gumbel_problem){.batch = batch, .vocab = count, .first_token = first_token};
     GUMBEL_FORWARD(read_sampling(p, sampling, error));
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise", "it is what this call makes");
-    p->sampling.temperature = NULL;
-    p->sampling.temperature_stride = 0;
+    p->sampling.temperature = (gumbel_row_f32){0};
     p->request = 0;
     return GUMBEL_OK;
 }
@@ -259,8 +317,14 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
         gumbel_check_aligned(into->position, sizeof *into->position, "step.position", error));
     GUMBEL_FORWARD(gumbel_check_aligned(into->tokens, sizeof *into->tokens, "step.tokens", error));
     GUMBEL_FORWARD(gumbel_check_aligned(into->ring, sizeof *into->ring, "step.ring", error));
-    GUMBEL_REFUSE_IF(into->position_stride < 0, error, "step.position_stride",
-                     "stride is %" PRId64 "; it must be >= 0", into->position_stride);
+    GUMBEL_FORWARD(gumbel_check_slots(&into->slots, "step.slots", error));
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->live_rows, sizeof *into->live_rows, "step.live_rows", error));
+    GUMBEL_REFUSE_IF(into->reserved, error, "step.reserved", "it is not 0");
+    int64_t places = gumbel_places(&into->slots, into->batch);
+    if (into->position)
+        GUMBEL_FORWARD(gumbel_read_rows(into->position, sizeof *into->position, 1, places,
+                                        &into->position_stride, "step.position", error));
     GUMBEL_REFUSE_IF(into->ring ? into->ring_length < 1 || into->ring_length > GUMBEL_SIZE_END
                                 : into->ring_length != 0,
                      error, "step.ring_length",
@@ -270,10 +334,10 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
                      "tokens is NULL");
     int64_t elements;
     GUMBEL_REFUSE_IF(
-        __builtin_mul_overflow(into->batch * into->num_samples, into->ring_length, &elements) ||
+        __builtin_mul_overflow(places * into->num_samples, into->ring_length, &elements) ||
             elements > INT64_MAX / (int64_t)sizeof(int32_t),
         error, "step.ring_length", "[%" PRId64 ", %" PRId64 ", %d] is larger than any memory",
-        into->ring_length, into->batch, (int)into->num_samples);
+        into->ring_length, places, (int)into->num_samples);
     return GUMBEL_OK;
 }
 

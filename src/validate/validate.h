@@ -21,9 +21,24 @@ gumbel_status gumbel_read_options(void *into, size_t known, const void *options,
 gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *field,
                                    gumbel_error *error);
 
-/* A row parameter, which may be absent: its alignment, and its stride as `field`_stride. */
-gumbel_status gumbel_check_rows(const void *data, size_t size, int64_t stride, const char *field,
-                                gumbel_error *error);
+/* A row parameter of `width` elements of `size` bytes, which may be absent: its alignment, and its
+ * stride, which is made explicit: 0 where one value serves all. `rows` are those of the batch, or
+ * slots. */
+gumbel_status gumbel_read_rows(const void *data, size_t size, int64_t width, int64_t rows,
+                               int64_t *stride, const char *field, gumbel_error *error);
+
+/* Slots of a batch; absent ones are all zero. */
+gumbel_status gumbel_check_slots(const gumbel_slots *slots, const char *field, gumbel_error *error);
+
+/* What slots hold, where the host can read them. */
+gumbel_status gumbel_check_host_slots(const gumbel_slots *slots, int64_t batch, const char *field,
+                                      gumbel_error *error);
+
+/* The rows that a batch's row parameters, masks and histories have. */
+static inline int64_t gumbel_places(const gumbel_slots *slots, int64_t batch)
+{
+    return slots->of_row ? slots->count : batch;
+}
 
 gumbel_status gumbel_read_head(gumbel_problem *problem, const gumbel_head *head,
                                const gumbel_sampling *sampling, gumbel_error *error);
@@ -39,10 +54,10 @@ gumbel_status gumbel_read_noise(gumbel_problem *problem, const gumbel_sampling *
 gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbel_error *error);
 
 /* The stream of a call on a device whose memory is the host's: there is none. */
-gumbel_status gumbel_check_host_stream(const void *stream, const char *name, gumbel_error *error);
+gumbel_status gumbel_check_host_stream(const void *stream, gumbel_error *error);
 
-/* What only the host's eyes can check: temperatures, what the request's rows and lists hold, and
- * that no stream is given. */
+/* What only the host's eyes can check: temperatures, slots, how many rows live, what the request's
+ * rows and lists hold, and that no stream is given. */
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_error *error);
 
 /* `output` in full length; refused unless tokens is there when batch > 0. */

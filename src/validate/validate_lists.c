@@ -15,6 +15,7 @@ gumbel_status gumbel_check_lists(const gumbel_token_lists *lists, int takes_valu
 {
     GUMBEL_REFUSE_IF(!lists->offsets && (lists->ids || lists->values), error, name,
                      "offsets is NULL, and ids or values are not");
+    GUMBEL_REFUSE_IF(lists->reserved, error, name, "what is reserved is not 0");
     GUMBEL_REFUSE_IF(lists->values && !takes_values, error, name, "it takes no values");
     GUMBEL_REFUSE_IF(lists->ids && !lists->values && takes_values, error, name, "values is NULL");
     GUMBEL_REFUSE_IF((uintptr_t)lists->offsets % sizeof *lists->offsets != 0 ||
@@ -68,8 +69,13 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
         gumbel_check_aligned(into->prompt, sizeof *into->prompt, FIELD("prompt"), error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->output, sizeof *into->output, FIELD("output"), error));
+    if (into->count_bits == 0)
+        into->count_bits = 16;
+    GUMBEL_REFUSE_IF(into->count_bits != 16 && into->count_bits != 32, error, FIELD("count_bits"),
+                     "count_bits is %d; it must be 16 or 32", (int)into->count_bits);
+    GUMBEL_REFUSE_IF(into->reserved, error, FIELD("reserved"), "it is not 0");
     GUMBEL_FORWARD(
-        gumbel_check_aligned(into->counts, sizeof *into->counts, FIELD("counts"), error));
+        gumbel_check_aligned(into->counts, (size_t)into->count_bits / 8, FIELD("counts"), error));
 #undef FIELD
     return GUMBEL_OK;
 }

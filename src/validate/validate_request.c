@@ -3,6 +3,7 @@
  * What a request asks for beyond plain sampling: its bits, and the range of every row parameter.
  */
 #include "core/fail.h"
+#include "core/row.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
@@ -31,6 +32,10 @@ const char *gumbel_request_field(gumbel_request bit)
         return "output.logprobs_of";
     case GUMBEL_REQUEST_LOGITS:
         return "output.top_logits";
+    case GUMBEL_REQUEST_GIVEN:
+        return "sampling.given";
+    case GUMBEL_REQUEST_ALLOWED:
+        return "sampling.transforms.allowed";
     case GUMBEL_REQUEST_END:
         break;
     }
@@ -48,34 +53,19 @@ uint32_t gumbel_output_request(const gumbel_output *out)
                       (out->num_top > 0 && out->top_logits ? GUMBEL_REQUEST_LOGITS : 0));
 }
 
-static gumbel_status read_mask(gumbel_problem *p, gumbel_error *error)
-{
-    const gumbel_transforms *t = &p->transforms;
-    int64_t words = (p->first_token + p->vocab + 31) / 32, elements;
-    GUMBEL_FORWARD(gumbel_check_rows(t->mask, sizeof *t->mask, t->mask_stride,
-                                     "sampling.transforms.mask", error));
-    GUMBEL_REFUSE_IF(t->mask_stride != 0 && t->mask_stride < words, error,
-                     "sampling.transforms.mask_stride",
-                     "stride is %" PRId64 ", less than the %" PRId64 " words of %" PRId64 " tokens",
-                     t->mask_stride, words, p->first_token + p->vocab);
-    GUMBEL_REFUSE_IF(__builtin_mul_overflow(p->batch, t->mask_stride, &elements) ||
-                         elements > INT64_MAX / (int64_t)sizeof *t->mask,
-                     error, "sampling.transforms.mask_stride",
-                     "%" PRId64 " rows with stride %" PRId64 " are larger than any memory",
-                     p->batch, t->mask_stride);
-    return GUMBEL_OK;
-}
+/* A row parameter of one value a row, by its name in "sampling". */
+#define READ_ROWS(of, field)                                                                       \
+    GUMBEL_FORWARD(gumbel_read_rows((of).data, sizeof *(of).data, 1,                               \
+                                    gumbel_places(&p->sampling.slots, p->batch), &(of).stride,     \
+                                    "sampling." field, error))
 
 /* Penalties and what they count. */
 static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
 {
     gumbel_transforms *t = &p->transforms;
-    GUMBEL_FORWARD(gumbel_check_rows(t->repetition, sizeof *t->repetition, t->repetition_stride,
-                                     "sampling.transforms.repetition", error));
-    GUMBEL_FORWARD(gumbel_check_rows(t->frequency, sizeof *t->frequency, t->frequency_stride,
-                                     "sampling.transforms.frequency", error));
-    GUMBEL_FORWARD(gumbel_check_rows(t->presence, sizeof *t->presence, t->presence_stride,
-                                     "sampling.transforms.presence", error));
+    READ_ROWS(t->repetition, "transforms.repetition");
+    READ_ROWS(t->frequency, "transforms.frequency");
+    READ_ROWS(t->presence, "transforms.presence");
     GUMBEL_FORWARD(
         gumbel_check_lists(&t->prompt_tokens, 0, "sampling.transforms.prompt_tokens", error));
     GUMBEL_FORWARD(
@@ -84,10 +74,11 @@ static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
     if (t->history) {
         GUMBEL_REFUSE_IF(listed, error, "sampling.transforms.history",
                          "penalties count a history or lists of tokens, not both");
-        GUMBEL_FORWARD(gumbel_read_history(&p->history, t->history, p->batch,
+        GUMBEL_FORWARD(gumbel_read_history(&p->history, t->history,
+                                           gumbel_places(&p->sampling.slots, p->batch),
                                            "sampling.transforms.history", error));
     }
-    int penalties = t->repetition || t->frequency || t->presence;
+    int penalties = t->repetition.data || t->frequency.data || t->presence.data;
     GUMBEL_REFUSE_IF(penalties && !t->history && !listed, error, "sampling.transforms.history",
                      "penalties need a history or lists of tokens");
     if (penalties)
@@ -102,11 +93,17 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(
         gumbel_read_options(t, sizeof *t, p->sampling.transforms, "sampling.transforms", error));
     p->sampling.transforms = NULL;
-    GUMBEL_FORWARD(read_mask(p, error));
+    GUMBEL_FORWARD(gumbel_read_rows(t->mask.data, sizeof *t->mask.data,
+                                    gumbel_words_of(p->first_token + p->vocab),
+                                    gumbel_places(&p->sampling.slots, p->batch), &t->mask.stride,
+                                    "sampling.transforms.mask", error));
+    GUMBEL_FORWARD(gumbel_check_lists(&t->allowed, 0, "sampling.transforms.allowed", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->banned, 0, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->bias, 1, "sampling.transforms.bias", error));
-    if (t->mask)
+    if (t->mask.data)
         p->request |= GUMBEL_REQUEST_MASK;
+    if (t->allowed.offsets)
+        p->request |= GUMBEL_REQUEST_ALLOWED;
     if (t->banned.offsets)
         p->request |= GUMBEL_REQUEST_BANNED;
     if (t->bias.offsets)
@@ -120,19 +117,16 @@ static gumbel_status read_truncation(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(
         gumbel_read_options(t, sizeof *t, p->sampling.truncation, "sampling.truncation", error));
     p->sampling.truncation = NULL;
-    GUMBEL_FORWARD(gumbel_check_rows(t->min_p, sizeof *t->min_p, t->min_p_stride,
-                                     "sampling.truncation.min_p", error));
-    GUMBEL_FORWARD(gumbel_check_rows(t->top_k, sizeof *t->top_k, t->top_k_stride,
-                                     "sampling.truncation.top_k", error));
-    GUMBEL_FORWARD(gumbel_check_rows(t->top_p, sizeof *t->top_p, t->top_p_stride,
-                                     "sampling.truncation.top_p", error));
+    READ_ROWS(t->min_p, "truncation.min_p");
+    READ_ROWS(t->top_k, "truncation.top_k");
+    READ_ROWS(t->top_p, "truncation.top_p");
     GUMBEL_REFUSE_IF((int)t->order < 0 || t->order > GUMBEL_ORDER_BEFORE_TEMPERATURE, error,
                      "sampling.truncation.order", "order is %d, which no gumbel_order has",
                      (int)t->order);
     GUMBEL_REFUSE_IF((int)t->ties < 0 || t->ties > GUMBEL_TIES_EXACT, error,
                      "sampling.truncation.ties", "ties is %d, which no gumbel_ties has",
                      (int)t->ties);
-    if (t->min_p || t->top_k || t->top_p)
+    if (t->min_p.data || t->top_k.data || t->top_p.data)
         p->request |= GUMBEL_REQUEST_TRUNCATION;
     return GUMBEL_OK;
 }
@@ -153,15 +147,24 @@ typedef struct range {
     const char *text;
 } range;
 
-static gumbel_status check_rows(const float *data, int64_t stride, int64_t batch,
+/* The places of live rows' parameters, one after the other; -1 behind the last. */
+static int64_t place_of(const gumbel_problem *p, int64_t b, int64_t stride)
+{
+    int64_t live = p->sampling.live_rows ? *p->sampling.live_rows : p->batch;
+    if (b >= live || (stride == 0 && b > 0))
+        return -1;
+    return stride ? gumbel_problem_slot(p, b) : 0;
+}
+
+static gumbel_status check_rows(const gumbel_problem *p, const gumbel_row_f32 *rows,
                                 const range *allowed, gumbel_error *error)
 {
-    int64_t values = !data ? 0 : stride ? batch : batch > 0;
-    for (int64_t b = 0; b < values; b++) {
-        float value = data[b * stride];
+    int64_t place;
+    for (int64_t b = 0; rows->data && (place = place_of(p, b, rows->stride)) >= 0; b++) {
+        float value = rows->data[place * rows->stride];
         if (!(value >= allowed->low && value <= allowed->high)) {
             char field[64];
-            snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, b);
+            snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, place);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %g; it must be %s",
                                (double)value, allowed->text);
         }
@@ -179,9 +182,11 @@ static gumbel_status check_host_transforms(const gumbel_problem *p, gumbel_error
     static const range presence = {"transforms.presence", -0x1.fffffep127f, 0x1.fffffep127f,
                                    "finite"};
     const gumbel_transforms *t = &p->transforms;
-    GUMBEL_FORWARD(check_rows(t->repetition, t->repetition_stride, p->batch, &repetition, error));
-    GUMBEL_FORWARD(check_rows(t->frequency, t->frequency_stride, p->batch, &frequency, error));
-    GUMBEL_FORWARD(check_rows(t->presence, t->presence_stride, p->batch, &presence, error));
+    GUMBEL_FORWARD(check_rows(p, &t->repetition, &repetition, error));
+    GUMBEL_FORWARD(check_rows(p, &t->frequency, &frequency, error));
+    GUMBEL_FORWARD(check_rows(p, &t->presence, &presence, error));
+    GUMBEL_FORWARD(
+        gumbel_check_host_lists(&t->allowed, p->batch, "sampling.transforms.allowed", error));
     GUMBEL_FORWARD(
         gumbel_check_host_lists(&t->banned, p->batch, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_host_lists(&t->bias, p->batch, "sampling.transforms.bias", error));
@@ -196,14 +201,14 @@ static gumbel_status check_host_truncation(const gumbel_problem *p, gumbel_error
     static const range min_p = {"truncation.min_p", 0.0f, 1.0f, "in [0, 1]"};
     static const range top_p = {"truncation.top_p", 0x1p-149f, 1.0f, "in (0, 1]"};
     const gumbel_truncation *t = &p->truncation;
-    GUMBEL_FORWARD(check_rows(t->min_p, t->min_p_stride, p->batch, &min_p, error));
-    GUMBEL_FORWARD(check_rows(t->top_p, t->top_p_stride, p->batch, &top_p, error));
-    int64_t counts = !t->top_k ? 0 : t->top_k_stride ? p->batch : p->batch > 0;
-    for (int64_t b = 0; b < counts; b++) {
-        int32_t k = t->top_k[b * t->top_k_stride];
+    GUMBEL_FORWARD(check_rows(p, &t->min_p, &min_p, error));
+    GUMBEL_FORWARD(check_rows(p, &t->top_p, &top_p, error));
+    int64_t place;
+    for (int64_t b = 0; t->top_k.data && (place = place_of(p, b, t->top_k.stride)) >= 0; b++) {
+        int32_t k = t->top_k.data[place * t->top_k.stride];
         if (k < 0) {
             char field[64];
-            snprintf(field, sizeof field, "sampling.truncation.top_k[%" PRId64 "]", b);
+            snprintf(field, sizeof field, "sampling.truncation.top_k[%" PRId64 "]", place);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %d; it must be >= 0",
                                (int)k);
         }

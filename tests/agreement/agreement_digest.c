@@ -56,9 +56,9 @@ static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan
                             .scale = plan.scale,
                             .soft_cap = plan.soft_cap};
     gumbel_sampling sampling = made->sampling;
-    sampling.temperature_stride = 0;
-    sampling.seed_stride = 0;
-    sampling.position_stride = 0;
+    sampling.temperature.stride = GUMBEL_SAME;
+    sampling.seed.stride = GUMBEL_SAME;
+    sampling.position.stride = GUMBEL_SAME;
     outcome *drawn = outcome_make(logits.logits.rows, made->plan.samples);
     if (draw_logits(device, &logits, &sampling, drawn) != GUMBEL_OK)
         die("logits %d cannot be drawn", index);
@@ -108,7 +108,7 @@ static void softmax_request(gumbel_device *device, int index)
     size_t size = (size_t)(plan.batch * plan.vocab), bytes;
     float *found = make_zeroed(size, sizeof *found);
     void *workspace = call_workspace(device, NULL, &asked->logits, &asked->sampling, NULL, &bytes);
-    if (gumbel_softmax(device, &asked->logits, &asked->sampling, found, 0, workspace, bytes,
+    if (gumbel_softmax(device, NULL, &asked->logits, &asked->sampling, found, 0, workspace, bytes,
                        NULL) != GUMBEL_OK)
         die("request %d has no softmax", index);
     for (size_t i = 0; i < size; i++)

@@ -37,7 +37,7 @@ static batch make_batch(gumbel_dtype dtype, int64_t stride, uint64_t seed)
     for (int64_t b = 0; b < B; b++)
         dtype_store(made.data, dtype, b * stride + 7, dtype_load(made.data, dtype, b * stride + 9));
     made.logits = (gumbel_logits){.struct_size = sizeof made.logits,
-                                  .logits = {made.data, dtype, B, V, stride}};
+                                  .logits = tensor_of(made.data, dtype, B, V, stride)};
     return made;
 }
 
@@ -53,7 +53,7 @@ static void argmax(void **state)
     for (int k = 0; k < 3; k++) {
         batch made = make_batch(dtypes[k], V + k, 3);
         outcome *found = outcome_make(B, 1);
-        gumbel_sampling how = {.struct_size = sizeof how, .temperature = &greedy};
+        gumbel_sampling how = {.struct_size = sizeof how, .temperature = {&greedy, GUMBEL_SAME}};
         assert_int_equal(draw_logits(*state, &made.logits, &how, found), GUMBEL_OK);
         for (int64_t b = 0; b < B; b++) {
             int32_t best = 0;
@@ -88,8 +88,8 @@ static void select_top(gumbel_device *device, const gumbel_head *head, const gum
     gumbel_error error;
     memset(into, 0xA7, sizeof *into);
     assert_int_equal(
-        head ? gumbel_sample(device, head, how, &out, workspace, bytes, &error)
-             : gumbel_sample_logits(device, logits, how, &out, workspace, bytes, &error),
+        head ? gumbel_sample(device, NULL, head, how, &out, workspace, bytes, &error)
+             : gumbel_sample_logits(device, NULL, logits, how, &out, workspace, bytes, &error),
         GUMBEL_OK);
     free(workspace);
 }
@@ -118,7 +118,7 @@ static void top_k_select(void **state)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     static const float greedy = 0;
-    gumbel_sampling how = {.struct_size = sizeof how, .temperature = &greedy};
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {&greedy, GUMBEL_SAME}};
     selection *found = make_zeroed(1, sizeof *found);
     float *row = make_zeroed(V, sizeof *row);
     for (int c = 0; c < 3; c++) {
@@ -143,7 +143,7 @@ static void top_k_of_odd_rows(void **state)
     float values[3][4] = {
         {2, -INFINITY, 5, 5}, {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {1, NAN, 2, 3}};
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {values, GUMBEL_FLOAT32, 3, 4, 0}};
+                            .logits = tensor_of(values, GUMBEL_FLOAT32, 3, 4, 0)};
     selection *found = make_zeroed(1, sizeof *found);
     static const int32_t ids[] = {2, 3, 0, -1, -1};
     static const float wanted[] = {5, 5, 2, -INFINITY, -INFINITY};
@@ -165,7 +165,7 @@ static void top_k_of_hidden_states(void **state)
     problem *made = problem_make(&plan);
     float *logits = product_logits(*state, &made->head), temperature = 0.5f;
     selection *found = make_zeroed(1, sizeof *found);
-    gumbel_sampling how = {.struct_size = sizeof how, .temperature = &temperature};
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {&temperature, GUMBEL_SAME}};
     select_top(*state, &made->head, NULL, &how, K, found);
     for (int64_t b = 0; b < B; b++)
         assert_selected(logits + b * plan.vocab, (int32_t)plan.vocab, K, found->ids + b * K,
@@ -183,7 +183,7 @@ static void top_logits_need_ids(void **state)
     gumbel_output out = {
         .struct_size = sizeof out, .tokens = tokens, .top_logits = values, .num_top = K};
     gumbel_error error = {"", ""};
-    assert_int_equal(gumbel_sample_logits(*state, &made.logits, NULL, &out, NULL, 0, &error),
+    assert_int_equal(gumbel_sample_logits(*state, NULL, &made.logits, NULL, &out, NULL, 0, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "output.top_logits");
     free(made.data);
@@ -192,7 +192,7 @@ static void top_logits_need_ids(void **state)
 /* -------------------------------------------------------------------------------- in place ---- */
 
 /* gumbel_process_logits() or gumbel_softmax(). */
-typedef gumbel_status (*row_call)(gumbel_device *device, const gumbel_logits *logits,
+typedef gumbel_status (*row_call)(gumbel_device *device, void *stream, const gumbel_logits *logits,
                                   const gumbel_sampling *sampling, float *out, int64_t stride,
                                   void *workspace, size_t bytes, gumbel_error *error);
 
@@ -202,7 +202,7 @@ static gumbel_status make_rows(gumbel_device *device, row_call call, const gumbe
 {
     size_t bytes;
     void *workspace = call_workspace(device, NULL, logits, how, NULL, &bytes);
-    gumbel_status status = call(device, logits, how, out, stride, workspace, bytes, error);
+    gumbel_status status = call(device, NULL, logits, how, out, stride, workspace, bytes, error);
     free(workspace);
     return status;
 }
@@ -238,19 +238,19 @@ static void make_ask(int kind, ask *a)
     a->how = (gumbel_sampling){
         .struct_size = sizeof a->how, .transforms = &a->transforms, .truncation = &a->truncation};
     if (kind == 1 || all)
-        a->how.temperature = &a->temperature;
+        a->how.temperature = (gumbel_row_f32){&a->temperature, GUMBEL_SAME};
     if (kind == 2 || all)
-        a->transforms.mask = a->mask;
+        a->transforms.mask = (gumbel_row_i32){a->mask, GUMBEL_SAME};
     if (kind == 3 || all)
-        a->transforms.banned = (gumbel_token_lists){a->offsets, a->ids, NULL};
+        a->transforms.banned = (gumbel_token_lists){.offsets = a->offsets, .ids = a->ids};
     if (kind == 4 || all) {
-        a->transforms.repetition = &a->repetition;
-        a->transforms.frequency = &a->frequency;
-        a->transforms.output_tokens = (gumbel_token_lists){a->offsets, a->ids, NULL};
+        a->transforms.repetition = (gumbel_row_f32){&a->repetition, GUMBEL_SAME};
+        a->transforms.frequency = (gumbel_row_f32){&a->frequency, GUMBEL_SAME};
+        a->transforms.output_tokens = (gumbel_token_lists){.offsets = a->offsets, .ids = a->ids};
     }
     if (kind == 5 || all) {
-        a->truncation.top_k = &a->top_k;
-        a->truncation.top_p = &a->top_p;
+        a->truncation.top_k = (gumbel_row_i32){&a->top_k, GUMBEL_SAME};
+        a->truncation.top_p = (gumbel_row_f32){&a->top_p, GUMBEL_SAME};
     }
 }
 
@@ -385,7 +385,7 @@ static void softmax_of_a_large_row(void **state)
     gumbel_device *reference = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
     float *values = make_zeroed(LARGE, sizeof *values), *found = make_zeroed(LARGE, sizeof *found);
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {values, GUMBEL_FLOAT32, 1, LARGE, 0}};
+                            .logits = tensor_of(values, GUMBEL_FLOAT32, 1, LARGE, 0)};
     uint64_t seed = 47;
     gumbel_error error;
     for (int i = 0; i < LARGE; i++)
@@ -409,7 +409,7 @@ static void softmax_of_odd_rows(void **state)
                           {1e30f, 1e30f, 0}};
     float found[5][3];
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {values, GUMBEL_FLOAT32, 5, 3, 0}};
+                            .logits = tensor_of(values, GUMBEL_FLOAT32, 5, 3, 0)};
     gumbel_error error;
     assert_int_equal(make_rows(*state, gumbel_softmax, &logits, NULL, found[0], 0, &error),
                      GUMBEL_OK);

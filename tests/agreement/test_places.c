@@ -100,7 +100,7 @@ static void samples_one_by_one(void **state)
     }
 }
 
-/* One seed for the batch is gumbel_row_seed() for each row; a stride of 0 is one value for all. */
+/* One seed for the batch is gumbel_row_seed() for each row. */
 static void shared_parameters(void **state)
 {
     gumbel_device *device = *state;
@@ -109,23 +109,20 @@ static void shared_parameters(void **state)
         solve(device, (problem_plan){.batch = B, .vocab = 300, .hidden_size = 20, .seed = 9});
     uint64_t seed = 0xfeedface, seeds[B];
     float temperature = 0.6f, temperatures[B];
-    uint32_t position = 17, positions[B];
+    uint64_t position = 17, positions[B];
     for (uint64_t b = 0; b < B; b++) {
         seeds[b] = gumbel_row_seed(seed, b);
         temperatures[b] = temperature;
         positions[b] = position;
     }
     gumbel_sampling each = {.struct_size = sizeof each,
-                            .temperature = temperatures,
-                            .temperature_stride = 1,
-                            .seed = seeds,
-                            .seed_stride = 1,
-                            .position = positions,
-                            .position_stride = 1};
+                            .temperature = {temperatures, 0},
+                            .seed = {seeds, 0},
+                            .position = {positions, 0}};
     gumbel_sampling shared = {.struct_size = sizeof shared,
-                              .temperature = &temperature,
-                              .seed = &seed,
-                              .position = &position};
+                              .temperature = {&temperature, GUMBEL_SAME},
+                              .seed = {&seed, GUMBEL_SAME},
+                              .position = {&position, GUMBEL_SAME}};
     outcome *of_each = outcome_make(B, 1), *of_shared = outcome_make(B, 1);
     assert_int_equal(draw(device, &s.made->head, &each, of_each), GUMBEL_OK);
     assert_int_equal(draw(device, &s.made->head, &shared, of_shared), GUMBEL_OK);
@@ -137,7 +134,7 @@ static void shared_parameters(void **state)
         ones[b] = 1;
         positions[b] = 0;
     }
-    each.temperature = ones;
+    each.temperature = (gumbel_row_f32){ones, 0};
     assert_int_equal(draw(device, &s.made->head, &each, of_each), GUMBEL_OK);
     assert_int_equal(draw(device, &s.made->head, NULL, of_shared), GUMBEL_OK);
     assert_true(outcome_same(of_each, 0, of_shared, OUTCOME_ALL, "default parameters"));
@@ -157,12 +154,15 @@ static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *
         uint32_t a = random_below(random, (uint32_t)count);
         gumbel_summary *taken = pieces[a];
         pieces[a] = pieces[--count];
-        gumbel_merge(pieces[random_below(random, (uint32_t)count)], taken, n);
+        assert_int_equal(
+            gumbel_merge(NULL, NULL, pieces[random_below(random, (uint32_t)count)], taken, n, NULL),
+            GUMBEL_OK);
         free(taken);
     }
     outcome_poison(into);
-    assert_int_equal(gumbel_finish(pieces[0], into->batch, into->samples, &into->output, NULL),
-                     GUMBEL_OK);
+    assert_int_equal(
+        gumbel_finish(NULL, NULL, pieces[0], 1, into->batch, into->samples, &into->output, NULL),
+        GUMBEL_OK);
     free(pieces[0]);
 }
 
@@ -226,7 +226,7 @@ static void from_logits(void **state)
         }
         gumbel_logits logits = {
             .struct_size = sizeof logits,
-            .logits = {values, GUMBEL_FLOAT32, plan.batch, plan.vocab, i % 3 ? stride : 0},
+            .logits = tensor_of(values, GUMBEL_FLOAT32, plan.batch, plan.vocab, i % 3 ? stride : 0),
             .scale = plan.scale,
             .soft_cap = plan.soft_cap,
             .first_token = plan.first_token,

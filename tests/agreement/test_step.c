@@ -32,8 +32,8 @@ static float *prepare(gumbel_device *device, const gumbel_sampling *sampling, in
         die("out of memory");
     for (int64_t i = 0; i < length; i++)
         noise[i] = 77;
-    if (gumbel_prepare_noise(device, sampling, batch, first_token, count, noise, stride, &error) !=
-        GUMBEL_OK)
+    if (gumbel_prepare_noise(device, NULL, sampling, batch, first_token, count, noise, stride,
+                             &error) != GUMBEL_OK)
         fail_msg("%s: %s", error.field, error.message);
     for (int64_t i = 0; i < length; i++)
         if ((noise[i] == 77) != (i % apart >= count))
@@ -48,16 +48,15 @@ static void noise_of_every_row(void **state)
 {
     enum { B = 3, S = 2, COUNT = 40001, FIRST = 1000003 };
     const uint64_t seeds[B] = {5, UINT64_MAX, 0};
-    const uint32_t positions[2 * B] = {7, 0, UINT32_MAX, 0, 1, 0};
+    const uint64_t positions[2 * B] = {7, 0, UINT32_MAX, 0, UINT64_C(3) << 33 | 1, 0};
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                .seed = seeds,
-                                .position = positions,
-                                .position_stride = 2,
+                                .seed = {seeds, 0},
+                                .position = {positions, 2},
                                 .num_samples = S,
                                 .first_sample = UINT32_MAX,
                                 .domain = GUMBEL_DOMAIN_DRAFT};
     for (int64_t stride = 0; stride <= 1; stride++) {
-        sampling.seed_stride = stride;
+        sampling.seed.stride = stride ? 0 : GUMBEL_SAME;
         float *noise = prepare(*state, &sampling, B, FIRST, COUNT, stride * (COUNT + 3));
         float *row = make_zeroed(COUNT, sizeof *row);
         for (uint32_t draw = 0; draw < B * S; draw++) {
@@ -84,8 +83,8 @@ static void noise_of_odd_words(void **state)
         uint32_t word = i < 14 ? seams[i] : i < 200 ? i : (uint32_t)random_bits(&random);
         place at = place_of_word(word, &random);
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                    .seed = &at.seed,
-                                    .position = &at.position,
+                                    .seed = {&at.seed, GUMBEL_SAME},
+                                    .position = {&at.position, GUMBEL_SAME},
                                     .first_sample = at.sample,
                                     .domain = at.domain};
         int64_t first = at.token / 64 * 64;
@@ -102,8 +101,8 @@ static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t 
     outcome *wanted = outcome_make(plan->batch, plan->samples),
             *found = outcome_make(plan->batch, plan->samples);
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {made->weight, plan->weight_dtype, plan->batch, plan->vocab,
-                                       plan->hidden_size + plan->weight_gap},
+                            .logits = tensor_of(made->weight, plan->weight_dtype, plan->batch,
+                                                plan->vocab, plan->hidden_size + plan->weight_gap),
                             .first_token = plan->first_token,
                             .vocab_size = plan->vocab_size};
     int from_logits = plan->hidden_size >= plan->vocab && plan->batch <= plan->vocab;
@@ -112,9 +111,7 @@ static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t 
     gumbel_sampling ahead = made->sampling;
     ahead.noise = noise;
     ahead.noise_stride = gap ? plan->vocab + gap : 0;
-    ahead.seed = NULL;
-    ahead.position = NULL;
-    ahead.seed_stride = ahead.position_stride = 0;
+    ahead.seed = ahead.position = (gumbel_row_u64){NULL, 0};
     ahead.first_sample = ahead.domain = 0;
     assert_int_equal(draw(device, &made->head, &made->sampling, wanted), GUMBEL_OK);
     assert_int_equal(draw(device, &made->head, &ahead, found), GUMBEL_OK);
@@ -173,7 +170,7 @@ static void noise_of_shards(void **state)
         sampling.noise = whole + first;
         sampling.noise_stride = plan.vocab;
         gumbel_summary *part = summarise(*state, &shard, NULL, &sampling);
-        gumbel_merge(merged, part, 9);
+        assert_int_equal(gumbel_merge(NULL, NULL, merged, part, 9, NULL), GUMBEL_OK);
         free(part);
     }
     for (int i = 0; i < 9; i++) {
@@ -200,7 +197,7 @@ static void odd_rows(void **state)
     noise[3 * V + 5] = NAN;
     noise[3 * V + 140] = 1;
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {logits, GUMBEL_FLOAT32, B, V, 0}};
+                           .logits = tensor_of(logits, GUMBEL_FLOAT32, B, V, 0)};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .noise = noise};
     assert_int_equal(draw_logits(*state, &input, &sampling, drawn), GUMBEL_OK);
     const int32_t status[B] = {GUMBEL_ROW_NAN, GUMBEL_ROW_INFINITE, GUMBEL_ROW_EMPTY,
@@ -233,9 +230,8 @@ static void prepare_refusals(void **state)
 {
     float out[8] = {7, 7, 7, 7, 7, 7, 7, 7};
     const gumbel_sampling sound = {.struct_size = sizeof sound};
-    gumbel_sampling with_noise = sound, with_stream = sound, with_domain = sound;
+    gumbel_sampling with_noise = sound, with_domain = sound;
     with_noise.noise = out;
-    with_stream.stream = out;
     with_domain.domain = 0x80000000u;
     const struct {
         const char *field;
@@ -256,24 +252,26 @@ static void prepare_refusals(void **state)
         {"noise", &sound, 1, 0, 4, NULL, 0},
         {"noise", &sound, 1, 0, 4, (float *)((uintptr_t)out + 1), 0},
         {"sampling.noise", &with_noise, 1, 0, 4, out, 0},
-        {"sampling.stream", &with_stream, 1, 0, 4, out, 0},
         {"sampling.domain", &with_domain, 1, 0, 4, out, 0},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         gumbel_error error = {"", ""};
-        assert_int_equal(gumbel_prepare_noise(*state, bad[i].sampling, bad[i].batch, bad[i].first,
-                                              bad[i].count, bad[i].noise, bad[i].stride, &error),
+        assert_int_equal(gumbel_prepare_noise(*state, NULL, bad[i].sampling, bad[i].batch,
+                                              bad[i].first, bad[i].count, bad[i].noise,
+                                              bad[i].stride, &error),
                          GUMBEL_ERROR_ARGUMENT);
         if (strcmp(error.field, bad[i].field) != 0)
             fail_msg("refusal %zu names %s, not %s", i, error.field, bad[i].field);
     }
     for (int i = 0; i < 8; i++)
         assert_true(out[i] == 7);
-    assert_int_equal(gumbel_prepare_noise(NULL, &sound, 1, 0, 4, out, 0, NULL),
+    assert_int_equal(gumbel_prepare_noise(NULL, NULL, &sound, 1, 0, 4, out, 0, NULL),
                      GUMBEL_ERROR_ARGUMENT);
-    assert_int_equal(gumbel_prepare_noise(*state, NULL, 0, 0, 4, NULL, 0, NULL), GUMBEL_OK);
-    assert_int_equal(gumbel_prepare_noise(*state, NULL, 4, 0, 0, NULL, 0, NULL), GUMBEL_OK);
-    assert_int_equal(gumbel_prepare_noise(*state, NULL, 1, 0, 8, out, 0, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_prepare_noise(*state, out, &sound, 1, 0, 4, out, 0, NULL),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_prepare_noise(*state, NULL, NULL, 0, 0, 4, NULL, 0, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_prepare_noise(*state, NULL, NULL, 4, 0, 0, NULL, 0, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_prepare_noise(*state, NULL, NULL, 1, 0, 8, out, 0, NULL), GUMBEL_OK);
     assert_true(out[7] != 7);
 }
 
@@ -284,8 +282,8 @@ static void prepare_refusals(void **state)
 static void ring_of_tokens(void **state)
 {
     enum { B = 3, S = 2, LENGTH = 5, STEPS = 12 };
-    const uint32_t starts[B] = {0, 7, UINT32_MAX - 3};
-    uint32_t position[2 * B] = {starts[0], 99, starts[1], 99, starts[2], 99};
+    const uint64_t starts[B] = {0, 7, UINT64_MAX - 3};
+    uint64_t position[2 * B] = {starts[0], 99, starts[1], 99, starts[2], 99};
     int32_t tokens[B][S], ring[LENGTH][B][S], last[LENGTH][B][S];
     gumbel_step step = {.struct_size = sizeof step,
                         .batch = B,
@@ -300,13 +298,13 @@ static void ring_of_tokens(void **state)
     for (int i = 0; i < STEPS; i++) {
         for (uint32_t b = 0; b < B; b++)
             for (int s = 0; s < S; s++)
-                tokens[b][s] = last[(starts[b] + (uint32_t)i) % LENGTH][b][s] =
+                tokens[b][s] = last[(starts[b] + (uint64_t)i) % LENGTH][b][s] =
                     i == 3 ? -1 : 1000 * i + 10 * (int)b + s;
-        assert_int_equal(gumbel_advance(*state, &step, NULL), GUMBEL_OK);
+        assert_int_equal(gumbel_advance(*state, NULL, &step, NULL), GUMBEL_OK);
         assert_memory_equal(ring, last, sizeof ring);
     }
     for (uint32_t b = 0; b < B; b++) {
-        assert_int_equal(position[2 * b], (uint32_t)(starts[b] + STEPS));
+        assert_int_equal(position[2 * b], starts[b] + STEPS);
         assert_int_equal(position[2 * b + 1], 99);
     }
 }
@@ -314,36 +312,36 @@ static void ring_of_tokens(void **state)
 /* One position for all rows moves once; an older, shorter struct has no ring. */
 static void shared_position(void **state)
 {
-    uint32_t position = 41;
+    uint64_t position = 41;
     int32_t tokens[3] = {4, 5, 6}, ring[2][3] = {{0}};
     gumbel_step step = {.struct_size = sizeof step,
                         .batch = 3,
                         .tokens = tokens,
                         .position = &position,
+                        .position_stride = GUMBEL_SAME,
                         .ring = ring[0],
                         .ring_length = 2};
-    assert_int_equal(gumbel_advance(*state, &step, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_advance(*state, NULL, &step, NULL), GUMBEL_OK);
     assert_int_equal(position, 42);
     assert_memory_equal(ring[1], tokens, sizeof tokens);
     assert_int_equal(ring[0][0], 0);
     step.struct_size = offsetof(gumbel_step, ring);
-    assert_int_equal(gumbel_advance(*state, &step, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_advance(*state, NULL, &step, NULL), GUMBEL_OK);
     assert_int_equal(position, 43);
     assert_int_equal(ring[0][0], 0);
     step.batch = 0;
-    assert_int_equal(gumbel_advance(*state, &step, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_advance(*state, NULL, &step, NULL), GUMBEL_OK);
     assert_int_equal(position, 43);
 }
 
 static void advance_refusals(void **state)
 {
-    uint32_t position[2] = {3, 4};
+    uint64_t position[2] = {3, 4};
     int32_t tokens[2] = {1, 2}, ring[4] = {9, 9, 9, 9};
     const gumbel_step sound = {.struct_size = sizeof sound,
                                .batch = 2,
                                .tokens = tokens,
                                .position = position,
-                               .position_stride = 1,
                                .ring = ring,
                                .ring_length = 2};
     struct {
@@ -362,20 +360,21 @@ static void advance_refusals(void **state)
     BAD("step.num_samples", num_samples, 65537);
     BAD("step.tokens", tokens, NULL);
     BAD("step.position", position, NULL);
-    BAD("step.position_stride", position_stride, -1);
+    BAD("step.position.stride", position_stride, -2);
+    BAD("step.reserved", reserved, 1);
     BAD("step.ring_length", ring_length, 0);
     BAD("step.ring_length", ring_length, INT64_MAX);
     BAD("step.ring_length", ring, NULL);
-    BAD("step.stream", stream, ring);
 #undef BAD
     for (int i = 0; i < count; i++) {
         gumbel_error error = {"", ""};
-        assert_int_equal(gumbel_advance(*state, &bad[i].step, &error), GUMBEL_ERROR_ARGUMENT);
+        assert_int_equal(gumbel_advance(*state, NULL, &bad[i].step, &error), GUMBEL_ERROR_ARGUMENT);
         if (strcmp(error.field, bad[i].field) != 0)
             fail_msg("refusal %d names %s, not %s", i, error.field, bad[i].field);
     }
-    assert_int_equal(gumbel_advance(*state, NULL, NULL), GUMBEL_ERROR_ARGUMENT);
-    assert_int_equal(gumbel_advance(NULL, &sound, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_advance(*state, NULL, NULL, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_advance(NULL, NULL, &sound, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_advance(*state, ring, &sound, NULL), GUMBEL_ERROR_ARGUMENT);
     assert_true(position[0] == 3 && position[1] == 4 && ring[0] == 9 && ring[3] == 9);
 }
 

@@ -43,9 +43,10 @@ static void add_shard(gumbel_device *device, const request *asked, int64_t first
     }
     void *workspace = call_workspace(device, NULL, &shard, &sampling, NULL, &bytes);
     gumbel_summary *part = make_zeroed((size_t)draws, sizeof *part);
-    assert_int_equal(gumbel_partial_logits(device, &shard, &sampling, part, workspace, bytes, NULL),
-                     GUMBEL_OK);
-    gumbel_merge(into, part, draws);
+    assert_int_equal(
+        gumbel_partial_logits(device, NULL, &shard, &sampling, part, workspace, bytes, NULL),
+        GUMBEL_OK);
+    assert_int_equal(gumbel_merge(NULL, NULL, into, part, draws, NULL), GUMBEL_OK);
     free(part);
     free(workspace);
 }
@@ -65,7 +66,8 @@ static void check_shards(gumbel_device *device, const request *asked, const outc
         add_shard(device, asked, first, end - first, merged);
     }
     outcome *drawn = outcome_make(rows, samples);
-    assert_int_equal(gumbel_finish(merged, rows, samples, &drawn->output, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_finish(NULL, NULL, merged, 1, rows, samples, &drawn->output, NULL),
+                     GUMBEL_OK);
     assert_true(outcome_same(expected, 0, drawn, DRAWN, request_describe(&asked->plan)));
     outcome_free(drawn);
     free(merged);
@@ -151,13 +153,14 @@ static void long_biases(void **state)
         ids[i] = (int32_t)random_below(&random, 64);
         values[i] = random_normal(&random);
     }
-    gumbel_transforms transforms = {
-        .struct_size = sizeof transforms, .mask = mask, .bias = {offsets, ids, values}};
+    gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                    .mask = {mask, GUMBEL_SAME},
+                                    .bias = {.offsets = offsets, .ids = ids, .values = values}};
     gumbel_sampling sampling = {
         .struct_size = sizeof sampling, .num_samples = 20, .transforms = &transforms};
     request narrow = {.sampling = sampling,
                       .logits = {.struct_size = sizeof narrow.logits,
-                                 .logits = {logits, GUMBEL_FLOAT32, 1, 64, 0}}};
+                                 .logits = tensor_of(logits, GUMBEL_FLOAT32, 1, 64, 0)}};
     request wide = narrow;
     wide.logits.logits.cols = WIDE;
     outcome *a = outcome_make(1, 20), *b = outcome_make(1, 20);
@@ -188,15 +191,16 @@ static void idle_transforms(void **state)
                               .output = output,
                               .counts = counts};
     gumbel_transforms transforms = {.struct_size = sizeof transforms,
-                                    .mask = mask,
-                                    .banned = {none, NULL, NULL},
-                                    .bias = {none, NULL, NULL},
-                                    .repetition = &r,
-                                    .frequency = &f,
+                                    .mask = {mask, GUMBEL_SAME},
+                                    .banned = {.offsets = none, .ids = NULL},
+                                    .bias = {.offsets = none, .ids = NULL},
+                                    .repetition = {&r, GUMBEL_SAME},
+                                    .frequency = {&f, GUMBEL_SAME},
                                     .history = &history};
-    request asked = {.sampling = {.struct_size = sizeof asked.sampling, .temperature = &T},
-                     .logits = {.struct_size = sizeof asked.logits,
-                                .logits = {logits, GUMBEL_FLOAT32, 2, WIDE, 0}}};
+    request asked = {
+        .sampling = {.struct_size = sizeof asked.sampling, .temperature = {&T, GUMBEL_SAME}},
+        .logits = {.struct_size = sizeof asked.logits,
+                   .logits = tensor_of(logits, GUMBEL_FLOAT32, 2, WIDE, 0)}};
     outcome *plain = outcome_make(2, 1), *idle = outcome_make(2, 1);
     assert_int_equal(request_draw(*state, &asked, plain), GUMBEL_OK);
     asked.sampling.transforms = &transforms;
@@ -215,8 +219,7 @@ static void grammars(void **state)
     static const int32_t allowed[] = {3, 4, 500, 777, 998};
     request_plan plan = {.batch = B, .vocab = WIDE, .hidden_size = D, .samples = 3, .seed = 55};
     (void)state;
-    gumbel_transforms transforms = {
-        .struct_size = sizeof transforms, .mask = mask[0], .mask_stride = WORDS};
+    gumbel_transforms transforms = {.struct_size = sizeof transforms, .mask = {mask[0], WORDS}};
     for (int i = 0; i < 5; i++)
         mask[i % B][allowed[i] / 32] |= (int32_t)(1u << allowed[i] % 32);
     gumbel_isa isas[4];

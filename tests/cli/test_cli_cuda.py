@@ -78,7 +78,8 @@ class Cuda(Case):
         for request in (("--top-k", 20, "--top-p", 0.9, "--min-p", 0.02),
                         ("--repetition-penalty", 1.3, "--frequency-penalty", 0.4,
                          "--presence-penalty", 0.2),
-                        ("--ban", "5,6", "--logit-bias", "0=6,9=-inf", "--raw-logprobs")):
+                        ("--ban", "5,6", "--logit-bias", "0=6,9=-inf", "--raw-logprobs"),
+                        ("--allow", "5,6,77,78,79", "--ban", "6")):
             with self.subTest(request):
                 ours = self.succeed_json(*rest, *request, *DEVICE)["samples"]
                 theirs = self.succeed_json(*rest, *request)["samples"]
@@ -107,10 +108,16 @@ class CudaSample(SampleCase):
         words = (self.V + 31) // 32
         write_npy(self.path("mask.npy"), "<i4", (self.B, words), [0x55555555] * self.B * words)
         write_npy(self.path("k.npy"), "<i4", (self.B,), [1, 2, 9, 0, 40])
+        write_npy(self.path("given.npy"), "<i4", (self.B, 3), [0, 7, -1] * self.B)
+        write_npy(self.path("same.npy"), "<i4", (3,), [5, self.V - 1, -1])
         more = ("--ranks", "--kept", "--top-logprobs", 6)
         for request in ((), ("--chunk", 100), more,
                         ("--top-k", self.path("k.npy"), "--top-p", 0.8, *more),
                         ("--mask", self.path("mask.npy"), "--ban", "2,4", *more),
+                        ("--allow", "2,7,300", *more), ("--allow", "2,7,300", "--chunk", 64),
+                        ("--given", self.path("given.npy"), "--top-k", 9, *more),
+                        ("--given", self.path("same.npy"), "--allow", "5,7", *more),
+                        ("--position", 2**32 + 5),
                         ("--logit-bias", "7=2", "--frequency-penalty", 0.5, "--output-tokens",
                          "1,1,7", "--chunk", 128)):
             for source in (self.head, ("--logits", self.path("logits.npy"))):

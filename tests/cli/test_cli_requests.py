@@ -60,6 +60,46 @@ class Request(SampleCase):
         self.check(found, rows)
         self.assertEqual(found["kept"], [sum(x > NEVER for x in row) for row in rows])
 
+    def test_given_tokens(self):
+        drawn = self.sample(*self.head, "--temperature", 0.8, "--num-samples", 3, "--ranks")
+        flat = [token for row in drawn["tokens"] for token in row]
+        write_npy(self.path("given.npy"), "<i4", (self.B, 3), flat)
+        scored = self.sample(*self.head, "--temperature", 0.8, "--num-samples", 3, "--ranks",
+                             "--given", self.path("given.npy"))
+        for name in ("tokens", "logprobs", "ranks", "lse", "status"):
+            self.assertEqual(scored[name], drawn[name])
+        write_npy(self.path("same.npy"), "<i4", (2,), [5, -1])
+        scored = self.sample(*self.head, "--num-samples", 2, "--ranks",
+                             "--given", self.path("same.npy"))
+        for row, tokens in zip(self.rows(), scored["tokens"], strict=True):
+            self.assertEqual(tokens, [5, -1])
+        row = self.rows()[0]
+        self.assertEqual(scored["ranks"][0], [1 + sum(x > row[5] for x in row), -1])
+        # What cannot be drawn has -inf; what is no token has NaN. JSON has null for both.
+        out = self.path("logprobs.npy")
+        self.succeed("sample", *self.head, "--num-samples", 2, "--ban", 5, "--given",
+                     self.path("same.npy"), "--out-logprobs", out)
+        logprobs = read_npy(out)[2]
+        self.assertEqual(set(logprobs[::2]), {NEVER})
+        self.assertTrue(all(map(math.isnan, logprobs[1::2])))
+        self.refuse("--given", "sample", *self.head, "--given", self.path("given.npy"))
+        self.refuse("--chunk", "sample", *self.head, "--num-samples", 3, "--chunk", 64,
+                    "--given", self.path("given.npy"))
+
+    def test_allowed_tokens(self):
+        allowed = [3, 17, self.V - 1]
+        found = self.sample(*self.head, "--num-samples", 40, "--kept", "--allow",
+                            ",".join(map(str, allowed)))
+        self.check(found, [[x if i in allowed else NEVER for i, x in enumerate(row)]
+                           for row in self.rows()])
+        self.assertEqual(found["kept"], [3] * self.B)
+        self.assertTrue(all(set(row) <= set(allowed) for row in found["tokens"]))
+        # A row whose list is empty may draw any token.
+        write_npy(self.path("allow.npy"), "<i4", (self.B, 2), [9, -1] + [-1, -1] * (self.B - 1))
+        found = self.sample(*self.head, "--kept", "--allow", self.path("allow.npy"))
+        self.assertEqual(found["kept"], [1] + [self.V] * (self.B - 1))
+        self.assertEqual(found["tokens"][0], [9])
+
     def test_orders_and_ties(self):
         write_npy(self.path("four.npy"), "<f4", (1, 5),
                   [math.log(p) for p in (0.30, 0.25, 0.24, 0.11, 0.10)])
@@ -184,6 +224,7 @@ class RequestErrors(SampleCase):
             "--order": ("", "top_k", "JOINT"),
             "--ties": ("none", ""),
             "--ban": ("x", "1,,2", "-1", "1.5", str(2**31)),
+            "--allow": ("x", "1,,2", "-1", "1.5", str(2**31)),
             "--logit-bias": ("5", "5=", "5=x", "=1", "-1=2", "5=nan", "5=inf", "5=1,"),
             "--repetition-penalty": ("0", "-1", "nan", "inf"),
             "--frequency-penalty": ("nan", "inf", "x"),
@@ -201,7 +242,7 @@ class RequestErrors(SampleCase):
         write_npy(self.path("short.npy"), "<i4", (2, 2), [1, 2, 3, 4])
         write_npy(self.path("floats.npy"), "<f4", (self.B,), [1] * self.B)
         write_npy(self.path("minus.npy"), "<i4", (2,), [1, -2])
-        for option in ("--mask", "--ban"):
+        for option in ("--mask", "--allow", "--ban", "--given"):
             for name in ("short", "floats", "none"):
                 self.refuse(option, "sample", *self.head, option, self.path(f"{name}.npy"))
         self.refuse("--ban", "sample", *self.head, "--ban", self.path("minus.npy"))
@@ -279,6 +320,9 @@ class GenerateRequest(Case):
         self.assertEqual(forced[0]["ids"], [77] * 3)
         self.assertNotIn(77, self.texts("--max-tokens", 3, "--logit-bias", "77=1e6", "--ban",
                                         "77,78")[0]["ids"])
+        for text in self.texts("--max-tokens", 9, "--samples", 9, "--allow", "77,78", "--kept"):
+            self.assertLessEqual(set(text["ids"]), {77, 78})
+            self.assertEqual(text["kept"], [2] * 9)
 
     def test_penalties_count_prompt_and_output(self):
         """With a penalty beyond every logit no token comes twice, in any of the texts."""

@@ -84,6 +84,27 @@ class Sample(SampleCase):
         self.assertEqual(found["tokens"][4], alone["tokens"][0])
         self.assertEqual(found["lse"][4], alone["lse"][0])
 
+    def test_positions_have_64_bits(self):
+        """The upper half h of a position moves the seed: XOR mix(2^64 - 1 - h)."""
+        def mix(row):
+            row = row * 0x9E3779B97F4A7C15 % 2**64
+            row = (row ^ row >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+            row = (row ^ row >> 27) * 0x94D049BB133111EB % 2**64
+            return row ^ row >> 31
+
+        write_npy(self.path("one.npy"), "<f4", (1, self.V), self.logits[: self.V])
+        one = ("--logits", self.path("one.npy"), "--num-samples", 9)
+        seen = [self.sample(*one, "--seed", 5, "--position", 3)]
+        for high in (1, 2**31, 2**32 - 1):
+            found = self.sample(*one, "--seed", 5, "--position", high << 32 | 3)
+            self.assertEqual(found, self.sample(*one, "--seed", 5 ^ mix(2**64 - 1 - high),
+                                                "--position", 3))
+            self.assertNotIn(found, seen)
+            seen.append(found)
+        write_npy(self.path("long.npy"), "<i8", (1,), [1 << 32 | 3])
+        self.assertEqual(self.sample(*one, "--seed", 5, "--position", self.path("long.npy")),
+                         seen[1])
+
     def test_same_for_every_isa_and_thread_count(self):
         rest = ("--num-samples", 3)
         wanted = self.sample(*self.head, *rest)
@@ -191,7 +212,7 @@ class SampleErrors(SampleCase):
         for option, values in {
             "--temperature": ("-1", "nan", "inf", "x", "", "1 2"),
             "--seed": ("nan", "-1", "1.5", str(2**64), "0x", ""),
-            "--position": (str(2**32), "-1", "x"),
+            "--position": (str(2**64), "-1", "x"),
             "--num-samples": ("0", "65537", "-3", "9" * 40),
             "--first-sample": (str(2**32),),
             "--domain": (str(2**31),),

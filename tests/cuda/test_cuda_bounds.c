@@ -82,7 +82,7 @@ static gumbel_tensor make_exact(int64_t rows, int64_t size, uint64_t seed)
     uint16_t *data = make_zeroed((size_t)(rows * size), sizeof *data);
     for (int64_t i = 0; i < rows * size; i++)
         dtype_store(data, GUMBEL_BFLOAT16, i, 0.25f * ((float)random_below(&seed, 9) - 4));
-    return (gumbel_tensor){data, GUMBEL_BFLOAT16, rows, size, 0};
+    return tensor_of(data, GUMBEL_BFLOAT16, rows, size, 0);
 }
 
 static bound_world make_world(int64_t size)
@@ -141,25 +141,22 @@ static request *make_asked(bound_world *w, const bound_case *of, int64_t batch)
     asked->head = (gumbel_head){.struct_size = sizeof asked->head,
                                 .hidden = w->hidden,
                                 .weight = w->weight,
-                                .bias = {w->bias, GUMBEL_FLOAT32, 1, VOCAB, 0},
+                                .bias = tensor_of(w->bias, GUMBEL_FLOAT32, 1, VOCAB, 0),
                                 .soft_cap = of->bits & CAPPED ? 4.0f : 0.0f};
     fill_bias(w, of);
     asked->plan.hidden_size = w->size;
     asked->head.hidden.rows = batch;
     if (of->bits & FLAT)
         asked->head.hidden.data = w->zeros;
-    asked->sampling.temperature = &of->temperature;
-    asked->truncation.top_k = &of->top_k;
-    asked->truncation.top_p = &of->top_p;
-    asked->truncation.min_p = &of->min_p;
-    asked->sampling.temperature_stride = asked->truncation.top_k_stride = 0;
-    asked->truncation.top_p_stride = asked->truncation.min_p_stride = 0;
+    asked->sampling.temperature = (gumbel_row_f32){&of->temperature, GUMBEL_SAME};
+    asked->truncation.top_k = (gumbel_row_i32){&of->top_k, GUMBEL_SAME};
+    asked->truncation.top_p = (gumbel_row_f32){&of->top_p, GUMBEL_SAME};
+    asked->truncation.min_p = (gumbel_row_f32){&of->min_p, GUMBEL_SAME};
     asked->transforms = (gumbel_transforms){.struct_size = sizeof asked->transforms};
     if (of->bits & MASKED) {
         for (int64_t i = 0; i < BATCH_MOST * WORDS; i++)
             w->nothing[i] = ~w->chosen[i];
-        asked->transforms.mask = (const int32_t *)w->nothing;
-        asked->transforms.mask_stride = WORDS;
+        asked->transforms.mask = (gumbel_row_i32){(const int32_t *)w->nothing, WORDS};
     } else if (of->bits & PENALISED) {
         memset(w->nothing, 0, (size_t)BATCH_MOST * WORDS * sizeof *w->nothing);
         asked->history = (gumbel_history){.struct_size = sizeof asked->history,
@@ -168,7 +165,7 @@ static request *make_asked(bound_world *w, const bound_case *of, int64_t batch)
                                           .output = w->chosen,
                                           .counts = w->counts};
         asked->transforms.history = &asked->history;
-        asked->transforms.presence = &much;
+        asked->transforms.presence = (gumbel_row_f32){&much, GUMBEL_SAME};
     }
     if (of->bits & (MASKED | PENALISED))
         asked->sampling.transforms = &asked->transforms;

@@ -60,7 +60,7 @@ static void fast_head(void)
         sampling.math = GUMBEL_MATH_FAST;
         gpu_draw(&device->head, NULL, &sampling, OUTCOME_ALL, fast);
         CHECK(outcome_same(exact, 0, fast, OUTCOME_ALL, "fast"), "plan %d", i);
-        make_noise(gpu, &sampling, plan.batch, plan.first_token, plan.vocab, made, 0);
+        make_noise(gpu, NULL, &sampling, plan.batch, plan.first_token, plan.vocab, made, 0);
         sampling.noise = made;
         gpu_draw(&device->head, NULL, &sampling, OUTCOME_ALL, fast);
         compare_ahead(exact, fast, problem_describe(&host->plan));

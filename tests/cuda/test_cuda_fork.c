@@ -16,13 +16,14 @@
 /* 1 where every call says that the device does not survive fork(). */
 static int refuses_all(problem *p)
 {
-    float row[64], out[64];
-    uint32_t position = 0, words[2] = {0};
+    float row[64] = {0}, out[64];
+    uint32_t words[2] = {0};
+    uint64_t position = 0;
     uint16_t counts[64] = {0};
     gumbel_error errors[5] = {{"", ""}};
     gumbel_device_info info = {.struct_size = sizeof info};
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {row, GUMBEL_FLOAT32, 1, 64, 0}};
+                            .logits = tensor_of(row, GUMBEL_FLOAT32, 1, 64, 0)};
     gumbel_step step = {.struct_size = sizeof step, .batch = 1, .position = &position};
     gumbel_history history = {.struct_size = sizeof history,
                               .vocab_size = 64,
@@ -33,11 +34,12 @@ static int refuses_all(problem *p)
     size_t bytes;
     void *workspace = make_workspace(gpu, p->plan.batch, p->plan.hidden_size, 1, &bytes);
     const gumbel_status statuses[] = {
-        gumbel_sample(gpu, &p->head, &p->sampling, &into->output, workspace, bytes, &errors[0]),
-        gumbel_process_logits(gpu, &logits, NULL, out, 0, workspace, bytes, &errors[1]),
-        gumbel_prepare_noise(gpu, NULL, 1, 0, 64, out, 0, &errors[2]),
-        gumbel_advance(gpu, &step, &errors[3]),
-        gumbel_history_start(gpu, &history, 1, NULL, NULL, NULL, &errors[4]),
+        gumbel_sample(gpu, NULL, &p->head, &p->sampling, &into->output, workspace, bytes,
+                      &errors[0]),
+        gumbel_process_logits(gpu, NULL, &logits, NULL, out, 0, workspace, bytes, &errors[1]),
+        gumbel_prepare_noise(gpu, NULL, NULL, 1, 0, 64, out, 0, &errors[2]),
+        gumbel_advance(gpu, NULL, &step, &errors[3]),
+        gumbel_history_start(gpu, NULL, &history, 1, NULL, NULL, NULL, &errors[4]),
     };
     int all = gumbel_describe(gpu, &info) == GUMBEL_OK && outcome_untouched(into);
     for (int i = 0; i < 5; i++)

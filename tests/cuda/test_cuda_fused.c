@@ -130,12 +130,12 @@ static void shared_parameters(void)
     for (int shared = 0; shared < 2; shared++) {
         problem *const both[] = {host, device};
         for (int i = 0; i < 2; i++) {
-            both[i]->sampling.seed_stride = both[i]->sampling.position_stride = 0;
-            both[i]->sampling.temperature_stride = 0;
-            if (shared)
-                both[i]->sampling.seed = NULL;
-            if (shared)
-                both[i]->sampling.temperature = NULL;
+            gumbel_sampling *s = &both[i]->sampling;
+            s->temperature.stride = s->seed.stride = s->position.stride = GUMBEL_SAME;
+            if (shared) {
+                s->seed = (gumbel_row_u64){NULL, 0};
+                s->temperature = (gumbel_row_f32){NULL, 0};
+            }
         }
         draw(cpu, &host->head, &host->sampling, theirs);
         gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_TOKENS, ours);
@@ -178,10 +178,12 @@ static void odd_calls(void)
               (int)b, (int)ours->status[b]);
     size_t bytes;
     gumbel_error error = {"", ""};
-    gumbel_workspace_size(gpu, plan.batch, plan.hidden_size, 1, &bytes, &error);
+    const gumbel_limits limits = {
+        .struct_size = sizeof limits, .batch = plan.batch, .hidden_size = plan.hidden_size};
+    CHECK(gumbel_workspace_most(gpu, &limits, &bytes, &error) == GUMBEL_OK, "%s", error.message);
     void *workspace = gpu_hostile(bytes);
     device->head.vocab_size = 0;
-    CHECK(gumbel_multiply(gpu, &device->head, NULL, workspace, bytes, &error) == GUMBEL_OK,
+    CHECK(gumbel_multiply(gpu, NULL, &device->head, workspace, bytes, &error) == GUMBEL_OK,
           "%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
     gpu_free(workspace);

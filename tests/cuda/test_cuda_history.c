@@ -65,14 +65,14 @@ static gumbel_token_lists make_lists(uint64_t seed)
         for (int64_t k = offsets[b]; k < offsets[b + 1]; k++)
             ids[k] = (int32_t)random_below(&seed, k % 2 ? 50 : TOKENS + 100);
     }
-    return (gumbel_token_lists){offsets, ids, NULL};
+    return (gumbel_token_lists){.offsets = offsets, .ids = ids};
 }
 
 static gumbel_token_lists copy_lists(const gumbel_token_lists *host)
 {
     return (gumbel_token_lists){
-        gpu_copy(host->offsets, (ROWS + 1) * sizeof *host->offsets),
-        gpu_copy(host->ids, (size_t)host->offsets[ROWS] * sizeof *host->ids), NULL};
+        .offsets = gpu_copy(host->offsets, (ROWS + 1) * sizeof *host->offsets),
+        .ids = gpu_copy(host->ids, (size_t)host->offsets[ROWS] * sizeof *host->ids)};
 }
 
 static void start_both(histories *h, const gumbel_token_lists *prompts,
@@ -80,8 +80,9 @@ static void start_both(histories *h, const gumbel_token_lists *prompts,
 {
     gumbel_token_lists p = copy_lists(prompts), o = copy_lists(outputs);
     gumbel_error error = {"", ""};
-    CHECK(gumbel_history_start(cpu, &h->host, ROWS, prompts, outputs, NULL, &error) == GUMBEL_OK &&
-              gumbel_history_start(gpu, &h->device, ROWS, &p, &o, NULL, &error) == GUMBEL_OK,
+    CHECK(gumbel_history_start(cpu, NULL, &h->host, ROWS, NULL, prompts, outputs, &error) ==
+                  GUMBEL_OK &&
+              gumbel_history_start(gpu, NULL, &h->device, ROWS, NULL, &p, &o, &error) == GUMBEL_OK,
           "%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
     gpu_free((void *)p.offsets);
@@ -101,7 +102,8 @@ static void history(void)
     start_both(&h, &prompts, &outputs);
     compare_histories(&h);
     gpu_graph graph = gpu_graph_begin();
-    CHECK(gumbel_history_update(gpu, &h.device, ROWS, on_gpu, 1, graph.stream, &error) == GUMBEL_OK,
+    CHECK(gumbel_history_update(gpu, graph.stream, &h.device, ROWS, NULL, on_gpu, 1, &error) ==
+              GUMBEL_OK,
           "%s: %s", error.field, error.message);
     gpu_graph_end(&graph);
     for (int step = 0; step < STEPS; step++) {
@@ -109,7 +111,8 @@ static void history(void)
             tokens[b] = step % 5 == b ? -1 : (int32_t)random_below(&random, step % 3 ? 9 : TOKENS);
         gpu_put(on_gpu, tokens, sizeof tokens);
         gpu_graph_replay(&graph);
-        gumbel_history_update(cpu, &h.host, ROWS, tokens, 1, NULL, &error);
+        CHECK(gumbel_history_update(cpu, NULL, &h.host, ROWS, NULL, tokens, 1, &error) == GUMBEL_OK,
+              "%s", error.message);
     }
     compare_histories(&h);
     gpu_graph_free(&graph);

@@ -20,11 +20,11 @@ static float *gpu_rows(gumbel_logits host, const gumbel_sampling *how, int64_t s
     float *made = malloc(size ? size : 1);
     float *out = in_place ? (float *)(uintptr_t)logits.logits.data : gpu_make(size);
     gumbel_error error = {"", ""};
-    if (gumbel_call_workspace_size(gpu, NULL, &logits, how, NULL, &bytes, &error) != GUMBEL_OK)
+    if (gumbel_workspace_size(gpu, NULL, &logits, how, NULL, &bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     void *workspace = gpu_hostile(bytes);
     gumbel_status status = (softmax ? gumbel_softmax : gumbel_process_logits)(
-        gpu, &logits, how, out, stride, workspace, bytes, &error);
+        gpu, NULL, &logits, how, out, stride, workspace, bytes, &error);
     if (status != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
@@ -42,7 +42,8 @@ static float *host_softmax(const gumbel_logits *logits, const gumbel_sampling *h
     void *workspace = call_workspace(cpu, NULL, logits, how, NULL, &bytes);
     float *made = make_zeroed((size_t)(logits->logits.rows * stride), sizeof *made);
     gumbel_error error = {"", ""};
-    CHECK(gumbel_softmax(cpu, logits, how, made, stride, workspace, bytes, &error) == GUMBEL_OK,
+    CHECK(gumbel_softmax(cpu, NULL, logits, how, made, stride, workspace, bytes, &error) ==
+              GUMBEL_OK,
           "%s: %s", error.field, error.message);
     free(workspace);
     return made;
@@ -134,15 +135,14 @@ static void pieces_odd_rows(void)
     enum { B = 6, V = 70 };
     float values[B][V] = {{0}}, temperature[B] = {1, 1, 1, 1, -1, 1};
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {values, GUMBEL_FLOAT32, B, V, 0}};
+                            .logits = tensor_of(values, GUMBEL_FLOAT32, B, V, 0)};
     values[0][69] = NAN;
     values[1][3] = INFINITY;
     for (int i = 0; i < V; i++)
         values[2][i] = values[3][i] = -INFINITY;
     values[3][66] = -7;
     float *on_gpu = gpu_copy(temperature, sizeof temperature);
-    gumbel_sampling how = {
-        .struct_size = sizeof how, .temperature = on_gpu, .temperature_stride = 1};
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {on_gpu, 0}};
     float *found = gpu_rows(logits, &how, V, 1, 0);
     for (int i = 0; i < V; i++) {
         CHECK(isnan(found[i]) && isnan(found[V + i]) && isnan(found[2 * V + i]), "token %d", i);
@@ -170,11 +170,11 @@ static void pieces_requests(void)
     float *found[2] = {NULL, NULL};
     for (int i = 0; i < 2; i++) {
         gumbel_truncation cut = {.struct_size = sizeof cut,
-                                 .top_p = i ? copies[0] : top_p,
-                                 .top_k = i ? copies[1] : top_k};
-        gumbel_transforms edits = {.struct_size = sizeof edits, .mask = i ? copies[2] : mask};
+                                 .top_p = {i ? copies[0] : top_p, 0},
+                                 .top_k = {i ? copies[1] : top_k, 0}};
+        gumbel_transforms edits = {.struct_size = sizeof edits,
+                                   .mask = {i ? copies[2] : mask, GUMBEL_SAME}};
         gumbel_sampling how = {.struct_size = sizeof how, .transforms = &edits, .truncation = &cut};
-        cut.top_p_stride = cut.top_k_stride = 1;
         found[i] = i ? gpu_rows(logits, &how, V, 1, 0) : host_softmax(&logits, &how, V);
     }
     are_near(found[1], found[0], B, V, V, "a request");
@@ -191,7 +191,7 @@ static void pieces_requests(void)
 static void select_top(gumbel_device *device, const gumbel_logits *logits, const float *temperature,
                        int32_t k, int32_t *ids, float *values, int32_t *tokens)
 {
-    gumbel_sampling how = {.struct_size = sizeof how, .temperature = temperature};
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, 0}};
     gumbel_output out = {.struct_size = sizeof out,
                          .tokens = tokens,
                          .top_ids = ids,
@@ -199,10 +199,11 @@ static void select_top(gumbel_device *device, const gumbel_logits *logits, const
                          .num_top = k};
     gumbel_error error = {"", ""};
     size_t bytes;
-    if (gumbel_call_workspace_size(device, NULL, logits, &how, &out, &bytes, &error) != GUMBEL_OK)
+    if (gumbel_workspace_size(device, NULL, logits, &how, &out, &bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     void *workspace = device == gpu ? gpu_hostile(bytes) : poisoned_workspace(bytes);
-    CHECK(gumbel_sample_logits(device, logits, &how, &out, workspace, bytes, &error) == GUMBEL_OK,
+    CHECK(gumbel_sample_logits(device, NULL, logits, &how, &out, workspace, bytes, &error) ==
+              GUMBEL_OK,
           "%s: %s", error.field, error.message);
     if (device != gpu) {
         free(workspace);

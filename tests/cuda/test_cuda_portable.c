@@ -197,7 +197,8 @@ static void portable_noise(void)
         outcome *found = outcome_make(plan.batch, plan.samples);
         int64_t stride = plan.vocab + i % 3;
         float *noise = gpu_make((size_t)(plan.batch * plan.samples * stride) * sizeof *noise);
-        make_noise(gpu, &device->sampling, plan.batch, plan.first_token, plan.vocab, noise, stride);
+        make_noise(gpu, NULL, &device->sampling, plan.batch, plan.first_token, plan.vocab, noise,
+                   stride);
         gpu_draw(&device->head, NULL, &device->sampling, OUTCOME_ALL, wanted);
         device->sampling.noise = noise;
         device->sampling.noise_stride = stride;

@@ -77,7 +77,7 @@ static gumbel_tensor make_exact(gumbel_dtype dtype, int64_t rows, int64_t cols, 
     void *data = make_zeroed((size_t)(rows * cols), dtype_size(dtype));
     for (int64_t i = 0; i < rows * cols; i++)
         dtype_store(data, dtype, i, 0.25f * ((float)random_below(&seed, 9) - 4));
-    return (gumbel_tensor){data, dtype, rows, cols, 0};
+    return tensor_of(data, dtype, rows, cols, 0);
 }
 
 /* Give a request a head whose product is exact; owned by the caller. */
@@ -205,7 +205,7 @@ static void request_edits(void)
                              .kind = 1 + i % ROW_KINDS,
                              .seed = 500 + 2 * (uint64_t)i};
         request *asked = request_make(&plan, cpu);
-        const gumbel_token_lists none = {NULL, NULL, NULL};
+        const gumbel_token_lists none = {.offsets = NULL};
         asked->transforms.banned = asked->transforms.bias = none;
         compare_some(asked, 0, OUTCOME_TOKENS | OUTCOME_SCORES | (i % 2 ? OUTCOME_MASS : 0));
     }
@@ -238,10 +238,9 @@ static void request_hostile(void)
 static void compare_rules(request *asked, int32_t k, float p)
 {
     gumbel_truncation *t = &asked->truncation;
-    t->top_k = k > 0 ? &k : NULL;
-    t->top_p = p > 0 ? &p : NULL;
-    t->min_p = NULL;
-    t->top_k_stride = t->top_p_stride = t->min_p_stride = 0;
+    t->top_k = (gumbel_row_i32){k > 0 ? &k : NULL, k > 0 ? GUMBEL_SAME : 0};
+    t->top_p = (gumbel_row_f32){p > 0 ? &p : NULL, p > 0 ? GUMBEL_SAME : 0};
+    t->min_p = (gumbel_row_f32){NULL, 0};
     compare_tokens(asked, 0);
 }
 
@@ -290,12 +289,9 @@ static void request_rounded(void)
         for (int64_t k = 0; k < plan.batch * plan.vocab; k++)
             ((float *)t->data)[k / plan.vocab * t->stride + k % plan.vocab] =
                 k % plan.vocab % 19072 == 0 ? high : low;
-        asked->sampling.temperature = &temperature;
-        asked->sampling.temperature_stride = 0;
-        asked->truncation.top_k = &top_k;
-        asked->truncation.top_k_stride = 0;
-        asked->truncation.min_p = asked->truncation.top_p = NULL;
-        asked->truncation.min_p_stride = asked->truncation.top_p_stride = 0;
+        asked->sampling.temperature = (gumbel_row_f32){&temperature, GUMBEL_SAME};
+        asked->truncation.top_k = (gumbel_row_i32){&top_k, GUMBEL_SAME};
+        asked->truncation.min_p = asked->truncation.top_p = (gumbel_row_f32){NULL, 0};
         compare_asked(asked, 0);
     }
 }
@@ -322,7 +318,8 @@ static void request_blocks(void)
                              .history = 1,
                              .seed = 5000 + (uint64_t)i};
         request *asked = request_make(&plan, cpu);
-        asked->transforms.banned = asked->transforms.bias = (gumbel_token_lists){NULL, NULL, NULL};
+        asked->transforms.banned = asked->transforms.bias =
+            (gumbel_token_lists){.offsets = NULL, .ids = NULL};
         if (i % 2)
             compare_asked(asked, 0);
         else
@@ -350,10 +347,8 @@ static void request_pivots(void)
         void *owned[3] = {NULL, NULL, NULL};
         for (int64_t b = 0; b < plan.batch; b++)
             own[b] = top_p[(b + i) % 7];
-        asked->truncation = (gumbel_truncation){.struct_size = sizeof asked->truncation,
-                                                .top_p = own,
-                                                .top_p_stride = 1,
-                                                .order = plan.order};
+        asked->truncation = (gumbel_truncation){
+            .struct_size = sizeof asked->truncation, .top_p = {own, 0}, .order = plan.order};
         if (i % 2) {
             make_exact_head(asked, i % 4 == 1 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + i % 12 * 8);
             if (i % 8 == 7)
@@ -425,10 +420,10 @@ static void request_graph(void)
     outcome *host = request_outcome(asked), *device = request_outcome(asked);
     gpu_replay captured = gpu_request_capture(on_gpu, 0, device);
     for (uint32_t step = 0; step < 4; step++) {
-        uint32_t *position = (uint32_t *)asked->sampling.position;
+        uint64_t *position = (uint64_t *)asked->sampling.position.data;
         for (int64_t b = 0; b < plan.batch; b++)
             position[b] = 100 * step + (uint32_t)b;
-        gpu_put((void *)r->sampling.position, position, (size_t)plan.batch * sizeof *position);
+        gpu_put((void *)r->sampling.position.data, position, (size_t)plan.batch * sizeof *position);
         gpu_replay_draw(&captured, device);
         CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "step %u", step);
         compare_request(host, device, request_describe(&plan));

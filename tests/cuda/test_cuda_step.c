@@ -34,7 +34,7 @@ static void check_noise(noise_shape shape, int index)
     gumbel_sampling on_host = sampling_of(host, shape.samples);
     gumbel_sampling on_gpu = sampling_of(device, shape.samples);
     if (index % 2)
-        on_host.seed_stride = on_gpu.seed_stride = 0;
+        on_host.seed.stride = on_gpu.seed.stride = GUMBEL_SAME;
     on_host.domain = on_gpu.domain = (uint32_t)index;
     on_host.first_sample = on_gpu.first_sample = UINT32_MAX;
     int64_t stride = shape.count + shape.gap;
@@ -44,9 +44,9 @@ static void check_noise(noise_shape shape, int index)
     float *found = make_zeroed((size_t)length, sizeof(float));
     memset(wanted, 0xA7, bytes);
     float *made = gpu_copy(wanted, bytes);
-    make_noise(cpu, &on_host, shape.batch, shape.first_token, shape.count, wanted + shape.shift,
-               stride);
-    make_noise(gpu, &on_gpu, shape.batch, shape.first_token, shape.count, made + shape.shift,
+    make_noise(cpu, NULL, &on_host, shape.batch, shape.first_token, shape.count,
+               wanted + shape.shift, stride);
+    make_noise(gpu, NULL, &on_gpu, shape.batch, shape.first_token, shape.count, made + shape.shift,
                stride);
     GPU(cuCtxSynchronize);
     gpu_fetch(found, made, bytes);
@@ -96,12 +96,11 @@ static void check_ahead(const problem_plan *plan, gumbel_dtype logits_dtype, int
         on_gpu = gpu_logits(&logits);
     }
     const gumbel_head *head = logits_dtype ? NULL : &device->head;
-    make_noise(gpu, &device->sampling, plan->batch, plan->first_token, plan->vocab, made, stride);
+    make_noise(gpu, NULL, &device->sampling, plan->batch, plan->first_token, plan->vocab, made,
+               stride);
     ahead.noise = made;
     ahead.noise_stride = stride;
-    ahead.seed = NULL;
-    ahead.position = NULL;
-    ahead.seed_stride = ahead.position_stride = 0;
+    ahead.seed = ahead.position = (gumbel_row_u64){NULL, 0};
     ahead.first_sample = ahead.domain = 0;
     gpu_draw(head, &on_gpu, &device->sampling, OUTCOME_ALL, wanted);
     gpu_draw(head, &on_gpu, &ahead, OUTCOME_ALL, found);
@@ -153,23 +152,23 @@ static void check_advance(int64_t batch, int32_t samples, int64_t length, int64_
 {
     int64_t tokens = batch * samples, positions = apart ? batch * apart : 1;
     size_t ring_bytes = (size_t)(length * tokens) * sizeof(int32_t);
-    size_t position_bytes = (size_t)positions * sizeof(uint32_t);
+    size_t position_bytes = (size_t)positions * sizeof(uint64_t);
     int32_t *drawn = make_zeroed((size_t)tokens, sizeof *drawn);
     int32_t *ring = make_zeroed((size_t)(length * tokens), sizeof *ring);
     int32_t *found = make_zeroed((size_t)(length * tokens), sizeof *found);
-    uint32_t *position = make_zeroed((size_t)positions, sizeof *position);
-    uint32_t *moved = make_zeroed((size_t)positions, sizeof *moved);
+    uint64_t *position = make_zeroed((size_t)positions, sizeof *position);
+    uint64_t *moved = make_zeroed((size_t)positions, sizeof *moved);
     uint64_t random = (uint64_t)tokens;
     for (int64_t i = 0; i < tokens; i++)
         drawn[i] = (int32_t)random_below(&random, 1000) - 1;
     for (int64_t i = 0; i < positions; i++)
-        position[i] = i % 3 ? random_below(&random, 100) : UINT32_MAX - 1;
+        position[i] = i % 3 ? random_below(&random, 100) : UINT64_MAX - 1;
     gumbel_step step = {.struct_size = sizeof step,
                         .batch = batch,
                         .num_samples = samples,
                         .tokens = drawn,
                         .position = position,
-                        .position_stride = apart,
+                        .position_stride = apart ? apart : GUMBEL_SAME,
                         .ring = ring,
                         .ring_length = length};
     gumbel_step there = step;
@@ -177,8 +176,8 @@ static void check_advance(int64_t batch, int32_t samples, int64_t length, int64_
     there.position = gpu_copy(position, position_bytes);
     there.ring = gpu_copy(ring, ring_bytes);
     for (int i = 0; i < 3; i++) {
-        CHECK(gumbel_advance(cpu, &step, NULL) == GUMBEL_OK, "on the CPU");
-        CHECK(gumbel_advance(gpu, &there, NULL) == GUMBEL_OK, "on the GPU");
+        CHECK(gumbel_advance(cpu, NULL, &step, NULL) == GUMBEL_OK, "on the CPU");
+        CHECK(gumbel_advance(gpu, NULL, &there, NULL) == GUMBEL_OK, "on the GPU");
     }
     GPU(cuCtxSynchronize);
     gpu_fetch(found, there.ring, ring_bytes);

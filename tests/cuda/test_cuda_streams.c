@@ -29,8 +29,8 @@ static call call_make_by(const problem_plan *plan)
                                .scores = gpu_make((size_t)batch * sizeof(float))};
     gumbel_sampling ahead = c.device->sampling; /* which needs most */
     ahead.noise = c.output.scores;
-    CHECK(gumbel_call_workspace_size(gpu, &c.device->head, NULL, &ahead, &c.output,
-                                     &c.workspace_bytes, &error) == GUMBEL_OK,
+    CHECK(gumbel_workspace_size(gpu, &c.device->head, NULL, &ahead, &c.output, &c.workspace_bytes,
+                                &error) == GUMBEL_OK,
           "%s", error.message);
     c.workspace = gpu_hostile(c.workspace_bytes);
     return c;
@@ -64,9 +64,8 @@ static void call_free(call *c)
 static void call_queue(call *c, CUstream stream)
 {
     gumbel_error error = {"", ""};
-    c->device->sampling.stream = stream;
-    gumbel_status status = gumbel_sample(gpu, &c->device->head, &c->device->sampling, &c->output,
-                                         c->workspace, c->workspace_bytes, &error);
+    gumbel_status status = gumbel_sample(gpu, stream, &c->device->head, &c->device->sampling,
+                                         &c->output, c->workspace, c->workspace_bytes, &error);
     if (status != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
 }
@@ -145,7 +144,7 @@ static void graphs(void)
     enum { STEPS = 30 };
     for (int i = 0; i < 3; i++) {
         call c = call_make(batches[i], 60 + (uint64_t)i);
-        size_t bytes = (size_t)c.draws * sizeof(uint32_t);
+        size_t bytes = (size_t)c.draws * sizeof(uint64_t);
         int32_t *wanted[STEPS];
         for (int step = 0; step < STEPS; step++) {
             for (int64_t b = 0; b < c.draws; b++)
@@ -178,9 +177,8 @@ static void graphs(void)
 static void noise_queue(const call *c, float *noise, CUstream stream)
 {
     gumbel_sampling sampling = c->device->sampling;
-    sampling.stream = stream;
     sampling.noise = NULL;
-    make_noise(gpu, &sampling, c->draws, 0, c->host->plan.vocab, noise, 0);
+    make_noise(gpu, stream, &sampling, c->draws, 0, c->host->plan.vocab, noise, 0);
 }
 
 /* Queue the end of a step. */
@@ -191,11 +189,9 @@ static void step_queue(const call *c, int32_t *ring, int64_t length, CUstream st
                         .batch = c->draws,
                         .tokens = c->output.tokens,
                         .position = c->device->position,
-                        .position_stride = 1,
                         .ring = ring,
-                        .ring_length = length,
-                        .stream = stream};
-    if (gumbel_advance(gpu, &step, &error) != GUMBEL_OK)
+                        .ring_length = length};
+    if (gumbel_advance(gpu, stream, &step, &error) != GUMBEL_OK)
         die("gumbel_advance: %s: %s", error.field, error.message);
 }
 
@@ -211,11 +207,11 @@ static int32_t *separate_calls(call *c, int steps)
         gpu_fetch(tokens + (size_t)step * rows, c->output.tokens, bytes);
         for (size_t b = 0; b < rows; b++)
             c->host->position[b]++;
-        gpu_put(c->device->position, c->host->position, bytes);
+        gpu_put(c->device->position, c->host->position, rows * sizeof(uint64_t));
     }
     for (size_t b = 0; b < rows; b++)
         c->host->position[b] -= (uint32_t)steps;
-    gpu_put(c->device->position, c->host->position, bytes);
+    gpu_put(c->device->position, c->host->position, rows * sizeof(uint64_t));
     return tokens;
 }
 
@@ -228,7 +224,7 @@ static void check_ring(const call *c, const int32_t *wanted, int steps, const in
     gpu_fetch(found, ring, (size_t)(length * rows) * sizeof *found);
     for (int64_t step = steps > length ? steps - length : 0; step < steps; step++)
         for (int64_t b = 0; b < rows; b++) {
-            int64_t slot = (c->host->position[b] + (uint32_t)step) % length;
+            int64_t slot = (int64_t)((c->host->position[b] + (uint64_t)step) % (uint64_t)length);
             CHECK(found[slot * rows + b] == wanted[step * rows + b],
                   "%s, B %d: step %d of row %d is %d, not %d", what, (int)rows, (int)step, (int)b,
                   (int)found[slot * rows + b], (int)wanted[step * rows + b]);
@@ -287,14 +283,14 @@ static void check_cut_chain(int64_t batch, int by_top_k)
     int32_t *k = gpu_copy(&top_k, sizeof top_k);
     float *p = gpu_copy(&top_p, sizeof top_p), *m = gpu_copy(&min_p, sizeof min_p);
     gumbel_truncation cut = {.struct_size = sizeof cut,
-                             .top_k = by_top_k ? k : NULL,
-                             .top_p = by_top_k ? p : NULL,
-                             .min_p = by_top_k ? NULL : m};
+                             .top_k = {by_top_k ? k : NULL, by_top_k ? GUMBEL_SAME : 0},
+                             .top_p = {by_top_k ? p : NULL, by_top_k ? GUMBEL_SAME : 0},
+                             .min_p = {by_top_k ? NULL : m, by_top_k ? 0 : GUMBEL_SAME}};
     gumbel_error error = {"", ""};
     c.device->sampling.truncation = &cut;
     gpu_free(c.workspace);
-    CHECK(gumbel_call_workspace_size(gpu, &c.device->head, NULL, &c.device->sampling, &c.output,
-                                     &c.workspace_bytes, &error) == GUMBEL_OK,
+    CHECK(gumbel_workspace_size(gpu, &c.device->head, NULL, &c.device->sampling, &c.output,
+                                &c.workspace_bytes, &error) == GUMBEL_OK,
           "%s", error.message);
     c.workspace = gpu_hostile(c.workspace_bytes);
     check_chain_of(&c, 40, 0, by_top_k ? "top_k, top_p" : "min_p");
@@ -326,7 +322,8 @@ static void side_stream(void)
     int32_t *wanted = separate_calls(&c, STEPS), *ring = gpu_make(STEPS * BATCH * sizeof *ring);
     size_t bytes = BATCH * (size_t)c.host->plan.vocab * sizeof(float);
     float *noise[2] = {gpu_make(bytes), gpu_make(bytes)};
-    uint32_t *drawing = c.device->position, *making = gpu_copy(c.host->position, BATCH * 4);
+    uint64_t *drawing = c.device->position;
+    uint64_t *making = gpu_copy(c.host->position, BATCH * sizeof *making);
     CUstream stream, side;
     CUevent made[2], used[2];
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
@@ -335,21 +332,17 @@ static void side_stream(void)
         GPU(cuEventCreate, &made[i], CU_EVENT_DISABLE_TIMING);
         GPU(cuEventCreate, &used[i], CU_EVENT_DISABLE_TIMING);
     }
-    gumbel_step ahead = {.struct_size = sizeof ahead,
-                         .batch = BATCH,
-                         .position = making,
-                         .position_stride = 1,
-                         .stream = side};
+    gumbel_step ahead = {.struct_size = sizeof ahead, .batch = BATCH, .position = making};
     for (int step = 0; step < STEPS; step++) {
         int turn = step % 2;
         if (step >= 2)
             GPU(cuStreamWaitEvent, side, used[turn], 0);
-        c.device->sampling.position = making;
+        c.device->sampling.position.data = making;
         noise_queue(&c, noise[turn], side);
-        CHECK(gumbel_advance(gpu, &ahead, NULL) == GUMBEL_OK, "step %d", step);
+        CHECK(gumbel_advance(gpu, side, &ahead, NULL) == GUMBEL_OK, "step %d", step);
         GPU(cuEventRecord, made[turn], side);
         GPU(cuStreamWaitEvent, stream, made[turn], 0);
-        c.device->sampling.position = drawing;
+        c.device->sampling.position.data = drawing;
         c.device->sampling.noise = noise[turn];
         call_queue(&c, stream);
         step_queue(&c, ring, STEPS, stream);
@@ -453,16 +446,15 @@ static void refusals(void)
     CHECK(gumbel_open(&options, &none, &error) == GUMBEL_ERROR_UNSUPPORTED && !none, "%s",
           error.message);
     size_t bytes = 0;
-    CHECK(gumbel_call_workspace_size(gpu, &c.device->head, NULL, &c.device->sampling, &c.output,
-                                     &bytes, &error) == GUMBEL_OK,
+    CHECK(gumbel_workspace_size(gpu, &c.device->head, NULL, &c.device->sampling, &c.output, &bytes,
+                                &error) == GUMBEL_OK,
           "%s", error.message);
-    CHECK(gumbel_sample(gpu, &c.device->head, &c.device->sampling, &c.output, c.workspace,
+    CHECK(gumbel_sample(gpu, NULL, &c.device->head, &c.device->sampling, &c.output, c.workspace,
                         bytes - 1, &error) == GUMBEL_ERROR_WORKSPACE,
           "%s", error.message);
-    c.host->sampling.stream = &c;
-    CHECK(gumbel_sample(cpu, &c.host->head, &c.host->sampling, &c.output, c.workspace,
+    CHECK(gumbel_sample(cpu, &c, &c.host->head, &c.host->sampling, &c.output, c.workspace,
                         c.workspace_bytes, &error) == GUMBEL_ERROR_ARGUMENT &&
-              strcmp(error.field, "sampling.stream") == 0,
+              strcmp(error.field, "stream") == 0,
           "%s: %s", error.field, error.message);
     call_free(&c);
 }

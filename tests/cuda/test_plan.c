@@ -37,8 +37,8 @@ static gumbel_problem make_problem(int64_t batch, int64_t hidden_size, uint32_t 
     p.sampling.num_samples = 1;
     p.hidden_size = hidden_size;
     if (hidden_size) {
-        p.weight = (gumbel_tensor){something, GUMBEL_BFLOAT16, p.vocab, hidden_size, hidden_size};
-        p.hidden = (gumbel_tensor){something, GUMBEL_BFLOAT16, batch, hidden_size, hidden_size};
+        p.weight = tensor_of(something, GUMBEL_BFLOAT16, p.vocab, hidden_size, hidden_size);
+        p.hidden = tensor_of(something, GUMBEL_BFLOAT16, batch, hidden_size, hidden_size);
     }
     return p;
 }
@@ -79,6 +79,9 @@ static const struct call {
     {"p, two samples", 32, 0, 0, P, 0, 2, 0, 0, "team", "screened"},
     {"p, lse", 32, 0, 0, P, 1, 1, 0, 0, "team", "screened"},
     {"ranks", 32, 0, GUMBEL_REQUEST_RANKS, 0, 0, 1, 0, 0, "team", "screened"},
+    {"given, head", 256, 4096, GUMBEL_REQUEST_GIVEN, 0, 1, 1, 0, 0, "hopper team", "tensor alone"},
+    {"given, k, logits", 32, 0, GUMBEL_REQUEST_GIVEN, K, 1, 1, 0, 0, "team", "alone"},
+    {"allowed, logits", 32, 0, GUMBEL_REQUEST_ALLOWED, 0, 0, 1, 0, 0, "draw-edits", "draw-edits"},
     {"raw, k", 32, 0, GUMBEL_REQUEST_RAW, K, 0, 1, 0, 0, "team", "screened"},
 };
 
@@ -86,9 +89,9 @@ static gumbel_problem problem_of(const struct call *c)
 {
     gumbel_problem p = make_problem(c->batch, c->hidden_size, c->request);
     p.request |= c->cuts ? GUMBEL_REQUEST_TRUNCATION : 0;
-    p.truncation.top_k = c->cuts & K ? (int32_t *)something : NULL;
-    p.truncation.top_p = c->cuts & P ? (float *)something : NULL;
-    p.truncation.min_p = c->cuts & MIN_P ? (float *)something : NULL;
+    p.truncation.top_k.data = c->cuts & K ? (int32_t *)something : NULL;
+    p.truncation.top_p.data = c->cuts & P ? (float *)something : NULL;
+    p.truncation.min_p.data = c->cuts & MIN_P ? (float *)something : NULL;
     p.truncation.order = c->cuts & JOINT ? GUMBEL_ORDER_JOINT : (gumbel_order)0;
     p.truncation.ties = c->cuts & EXACT ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
     p.with_mass = c->mass;
@@ -104,7 +107,8 @@ static const char *serves(const cuda_device *device, const gumbel_problem *p, ui
     static char names[64];
     static gumbel_error error;
     cuda_plan plan;
-    if (cuda_plan_call(&plan, device, p, more, &error) != GUMBEL_OK)
+    gumbel_problem masked = cuda_masked(p);
+    if (cuda_plan_call(&plan, device, &masked, more, &error) != GUMBEL_OK)
         return strcmp(error.field, "options.rungs") == 0 ? "none" : error.field;
     snprintf(names, sizeof names, "%s%s%s", plan.product ? plan.product->rung.name : "",
              plan.product && plan.rows ? " " : "", plan.rows ? plan.rows->rung.name : "");
@@ -197,16 +201,19 @@ static gumbel_problem random_problem(uint64_t *random)
     p.vocab = p.end_token = 1 + random_below(random, 200000);
     p.weight.rows = p.hidden_size ? p.vocab : 0;
     p.sampling.num_samples = 1 + (int32_t)random_below(random, 2);
-    p.request = random_below(random, GUMBEL_REQUEST_TRANSFORMS + 1) | cuts[random_below(random, 2)];
+    p.request = (uint32_t)random_below(random, GUMBEL_REQUEST_END) & GUMBEL_REQUEST_TRANSFORMS;
+    p.request |= cuts[random_below(random, 2)];
     if (random_below(random, 2))
-        p.request &= ~(uint32_t)(GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS);
+        p.request &= GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_TRUNCATION;
     if (random_below(random, 4) == 0)
         p.request |= GUMBEL_REQUEST_RANKS;
+    if (random_below(random, 8) == 0)
+        p.request |= GUMBEL_REQUEST_GIVEN;
     if (random_below(random, 2))
         p.history.prompt = (uint32_t *)something;
-    p.truncation.top_p = random_below(random, 2) ? (float *)something : NULL;
-    p.truncation.top_k = random_below(random, 3) == 0 ? (int32_t *)something : NULL;
-    p.truncation.min_p = random_below(random, 3) == 0 ? (float *)something : NULL;
+    p.truncation.top_p.data = random_below(random, 2) ? (float *)something : NULL;
+    p.truncation.top_k.data = random_below(random, 3) == 0 ? (int32_t *)something : NULL;
+    p.truncation.min_p.data = random_below(random, 3) == 0 ? (float *)something : NULL;
     p.sampling.noise = random_below(random, 6) == 0 ? (float *)something : NULL;
     p.with_mass = random_below(random, 2) != 0;
     return p;
@@ -227,6 +234,7 @@ static void plans_keep_their_word(void **state)
         size_t size;
         cuda_plan plan;
         assert_int_equal(cuda_call_size(&device.base, &p, 0, &size, NULL), GUMBEL_OK);
+        p = cuda_masked(&p);
         assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
         cuda_plan_carve(&plan, &count, &device, &p);
         cuda_plan_carve(&plan, &given, &device, &p); /* only adds to the pointer */

@@ -114,22 +114,27 @@ static void tokens_are_the_librarys_draws(void **state)
     assert_int_equal(
         decoder_feed(model, sequence, prompt, PROMPT_COUNT, PROMPT_COUNT - 1, hidden, NULL), 0);
     size_t bytes;
-    assert_int_equal(gumbel_workspace_size(device, 1, info->hidden_size, 1, &bytes, NULL),
-                     GUMBEL_OK);
+    const gumbel_limits limits = {
+        .struct_size = sizeof limits, .batch = 1, .hidden_size = info->hidden_size};
+    assert_int_equal(gumbel_workspace_most(device, &limits, &bytes, NULL), GUMBEL_OK);
     void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
     for (int i = 0; i < TOKENS_MAX; i++) {
-        uint32_t position = (uint32_t)(PROMPT_COUNT + i);
+        uint64_t position = (uint64_t)(PROMPT_COUNT + i);
         int32_t token;
         gumbel_head head = {.struct_size = sizeof head,
-                            .hidden = {hidden, GUMBEL_FLOAT32, 1, info->hidden_size, 0},
+                            .hidden = {.data = hidden,
+                                       .dtype = GUMBEL_FLOAT32,
+                                       .rows = 1,
+                                       .cols = info->hidden_size},
                             .weight = decoder_head(model)};
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                    .temperature = &o.temperature,
-                                    .seed = &o.seed,
-                                    .position = &position};
+                                    .temperature = {&o.temperature, GUMBEL_SAME},
+                                    .seed = {&o.seed, GUMBEL_SAME},
+                                    .position = {&position, GUMBEL_SAME}};
         gumbel_output output = {.struct_size = sizeof output, .tokens = &token};
-        assert_int_equal(gumbel_sample(device, &head, &sampling, &output, workspace, bytes, NULL),
-                         GUMBEL_OK);
+        assert_int_equal(
+            gumbel_sample(device, NULL, &head, &sampling, &output, workspace, bytes, NULL),
+            GUMBEL_OK);
         assert_int_equal(token, t.ids[0][i]);
         assert_true(t.logprobs[0][i] < 0 && isfinite(t.logprobs[0][i]));
         assert_int_equal(decoder_feed(model, sequence, &token, 1, 0, hidden, NULL), 0);

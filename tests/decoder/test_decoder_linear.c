@@ -54,7 +54,10 @@ static void *random_weights(gumbel_dtype dtype, int64_t count, uint32_t seed, fl
 static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t cols, int32_t n)
 {
     float *widened = malloc((size_t)(rows * cols) * sizeof *widened);
-    gumbel_tensor weight = {random_weights(dtype, rows * cols, 5, widened), dtype, rows, cols, 0};
+    gumbel_tensor weight = {.data = random_weights(dtype, rows * cols, 5, widened),
+                            .dtype = dtype,
+                            .rows = rows,
+                            .cols = cols};
     float *x = malloc((size_t)(n * cols) * sizeof *x);
     float *out = malloc((size_t)(n * rows) * sizeof *out);
     float *single = malloc((size_t)rows * sizeof *single);

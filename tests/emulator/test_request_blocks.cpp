@@ -6,6 +6,7 @@
 #include "launch_blocks.h"
 #include "launch_team.h"
 #include "request_rows.h"
+#include "inputs.h"
 #include "sparse_blocks.h"
 
 namespace
@@ -81,11 +82,9 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
         request *asked = request_make(&plan, cpu);
         gumbel_truncation *cut = &asked->truncation;
         asked->transforms.banned = asked->transforms.bias = {};
-        if (cut->order == GUMBEL_ORDER_JOINT) {
-            cut->top_p = NULL;
-            cut->top_p_stride = 0;
-        }
-        if (cut->top_k || cut->min_p)
+        if (cut->order == GUMBEL_ORDER_JOINT)
+            cut->top_p = {};
+        if (cut->top_k.data || cut->min_p.data)
             return asked;
         request_free(asked);
     }
@@ -99,8 +98,7 @@ void ask_for_few(test_problem *test)
     const uint32_t most = one_in(&test->random, 3) ? CUDA_REQUEST_TARGET : 20;
     for (int64_t b = 0; b < test->asked->plan.batch; b++)
         test->top_k.push_back(1 + (int32_t)random_below(&test->random, most));
-    cut->top_k = test->top_k.data();
-    cut->top_k_stride = 1;
+    cut->top_k = {test->top_k.data(), 0};
 }
 
 /* Have half of each row's tokens be equal, and above the others by far, and few of them wanted: all
@@ -128,10 +126,9 @@ void raise_much(test_problem *test)
 {
     static const float presence = -20.0f;
     gumbel_transforms *t = &test->asked->transforms;
-    if (!t->presence)
+    if (!t->presence.data)
         return;
-    t->presence = &presence;
-    t->presence_stride = 0;
+    t->presence = (gumbel_row_f32){&presence, GUMBEL_SAME};
 }
 
 /* Where penalties count anything, have them lower what was seen before, and that be every third
@@ -141,16 +138,15 @@ void lower_seen(test_problem *test)
     static const float repetition = 1.5f, frequency = 0.25f, presence = 0.5f;
     gumbel_transforms *t = &test->asked->transforms;
     const gumbel_history &h = test->asked->history;
-    if (!t->presence || !h.prompt)
+    if (!t->presence.data || !h.prompt)
         return;
     for (int64_t at = 0; at < test->asked->plan.batch * h.vocab_size; at += 3) {
         const int64_t b = at / h.vocab_size, token = at % h.vocab_size;
         h.prompt[b * gumbel_words_of(h.vocab_size) + token / 32] |= 1u << token % 32;
     }
-    t->repetition = &repetition;
-    t->frequency = &frequency;
-    t->presence = &presence;
-    t->repetition_stride = t->frequency_stride = t->presence_stride = 0;
+    t->repetition = (gumbel_row_f32){&repetition, GUMBEL_SAME};
+    t->frequency = (gumbel_row_f32){&frequency, GUMBEL_SAME};
+    t->presence = (gumbel_row_f32){&presence, GUMBEL_SAME};
 }
 
 /* ----------------------------------------------------------------------------------- peaks ---- */
@@ -218,12 +214,11 @@ bool few_matter(const request *asked, int64_t b, const float *z)
     const gumbel_sampling &s = asked->sampling;
     const gumbel_transforms &t = asked->transforms;
     const int64_t vocab = asked->plan.vocab;
-    bool raised =
-        s.transforms && t.repetition &&
-        (t.repetition[b * t.repetition_stride] < 1.0f ||
-         t.frequency[b * t.frequency_stride] < 0.0f || t.presence[b * t.presence_stride] < 0.0f);
-    int32_t top_k = cut.top_k ? cut.top_k[b * cut.top_k_stride] : 0;
-    if (raised || s.temperature[b * s.temperature_stride] == 0.0f || top_k == 0 || top_k >= vocab ||
+    bool raised = s.transforms && (row_f32(&t.repetition, &s, b, 1.0f) < 1.0f ||
+                                   row_f32(&t.frequency, &s, b, 0.0f) < 0.0f ||
+                                   row_f32(&t.presence, &s, b, 0.0f) < 0.0f);
+    int32_t top_k = row_i32(&cut.top_k, &s, b, 0);
+    if (raised || row_f32(&s.temperature, &s, b, 1.0f) == 0.0f || top_k == 0 || top_k >= vocab ||
         top_k > CUDA_REQUEST_TARGET)
         return false;
     std::vector<float> sorted(z, z + vocab);

@@ -65,8 +65,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     cut_no_more(cut);
     for (int64_t b = 0; b < plan.batch; b++)
         test->top_p.push_back(top_ps[random_below(&test->random, 9)]);
-    cut->top_p = test->top_p.data();
-    cut->top_p_stride = 1;
+    cut->top_p = {test->top_p.data(), 0};
     if (one_in(&test->random, 3)) {
         const uint32_t shape = random_below(&test->random, REQUEST_SHAPES + 1);
         if (shape == REQUEST_SHAPES)

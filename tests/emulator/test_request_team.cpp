@@ -34,10 +34,12 @@ struct test_problem {
     request *asked;
     int32_t top_k; /* where one rule cuts alone, 0: by top_p */
     float min_p, top_p, temperature;
-    bool processed;            /* what the draw sees is asked for, and nothing is drawn */
-    std::vector<int32_t> left; /* rows that others did not serve; or none */
-    uint64_t random;           /* state */
-    char what[500];            /* for messages */
+    bool processed;             /* what the draw sees is asked for, and nothing is drawn */
+    std::vector<int32_t> left;  /* rows that others did not serve; or none */
+    std::vector<int32_t> given; /* tokens to score; or none */
+    int32_t live_rows;
+    uint64_t random; /* state */
+    char what[500];  /* for messages */
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -90,10 +92,10 @@ void cut_alone(test_problem *test)
         int64_t most = 300u << random_below(&test->random, 7);
         most = std::min(most, suits ? vocab / 8 : vocab);
         test->top_k = 300 + (int32_t)random_below(&test->random, (uint32_t)(most - 299));
-        cut->top_k = &test->top_k;
+        cut->top_k = (gumbel_row_i32){&test->top_k, GUMBEL_SAME};
     } else {
         test->top_p = top_ps[random_below(&test->random, suits ? 3 : 6)];
-        cut->top_p = &test->top_p;
+        cut->top_p = (gumbel_row_f32){&test->top_p, GUMBEL_SAME};
     }
 }
 
@@ -103,7 +105,7 @@ void cut_hard(test_problem *test)
     gumbel_truncation *cut = &test->asked->truncation;
     cut_no_more(cut);
     test->top_k = CUDA_REQUEST_THREADS + (int32_t)random_below(&test->random, CUDA_REQUEST_THREADS);
-    cut->top_k = &test->top_k;
+    cut->top_k = (gumbel_row_i32){&test->top_k, GUMBEL_SAME};
     make_hostile(test->asked, random_below(&test->random, 2) ? random_below(&test->random, 2) : 7);
 }
 
@@ -112,8 +114,7 @@ void warm(test_problem *test)
 {
     static const float usual[] = {0.7f, 1.0f, 1.5f};
     test->temperature = usual[random_below(&test->random, 3)];
-    test->asked->sampling.temperature = &test->temperature;
-    test->asked->sampling.temperature_stride = 0;
+    test->asked->sampling.temperature = (gumbel_row_f32){&test->temperature, GUMBEL_SAME};
 }
 
 /* Have a row cut by what leaves few tokens, and by a nucleus of these or of all. */
@@ -126,12 +127,26 @@ void cut_to_few(test_problem *test)
     test->min_p = 0.01f * (float)(1 + random_below(&test->random, 20));
     test->top_p = 0.01f * (float)(1 + random_below(&test->random, 99));
     uint32_t by = mass ? random_below(&test->random, 4) : 1 + random_below(&test->random, 3);
-    cut->top_k = by & 1 ? &test->top_k : NULL;
-    cut->min_p = by & 2 ? &test->min_p : NULL;
+    if (by & 1)
+        cut->top_k = {&test->top_k, GUMBEL_SAME};
+    if (by & 2)
+        cut->min_p = {&test->min_p, GUMBEL_SAME};
     if (mass && by)
         cut->order = GUMBEL_ORDER_JOINT;
     if (mass || one_in(&test->random, 2))
-        cut->top_p = &test->top_p;
+        cut->top_p = (gumbel_row_f32){&test->top_p, GUMBEL_SAME};
+}
+
+/* Have tokens scored that are drawn, or not, or none. */
+void give_tokens(test_problem *test)
+{
+    const request_plan &plan = test->asked->plan;
+    for (int64_t i = 0; i < plan.batch * plan.samples; i++)
+        test->given.push_back(
+            (int32_t)(plan.first_token + random_below(&test->random, (uint32_t)plan.vocab + 2)) -
+            (one_in(&test->random, 9) ? (int32_t)plan.first_token + 9 : 1));
+    test->asked->sampling.noise = NULL;
+    test->asked->sampling.given = {test->given.data(), 0};
 }
 
 /* Its request points into the problem. */
@@ -159,6 +174,11 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     else if (!suits && !hard && one_in(&test->random, 2))
         make_hostile(test->asked, random_below(&test->random, REQUEST_SHAPES));
     test->processed = test->kind == PROBLEM_ANY && one_in(&test->random, 4);
+    if (test->kind == PROBLEM_ANY && one_in(&test->random, 3))
+        give_tokens(test);
+    test->live_rows = (int32_t)plan.batch - 1;
+    if (!suits && one_in(&test->random, 6))
+        test->asked->sampling.live_rows = &test->live_rows;
     if (one_in(&test->random, 4))
         for (int64_t b = 0; b < plan.batch; b++)
             test->left.push_back(one_in(&test->random, 3) ? CUDA_ROW_SERVED : CUDA_ROW_LEFT);

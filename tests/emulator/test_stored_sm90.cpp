@@ -282,17 +282,14 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     q->request = GUMBEL_REQUEST_TRUNCATION | (rows->num_top ? GUMBEL_REQUEST_TOP : 0) |
                  (rows->mask.empty() ? 0 : GUMBEL_REQUEST_MASK) |
                  (rows->prompt.empty() ? 0 : GUMBEL_REQUEST_PENALTIES);
-    q->truncation.top_k = rows->top_k.data();
-    q->truncation.min_p = rows->min_p.data();
-    q->truncation.top_k_stride = q->truncation.min_p_stride = 1;
-    q->transforms.mask = rows->mask.data();
-    q->transforms.mask_stride = rows->words;
-    q->transforms.presence = &presence;
+    q->truncation.top_k = {rows->top_k.data(), 1};
+    q->truncation.min_p = {rows->min_p.data(), 1};
+    q->transforms.mask = {rows->mask.data(), rows->words};
+    q->transforms.presence = {&presence, 0}; /* as read: one for all rows */
     q->history.vocab_size = 32 * rows->words;
     q->history.prompt = rows->prompt.data();
     q->history.output = rows->output.data();
-    q->sampling.temperature = rows->temperature.data();
-    q->sampling.temperature_stride = 1;
+    q->sampling.temperature = {rows->temperature.data(), 1};
     p->output.num_top = rows->num_top;
     p->stored = logits->row(0);
     p->stored_stride = logits->stride;

@@ -65,26 +65,30 @@ typedef struct place {
     }
 
 static const place places[] = {
-    AT(sampling.temperature, "sampling.temperature", SAMPLED),
-    AT(sampling.seed, "sampling.seed", SAMPLED),
-    AT(sampling.position, "sampling.position", SAMPLED),
+    AT(sampling.temperature.data, "sampling.temperature", SAMPLED),
+    AT(sampling.seed.data, "sampling.seed", SAMPLED),
+    AT(sampling.position.data, "sampling.position", SAMPLED),
+    AT(sampling.slots.of_row, "sampling.slots", SAMPLED),
+    AT(sampling.live_rows, "sampling.live_rows", SAMPLED),
     AT(sampling.noise, "sampling.noise", TRANSFORMED),
-    AT(transforms.mask, "sampling.transforms.mask", TRANSFORMED),
+    AT(transforms.allowed.offsets, "sampling.transforms.allowed", TRANSFORMED),
+    AT(transforms.allowed.ids, "sampling.transforms.allowed", TRANSFORMED),
+    AT(transforms.mask.data, "sampling.transforms.mask", TRANSFORMED),
     AT(transforms.banned.offsets, "sampling.transforms.banned", TRANSFORMED),
     AT(transforms.banned.ids, "sampling.transforms.banned", TRANSFORMED),
     AT(transforms.bias.offsets, "sampling.transforms.bias", TRANSFORMED),
     AT(transforms.bias.ids, "sampling.transforms.bias", TRANSFORMED),
     AT(transforms.bias.values, "sampling.transforms.bias", TRANSFORMED),
-    AT(transforms.repetition, "sampling.transforms.repetition", TRANSFORMED),
-    AT(transforms.frequency, "sampling.transforms.frequency", TRANSFORMED),
-    AT(transforms.presence, "sampling.transforms.presence", TRANSFORMED),
+    AT(transforms.repetition.data, "sampling.transforms.repetition", TRANSFORMED),
+    AT(transforms.frequency.data, "sampling.transforms.frequency", TRANSFORMED),
+    AT(transforms.presence.data, "sampling.transforms.presence", TRANSFORMED),
     AT(transforms.prompt_tokens.offsets, "sampling.transforms.prompt_tokens", TRANSFORMED),
     AT(transforms.prompt_tokens.ids, "sampling.transforms.prompt_tokens", TRANSFORMED),
     AT(transforms.output_tokens.offsets, "sampling.transforms.output_tokens", TRANSFORMED),
     AT(transforms.output_tokens.ids, "sampling.transforms.output_tokens", TRANSFORMED),
-    AT(truncation.min_p, "sampling.truncation.min_p", REQUESTS),
-    AT(truncation.top_k, "sampling.truncation.top_k", REQUESTS),
-    AT(truncation.top_p, "sampling.truncation.top_p", REQUESTS),
+    AT(truncation.min_p.data, "sampling.truncation.min_p", REQUESTS),
+    AT(truncation.top_k.data, "sampling.truncation.top_k", REQUESTS),
+    AT(truncation.top_p.data, "sampling.truncation.top_p", REQUESTS),
     AT(output.tokens, "output.tokens", DRAWS),
     AT(output.logprobs, "output.logprobs", DRAWS),
     AT(output.scores, "output.scores", DRAWS),
@@ -106,10 +110,13 @@ static const place places[] = {
     AT(processed, "probabilities", SOFTMAX),
     AT(step.tokens, "step.tokens", ADVANCE),
     AT(step.position, "step.position", ADVANCE),
+    AT(step.slots.of_row, "step.slots", ADVANCE),
+    AT(step.live_rows, "step.live_rows", ADVANCE),
     AT(step.ring, "step.ring", ADVANCE),
     AT(history.prompt, "history.prompt", HISTORY_START | HISTORY_UPDATE),
     AT(history.output, "history.output", HISTORY_START | HISTORY_UPDATE),
-    AT(history.counts, "history.counts", HISTORY_START | HISTORY_UPDATE),
+    {"history.counts", offsetof(arguments, history.counts), sizeof(uint16_t),
+     HISTORY_START | HISTORY_UPDATE},
     AT(prompts.offsets, "prompts", HISTORY_START),
     AT(prompts.ids, "prompts", HISTORY_START),
     AT(outputs.offsets, "outputs", HISTORY_START),
@@ -126,12 +133,14 @@ enum { ROOM = 1 << 14 };
 static _Alignas(64) unsigned char inputs[ROOM], outputs[32][1024];
 static _Alignas(64) unsigned char workspace[1 << 22];
 static const float ones[B + 1] = {1, 1, 1};
+static const int32_t own_slots[B] = {1, 0}, all_rows = B;
 
 static void *output_at(int which) { return outputs[which]; }
 
 static gumbel_token_lists lists(const float *values)
 {
-    return (gumbel_token_lists){(const int64_t *)inputs, (const int32_t *)inputs, values};
+    return (gumbel_token_lists){
+        .offsets = (const int64_t *)inputs, .ids = (const int32_t *)inputs, .values = values};
 }
 
 static gumbel_output make_output(int first)
@@ -147,19 +156,21 @@ static gumbel_output make_output(int first)
 static void make_request(arguments *a)
 {
     a->transforms = (gumbel_transforms){.struct_size = sizeof a->transforms,
+                                        .allowed = lists(NULL),
                                         .banned = lists(NULL),
                                         .bias = lists(ones),
-                                        .repetition = ones,
-                                        .frequency = ones,
-                                        .presence = ones,
+                                        .repetition = {ones, 0},
+                                        .frequency = {ones, 0},
+                                        .presence = {ones, 0},
                                         .prompt_tokens = lists(NULL),
                                         .output_tokens = lists(NULL)};
-    a->transforms.mask = make_zeroed(2, sizeof(int32_t));
-    memset((void *)a->transforms.mask, 0xFF, 2 * sizeof(int32_t));
+    int32_t *mask = make_zeroed(2, sizeof *mask);
+    memset(mask, 0xFF, 2 * sizeof *mask);
+    a->transforms.mask = (gumbel_row_i32){mask, GUMBEL_SAME};
     a->truncation = (gumbel_truncation){.struct_size = sizeof a->truncation,
-                                        .min_p = (const float *)inputs,
-                                        .top_k = (const int32_t *)inputs,
-                                        .top_p = ones};
+                                        .min_p = {(const float *)inputs, 0},
+                                        .top_k = {(const int32_t *)inputs, 0},
+                                        .top_p = {ones, 0}};
     a->output = make_output(0);
     a->output.ranks = output_at(5);
     a->output.kept = output_at(6);
@@ -174,14 +185,16 @@ static void make_arguments(arguments *a)
     *a = (arguments){0};
     make_request(a);
     a->head = (gumbel_head){.struct_size = sizeof a->head,
-                            .hidden = {inputs, GUMBEL_FLOAT32, B, D, 0},
-                            .weight = {inputs, GUMBEL_FLOAT32, V, D, 0}};
+                            .hidden = tensor_of(inputs, GUMBEL_FLOAT32, B, D, 0),
+                            .weight = tensor_of(inputs, GUMBEL_FLOAT32, V, D, 0)};
     a->logits = (gumbel_logits){.struct_size = sizeof a->logits,
-                                .logits = {inputs, GUMBEL_FLOAT32, B, V, 0}};
+                                .logits = tensor_of(inputs, GUMBEL_FLOAT32, B, V, 0)};
     a->sampling = (gumbel_sampling){.struct_size = sizeof a->sampling,
-                                    .temperature = ones,
-                                    .seed = (const uint64_t *)inputs,
-                                    .position = (const uint32_t *)inputs,
+                                    .temperature = {ones, 0},
+                                    .seed = {(const uint64_t *)inputs, 0},
+                                    .position = {(const uint64_t *)inputs, 0},
+                                    .slots = {own_slots, B},
+                                    .live_rows = &all_rows,
                                     .noise = (const float *)inputs};
     a->finished = make_output(11);
     a->summaries = output_at(16);
@@ -194,7 +207,9 @@ static void make_arguments(arguments *a)
                             .tokens = (const int32_t *)inputs,
                             .position = output_at(20),
                             .ring = output_at(21),
-                            .ring_length = RING};
+                            .ring_length = RING,
+                            .slots = {own_slots, B},
+                            .live_rows = &all_rows};
     a->history = (gumbel_history){.struct_size = sizeof a->history,
                                   .vocab_size = V,
                                   .prompt = output_at(22),
@@ -214,29 +229,32 @@ static gumbel_status make_call(gumbel_device *device, arguments *a, call_name na
         sampling.noise = NULL;
     switch (name) {
     case SAMPLE:
-        return gumbel_sample(device, &a->head, &sampling, &a->output, workspace, bytes, e);
+        return gumbel_sample(device, NULL, &a->head, &sampling, &a->output, workspace, bytes, e);
     case SAMPLE_LOGITS:
-        return gumbel_sample_logits(device, &a->logits, &sampling, &a->output, workspace, bytes, e);
+        return gumbel_sample_logits(device, NULL, &a->logits, &sampling, &a->output, workspace,
+                                    bytes, e);
     case PROCESS:
-        return gumbel_process_logits(device, &a->logits, &sampling, a->processed, 0, workspace,
-                                     bytes, e);
+        return gumbel_process_logits(device, NULL, &a->logits, &sampling, a->processed, 0,
+                                     workspace, bytes, e);
     case SOFTMAX:
-        return gumbel_softmax(device, &a->logits, &sampling, a->processed, 0, workspace, bytes, e);
+        return gumbel_softmax(device, NULL, &a->logits, &sampling, a->processed, 0, workspace,
+                              bytes, e);
     case PARTIAL:
-        return gumbel_partial(device, &a->head, &sampling, a->summaries, workspace, bytes, e);
+        return gumbel_partial(device, NULL, &a->head, &sampling, a->summaries, workspace, bytes, e);
     case PARTIAL_LOGITS:
-        return gumbel_partial_logits(device, &a->logits, &sampling, a->summaries, workspace, bytes,
-                                     e);
+        return gumbel_partial_logits(device, NULL, &a->logits, &sampling, a->summaries, workspace,
+                                     bytes, e);
     case PREPARE_NOISE:
-        return gumbel_prepare_noise(device, &sampling, B, 0, V, a->noise, 0, e);
+        return gumbel_prepare_noise(device, NULL, &sampling, B, 0, V, a->noise, 0, e);
     case ADVANCE:
-        return gumbel_advance(device, &a->step, e);
+        return gumbel_advance(device, NULL, &a->step, e);
     case HISTORY_START:
-        return gumbel_history_start(device, &a->history, B, &a->prompts, &a->outputs, NULL, e);
+        return gumbel_history_start(device, NULL, &a->history, B, NULL, &a->prompts, &a->outputs,
+                                    e);
     case HISTORY_UPDATE:
-        return gumbel_history_update(device, &a->history, B, a->tokens, 0, NULL, e);
+        return gumbel_history_update(device, NULL, &a->history, B, NULL, a->tokens, 0, e);
     case FINISH:
-        return gumbel_finish(a->found, B, 1, &a->finished, e);
+        return gumbel_finish(NULL, NULL, a->found, 1, B, 1, &a->finished, e);
     default:
         return gumbel_noise(0, 0, 0, 0, 0, V, a->out, e);
     }
@@ -252,7 +270,7 @@ static void sound_calls(void **state)
         make_arguments(&a);
         if (make_call(*state, &a, (call_name)name, &error) != GUMBEL_OK)
             fail_msg("call %x: %s: %s", (unsigned)name, error.field, error.message);
-        free((void *)a.transforms.mask);
+        free((void *)a.transforms.mask.data);
     }
 }
 
@@ -263,7 +281,7 @@ static void check_place(gumbel_device *device, const place *p, call_name name, s
     char *pointer;
     gumbel_error error = {"", ""};
     make_arguments(&a);
-    const void *mask = a.transforms.mask;
+    const void *mask = a.transforms.mask.data;
     memcpy(&pointer, (char *)&a + p->at, sizeof pointer);
     pointer += shift;
     memcpy((char *)&a + p->at, &pointer, sizeof pointer);

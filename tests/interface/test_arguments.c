@@ -38,7 +38,7 @@ static call sound_call(problem *made)
               .made = made,
               .head = made->head,
               .logits = {.struct_size = sizeof(gumbel_logits),
-                         .logits = {made->weight, GUMBEL_FLOAT32, 2, 20, 0}},
+                         .logits = tensor_of(made->weight, GUMBEL_FLOAT32, 2, 20, 0)},
               .sampling = made->sampling,
               .output = outputs->output,
               .workspace = workspace_,
@@ -105,14 +105,14 @@ SPOIL(logits_huge, c->logits.logits.stride = HUGE_SIZE)
 SPOIL(logits_misaligned, c->logits.logits.data = (const char *)c->logits.logits.data + 2)
 SPOIL(sampling_size, c->sampling.struct_size = 4)
 SPOIL(temperature_negative, bad_temperatures[0] = 1; bad_temperatures[1] = -0.5f;
-      c->sampling.temperature = bad_temperatures)
+      c->sampling.temperature.data = bad_temperatures)
 SPOIL(temperature_nan, bad_temperatures[0] = NAN; bad_temperatures[1] = 1;
-      c->sampling.temperature = bad_temperatures)
+      c->sampling.temperature.data = bad_temperatures)
 SPOIL(temperature_infinite, bad_temperatures[0] = 1; bad_temperatures[1] = INFINITY;
-      c->sampling.temperature = bad_temperatures)
-SPOIL(temperature_stride, c->sampling.temperature_stride = -1)
-SPOIL(seed_stride, c->sampling.seed_stride = -1)
-SPOIL(position_stride, c->sampling.position_stride = -1)
+      c->sampling.temperature.data = bad_temperatures)
+SPOIL(temperature_stride, c->sampling.temperature.stride = -2)
+SPOIL(seed_stride, c->sampling.seed.stride = -2)
+SPOIL(position_stride, c->sampling.position.stride = -2)
 SPOIL(samples_negative, c->sampling.num_samples = -1)
 SPOIL(samples_many, c->sampling.num_samples = 65537)
 SPOIL(domain_reserved, c->sampling.domain = 0x80000000u)
@@ -177,9 +177,9 @@ static const refusal refusals[] = {
     {"sampling.temperature[1]", temperature_negative, 3},
     {"sampling.temperature[0]", temperature_nan, 3},
     {"sampling.temperature[1]", temperature_infinite, 3},
-    {"sampling.temperature_stride", temperature_stride, 3},
-    {"sampling.seed_stride", seed_stride, 3},
-    {"sampling.position_stride", position_stride, 3},
+    {"sampling.temperature.stride", temperature_stride, 3},
+    {"sampling.seed.stride", seed_stride, 3},
+    {"sampling.position.stride", position_stride, 3},
     {"sampling.num_samples", samples_negative, 3},
     {"sampling.num_samples", samples_many, 3},
     {"sampling.domain", domain_reserved, 3},
@@ -199,9 +199,9 @@ static const refusal refusals[] = {
 
 static gumbel_status make_call(const call *c, int way, gumbel_error *error)
 {
-    return way == 1 ? gumbel_sample(c->device, &c->head, &c->sampling, &c->output, c->workspace,
-                                    c->workspace_bytes, error)
-                    : gumbel_sample_logits(c->device, &c->logits, &c->sampling, &c->output,
+    return way == 1 ? gumbel_sample(c->device, NULL, &c->head, &c->sampling, &c->output,
+                                    c->workspace, c->workspace_bytes, error)
+                    : gumbel_sample_logits(c->device, NULL, &c->logits, &c->sampling, &c->output,
                                            c->workspace, c->workspace_bytes, error);
 }
 
@@ -272,19 +272,19 @@ static void null_structs(void **state)
     call c = sound_call(made);
     gumbel_error error;
     outcome_poison(outputs);
-    assert_int_equal(gumbel_sample(c.device, NULL, &c.sampling, &c.output, c.workspace,
+    assert_int_equal(gumbel_sample(c.device, NULL, NULL, &c.sampling, &c.output, c.workspace,
                                    c.workspace_bytes, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "head");
-    assert_int_equal(gumbel_sample_logits(c.device, NULL, &c.sampling, &c.output, c.workspace,
+    assert_int_equal(gumbel_sample_logits(c.device, NULL, NULL, &c.sampling, &c.output, c.workspace,
                                           c.workspace_bytes, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "logits");
-    assert_int_equal(
-        gumbel_sample(c.device, &c.head, &c.sampling, NULL, c.workspace, c.workspace_bytes, &error),
-        GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_sample(c.device, NULL, &c.head, &c.sampling, NULL, c.workspace,
+                                   c.workspace_bytes, &error),
+                     GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "output");
-    assert_int_equal(gumbel_partial(c.device, &c.head, &c.sampling, NULL, c.workspace,
+    assert_int_equal(gumbel_partial(c.device, NULL, &c.head, &c.sampling, NULL, c.workspace,
                                     c.workspace_bytes, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "summaries");

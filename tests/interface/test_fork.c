@@ -65,20 +65,22 @@ static void free_results(results *r)
 static int compute(gumbel_device *device, results *r)
 {
     static const float top_p = 0.9f;
-    const gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_p = &top_p};
+    const gumbel_truncation truncation = {.struct_size = sizeof truncation,
+                                          .top_p = {&top_p, GUMBEL_SAME}};
     const gumbel_sampling sampling = {.struct_size = sizeof sampling, .truncation = &truncation};
     size_t bytes;
     void *workspace =
         call_workspace(device, NULL, &logits, &sampling, &r->requested->output, &bytes);
-    int all = draw(device, &shared->head, &shared->sampling, r->fused) == GUMBEL_OK &&
-              draw_logits(device, &logits, NULL, r->from_logits) == GUMBEL_OK &&
-              gumbel_sample_logits(device, &logits, &sampling, &r->requested->output, workspace,
-                                   bytes, NULL) == GUMBEL_OK &&
-              gumbel_process_logits(device, &logits, &sampling, r->processed, 0, workspace, bytes,
-                                    NULL) == GUMBEL_OK &&
-              gumbel_softmax(device, &logits, &sampling, r->probabilities, 0, workspace, bytes,
-                             NULL) == GUMBEL_OK &&
-              gumbel_prepare_noise(device, NULL, ROWS, 0, COLUMNS, r->noise, 0, NULL) == GUMBEL_OK;
+    int all =
+        draw(device, &shared->head, &shared->sampling, r->fused) == GUMBEL_OK &&
+        draw_logits(device, &logits, NULL, r->from_logits) == GUMBEL_OK &&
+        gumbel_sample_logits(device, NULL, &logits, &sampling, &r->requested->output, workspace,
+                             bytes, NULL) == GUMBEL_OK &&
+        gumbel_process_logits(device, NULL, &logits, &sampling, r->processed, 0, workspace, bytes,
+                              NULL) == GUMBEL_OK &&
+        gumbel_softmax(device, NULL, &logits, &sampling, r->probabilities, 0, workspace, bytes,
+                       NULL) == GUMBEL_OK &&
+        gumbel_prepare_noise(device, NULL, NULL, ROWS, 0, COLUMNS, r->noise, 0, NULL) == GUMBEL_OK;
     free(workspace);
     return all;
 }
@@ -227,7 +229,7 @@ static void *call_until_stopped(void *given)
     caller *me = given;
     while (!atomic_load(me->stop)) {
         outcome_poison(me->drawn);
-        if (gumbel_sample(me->device, &shared->head, &shared->sampling, &me->drawn->output,
+        if (gumbel_sample(me->device, NULL, &shared->head, &shared->sampling, &me->drawn->output,
                           me->workspace, me->bytes, NULL) != GUMBEL_OK ||
             !outcome_same(expected.fused, 0, me->drawn, OUTCOME_ALL, "a draw while others fork"))
             me->differences++;
@@ -275,7 +277,7 @@ static int make_shared(void **state)
     for (int i = 0; i < ROWS * COLUMNS; i++)
         values[i] = 3 * random_normal(&random) - 40;
     logits = (gumbel_logits){.struct_size = sizeof logits,
-                             .logits = {values, GUMBEL_FLOAT32, ROWS, COLUMNS, 0}};
+                             .logits = tensor_of(values, GUMBEL_FLOAT32, ROWS, COLUMNS, 0)};
     shared = problem_make(&large);
     expected = make_results();
     gumbel_device *device = open_device(GUMBEL_ISA_REFERENCE, 1, 0);

@@ -19,9 +19,9 @@
 
 static gumbel_sampling sampling_inside(fence *f, gumbel_sampling s, size_t batch)
 {
-    s.temperature = inside(f, s.temperature, batch * sizeof *s.temperature, 0);
-    s.seed = inside(f, s.seed, batch * sizeof *s.seed, 0);
-    s.position = inside(f, s.position, batch * sizeof *s.position, 0);
+    s.temperature.data = inside(f, s.temperature.data, batch * sizeof *s.temperature.data, 0);
+    s.seed.data = inside(f, s.seed.data, batch * sizeof *s.seed.data, 0);
+    s.position.data = inside(f, s.position.data, batch * sizeof *s.position.data, 0);
     return s;
 }
 
@@ -47,8 +47,11 @@ static outcome outcome_inside(fence *f, int64_t batch, int32_t samples)
 static void *workspace_inside(fence *f, gumbel_device *device, int64_t batch, int64_t hidden_size,
                               int32_t samples, size_t *bytes)
 {
-    assert_int_equal(gumbel_workspace_size(device, batch, hidden_size, samples, bytes, NULL),
-                     GUMBEL_OK);
+    const gumbel_limits limits = {.struct_size = sizeof limits,
+                                  .batch = batch,
+                                  .hidden_size = hidden_size,
+                                  .num_samples = samples};
+    assert_int_equal(gumbel_workspace_most(device, &limits, bytes, NULL), GUMBEL_OK);
     assert_int_equal(*bytes % 64, 0);
     void *workspace = inside(f, NULL, *bytes, 1);
     hostile_fill(workspace, *bytes);
@@ -70,8 +73,9 @@ static void check_fused(gumbel_device *device, problem_plan plan, int at_front)
     outcome found = outcome_inside(&f, plan.batch, made->plan.samples);
     void *workspace =
         workspace_inside(&f, device, plan.batch, plan.hidden_size, made->plan.samples, &bytes);
-    assert_int_equal(gumbel_sample(device, &head, &sampling, &found.output, workspace, bytes, NULL),
-                     GUMBEL_OK);
+    assert_int_equal(
+        gumbel_sample(device, NULL, &head, &sampling, &found.output, workspace, bytes, NULL),
+        GUMBEL_OK);
     assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, problem_describe(&plan)));
     take_down(&f);
     outcome_free(expected);
@@ -92,9 +96,9 @@ static void check_logits(gumbel_device *device, problem_plan plan, int at_front)
     logits.logits = tensor_inside(&f, logits.logits);
     outcome found = outcome_inside(&f, rows, made->plan.samples);
     void *workspace = workspace_inside(&f, device, rows, 0, made->plan.samples, &bytes);
-    assert_int_equal(
-        gumbel_sample_logits(device, &logits, &sampling, &found.output, workspace, bytes, NULL),
-        GUMBEL_OK);
+    assert_int_equal(gumbel_sample_logits(device, NULL, &logits, &sampling, &found.output,
+                                          workspace, bytes, NULL),
+                     GUMBEL_OK);
     assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, problem_describe(&plan)));
     take_down(&f);
     outcome_free(expected);

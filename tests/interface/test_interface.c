@@ -32,8 +32,8 @@ static void struct_sizes(void **state)
     problem *made = problem_make(&plan);
     gumbel_sampling short_one = made->sampling;
     short_one.struct_size = offsetof(gumbel_sampling, seed);
-    gumbel_sampling defaults = {
-        .struct_size = sizeof defaults, .temperature = made->temperature, .temperature_stride = 1};
+    gumbel_sampling defaults = {.struct_size = sizeof defaults,
+                                .temperature = {made->temperature, 0}};
     outcome *a = outcome_make(2, 1), *b = outcome_make(2, 1);
     assert_int_equal(draw(*state, &made->head, &short_one, a), GUMBEL_OK);
     assert_int_equal(draw(*state, &made->head, &defaults, b), GUMBEL_OK);
@@ -56,7 +56,7 @@ static void struct_sizes(void **state)
     gumbel_summary_clear(&summary, 1);
     gumbel_output output = b->output;
     output.struct_size = offsetof(gumbel_output, lse);
-    assert_int_equal(gumbel_finish(&summary, 1, 1, &output, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_finish(NULL, NULL, &summary, 1, 1, 1, &output, NULL), GUMBEL_OK);
     assert_int_equal(b->tokens[0], -1);
     assert_true(isnan(b->scores[0]));
     assert_int_equal(b->status[0], (int32_t)0xA7A7A7A7);
@@ -197,7 +197,9 @@ static void sizes_are_as_said(void **state)
         int64_t b = batches[i / 9 % 4], d = sizes[i / 3 % 3];
         gumbel_device *device = open_device(GUMBEL_ISA_AUTO, t, 0);
         size_t bytes;
-        assert_int_equal(gumbel_workspace_size(device, b, d, s, &bytes, NULL), GUMBEL_OK);
+        const gumbel_limits limits = {
+            .struct_size = sizeof limits, .batch = b, .hidden_size = d, .num_samples = s};
+        assert_int_equal(gumbel_workspace_most(device, &limits, &bytes, NULL), GUMBEL_OK);
         double said = 48.0 * (t + 1) * (double)b * s + 17 * 1024.0 * t;
         if (d > 0)
             said += 4.0 * (double)(b * d) + 832.0 * t * (double)b;
@@ -208,40 +210,55 @@ static void sizes_are_as_said(void **state)
     }
 }
 
+/* The most that plain calls of these sizes take. */
+static gumbel_status most_of(gumbel_device *device, int64_t batch, int64_t hidden_size,
+                             int32_t samples, size_t *bytes, gumbel_error *error)
+{
+    const gumbel_limits limits = {.struct_size = sizeof limits,
+                                  .batch = batch,
+                                  .hidden_size = hidden_size,
+                                  .num_samples = samples};
+    return gumbel_workspace_most(device, &limits, bytes, error);
+}
+
 static void workspace_sizes(void **state)
 {
     size_t bytes = 0, before = 0;
     for (int64_t batch = 0; batch <= 64; batch++) {
-        assert_int_equal(gumbel_workspace_size(*state, batch, 4096, 4, &bytes, NULL), GUMBEL_OK);
+        assert_int_equal(most_of(*state, batch, 4096, 4, &bytes, NULL), GUMBEL_OK);
         assert_true(bytes >= before);
         before = bytes;
     }
-    assert_int_equal(gumbel_workspace_size(*state, 64, 4096, 5, &bytes, NULL), GUMBEL_OK);
+    assert_int_equal(most_of(*state, 64, 4096, 5, &bytes, NULL), GUMBEL_OK);
     assert_true(bytes >= before);
     struct {
         const char *field;
         int64_t batch, hidden_size;
         int32_t samples;
     } bad[] = {
-        {"batch", -1, 8, 1},
-        {"batch", INT64_MAX, 8, 1},
-        {"batch", INT64_C(1) << 39, INT64_C(1) << 39, 65536},
-        {"hidden_size", 1, -8, 1},
-        {"hidden_size", 1, INT64_MAX, 1},
-        {"num_samples", 1, 8, 0},
-        {"num_samples", 1, 8, 65537},
+        {"limits.batch", -1, 8, 1},
+        {"limits.batch", INT64_MAX, 8, 1},
+        {"limits.batch", INT64_C(1) << 39, INT64_C(1) << 39, 65536},
+        {"limits.hidden_size", 1, -8, 1},
+        {"limits.hidden_size", 1, INT64_MAX, 1},
+        {"limits.num_samples", 1, 8, -1},
+        {"limits.num_samples", 1, 8, 65537},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         gumbel_error error = {"", ""};
         bytes = 77;
-        assert_int_equal(gumbel_workspace_size(*state, bad[i].batch, bad[i].hidden_size,
-                                               bad[i].samples, &bytes, &error),
-                         GUMBEL_ERROR_ARGUMENT);
+        assert_int_equal(
+            most_of(*state, bad[i].batch, bad[i].hidden_size, bad[i].samples, &bytes, &error),
+            GUMBEL_ERROR_ARGUMENT);
         assert_string_equal(error.field, bad[i].field);
         assert_int_equal(bytes, 77);
     }
-    assert_int_equal(gumbel_workspace_size(NULL, 1, 8, 1, &bytes, NULL), GUMBEL_ERROR_ARGUMENT);
-    assert_int_equal(gumbel_workspace_size(*state, 1, 8, 1, NULL, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(most_of(NULL, 1, 8, 1, &bytes, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(most_of(*state, 1, 8, 1, NULL, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_workspace_most(*state, NULL, &bytes, NULL), GUMBEL_ERROR_ARGUMENT);
+    const gumbel_limits no_tokens = {.struct_size = sizeof no_tokens, .batch = 1, .requests = 1};
+    assert_int_equal(gumbel_workspace_most(*state, &no_tokens, &bytes, NULL),
+                     GUMBEL_ERROR_ARGUMENT);
 }
 
 /* ----------------------------------------------------------------------- trivial problems ---- */
@@ -254,11 +271,13 @@ static void empty_batch(void **state)
     made->head.hidden.data = NULL;
     assert_int_equal(draw(*state, &made->head, NULL, untouched), GUMBEL_OK);
     gumbel_output nothing = {.struct_size = sizeof nothing};
-    assert_int_equal(gumbel_sample(*state, &made->head, NULL, &nothing, NULL, 0, NULL), GUMBEL_OK);
-    assert_int_equal(gumbel_partial(*state, &made->head, NULL, NULL, NULL, 0, NULL), GUMBEL_OK);
-    assert_int_equal(gumbel_finish(NULL, 0, 1, &nothing, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_sample(*state, NULL, &made->head, NULL, &nothing, NULL, 0, NULL),
+                     GUMBEL_OK);
+    assert_int_equal(gumbel_partial(*state, NULL, &made->head, NULL, NULL, NULL, 0, NULL),
+                     GUMBEL_OK);
+    assert_int_equal(gumbel_finish(NULL, NULL, NULL, 1, 0, 1, &nothing, NULL), GUMBEL_OK);
     assert_int_equal(gumbel_noise(0, 0, 0, 0, 0, 0, NULL, NULL), GUMBEL_OK);
-    gumbel_merge(NULL, NULL, 0);
+    assert_int_equal(gumbel_merge(NULL, NULL, NULL, NULL, 0, NULL), GUMBEL_OK);
     gumbel_summary_clear(NULL, 0);
     assert_true(outcome_untouched(untouched));
     outcome_free(untouched);
@@ -270,8 +289,8 @@ static void one_token(void **state)
 {
     float h = 3, w = -0.5f;
     gumbel_head head = {.struct_size = sizeof head,
-                        .hidden = {&h, GUMBEL_FLOAT32, 1, 1, 0},
-                        .weight = {&w, GUMBEL_FLOAT32, 1, 1, 0},
+                        .hidden = tensor_of(&h, GUMBEL_FLOAT32, 1, 1, 0),
+                        .weight = tensor_of(&w, GUMBEL_FLOAT32, 1, 1, 0),
                         .first_token = 12345};
     outcome *drawn = outcome_make(1, 1);
     float g;
@@ -318,13 +337,17 @@ static void finish_refusals(void **state)
     gumbel_error error;
     gumbel_summary_clear(&summary, 1);
     outcome *out = outcome_make(1, 1);
-    assert_int_equal(gumbel_finish(&summary, -1, 1, &out->output, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_finish(NULL, NULL, &summary, 1, -1, 1, &out->output, &error),
+                     GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "batch");
-    assert_int_equal(gumbel_finish(&summary, 1, 0, &out->output, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_finish(NULL, NULL, &summary, 1, 1, 0, &out->output, &error),
+                     GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "num_samples");
-    assert_int_equal(gumbel_finish(NULL, 1, 1, &out->output, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_finish(NULL, NULL, NULL, 1, 1, 1, &out->output, &error),
+                     GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "summaries");
-    assert_int_equal(gumbel_finish(&summary, 1, 1, NULL, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_finish(NULL, NULL, &summary, 1, 1, 1, NULL, &error),
+                     GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "output");
     assert_true(outcome_untouched(out));
     outcome_free(out);
@@ -359,8 +382,8 @@ static void explanations(void **state)
     const float values[4] = {0};
     const int32_t k[1] = {2};
     const gumbel_logits logits = {.struct_size = sizeof logits,
-                                  .logits = {values, GUMBEL_FLOAT32, 1, 4, 0}};
-    const gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = k};
+                                  .logits = tensor_of(values, GUMBEL_FLOAT32, 1, 4, 0)};
+    const gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = {k, 0}};
     const gumbel_sampling sampling = {.struct_size = sizeof sampling, .truncation = &cut};
     gumbel_error error;
     char text[1024], few[8];

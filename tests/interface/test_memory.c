@@ -112,18 +112,19 @@ static void no_call_allocates(void **state)
         void *workspace = make_workspace(device, 5000, 64, 2, &bytes);
         assert_true(allocations >= before + 4); /* the count does count */
         before = allocations;
-        assert_int_equal(gumbel_sample(device, &made->head, &made->sampling, &drawn->output,
+        assert_int_equal(gumbel_sample(device, NULL, &made->head, &made->sampling, &drawn->output,
                                        workspace, bytes, NULL),
                          GUMBEL_OK);
-        assert_int_equal(
-            gumbel_partial(device, &made->head, &made->sampling, summaries, workspace, bytes, NULL),
-            GUMBEL_OK);
-        gumbel_merge(summaries, summaries + 16, 16);
-        assert_int_equal(gumbel_finish(summaries, 16, 2, &drawn->output, NULL), GUMBEL_OK);
+        assert_int_equal(gumbel_partial(device, NULL, &made->head, &made->sampling, summaries,
+                                        workspace, bytes, NULL),
+                         GUMBEL_OK);
+        assert_int_equal(gumbel_merge(NULL, NULL, summaries, summaries + 16, 16, NULL), GUMBEL_OK);
+        assert_int_equal(gumbel_finish(NULL, NULL, summaries, 1, 16, 2, &drawn->output, NULL),
+                         GUMBEL_OK);
         gumbel_logits logits = {.struct_size = sizeof logits, .logits = made->head.weight};
         logits.logits.rows = 16;
-        assert_int_equal(gumbel_sample_logits(device, &logits, &made->sampling, &drawn->output,
-                                              workspace, bytes, NULL),
+        assert_int_equal(gumbel_sample_logits(device, NULL, &logits, &made->sampling,
+                                              &drawn->output, workspace, bytes, NULL),
                          GUMBEL_OK);
         assert_int_equal(gumbel_noise(1, 2, 3, 4, 0, 100, noise, NULL), GUMBEL_OK);
         assert_int_equal(allocations, before);
@@ -179,7 +180,9 @@ static void workspace_is_small(void **state)
     for (int k = 0; k < known; k++) {
         gumbel_device *device = open_device(isas[k], 4, 0);
         size_t bytes;
-        assert_int_equal(gumbel_workspace_size(device, 16, 4096, 1, &bytes, NULL), GUMBEL_OK);
+        const gumbel_limits limits = {
+            .struct_size = sizeof limits, .batch = 16, .hidden_size = 4096};
+        assert_int_equal(gumbel_workspace_most(device, &limits, &bytes, NULL), GUMBEL_OK);
         print_message("%s: %zu KiB at B 16, D 4096, 4 threads\n", gumbel_isa_name(isas[k]),
                       bytes / 1024);
         assert_true(bytes < 1 << 20);
@@ -283,7 +286,7 @@ static void wide_batches(void **state)
     assert_int_equal(draw(device, &head, &made->sampling, wide), GUMBEL_OK);
     assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, "hidden states"));
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {made->hidden, GUMBEL_FLOAT32, 4, 64, 0}};
+                            .logits = tensor_of(made->hidden, GUMBEL_FLOAT32, 4, 64, 0)};
     assert_int_equal(draw_logits(device, &logits, &made->sampling, compact), GUMBEL_OK);
     logits.logits.data = space;
     logits.logits.stride = stride;

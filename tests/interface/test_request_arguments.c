@@ -43,7 +43,8 @@ static gumbel_token_lists lists_of(call *c, int which, const float *values)
         c->offsets[which][b] = offsets[b];
     for (int k = 0; k < LISTED; k++)
         c->ids[which][k] = 3 * k + which;
-    return (gumbel_token_lists){c->offsets[which], c->ids[which], values};
+    return (gumbel_token_lists){
+        .offsets = c->offsets[which], .ids = c->ids[which], .values = values};
 }
 
 static void make_rows(call *c)
@@ -67,27 +68,20 @@ static call *sound_call(void)
     make_rows(c);
     /* The weights serve as logits, too. */
     c->logits = (gumbel_logits){.struct_size = sizeof c->logits,
-                                .logits = {c->made->weight, GUMBEL_FLOAT32, B, V, 0}};
+                                .logits = tensor_of(c->made->weight, GUMBEL_FLOAT32, B, V, 0)};
     c->transforms = (gumbel_transforms){.struct_size = sizeof c->transforms,
-                                        .mask = c->mask,
-                                        .mask_stride = 2,
+                                        .mask = {c->mask, 2},
                                         .banned = lists_of(c, 0, NULL),
                                         .bias = lists_of(c, 1, c->biases),
-                                        .repetition = c->repetition,
-                                        .repetition_stride = 1,
-                                        .frequency = c->frequency,
-                                        .frequency_stride = 1,
-                                        .presence = c->presence,
-                                        .presence_stride = 1,
+                                        .repetition = {c->repetition, 0},
+                                        .frequency = {c->frequency, 0},
+                                        .presence = {c->presence, 0},
                                         .prompt_tokens = lists_of(c, 2, NULL),
                                         .output_tokens = lists_of(c, 3, NULL)};
     c->truncation = (gumbel_truncation){.struct_size = sizeof c->truncation,
-                                        .min_p = c->min_p,
-                                        .min_p_stride = 1,
-                                        .top_k = c->top_k,
-                                        .top_k_stride = 1,
-                                        .top_p = c->top_p,
-                                        .top_p_stride = 1};
+                                        .min_p = {c->min_p, 0},
+                                        .top_k = {c->top_k, 0},
+                                        .top_p = {c->top_p, 0}};
     c->history = (gumbel_history){.struct_size = sizeof c->history,
                                   .vocab_size = V,
                                   .prompt = c->prompt,
@@ -127,22 +121,22 @@ typedef struct refusal {
     static void name(call *c) { __VA_ARGS__; }
 
 SPOIL(transforms_size, c->transforms.struct_size = 3)
-SPOIL(mask_misaligned, c->transforms.mask = (const int32_t *)((const char *)c->mask + 1))
-SPOIL(mask_stride_short, c->transforms.mask_stride = 1)
-SPOIL(mask_stride_negative, c->transforms.mask_stride = -2)
-SPOIL(mask_stride_alone, c->transforms.mask = NULL)
-SPOIL(mask_stride_huge, c->transforms.mask_stride = INT64_MAX / 2)
+SPOIL(mask_misaligned, c->transforms.mask.data = (const int32_t *)((const char *)c->mask + 1))
+SPOIL(mask_stride_short, c->transforms.mask.stride = 1)
+SPOIL(mask_stride_negative, c->transforms.mask.stride = -2)
+SPOIL(mask_stride_alone, c->transforms.mask.data = NULL)
+SPOIL(mask_stride_huge, c->transforms.mask.stride = INT64_MAX / 2)
 SPOIL(repetition_zero, c->repetition[1] = 0)
 SPOIL(repetition_negative, c->repetition[2] = -1)
 SPOIL(repetition_nan, c->repetition[0] = NAN)
 SPOIL(repetition_infinite, c->repetition[1] = INFINITY)
-SPOIL(repetition_stride, c->transforms.repetition_stride = -1)
+SPOIL(repetition_stride, c->transforms.repetition.stride = -2)
 SPOIL(frequency_nan, c->frequency[1] = NAN)
 SPOIL(frequency_infinite, c->frequency[2] = -INFINITY)
-SPOIL(frequency_stride, c->transforms.frequency_stride = -1)
+SPOIL(frequency_stride, c->transforms.frequency.stride = -2)
 SPOIL(presence_nan, c->presence[0] = NAN)
 SPOIL(presence_infinite, c->presence[2] = INFINITY)
-SPOIL(presence_stride_alone, c->transforms.presence = NULL)
+SPOIL(presence_stride_alone, c->transforms.presence = ((gumbel_row_f32){NULL, 1}))
 SPOIL(banned_negative, c->ids[0][3] = -1)
 SPOIL(banned_falling, c->offsets[0][2] = 0; c->offsets[0][1] = 2)
 SPOIL(banned_values, c->transforms.banned.values = c->biases)
@@ -168,15 +162,15 @@ SPOIL(truncation_size, c->truncation.struct_size = sizeof c->truncation - 3)
 SPOIL(min_p_negative, c->min_p[1] = -0.25f)
 SPOIL(min_p_large, c->min_p[0] = nextafterf(1, 2))
 SPOIL(min_p_nan, c->min_p[2] = NAN)
-SPOIL(min_p_stride, c->truncation.min_p_stride = -1)
+SPOIL(min_p_stride, c->truncation.min_p.stride = -3)
 SPOIL(top_k_negative, c->top_k[2] = -1)
-SPOIL(top_k_stride, c->truncation.top_k_stride = -3)
-SPOIL(top_k_stride_alone, c->truncation.top_k = NULL)
+SPOIL(top_k_stride, c->truncation.top_k.stride = -3)
+SPOIL(top_k_stride_alone, c->truncation.top_k = ((gumbel_row_i32){NULL, 1}))
 SPOIL(top_p_zero, c->top_p[0] = 0)
 SPOIL(top_p_negative, c->top_p[1] = -0.5f)
 SPOIL(top_p_large, c->top_p[2] = nextafterf(1, 2))
 SPOIL(top_p_nan, c->top_p[1] = NAN)
-SPOIL(top_p_stride, c->truncation.top_p_stride = -1)
+SPOIL(top_p_stride, c->truncation.top_p.stride = -3)
 SPOIL(order_unknown, c->truncation.order = (gumbel_order)3)
 SPOIL(order_negative, c->truncation.order = (gumbel_order)-1)
 SPOIL(ties_unknown, c->truncation.ties = (gumbel_ties)2)
@@ -187,21 +181,21 @@ SPOIL(distribution_unknown, c->drawn->output.logprobs_of = (gumbel_distribution)
 static const refusal refusals[] = {
     {"sampling.transforms", transforms_size},
     {"sampling.transforms.mask", mask_misaligned},
-    {"sampling.transforms.mask_stride", mask_stride_short},
-    {"sampling.transforms.mask_stride", mask_stride_negative},
-    {"sampling.transforms.mask_stride", mask_stride_alone},
-    {"sampling.transforms.mask_stride", mask_stride_huge},
+    {"sampling.transforms.mask.stride", mask_stride_short},
+    {"sampling.transforms.mask.stride", mask_stride_negative},
+    {"sampling.transforms.mask.stride", mask_stride_alone},
+    {"sampling.transforms.mask.stride", mask_stride_huge},
     {"sampling.transforms.repetition[1]", repetition_zero},
     {"sampling.transforms.repetition[2]", repetition_negative},
     {"sampling.transforms.repetition[0]", repetition_nan},
     {"sampling.transforms.repetition[1]", repetition_infinite},
-    {"sampling.transforms.repetition_stride", repetition_stride},
+    {"sampling.transforms.repetition.stride", repetition_stride},
     {"sampling.transforms.frequency[1]", frequency_nan},
     {"sampling.transforms.frequency[2]", frequency_infinite},
-    {"sampling.transforms.frequency_stride", frequency_stride},
+    {"sampling.transforms.frequency.stride", frequency_stride},
     {"sampling.transforms.presence[0]", presence_nan},
     {"sampling.transforms.presence[2]", presence_infinite},
-    {"sampling.transforms.presence_stride", presence_stride_alone},
+    {"sampling.transforms.presence.stride", presence_stride_alone},
     {"sampling.transforms.banned", banned_negative},
     {"sampling.transforms.banned", banned_falling},
     {"sampling.transforms.banned", banned_values},
@@ -226,15 +220,15 @@ static const refusal refusals[] = {
     {"sampling.truncation.min_p[1]", min_p_negative},
     {"sampling.truncation.min_p[0]", min_p_large},
     {"sampling.truncation.min_p[2]", min_p_nan},
-    {"sampling.truncation.min_p_stride", min_p_stride},
+    {"sampling.truncation.min_p.stride", min_p_stride},
     {"sampling.truncation.top_k[2]", top_k_negative},
-    {"sampling.truncation.top_k_stride", top_k_stride},
-    {"sampling.truncation.top_k_stride", top_k_stride_alone},
+    {"sampling.truncation.top_k.stride", top_k_stride},
+    {"sampling.truncation.top_k.stride", top_k_stride_alone},
     {"sampling.truncation.top_p[0]", top_p_zero},
     {"sampling.truncation.top_p[1]", top_p_negative},
     {"sampling.truncation.top_p[2]", top_p_large},
     {"sampling.truncation.top_p[1]", top_p_nan},
-    {"sampling.truncation.top_p_stride", top_p_stride},
+    {"sampling.truncation.top_p.stride", top_p_stride},
     {"sampling.truncation.order", order_unknown},
     {"sampling.truncation.order", order_negative},
     {"sampling.truncation.ties", ties_unknown},
@@ -251,13 +245,13 @@ static gumbel_status make_call(gumbel_device *device, call *c, int way, float *p
 {
     size_t bytes = 1 << 22;
     void *workspace = poisoned_workspace(bytes);
-    gumbel_status status = way == 0 ? gumbel_sample(device, &c->made->head, &c->sampling,
+    gumbel_status status = way == 0 ? gumbel_sample(device, NULL, &c->made->head, &c->sampling,
                                                     &c->drawn->output, workspace, bytes, error)
                            : way == 1
-                               ? gumbel_sample_logits(device, &c->logits, &c->sampling,
+                               ? gumbel_sample_logits(device, NULL, &c->logits, &c->sampling,
                                                       &c->drawn->output, workspace, bytes, error)
-                               : gumbel_process_logits(device, &c->logits, &c->sampling, processed,
-                                                       0, workspace, bytes, error);
+                               : gumbel_process_logits(device, NULL, &c->logits, &c->sampling,
+                                                       processed, 0, workspace, bytes, error);
     free(workspace);
     return status;
 }

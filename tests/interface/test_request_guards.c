@@ -23,12 +23,16 @@
 
 /* ----------------------------------------------------------------------------- guarded ---- */
 
-/* A row parameter of B rows. */
-static const void *rows_inside(fence *f, const void *data, int64_t stride, int64_t batch,
-                               size_t size)
+/* A row parameter of B rows, of `width` elements each. */
+static const void *rows_inside(fence *f, const void *data, int64_t stride, int64_t width,
+                               int64_t batch, size_t size)
 {
-    return data ? inside(f, data, (size_t)((batch - 1) * stride + 1) * size, 0) : NULL;
+    int64_t step = stride == GUMBEL_SAME ? 0 : stride ? stride : width;
+    return data ? inside(f, data, (size_t)((batch - 1) * step + width) * size, 0) : NULL;
 }
+
+#define ROWS_INSIDE(rows)                                                                          \
+    (rows).data = rows_inside(f, (rows).data, (rows).stride, 1, batch, sizeof *(rows).data)
 
 static gumbel_token_lists lists_inside(fence *f, gumbel_token_lists lists, int64_t batch)
 {
@@ -50,7 +54,7 @@ static void history_inside(fence *f, request *r)
     size_t words = (vocab + 31) / 32;
     h->prompt = inside(f, h->prompt, batch * words * sizeof *h->prompt, 0);
     h->output = inside(f, h->output, batch * words * sizeof *h->output, 0);
-    h->counts = inside(f, h->counts, batch * vocab * sizeof *h->counts, 0);
+    h->counts = inside(f, h->counts, batch * vocab * (h->count_bits == 32 ? 4 : 2), 0);
     r->transforms.history = h;
 }
 
@@ -58,16 +62,14 @@ static void transforms_inside(fence *f, request *r)
 {
     gumbel_transforms *t = &r->transforms;
     int64_t batch = r->plan.batch, words = (r->plan.first_token + r->plan.vocab + 31) / 32;
-    if (t->mask)
-        t->mask =
-            inside(f, t->mask, (size_t)((batch - 1) * t->mask_stride + words) * sizeof *t->mask, 0);
+    t->mask.data = rows_inside(f, t->mask.data, t->mask.stride, words, batch, sizeof(int32_t));
     t->banned = lists_inside(f, t->banned, batch);
     t->bias = lists_inside(f, t->bias, batch);
     t->prompt_tokens = lists_inside(f, t->prompt_tokens, batch);
     t->output_tokens = lists_inside(f, t->output_tokens, batch);
-    t->repetition = rows_inside(f, t->repetition, t->repetition_stride, batch, sizeof(float));
-    t->frequency = rows_inside(f, t->frequency, t->frequency_stride, batch, sizeof(float));
-    t->presence = rows_inside(f, t->presence, t->presence_stride, batch, sizeof(float));
+    ROWS_INSIDE(t->repetition);
+    ROWS_INSIDE(t->frequency);
+    ROWS_INSIDE(t->presence);
     if (t->history)
         history_inside(f, r);
 }
@@ -83,18 +85,17 @@ static void request_inside(fence *f, const request *whole, request *r)
     r->head.hidden = tensor_inside(f, r->head.hidden);
     r->head.weight = tensor_inside(f, r->head.weight);
     r->head.bias = tensor_inside(f, r->head.bias);
-    s->temperature =
-        rows_inside(f, s->temperature, s->temperature_stride, batch, sizeof *s->temperature);
-    s->seed = rows_inside(f, s->seed, s->seed_stride, batch, sizeof *s->seed);
-    s->position = rows_inside(f, s->position, s->position_stride, batch, sizeof *s->position);
+    ROWS_INSIDE(s->temperature);
+    ROWS_INSIDE(s->seed);
+    ROWS_INSIDE(s->position);
     if (s->noise)
         s->noise = inside(f, s->noise,
                           (size_t)(batch * r->plan.samples * r->plan.vocab) * sizeof *s->noise, 0);
     if (s->transforms)
         transforms_inside(f, r);
-    t->min_p = rows_inside(f, t->min_p, t->min_p_stride, batch, sizeof *t->min_p);
-    t->top_k = rows_inside(f, t->top_k, t->top_k_stride, batch, sizeof *t->top_k);
-    t->top_p = rows_inside(f, t->top_p, t->top_p_stride, batch, sizeof *t->top_p);
+    ROWS_INSIDE(t->min_p);
+    ROWS_INSIDE(t->top_k);
+    ROWS_INSIDE(t->top_p);
 }
 
 static outcome outcome_inside(fence *f, const request *asked)
@@ -131,8 +132,8 @@ static void *workspace_inside(fence *f, gumbel_device *device, const request *r,
                               const gumbel_output *output, size_t *bytes)
 {
     const gumbel_head *head = r->product && output ? &r->head : NULL;
-    assert_int_equal(gumbel_call_workspace_size(device, head, head ? NULL : &r->logits,
-                                                &r->sampling, output, bytes, NULL),
+    assert_int_equal(gumbel_workspace_size(device, head, head ? NULL : &r->logits, &r->sampling,
+                                           output, bytes, NULL),
                      GUMBEL_OK);
     assert_int_equal(*bytes % 64, 0);
     void *workspace = inside(f, NULL, *bytes, 1);
@@ -149,10 +150,10 @@ static void check_draw(gumbel_device *device, const request *asked, const outcom
     request_inside(&f, asked, &r);
     outcome found = outcome_inside(&f, asked);
     void *workspace = workspace_inside(&f, device, &r, &found.output, &bytes);
-    assert_int_equal(r.product ? gumbel_sample(device, &r.head, &r.sampling, &found.output,
+    assert_int_equal(r.product ? gumbel_sample(device, NULL, &r.head, &r.sampling, &found.output,
                                                workspace, bytes, NULL)
-                               : gumbel_sample_logits(device, &r.logits, &r.sampling, &found.output,
-                                                      workspace, bytes, NULL),
+                               : gumbel_sample_logits(device, NULL, &r.logits, &r.sampling,
+                                                      &found.output, workspace, bytes, NULL),
                      GUMBEL_OK);
     assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, request_describe(&asked->plan)));
     take_down(&f);
@@ -172,8 +173,8 @@ static void check_process(gumbel_device *device, const request *asked, int at_fr
     assert_int_equal(request_process(device, &asked->logits, &asked->sampling, expected),
                      GUMBEL_OK);
     void *workspace = workspace_inside(&f, device, &r, NULL, &bytes);
-    assert_int_equal(gumbel_process_logits(device, &r.logits, &r.sampling, found, stride, workspace,
-                                           bytes, NULL),
+    assert_int_equal(gumbel_process_logits(device, NULL, &r.logits, &r.sampling, found, stride,
+                                           workspace, bytes, NULL),
                      GUMBEL_OK);
     for (int64_t b = 0; b < batch; b++) {
         assert_memory_equal(found + b * stride, expected + b * vocab,
@@ -199,7 +200,7 @@ static void check_in_place(gumbel_device *device, const request *asked)
     assert_int_equal(request_process(device, &asked->logits, &asked->sampling, expected),
                      GUMBEL_OK);
     void *workspace = call_workspace(device, NULL, &logits, &asked->sampling, NULL, &bytes);
-    assert_int_equal(gumbel_process_logits(device, &logits, &asked->sampling, both, stride,
+    assert_int_equal(gumbel_process_logits(device, NULL, &logits, &asked->sampling, both, stride,
                                            workspace, bytes, NULL),
                      GUMBEL_OK);
     for (int64_t b = 0; b < t->rows; b++)
@@ -250,8 +251,8 @@ static void assert_refused(gumbel_device *device, const request *asked, outcome 
 {
     gumbel_error error = {"", ""};
     outcome_poison(drawn);
-    assert_int_equal(gumbel_sample_logits(device, &asked->logits, &asked->sampling, &drawn->output,
-                                          workspace, bytes, &error),
+    assert_int_equal(gumbel_sample_logits(device, NULL, &asked->logits, &asked->sampling,
+                                          &drawn->output, workspace, bytes, &error),
                      GUMBEL_ERROR_WORKSPACE);
     assert_true(outcome_untouched(drawn));
     assert_int_equal(strncmp(error.field, "workspace", 9), 0);
@@ -287,10 +288,11 @@ static void sizes_of_workspaces(void **state)
         request *asked = request_make(&plan, *state);
         outcome *drawn = request_outcome(asked);
         size_t plain, found, batch = (size_t)plan.batch;
-        assert_int_equal(gumbel_workspace_size(*state, plan.batch, 0, plan.samples, &plain, NULL),
-                         GUMBEL_OK);
-        assert_int_equal(gumbel_call_workspace_size(*state, NULL, &asked->logits, &asked->sampling,
-                                                    &drawn->output, &found, NULL),
+        gumbel_limits limits = {
+            .struct_size = sizeof limits, .batch = plan.batch, .num_samples = plan.samples};
+        assert_int_equal(gumbel_workspace_most(*state, &limits, &plain, NULL), GUMBEL_OK);
+        assert_int_equal(gumbel_workspace_size(*state, NULL, &asked->logits, &asked->sampling,
+                                               &drawn->output, &found, NULL),
                          GUMBEL_OK);
         assert_true(found <= plain + 4 * batch * (size_t)plan.vocab + 65536 * (batch + 4));
         outcome_free(drawn);
@@ -310,7 +312,7 @@ static void older_callers(void **state)
     for (int i = 0; i < 3 * V; i++)
         logits[i] = random_normal(&random);
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {logits, GUMBEL_FLOAT32, 3, V, 0}};
+                           .logits = tensor_of(logits, GUMBEL_FLOAT32, 3, V, 0)};
     gumbel_sampling plain = {.struct_size = sizeof plain, .num_samples = 4}, old = plain;
     old.struct_size = offsetof(gumbel_sampling, transforms);
     old.transforms = (const gumbel_transforms *)(uintptr_t)0x10;
@@ -341,22 +343,20 @@ static void newer_callers(void **state)
     float logits[V] = {0};
     const int32_t k = 3;
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {logits, GUMBEL_FLOAT32, 1, V, 0}};
+                           .logits = tensor_of(logits, GUMBEL_FLOAT32, 1, V, 0)};
     gumbel_sampling sampling = {
         .struct_size = sizeof sampling, .transforms = &edits.known, .truncation = &newer.known};
     size_t bytes;
-    newer.known.top_k = &k;
-    assert_int_equal(
-        gumbel_call_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL), GUMBEL_OK);
+    newer.known.top_k = (gumbel_row_i32){&k, GUMBEL_SAME};
+    assert_int_equal(gumbel_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL),
+                     GUMBEL_OK);
     newer.unknown = 1;
-    assert_int_equal(
-        gumbel_call_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL),
-        GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL),
+                     GUMBEL_ERROR_ARGUMENT);
     newer.unknown = 0;
     edits.unknown = 1;
-    assert_int_equal(
-        gumbel_call_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL),
-        GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_workspace_size(*state, NULL, &input, &sampling, NULL, &bytes, NULL),
+                     GUMBEL_ERROR_ARGUMENT);
 }
 
 int main(void)

@@ -157,7 +157,7 @@ static void threads_from_logits(void **state)
     for (int i = 0; i < 2 * V; i++)
         values[i] = 3 * random_normal(&random) - 40;
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {values, GUMBEL_FLOAT32, 2, V, 0}};
+                            .logits = tensor_of(values, GUMBEL_FLOAT32, 2, V, 0)};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = 4};
     outcome *one = outcome_make(2, 4), *many = outcome_make(2, 4);
     gumbel_device *device = open_device(GUMBEL_ISA_REFERENCE, 1, 0);

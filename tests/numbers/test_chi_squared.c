@@ -34,13 +34,13 @@ static void count_draws(gumbel_device *device, const gumbel_logits *input, const
 {
     outcome *drawn = outcome_make(1, CALL);
     int64_t first = input ? input->first_token : head->first_token;
-    uint32_t position = 0;
+    uint64_t position = 0;
     for (int64_t left = total; left > 0; left -= CALL, position++) {
         int32_t samples = left < CALL ? (int32_t)left : CALL;
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                    .temperature = &temperature,
-                                    .seed = &seed,
-                                    .position = &position,
+                                    .temperature = {&temperature, GUMBEL_SAME},
+                                    .seed = {&seed, GUMBEL_SAME},
+                                    .position = {&position, GUMBEL_SAME},
                                     .num_samples = samples};
         assert_int_equal(input ? draw_logits(device, input, &sampling, drawn)
                                : draw(device, head, &sampling, drawn),
@@ -159,7 +159,7 @@ static void large_vocabulary(void **state)
     for (int64_t i = 0; i < V; i++)
         logits[i] = values[i] = 3 * random_normal(&random) - 60;
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {values, GUMBEL_FLOAT32, 1, V, 0}};
+                           .logits = tensor_of(values, GUMBEL_FLOAT32, 1, V, 0)};
     count_draws(*state, &input, NULL, 1, 84, total, counts);
     softmax(logits, V, 1, p);
     int64_t classes = group_by_mass(p, V, CLASSES, class_of);
@@ -199,7 +199,7 @@ static void one_hot(void **state)
         for (int i = 0; i < V; i++)
             logits[i] = values[i] = i == places[k] ? -100 : -100 - logf(9 * (V - 1));
         gumbel_logits input = {.struct_size = sizeof input,
-                               .logits = {values, GUMBEL_FLOAT32, 1, V, 0}};
+                               .logits = tensor_of(values, GUMBEL_FLOAT32, 1, V, 0)};
         count_draws(*state, &input, NULL, 1, 85, total, counts);
         softmax(logits, V, 1, p);
         chi_squared_add(&sum, counts, p, V, total);
@@ -220,7 +220,7 @@ static void ragged_sizes(void **state)
         for (int64_t i = 0; i < vocab; i++)
             logits[i] = values[i] = random_normal(&random) - 25;
         gumbel_logits input = {.struct_size = sizeof input,
-                               .logits = {values, GUMBEL_FLOAT32, 1, vocab, 0},
+                               .logits = tensor_of(values, GUMBEL_FLOAT32, 1, vocab, 0),
                                .first_token = vocab % 7 * 11};
         count_draws(*state, &input, NULL, 1, (uint64_t)vocab, total, counts);
         softmax(logits, vocab, 1, p);
@@ -248,14 +248,14 @@ static void draw_many(gumbel_device *device, gumbel_sampling sampling, const dou
     for (int i = 0; i < FEW * 1024; i++)
         values[i] = (float)log(p[i % FEW]);
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {values, GUMBEL_FLOAT32, 1024, FEW, 0}};
+                           .logits = tensor_of(values, GUMBEL_FLOAT32, 1024, FEW, 0)};
     for (int64_t at = 0; at < PAIRS; at += 1024) {
         gumbel_sampling part = sampling;
-        if (part.seed_stride)
-            part.seed += at;
-        if (part.position_stride)
-            part.position += at;
-        if (!part.seed_stride && !part.position_stride)
+        if (part.seed.stride != GUMBEL_SAME)
+            part.seed.data += at;
+        if (part.position.data && part.position.stride != GUMBEL_SAME)
+            part.position.data += at;
+        if (part.seed.stride == GUMBEL_SAME && !part.position.data)
             part.first_sample = (uint32_t)at; /* rows differ by gumbel_row_seed() alone */
         assert_int_equal(draw_logits(device, &input, &part, drawn), GUMBEL_OK);
         memcpy(tokens + at, drawn->tokens, 1024 * sizeof *tokens);
@@ -280,28 +280,26 @@ static void independence(void **state)
     int32_t *a = make_zeroed(PAIRS, sizeof *a), *b = make_zeroed(PAIRS, sizeof *b);
     uint64_t *seed = make_zeroed(PAIRS, sizeof *seed),
              *next_seed = make_zeroed(PAIRS, sizeof *seed);
-    uint32_t *position = make_zeroed(PAIRS, sizeof *position);
+    uint64_t *position = make_zeroed(PAIRS, sizeof *position);
     for (uint32_t i = 0; i < PAIRS; i++) {
         seed[i] = 2 * i;
         next_seed[i] = 2 * i + 1;
         position[i] = i;
     }
-    draw_many(*state, (gumbel_sampling){.seed = seed}, p, a);
+    draw_many(*state, (gumbel_sampling){.seed = {seed, GUMBEL_SAME}}, p, a);
     assert_independent("rows of a batch", a, a + 1, PAIRS - 1, p);
-    draw_many(*state, (gumbel_sampling){.seed = seed, .position = position, .position_stride = 1},
-              p, a);
+    draw_many(*state, (gumbel_sampling){.seed = {seed, GUMBEL_SAME}, .position = {position, 0}}, p,
+              a);
     assert_independent("neighbouring rows and positions", a, a + 1, PAIRS - 1, p);
-    draw_many(*state, (gumbel_sampling){.seed = seed, .seed_stride = 1}, p, a);
-    draw_many(*state, (gumbel_sampling){.seed = next_seed, .seed_stride = 1}, p, b);
+    draw_many(*state, (gumbel_sampling){.seed = {seed, 0}}, p, a);
+    draw_many(*state, (gumbel_sampling){.seed = {next_seed, 0}}, p, b);
     assert_independent("neighbouring seeds", a, b, PAIRS, p);
-    draw_many(*state, (gumbel_sampling){.seed = seed, .seed_stride = 1, .position = position + 1},
+    draw_many(*state, (gumbel_sampling){.seed = {seed, 0}, .position = {position + 1, GUMBEL_SAME}},
               p, b);
     assert_independent("neighbouring positions", a, b, PAIRS, p);
-    draw_many(*state, (gumbel_sampling){.seed = seed, .seed_stride = 1, .first_sample = 1}, p, b);
+    draw_many(*state, (gumbel_sampling){.seed = {seed, 0}, .first_sample = 1}, p, b);
     assert_independent("neighbouring samples", a, b, PAIRS, p);
-    draw_many(*state,
-              (gumbel_sampling){.seed = seed, .seed_stride = 1, .domain = GUMBEL_DOMAIN_DRAFT}, p,
-              b);
+    draw_many(*state, (gumbel_sampling){.seed = {seed, 0}, .domain = GUMBEL_DOMAIN_DRAFT}, p, b);
     assert_independent("neighbouring domains", a, b, PAIRS, p);
     free(a);
     free(b);

@@ -33,15 +33,15 @@ static double first_rate(gumbel_device *device, float z, int rows)
     for (int i = 0; i < V; i++)
         values[i] = z;
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = {values, GUMBEL_FLOAT32, 1, V, 0}};
+                            .logits = tensor_of(values, GUMBEL_FLOAT32, 1, V, 0)};
     gumbel_output output = {.struct_size = sizeof output, .tokens = tokens};
     void *workspace = make_workspace(device, 1, 0, S, &bytes);
     for (int row = 0; row < rows; row++) {
         uint64_t seed = 1000 + (uint64_t)row;
         gumbel_sampling sampling = {
-            .struct_size = sizeof sampling, .seed = &seed, .num_samples = S};
+            .struct_size = sizeof sampling, .seed = {&seed, GUMBEL_SAME}, .num_samples = S};
         assert_int_equal(
-            gumbel_sample_logits(device, &logits, &sampling, &output, workspace, bytes, NULL),
+            gumbel_sample_logits(device, NULL, &logits, &sampling, &output, workspace, bytes, NULL),
             GUMBEL_OK);
         for (int s = 0; s < S; s++)
             first += tokens[s] == 0;
@@ -84,9 +84,9 @@ static void temperatures_below_the_least(void **state)
             float values[2] = {0, gaps[g]};
             int64_t higher = 0;
             gumbel_logits logits = {.struct_size = sizeof logits,
-                                    .logits = {values, GUMBEL_FLOAT32, 1, 2, 0}};
+                                    .logits = tensor_of(values, GUMBEL_FLOAT32, 1, 2, 0)};
             gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                        .temperature = &temperatures[t],
+                                        .temperature = {&temperatures[t], GUMBEL_SAME},
                                         .num_samples = 1000};
             outcome *into = t == 0 ? first : drawn;
             assert_int_equal(draw_logits(device, &logits, &sampling, into), GUMBEL_OK);

@@ -43,7 +43,7 @@ static float check_place(const place *at, worst *seen)
     double exact = oracle_noise_of_word(r, r2), ulps = error_in_ulps(g, exact);
     if (!(g > -3.14f && g < 45.06f && ulps <= HIGHEST_ERROR))
         fail_msg("r %#" PRIx32 " r2 %#" PRIx32 ": g is %a, exactly %a, %g ulp (seed %" PRIu64
-                 " position %" PRIu32 " sample %" PRIu32 " domain %" PRIu32 " token %" PRId64 ")",
+                 " position %" PRIu64 " sample %" PRIu32 " domain %" PRIu32 " token %" PRId64 ")",
                  r, r2, (double)g, exact, ulps, at->seed, at->position, at->sample, at->domain,
                  at->token);
     if (ulps >= seen->ulps)
@@ -144,7 +144,7 @@ static void extreme_words(void **state)
         if (line[0] == '#')
             continue;
         assert_int_equal(sscanf(line,
-                                "%" SCNx32 " %" SCNx32 " %" SCNx64 " %" SCNx32 " %" SCNx32
+                                "%" SCNx32 " %" SCNx32 " %" SCNx64 " %" SCNx64 " %" SCNx32
                                 " %" SCNx32 " %" SCNd64,
                                 &r, &r2, &at.seed, &at.position, &at.sample, &at.domain, &at.token),
                          7);
@@ -186,11 +186,11 @@ static float score_at(gumbel_device *device, const place *at, outcome *into)
     for (int i = 0; i < 64; i++)
         logits[i] = first + i == at->token ? 0 : -INFINITY;
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {logits, GUMBEL_FLOAT32, 1, 64, 0},
+                           .logits = tensor_of(logits, GUMBEL_FLOAT32, 1, 64, 0),
                            .first_token = first};
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                .seed = &at->seed,
-                                .position = &at->position,
+                                .seed = {&at->seed, GUMBEL_SAME},
+                                .position = {&at->position, GUMBEL_SAME},
                                 .first_sample = at->sample,
                                 .domain = at->domain};
     assert_int_equal(draw_logits(device, &input, &sampling, into), GUMBEL_OK);

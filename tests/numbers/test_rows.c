@@ -31,7 +31,7 @@ static void fill(float *logits, int64_t count, uint64_t seed)
 static gumbel_logits matrix(const float *values, int64_t batch, int64_t vocab)
 {
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
-                           .logits = {values, GUMBEL_FLOAT32, batch, vocab, 0}};
+                           .logits = tensor_of(values, GUMBEL_FLOAT32, batch, vocab, 0)};
 }
 
 /* Draw B rows of which row `bad` has been spoilt, and B rows of which none has. */
@@ -192,7 +192,7 @@ static void greedy_ties(void **state)
     static float logits[V];
     const float zero = 0;
     gumbel_sampling sampling = {
-        .struct_size = sizeof sampling, .temperature = &zero, .num_samples = 2};
+        .struct_size = sizeof sampling, .temperature = {&zero, GUMBEL_SAME}, .num_samples = 2};
     outcome *drawn = outcome_make(1, 2);
     for (int first = 0; first < V; first += 3)
         for (int second = first; second < V; second += 7) {
@@ -232,7 +232,7 @@ static void extreme_temperatures(void **state)
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = 200};
     outcome *drawn = outcome_make(1, 200);
     for (int k = 0; k < 6; k++) {
-        sampling.temperature = &cold[k];
+        sampling.temperature = (gumbel_row_f32){&cold[k], GUMBEL_SAME};
         assert_int_equal(draw_logits(*state, &input, &sampling, drawn), GUMBEL_OK);
         assert_int_equal(drawn->status[0], GUMBEL_ROW_OK);
         for (int s = 0; s < 200; s++) {
@@ -243,7 +243,7 @@ static void extreme_temperatures(void **state)
     for (int k = 0; k < 3; k++) {
         int distinct = 0;
         char drawn_once[V] = {0};
-        sampling.temperature = &hot[k];
+        sampling.temperature = (gumbel_row_f32){&hot[k], GUMBEL_SAME};
         assert_int_equal(draw_logits(*state, &input, &sampling, drawn), GUMBEL_OK);
         assert_float_equal(drawn->lse[0], logf(V), 1e-4);
         for (int s = 0; s < 200; s++)

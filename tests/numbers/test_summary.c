@@ -42,7 +42,7 @@ static void make_pieces(gumbel_device *device, uint64_t *random, gumbel_summary 
             for (int64_t i = 0; i < count; i++)
                 logits[i] = -INFINITY;
         gumbel_logits input = {.struct_size = sizeof input,
-                               .logits = {logits, GUMBEL_FLOAT32, 1, count, 0},
+                               .logits = tensor_of(logits, GUMBEL_FLOAT32, 1, count, 0),
                                .first_token = at};
         gumbel_summary *made = summarise(device, NULL, &input, NULL);
         pieces[p] = *made;
@@ -53,7 +53,7 @@ static void make_pieces(gumbel_device *device, uint64_t *random, gumbel_summary 
 
 static gumbel_summary merged(gumbel_summary a, gumbel_summary b)
 {
-    gumbel_merge(&a, &b, 1);
+    assert_int_equal(gumbel_merge(NULL, NULL, &a, &b, 1, NULL), GUMBEL_OK);
     return a;
 }
 
@@ -120,7 +120,7 @@ static void empty_element(void **state)
     }
     /* Nothing to draw from is a row status, not an error. */
     outcome *drawn = outcome_make(1, 1);
-    assert_int_equal(gumbel_finish(empty, 1, 1, &drawn->output, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_finish(NULL, NULL, empty, 1, 1, 1, &drawn->output, NULL), GUMBEL_OK);
     assert_int_equal(drawn->tokens[0], -1);
     assert_int_equal(drawn->status[0], GUMBEL_ROW_EMPTY);
     assert_true(isnan(drawn->lse[0]) && isnan(drawn->scores[0]) && isnan(drawn->logprobs[0]));
@@ -149,7 +149,7 @@ static void ties_and_flags(void **state)
     const int32_t statuses[] = {GUMBEL_ROW_OK, GUMBEL_ROW_NAN, GUMBEL_ROW_INFINITE, GUMBEL_ROW_NAN};
     for (int i = 0; i < 4; i++) {
         low.flags = flags[i];
-        assert_int_equal(gumbel_finish(&low, 1, 1, &drawn->output, NULL), GUMBEL_OK);
+        assert_int_equal(gumbel_finish(NULL, NULL, &low, 1, 1, 1, &drawn->output, NULL), GUMBEL_OK);
         assert_int_equal(drawn->status[0], statuses[i]);
         assert_int_equal(drawn->tokens[0], i ? -1 : 7);
     }
@@ -163,7 +163,8 @@ static void optional_outputs(void **state)
     gumbel_summary pieces[PIECES];
     make_pieces(*state, &random, pieces);
     outcome *all = outcome_make(PIECES, 1), *some = outcome_make(PIECES, 1);
-    assert_int_equal(gumbel_finish(pieces, PIECES, 1, &all->output, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_finish(NULL, NULL, pieces, 1, PIECES, 1, &all->output, NULL),
+                     GUMBEL_OK);
     for (int asked = 0; asked < 16; asked++) {
         outcome_poison(some);
         gumbel_output output = {.struct_size = sizeof output, .tokens = some->tokens};
@@ -171,7 +172,7 @@ static void optional_outputs(void **state)
         output.scores = asked & 2 ? some->scores : NULL;
         output.lse = asked & 4 ? some->lse : NULL;
         output.status = asked & 8 ? some->status : NULL;
-        assert_int_equal(gumbel_finish(pieces, PIECES, 1, &output, NULL), GUMBEL_OK);
+        assert_int_equal(gumbel_finish(NULL, NULL, pieces, 1, PIECES, 1, &output, NULL), GUMBEL_OK);
         assert_memory_equal(some->tokens, all->tokens, PIECES * sizeof(int32_t));
         for (int p = 0; p < PIECES; p++) {
             int32_t poison = (int32_t)0xA7A7A7A7;
@@ -198,7 +199,7 @@ static double ulp(double x)
 static double lse_error(gumbel_device *device, const float *values, int64_t count)
 {
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {values, GUMBEL_FLOAT32, 1, count, 0}};
+                           .logits = tensor_of(values, GUMBEL_FLOAT32, 1, count, 0)};
     oracle_logits exact = {.z = make_zeroed((size_t)count, sizeof(double)),
                            .bound = make_zeroed((size_t)count, sizeof(double))};
     outcome *drawn = outcome_make(1, 1);

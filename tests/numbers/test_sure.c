@@ -29,7 +29,7 @@ static gumbel_logits make_rows(float *values, float floor)
         values[b * V + sure] = 0.02f * ((float)random_below(&random, 1u << 24) * 0x1p-23f - 1);
     }
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
-                           .logits = {values, GUMBEL_FLOAT32, B, V, 0}};
+                           .logits = tensor_of(values, GUMBEL_FLOAT32, B, V, 0)};
 }
 
 /* Near 0, and not above it. */
@@ -55,7 +55,8 @@ static void requests(void **state)
 {
     static float values[B * V];
     const float top_p = 0.999f;
-    gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_p = &top_p};
+    gumbel_truncation truncation = {.struct_size = sizeof truncation,
+                                    .top_p = {&top_p, GUMBEL_SAME}};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .truncation = &truncation};
     for (int raw = 0; raw < 2; raw++)
         for (int far = 0; far < 2; far++) {
@@ -65,7 +66,7 @@ static void requests(void **state)
             size_t bytes;
             void *workspace =
                 call_workspace(*state, NULL, &input, &sampling, &drawn->output, &bytes);
-            assert_int_equal(gumbel_sample_logits(*state, &input, &sampling, &drawn->output,
+            assert_int_equal(gumbel_sample_logits(*state, NULL, &input, &sampling, &drawn->output,
                                                   workspace, bytes, NULL),
                              GUMBEL_OK);
             assert_sure(drawn->logprobs, B, raw ? "raw" : "processed");
@@ -89,8 +90,8 @@ static void merged_shards(void **state)
     gumbel_summary *sum = summarise(*state, NULL, &parts[0], NULL);
     gumbel_summary *other = summarise(*state, NULL, &parts[1], NULL);
     outcome *drawn = outcome_make(B, 1);
-    gumbel_merge(sum, other, B);
-    assert_int_equal(gumbel_finish(sum, B, 1, &drawn->output, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_merge(NULL, NULL, sum, other, B, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_finish(NULL, NULL, sum, 1, B, 1, &drawn->output, NULL), GUMBEL_OK);
     assert_sure(drawn->logprobs, B, "merged");
     outcome_free(drawn);
     free(other);

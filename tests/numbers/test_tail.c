@@ -54,14 +54,15 @@ static int64_t count_rare(gumbel_device *device, int64_t vocab, float gap, int64
     float *values = make_zeroed((size_t)vocab, sizeof *values);
     outcome *drawn = outcome_make(1, CALL);
     int64_t dominant = vocab / 2, rare = 0;
-    uint32_t position = 0;
+    uint64_t position = 0;
     uint64_t seed = (uint64_t)vocab;
     for (int64_t i = 0; i < vocab; i++)
         values[i] = i == dominant ? -3 : -3 - gap;
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {values, GUMBEL_FLOAT32, 1, vocab, 0}};
-    gumbel_sampling sampling = {
-        .struct_size = sizeof sampling, .seed = &seed, .position = &position};
+                           .logits = tensor_of(values, GUMBEL_FLOAT32, 1, vocab, 0)};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .seed = {&seed, GUMBEL_SAME},
+                                .position = {&position, GUMBEL_SAME}};
     for (; total > 0; total -= CALL, position++) {
         sampling.num_samples = total < CALL ? (int32_t)total : CALL;
         assert_int_equal(draw_logits(device, &input, &sampling, drawn), GUMBEL_OK);

@@ -2,6 +2,7 @@
 #include "judge.h"
 
 #include "oracle_request.h"
+#include "inputs.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -128,7 +129,7 @@ static int judge_cut(const hearing *h)
 static void hear_noise(const hearing *h, int32_t sample)
 {
     const gumbel_sampling *s = &h->asked->sampling;
-    if (gumbel_noise(s->seed[h->b * s->seed_stride], s->position[h->b * s->position_stride],
+    if (gumbel_noise(row_u64(&s->seed, s, h->b, 0), row_u64(&s->position, s, h->b, 0),
                      s->first_sample + (uint32_t)sample, s->domain, h->row->first_token,
                      h->row->count, h->noise, NULL) != GUMBEL_OK)
         die("noise is refused");
@@ -205,8 +206,7 @@ int judge(gumbel_device *device, const request *asked, const outcome *drawn, ver
     float *y = make_zeroed(size, sizeof *y), *processed = make_zeroed(size, sizeof *processed);
     float *noise = make_zeroed(vocab, sizeof *noise);
     gumbel_sampling untempered = asked->sampling;
-    untempered.temperature = NULL;
-    untempered.temperature_stride = 0;
+    untempered.temperature = (gumbel_row_f32){NULL, 0};
     untempered.truncation = NULL;
     oracle_row *row = oracle_row_make(asked->plan.vocab);
     int right = request_process(device, &asked->logits, &untempered, y) == GUMBEL_OK &&

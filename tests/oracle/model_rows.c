@@ -47,7 +47,7 @@ gumbel_tensor model_tensor(const char *file, const char *name)
     to = (uint64_t)span[1];
     rows = (uint64_t)shape[0];
     cols = (uint64_t)shape[1];
-    gumbel_tensor tensor = {NULL, dtype_of(dtype), (int64_t)rows, (int64_t)cols, 0};
+    gumbel_tensor tensor = {.dtype = dtype_of(dtype), .rows = (int64_t)rows, .cols = (int64_t)cols};
     if (rows * cols * dtype_size(tensor.dtype) != to - from)
         die("%s of %s has the wrong size", name, path);
     tensor.data = read_at(opened, sizeof header + header + from, to - from);

@@ -43,11 +43,13 @@ double oracle_noise_of_word(uint32_t r, uint32_t r2)
     return -log(exponential);
 }
 
-double oracle_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t domain,
+double oracle_noise(uint64_t seed, uint64_t position, uint32_t sample, uint32_t domain,
                     int64_t token)
 {
+    if (position >> 32)
+        seed = oracle_row_seed(seed, UINT64_MAX - (position >> 32));
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t counter[4] = {(uint32_t)(token >> 2), position, sample, domain};
+    uint32_t counter[4] = {(uint32_t)(token >> 2), (uint32_t)position, sample, domain};
     uint32_t first[4], second[4] = {0};
     oracle_philox(counter, key, 10, first);
     if (first[token & 3] < 256) {

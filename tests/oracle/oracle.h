@@ -33,7 +33,7 @@ double oracle_uniform(uint32_t r, uint32_t r2);
 double oracle_noise_of_word(uint32_t r, uint32_t r2);
 
 /* g of a token. */
-double oracle_noise(uint64_t seed, uint32_t position, uint32_t sample, uint32_t domain,
+double oracle_noise(uint64_t seed, uint64_t position, uint32_t sample, uint32_t domain,
                     int64_t token);
 
 /* The seed of row b under one seed for the batch. */
@@ -63,8 +63,8 @@ double oracle_lse(const oracle_logits *logits);
 
 /* The stream of a draw. */
 typedef struct oracle_stream {
-    uint64_t seed;
-    uint32_t position, sample, domain;
+    uint64_t seed, position;
+    uint32_t sample, domain;
     int greedy; /* no noise */
 } oracle_stream;
 

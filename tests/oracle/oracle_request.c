@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle_request.h"
 
+#include "inputs.h"
+
 #include "oracle.h"
 
 #include <math.h>
@@ -34,11 +36,6 @@ void oracle_row_free(oracle_row *row)
     free(row);
 }
 
-static double parameter(const float *data, int64_t stride, int64_t b, double otherwise)
-{
-    return data ? data[b * stride] : otherwise;
-}
-
 /* --------------------------------------------------------------------------- transforms ---- */
 
 /* The float32 result of an operation whose exact or double result is x. */
@@ -60,13 +57,18 @@ static int64_t times_listed(const gumbel_token_lists *lists, int64_t b, int64_t 
     return times;
 }
 
-static int is_allowed(const gumbel_transforms *t, int64_t b, int64_t token)
+static int is_allowed(const gumbel_sampling *s, int64_t tokens, int64_t b, int64_t token)
 {
-    if (t->mask) {
-        uint32_t word = (uint32_t)t->mask[b * t->mask_stride + token / 32];
-        if (!(word >> token % 32 & 1))
+    const gumbel_transforms *t = s->transforms;
+    const gumbel_token_lists *allowed = &t->allowed;
+    if (t->mask.data) {
+        int64_t row = place_of_row(s, t->mask.stride, (tokens + 31) / 32, b);
+        if (!((uint32_t)t->mask.data[row + token / 32] >> token % 32 & 1))
             return 0;
     }
+    if (allowed->offsets && allowed->offsets[b] < allowed->offsets[b + 1] &&
+        times_listed(allowed, b, token) == 0)
+        return 0;
     return times_listed(&t->banned, b, token) == 0;
 }
 
@@ -86,30 +88,33 @@ typedef struct occurrences {
     int64_t in_output;
 } occurrences;
 
-static occurrences occurrences_of(const gumbel_transforms *t, int64_t b, int64_t token)
+static occurrences occurrences_of(const gumbel_sampling *s, int64_t b, int64_t token)
 {
+    const gumbel_transforms *t = s->transforms;
     const gumbel_history *h = t->history;
     occurrences found = {0, 0};
     if (!h) {
         found.in_prompt = times_listed(&t->prompt_tokens, b, token) > 0;
         found.in_output = times_listed(&t->output_tokens, b, token);
     } else if (token < h->vocab_size) {
-        int64_t words = (h->vocab_size + 31) / 32;
-        found.in_prompt = h->prompt[b * words + token / 32] >> token % 32 & 1;
-        found.in_output = h->counts[b * h->vocab_size + token];
+        int64_t words = (h->vocab_size + 31) / 32, slot = slot_of_row(s, b);
+        int64_t at = slot * h->vocab_size + token;
+        found.in_prompt = h->prompt[slot * words + token / 32] >> token % 32 & 1;
+        found.in_output = h->count_bits == 32 ? ((const int32_t *)h->counts)[at]
+                                              : ((const uint16_t *)h->counts)[at];
     }
     if (found.in_output > UINT16_MAX)
         found.in_output = UINT16_MAX;
     return found;
 }
 
-static double penalise(const gumbel_transforms *t, int64_t b, int64_t token, double y,
-                       double *bound)
+static double penalise(const gumbel_sampling *s, int64_t b, int64_t token, double y, double *bound)
 {
-    double repetition = parameter(t->repetition, t->repetition_stride, b, 1);
-    double frequency = parameter(t->frequency, t->frequency_stride, b, 0);
-    double presence = parameter(t->presence, t->presence_stride, b, 0);
-    occurrences found = occurrences_of(t, b, token);
+    const gumbel_transforms *t = s->transforms;
+    double repetition = row_f32(&t->repetition, s, b, 1);
+    double frequency = row_f32(&t->frequency, s, b, 0);
+    double presence = row_f32(&t->presence, s, b, 0);
+    occurrences found = occurrences_of(s, b, token);
     double exact = 0;
     if (found.in_prompt || found.in_output) {
         *bound *= fmax(repetition, 1 / repetition);
@@ -122,7 +127,7 @@ static double penalise(const gumbel_transforms *t, int64_t b, int64_t token, dou
     return y;
 }
 
-static double edit(const gumbel_logits *input, const gumbel_transforms *t, int64_t b, int64_t token,
+static double edit(const gumbel_logits *input, const gumbel_sampling *s, int64_t b, int64_t token,
                    double l, double *bound)
 {
     double y = single(input->scale == 0 ? l : input->scale * l, bound);
@@ -131,10 +136,10 @@ static double edit(const gumbel_logits *input, const gumbel_transforms *t, int64
         y = cap * tanh(y / cap);
         *bound = 8 * UNIT * fabs(y);
     }
-    if (!t)
+    if (!s->transforms)
         return y;
-    y = add_bias(&t->bias, b, token, y, bound);
-    return penalise(t, b, token, y, bound);
+    y = add_bias(&s->transforms->bias, b, token, y, bound);
+    return penalise(s, b, token, y, bound);
 }
 
 void oracle_edit_row(const gumbel_logits *input, const gumbel_sampling *sampling, int64_t b,
@@ -151,15 +156,15 @@ void oracle_edit_row(const gumbel_logits *input, const gumbel_sampling *sampling
         if (input->vocab_size > 0 && token >= input->vocab_size)
             continue;
         row->l[i] = oracle_element(l, b * stride + i);
-        if (sampling->transforms && !is_allowed(sampling->transforms, b, token))
+        if (sampling->transforms && !is_allowed(sampling, input->first_token + l->cols, b, token))
             continue;
-        row->y[i] = edit(input, sampling->transforms, b, token, row->l[i], &row->bound[i]);
+        row->y[i] = edit(input, sampling, b, token, row->l[i], &row->bound[i]);
     }
 }
 
 void oracle_temper_row(const gumbel_sampling *sampling, int64_t b, oracle_row *row)
 {
-    float temperature = (float)parameter(sampling->temperature, sampling->temperature_stride, b, 1);
+    float temperature = row_f32(&sampling->temperature, sampling, b, 1);
     double inverse = temperature > 0 ? fminf(1.0f / temperature, HIGHEST_INVERSE) : 1;
     double exact = 0;
     int64_t nans = 0, infinite = 0, alive = 0;
@@ -257,12 +262,13 @@ static int64_t first_by_top_p(const keyed *sorted, int64_t count, double p, gumb
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t first_by_rules(const keyed *sorted, int64_t count, const gumbel_truncation *rules,
+static int64_t first_by_rules(const keyed *sorted, int64_t count, const gumbel_sampling *s,
                               int64_t b, int side)
 {
-    double min_p = parameter(rules->min_p, rules->min_p_stride, b, 0);
-    double top_p = parameter(rules->top_p, rules->top_p_stride, b, 1);
-    int64_t top_k = rules->top_k ? rules->top_k[b * rules->top_k_stride] : 0;
+    const gumbel_truncation *rules = s->truncation;
+    double min_p = row_f32(&rules->min_p, s, b, 0);
+    double top_p = row_f32(&rules->top_p, s, b, 1);
+    int64_t top_k = row_i32(&rules->top_k, s, b, 0);
     int64_t by_min_p = min_p > 0 ? first_by_min_p(sorted, count, min_p, side) : count;
     if (rules->order == GUMBEL_ORDER_JOINT)
         return smaller(by_min_p, smaller(first_by_top_k(sorted, count, top_k, rules->ties),
@@ -281,9 +287,9 @@ int oracle_truncate_row(const gumbel_sampling *sampling, int64_t b, oracle_row *
         row->order[i] = sorted[i].token;
     row->alive = row->fewest = row->most = row->kept = count;
     if (rules && count > 0) {
-        row->fewest = first_by_rules(sorted, count, rules, b, -1);
-        row->kept = first_by_rules(sorted, count, rules, b, 0);
-        row->most = first_by_rules(sorted, count, rules, b, 1);
+        row->fewest = first_by_rules(sorted, count, sampling, b, -1);
+        row->kept = first_by_rules(sorted, count, sampling, b, 0);
+        row->most = first_by_rules(sorted, count, sampling, b, 1);
     }
     free(sorted);
     return row->fewest < row->most;

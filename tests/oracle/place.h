@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 typedef struct place {
-    uint64_t seed;
-    uint32_t position, sample, domain;
+    uint64_t seed, position; /* the position is below 2^32 */
+    uint32_t sample, domain;
     int64_t token;
 } place;
 

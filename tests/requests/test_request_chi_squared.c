@@ -54,7 +54,7 @@ typedef struct lone_row {
     float temperature, min_p, top_p;
     int32_t top_k;
     uint64_t seed;
-    uint32_t position;
+    uint64_t position;
 } lone_row;
 
 static void ask(lone_row *made, gumbel_logits logits, const rules *r, uint64_t seed)
@@ -66,15 +66,15 @@ static void ask(lone_row *made, gumbel_logits logits, const rules *r, uint64_t s
                        .top_k = r->top_k,
                        .seed = seed};
     made->truncation = (gumbel_truncation){.struct_size = sizeof made->truncation,
-                                           .min_p = &made->min_p,
-                                           .top_k = &made->top_k,
-                                           .top_p = &made->top_p,
+                                           .min_p = {&made->min_p, GUMBEL_SAME},
+                                           .top_k = {&made->top_k, GUMBEL_SAME},
+                                           .top_p = {&made->top_p, GUMBEL_SAME},
                                            .order = r->order};
     made->asked.logits = logits;
     made->asked.sampling = (gumbel_sampling){.struct_size = sizeof made->asked.sampling,
-                                             .temperature = &made->temperature,
-                                             .seed = &made->seed,
-                                             .position = &made->position,
+                                             .temperature = {&made->temperature, GUMBEL_SAME},
+                                             .seed = {&made->seed, GUMBEL_SAME},
+                                             .position = {&made->position, GUMBEL_SAME},
                                              .num_samples = (int32_t)draws_of(CALL),
                                              .truncation = &made->truncation};
 }
@@ -85,7 +85,7 @@ static void count_draws(gumbel_device *device, lone_row *made, int64_t total, in
     int32_t samples = made->asked.sampling.num_samples;
     outcome *drawn = outcome_make(1, samples);
     int fused = made->asked.head.hidden.rows > 0;
-    for (made->position = 0; made->position < total / samples; made->position++) {
+    for (made->position = 0; made->position < (uint64_t)(total / samples); made->position++) {
         assert_int_equal(fused ? request_draw_fused(device, &made->asked, drawn)
                                : request_draw(device, &made->asked, drawn),
                          GUMBEL_OK);
@@ -218,7 +218,7 @@ static void model_hidden_states(void **state)
         model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
     gumbel_head head = {.struct_size = sizeof head, .hidden = hidden, .weight = weight};
     float *products = product_logits(*state, &head);
-    gumbel_tensor logits = {products, GUMBEL_FLOAT32, hidden.rows, weight.rows, 0};
+    gumbel_tensor logits = tensor_of(products, GUMBEL_FLOAT32, hidden.rows, weight.rows, 0);
     for (int i = 0; i < RULES; i += 3)
         draw_rows(*state, "the model's hidden states", &logits, &head, &every_rule[i]);
     free(products);
@@ -234,7 +234,7 @@ static void large_vocabulary(void **state)
     uint64_t random = 83;
     for (int64_t i = 0; i < (int64_t)ROWS * V; i++)
         values[i] = 2 * random_normal(&random) + (random_below(&random, 3000) ? -60 : -52);
-    gumbel_tensor logits = {values, GUMBEL_FLOAT32, ROWS, V, 0};
+    gumbel_tensor logits = tensor_of(values, GUMBEL_FLOAT32, ROWS, V, 0);
     draw_rows(*state, "V 151936", &logits, NULL, &every_rule[3]);
     if (nightly_factor() > 1)
         draw_rows(*state, "V 151936", &logits, NULL, &every_rule[4]);

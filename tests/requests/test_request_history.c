@@ -28,9 +28,10 @@ static void assert_processed(gumbel_device *device, const float logits[FEW],
                              const float expected[FEW])
 {
     gumbel_logits input = {.struct_size = sizeof input,
-                           .logits = {logits, GUMBEL_FLOAT32, 1, FEW, 0}};
-    gumbel_sampling sampling = {
-        .struct_size = sizeof sampling, .temperature = &temperature, .transforms = t};
+                           .logits = tensor_of(logits, GUMBEL_FLOAT32, 1, FEW, 0)};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .temperature = {&temperature, GUMBEL_SAME},
+                                .transforms = t};
     float found[FEW];
     assert_int_equal(request_process(device, &input, &sampling, found), GUMBEL_OK);
     for (int i = 0; i < FEW; i++)
@@ -45,17 +46,17 @@ static void penalties_by_hand(void **state)
     const int32_t prompt[] = {0, 1, 1}, output[] = {2, 3, 2, 5};
     const float r = 2, f = 0.5f, p = 0.25f;
     gumbel_transforms t = {.struct_size = sizeof t,
-                           .prompt_tokens = {prompt_offsets, prompt, NULL},
-                           .output_tokens = {output_offsets, output, NULL}};
-    t.repetition = &r;
+                           .prompt_tokens = {.offsets = prompt_offsets, .ids = prompt},
+                           .output_tokens = {.offsets = output_offsets, .ids = output}};
+    t.repetition = (gumbel_row_f32){&r, GUMBEL_SAME};
     assert_processed(*state, logits, &t, 1, (const float[]){1, -4, 2, 0, 1, -2, 3});
-    t.frequency = &f;
+    t.frequency = (gumbel_row_f32){&f, GUMBEL_SAME};
     assert_processed(*state, logits, &t, 1, (const float[]){1, -4, 1, -0.5f, 1, -2.5f, 3});
-    t.presence = &p;
+    t.presence = (gumbel_row_f32){&p, GUMBEL_SAME};
     assert_processed(*state, logits, &t, 1, (const float[]){1, -4, 0.75f, -0.75f, 1, -2.75f, 3});
     assert_processed(*state, logits, &t, 0.5f, (const float[]){2, -8, 1.5f, -1.5f, 2, -5.5f, 6});
     assert_processed(*state, logits, &t, 0, (const float[]){1, -4, 0.75f, -0.75f, 1, -2.75f, 3});
-    t.repetition = NULL;
+    t.repetition = (gumbel_row_f32){NULL, 0};
     assert_processed(*state, logits, &t, 1, (const float[]){2, -2, 2.75f, -0.75f, 1, -1.75f, 3});
 }
 
@@ -67,12 +68,12 @@ static void order_by_hand(void **state)
     const float biases[] = {1.5f, 2, -0.25f, 100, -INFINITY}, r = 2, p = -1;
     const int32_t mask[] = {0x7e}; /* token 0 is not allowed */
     gumbel_transforms t = {.struct_size = sizeof t,
-                           .mask = mask,
-                           .banned = {banned_offsets, banned, NULL},
-                           .bias = {bias_offsets, biased, biases},
-                           .repetition = &r,
-                           .presence = &p,
-                           .output_tokens = {output_offsets, output, NULL}};
+                           .mask = {mask, 0},
+                           .banned = {.offsets = banned_offsets, .ids = banned},
+                           .bias = {.offsets = bias_offsets, .ids = biased, .values = biases},
+                           .repetition = {&r, GUMBEL_SAME},
+                           .presence = {&p, GUMBEL_SAME},
+                           .output_tokens = {.offsets = output_offsets, .ids = output}};
     /* Token 2: (4 + 2) / 2 + 1; token 4: 1 + 1.5 - 0.25; token 5: -1 * 2 + 1. */
     assert_processed(*state, logits, &t, 1,
                      (const float[]){-INFINITY, -INFINITY, 4, 0, 2.25f, -1, -INFINITY});
@@ -155,12 +156,12 @@ static void assert_remembers(const memory *m, const story *told)
 
 static gumbel_token_lists prompts_of(const story *told)
 {
-    return (gumbel_token_lists){told->prompt_offsets, told->prompt, NULL};
+    return (gumbel_token_lists){.offsets = told->prompt_offsets, .ids = told->prompt};
 }
 
 static gumbel_token_lists outputs_of(const story *told)
 {
-    return (gumbel_token_lists){told->output_offsets, told->output, NULL};
+    return (gumbel_token_lists){.offsets = told->output_offsets, .ids = told->output};
 }
 
 /* The step's logits: those of the last token's row of a fixed matrix with few rows, so that the
@@ -183,8 +184,8 @@ static int32_t ask_oracle(const gumbel_logits *input, const gumbel_sampling *sam
     oracle_temper_row(sampling, b, row);
     assert_int_equal(row->status, GUMBEL_ROW_OK);
     assert_int_equal(oracle_truncate_row(sampling, b, row), 0);
-    assert_int_equal(gumbel_noise(gumbel_row_seed(*sampling->seed, (uint64_t)b),
-                                  *sampling->position, 0, 0, 0, VOCAB, noise, NULL),
+    assert_int_equal(gumbel_noise(gumbel_row_seed(*sampling->seed.data, (uint64_t)b),
+                                  *sampling->position.data, 0, 0, 0, VOCAB, noise, NULL),
                      GUMBEL_OK);
     int32_t token = oracle_row_draw(row, noise);
     oracle_row_free(row);
@@ -199,27 +200,25 @@ static void step(gumbel_device *device, memory *m, story *told)
     static const int32_t k = 60;
     float logits[B * VOCAB];
     const uint64_t seed = 52;
-    const uint32_t position = (uint32_t)told->steps;
+    const uint64_t position = (uint64_t)told->steps;
     make_logits(told, logits);
     lay_out(told);
     gumbel_transforms by_history = {.struct_size = sizeof by_history, .history = &m->history};
-    by_history.repetition = r;
-    by_history.frequency = f;
-    by_history.presence = p;
-    by_history.repetition_stride = by_history.frequency_stride = by_history.presence_stride = 1;
+    by_history.repetition = (gumbel_row_f32){r, 0};
+    by_history.frequency = (gumbel_row_f32){f, 0};
+    by_history.presence = (gumbel_row_f32){p, 0};
     gumbel_transforms by_lists = by_history;
     by_lists.history = NULL;
     by_lists.prompt_tokens = prompts_of(told);
     by_lists.output_tokens = outputs_of(told);
-    gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_k = &k};
+    gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_k = {&k, GUMBEL_SAME}};
     request asked = {.plan = {.batch = B, .vocab = VOCAB, .samples = 1}};
     asked.logits = (gumbel_logits){.struct_size = sizeof asked.logits,
-                                   .logits = {logits, GUMBEL_FLOAT32, B, VOCAB, 0}};
+                                   .logits = tensor_of(logits, GUMBEL_FLOAT32, B, VOCAB, 0)};
     asked.sampling = (gumbel_sampling){.struct_size = sizeof asked.sampling,
-                                       .temperature = temperature,
-                                       .temperature_stride = 1,
-                                       .seed = &seed,
-                                       .position = &position,
+                                       .temperature = {temperature, 0},
+                                       .seed = {&seed, GUMBEL_SAME},
+                                       .position = {&position, GUMBEL_SAME},
                                        .transforms = &by_history,
                                        .truncation = &truncation};
     outcome *remembered = request_outcome(&asked), *listed = request_outcome(&asked);
@@ -233,7 +232,7 @@ static void step(gumbel_device *device, memory *m, story *told)
     }
     told->steps++;
     assert_int_equal(
-        gumbel_history_update(device, &m->history, B, remembered->tokens, 0, NULL, NULL),
+        gumbel_history_update(device, NULL, &m->history, B, NULL, remembered->tokens, 0, NULL),
         GUMBEL_OK);
     outcome_free(remembered);
     outcome_free(listed);
@@ -245,7 +244,7 @@ static void generation(void **state)
     memory *m = make_memory();
     begin(&told);
     gumbel_token_lists prompts = prompts_of(&told);
-    assert_int_equal(gumbel_history_start(*state, &m->history, B, &prompts, NULL, NULL, NULL),
+    assert_int_equal(gumbel_history_start(*state, NULL, &m->history, B, NULL, &prompts, NULL, NULL),
                      GUMBEL_OK);
     assert_remembers(m, &told);
     while (told.steps < STEPS) {
@@ -262,7 +261,8 @@ static void generation(void **state)
     gumbel_token_lists outputs = outputs_of(&told);
     memory *anew = make_memory();
     assert_int_equal(
-        gumbel_history_start(*state, &anew->history, B, &prompts, &outputs, NULL, NULL), GUMBEL_OK);
+        gumbel_history_start(*state, NULL, &anew->history, B, NULL, &prompts, &outputs, NULL),
+        GUMBEL_OK);
     assert_remembers(anew, &told);
     free(anew);
     free(m);
@@ -272,24 +272,26 @@ static void generation(void **state)
 static void odd_updates(void **state)
 {
     memory *m = make_memory(), *before = make_zeroed(1, sizeof *before);
-    assert_int_equal(gumbel_history_start(*state, &m->history, B, NULL, NULL, NULL, NULL),
+    assert_int_equal(gumbel_history_start(*state, NULL, &m->history, B, NULL, NULL, NULL, NULL),
                      GUMBEL_OK);
     *before = *m;
     const int32_t none[2 * B] = {-1, 7, VOCAB, 7, INT32_MAX, 7, VOCAB + 31, 7};
-    assert_int_equal(gumbel_history_update(*state, &m->history, B, none, 2, NULL, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_history_update(*state, NULL, &m->history, B, NULL, none, 2, NULL),
+                     GUMBEL_OK);
     assert_memory_equal(m->prompt, before->prompt, sizeof m->prompt);
     assert_memory_equal(m->output, before->output, sizeof m->output);
     assert_memory_equal(m->counts, before->counts, sizeof m->counts);
     m->counts[VOCAB - 1] = UINT16_MAX - 1;
     const int32_t last[B] = {VOCAB - 1, 0, 1, 31};
     for (int i = 0; i < 3; i++)
-        assert_int_equal(gumbel_history_update(*state, &m->history, B, last, 1, NULL, NULL),
+        assert_int_equal(gumbel_history_update(*state, NULL, &m->history, B, NULL, last, 1, NULL),
                          GUMBEL_OK);
     assert_int_equal(m->counts[VOCAB - 1], UINT16_MAX);
     assert_int_equal(m->counts[VOCAB], 3);
     assert_int_equal(m->counts[3 * VOCAB + 31], 3);
     assert_int_equal(m->output[3 * WORDS], 0x80000000u);
-    assert_int_equal(gumbel_history_update(*state, &m->history, 0, NULL, 0, NULL, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_history_update(*state, NULL, &m->history, 0, NULL, NULL, 0, NULL),
+                     GUMBEL_OK);
     free(before);
     free(m);
 }
@@ -301,8 +303,9 @@ static void very_long_lists(void **state)
     static int32_t output[LENGTH];
     float logits[FEW] = {0}, f = 0x1p-10f;
     const int64_t offsets[] = {0, LENGTH};
-    gumbel_transforms t = {
-        .struct_size = sizeof t, .frequency = &f, .output_tokens = {offsets, output, NULL}};
+    gumbel_transforms t = {.struct_size = sizeof t,
+                           .frequency = {&f, GUMBEL_SAME},
+                           .output_tokens = {.offsets = offsets, .ids = output}};
     assert_processed(*state, logits, &t, 1, (const float[FEW]){-65535 * 0x1p-10f});
 }
 

@@ -214,16 +214,16 @@ static void cuts_by_hand(void **state)
         for (int i = 0; i < N; i++)
             logits[i] = logf(at->p[i]);
         gumbel_truncation truncation = {.struct_size = sizeof truncation,
-                                        .min_p = &at->min_p,
-                                        .top_k = &at->top_k,
-                                        .top_p = &at->top_p,
+                                        .min_p = {&at->min_p, GUMBEL_SAME},
+                                        .top_k = {&at->top_k, GUMBEL_SAME},
+                                        .top_p = {&at->top_p, GUMBEL_SAME},
                                         .order = (gumbel_order)at->order,
                                         .ties = (gumbel_ties)at->ties};
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
-                                    .temperature = &at->temperature,
+                                    .temperature = {&at->temperature, GUMBEL_SAME},
                                     .truncation = &truncation};
         gumbel_logits input = {.struct_size = sizeof input,
-                               .logits = {logits, GUMBEL_FLOAT32, 1, N, 0}};
+                               .logits = tensor_of(logits, GUMBEL_FLOAT32, 1, N, 0)};
         unsigned stays = 0;
         assert_int_equal(request_process(*state, &input, &sampling, z), GUMBEL_OK);
         for (int i = 0; i < N; i++)
@@ -241,11 +241,12 @@ static void boundaries_of_top_p(void **state)
     static float logits[N];
     for (int64_t j = 1; j < N; j++) {
         float p = (float)j / N;
-        gumbel_truncation truncation = {
-            .struct_size = sizeof truncation, .top_p = &p, .ties = GUMBEL_TIES_EXACT};
+        gumbel_truncation truncation = {.struct_size = sizeof truncation,
+                                        .top_p = {&p, GUMBEL_SAME},
+                                        .ties = GUMBEL_TIES_EXACT};
         gumbel_sampling sampling = {.struct_size = sizeof sampling, .truncation = &truncation};
         gumbel_logits input = {.struct_size = sizeof input,
-                               .logits = {logits, GUMBEL_FLOAT32, 1, N, 0}};
+                               .logits = tensor_of(logits, GUMBEL_FLOAT32, 1, N, 0)};
         float processed[N];
         const float ps[] = {nextafterf(p, 0), p, nextafterf(p, 1)};
         for (int k = 0; k < 3; k++) {

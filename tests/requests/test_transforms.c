@@ -25,7 +25,7 @@ static void draw_request(gumbel_device *device, const gumbel_logits *logits,
     size_t bytes;
     void *workspace = call_workspace(device, NULL, logits, sampling, &into->output, &bytes);
     outcome_poison(into);
-    if (gumbel_sample_logits(device, logits, sampling, &into->output, workspace, bytes,
+    if (gumbel_sample_logits(device, NULL, logits, sampling, &into->output, workspace, bytes,
                              &into->error) != GUMBEL_OK)
         die("gumbel_sample_logits: %s: %s", into->error.field, into->error.message);
     free(workspace);
@@ -34,7 +34,7 @@ static void draw_request(gumbel_device *device, const gumbel_logits *logits,
 static gumbel_logits matrix(const float *values, int64_t batch, int64_t vocab)
 {
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
-                           .logits = {values, GUMBEL_FLOAT32, batch, vocab, 0}};
+                           .logits = tensor_of(values, GUMBEL_FLOAT32, batch, vocab, 0)};
 }
 
 /* z of every token of one row: the log-normaliser of a shard of that token alone. */
@@ -77,8 +77,9 @@ static void seen_start(gumbel_device *device, seen *made, const gumbel_token_lis
                                      .output = made->output,
                                      .counts = made->counts};
     memset(made->counts, 0xA7, sizeof made->counts);
-    assert_int_equal(gumbel_history_start(device, &made->history, 1, prompts, outputs, NULL, NULL),
-                     GUMBEL_OK);
+    assert_int_equal(
+        gumbel_history_start(device, NULL, &made->history, 1, NULL, prompts, outputs, NULL),
+        GUMBEL_OK);
 }
 
 /* ----------------------------------------------------------------------------- penalties ---- */
@@ -100,12 +101,12 @@ static void penalties_by_hand(void **state)
         -INFINITY,         /* in the output: it stays */
     };
     const float r = 2, f = 0.5f, p = 0.25f;
-    gumbel_token_lists prompt_lists = {prompts, prompt, NULL},
-                       output_lists = {outputs, output, NULL};
+    gumbel_token_lists prompt_lists = {.offsets = prompts, .ids = prompt},
+                       output_lists = {.offsets = outputs, .ids = output};
     gumbel_transforms transforms = {.struct_size = sizeof transforms,
-                                    .repetition = &r,
-                                    .frequency = &f,
-                                    .presence = &p,
+                                    .repetition = {&r, GUMBEL_SAME},
+                                    .frequency = {&f, GUMBEL_SAME},
+                                    .presence = {&p, GUMBEL_SAME},
                                     .prompt_tokens = prompt_lists,
                                     .output_tokens = output_lists};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
@@ -121,7 +122,7 @@ static void penalties_by_hand(void **state)
     assert_values(z, expected, 8, "history");
     /* The most negative frequency on the largest count brings back nothing that is -inf. */
     const float most = -3.4e38f;
-    transforms.frequency = &most;
+    transforms.frequency = (gumbel_row_f32){&most, GUMBEL_SAME};
     made.counts[7] = 65535;
     outcome *drawn = outcome_make(1, 1);
     logits.logits.data = y + 7;
@@ -150,12 +151,14 @@ static void short_history(void **state)
                                         .prompt = made.prompt,
                                         .output = made.output,
                                         .counts = made.counts};
-        gumbel_token_lists lists = {offsets, all, NULL};
-        gumbel_transforms transforms = {
-            .struct_size = sizeof transforms, .repetition = &r, .history = &made.history};
+        gumbel_token_lists lists = {.offsets = offsets, .ids = all};
+        gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                        .repetition = {&r, GUMBEL_SAME},
+                                        .history = &made.history};
         gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
-        assert_int_equal(gumbel_history_start(*state, &made.history, 1, &lists, &lists, NULL, NULL),
-                         GUMBEL_OK);
+        assert_int_equal(
+            gumbel_history_start(*state, NULL, &made.history, 1, NULL, &lists, &lists, NULL),
+            GUMBEL_OK);
         gumbel_logits logits = matrix(y, 1, V);
         for (int i = 0; i < V; i++)
             expected[i] = i < counted ? 0.5f : 1;
@@ -172,9 +175,9 @@ static void saturation(void **state)
     const int64_t offsets[] = {0, MANY};
     const float y = 1, f = 1;
     const int32_t token = 0;
-    gumbel_token_lists lists = {offsets, same, NULL};
+    gumbel_token_lists lists = {.offsets = offsets, .ids = same};
     gumbel_transforms transforms = {
-        .struct_size = sizeof transforms, .frequency = &f, .output_tokens = lists};
+        .struct_size = sizeof transforms, .frequency = {&f, GUMBEL_SAME}, .output_tokens = lists};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
     gumbel_logits logits = matrix(&y, 1, 1);
     seen made;
@@ -186,8 +189,9 @@ static void saturation(void **state)
     seen_start(*state, &made, NULL, NULL);
     made.counts[0] = 65534;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(gumbel_history_update(*state, &made.history, 1, &token, 0, NULL, NULL),
-                         GUMBEL_OK);
+        assert_int_equal(
+            gumbel_history_update(*state, NULL, &made.history, 1, NULL, &token, 0, NULL),
+            GUMBEL_OK);
         assert_int_equal(made.counts[0], 65535);
     }
 }
@@ -199,13 +203,14 @@ static void order_of_operations(void **state)
     static const int32_t token[3] = {0};
     const float l = 4, bias = -3, r = 2, f = 0.5f, p = 0.25f, T = 0.5f;
     gumbel_transforms transforms = {.struct_size = sizeof transforms,
-                                    .bias = {one, token, &bias},
-                                    .repetition = &r,
-                                    .frequency = &f,
-                                    .presence = &p,
-                                    .output_tokens = {three, token, NULL}};
-    gumbel_sampling sampling = {
-        .struct_size = sizeof sampling, .temperature = &T, .transforms = &transforms};
+                                    .bias = {.offsets = one, .ids = token, .values = &bias},
+                                    .repetition = {&r, GUMBEL_SAME},
+                                    .frequency = {&f, GUMBEL_SAME},
+                                    .presence = {&p, GUMBEL_SAME},
+                                    .output_tokens = {.offsets = three, .ids = token}};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .temperature = {&T, GUMBEL_SAME},
+                                .transforms = &transforms};
     gumbel_logits logits = matrix(&l, 1, 1);
     float z;
     /* ((4 * 0.5 - 3) * 2 - 0.5 * 3 - 0.25) / 0.5 */
@@ -238,8 +243,7 @@ static void masks_at_word_ends(void **state)
         for (int i = 0; i < V; i += k == 1 ? 1 : 5) {
             int64_t token = firsts[k] + i;
             gumbel_transforms transforms = {.struct_size = sizeof transforms,
-                                            .mask = mask[0],
-                                            .mask_stride = sizeof mask[0] / sizeof **mask};
+                                            .mask = {mask[0], sizeof mask[0] / sizeof **mask}};
             gumbel_sampling sampling = {
                 .struct_size = sizeof sampling, .num_samples = 4, .transforms = &transforms};
             gumbel_logits input = matrix(logits, 2, V);
@@ -279,8 +283,8 @@ static void banned_and_biased(void **state)
     expected[5] = 0; /* (1 + 10^8) - 10^8: in the list's order */
     expected[6] = 4;
     gumbel_transforms transforms = {.struct_size = sizeof transforms,
-                                    .banned = {bans, banned, NULL},
-                                    .bias = {biases, biased, values}};
+                                    .banned = {.offsets = bans, .ids = banned},
+                                    .bias = {.offsets = biases, .ids = biased, .values = values}};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
     gumbel_logits input = matrix(logits, 1, V);
     values_of(*state, &input, &sampling, z);
@@ -291,7 +295,7 @@ static void banned_and_biased(void **state)
     /* The same list with rising ids is searched instead of read through. */
     static const int32_t rising[] = {0, 5, 5, 6, 6, 64, 100};
     static const float risen[] = {100, 1e8f, -1e8f, 1, 2, 100, -INFINITY};
-    transforms.bias = (gumbel_token_lists){biases, rising, risen};
+    transforms.bias = (gumbel_token_lists){.offsets = biases, .ids = rising, .values = risen};
     draw_request(*state, &input, &sampling, ordered);
     assert_true(outcome_same(drawn, 0, ordered, OUTCOME_TOKENS | OUTCOME_SCORES | OUTCOME_MASS,
                              "ordered biases"));
@@ -299,11 +303,11 @@ static void banned_and_biased(void **state)
     const float huge[] = {3e38f, 3e38f};
     const int32_t twice[] = {9, 9};
     const int64_t two[] = {0, 2};
-    transforms.bias = (gumbel_token_lists){two, twice, huge};
+    transforms.bias = (gumbel_token_lists){.offsets = two, .ids = twice, .values = huge};
     draw_request(*state, &input, &sampling, drawn);
     assert_int_equal(drawn->status[0], GUMBEL_ROW_INFINITE);
     static const int32_t none[(V + 31) / 32];
-    transforms.mask = none;
+    transforms.mask = (gumbel_row_i32){none, GUMBEL_SAME};
     draw_request(*state, &input, &sampling, drawn);
     assert_int_equal(drawn->status[0], GUMBEL_ROW_EMPTY);
     outcome_free(drawn);
@@ -320,7 +324,7 @@ static void banned_and_raw(void **state)
     static const int32_t banned[] = {202};
     static const float spoils[] = {NAN, INFINITY, -INFINITY};
     const gumbel_transforms transforms = {.struct_size = sizeof transforms,
-                                          .banned = {bans, banned, NULL}};
+                                          .banned = {.offsets = bans, .ids = banned}};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
     gumbel_logits input = matrix(logits, 1, V);
     outcome *sound = outcome_make(1, 1), *spoilt = outcome_make(1, 1);
@@ -360,17 +364,18 @@ static void greedy_rows(void **state)
         logits[i] = -1;
     logits[10] = 50;
     gumbel_transforms transforms = {.struct_size = sizeof transforms,
-                                    .banned = {bans, banned, NULL},
-                                    .bias = {biases, biased, values}};
-    gumbel_sampling sampling = {
-        .struct_size = sizeof sampling, .temperature = &T, .transforms = &transforms};
+                                    .banned = {.offsets = bans, .ids = banned},
+                                    .bias = {.offsets = biases, .ids = biased, .values = values}};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .temperature = {&T, GUMBEL_SAME},
+                                .transforms = &transforms};
     gumbel_logits input = matrix(logits, 1, V);
     outcome *drawn = outcome_make(1, 1);
     draw_request(*state, &input, &sampling, drawn);
     assert_int_equal(drawn->tokens[0], 20);
     assert_true(drawn->scores[0] == 7);
-    transforms.frequency = &f;
-    transforms.output_tokens = (gumbel_token_lists){outputs, output, NULL};
+    transforms.frequency = (gumbel_row_f32){&f, GUMBEL_SAME};
+    transforms.output_tokens = (gumbel_token_lists){.offsets = outputs, .ids = output};
     draw_request(*state, &input, &sampling, drawn); /* 20: 7 - 6, 150: 3 - 3 */
     assert_int_equal(drawn->tokens[0], 20);
     assert_true(drawn->scores[0] == 1);

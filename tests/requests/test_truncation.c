@@ -34,7 +34,7 @@ typedef struct asked {
 static gumbel_logits row_of(const asked *a)
 {
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
-                           .logits = {a->logits, GUMBEL_FLOAT32, 1, a->vocab, 0},
+                           .logits = tensor_of(a->logits, GUMBEL_FLOAT32, 1, a->vocab, 0),
                            .first_token = a->first_token};
 }
 
@@ -44,20 +44,20 @@ static outcome *draw_row(gumbel_device *device, const asked *a, gumbel_sampling 
 {
     gumbel_logits logits = row_of(a);
     *truncation = (gumbel_truncation){.struct_size = sizeof *truncation,
-                                      .min_p = &a->min_p,
-                                      .top_k = &a->top_k,
-                                      .top_p = a->top_p > 0 ? &a->top_p : NULL,
+                                      .min_p = {&a->min_p, GUMBEL_SAME},
+                                      .top_k = {&a->top_k, GUMBEL_SAME},
+                                      .top_p = {a->top_p > 0 ? &a->top_p : NULL, 0},
                                       .order = a->order,
                                       .ties = a->ties};
     *sampling = (gumbel_sampling){.struct_size = sizeof *sampling,
-                                  .temperature = a->temperature > 0 ? &a->temperature : NULL,
+                                  .temperature = {a->temperature > 0 ? &a->temperature : NULL, 0},
                                   .num_samples = 3,
                                   .truncation = truncation};
     outcome *drawn = outcome_make(1, 3);
     outcome_widen(drawn, 2, GUMBEL_PROCESSED);
     size_t bytes;
     void *workspace = call_workspace(device, NULL, &logits, sampling, &drawn->output, &bytes);
-    gumbel_status status = gumbel_sample_logits(device, &logits, sampling, &drawn->output,
+    gumbel_status status = gumbel_sample_logits(device, NULL, &logits, sampling, &drawn->output,
                                                 workspace, bytes, &drawn->error);
     free(workspace);
     if (status != GUMBEL_OK)
@@ -107,8 +107,9 @@ static void make_softmax(gumbel_device *device, const asked *a, float *made)
     size_t bytes;
     outcome_free(draw_row(device, a, &sampling, &truncation));
     void *workspace = call_workspace(device, NULL, &logits, &sampling, NULL, &bytes);
-    assert_int_equal(gumbel_softmax(device, &logits, &sampling, made, 0, workspace, bytes, NULL),
-                     GUMBEL_OK);
+    assert_int_equal(
+        gumbel_softmax(device, NULL, &logits, &sampling, made, 0, workspace, bytes, NULL),
+        GUMBEL_OK);
     free(workspace);
 }
 

@@ -13,7 +13,7 @@ static gumbel_tensor take(pool_kind kind, gumbel_dtype dtype, int64_t rows, int6
 {
     size_t size = dtype_size(dtype), bytes = (size_t)(rows * (cols + gap)) * size;
     const void *data = pool_piece(kind, dtype, bytes, ragged ? size : 64, random);
-    return (gumbel_tensor){data, dtype, rows, cols, gap ? cols + gap : 0};
+    return tensor_of(data, dtype, rows, cols, gap ? cols + gap : 0);
 }
 
 size_t soak_tensor_bytes(const gumbel_tensor *t)
@@ -151,22 +151,20 @@ static void queue_noise(const soak_call *call, CUstream stream)
 {
     const request *r = &call->on_gpu->asked;
     gumbel_sampling sampling = r->sampling;
-    sampling.stream = stream;
     sampling.noise = NULL;
-    make_noise(gpu, &sampling, r->plan.batch, r->plan.first_token, r->plan.vocab, call->noise, 0);
+    make_noise(gpu, stream, &sampling, r->plan.batch, r->plan.first_token, r->plan.vocab,
+               call->noise, 0);
 }
 
 static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream stream)
 {
     const request *r = &call->on_gpu->asked;
     gumbel_error error = {"", ""};
-    gumbel_sampling sampling = r->sampling;
-    sampling.stream = stream;
     gumbel_status status =
         r->plan.hidden_size > 0
-            ? gumbel_sample(gpu, &r->head, &sampling, out, call->workspace, call->workspace_bytes,
-                            &error)
-            : gumbel_sample_logits(gpu, &r->logits, &sampling, out, call->workspace,
+            ? gumbel_sample(gpu, stream, &r->head, &r->sampling, out, call->workspace,
+                            call->workspace_bytes, &error)
+            : gumbel_sample_logits(gpu, stream, &r->logits, &r->sampling, out, call->workspace,
                                    call->workspace_bytes, &error);
     if (status != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
@@ -181,15 +179,14 @@ static void queue_end(const soak_call *call, const gumbel_output *out, CUstream 
                         .batch = r->plan.batch,
                         .num_samples = r->plan.samples,
                         .tokens = out->tokens,
-                        .position = (uint32_t *)r->sampling.position,
-                        .position_stride = 1,
+                        .position = (uint64_t *)r->sampling.position.data,
                         .ring = (int32_t *)call->ring,
-                        .ring_length = call->ring_length,
-                        .stream = stream};
-    if (call->plan.counts && gumbel_history_update(gpu, &r->history, r->plan.batch, out->tokens,
-                                                   r->plan.samples, stream, &error) != GUMBEL_OK)
+                        .ring_length = call->ring_length};
+    if (call->plan.counts &&
+        gumbel_history_update(gpu, stream, &r->history, r->plan.batch, NULL, out->tokens,
+                              r->plan.samples, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
-    if (call->plan.advances && gumbel_advance(gpu, &step, &error) != GUMBEL_OK)
+    if (call->plan.advances && gumbel_advance(gpu, stream, &step, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
 }
 
@@ -221,7 +218,8 @@ void soak_call_reset(soak_call *call)
 {
     const request *host = call->asked, *r = &call->on_gpu->asked;
     size_t rows = (size_t)host->plan.batch, tokens = (size_t)host->history.vocab_size;
-    gpu_put((void *)r->sampling.position, host->sampling.position, rows * sizeof(uint32_t));
+    gpu_put((void *)r->sampling.position.data, host->sampling.position.data,
+            rows * sizeof(uint64_t));
     if (call->plan.counts) {
         gpu_put(r->history.output, host->history.output,
                 rows * ((tokens + 31) / 32) * sizeof(uint32_t));
@@ -254,8 +252,8 @@ static void make_room(soak_call *call)
         call->noise = gpu_make(draws * (size_t)r->plan.vocab * sizeof(float));
     r->sampling.noise = call->noise;
     gumbel_output out = output_at(call, 0);
-    if (gumbel_call_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits,
-                                   &r->sampling, &out, &call->workspace_bytes, &error) != GUMBEL_OK)
+    if (gumbel_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits, &r->sampling,
+                              &out, &call->workspace_bytes, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
     call->workspace = gpu_make(call->workspace_bytes);
 }
@@ -266,7 +264,7 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
     call->plan = *plan;
     soak_plan_describe(plan, call->text, sizeof call->text);
     call->asked = request_make_rules(&plan->asked);
-    uint32_t *position = (uint32_t *)call->asked->sampling.position;
+    uint64_t *position = (uint64_t *)call->asked->sampling.position.data;
     for (int64_t b = 0; b < plan->asked.batch; b++)
         position[b] &= INT32_MAX; /* so that a ring's slots are written in turn */
     call->on_gpu = gpu_request_make(call->asked);

@@ -128,6 +128,13 @@ void dtype_store_infinite(void *data, gumbel_dtype dtype, int64_t index, int sig
         ((uint16_t *)data)[index] = (uint16_t)(bits | (sign < 0 ? 0x8000 : 0));
 }
 
+gumbel_tensor tensor_of(const void *data, gumbel_dtype dtype, int64_t rows, int64_t cols,
+                        int64_t stride)
+{
+    return (gumbel_tensor){
+        .data = data, .dtype = dtype, .rows = rows, .cols = cols, .stride = stride};
+}
+
 static gumbel_tensor make_tensor(gumbel_dtype dtype, int64_t rows, int64_t cols, int64_t gap,
                                  float spread, uint64_t seed, void **owner)
 {
@@ -139,7 +146,7 @@ static gumbel_tensor make_tensor(gumbel_dtype dtype, int64_t rows, int64_t cols,
         for (int64_t c = cols; c < stride; c++)
             dtype_store_nan(*owner, dtype, r * stride + c);
     }
-    return (gumbel_tensor){*owner, dtype, rows, cols, gap ? stride : 0};
+    return tensor_of(*owner, dtype, rows, cols, gap ? stride : 0);
 }
 
 static void make_rows(problem *made)
@@ -159,12 +166,9 @@ static void make_rows(problem *made)
     }
     made->sampling = (gumbel_sampling){
         .struct_size = sizeof made->sampling,
-        .temperature = made->temperature,
-        .temperature_stride = 1,
-        .seed = made->seed,
-        .seed_stride = 1,
-        .position = made->position,
-        .position_stride = 1,
+        .temperature = {made->temperature, 0},
+        .seed = {made->seed, 0},
+        .position = {made->position, 0},
         .num_samples = plan->samples,
         .first_sample = plan->first_sample,
         .domain = plan->domain,
@@ -222,9 +226,9 @@ void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_hea
     hidden->data = advance(hidden, first * (hidden->stride ? hidden->stride : hidden->cols));
     hidden->rows = count;
     *sampling = whole->sampling;
-    sampling->temperature += first;
-    sampling->seed += first;
-    sampling->position += first;
+    sampling->temperature.data += first;
+    sampling->seed.data += first;
+    sampling->position.data += first;
 }
 
 gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count)

@@ -35,8 +35,11 @@ typedef struct problem {
     void *weight, *hidden, *bias;
     float *temperature;
     uint64_t *seed;
-    uint32_t *position;
+    uint64_t *position;
 } problem;
+
+gumbel_tensor tensor_of(const void *data, gumbel_dtype dtype, int64_t rows, int64_t cols,
+                        int64_t stride);
 
 /* Make a problem; free it with problem_free(). */
 problem *problem_make(const problem_plan *plan);
@@ -51,6 +54,39 @@ gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count)
 
 /* One line naming the plan, for messages; in static storage. */
 const char *problem_describe(const problem_plan *plan);
+
+/* ------------------------------------------------- row parameters, as gumbel.h says ---- */
+
+/* Where row b's parameters, mask and history are. */
+static inline int64_t slot_of_row(const gumbel_sampling *s, int64_t b)
+{
+    return s->slots.of_row ? s->slots.of_row[b] : b;
+}
+
+/* The place of row b's parameter of `width` elements. */
+static inline int64_t place_of_row(const gumbel_sampling *s, int64_t stride, int64_t width,
+                                   int64_t b)
+{
+    return stride == GUMBEL_SAME ? 0 : slot_of_row(s, b) * (stride ? stride : width);
+}
+
+static inline float row_f32(const gumbel_row_f32 *rows, const gumbel_sampling *s, int64_t b,
+                            float otherwise)
+{
+    return rows->data ? rows->data[place_of_row(s, rows->stride, 1, b)] : otherwise;
+}
+
+static inline int32_t row_i32(const gumbel_row_i32 *rows, const gumbel_sampling *s, int64_t b,
+                              int32_t otherwise)
+{
+    return rows->data ? rows->data[place_of_row(s, rows->stride, 1, b)] : otherwise;
+}
+
+static inline uint64_t row_u64(const gumbel_row_u64 *rows, const gumbel_sampling *s, int64_t b,
+                               uint64_t otherwise)
+{
+    return rows->data ? rows->data[place_of_row(s, rows->stride, 1, b)] : otherwise;
+}
 
 /* ------------------------------------------------------------------------- random input ---- */
 

@@ -201,8 +201,12 @@ void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_
                      int32_t samples, size_t *bytes)
 {
     gumbel_error error = {"", ""};
-    if (gumbel_workspace_size(device, batch, hidden_size, samples, bytes, &error) != GUMBEL_OK)
-        die("gumbel_workspace_size: %s: %s", error.field, error.message);
+    const gumbel_limits limits = {.struct_size = sizeof limits,
+                                  .batch = batch,
+                                  .hidden_size = hidden_size,
+                                  .num_samples = samples};
+    if (gumbel_workspace_most(device, &limits, bytes, &error) != GUMBEL_OK)
+        die("gumbel_workspace_most: %s: %s", error.field, error.message);
     return poisoned_workspace(*bytes);
 }
 
@@ -219,15 +223,51 @@ static int32_t samples_of(const gumbel_sampling *sampling)
     return sampling && sampling->num_samples ? sampling->num_samples : 1;
 }
 
+/* Whether a call is more than a plain one, as gumbel_limits has it. */
+static int is_request(const gumbel_sampling *s, const gumbel_output *o)
+{
+    return !o || o->ranks || o->kept || o->num_top > 0 || o->logprobs_of == GUMBEL_RAW ||
+           (s && (s->transforms || s->truncation || s->noise || s->given.data));
+}
+
+/* A call's size must be within that of the limits that it keeps. */
+static void check_most(const gumbel_device *device, const gumbel_head *head,
+                       const gumbel_logits *logits, const gumbel_sampling *sampling,
+                       const gumbel_output *output, size_t bytes)
+{
+    gumbel_error error = {"", ""};
+    gumbel_limits limits = {.struct_size = sizeof limits,
+                            .batch = head ? head->hidden.rows : logits->logits.rows,
+                            .vocab_size = head ? head->weight.rows : logits->logits.cols,
+                            .hidden_size = head ? head->hidden.cols : 0,
+                            .num_samples = samples_of(sampling),
+                            .requests = is_request(sampling, output)};
+    size_t most = 0;
+    if (gumbel_workspace_most(device, &limits, &most, &error) != GUMBEL_OK)
+        die("gumbel_workspace_most: %s: %s", error.field, error.message);
+    if (bytes > most)
+        die("a call takes %zu bytes, %zu are said to be the most", bytes, most);
+}
+
+void *call_workspace(const gumbel_device *device, const gumbel_head *head,
+                     const gumbel_logits *logits, const gumbel_sampling *sampling,
+                     const gumbel_output *output, size_t *bytes)
+{
+    gumbel_error error = {"", ""};
+    *bytes = 1 << 16; /* of a call that will be refused */
+    if (gumbel_workspace_size(device, head, logits, sampling, output, bytes, &error) == GUMBEL_OK)
+        check_most(device, head, logits, sampling, output, *bytes);
+    return poisoned_workspace(*bytes);
+}
+
 gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_sampling *sampling,
                    outcome *into)
 {
     size_t bytes;
-    void *workspace =
-        make_workspace(device, head->hidden.rows, head->hidden.cols, samples_of(sampling), &bytes);
+    void *workspace = call_workspace(device, head, NULL, sampling, &into->output, &bytes);
     outcome_poison(into);
     gumbel_status status =
-        gumbel_sample(device, head, sampling, &into->output, workspace, bytes, &into->error);
+        gumbel_sample(device, NULL, head, sampling, &into->output, workspace, bytes, &into->error);
     free(workspace);
     return report_call("gumbel_sample", status, &into->error);
 }
@@ -236,10 +276,10 @@ gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
                           const gumbel_sampling *sampling, outcome *into)
 {
     size_t bytes;
-    void *workspace = make_workspace(device, logits->logits.rows, 0, samples_of(sampling), &bytes);
+    void *workspace = call_workspace(device, NULL, logits, sampling, &into->output, &bytes);
     outcome_poison(into);
-    gumbel_status status = gumbel_sample_logits(device, logits, sampling, &into->output, workspace,
-                                                bytes, &into->error);
+    gumbel_status status = gumbel_sample_logits(device, NULL, logits, sampling, &into->output,
+                                                workspace, bytes, &into->error);
     free(workspace);
     return report_call("gumbel_sample_logits", status, &into->error);
 }
@@ -250,12 +290,13 @@ gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
     int64_t batch = head ? head->hidden.rows : logits->logits.rows;
     int32_t samples = samples_of(sampling);
     size_t bytes;
-    void *workspace = make_workspace(device, batch, head ? head->hidden.cols : 0, samples, &bytes);
+    void *workspace = call_workspace(device, head, logits, sampling, NULL, &bytes);
     gumbel_summary *made = make_zeroed((size_t)batch * (size_t)samples, sizeof *made);
     gumbel_error error = {"", ""};
     gumbel_status status =
-        head ? gumbel_partial(device, head, sampling, made, workspace, bytes, &error)
-             : gumbel_partial_logits(device, logits, sampling, made, workspace, bytes, &error);
+        head
+            ? gumbel_partial(device, NULL, head, sampling, made, workspace, bytes, &error)
+            : gumbel_partial_logits(device, NULL, logits, sampling, made, workspace, bytes, &error);
     free(workspace);
     if (status != GUMBEL_OK)
         die("gumbel_partial: %s: %s", error.field, error.message);

@@ -72,7 +72,13 @@ gumbel_status report_call(const char *call, gumbel_status status, const gumbel_e
 /* `bytes` of workspace, 64-byte aligned and full of hostile_fill()'s; free them. */
 void *poisoned_workspace(size_t bytes);
 
-/* The same of gumbel_workspace_size() bytes. Ends the program where the size is refused. */
+/* The same of gumbel_workspace_size() bytes; some KiB where the call will be refused. Ends the
+ * program where gumbel_workspace_most() would be less. */
+void *call_workspace(const gumbel_device *device, const gumbel_head *head,
+                     const gumbel_logits *logits, const gumbel_sampling *sampling,
+                     const gumbel_output *output, size_t *bytes);
+
+/* The same of gumbel_workspace_most() bytes for plain calls of these sizes. */
 void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                      int32_t samples, size_t *bytes);
 

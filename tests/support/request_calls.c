@@ -80,21 +80,14 @@ const char *request_describe(const request_plan *plan)
     return text;
 }
 
-static double value_of(const float *data, int64_t stride, int64_t b, double otherwise)
-{
-    return data ? data[b * stride] : otherwise;
-}
-
 const char *request_describe_row(const request *asked, int64_t b)
 {
     static char text[160];
     const gumbel_sampling *s = &asked->sampling;
     const gumbel_truncation *t = &asked->truncation;
     snprintf(text, sizeof text, "row %" PRId64 " (T %a min_p %a top_k %d top_p %a)", b,
-             value_of(s->temperature, s->temperature_stride, b, 1),
-             value_of(t->min_p, t->min_p_stride, b, 0),
-             t->top_k ? (int)t->top_k[b * t->top_k_stride] : 0,
-             value_of(t->top_p, t->top_p_stride, b, 1));
+             (double)row_f32(&s->temperature, s, b, 1), (double)row_f32(&t->min_p, s, b, 0),
+             (int)row_i32(&t->top_k, s, b, 0), (double)row_f32(&t->top_p, s, b, 1));
     return text;
 }
 
@@ -108,27 +101,28 @@ static gumbel_tensor tensor_rows(gumbel_tensor t, int64_t first, int64_t count)
     return t;
 }
 
-static const float *floats_from(const float *data, int64_t stride, int64_t first)
-{
-    return data ? data + first * stride : NULL;
-}
+/* Row parameters of `width` elements from row `first` on; with slots they stay where they are. */
+#define SKIP(rows, width)                                                                          \
+    if ((rows).data && (rows).stride != GUMBEL_SAME && !s->slots.of_row)                           \
+    (rows).data += first * ((rows).stride ? (rows).stride : (width))
 
-static void transforms_from(gumbel_transforms *t, gumbel_history *h, int64_t first)
+static void transforms_from(const gumbel_sampling *s, gumbel_transforms *t, gumbel_history *h,
+                            int64_t first, int64_t tokens)
 {
-    gumbel_token_lists *lists[] = {&t->banned, &t->bias, &t->prompt_tokens, &t->output_tokens};
-    for (int i = 0; i < 4; i++)
+    gumbel_token_lists *lists[] = {&t->allowed, &t->banned, &t->bias, &t->prompt_tokens,
+                                   &t->output_tokens};
+    for (int i = 0; i < 5; i++)
         if (lists[i]->offsets)
             lists[i]->offsets += first;
-    if (t->mask)
-        t->mask += first * t->mask_stride;
-    t->repetition = floats_from(t->repetition, t->repetition_stride, first);
-    t->frequency = floats_from(t->frequency, t->frequency_stride, first);
-    t->presence = floats_from(t->presence, t->presence_stride, first);
-    if (t->history) {
-        int64_t words = (h->vocab_size + 31) / 32;
+    SKIP(t->mask, (tokens + 31) / 32);
+    SKIP(t->repetition, 1);
+    SKIP(t->frequency, 1);
+    SKIP(t->presence, 1);
+    if (t->history && !s->slots.of_row) {
+        int64_t words = (h->vocab_size + 31) / 32, size = h->count_bits == 32 ? 4 : 2;
         h->prompt += first * words;
         h->output += first * words;
-        h->counts += first * h->vocab_size;
+        h->counts = (char *)h->counts + first * h->vocab_size * size;
         t->history = h;
     }
 }
@@ -142,22 +136,25 @@ void request_rows(const request *whole, int64_t first, int64_t count, request *p
     part->logits.logits = tensor_rows(whole->logits.logits, first, count);
     if (whole->product)
         part->head.hidden = tensor_rows(whole->head.hidden, first, count);
-    s->temperature = floats_from(s->temperature, s->temperature_stride, first);
-    s->seed += first * s->seed_stride;
-    s->position += first * s->position_stride;
+    SKIP(s->temperature, 1);
+    SKIP(s->seed, 1);
+    SKIP(s->position, 1);
+    SKIP(s->given, whole->plan.samples);
     if (s->noise)
         s->noise += first * whole->plan.samples * whole->plan.vocab;
     if (s->transforms) {
-        transforms_from(&part->transforms, &part->history, first);
+        transforms_from(s, &part->transforms, &part->history, first,
+                        whole->plan.first_token + whole->plan.vocab);
         s->transforms = &part->transforms;
     }
     if (s->truncation) {
-        t->min_p = floats_from(t->min_p, t->min_p_stride, first);
-        t->top_p = floats_from(t->top_p, t->top_p_stride, first);
-        if (t->top_k)
-            t->top_k += first * t->top_k_stride;
+        SKIP(t->min_p, 1);
+        SKIP(t->top_p, 1);
+        SKIP(t->top_k, 1);
         s->truncation = t;
     }
+    if (s->slots.of_row)
+        s->slots.of_row += first;
 }
 
 /* --------------------------------------------------------------------------------- calls ---- */
@@ -169,23 +166,13 @@ outcome *request_outcome(const request *asked)
     return made;
 }
 
-void *call_workspace(gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
-                     const gumbel_sampling *sampling, const gumbel_output *output, size_t *bytes)
-{
-    gumbel_error error = {"", ""};
-    if (gumbel_call_workspace_size(device, head, logits, sampling, output, bytes, &error) !=
-        GUMBEL_OK)
-        die("gumbel_call_workspace_size: %s: %s", error.field, error.message);
-    return poisoned_workspace(*bytes);
-}
-
 gumbel_status request_draw(gumbel_device *device, const request *asked, outcome *into)
 {
     size_t bytes;
     void *workspace =
         call_workspace(device, NULL, &asked->logits, &asked->sampling, &into->output, &bytes);
     outcome_poison(into);
-    gumbel_status status = gumbel_sample_logits(device, &asked->logits, &asked->sampling,
+    gumbel_status status = gumbel_sample_logits(device, NULL, &asked->logits, &asked->sampling,
                                                 &into->output, workspace, bytes, &into->error);
     free(workspace);
     return report_call("gumbel_sample_logits", status, &into->error);
@@ -197,8 +184,8 @@ gumbel_status request_draw_fused(gumbel_device *device, const request *asked, ou
     void *workspace =
         call_workspace(device, &asked->head, NULL, &asked->sampling, &into->output, &bytes);
     outcome_poison(into);
-    gumbel_status status = gumbel_sample(device, &asked->head, &asked->sampling, &into->output,
-                                         workspace, bytes, &into->error);
+    gumbel_status status = gumbel_sample(device, NULL, &asked->head, &asked->sampling,
+                                         &into->output, workspace, bytes, &into->error);
     free(workspace);
     return report_call("gumbel_sample", status, &into->error);
 }
@@ -210,8 +197,8 @@ gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits
     gumbel_error error = {"", ""};
     void *workspace = call_workspace(device, NULL, logits, sampling, NULL, &bytes);
     memset(processed, 0xA7, size * sizeof *processed);
-    gumbel_status status =
-        gumbel_process_logits(device, logits, sampling, processed, 0, workspace, bytes, &error);
+    gumbel_status status = gumbel_process_logits(device, NULL, logits, sampling, processed, 0,
+                                                 workspace, bytes, &error);
     free(workspace);
     return report_call("gumbel_process_logits", status, &error);
 }

@@ -96,8 +96,8 @@ static void make_logits(request *made, uint64_t *random)
     const request_plan *plan = &made->plan;
     int64_t stride = plan->vocab + random_below(random, 3);
     gumbel_tensor *t = &made->logits.logits;
-    *t = (gumbel_tensor){NULL, plan->dtype ? plan->dtype : GUMBEL_FLOAT32, plan->batch, plan->vocab,
-                         stride};
+    *t = tensor_of(NULL, plan->dtype ? plan->dtype : GUMBEL_FLOAT32, plan->batch, plan->vocab,
+                   stride);
     t->data = own(made, (size_t)(plan->batch * stride), dtype_size(t->dtype));
     for (int64_t b = 0; b < plan->batch; b++) {
         row_kind kind = kind_of_row(plan, random);
@@ -113,7 +113,7 @@ float *product_logits(gumbel_device *device, const gumbel_head *head)
     int64_t batch = head->hidden.rows, vocab = head->weight.rows;
     float *logits = make_zeroed((size_t)(batch * vocab), sizeof *logits);
     const float cold = 0;
-    gumbel_sampling greedy = {.struct_size = sizeof greedy, .temperature = &cold};
+    gumbel_sampling greedy = {.struct_size = sizeof greedy, .temperature = {&cold, GUMBEL_SAME}};
     outcome *drawn = outcome_make(batch, 1);
     for (int64_t i = 0; i < vocab; i++) {
         gumbel_head lone = problem_shard(head, i, 1);
@@ -156,22 +156,22 @@ static void make_product(request *made, gumbel_device *device, uint64_t *random)
     }
     float *logits = product_logits(device, &made->head);
     made->owned[made->owned_count++] = logits;
-    made->logits.logits = (gumbel_tensor){logits, GUMBEL_FLOAT32, plan->batch, plan->vocab, 0};
+    made->logits.logits = tensor_of(logits, GUMBEL_FLOAT32, plan->batch, plan->vocab, 0);
 }
 
 /* ----------------------------------------------------------------------- row parameters ---- */
 
 /* A parameter from a table for each row, or one for all of them. */
-static const float *choose_floats(request *made, const float *table, size_t count, int64_t *stride,
-                                  uint64_t *random)
+static gumbel_row_f32 choose_floats(request *made, const float *table, size_t count,
+                                    uint64_t *random)
 {
-    static const int64_t strides[] = {1, 1, 3, 0};
-    *stride = strides[random_below(random, 4)];
-    int64_t length = (made->plan.batch - 1) * *stride + 1;
+    static const int64_t strides[] = {0, 1, 3, GUMBEL_SAME}, steps[] = {1, 1, 3, 0};
+    uint32_t choice = random_below(random, 4);
+    int64_t length = (made->plan.batch - 1) * steps[choice] + 1;
     float *data = own(made, (size_t)length, sizeof *data);
     for (int64_t k = 0; k < length; k++)
         data[k] = table[random_below(random, (uint32_t)count)];
-    return data;
+    return (gumbel_row_f32){data, strides[choice]};
 }
 
 static void make_sampling(request *made, uint64_t *random)
@@ -181,22 +181,19 @@ static void make_sampling(request *made, uint64_t *random)
     const request_plan *plan = &made->plan;
     gumbel_sampling *s = &made->sampling;
     uint64_t *seed = own(made, (size_t)plan->batch, sizeof *seed);
-    uint32_t *position = own(made, (size_t)plan->batch, sizeof *position);
+    uint64_t *position = own(made, (size_t)plan->batch, sizeof *position);
     for (int64_t b = 0; b < plan->batch; b++) {
         seed[b] = random_bits(random);
         position[b] = (uint32_t)random_bits(random);
     }
     *s = (gumbel_sampling){.struct_size = sizeof *s,
-                           .seed = seed,
-                           .seed_stride = 1,
-                           .position = position,
-                           .position_stride = 1,
+                           .seed = {seed, 0},
+                           .position = {position, 0},
                            .num_samples = plan->samples,
                            .first_sample = random_below(random, 4) ? 0 : UINT32_MAX,
                            .domain = random_below(random, 6)};
     s->temperature = choose_floats(made, plan->usual ? usual : temperatures,
-                                   plan->usual ? COUNT(usual) : COUNT(temperatures),
-                                   &s->temperature_stride, random);
+                                   plan->usual ? COUNT(usual) : COUNT(temperatures), random);
 }
 
 static const int32_t *choose_ks(request *made, const int32_t *table, uint32_t count,
@@ -218,13 +215,13 @@ static void make_usual_truncation(request *made, uint64_t *random)
     gumbel_truncation *t = &made->truncation;
     int one = plan->top_p > 0;
     if (plan->cuts & REQUEST_MIN_P)
-        t->min_p = choose_floats(made, min_ps, COUNT(min_ps), &t->min_p_stride, random);
+        t->min_p = choose_floats(made, min_ps, COUNT(min_ps), random);
     if (plan->cuts & REQUEST_TOP_P)
-        t->top_p = choose_floats(made, one ? &plan->top_p : top_ps, one ? 1 : COUNT(top_ps),
-                                 &t->top_p_stride, random);
+        t->top_p =
+            choose_floats(made, one ? &plan->top_p : top_ps, one ? 1 : COUNT(top_ps), random);
     if (plan->cuts & REQUEST_TOP_K) {
-        t->top_k = choose_ks(made, ks, COUNT(ks), random);
-        t->top_k_stride = random_below(random, 4) ? 1 : 0;
+        const int32_t *k = choose_ks(made, ks, COUNT(ks), random);
+        t->top_k = (gumbel_row_i32){k, random_below(random, 4) ? 0 : GUMBEL_SAME};
     }
 }
 
@@ -245,13 +242,11 @@ static void make_truncation(request *made, uint64_t *random)
         return;
     }
     if (random_below(random, 4))
-        t->min_p = choose_floats(made, min_ps, COUNT(min_ps), &t->min_p_stride, random);
+        t->min_p = choose_floats(made, min_ps, COUNT(min_ps), random);
     if (random_below(random, 4))
-        t->top_p = choose_floats(made, top_ps, COUNT(top_ps), &t->top_p_stride, random);
-    if (random_below(random, 4)) {
-        t->top_k = choose_ks(made, ks, COUNT(ks), random);
-        t->top_k_stride = 1;
-    }
+        t->top_p = choose_floats(made, top_ps, COUNT(top_ps), random);
+    if (random_below(random, 4))
+        t->top_k = (gumbel_row_i32){choose_ks(made, ks, COUNT(ks), random), 1};
 }
 
 /* --------------------------------------------------------------------------- transforms ---- */
@@ -284,7 +279,7 @@ static gumbel_token_lists make_lists(request *made, uint32_t longest, const floa
                 chosen[k] = values[random_below(random, (uint32_t)count)];
         }
     }
-    return (gumbel_token_lists){offsets, ids, chosen};
+    return (gumbel_token_lists){.offsets = offsets, .ids = ids, .values = chosen};
 }
 
 /* Rows that allow most tokens, few, one, none and all. */
@@ -308,8 +303,7 @@ static void make_mask(request *made, uint64_t *random)
         if (kind == 8 && random_below(random, 4))
             mask[b * stride + lone / 32] = (int32_t)(1u << lone % 32);
     }
-    made->transforms.mask = mask;
-    made->transforms.mask_stride = stride;
+    made->transforms.mask = (gumbel_row_i32){mask, stride ? stride : GUMBEL_SAME};
 }
 
 /* The lists of a request as a history, by the plainest way of counting. */
@@ -322,7 +316,8 @@ static void make_history(request *made, const gumbel_token_lists *prompts,
     *h = (gumbel_history){.struct_size = sizeof *h, .vocab_size = (int64_t)vocab};
     h->prompt = own(made, batch * words, sizeof *h->prompt);
     h->output = own(made, batch * words, sizeof *h->output);
-    h->counts = own(made, batch * vocab, sizeof *h->counts);
+    uint16_t *counts = own(made, batch * vocab, sizeof *counts);
+    h->counts = counts;
     for (size_t b = 0; b < batch; b++) {
         for (int64_t k = prompts->offsets[b]; k < prompts->offsets[b + 1]; k++)
             if (prompts->ids[k] < h->vocab_size)
@@ -330,7 +325,7 @@ static void make_history(request *made, const gumbel_token_lists *prompts,
         for (int64_t k = outputs->offsets[b]; k < outputs->offsets[b + 1]; k++)
             if (outputs->ids[k] < h->vocab_size) {
                 h->output[b * words + (size_t)outputs->ids[k] / 32] |= 1u << outputs->ids[k] % 32;
-                h->counts[b * vocab + (size_t)outputs->ids[k]]++;
+                counts[b * vocab + (size_t)outputs->ids[k]]++;
             }
     }
     made->transforms.history = h;
@@ -343,9 +338,9 @@ static void make_penalties(request *made, uint64_t *random)
     gumbel_transforms *t = &made->transforms;
     gumbel_token_lists prompts = make_lists(made, 30, NULL, 0, random);
     gumbel_token_lists outputs = make_lists(made, 30, NULL, 0, random);
-    t->repetition = choose_floats(made, repetitions, 4, &t->repetition_stride, random);
-    t->frequency = choose_floats(made, frequencies, 4, &t->frequency_stride, random);
-    t->presence = choose_floats(made, presences, 4, &t->presence_stride, random);
+    t->repetition = choose_floats(made, repetitions, 4, random);
+    t->frequency = choose_floats(made, frequencies, 4, random);
+    t->presence = choose_floats(made, presences, 4, random);
     if (made->plan.history) {
         make_history(made, &prompts, &outputs);
     } else {
@@ -377,8 +372,8 @@ static void make_noise(request *made, gumbel_device *device)
     const request_plan *plan = &made->plan;
     int64_t draws = plan->batch * plan->samples;
     float *noise = own(made, (size_t)(draws * plan->vocab), sizeof *noise);
-    if (gumbel_prepare_noise(device, &made->sampling, plan->batch, plan->first_token, plan->vocab,
-                             noise, 0, NULL) != GUMBEL_OK)
+    if (gumbel_prepare_noise(device, NULL, &made->sampling, plan->batch, plan->first_token,
+                             plan->vocab, noise, 0, NULL) != GUMBEL_OK)
         die("noise cannot be made");
     made->sampling.noise = noise;
 }

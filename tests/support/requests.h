@@ -110,11 +110,6 @@ gumbel_status request_draw_fused(gumbel_device *device, const request *asked, ou
 gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits,
                               const gumbel_sampling *sampling, float *processed);
 
-/* gumbel_call_workspace_size() bytes, 64-byte aligned and hostile; free it. Ends the program where
- * the size is refused. */
-void *call_workspace(gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
-                     const gumbel_sampling *sampling, const gumbel_output *output, size_t *bytes);
-
 /* The logits that a head's product makes, [B, V] float32; free them. Each is the score of a greedy
  * draw from a shard of one token. */
 float *product_logits(gumbel_device *device, const gumbel_head *head);

@@ -181,19 +181,27 @@ static void bias_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
 
 /* ------------------------------------------------------------------------------ penalties ---- */
 
+/* Row b's place in what is counted. */
+static int64_t counted_row(const cpu_edits *e, int64_t b)
+{
+    return e->counted.by_row ? b : gumbel_problem_slot(e->problem, b);
+}
+
 /* The 32 tokens from piece->token + `at` on that are in the prompt or in the output, without those
  * that the piece or the history lacks. */
 static uint32_t seen(const cpu_edits *e, const cpu_piece *piece, int at, uint32_t *output)
 {
     const cpu_counted *c = &e->counted;
-    int64_t token = piece->token + at - c->first, word = piece->b * c->words + (token >> 5);
+    const gumbel_history *h = &c->history;
+    int64_t token = piece->token + at - c->first;
+    int64_t word = counted_row(e, piece->b) * c->words + (token >> 5), left = h->vocab_size - token;
     *output = 0;
-    if (token >= c->tokens)
+    if (left <= 0)
         return 0;
-    int64_t end = c->tokens - token < piece->high - at ? c->tokens - token : piece->high - at;
-    uint32_t bits = bits_between(piece->low - at, end);
-    *output = c->output[word] & bits;
-    return (c->prompt[word] & bits) | *output;
+    uint32_t bits =
+        bits_between(piece->low - at, left < piece->high - at ? left : piece->high - at);
+    *output = h->output[word] & bits;
+    return (h->prompt[word] & bits) | *output;
 }
 
 /* Whether any token of the piece's words was seen: those outside of the piece make no difference
@@ -201,15 +209,17 @@ static uint32_t seen(const cpu_edits *e, const cpu_piece *piece, int at, uint32_
 static int is_penalised(const cpu_edits *e, const cpu_piece *piece)
 {
     const cpu_counted *c = &e->counted;
-    if (!c->prompt)
+    const gumbel_history *h = &c->history;
+    if (!h->prompt)
         return 0;
+    int64_t row = counted_row(e, piece->b) * c->words;
     gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
     int64_t begin = (piece->token + piece->low - c->first) / 32;
     int64_t end = gumbel_words_of(piece->token + piece->high - c->first);
     uint32_t any = 0;
     end = end < c->words ? end : c->words;
     for (int64_t word = begin; word < end && gumbel_penalties_act(&q); word++)
-        any |= c->prompt[piece->b * c->words + word] | c->output[piece->b * c->words + word];
+        any |= h->prompt[row + word] | h->output[row + word];
     return any != 0;
 }
 
@@ -217,7 +227,7 @@ static void penalise_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
 {
     const cpu_counted *c = &e->counted;
     gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
-    const uint16_t *counts = c->counts + piece->b * c->tokens;
+    int64_t row = counted_row(e, piece->b);
     for (int at = piece->low & ~31; at < piece->high; at += 32) {
         uint32_t output, bits = seen(e, piece, at, &output);
         int64_t place = piece->token - c->first + at;
@@ -228,7 +238,7 @@ static void penalise_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
         for (; output != 0; output &= output - 1) {
             int bit = __builtin_ctz(output);
             float *to = &y[at - piece->low + bit];
-            *to = gumbel_penalise(*to, &q, counts[place + bit]);
+            *to = gumbel_penalise(*to, &q, gumbel_history_count(&c->history, row, place + bit));
         }
     }
 }

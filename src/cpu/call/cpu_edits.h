@@ -11,12 +11,14 @@
 #include "core/workspace.h"
 #include "cpu/host/cpu_device.h"
 
-/* What the penalties count: the caller's history, or one made of lists in the workspace. */
+/* What the penalties count: the caller's history, or one of B rows made of lists in the workspace,
+ * whose token 0 is token `first` of the vocabulary and whose counts are defined where the output's
+ * bit is set. */
 typedef struct cpu_counted {
-    const uint32_t *prompt, *output; /* [B, words]: token first + i is bit i & 31 of word i >> 5 */
-    const uint16_t *counts;          /* [B, tokens]; defined where the output's bit is set */
-    int64_t first;                   /* a multiple of 64 */
-    int64_t tokens, words;
+    gumbel_history history; /* prompt NULL: no penalties */
+    int64_t first;          /* a multiple of 64 */
+    int64_t words;          /* a row */
+    int by_row;             /* it goes by rows, not by slots */
 } cpu_counted;
 
 /* A call's edits, over the shard's blocks of 64 tokens from token `base` on. */
@@ -28,7 +30,7 @@ typedef struct cpu_edits {
     uint32_t *bias_ends;  /* [B, blocks] where each block's part of bias_order ends, or NULL */
     uint32_t *bias_order; /* [B, CPU_BIASES * blocks] places in the row's list, by blocks, in one
                              block as listed */
-    cpu_counted counted;  /* prompt NULL: no penalties */
+    cpu_counted counted;
 } cpu_edits;
 
 /* bias_ends[0] of a row whose list is too long for bias_order: each piece reads it through. */

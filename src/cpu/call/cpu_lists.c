@@ -9,6 +9,9 @@
 
 #include <stdatomic.h>
 
+/* What becomes banned bits. */
+#define BANS (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_ALLOWED)
+
 /* The parts of the edits that are written here. */
 typedef struct cpu_lists {
     const cpu_edits *edits;
@@ -25,7 +28,7 @@ static int lists_are_counted(const gumbel_problem *p)
 static void carve(gumbel_cursor *cursor, const gumbel_problem *p, cpu_edits *e, cpu_lists *lists)
 {
     size_t batch = (size_t)p->batch, blocks;
-    size_t banned = p->request & GUMBEL_REQUEST_BANNED ? batch : 0;
+    size_t banned = p->request & BANS ? batch : 0;
     size_t biased = p->request & GUMBEL_REQUEST_BIAS ? batch : 0;
     size_t counted = lists_are_counted(p) ? batch : 0;
     e->base = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
@@ -51,10 +54,29 @@ size_t cpu_edits_size(const gumbel_problem *p)
 /* Where token `id` stands from the base on; 64 * blocks or more in other shards. */
 static uint64_t place_of(const cpu_edits *e, int32_t id) { return (uint64_t)(id - e->base); }
 
+/* Clear the bits of all tokens, or set them. */
+static void fill_bits(const cpu_edits *e, uint32_t *bits, int value)
+{
+    memset(bits, value ? 0xff : 0, 2 * (size_t)e->blocks * sizeof *bits);
+}
+
+/* Ban what row b's list of allowed ids has not, where that is not empty. */
+static void ban_others(const cpu_edits *e, const gumbel_token_lists *allowed, int64_t b,
+                       uint32_t *bits)
+{
+    int restricts = allowed->offsets && allowed->offsets[b] < allowed->offsets[b + 1];
+    fill_bits(e, bits, restricts);
+    for (int64_t i = restricts ? allowed->offsets[b] : 0; restricts && i < allowed->offsets[b + 1];
+         i++) {
+        uint64_t at = place_of(e, allowed->ids[i]);
+        if (at < (uint64_t)e->blocks * GUMBEL_BLOCK)
+            bits[at >> 5] &= ~(1u << (at & 31));
+    }
+}
+
 /* Set the bits of row b's ids. */
 static void set_bits(const cpu_edits *e, const gumbel_token_lists *lists, int64_t b, uint32_t *bits)
 {
-    memset(bits, 0, 2 * (size_t)e->blocks * sizeof *bits);
     if (!lists->offsets)
         return;
     for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
@@ -124,11 +146,15 @@ static void sort_rows(void *argument, int32_t index)
     (void)index;
     for (int64_t b; (b = atomic_fetch_add_explicit(&lists->next, 1, memory_order_relaxed)) <
                     e->problem->batch;) {
-        if (e->banned)
+        if (e->banned) {
+            ban_others(e, &t->allowed, b, e->banned + b * 2 * e->blocks);
             set_bits(e, &t->banned, b, e->banned + b * 2 * e->blocks);
+        }
         if (e->bias_ends)
             sort_biases(e, b);
         if (lists->counts) {
+            fill_bits(e, lists->prompt + b * 2 * e->blocks, 0);
+            fill_bits(e, lists->output + b * 2 * e->blocks, 0);
             set_bits(e, &t->prompt_tokens, b, lists->prompt + b * 2 * e->blocks);
             set_bits(e, &t->output_tokens, b, lists->output + b * 2 * e->blocks);
             count_ids(e, &t->output_tokens, b, lists->counts + b * e->blocks * GUMBEL_BLOCK);
@@ -145,26 +171,25 @@ void cpu_edits_prepare(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
         return;
     carve(&cursor, p, e, &lists);
     e->problem = p;
-    if (!(p->request & GUMBEL_REQUEST_BANNED))
+    if (!(p->request & BANS))
         e->banned = NULL;
     if (!(p->request & GUMBEL_REQUEST_BIAS))
         e->bias_ends = e->bias_order = NULL;
     if (lists_are_counted(p)) {
-        e->counted = (cpu_counted){.prompt = lists.prompt,
-                                   .output = lists.output,
-                                   .counts = lists.counts,
+        e->counted = (cpu_counted){.history = {.vocab_size = e->blocks * GUMBEL_BLOCK,
+                                               .prompt = lists.prompt,
+                                               .output = lists.output,
+                                               .counts = lists.counts,
+                                               .count_bits = 16},
                                    .first = e->base,
-                                   .tokens = e->blocks * GUMBEL_BLOCK,
-                                   .words = 2 * e->blocks};
+                                   .words = 2 * e->blocks,
+                                   .by_row = 1};
     } else {
         lists.counts = NULL;
     }
     if (p->request & GUMBEL_REQUEST_PENALTIES && !lists.counts)
-        e->counted = (cpu_counted){.prompt = p->history.prompt,
-                                   .output = p->history.output,
-                                   .counts = p->history.counts,
-                                   .tokens = p->history.vocab_size,
-                                   .words = gumbel_words_of(p->history.vocab_size)};
+        e->counted =
+            (cpu_counted){.history = p->history, .words = gumbel_words_of(p->history.vocab_size)};
     if (e->banned || e->bias_ends || lists.counts)
         cpu_run_task(cpu, p->batch >= CPU_PARALLEL_LISTS, sort_rows, &lists);
 }

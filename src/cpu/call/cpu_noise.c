@@ -66,18 +66,26 @@ gumbel_status cpu_noise(gumbel_device *device, const gumbel_problem *p, float *n
     return GUMBEL_OK;
 }
 
-gumbel_status cpu_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error)
+gumbel_status cpu_advance(gumbel_device *device, void *stream, const gumbel_step *step,
+                          gumbel_error *error)
 {
     (void)device;
+    (void)stream;
     (void)error;
+    const int32_t *slots = step->slots.of_row;
+    int64_t rows = step->live_rows ? *step->live_rows : step->batch;
+    int64_t width = slots ? step->slots.count : step->batch;
     size_t bytes = (size_t)step->num_samples * sizeof *step->ring;
-    for (int64_t b = 0; b < step->batch && step->ring; b++) {
-        int64_t slot = step->position[b * step->position_stride] % step->ring_length;
-        memcpy(step->ring + (slot * step->batch + b) * step->num_samples,
+    for (int64_t b = 0; b < rows && step->ring; b++) {
+        int64_t slot = slots ? slots[b] : b;
+        uint64_t position = step->position[slot * step->position_stride];
+        int64_t place = (int64_t)(position % (uint64_t)step->ring_length);
+        memcpy(step->ring + (place * width + slot) * step->num_samples,
                step->tokens + b * step->num_samples, bytes);
     }
-    int64_t positions = step->position_stride ? step->batch : 1;
-    for (int64_t b = 0; b < positions; b++)
-        step->position[b * step->position_stride]++;
+    if (step->position_stride == 0)
+        step->position[0]++;
+    for (int64_t b = 0; b < rows && step->position_stride; b++)
+        step->position[(slots ? slots[b] : b) * step->position_stride]++;
     return GUMBEL_OK;
 }

@@ -32,8 +32,7 @@ int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void 
  * cpu_history.c); see backend.h. */
 gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *problem,
                           gumbel_summary *summaries, void *workspace, gumbel_error *error);
-size_t cpu_plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                      int32_t num_samples);
+size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits);
 gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *problem,
                             uint32_t more, size_t *bytes, gumbel_error *error);
 gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *problem,
@@ -47,14 +46,15 @@ gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *problem,
                           gumbel_error *error);
 gumbel_status cpu_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                         int64_t noise_stride, gumbel_error *error);
-gumbel_status cpu_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error);
-gumbel_status cpu_history_start(gumbel_device *device, const gumbel_history *history, int64_t batch,
+gumbel_status cpu_advance(gumbel_device *device, void *stream, const gumbel_step *step,
+                          gumbel_error *error);
+gumbel_status cpu_history_start(gumbel_device *device, void *stream, const gumbel_history *history,
+                                int64_t batch, const gumbel_slots *slots,
                                 const gumbel_token_lists *prompts,
-                                const gumbel_token_lists *outputs, void *stream,
-                                gumbel_error *error);
-gumbel_status cpu_history_update(gumbel_device *device, const gumbel_history *history,
-                                 int64_t batch, const int32_t *tokens, int64_t token_stride,
-                                 void *stream, gumbel_error *error);
+                                const gumbel_token_lists *outputs, gumbel_error *error);
+gumbel_status cpu_history_update(gumbel_device *device, void *stream, const gumbel_history *history,
+                                 int64_t batch, const gumbel_slots *slots, const int32_t *tokens,
+                                 int64_t token_stride, gumbel_error *error);
 gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                            gumbel_error *error);
 

@@ -225,6 +225,25 @@ static int32_t rank_of(const reading *in, float z)
     return (int32_t)(above + 1);
 }
 
+/* What a draw would say of a token that is given. */
+static void read_given(const reading *in, int64_t id, int64_t at)
+{
+    const cpu_request *r = in->request;
+    const gumbel_problem *p = &r->problem;
+    const gumbel_output *out = r->output;
+    int counts = id >= p->first_token && id < p->end_token;
+    float z = counts ? value_of(r, in->b, id) * in->values.scale : -INFINITY;
+    int drawable = counts && z > -INFINITY && is_kept(r, in->b, id);
+    int weighs = out->logprobs_of == GUMBEL_RAW ? counts : drawable;
+    out->tokens[at] = (int32_t)id;
+    if (out->logprobs)
+        out->logprobs[at] = weighs ? logprob_of(in, id, z) : -INFINITY;
+    if (out->scores)
+        out->scores[at] = drawable ? z : -INFINITY;
+    if (out->ranks)
+        out->ranks[at] = z > -INFINITY ? rank_of(in, z) : -1;
+}
+
 static void read_sample(const reading *in, const gumbel_summary *s, int64_t at, int ok)
 {
     const gumbel_output *out = in->request->output;
@@ -242,7 +261,10 @@ void cpu_request_read(cpu_request *r, int32_t thread, int64_t b)
     const gumbel_output *out = r->output;
     int32_t samples = r->problem.sampling.num_samples;
     gumbel_summary *row = r->summaries + b * samples;
+    const gumbel_row_i32 *given = &r->problem.sampling.given;
     row->flags |= r->rows[b].flags;
+    if (given->data && !r->rows[b].empty)
+        row->best_id = 0; /* it is not that nothing can be drawn */
     gumbel_row_status status = gumbel_summary_status(row);
     int ok = status == GUMBEL_ROW_OK;
     reading in = {.request = r, .thread = thread, .b = b, .lse = NAN};
@@ -251,8 +273,13 @@ void cpu_request_read(cpu_request *r, int32_t thread, int64_t b)
         in.values.scale = r->rows[b].scale;
         in.lse = log_normaliser(r, b);
     }
-    for (int32_t s = 0; s < samples; s++)
-        read_sample(&in, &row[s], b * samples + s, ok);
+    for (int32_t s = 0; s < samples; s++) {
+        int64_t id = given->data ? given->data[(r->problem.first_row + b) * given->stride + s] : -1;
+        if (ok && id >= 0)
+            read_given(&in, id, b * samples + s);
+        else
+            read_sample(&in, &row[s], b * samples + s, ok && !given->data);
+    }
     if (out->num_top > 0)
         read_list(&in, ok);
     if (out->lse)

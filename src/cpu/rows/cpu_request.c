@@ -2,7 +2,7 @@
 #include "cpu/rows/cpu_request.h"
 
 #include "core/fail.h"
-#include "core/finish.h"
+#include "core/output.h"
 #include "cpu/call/cpu_edits.h"
 #include "cpu/cpu_policy.h"
 
@@ -50,8 +50,9 @@ static void count(gumbel_cursor *cursor, size_t bytes)
     gumbel_carve(cursor, bytes == SIZE_MAX ? 2 : 1, bytes, 1);
 }
 
-size_t cpu_plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                      int32_t num_samples)
+/* Bytes of a call without what its request adds. */
+static size_t plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
+                         int32_t num_samples)
 {
     gumbel_cursor cursor = {0};
     carve_summaries(&cursor, batch, num_samples);
@@ -65,13 +66,30 @@ gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *p
     (void)more;
     (void)error;
     cpu_request r = {0};
-    gumbel_cursor cursor = {NULL, cpu_plain_size(device, problem->batch, problem->hidden_size,
-                                                 problem->sampling.num_samples)};
+    gumbel_cursor cursor = {NULL, plain_size(device, problem->batch, problem->hidden_size,
+                                             problem->sampling.num_samples)};
     count(&cursor, cpu_edits_size(problem));
     if (cursor.used != SIZE_MAX && needs_rows(problem))
         carve(&r, &cursor, problem, ((const cpu_device *)device)->threads);
     *bytes = cursor.used;
     return GUMBEL_OK;
+}
+
+size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits)
+{
+    size_t bytes;
+    gumbel_problem p = {.batch = limits->batch,
+                        .hidden_size = limits->hidden_size,
+                        .sampling = {.num_samples = limits->num_samples}};
+    if (limits->requests) {
+        /* A first token that is no multiple of a block makes one block more. */
+        p.first_token = GUMBEL_BLOCK - 1;
+        p.vocab = limits->vocab_size;
+        p.end_token = p.first_token + p.vocab;
+        p.request = GUMBEL_REQUEST_END - 1;
+    }
+    cpu_call_size(device, &p, 0, &bytes, NULL);
+    return bytes;
 }
 
 /* One thread's share of a phase. */
@@ -120,7 +138,9 @@ static void draw_block(const cpu_request *r, const cpu_slot *slot, int64_t b, in
     int64_t low = p->first_token > token ? p->first_token - token : 0;
     int64_t high = p->end_token - token < GUMBEL_BLOCK ? p->end_token - token : GUMBEL_BLOCK;
     cpu_draw draw = {.row = &row,
-                     .num_samples = row.greedy ? 1 : samples,
+                     .num_samples = p->sampling.given.data ? 0
+                                    : row.greedy           ? 1
+                                                           : samples,
                      .with_mass = p->with_mass,
                      .token = (uint32_t)token,
                      .blocks = 1,
@@ -199,7 +219,12 @@ gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
         return GUMBEL_OK;
     }
     GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
-    gumbel_read_out(summaries, p->batch, p->sampling.num_samples, output);
+    gumbel_finish_call call = {.summaries = summaries,
+                               .parts = 1,
+                               .batch = p->batch,
+                               .num_samples = p->sampling.num_samples,
+                               .output = output};
+    gumbel_read_out(&call);
     return GUMBEL_OK;
 }
 

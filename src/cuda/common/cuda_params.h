@@ -48,6 +48,15 @@ typedef struct cuda_softmax_params {
     gumbel_summary *masses; /* [B, parts] */
 } cuda_softmax_params;
 
+/* What the kernel that makes a mask of allowed tokens gets. */
+typedef struct cuda_allow_params {
+    gumbel_problem problem; /* the caller's: its mask, where there is one, goes by slots */
+    uint32_t *allowed;      /* [B, words]: bit i is token CUDA_ALLOWED_ORIGIN() + i */
+    int64_t words;
+    int64_t pieces; /* of a row: CUDA_HISTORY_PIECE tokens each */
+    int32_t masked; /* there is a mask */
+} cuda_allow_params;
+
 /* What the kernel that makes noise ahead of time gets. */
 typedef struct cuda_noise_params {
     gumbel_problem problem; /* batch, range and sampling */

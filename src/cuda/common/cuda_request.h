@@ -59,6 +59,7 @@ typedef struct cuda_request_params {
 typedef struct cuda_history_params {
     gumbel_history history;
     int64_t batch;
+    gumbel_slots slots;
     gumbel_token_lists prompts, outputs; /* to start from */
     int64_t pieces;                      /* of the vocabulary: CUDA_HISTORY_PIECE tokens each */
     const int32_t *tokens;               /* [B] at token_stride: one more a row */

@@ -60,17 +60,18 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q,
     const gumbel_history &h = q.history;
     if (token >= h.vocab_size)
         return y;
-    int64_t words = gumbel_words_of(h.vocab_size);
-    bool output = bit_of(h.output + b * words, token);
-    if (!output && !bit_of(h.prompt + b * words, token))
+    int64_t slot = gumbel_problem_slot(&q, b), words = gumbel_words_of(h.vocab_size) * slot;
+    bool output = bit_of(h.output + words, token);
+    if (!output && !bit_of(h.prompt + words, token))
         return y;
-    return gumbel_penalise(y, &penalties, output ? h.counts[b * h.vocab_size + token] : 0);
+    return gumbel_penalise(y, &penalties, output ? gumbel_history_count(&h, slot, token) : 0);
 }
 
 /* Which of four tokens of row b the history has seen, from one divisible by 4 on, as bits. */
-__device__ __forceinline__ uint32_t seen_of_four(const gumbel_history &h, int64_t b, int64_t token)
+__device__ __forceinline__ uint32_t seen_of_four(const gumbel_problem &q, int64_t b, int64_t token)
 {
-    const int64_t words = gumbel_words_of(h.vocab_size) * b;
+    const gumbel_history &h = q.history;
+    const int64_t words = gumbel_words_of(h.vocab_size) * gumbel_problem_slot(&q, b);
     return token < h.vocab_size
                ? nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token)
                : 0;
@@ -87,7 +88,7 @@ __device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_pen
     if (q.request & GUMBEL_REQUEST_MASK)
         allowed = nibble_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
     if (penalties.act)
-        seen = seen_of_four(q.history, b, token);
+        seen = seen_of_four(q, b, token);
     if (allowed == 15 && seen == 0)
         return;
 #pragma unroll

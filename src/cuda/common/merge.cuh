@@ -82,8 +82,11 @@ static __device__ __forceinline__ void write_draw(const cuda_params &p, gumbel_s
     const gumbel_output &out = p.output;
     int samples = p.problem.sampling.num_samples;
     int64_t b = at / samples;
-    if (!gumbel_problem_row_valid(&p.problem, b))
-        s.flags |= GUMBEL_FLAG_TEMPERATURE;
+    s.flags |= gumbel_problem_row_flags(&p.problem, b);
+    if (s.flags & GUMBEL_FLAG_UNUSED) {
+        gumbel_summary_empty(&s);
+        s.flags = GUMBEL_FLAG_UNUSED;
+    }
     if (p.partials) {
         p.partials[at] = s;
         return;

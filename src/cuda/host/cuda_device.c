@@ -53,7 +53,7 @@ static const gumbel_backend backend = {
     .close = close_device,
     .describe = describe,
     .serves = GUMBEL_REQUEST_END - 1,
-    .plain_size = cuda_plain_size,
+    .most = cuda_most,
     .call_size = cuda_call_size,
     .explain = cuda_explain,
     .partial = cuda_partial,
@@ -64,6 +64,7 @@ static const gumbel_backend backend = {
     .history_update = cuda_history_update,
     .noise = cuda_noise,
     .advance = cuda_advance,
+    .finish = cuda_finish_parts,
     .multiply = cuda_multiply,
 };
 
@@ -266,6 +267,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
 {
     const unsigned char *const images[] = {
         [CUDA_MODULE_ADVANCE] = cuda_image_advance,
+        [CUDA_MODULE_ALLOW] = cuda_image_allow,
         [CUDA_MODULE_FINISH] = cuda_image_finish,
         [CUDA_MODULE_GATHER] = cuda_image_gather,
         [CUDA_MODULE_HISTORY] = cuda_image_history,
@@ -287,6 +289,9 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_ADVANCE, "gumbel_advance_rows", &cuda->advance, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_ALLOW, "gumbel_allow_tokens", &cuda->allow, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_any", &cuda->finish_any, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_NOISE, "gumbel_make_noise", &cuda->noise, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_rows", &cuda->finish, error));

@@ -22,6 +22,7 @@ typedef enum cuda_dtype {
 
 typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
+    CUDA_MODULE_ALLOW,
     CUDA_MODULE_FINISH,
     CUDA_MODULE_GATHER,
     CUDA_MODULE_HISTORY,
@@ -63,7 +64,8 @@ typedef struct cuda_device {
     int shared_bytes;               /* of a multiprocessor */
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
-    CUfunction finish;
+    CUfunction allow;
+    CUfunction finish, finish_any;
     CUfunction gather;
     CUfunction history_start;
     CUfunction history_update;
@@ -97,8 +99,7 @@ gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const
 
 /* The backend's jobs (cuda_backend.c, cuda_plan.c, cuda_softmax.c, cuda_history.c, cuda_step.c);
  * see backend.h. */
-size_t cuda_plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                       int32_t num_samples);
+size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits);
 gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,
                              uint32_t more, size_t *bytes, gumbel_error *error);
 gumbel_status cuda_explain(const gumbel_device *device, const gumbel_problem *problem,
@@ -112,16 +113,20 @@ gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem,
 gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
                            float *probabilities, int64_t stride, void *workspace,
                            gumbel_error *error);
-gumbel_status cuda_history_start(gumbel_device *device, const gumbel_history *history,
-                                 int64_t batch, const gumbel_token_lists *prompts,
-                                 const gumbel_token_lists *outputs, void *stream,
-                                 gumbel_error *error);
-gumbel_status cuda_history_update(gumbel_device *device, const gumbel_history *history,
-                                  int64_t batch, const int32_t *tokens, int64_t token_stride,
-                                  void *stream, gumbel_error *error);
+gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumbel_history *history,
+                                 int64_t batch, const gumbel_slots *slots,
+                                 const gumbel_token_lists *prompts,
+                                 const gumbel_token_lists *outputs, gumbel_error *error);
+gumbel_status cuda_history_update(gumbel_device *device, void *stream,
+                                  const gumbel_history *history, int64_t batch,
+                                  const gumbel_slots *slots, const int32_t *tokens,
+                                  int64_t token_stride, gumbel_error *error);
 gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                          int64_t noise_stride, gumbel_error *error);
-gumbel_status cuda_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error);
+gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
+                           gumbel_error *error);
+gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,
+                                gumbel_error *error);
 gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                             gumbel_error *error);
 

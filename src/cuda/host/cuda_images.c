@@ -16,6 +16,7 @@
             ".popsection\n")
 
 IMAGE(advance);
+IMAGE(allow);
 IMAGE(finish);
 IMAGE(fused_sm80);
 IMAGE(fused_sm90);

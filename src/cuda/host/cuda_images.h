@@ -6,6 +6,7 @@
 #define GUMBEL_CUDA_IMAGES_H
 
 extern const unsigned char cuda_image_advance[];
+extern const unsigned char cuda_image_allow[];
 extern const unsigned char cuda_image_finish[];
 extern const unsigned char cuda_image_fused_sm80[];
 extern const unsigned char cuda_image_fused_sm90[];

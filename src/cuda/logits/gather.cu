@@ -23,5 +23,5 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         out.top_logits[at] =
             widen_element(q.logits.data, q.logits.dtype, b * q.logits.stride + id - q.first_token);
     else
-        out.top_logits[at] = out.tokens[b * q.sampling.num_samples] < 0 ? NAN : -INFINITY;
+        out.top_logits[at] = out.top_ids[b * out.num_top] < 0 ? NAN : -INFINITY;
 }

@@ -121,7 +121,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         state,
         origin,
         noise,
-        masked ? gumbel_problem_mask(&q, b) : nullptr,
+        nullptr,
         b,
         (uint32_t)begin,
         (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token),
@@ -135,6 +135,10 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     ptx_wait_for_launch();
     if (p.cleared)
         clear_rarely(p);
+    if (!gumbel_problem_row_lives(&q, b))
+        own.end = own.begin;
+    if (masked)
+        own.mask = gumbel_problem_mask(&q, b);
     const uint32_t start = own.begin + warp * kStep;
     quad<dtype> logits = {};
     if (start < own.end)

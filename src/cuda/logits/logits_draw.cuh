@@ -48,7 +48,7 @@ __device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &s
 /* Whether the history has seen any of four tokens. */
 __device__ __noinline__ bool has_seen(const cuda_params &p, int64_t b, uint32_t token)
 {
-    return seen_of_four(p.problem.history, b, token) != 0;
+    return seen_of_four(p.problem, b, token) != 0;
 }
 
 /* A warp and the chunk that its CTA draws from. Where a mask and a history edit the row, the mask

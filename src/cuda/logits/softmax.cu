@@ -133,7 +133,7 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_s
     __shared__ gumbel_summary own[kThreads], of_warp[kWarps];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     part_of_row<dtype> part(p, blockIdx.x);
-    uint32_t flags = gumbel_problem_row_valid(&p.problem, part.b) ? 0 : GUMBEL_FLAG_TEMPERATURE;
+    uint32_t flags = gumbel_problem_row_flags(&p.problem, part.b);
     gumbel_summary_empty(&own[threadIdx.x]);
     warp_mass mass = {&own[threadIdx.x], lane, false};
     for (int base = part.first(); base < part.end; base += kWarps * kStep) {

@@ -7,13 +7,15 @@
 #include "cuda/plan/cuda_plan.h"
 
 /* A job as it begins: with the whole call, and its pieces of the workspace. */
-static void begin(cuda_job *job, const cuda_plan *plan, const gumbel_problem *problem,
-                  void *workspace)
+static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem, void *workspace)
 {
     gumbel_cursor cursor = {workspace, 0};
     job->room = cuda_plan_carve(plan, &cursor, job->cuda, problem);
+    if (problem->mask_by_row) /* by a token's word in the vocabulary */
+        problem->transforms.mask.data =
+            (const int32_t *)job->room.allowed - CUDA_ALLOWED_ORIGIN(problem->first_token) / 32;
     job->handed = plan->handed;
-    job->stream = problem->sampling.stream;
+    job->stream = problem->stream;
     job->params.problem = *problem;
     job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = job->room.summaries;
@@ -51,8 +53,7 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
     if (p->hidden_size > 0) {
         p->hidden_size = 0;
         p->sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
-        p->logits = (gumbel_tensor){job->room.logits, GUMBEL_FLOAT32, p->batch, p->vocab,
-                                    cuda_row_stride(p)};
+        p->logits = cuda_rows_at(job->room.logits, p, cuda_row_stride(p));
     }
     GUMBEL_FORWARD(plan->rows->run(&rows));
     return plan->needs & GUMBEL_REQUEST_LOGITS ? cuda_run_gather(&rows) : GUMBEL_OK;
@@ -78,12 +79,15 @@ static gumbel_status start(cuda_job *job, gumbel_device *device, const gumbel_pr
 {
     cuda_plan plan;
     CUcontext popped;
+    gumbel_problem masked = cuda_masked(problem);
     job->cuda = (cuda_device *)device;
     job->error = error;
-    GUMBEL_FORWARD(cuda_plan_call(&plan, job->cuda, problem, more, error));
-    begin(job, &plan, problem, workspace);
+    GUMBEL_FORWARD(cuda_plan_call(&plan, job->cuda, &masked, more, error));
+    begin(job, &plan, &masked, workspace);
     GUMBEL_FORWARD(cuda_enter(job->cuda, error));
-    gumbel_status status = run(job, &plan);
+    gumbel_status status = cuda_run_allow(job, problem);
+    if (status == GUMBEL_OK)
+        status = run(job, &plan);
     job->cuda->driver.cuCtxPopCurrent(&popped);
     return status;
 }

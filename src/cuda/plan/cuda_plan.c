@@ -86,6 +86,17 @@ static gumbel_status refuse(uint32_t needs, gumbel_error *error)
                        "none of the rungs that are not left out serves this call: %s", names);
 }
 
+gumbel_problem cuda_masked(const gumbel_problem *problem)
+{
+    gumbel_problem p = *problem;
+    if (p.request & GUMBEL_REQUEST_ALLOWED) {
+        p.request = (p.request & ~(uint32_t)GUMBEL_REQUEST_ALLOWED) | GUMBEL_REQUEST_MASK;
+        p.mask_by_row = 1;
+        p.transforms.mask = (gumbel_row_i32){NULL, cuda_allowed_words(&p)};
+    }
+    return p;
+}
+
 gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gumbel_problem *p,
                              uint32_t more, gumbel_error *error)
 {
@@ -126,13 +137,14 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
     room->floors = gumbel_carve(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
 }
 
-size_t cuda_plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                       int32_t num_samples)
+size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
 {
+    const cuda_device *cuda = (const cuda_device *)device;
     gumbel_cursor cursor = {0};
     cuda_workspace room;
-    (void)hidden_size;
-    carve_draws(&cursor, (const cuda_device *)device, (size_t)batch, (size_t)num_samples, &room);
+    carve_draws(&cursor, cuda, (size_t)limits->batch, (size_t)limits->num_samples, &room);
+    if (limits->requests)
+        cuda_carve_most(&cursor, cuda, limits);
     return cursor.used;
 }
 
@@ -140,6 +152,9 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
                                const cuda_device *cuda, const gumbel_problem *p)
 {
     cuda_workspace room = {NULL};
+    if (p->mask_by_row)
+        room.allowed = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p),
+                                    sizeof *room.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &room);
     if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing)
         room.logits =
@@ -154,8 +169,9 @@ gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *
 {
     gumbel_cursor cursor = {0};
     cuda_plan plan;
-    GUMBEL_FORWARD(cuda_plan_call(&plan, (const cuda_device *)device, problem, more, error));
-    cuda_plan_carve(&plan, &cursor, (const cuda_device *)device, problem);
+    gumbel_problem p = cuda_masked(problem);
+    GUMBEL_FORWARD(cuda_plan_call(&plan, (const cuda_device *)device, &p, more, error));
+    cuda_plan_carve(&plan, &cursor, (const cuda_device *)device, &p);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
@@ -204,18 +220,19 @@ static void tell_rows(gumbel_text *text, const cuda_device *cuda, const gumbel_p
     }
 }
 
-gumbel_status cuda_explain(const gumbel_device *device, const gumbel_problem *p, gumbel_text *text,
-                           gumbel_error *error)
+gumbel_status cuda_explain(const gumbel_device *device, const gumbel_problem *problem,
+                           gumbel_text *text, gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;
+    gumbel_problem p = cuda_masked(problem);
     gumbel_cursor cursor = {0};
     cuda_plan plan;
-    GUMBEL_FORWARD(cuda_plan_call(&plan, cuda, p, 0, error));
-    cuda_plan_carve(&plan, &cursor, cuda, p);
+    GUMBEL_FORWARD(cuda_plan_call(&plan, cuda, &p, 0, error));
+    cuda_plan_carve(&plan, &cursor, cuda, &p);
     if (plan.product)
-        tell_products(text, cuda, p, &plan);
+        tell_products(text, cuda, &p, &plan);
     if (plan.rows)
-        tell_rows(text, cuda, p, &plan);
+        tell_rows(text, cuda, &p, &plan);
     gumbel_text_add(text, "workspace: %zu bytes\n", cursor.used);
     return GUMBEL_OK;
 }

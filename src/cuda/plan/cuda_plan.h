@@ -43,6 +43,10 @@ typedef struct cuda_plan {
     uint32_t handed;             /* cuda_handed bits: what the product hands to the rows */
 } cuda_plan;
 
+/* The call as rungs see it: its lists of allowed tokens have become a mask, which goes by rows and
+ * lies in the workspace. */
+gumbel_problem cuda_masked(const gumbel_problem *problem);
+
 /* What serves a call that has `more` needs beside those that the problem shows. An error where the
  * rungs that may be used do not serve it. */
 gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda,

@@ -15,7 +15,7 @@ static gumbel_problem of_processed(const gumbel_problem *p, const float *rows, i
     return (gumbel_problem){
         .batch = p->batch,
         .vocab = p->vocab,
-        .logits = {rows, GUMBEL_FLOAT32, p->batch, p->vocab, stride},
+        .logits = cuda_rows_at(rows, p, stride),
         .scale = 1.0f,
         .end_token = p->vocab,
         .sampling = {.struct_size = sizeof p->sampling, .num_samples = 1},
@@ -27,7 +27,7 @@ gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
                            gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
-    cuda_job job = {.cuda = cuda, .stream = problem->sampling.stream, .error = error};
+    cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
     cuda_softmax_params p = {.problem = *problem, .probabilities = probabilities, .stride = stride};
     gumbel_cursor cursor = {workspace, 0};
     CUcontext popped;

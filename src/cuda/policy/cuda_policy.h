@@ -335,6 +335,9 @@ static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t parts)
 /* The token that a row's first block begins at. */
 #define CUDA_REQUEST_ORIGIN(first_token) ((first_token) / 4 * 4)
 
+/* The token that the mask of allowed tokens begins at: no kernel looks at words before. */
+#define CUDA_ALLOWED_ORIGIN(first_token) ((first_token) / 128 * 128)
+
 /* Shared memory of a CTA that serves a row from its blocks, and the most that it may be. */
 #define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
 static inline int64_t cuda_request_blocks_bytes(int64_t blocks)

@@ -16,25 +16,36 @@ static gumbel_status run_history(cuda_device *cuda, CUfunction kernel, int64_t c
     return cuda_launch_alone(&job, kernel, ctas, p);
 }
 
-gumbel_status cuda_history_start(gumbel_device *device, const gumbel_history *history,
-                                 int64_t batch, const gumbel_token_lists *prompts,
-                                 const gumbel_token_lists *outputs, void *stream,
-                                 gumbel_error *error)
+gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumbel_history *history,
+                                 int64_t batch, const gumbel_slots *slots,
+                                 const gumbel_token_lists *prompts,
+                                 const gumbel_token_lists *outputs, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_history_params p = {
-        .history = *history, .batch = batch, .prompts = *prompts, .outputs = *outputs};
+        .history = *history,
+        .batch = batch,
+        .slots = *slots,
+        .prompts = *prompts,
+        .outputs = *outputs,
+    };
     p.pieces = (history->vocab_size + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
     return run_history(cuda, cuda->history_start, p.pieces * batch, &p, stream, error);
 }
 
-gumbel_status cuda_history_update(gumbel_device *device, const gumbel_history *history,
-                                  int64_t batch, const int32_t *tokens, int64_t token_stride,
-                                  void *stream, gumbel_error *error)
+gumbel_status cuda_history_update(gumbel_device *device, void *stream,
+                                  const gumbel_history *history, int64_t batch,
+                                  const gumbel_slots *slots, const int32_t *tokens,
+                                  int64_t token_stride, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_history_params p = {
-        .history = *history, .batch = batch, .tokens = tokens, .token_stride = token_stride};
+        .history = *history,
+        .batch = batch,
+        .slots = *slots,
+        .tokens = tokens,
+        .token_stride = token_stride,
+    };
     int64_t ctas = (batch + CUDA_THREADS - 1) / CUDA_THREADS;
     return run_history(cuda, cuda->history_update, ctas, &p, stream, error);
 }

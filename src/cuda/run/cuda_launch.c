@@ -3,6 +3,7 @@
  * One launch, the merge that ends most calls, and the cutting of a call into slices.
  */
 #include "core/fail.h"
+#include "core/output.h"
 #include "cuda/run/cuda_run.h"
 
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
@@ -58,23 +59,10 @@ uint64_t cuda_tag(cuda_device *cuda)
 cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
 {
     cuda_params p = *whole;
-    gumbel_problem *q = &p.problem;
-    gumbel_sampling *s = &q->sampling;
-    gumbel_output *out = &p.output;
-    int64_t draws = first * s->num_samples;
-    int64_t size = q->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    q->batch = count;
-    q->first_row += first;
-    q->hidden.rows = count;
-    q->hidden.data = (const char *)q->hidden.data + first * q->hidden.stride * size;
-    s->temperature = s->temperature ? s->temperature + first * s->temperature_stride : NULL;
-    s->seed = s->seed ? s->seed + first * s->seed_stride : NULL;
-    s->position = s->position ? s->position + first * s->position_stride : NULL;
-    out->tokens = out->tokens ? out->tokens + draws : NULL;
-    out->logprobs = out->logprobs ? out->logprobs + draws : NULL;
-    out->scores = out->scores ? out->scores + draws : NULL;
-    out->lse = out->lse ? out->lse + first : NULL;
-    out->status = out->status ? out->status + first : NULL;
+    int32_t samples = whole->problem.sampling.num_samples;
+    int64_t draws = first * samples;
+    p.problem = gumbel_problem_slice(&whole->problem, first, count);
+    p.output = gumbel_output_slice(&whole->output, first, samples);
     p.partials = p.partials ? p.partials + draws : NULL;
     p.stored = p.stored ? p.stored + first * p.stored_stride : NULL;
     p.peaks = p.peaks ? p.peaks + first * p.peaks_stride : NULL;

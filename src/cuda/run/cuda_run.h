@@ -20,6 +20,7 @@ typedef enum cuda_handed {
 
 /* The pieces of the caller's workspace; what a call does not need is NULL. */
 typedef struct cuda_workspace {
+    uint32_t *allowed;          /* [B, cuda_allowed_words()] */
     gumbel_summary *summaries;  /* [parts][B, S] of one slice after the other */
     uint64_t *floors;           /* [B, S][CUDA_FLOOR_WORDS] */
     float *logits;              /* [B] rows at cuda_row_stride(): what a product stores */
@@ -72,6 +73,16 @@ static inline float cuda_inverse_cap(const gumbel_problem *p)
 /* Elements from one row of the backend's own logits to the next. */
 static inline int64_t cuda_row_stride(const gumbel_problem *p) { return (p->vocab + 3) / 4 * 4; }
 
+/* The backend's own rows of logits. */
+static inline gumbel_tensor cuda_rows_at(const float *rows, const gumbel_problem *p, int64_t stride)
+{
+    return (gumbel_tensor){.data = rows,
+                           .dtype = GUMBEL_FLOAT32,
+                           .rows = p->batch,
+                           .cols = p->vocab,
+                           .stride = stride};
+}
+
 /* Tokens from a block's first one to the end of those that count. */
 static inline int64_t cuda_range_of(const gumbel_problem *p)
 {
@@ -84,6 +95,12 @@ static inline int64_t cuda_blocks_of(const gumbel_problem *p)
 {
     int64_t range = p->end_token - CUDA_REQUEST_ORIGIN(p->first_token);
     return (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
+}
+
+/* Words a row of the mask that lists of allowed tokens become: of the shard's blocks alone. */
+static inline int64_t cuda_allowed_words(const gumbel_problem *p)
+{
+    return (p->first_token - CUDA_ALLOWED_ORIGIN(p->first_token) + p->vocab + 31) / 32;
 }
 
 /* Merge what the parts of a slice found, and write what was asked for; p->parts may be 0. */
@@ -122,6 +139,12 @@ gumbel_status cuda_run_team(const cuda_job *job);
 cuda_carver cuda_carve_screened;
 gumbel_status cuda_run_screened(const cuda_job *job);
 gumbel_status cuda_run_alone(const cuda_job *job);
+
+/* Count the bytes that any call within the limits has enough with, beside those of a draw. */
+void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_limits *limits);
+
+/* Make the mask that lists of allowed tokens become, where `caller` has any. */
+gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller);
 
 /* What kernels of a request are handed, of a call from logits. */
 cuda_request_params cuda_request_of(const cuda_job *job);

@@ -31,6 +31,23 @@ gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int6
 
 /* -------------------------------------------------------------------------------- edits ---- */
 
+gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
+{
+    cuda_allow_params p = {.problem = *caller,
+                           .allowed = job->room.allowed,
+                           .words = cuda_allowed_words(caller),
+                           .masked = (caller->request & GUMBEL_REQUEST_MASK) != 0};
+    void *arguments[] = {&p};
+    if (!(caller->request & GUMBEL_REQUEST_ALLOWED))
+        return GUMBEL_OK;
+    p.pieces = (32 * p.words + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    if (caller->batch > INT32_MAX / p.pieces)
+        return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                           "B is more than one call on CUDA takes");
+    cuda_shape shape = {caller->batch * p.pieces, CUDA_THREADS, 0, 0};
+    return cuda_launch(job, job->cuda->allow, shape, arguments);
+}
+
 void cuda_carve_edited(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                        cuda_workspace *room)
 {
@@ -53,8 +70,7 @@ gumbel_status cuda_run_edited(const cuda_job *job)
     q->request = 0;
     q->scale = 1.0f;
     q->soft_cap = draw.params.inverse_cap = 0.0f;
-    q->logits =
-        (gumbel_tensor){p.processed, GUMBEL_FLOAT32, q->batch, q->vocab, p.processed_stride};
+    q->logits = cuda_rows_at(p.processed, q, p.processed_stride);
     return cuda_run_logits(&draw);
 }
 
@@ -116,4 +132,26 @@ gumbel_status cuda_run_gather(const cuda_job *job)
     int64_t ids = p.problem.batch * p.output.num_top;
     cuda_shape shape = {(ids + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
     return cuda_launch(job, job->cuda->gather, shape, arguments);
+}
+
+/* ------------------------------------------------------------------------------ the most ---- */
+
+void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_limits *limits)
+{
+    /* A first token that is no multiple of anything makes a unit more of each. */
+    gumbel_problem p = {.batch = limits->batch,
+                        .vocab = limits->vocab_size,
+                        .first_token = CUDA_REQUEST_BLOCK - 1,
+                        .end_token = CUDA_REQUEST_BLOCK - 1 + limits->vocab_size,
+                        .mask_by_row = 1,
+                        .request = GUMBEL_REQUEST_END - 1};
+    size_t batch = (size_t)p.batch, ctas = (size_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
+    size_t parts = batch > ctas ? batch : ctas;
+    cuda_workspace room;
+    gumbel_carve(cursor, batch, (size_t)cuda_allowed_words(&p), sizeof *room.allowed);
+    gumbel_carve(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *room.logits);
+    cuda_carve_bounded(cursor, cuda, &p, &room);
+    cuda_carve_pivots(cursor, cuda, &p, &room);
+    gumbel_carve(cursor, parts, 1, sizeof *room.heads);
+    gumbel_carve(cursor, parts, CUDA_REQUEST_LIST, sizeof *room.candidates);
 }

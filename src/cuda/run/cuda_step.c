@@ -20,7 +20,7 @@ gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, f
     cuda_device *cuda = (cuda_device *)device;
     const gumbel_sampling *s = &problem->sampling;
     GUMBEL_FORWARD(check_draws(problem->batch, s->num_samples, error));
-    cuda_job job = {.cuda = cuda, .stream = s->stream, .error = error};
+    cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
     cuda_noise_params p = {.problem = *problem, .noise = noise, .stride = noise_stride};
     int64_t tokens = problem->first_token % 4 + problem->vocab;
     int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
@@ -29,11 +29,12 @@ gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, f
     return cuda_launch_alone(&job, cuda->noise, items < most ? items : most, &p);
 }
 
-gumbel_status cuda_advance(gumbel_device *device, const gumbel_step *step, gumbel_error *error)
+gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
+                           gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     GUMBEL_FORWARD(check_draws(step->batch, step->num_samples, error));
-    cuda_job job = {.cuda = cuda, .stream = step->stream, .error = error};
+    cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     gumbel_step copy = *step;
     int64_t ctas = (step->batch + CUDA_ADVANCE_ROWS - 1) / CUDA_ADVANCE_ROWS;
     return cuda_launch_alone(&job, cuda->advance, step->position_stride ? ctas : 1, &copy);

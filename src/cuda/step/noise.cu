@@ -61,6 +61,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         int64_t token = q.first_token / 4 * 4 + item % p.pieces * CUDA_NOISE_PIECE;
         int64_t last = token + CUDA_NOISE_PIECE < end ? token + CUDA_NOISE_PIECE : end;
         float *out = p.noise + draw * p.stride - q.first_token;
+        if (!gumbel_problem_row_lives(&q, draw / samples))
+            continue;
         gumbel_stream stream = gumbel_problem_row(&q, draw / samples).stream;
         stream.sample += (uint32_t)(draw % samples);
         for (token += 4 * threadIdx.x; token < last; token += 4 * kThreads)

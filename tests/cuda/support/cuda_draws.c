@@ -18,8 +18,8 @@ static void *gpu_workspace(const gumbel_head *head, const gumbel_logits *logits,
                            size_t *bytes)
 {
     gumbel_error error = {"", ""};
-    if (gumbel_call_workspace_size(gpu, head, logits, sampling, output, bytes, &error) != GUMBEL_OK)
-        die("gumbel_call_workspace_size: %s: %s", error.field, error.message);
+    if (gumbel_workspace_size(gpu, head, logits, sampling, output, bytes, &error) != GUMBEL_OK)
+        die("gumbel_workspace_size: %s: %s", error.field, error.message);
     return gpu_hostile(*bytes);
 }
 
@@ -38,8 +38,8 @@ void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel
     void *workspace = gpu_workspace(head, head ? NULL : logits, sampling, &out, &bytes);
     gumbel_error error = {"", ""};
     gumbel_status status =
-        head ? gumbel_sample(gpu, head, sampling, &out, workspace, bytes, &error)
-             : gumbel_sample_logits(gpu, logits, sampling, &out, workspace, bytes, &error);
+        head ? gumbel_sample(gpu, NULL, head, sampling, &out, workspace, bytes, &error)
+             : gumbel_sample_logits(gpu, NULL, logits, sampling, &out, workspace, bytes, &error);
     if (status != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
@@ -58,12 +58,12 @@ void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel
     gpu_free(workspace);
 }
 
-void make_noise(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
+void make_noise(gumbel_device *device, void *stream, const gumbel_sampling *sampling, int64_t batch,
                 int64_t first_token, int64_t count, float *noise, int64_t stride)
 {
     gumbel_error error = {"", ""};
-    if (gumbel_prepare_noise(device, sampling, batch, first_token, count, noise, stride, &error) !=
-        GUMBEL_OK)
+    if (gumbel_prepare_noise(device, stream, sampling, batch, first_token, count, noise, stride,
+                             &error) != GUMBEL_OK)
         die("gumbel_prepare_noise: %s: %s", error.field, error.message);
 }
 
@@ -78,8 +78,8 @@ gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logi
     gumbel_summary *on_gpu = gpu_make(count * sizeof *made);
     gumbel_error error = {"", ""};
     gumbel_status status =
-        head ? gumbel_partial(gpu, head, sampling, on_gpu, workspace, bytes, &error)
-             : gumbel_partial_logits(gpu, logits, sampling, on_gpu, workspace, bytes, &error);
+        head ? gumbel_partial(gpu, NULL, head, sampling, on_gpu, workspace, bytes, &error)
+             : gumbel_partial_logits(gpu, NULL, logits, sampling, on_gpu, workspace, bytes, &error);
     if (status != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
@@ -217,11 +217,13 @@ static void draw_in_shards(const problem *device, int64_t cut, outcome *joined)
         int64_t rows = plan->vocab - at < cut ? plan->vocab - at : cut;
         gumbel_head shard = problem_shard(&device->head, at, rows);
         gumbel_summary *part = gpu_summarise(&shard, NULL, &device->sampling);
-        gumbel_merge(merged, part, count);
+        if (gumbel_merge(NULL, NULL, merged, part, count, NULL) != GUMBEL_OK)
+            die("gumbel_merge");
         free(part);
     }
     outcome_poison(joined);
-    CHECK(gumbel_finish(merged, plan->batch, plan->samples, &joined->output, &error) == GUMBEL_OK,
+    CHECK(gumbel_finish(NULL, NULL, merged, 1, plan->batch, plan->samples, &joined->output,
+                        &error) == GUMBEL_OK,
           "finish");
     free(merged);
 }

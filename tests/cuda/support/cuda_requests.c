@@ -18,11 +18,18 @@ static void *copy(gpu_request *made, const void *from, size_t bytes)
     return to;
 }
 
-static void *copy_rows(gpu_request *made, const void *from, int64_t stride, size_t size)
+/* A row parameter of `width` elements of `size` bytes. */
+static void *copy_rows(gpu_request *made, const void *from, int64_t stride, int64_t width,
+                       size_t size)
 {
-    int64_t count = (made->asked.plan.batch - 1) * stride + 1;
-    return copy(made, from, (size_t)count * size);
+    const gumbel_slots *slots = &made->asked.sampling.slots;
+    int64_t rows = slots->of_row ? slots->count : made->asked.plan.batch;
+    int64_t step = stride == GUMBEL_SAME ? 0 : stride ? stride : width;
+    return copy(made, from, (size_t)((rows - 1) * step + width) * size);
 }
+
+#define COPY_ROWS(rows)                                                                            \
+    (rows).data = copy_rows(made, (rows).data, (rows).stride, 1, sizeof *(rows).data)
 
 static gumbel_tensor copy_tensor(gpu_request *made, gumbel_tensor t)
 {
@@ -46,22 +53,23 @@ static void copy_transforms(gpu_request *made)
     gumbel_transforms *t = &made->asked.transforms;
     gumbel_history *h = &made->asked.history;
     const request_plan *plan = &made->asked.plan;
-    size_t rows = (size_t)plan->batch;
-    size_t words = (size_t)(plan->first_token + plan->vocab + 31) / 32;
-    size_t masks = t->mask_stride ? rows * (size_t)t->mask_stride : words;
-    t->mask = copy(made, t->mask, masks * sizeof *t->mask);
+    const gumbel_slots *slots = &made->asked.sampling.slots;
+    size_t rows = (size_t)(slots->of_row ? slots->count : plan->batch);
+    t->mask.data = copy_rows(made, t->mask.data, t->mask.stride,
+                             (plan->first_token + plan->vocab + 31) / 32, sizeof *t->mask.data);
+    copy_lists(made, &t->allowed);
     copy_lists(made, &t->banned);
     copy_lists(made, &t->bias);
     copy_lists(made, &t->prompt_tokens);
     copy_lists(made, &t->output_tokens);
-    t->repetition = copy_rows(made, t->repetition, t->repetition_stride, sizeof(float));
-    t->frequency = copy_rows(made, t->frequency, t->frequency_stride, sizeof(float));
-    t->presence = copy_rows(made, t->presence, t->presence_stride, sizeof(float));
+    COPY_ROWS(t->repetition);
+    COPY_ROWS(t->frequency);
+    COPY_ROWS(t->presence);
     if (t->history) {
         size_t tokens = (size_t)h->vocab_size, bits = rows * ((tokens + 31) / 32);
         h->prompt = copy(made, h->prompt, bits * sizeof *h->prompt);
         h->output = copy(made, h->output, bits * sizeof *h->output);
-        h->counts = copy(made, h->counts, rows * tokens * sizeof *h->counts);
+        h->counts = copy(made, h->counts, rows * tokens * (h->count_bits == 32 ? 4 : 2));
         t->history = h;
     }
     made->asked.sampling.transforms = t;
@@ -80,19 +88,23 @@ gpu_request *gpu_request_make(const request *host)
         r->head.weight = copy_tensor(made, r->head.weight);
         r->head.bias = copy_tensor(made, r->head.bias);
     }
-    s->temperature = copy_rows(made, s->temperature, s->temperature_stride, sizeof(float));
-    s->seed = copy_rows(made, s->seed, s->seed_stride, sizeof(uint64_t));
-    s->position = copy_rows(made, s->position, s->position_stride, sizeof(uint32_t));
+    COPY_ROWS(s->temperature);
+    COPY_ROWS(s->seed);
+    COPY_ROWS(s->position);
     s->noise = copy(made, s->noise,
                     (size_t)(r->plan.batch * r->plan.samples * r->plan.vocab) * sizeof(float));
     if (s->transforms)
         copy_transforms(made);
     if (s->truncation) {
-        t->min_p = copy_rows(made, t->min_p, t->min_p_stride, sizeof(float));
-        t->top_k = copy_rows(made, t->top_k, t->top_k_stride, sizeof(int32_t));
-        t->top_p = copy_rows(made, t->top_p, t->top_p_stride, sizeof(float));
+        COPY_ROWS(t->min_p);
+        COPY_ROWS(t->top_k);
+        COPY_ROWS(t->top_p);
         s->truncation = t;
     }
+    s->given.data = copy(made, s->given.data, /* contiguous */
+                         (size_t)(r->plan.batch * r->plan.samples) * sizeof *s->given.data);
+    s->live_rows = copy(made, s->live_rows, sizeof *s->live_rows);
+    s->slots.of_row = copy(made, s->slots.of_row, (size_t)r->plan.batch * sizeof *s->slots.of_row);
     return made;
 }
 
@@ -172,20 +184,21 @@ static void *make_room(const gpu_request *made, int fused, const gumbel_output *
 {
     const request *r = &made->asked;
     gumbel_error error = {"", ""};
-    if (gumbel_call_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits,
-                                   &r->sampling, out, bytes, &error) != GUMBEL_OK)
-        die("gumbel_call_workspace_size: %s: %s", error.field, error.message);
+    if (gumbel_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits, &r->sampling,
+                              out, bytes, &error) != GUMBEL_OK)
+        die("gumbel_workspace_size: %s: %s", error.field, error.message);
     return gpu_hostile(*bytes);
 }
 
-static void queue_draw(const gpu_request *made, int fused, const gumbel_output *out,
-                       void *workspace, size_t bytes)
+static void queue_draw(const gpu_request *made, CUstream stream, int fused,
+                       const gumbel_output *out, void *workspace, size_t bytes)
 {
     const request *r = &made->asked;
     gumbel_error error = {"", ""};
     gumbel_status status =
-        fused ? gumbel_sample(gpu, &r->head, &r->sampling, out, workspace, bytes, &error)
-              : gumbel_sample_logits(gpu, &r->logits, &r->sampling, out, workspace, bytes, &error);
+        fused ? gumbel_sample(gpu, stream, &r->head, &r->sampling, out, workspace, bytes, &error)
+              : gumbel_sample_logits(gpu, stream, &r->logits, &r->sampling, out, workspace, bytes,
+                                     &error);
     if (status != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
 }
@@ -196,8 +209,7 @@ gpu_replay gpu_request_capture(gpu_request *made, int fused, const outcome *like
     size_t bytes;
     captured.workspace = make_room(made, fused, &captured.out, &bytes);
     captured.graph = gpu_graph_begin();
-    made->asked.sampling.stream = captured.graph.stream;
-    queue_draw(made, fused, &captured.out, captured.workspace, bytes);
+    queue_draw(made, captured.graph.stream, fused, &captured.out, captured.workspace, bytes);
     gpu_graph_end(&captured.graph);
     return captured;
 }
@@ -220,7 +232,7 @@ void gpu_request_draw(const gpu_request *made, int fused, outcome *into)
     gumbel_output out = gpu_output_make(into);
     size_t bytes;
     void *workspace = make_room(made, fused, &out, &bytes);
-    queue_draw(made, fused, &out, workspace, bytes);
+    queue_draw(made, NULL, fused, &out, workspace, bytes);
     GPU(cuCtxSynchronize);
     gpu_output_fetch(&out, into);
     gpu_output_free(&out);
@@ -234,8 +246,8 @@ void gpu_request_process(const gpu_request *made, float *processed)
     size_t bytes, size = (size_t)(r->plan.batch * r->plan.vocab) * sizeof *processed;
     void *workspace = make_room(made, 0, NULL, &bytes);
     float *on_gpu = gpu_make(size);
-    if (gumbel_process_logits(gpu, &r->logits, &r->sampling, on_gpu, 0, workspace, bytes, &error) !=
-        GUMBEL_OK)
+    if (gumbel_process_logits(gpu, NULL, &r->logits, &r->sampling, on_gpu, 0, workspace, bytes,
+                              &error) != GUMBEL_OK)
         die("gumbel_process_logits: %s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
     gpu_fetch(processed, on_gpu, size);

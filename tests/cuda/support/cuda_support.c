@@ -234,13 +234,13 @@ problem *gpu_problem(const problem *host)
     made->bias = gpu_copy(host->bias, host->bias ? tensor_bytes(&host->head.bias) : 0);
     made->temperature = gpu_copy(host->temperature, batch * sizeof(float));
     made->seed = gpu_copy(host->seed, batch * sizeof(uint64_t));
-    made->position = gpu_copy(host->position, batch * sizeof(uint32_t));
+    made->position = gpu_copy(host->position, batch * sizeof(uint64_t));
     made->head.weight.data = made->weight;
     made->head.hidden.data = made->hidden;
     made->head.bias.data = made->bias;
-    made->sampling.temperature = made->temperature;
-    made->sampling.seed = made->seed;
-    made->sampling.position = made->position;
+    made->sampling.temperature.data = made->temperature;
+    made->sampling.seed.data = made->seed;
+    made->sampling.position.data = made->position;
     return made;
 }
 
@@ -269,7 +269,7 @@ gumbel_logits make_logits(const problem *made, gumbel_dtype dtype, int64_t gap)
                 dtype_store_nan(data, dtype, b * stride + i);
     return (gumbel_logits){
         .struct_size = sizeof(gumbel_logits),
-        .logits = {data, dtype, plan->batch, plan->vocab, stride},
+        .logits = tensor_of(data, dtype, plan->batch, plan->vocab, stride),
         .scale = made->head.scale,
         .soft_cap = made->head.soft_cap,
         .first_token = made->head.first_token,

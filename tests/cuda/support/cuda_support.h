@@ -133,7 +133,7 @@ void gpu_draw(const gumbel_head *head, const gumbel_logits *logits, const gumbel
               outcome_parts parts, outcome *into);
 
 /* Noise by the CPU, or queued on the GPU; ends the program on an error. */
-void make_noise(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
+void make_noise(gumbel_device *device, void *stream, const gumbel_sampling *sampling, int64_t batch,
                 int64_t first_token, int64_t count, float *noise, int64_t stride);
 
 /* Summaries [B, S] by the GPU, copied to host memory; free them. */

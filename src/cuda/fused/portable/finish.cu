@@ -17,3 +17,61 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
         p.shared_floors[CUDA_FLOOR_WORDS * (int64_t)blockIdx.x] = 0;
     finish_draw(p, blockIdx.x, p.problem.with_mass != 0);
 }
+
+/* The summary of the lane whose number differs by `bit`. */
+static __device__ __forceinline__ gumbel_summary other_summary(const gumbel_summary &own, int bit)
+{
+    constexpr int words = sizeof own / sizeof(uint32_t);
+    uint32_t raw[words];
+    gumbel_summary other;
+    memcpy(raw, &own, sizeof own);
+#pragma unroll
+    for (int i = 0; i < words; i++)
+        raw[i] = __shfl_xor_sync(~0u, raw[i], bit);
+    memcpy(&other, raw, sizeof other);
+    return other;
+}
+
+/* What all parts found of draw `at`, by a warp; every lane gets it. */
+static __device__ gumbel_summary merge_any(const cuda_params &p, int64_t at)
+{
+    gumbel_summary own;
+    gumbel_summary_empty(&own);
+    for (int32_t i = threadIdx.x; i < p.parts; i += 32)
+        gumbel_summary_merge_any(&own, &p.summaries[i * (int64_t)gridDim.x + at]);
+    for (int bit = 16; bit > 0; bit /= 2) {
+        gumbel_summary other = other_summary(own, bit);
+        gumbel_summary_merge_any(&own, &other);
+    }
+    return own;
+}
+
+/* Summaries that may have come from anywhere: merged into others, or finished. A row's status and
+ * log-normaliser are those of its first draw. */
+extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
+    gumbel_finish_any(const __grid_constant__ cuda_params p)
+{
+    const int64_t at = blockIdx.x, samples = p.problem.sampling.num_samples;
+    const gumbel_output &out = p.output;
+    gumbel_summary own = merge_any(p, at);
+    if (p.partials) {
+        if (threadIdx.x == 0)
+            gumbel_summary_merge_any(&p.partials[at], &own);
+        return;
+    }
+    gumbel_summary first = at % samples ? merge_any(p, at - at % samples) : own;
+    if (threadIdx.x != 0)
+        return;
+    gumbel_row_status status = gumbel_summary_status(&first);
+    const bool ok = status == GUMBEL_ROW_OK, drawn = ok && own.best_id >= 0;
+    float lse = ok && (out.lse || out.logprobs) ? gumbel_summary_lse(&first) : NAN;
+    out.tokens[at] = drawn ? own.best_id : -1;
+    if (out.logprobs)
+        out.logprobs[at] = drawn ? gumbel_logprob(own.best_z, lse) : NAN;
+    if (out.scores)
+        out.scores[at] = drawn ? own.best_score : NAN;
+    if (at % samples == 0 && out.lse)
+        out.lse[at / samples] = lse;
+    if (at % samples == 0 && out.status)
+        out.status[at / samples] = (int32_t)status;
+}

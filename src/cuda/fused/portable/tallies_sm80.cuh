@@ -29,7 +29,8 @@ struct __align__(16) row_state
 };
 static_assert(sizeof(row_state) == 48, "the stride that keeps lanes out of each other's banks");
 
-__device__ __forceinline__ row_state make_row_state(const gumbel_problem &q, int64_t b, int sample)
+/* Out of line, as it comes once before the loop, whose registers it would take. */
+__device__ __noinline__ row_state make_row_state(const gumbel_problem &q, int64_t b, int sample)
 {
     gumbel_row row = gumbel_problem_row(&q, b);
     row.stream.sample += (uint32_t)sample;

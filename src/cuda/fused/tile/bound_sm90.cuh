@@ -222,7 +222,7 @@ template <int n, class call> class bound_server
                         [&](int64_t b, int64_t at) { return gumbel_problem_mask(&q, b)[at]; });
         if (p.unseen_peaks)
             bring_words(shared.seen_of_team(team), first, h.vocab_size, [&](int64_t b, int64_t at) {
-                at += b * gumbel_words_of(h.vocab_size);
+                at += gumbel_problem_slot(&q, b) * gumbel_words_of(h.vocab_size);
                 return h.prompt[at] | h.output[at];
             });
     }

@@ -233,7 +233,8 @@ template <int n> struct shared_sm90 {
         ptx_fence_barrier_init();
     }
 
-    /* All threads: nothing has been drawn yet. A column that no row uses never passes a screen. */
+    /* All threads: nothing has been drawn yet. A column that no live row uses never passes a
+     * screen. */
     template <class call> __device__ void clear(const call &p) const
     {
         const gumbel_problem &q = p.problem;
@@ -247,7 +248,7 @@ template <int n> struct shared_sm90 {
             flags[i] = 0;
             draws[i] = {};
             sm90_screen screen = {0.0f, -INFINITY};
-            if (i % n < (int)q.batch) {
+            if (i % n < (int)q.batch && gumbel_problem_row_lives(&q, i % n)) {
                 gumbel_row row = gumbel_problem_row(&q, i % n);
                 draws[i] = {row.stream.seed, row.stream.position,
                             row.stream.sample + (uint32_t)(i / n), row.inverse_temperature,

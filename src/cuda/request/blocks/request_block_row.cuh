@@ -222,10 +222,11 @@ __device__ __forceinline__ float edited(int64_t b, int token, float y)
     if (q.request & GUMBEL_REQUEST_MASK)
         allowed = bit_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
     if (penalised) {
-        const int64_t words = gumbel_words_of(h.vocab_size) * b;
+        const int64_t slot = gumbel_problem_slot(&q, b);
+        const int64_t words = gumbel_words_of(h.vocab_size) * slot;
         prompt = bit_of(h.prompt + words, token);
         output = bit_of(h.output + words, token);
-        count = h.counts[b * h.vocab_size + token];
+        count = gumbel_history_count(&h, slot, token);
     }
     if (prompt || output)
         y = gumbel_penalise(y, &room().row.penalties.of, output ? count : 0);

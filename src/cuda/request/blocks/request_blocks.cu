@@ -74,6 +74,8 @@ __device__ __noinline__ void find_peaks_of_part(const cuda_request_params &p, in
 __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_t b)
 {
     const gumbel_rules r = gumbel_problem_rules(&q, b, 0);
+    if (!gumbel_problem_row_lives(&q, b))
+        return false;
     return is_greedy(q, b) || (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TARGET);
 }
 

@@ -110,12 +110,11 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
     request_row &row = room().row;
     if (threadIdx.x == 0) {
         set_draw(row, q, b);
-        return !row.valid;
+        return row.flags != 0;
     }
     if (threadIdx.x == 32) {
-        const float temperature = temperature_of(q, b); /* is on its way together with rules */
+        const bool greedy = is_greedy(q, b); /* is on its way together with rules */
         gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
-        const bool greedy = temperature == 0.0f;
         if (greedy)
             rules = without_cuts(rules);
         set_rules(row, rules);
@@ -229,7 +228,7 @@ __device__ __forceinline__ blocks_found find_by_bound(const row_blocks &blocks,
 __device__ __forceinline__ bool serve_by_bound(int64_t b, bool refused)
 {
     row_blocks blocks(b, (int)room().call.blocks);
-    const bool by_min_p = room().call.problem.truncation.min_p;
+    const bool by_min_p = room().call.problem.truncation.min_p.data;
     const some_blocks some = blocks.load(0, by_min_p);
     const float bound = blocks.bound();
     if (by_min_p)

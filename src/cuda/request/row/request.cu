@@ -128,6 +128,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     ptx_wait_for_launch();
+    if (ends_unused(p, b, threadIdx.x == 0 && part == 0))
+        return;
     if (threadIdx.x == 0) {
         x.row = request_row_of(q, b);
         s.count = s.largest_key[0] = s.largest_key[1] = 0;

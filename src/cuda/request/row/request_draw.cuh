@@ -200,6 +200,19 @@ __device__ __noinline__ float noise_of_token(gumbel_stream stream, uint32_t toke
     return word < GUMBEL_TAIL_WORDS ? noise_of_tail(stream, token) : gumbel_of_word(word);
 }
 
+/* The best of what the threads of the CTA have, for all of them. */
+__device__ inline draw_winner best_of_cta(draw_winner best, request_shared &x)
+{
+    __syncthreads();
+    best = draw_winner_of_warp(best);
+    if (threadIdx.x % 32 == 0)
+        x.best[threadIdx.x / 32] = best;
+    __syncthreads();
+    for (int w = 0; w < kWarps; w++)
+        draw_winner_offer(best, x.best[w].score, x.best[w].z, x.best[w].id);
+    return best;
+}
+
 /* The best of the tokens that stay, in draw `at` of the call; for all threads. */
 template <class Source>
 __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &source,
@@ -221,14 +234,7 @@ __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &s
             g = noise ? noise[id] : gumbel_of_token(stream, (uint32_t)id);
         draw_winner_offer(best, greedy ? z : z + g, z, id);
     });
-    __syncthreads();
-    best = draw_winner_of_warp(best);
-    if (threadIdx.x % 32 == 0)
-        x.best[threadIdx.x / 32] = best;
-    __syncthreads();
-    for (int w = 0; w < kWarps; w++)
-        draw_winner_offer(best, x.best[w].score, x.best[w].z, x.best[w].id);
-    return best;
+    return best_of_cta(best, x);
 }
 
 /* How many tokens f(id, y) holds for; for all threads. */

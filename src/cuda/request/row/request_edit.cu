@@ -22,6 +22,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
     part_reader reader = {p, row, room.stage, b, min(begin + kPiece, q.end_token)};
     float y[kOwn], *to = p.processed + b * p.processed_stride - q.first_token;
     ptx_wait_for_launch();
+    if (!gumbel_problem_row_lives(&q, b))
+        return;
     reader.load(begin, y);
     if (threadIdx.x == kThreads - 1)
         row = request_row_of(q, b);

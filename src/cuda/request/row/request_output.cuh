@@ -73,6 +73,17 @@ __device__ __noinline__ void write_partial(const cuda_request_params &p, const r
     p.partials[at] = s;
 }
 
+/* What the log-probability of a draw's token goes by: its z or its logit, -inf for a given token
+ * that could not be drawn or does not count. */
+__device__ __forceinline__ float weight_of(const cuda_request_params &p, int64_t b,
+                                           draw_winner best)
+{
+    const gumbel_problem &q = p.problem;
+    if (p.output.logprobs_of != GUMBEL_RAW)
+        return best.score > -INFINITY ? best.z : -INFINITY;
+    return best.id >= q.first_token && best.id < q.end_token ? raw_logit(q, b, best.id) : -INFINITY;
+}
+
 /* Write draw `at` of row b, by a warp: into the outputs, or as a summary. The pointers to what has
  * four bytes a draw or a row lie side by side, a lane's each. */
 __device__ inline void write_draw(const cuda_request_params &p, const request_result &r, int64_t b,
@@ -83,7 +94,7 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
                       KEPT * sizeof(void *),
                   "side by side");
     const gumbel_output &out = p.output;
-    const bool ok = r.status == GUMBEL_ROW_OK;
+    const bool ok = r.status == GUMBEL_ROW_OK, drawn = ok && best.id >= 0;
     const int lane = threadIdx.x % 32;
     if (p.partials) {
         if (lane == 0)
@@ -93,9 +104,8 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
     if (lane >= FIELDS)
         return;
     float logprob = NAN;
-    if (ok && lane == LOGPROB && out.logprobs)
-        logprob = gumbel_logprob(
-            out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, best.id) : best.z, r.lse);
+    if (drawn && lane == LOGPROB && out.logprobs)
+        logprob = gumbel_logprob(weight_of(p, b, best), r.lse);
     const bool of_row = lane == LSE || lane == STATUS || lane == KEPT;
     const bool is_real = lane == LOGPROB || lane == SCORE || lane == LSE;
     const float real = lane == LOGPROB ? logprob : lane == SCORE ? best.score : r.lse;
@@ -106,9 +116,9 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
     int32_t *to;
     memcpy(&to, (const char *)&out.tokens + lane * sizeof to, sizeof to);
     if (to)
-        to[of_row ? b : at] = is_real          ? __float_as_int(ok ? real : NAN)
-                              : (ok || of_row) ? whole
-                                               : -1;
+        to[of_row ? b : at] = is_real ? __float_as_int((lane == LSE ? ok : drawn) ? real : NAN)
+                              : (drawn || of_row) ? whole
+                                                  : -1;
 }
 
 /* Write the list `top`, `count` long, by all threads. */
@@ -148,6 +158,89 @@ __device__ inline void write_processed(const cuda_request_params &p, const row_s
         row[i] = ok ? -INFINITY : NAN;
 }
 
+/* Write the outputs of row b, which is not drawn, by one thread. */
+__device__ __noinline__ void write_unused(const cuda_request_params &p, int64_t b)
+{
+    const gumbel_output &out = p.output;
+    const int samples = p.problem.sampling.num_samples;
+    request_result r = {{}, NAN, 0, GUMBEL_ROW_UNUSED};
+    gumbel_summary_empty(&r.mass);
+    r.mass.flags = GUMBEL_FLAG_UNUSED;
+    for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
+        if (p.partials) {
+            p.partials[at] = r.mass;
+            continue;
+        }
+        out.tokens[at] = -1;
+        if (out.logprobs)
+            out.logprobs[at] = NAN;
+        if (out.scores)
+            out.scores[at] = NAN;
+        if (out.ranks)
+            out.ranks[at] = -1;
+    }
+    if (out.lse)
+        out.lse[b] = NAN;
+    if (out.status)
+        out.status[b] = GUMBEL_ROW_UNUSED;
+    if (out.kept)
+        out.kept[b] = 0;
+    for (int64_t at = b * out.num_top; at < (b + 1) * out.num_top; at++) {
+        if (out.top_ids)
+            out.top_ids[at] = -1;
+        if (out.top_logprobs)
+            out.top_logprobs[at] = NAN;
+    }
+}
+
+/* Whether row b is unused, which ends it: one thread, `writes`, has written so. Processed rows are
+ * written as those of a row that cannot be drawn. */
+__device__ __forceinline__ bool ends_unused(const cuda_request_params &p, int64_t b, bool writes)
+{
+    if (p.processed || gumbel_problem_row_lives(&p.problem, b))
+        return false;
+    if (writes)
+        write_unused(p, b);
+    return true;
+}
+
+/* ---------------------------------------------------------------------------- given tokens ---- */
+
+/* The token that is given for draw `at` of row b; below 0 for padding. */
+__device__ __forceinline__ int32_t given_token(const gumbel_problem &q, int64_t b, int64_t at)
+{
+    const gumbel_row_i32 &given = q.sampling.given;
+    return given.data[(q.first_row + b) * given.stride + at % q.sampling.num_samples];
+}
+
+/* A given token on its way to all threads: its score says whether the cut keeps it. */
+__device__ __forceinline__ draw_winner given_found(int32_t id, float z, bool kept)
+{
+    return {kept ? 1.0f : 0.0f, z, id};
+}
+
+/* What a draw would say of a given token, once it was looked for among those that count. */
+__device__ __forceinline__ draw_winner given_winner(draw_winner found, int32_t id)
+{
+    const float z = found.id >= 0 ? found.z : -INFINITY;
+    return {found.score > 0.0f ? z : -INFINITY, z, id};
+}
+
+/* What `source` knows of the token that is given for draw `at`; for all threads. */
+template <class Source>
+__device__ inline draw_winner score_given(const gumbel_problem &q, const Source &source,
+                                          request_shared &x, request_values values, request_cut cut,
+                                          int64_t b, int64_t at)
+{
+    const int32_t id = given_token(q, b, at);
+    draw_winner found = draw_winner_none();
+    source.each([&](int32_t token, float y) {
+        if (token == id)
+            found = given_found(id, values.z(y), cut.keeps(id, values.of(y)));
+    });
+    return given_winner(best_of_cta(found, x), id);
+}
+
 /* -------------------------------------------------------------------------------- the row ---- */
 
 /* Do all that is asked of a row of which `source` has all tokens that matter, by all threads; of
@@ -163,7 +256,7 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
     request_facts facts = look_at(source, values, x);
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
-    seen.flags = flags | facts.flags | (x.row.valid ? 0 : GUMBEL_FLAG_TEMPERATURE);
+    seen.flags = flags | facts.flags | x.row.flags;
     seen.best_id = facts.alive > 0 ? 0 : -1;
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK;
@@ -189,8 +282,9 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
         draw_winner best = draw_winner_none();
         int32_t rank = -1;
         if (ok)
-            best = draw_kept(q, source, x, values, cut, at);
-        if (ok && out.ranks)
+            best = q.sampling.given.data ? score_given(q, source, x, values, cut, b, at)
+                                         : draw_kept(q, source, x, values, cut, at);
+        if (ok && out.ranks && best.z > -INFINITY)
             rank = 1 + count_tokens(source, x.scratch,
                                     [&](int32_t, float y) { return values.z(y) > best.z; });
         if (threadIdx.x < 32)

@@ -47,8 +47,8 @@ struct request_row {
     gumbel_rules rules;
     float log_min_p; /* -inf: off */
     row_penalties penalties;
-    bool lists; /* edits come from lists, too */
-    bool valid; /* its temperature can be drawn at */
+    bool lists;     /* edits come from lists, too */
+    uint32_t flags; /* why it cannot be drawn (gumbel_problem_row_flags()); 0: it can */
 };
 
 /* These where nothing is cut, as in a greedy row. */
@@ -74,23 +74,24 @@ __device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_
     const gumbel_truncation &t = q.truncation;
     const gumbel_transforms &e = q.transforms;
     const int lane = threadIdx.x % 32;
+    const int64_t slot = gumbel_problem_slot(&q, b);
     const void *data = nullptr;
     int64_t stride = 0;
-    auto give = [&](int to, const auto *values, int64_t every) {
-        data = lane == to ? values : data;
-        stride = lane == to ? every * (int64_t)sizeof *values : stride;
+    auto give = [&](int to, const auto &rows) {
+        data = lane == to ? rows.data : data;
+        stride = lane == to ? rows.stride * (int64_t)sizeof *rows.data : stride;
     };
-    give(0, s.temperature, s.temperature_stride);
-    give(1, s.seed, s.seed_stride);
-    give(2, s.position, s.position_stride);
-    give(3, t.min_p, t.min_p_stride);
-    give(4, t.top_k, t.top_k_stride);
-    give(5, t.top_p, t.top_p_stride);
-    give(6, e.repetition, e.repetition_stride);
-    give(7, e.frequency, e.frequency_stride);
-    give(8, e.presence, e.presence_stride);
+    give(0, s.temperature);
+    give(1, s.seed);
+    give(2, s.position);
+    give(3, t.min_p);
+    give(4, t.top_k);
+    give(5, t.top_p);
+    give(6, e.repetition);
+    give(7, e.frequency);
+    give(8, e.presence);
     if (data)
-        ptx_fetch((const char *)data + b * stride);
+        ptx_fetch((const char *)data + slot * stride);
 }
 
 /* Whether top_k or min_p cut: what stays is then known from the largest tokens alone. */
@@ -102,9 +103,9 @@ __device__ __forceinline__ bool cuts_by_value(const gumbel_rules &r)
 /* What of row b is for the draw. */
 __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem &q, int64_t b)
 {
-    const bool valid = gumbel_problem_row_valid(&q, b);
+    const uint32_t flags = gumbel_problem_row_flags(&q, b);
     row.draw = gumbel_problem_row(&q, b);
-    row.valid = valid;
+    row.flags = flags;
 }
 
 /* What edits row b. */
@@ -124,16 +125,10 @@ __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
     return row;
 }
 
-__device__ __forceinline__ float temperature_of(const gumbel_problem &q, int64_t b)
-{
-    const gumbel_sampling &s = q.sampling;
-    return s.temperature ? s.temperature[b * s.temperature_stride] : 1.0f;
-}
-
 /* Whether row b is greedy, where nothing else of it is wanted. */
 __device__ __forceinline__ bool is_greedy(const gumbel_problem &q, int64_t b)
 {
-    return temperature_of(q, b) == 0.0f;
+    return gumbel_temperature_at(&q, gumbel_problem_slot(&q, b)) == 0.0f;
 }
 
 /* ------------------------------------------------------------------------------- lookups ---- */
@@ -272,7 +267,7 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
         add_biases(q.transforms.bias, b, begin, to, stage, y);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         int place = (int)(token - begin);
-        uint32_t count = min(stage.counts[place], GUMBEL_COUNT_MOST);
+        uint32_t count = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MOST);
         float &own = y[place];
         if (is_masked(q, b, token) || bit_of(stage.banned, place))
             own = -INFINITY;

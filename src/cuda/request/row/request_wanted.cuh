@@ -92,7 +92,7 @@ __device__ __forceinline__ bool edits_lower(const gumbel_problem &q, const reque
 /* Whether a block's largest logit bounds its tokens. */
 __device__ __forceinline__ bool blocks_bound(const gumbel_problem &q, const request_row &row)
 {
-    return row.valid && edits_lower(q, row);
+    return !row.flags && edits_lower(q, row);
 }
 
 /* Blocks whose largest logits a first guess goes by, where some of what they promise may be edited

@@ -118,6 +118,7 @@ __device__ __forceinline__ void fetch_words(const part_reader &reader, const sha
     const gumbel_problem &q = reader.p.problem;
     const gumbel_history &h = q.history;
     const int64_t words = gumbel_words_of(h.vocab_size), first = source.begin >> 5;
+    const int64_t row = words * gumbel_problem_slot(&q, reader.b);
     const bool masks = q.request & GUMBEL_REQUEST_MASK;
     const bool counts = (q.request & GUMBEL_REQUEST_PENALTIES) && h.prompt;
 #pragma unroll 2
@@ -127,8 +128,7 @@ __device__ __forceinline__ void fetch_words(const part_reader &reader, const sha
         if (masks)
             room().words.allowed[i] = inside ? gumbel_problem_mask(&q, reader.b)[at] : 0;
         if (counts)
-            room().words.seen[i] =
-                at < words ? h.prompt[reader.b * words + at] | h.output[reader.b * words + at] : 0;
+            room().words.seen[i] = at < words ? h.prompt[row + at] | h.output[row + at] : 0;
     }
 }
 

@@ -79,7 +79,9 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     ptx_copy_async_wait<0>();
     __syncthreads();
     gumbel_summary seen, raw = {};
-    const bool of_raw = q.request & GUMBEL_REQUEST_RAW, pivots = can_pivot(p, room().row);
+    /* Processed rows, and those of given tokens, need what others can pass over. */
+    const bool all = p.processed || q.sampling.given.data;
+    const bool of_raw = q.request & GUMBEL_REQUEST_RAW, pivots = !all && can_pivot(p, room().row);
     if (of_raw || pivots)
         team_wait();
     if (of_raw)
@@ -89,9 +91,9 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
         return;
     float peak;
     team_facts facts = look_at_share(source, room().row.draw.inverse_temperature, peak);
-    bool screened = !p.processed && can_screen(p, room().row, room().row.draw.greedy, wanted);
-    bool few = !screened && can_pivot_few(p, room().row);
-    bool weighed = !p.processed && !screened && can_weigh(p, room().row, wanted);
+    bool screened = !all && can_screen(p, room().row, room().row.draw.greedy, wanted);
+    bool few = !all && !screened && can_pivot_few(p, room().row);
+    bool weighed = !all && !screened && can_weigh(p, room().row, wanted);
     if ((screened || few || weighed) && wanted.target > 0)
         facts.reached = reached_by_peaks(facts, peak, (wanted.target + kRanks - 1) / kRanks);
     if (!of_raw && !pivots)
@@ -99,12 +101,12 @@ __device__ __forceinline__ void serve_by_team(const cuda_request_params &p, int6
     __syncthreads();
     facts = team_over(facts);
     gumbel_summary_empty(&seen);
-    seen.flags = facts.flags | (room().row.valid ? 0 : GUMBEL_FLAG_TEMPERATURE);
+    seen.flags = facts.flags | room().row.flags;
     seen.best_id = facts.alive > 0 ? 0 : -1;
-    bool served = !p.processed &&
-                  ((few && serve_few_by_pivots(p, source, facts, b, seen)) ||
-                   (weighed && serve_weighed(source, facts, wanted, b, seen, raw)) ||
-                   serve_from_list(source, facts, screened ? &wanted : nullptr, b, seen, raw));
+    bool served =
+        !all && ((few && serve_few_by_pivots(p, source, facts, b, seen)) ||
+                 (weighed && serve_weighed(source, facts, wanted, b, seen, raw)) ||
+                 serve_from_list(source, facts, screened ? &wanted : nullptr, b, seen, raw));
     if (!served)
         serve_team(p, source, facts, b, seen, raw);
 }
@@ -128,6 +130,8 @@ __device__ __forceinline__ void look_for_rows(const cuda_request_params &p, int6
             known = ptx_load_acquire(&p.row_states[b]);
         }
     }
+    if (known != CUDA_ROW_SERVED && ends_unused(p, b, team_leads()))
+        known = CUDA_ROW_SERVED;
     uint32_t left = __ballot_sync(~0u, known != CUDA_ROW_SERVED);
     if (threadIdx.x == 0)
         room().left = left;

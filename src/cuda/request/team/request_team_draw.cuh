@@ -141,6 +141,22 @@ __device__ __noinline__ draw_winner draw_kept(const gumbel_problem &q, share_sou
     return team_over(team_winner{draw.best}).of;
 }
 
+/* What the team knows of the token that is given for draw `at`; for all threads. */
+__device__ __noinline__ draw_winner score_given(const gumbel_problem &q, share_source source,
+                                                request_values values, request_cut cut, int64_t b,
+                                                int64_t at)
+{
+    const int32_t id = given_token(q, b, at);
+    const int64_t place = id - source.begin;
+    draw_winner found = draw_winner_none();
+    if (threadIdx.x == 0 && place >= 0 && place < source.size && id >= q.first_token &&
+        id < q.end_token) {
+        const float y = share()[place];
+        found = given_found(id, values.z(y), cut.keeps(id, values.of(y)));
+    }
+    return given_winner(team_over(team_winner{found}).of, id);
+}
+
 /* How many tokens f(id, y) holds for; for all threads. may(y) as in share_source. */
 template <class May, class F>
 __device__ __forceinline__ int32_t count_tokens(share_source source, May may, F f)
@@ -241,8 +257,9 @@ __device__ __noinline__ void serve_team(const cuda_request_params &p, share_sour
         draw_winner best = draw_winner_none();
         int32_t rank = -1;
         if (ok)
-            best = draw_kept(q, source, values, cut, at);
-        if (ok && out.ranks)
+            best = q.sampling.given.data ? score_given(q, source, values, cut, b, at)
+                                         : draw_kept(q, source, values, cut, at);
+        if (ok && out.ranks && best.z > -INFINITY)
             rank = 1 + count_tokens(
                            source, [&](float y) { return values.z(y) > best.z; },
                            [&](int32_t, float y) { return values.z(y) > best.z; });

@@ -171,7 +171,7 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, share
 #pragma unroll 1
     for (int round = 0; round < kPivots; round++) {
         const pivot_draw found = draw_above(source, values, pivot);
-        if (found.flags || !row.valid || found.offered > kOffers || found.best.id < 0)
+        if (found.flags || row.flags || found.offered > kOffers || found.best.id < 0)
             return false;
         pivot = value_of_winner(source, values, found.best);
         const float largest = values.of(gumbel_of_key(found.highest));

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/output.h"
+
+#include "maths/summary.h"
+
+/* The merge of all parts' summaries of draw `at`. */
+static gumbel_summary merge_parts(const gumbel_finish_call *call, int64_t at)
+{
+    gumbel_summary whole = gumbel_summary_sound(&call->summaries[at]);
+    int64_t draws = call->batch * call->num_samples;
+    for (int32_t part = 1; part < call->parts; part++)
+        gumbel_summary_merge_any(&whole, &call->summaries[part * draws + at]);
+    return whole;
+}
+
+void gumbel_read_out(const gumbel_finish_call *call)
+{
+    const gumbel_output *out = call->output;
+    int32_t samples = call->num_samples;
+    for (int64_t b = 0; b < call->batch; b++) {
+        gumbel_summary best = merge_parts(call, b * samples);
+        gumbel_row_status status = gumbel_summary_status(&best);
+        int ok = status == GUMBEL_ROW_OK;
+        float lse = ok && (out->lse || out->logprobs) ? gumbel_summary_lse(&best) : NAN;
+        for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
+            if (at > b * samples)
+                best = merge_parts(call, at);
+            int drawn = ok && best.best_id >= 0;
+            out->tokens[at] = drawn ? best.best_id : -1;
+            if (out->logprobs)
+                out->logprobs[at] = drawn ? gumbel_logprob(best.best_z, lse) : NAN;
+            if (out->scores)
+                out->scores[at] = drawn ? best.best_score : NAN;
+        }
+        if (out->lse)
+            out->lse[b] = lse;
+        if (out->status)
+            out->status[b] = (int32_t)status;
+    }
+}
+
+gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, int32_t num_samples)
+{
+    gumbel_output o = *output;
+    int64_t draws = first * num_samples, listed = first * o.num_top;
+#define SKIP(field, elements) o.field = o.field ? o.field + (elements) : NULL
+    SKIP(tokens, draws);
+    SKIP(logprobs, draws);
+    SKIP(scores, draws);
+    SKIP(ranks, draws);
+    SKIP(lse, first);
+    SKIP(status, first);
+    SKIP(kept, first);
+    SKIP(top_ids, listed);
+    SKIP(top_logprobs, listed);
+    SKIP(top_logits, listed);
+#undef SKIP
+    return o;
+}
+
+void gumbel_output_unused(const gumbel_output *out, int64_t first, int64_t end, int32_t num_samples)
+{
+#define FILL(field, each, value)                                                                   \
+    for (int64_t i = first * (each); i < end * (each) && out->field; i++)                          \
+    out->field[i] = (value)
+    FILL(tokens, num_samples, -1);
+    FILL(logprobs, num_samples, NAN);
+    FILL(scores, num_samples, NAN);
+    FILL(ranks, num_samples, -1);
+    FILL(lse, 1, NAN);
+    FILL(status, 1, GUMBEL_ROW_UNUSED);
+    FILL(kept, 1, 0);
+    FILL(top_ids, out->num_top, -1);
+    FILL(top_logprobs, out->num_top, NAN);
+    FILL(top_logits, out->num_top, NAN);
+#undef FILL
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The outputs of a draw: read out of its summaries, those of some rows, those of unused ones.
+ */
+#ifndef GUMBEL_CORE_OUTPUT_H
+#define GUMBEL_CORE_OUTPUT_H
+
+#include "core/backend.h"
+
+/* Write the outputs of a batch from summaries of all parts of its vocabulary. All are in host
+ * memory. */
+void gumbel_read_out(const gumbel_finish_call *call);
+
+/* The outputs of rows from `first` on. */
+gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, int32_t num_samples);
+
+/* Write the outputs of rows first .. end, which are not drawn, into host memory. */
+void gumbel_output_unused(const gumbel_output *output, int64_t first, int64_t end,
+                          int32_t num_samples);
+
+#endif

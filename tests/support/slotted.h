@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests as an engine with continuous batching makes them: what belongs to a row lies in its
+ * slot.
+ */
+#ifndef TESTS_SLOTTED_H
+#define TESTS_SLOTTED_H
+
+#include "requests.h"
+
+/* A request whose rows' parameters, masks and histories lie in slots, some of which no row has:
+ * these hold what no call may read. It draws what `whole` draws. */
+typedef struct slotted {
+    request asked;
+    int64_t count;   /* slots */
+    int32_t *of_row; /* [B] */
+    void *owned[16];
+    int owned_count;
+} slotted;
+
+slotted *slotted_make(const request *whole, uint64_t *random);
+void slotted_free(slotted *made);
+
+#endif
