@@ -11,32 +11,43 @@ All work is done by libgumbel, a C library; any number of threads may call at th
 """
 
 from ._abi import lib as _lib
+from ._calls import SampleOutput
 from ._device import Info, info
+from ._history import History
+from ._noise import noise, philox4x32
 from ._sampling import (
-    SampleOutput,
     explain,
-    noise,
-    philox4x32,
     process_logits,
     sample,
     sample_logits,
+    score,
+    score_logits,
     softmax,
     top_k,
 )
+from ._summaries import SUMMARY, finish, merge, partial, partial_logits
 
 __version__: str = _lib.gumbel_version_string().decode()
 
 __all__ = [
+    "SUMMARY",
+    "History",
     "Info",
     "SampleOutput",
     "__version__",
     "explain",
+    "finish",
     "info",
+    "merge",
     "noise",
+    "partial",
+    "partial_logits",
     "philox4x32",
     "process_logits",
     "sample",
     "sample_logits",
+    "score",
+    "score_logits",
     "softmax",
     "top_k",
 ]

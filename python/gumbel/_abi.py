@@ -12,6 +12,7 @@ import sys
 from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int, c_int32, c_int64
 from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
+from typing import Any
 
 FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
 
@@ -23,6 +24,7 @@ TIES_ALL, TIES_EXACT = 0, 1
 PROCESSED, RAW = 0, 1
 
 WORKSPACE_ALIGNMENT = 64
+SAMPLES_MOST, PARTS_MOST = 65536, 65536
 SAME = -1  #: a row parameter's stride: one value serves all rows
 
 
@@ -192,6 +194,18 @@ class Output(Sized):
     ]
 
 
+class Summary(Structure):
+    _fields_ = [
+        ("best_score", c_float),
+        ("best_z", c_float),
+        ("best_id", c_int32),
+        ("max_z", c_float),
+        ("mass", c_uint64 * 3),
+        ("mass_exponent", c_int32),
+        ("flags", c_uint32),
+    ]
+
+
 # Arguments of a call that makes rows [B, V] of logits: device, stream, ...
 _LOGITS_TO_ROWS = [
     c_void_p,
@@ -204,6 +218,13 @@ _LOGITS_TO_ROWS = [
     c_size_t,
     POINTER(Error),
 ]
+
+
+def _to_summaries(way_in: type) -> list[Any]:
+    """Arguments of a call that makes summaries from a Head or from Logits."""
+    sampling, workspace = POINTER(Sampling), [c_void_p, c_size_t]
+    return [c_void_p, c_void_p, POINTER(way_in), sampling, c_void_p, *workspace, POINTER(Error)]
+
 
 # name: (result, arguments). Devices are opaque, hence void pointers.
 _PROTOTYPES = {
@@ -266,6 +287,48 @@ _PROTOTYPES = {
     ),
     "gumbel_process_logits": (c_int, _LOGITS_TO_ROWS),
     "gumbel_softmax": (c_int, _LOGITS_TO_ROWS),
+    "gumbel_partial": (c_int, _to_summaries(Head)),
+    "gumbel_partial_logits": (c_int, _to_summaries(Logits)),
+    "gumbel_merge": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_int64, POINTER(Error)]),
+    "gumbel_finish": (
+        c_int,
+        [
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_int32,
+            c_int64,
+            c_int32,
+            POINTER(Output),
+            POINTER(Error),
+        ],
+    ),
+    "gumbel_history_start": (
+        c_int,
+        [
+            c_void_p,
+            c_void_p,
+            POINTER(History),
+            c_int64,
+            POINTER(Slots),
+            POINTER(TokenLists),
+            POINTER(TokenLists),
+            POINTER(Error),
+        ],
+    ),
+    "gumbel_history_update": (
+        c_int,
+        [
+            c_void_p,
+            c_void_p,
+            POINTER(History),
+            c_int64,
+            POINTER(Slots),
+            c_void_p,
+            c_int64,
+            POINTER(Error),
+        ],
+    ),
     "gumbel_philox4x32": (
         c_int,
         [POINTER(c_uint32), POINTER(c_uint32), c_int, POINTER(c_uint32)],
@@ -310,6 +373,7 @@ _PARAMETERS = {
     "transforms.presence": "presence_penalty",
     "num_top": "top_logprobs",
     "logprobs_of": "logprobs",
+    "from": "other",
 }
 # The structs that fields are in.
 _STRUCTS = re.compile(r"((head|logits|sampling|output|options)\.)?((transforms|truncation)\.)?")

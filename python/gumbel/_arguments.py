@@ -17,6 +17,7 @@ from ._numbers import TEXTS, integer, is_list, length, number, refuse_masked, sc
 from ._tensors import to_numpy
 
 INT32_MAX = 2**31 - 1
+Shape = Tuple[Optional[int], ...]
 
 
 # uint16 is the bits of bfloat16, which plain NumPy lacks.
@@ -127,7 +128,8 @@ def row_integers(
         if bad.any():
             row = int(np.argmax(bad))
             integer(f"{name}[{row}]", value[row], 0, high)
-        numbers: Any = np.asarray(value, dtype=dtype)
+        same = value.dtype.isnative and value.itemsize == np.dtype(dtype).itemsize
+        numbers: Any = value.view(dtype) if same else value.astype(dtype)
     elif isinstance(value, list):
         numbers = np.array(
             [integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)], dtype=dtype
@@ -160,22 +162,30 @@ def _check_rows(name: str, shape: Tuple[Optional[int], ...], batch: int) -> None
         raise ValueError(f"{name}: expected one value or the shape ({batch},), got {shape}")
 
 
-def row_tokens(name: str, value: Any, shape: Tuple[int, int], arrays: NumpyArrays) -> Any:
-    """Token ids of that shape, or of its last axis for every row, as int32; -1 is none."""
+def row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
+    """Token ids of one of these shapes, where None is any number of samples, as int32; -1: none."""
     there = arrays.adopt(name, value, np.int32)
     if there is not None and value.is_floating_point():
         raise TypeError(f"{name}: expected integers, got {value.dtype}")
     if there is None:
         there = _token_array(name, to_numpy(name, value))
-        if there.dtype.kind not in "iu":
+        if there.size and there.dtype.kind not in "iu":
             raise TypeError(f"{name}: expected token ids, integers all of them")
-    if tuple(there.shape) not in (shape, shape[1:]):
-        raise ValueError(f"{name}: expected the shape {shape} or {shape[1:]}, got {there.shape}")
+    if not any(_fits(tuple(there.shape), shape) for shape in shapes):
+        wanted = " or ".join(str(shape).replace("None", "num_samples") for shape in shapes)
+        raise ValueError(f"{name}: expected the shape {wanted}, got {tuple(there.shape)}")
     if isinstance(there, np.ndarray):
         if there.size and not -1 <= there.min() <= there.max() <= INT32_MAX:
             raise ValueError(f"{name}: token ids are in [0, {INT32_MAX}], and -1 for none")
-        there = arrays.put(np.ascontiguousarray(there, dtype=np.int32))
+        there = arrays.put(np.require(there, np.int32, ["C", "ALIGNED"]))
     return there
+
+
+def _fits(found: Tuple[int, ...], wanted: Shape) -> bool:
+    samples = range(1, _abi.SAMPLES_MOST + 1)
+    return len(found) == len(wanted) and all(
+        size in samples if asked is None else size == asked for size, asked in zip(found, wanted)
+    )
 
 
 def _token_array(name: str, value: Any) -> np.ndarray:

@@ -47,6 +47,7 @@ def layout(name: str, array: Any) -> Layout:
 class NumpyArrays:
     """Arrays of a call on NumPy arrays."""
 
+    name = "cpu"  #: of the device
     stream: Optional[int] = None  #: to queue the call on
 
     def __init__(self, isa: Optional[str], threads: Optional[int]) -> None:
@@ -63,6 +64,13 @@ class NumpyArrays:
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
         return np.empty(shape, dtype=dtype)
 
+    def zeros(self, shape: Tuple[int, ...], dtype: type) -> Any:
+        return np.zeros(shape, dtype=dtype)
+
+    def records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Structs, as bytes on a last axis of its own where there is no such dtype."""
+        return np.empty(shape, dtype=dtype)
+
 
 class TorchArrays(NumpyArrays):
     """Arrays of a call on tensors of one device; on CUDA it is queued on the current stream."""
@@ -72,16 +80,19 @@ class TorchArrays(NumpyArrays):
         if place.type == "cpu":
             super().__init__(isa, threads)
         else:
-            self.device = open_device(f"cuda:{place.index}", isa, threads)
+            self.name = f"cuda:{place.index}"
+            self.device = open_device(self.name, isa, threads)
             self.stream = self.torch.cuda.current_stream(place).cuda_stream
 
     def _dtype(self, dtype: type) -> Any:
-        # torch hardly knows these two; it is given their bits.
-        bits = {"uint64": "int64", "uint32": "int32"}
+        # torch hardly knows these three; it is given their bits.
+        bits = {"uint64": "int64", "uint32": "int32", "uint16": "int16"}
         name = np.dtype(dtype).name
         return getattr(self.torch, bits.get(name, name))
 
     def put(self, array: np.ndarray) -> Any:
+        if self.place.type == "cpu":
+            return array
         bits = {"uint64": np.int64, "uint32": np.int32}.get(array.dtype.name, array.dtype)
         # From pageable memory such a copy does not wait for the stream, and has read its source.
         return self.torch.tensor(array.view(bits)).to(self.place, non_blocking=True)
@@ -90,10 +101,19 @@ class TorchArrays(NumpyArrays):
         if self.place.type == "cpu" or not is_tensor(value) or not value.is_cuda:
             return None
         check_numbers(name, value)
-        return value.detach().to(self.place, self._dtype(dtype)).contiguous()
+        value, wanted = value.detach(), self._dtype(dtype)
+        if str(value.dtype) == f"torch.{np.dtype(dtype).name}":
+            value = value.view(wanted)
+        return value.to(self.place, wanted).contiguous()
 
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
         return self.torch.empty(shape, dtype=self._dtype(dtype), device=self.place)
+
+    def zeros(self, shape: Tuple[int, ...], dtype: type) -> Any:
+        return self.torch.zeros(shape, dtype=self._dtype(dtype), device=self.place)
+
+    def records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return self.empty((*shape, dtype.itemsize), np.uint8)
 
 
 def arrays_of(

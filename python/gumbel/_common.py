@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from . import _abi
 from ._arguments import bitmask, row_floats, row_integers, row_tokens, token_lists, token_values
 from ._arrays import NumpyArrays, address
+from ._history import History
 from ._numbers import integer, shown
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
@@ -55,6 +57,7 @@ class Common(TypedDict, total=False):
     logit_bias   {id: value} added to the logits, or a list of such, one a row; -inf bans.
     prompt_tokens, output_tokens
                  what the penalties count: token ids, one list a row.
+    history      what they count instead: a History, kept from one step to the next.
     repetition_penalty
                  > 0, one or [B], for tokens of prompt and output: divides positive logits,
                  multiplies others; 1: off.
@@ -68,8 +71,9 @@ class Common(TypedDict, total=False):
     given        int32 [B, num_samples], or [num_samples] for every row: tokens to score instead of
                  drawing. The results are those of a draw that they won, without [B, V] for any B:
                  log-probabilities and ranks of prompts, of other models' tokens; -1 is no token.
-    slots        int32 [B]: the row parameters and the mask have a row for each slot, and row b's
-                 are those of slots[b]. Parameters that are "[B]" above are then [num_slots].
+    slots        int32 [B]: the row parameters, the mask and the history have a row for each slot,
+                 and row b's are those of slots[b]. What is "[B]" above is then [num_slots], but not
+                 lists of tokens.
     num_slots    how many slots there are; with `slots` alone.
     live_rows    rows from here on are not drawn, and get token -1 and status 6: a number, or on
                  CUDA an int32 tensor of one element, which is read when the call runs. None: all.
@@ -94,6 +98,7 @@ class Common(TypedDict, total=False):
     logit_bias: Optional[Bias]
     prompt_tokens: Optional[Tokens]
     output_tokens: Optional[Tokens]
+    history: Optional[History]
     repetition_penalty: RowFloats
     frequency_penalty: RowFloats
     presence_penalty: RowFloats
@@ -150,6 +155,11 @@ class Request:
         self.held += held
         return True
 
+    def give(self, tokens: Any, stride: int) -> None:
+        """Score these tokens instead of drawing."""
+        self.sampling.given = _abi.Rows(address(tokens), stride)
+        self.held.append(tokens)
+
 
 def read_common(
     arrays: NumpyArrays,
@@ -168,6 +178,7 @@ def read_common(
     logit_bias: Optional[Bias] = None,
     prompt_tokens: Optional[Tokens] = None,
     output_tokens: Optional[Tokens] = None,
+    history: Optional[History] = None,
     repetition_penalty: RowFloats = 1.0,
     frequency_penalty: RowFloats = 0.0,
     presence_penalty: RowFloats = 0.0,
@@ -190,16 +201,15 @@ def read_common(
     _place(request, slots, num_slots, live_rows)
     if given is not None:
         shape = (batch, sampling.num_samples)
-        tokens = row_tokens("given", given, shape, arrays)
-        sampling.given = _abi.Rows(address(tokens), 0 if len(tokens.shape) == 2 else _abi.SAME)
-        request.held.append(tokens)
+        tokens = row_tokens("given", given, (shape, shape[1:]), arrays)
+        request.give(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
     request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
     request.rows(sampling, "position", "position", position, 0, np.uint64)
     edits = {"allowed": allowed, "banned": banned, "bias": logit_bias}
     counted = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)
-    _transform(request, mask, vocab, edits, counted, penalties)
+    _transform(request, mask, vocab, edits, counted, history, penalties)
     picked = {"order": _pick("order", order, ORDERS), "ties": _pick("ties", ties, TIES)}
     _truncate(request, min_p, top_k, top_p, _abi.Truncation(**picked))
     _pick("logprobs", logprobs, DISTRIBUTIONS)
@@ -237,6 +247,7 @@ def _transform(
     vocab: int,
     edits: dict[str, Any],
     counted: dict[str, Any],
+    history: Optional[History],
     penalties: tuple[RowFloats, RowFloats, RowFloats],
 ) -> None:
     """Point the request to its transforms, if there are any."""
@@ -251,13 +262,31 @@ def _transform(
         request.rows(transforms, field, name, value, off, np.float32)
         for (field, (name, off)), value in zip(PENALTIES.items(), penalties)
     ]
-    if any(penalised) and all(lists is None for lists in counted.values()):
+    if any(penalised) and history is None and all(lists is None for lists in counted.values()):
         name, _ = list(PENALTIES.values())[penalised.index(True)]
-        raise ValueError(f"{name}: needs prompt_tokens or output_tokens to count")
+        raise ValueError(f"{name}: needs prompt_tokens or output_tokens or a history to count")
+    if history is not None:
+        transforms.history = _history(request, history)
     if mask is not None:
         transforms.mask = _abi.Rows(*bitmask("mask", mask, request.places, vocab))
-    if any(listed) or any(penalised) or mask is not None:
+    if any(listed) or any(penalised) or history is not None or mask is not None:
         request.sampling.transforms = ctypes.pointer(transforms)
+
+
+def _history(request: Request, history: History) -> int:
+    """The address of a history's struct, after a look at whether it serves the request."""
+    if not isinstance(history, History):
+        raise TypeError(f"history: expected a gumbel.History, got {type(history).__name__}")
+    if history.device != request.arrays.name:
+        raise ValueError(f"history: is on {history.device}, the call on {request.arrays.name}")
+    if history.num_slots < request.places:
+        wanted = "rows" if not request.sampling.slots.count else "slots"
+        raise ValueError(
+            f"history: has {history.num_slots} slots, the call has {request.places} {wanted}"
+        )
+    struct = history.struct()
+    request.held += [history, struct]
+    return ctypes.addressof(struct)
 
 
 def _truncate(
@@ -293,10 +322,33 @@ def flag(name: str, value: Any) -> bool:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def takes_common(function: Function) -> Function:
-    """Show what stands behind **common in a function's signature and documentation."""
-    shown = inspect.signature(function)
-    own = [p for p in shown.parameters.values() if p.kind is not p.VAR_KEYWORD]
+def takes_common(*but: str) -> Callable[[Function], Function]:
+    """Show what stands behind **common in a function's signature and documentation.
+
+    Parameters named in `but` are refused.
+    """
+
+    def taking(function: Function) -> Function:
+        @functools.wraps(function)
+        def refusing(*args: Any, **keywords: Any) -> Any:
+            for name in but:
+                if name in keywords:
+                    raise TypeError(f"{function.__name__}() takes no argument {name!r}")
+            return function(*args, **keywords)
+
+        taker: Any = refusing if but else function
+        taker.__signature__ = _full_signature(function, but)
+        taker.__doc__ = f"{inspect.getdoc(function)}\n\n{inspect.getdoc(Common)}"
+        if but:
+            taker.__doc__ += f"\n\nOf these {function.__name__}() does not take {', '.join(but)}."
+        return taker
+
+    return taking
+
+
+def _full_signature(function: Callable[..., Any], but: Sequence[str]) -> inspect.Signature:
+    found = inspect.signature(function)
+    own = [p for p in found.parameters.values() if p.kind is not p.VAR_KEYWORD]
     common = [
         p for p in inspect.signature(read_common).parameters.values() if p.kind is p.KEYWORD_ONLY
     ]
@@ -304,6 +356,4 @@ def takes_common(function: Function) -> Function:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in (("isa", "Optional[str]"), ("threads", "Optional[int]"))
     ]
-    function.__signature__ = shown.replace(parameters=own + common)  # type: ignore[attr-defined]
-    function.__doc__ = f"{inspect.getdoc(function)}\n\n{inspect.getdoc(Common)}"
-    return function
+    return found.replace(parameters=own + [p for p in common if p.name not in but])

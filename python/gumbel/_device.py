@@ -15,7 +15,7 @@ from typing import Optional, Tuple
 from . import _abi
 from ._numbers import integer, shown
 
-_devices: dict[tuple[str, int, int, int], ctypes.c_void_p] = {}
+_devices: dict[tuple[str, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()
 
 

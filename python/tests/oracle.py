@@ -74,12 +74,14 @@ def draw(logits, temperature, seeds, positions, num_samples=1, scale=1.0, softca
     return tokens, np.take_along_axis(z, tokens.astype(int), axis=1) - lse[:, None], lse
 
 
-def edit(y, mask=None, banned=(), bias=None, prompt=(), output=(), penalties=(1, 0, 0)):
+def edit(y, mask=None, allowed=(), banned=(), bias=None, prompt=(), output=(), penalties=(1, 0, 0)):
     """Transformed logits of one row before the temperature, from y = softcap(scale * l)."""
     y = np.array(y, dtype=float)
     tokens = np.arange(len(y))
     if mask is not None:
         y[(np.asarray(mask)[tokens >> 5] >> (tokens & 31)) & 1 == 0] = -np.inf
+    if len(allowed):
+        y[~np.isin(tokens, allowed)] = -np.inf
     y[list(banned)] = -np.inf
     for token, value in (bias or {}).items():
         y[token] += value

@@ -28,6 +28,7 @@ STRUCTS = {
     "gumbel_truncation": _abi.Truncation,
     "gumbel_sampling": _abi.Sampling,
     "gumbel_output": _abi.Output,
+    "gumbel_summary": _abi.Summary,
 }
 
 CONSTANTS = {
@@ -48,6 +49,8 @@ CONSTANTS = {
     "GUMBEL_PROCESSED": _abi.PROCESSED,
     "GUMBEL_RAW": _abi.RAW,
     "GUMBEL_SAME": _abi.SAME,
+    "GUMBEL_SAMPLES_MOST": _abi.SAMPLES_MOST,
+    "GUMBEL_PARTS_MOST": _abi.PARTS_MOST,
     "GUMBEL_WORKSPACE_ALIGNMENT": _abi.WORKSPACE_ALIGNMENT,
 }
 

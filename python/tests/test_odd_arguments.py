@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every parameter of every function gets odd things: it takes them, or refuses them by its name."""
 
+import inspect
 import os
 import re
 import subprocess
@@ -209,6 +210,7 @@ DRAWS = {
     "logit_bias": {1: 2.0},
     "prompt_tokens": [1],
     "output_tokens": [1],
+    "history": None,
     "repetition_penalty": 2.0,
     "frequency_penalty": 1.0,
     "presence_penalty": 1.0,
@@ -230,9 +232,42 @@ DRAWS = {
     "vocab_size": V,
 }
 EXPLAINED = {name: DRAWS[name] for name in DRAWS if name not in ("scale", "softcap", "vocab_size")}
+SCORED = {name: DRAWS[name] for name in DRAWS if name not in ("given", "num_samples", "ranks")}
+OF_PARTS = inspect.signature(gumbel.partial).parameters
+SHARDED = {name: DRAWS[name] for name in DRAWS if name in OF_PARTS}
+SUMMARIES = gumbel.partial_logits(LOGITS)
+
+
+def history_of(num_slots, vocab_size, count_bits):
+    gumbel.History(num_slots, vocab_size, count_bits=count_bits)
+
+
+def start(prompts, outputs, slots):
+    gumbel.History(B, V).start(prompts, outputs, slots=slots)
+
+
+def update(tokens, slots):
+    gumbel.History(B, V).update(tokens, slots=slots)
+
+
 FUNCTIONS = {
     gumbel.sample: {"hidden": HIDDEN, "weight": WEIGHT, "bias": BIAS, **DRAWS},
     gumbel.sample_logits: {"logits": LOGITS, **DRAWS},
+    gumbel.score: {"hidden": HIDDEN, "weight": WEIGHT, "bias": BIAS, "tokens": [1, 2], **SCORED},
+    gumbel.score_logits: {"logits": LOGITS, "tokens": [1, 2], **SCORED},
+    gumbel.partial: {
+        "hidden": HIDDEN,
+        "weight": WEIGHT,
+        "bias": BIAS,
+        "first_token": 0,
+        **SHARDED,
+    },
+    gumbel.partial_logits: {"logits": LOGITS, "first_token": 0, **SHARDED},
+    gumbel.merge: {"into": SUMMARIES.copy(), "other": SUMMARIES},
+    gumbel.finish: {"summaries": SUMMARIES},
+    history_of: {"num_slots": B, "vocab_size": V, "count_bits": 16},
+    start: {"prompts": [1], "outputs": [1], "slots": [1, 0]},
+    update: {"tokens": [1, 2], "slots": [1, 0]},
     gumbel.process_logits: {"logits": LOGITS, **DRAWS},
     gumbel.softmax: {"logits": LOGITS, **DRAWS},
     gumbel.top_k: {"logits": LOGITS, "k": 3},
@@ -249,12 +284,13 @@ CASES = [
 
 # Sizes that contradict each other may be told by either name.
 PARTNERS = {
-    "hidden": "(weight|mask|weight_or_logits|given|slots|live_rows)",
+    "hidden": "(weight|mask|weight_or_logits|given|slots|live_rows|tokens)",
     "weight": "(hidden|bias|mask)",
     "weight_or_logits": "(hidden|mask)",
-    "logits": "(mask|given|slots|live_rows)",
+    "logits": "(mask|given|slots|live_rows|tokens)",
+    "first_token": "mask",
     "num_samples": "given",
-    "slots": "num_slots",
+    "slots": "(num_slots|prompts|tokens)",
     "num_slots": "(slots|mask)",
 }
 
@@ -262,7 +298,7 @@ PARTNERS = {
 # Kinds of odd things that are never taken, and the parameters that they are meant for.
 REFUSED = re.compile("masked|true|boolean|text|byte|memoryview|time|dict|a set|long[ ,]|tall")
 FLAGS = ("ranks", "kept")
-LISTS = ("allowed", "banned", "prompt_tokens", "output_tokens")
+LISTS = ("allowed", "banned", "prompt_tokens", "output_tokens", "prompts", "outputs")
 MEANT = {
     "true": FLAGS,
     "numpy true": FLAGS,
@@ -279,8 +315,8 @@ MEANT = {
 def test_odd_things_are_refused_by_name(function, name):
     silent = []
     for kind, odd in ODD.items():
-        if name == "vocab_size" and function is gumbel.noise and kind == "2**31":
-            continue  # 8 GiB of noise
+        if name == "vocab_size" and function in (gumbel.noise, history_of) and kind == "2**31":
+            continue  # 8 GiB of noise or of counts
         try:
             function(**{**FUNCTIONS[function], name: odd})
         except (TypeError, ValueError) as error:

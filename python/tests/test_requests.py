@@ -35,6 +35,7 @@ def edited(request, b):
     return oracle.edit(
         LOGITS[b],
         mask=mask[b] if mask is not None and mask.ndim == 2 else mask,
+        allowed=lists_of_row(request.get("allowed"), b),
         banned=lists_of_row(request.get("banned"), b),
         bias=bias[b] if isinstance(bias, list) else bias,
         prompt=lists_of_row(request.get("prompt_tokens"), b),
@@ -71,6 +72,8 @@ REQUESTS = [
     {"top_k": 20, "top_p": 0.8, "ties": "exact"},
     {"mask": MASK},
     {"mask": MASK[1]},
+    {"allowed": [3, 5, 202]},
+    {"allowed": [[1, 1, 9], [], [2, 3], [4]], "banned": [9, 0], "logit_bias": {2: 3.0, 4: 1.0}},
     {"banned": [3, 5, 202]},
     {"banned": [[1], [], [2, 3], [4]]},
     {"logit_bias": {7: 3.0, 9: -np.inf}},
@@ -233,6 +236,6 @@ def test_an_empty_batch():
 
 
 def test_help_shows_every_parameter():
-    for function in (gumbel.sample, gumbel.sample_logits, gumbel.process_logits):
-        for name in (*PENALTIES, *RULES, "mask", "top_logprobs", "threads"):
+    for function in (gumbel.sample, gumbel.score, gumbel.process_logits):
+        for name in (*PENALTIES, *RULES, "mask", "history", "top_logprobs", "threads"):
             assert name in str(function.__signature__) and name in function.__doc__

@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import oracle
 import pytest
+from gumbel._arguments import row_integers
+from gumbel._arrays import NumpyArrays
 
 B, V, D = 5, 515, 48
 
@@ -89,6 +91,26 @@ def test_parameters_of_each_row():
         }
         check(gumbel.sample(hidden, weight, **common), *expected, 2)
         check(gumbel.sample_logits(logits.astype(np.float32), **common), *expected, 2)
+
+
+def test_positions_of_64_bits():
+    hidden, weight, _ = problem()
+    position = np.array([2**32, 2**32 - 1, 2**40 + 3, 2**63 + 5, 2**64 - 1], dtype=np.uint64)
+    expected = (product(hidden, weight), rows(1.0), [3] * B, position.tolist())
+    for positions in (position, position.tolist()):
+        check(gumbel.sample(hidden, weight, seed=[3] * B, position=positions), *expected)
+    signed = np.array([0, 1, 2**40, 2**62, 2**63 - 1])
+    equal(
+        gumbel.sample(hidden, weight, position=signed),
+        gumbel.sample(hidden, weight, position=signed.astype(np.uint64)),
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_seeds_and_positions_are_read_where_they_lie(dtype):
+    values = np.arange(B, dtype=dtype)
+    found, _ = row_integers("seed", values, B, np.uint64, NumpyArrays(None, None))
+    assert np.shares_memory(found, values)
 
 
 def test_strided_parameters():

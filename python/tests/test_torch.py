@@ -108,6 +108,111 @@ def test_pieces(device, dtype):
     assert torch.equal(ids, wanted.indices[:, :20].int())
 
 
+def numpy_of(tensor):
+    return tensor.cpu().numpy()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_scores(device):
+    tokens = RNG.integers(0, V, size=(B, 4)).astype(np.int32)
+    wanted = gumbel.score_logits(LOGITS, tokens, top_k=50)
+    logits = torch.tensor(LOGITS, device=device)
+    for given in (tokens, torch.tensor(tokens).to(device), torch.tensor(tokens.astype(np.int64))):
+        found = gumbel.score_logits(logits, given, top_k=50)
+        equal(found, wanted, device)
+        np.testing.assert_array_equal(numpy_of(found.ranks), wanted.ranks)
+    hidden, weight = (torch.tensor(a).to(device) for a in (HIDDEN, WEIGHT))
+    equal(gumbel.score(hidden, weight, tokens), gumbel.score(HIDDEN, WEIGHT, tokens), device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_summaries(device):
+    logits = torch.tensor(LOGITS, device=device)
+    common = {"seed": 3, "num_samples": 2, "vocab_size": V}
+    parts = [
+        gumbel.partial_logits(logits[:, :128], **common),
+        gumbel.partial_logits(logits[:, 128:], first_token=128, **common),
+    ]
+    assert parts[0].device == logits.device and parts[0].dtype == torch.uint8
+    assert parts[0].shape == (B, 2, gumbel.SUMMARY.itemsize)
+    wanted = gumbel.sample_logits(LOGITS, **common)
+    equal(gumbel.finish(torch.stack(parts)), wanted, device)
+    gumbel.merge(parts[1], parts[0])
+    equal(gumbel.finish(parts[1]), wanted, device)
+    with pytest.raises(TypeError, match="^summaries: expected summaries, uint8"):
+        gumbel.finish(logits)
+    with pytest.raises(ValueError, match="^summaries: .*not contiguous"):
+        gumbel.finish(parts[0][::2])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("count_bits", [16, 32])
+def test_histories(device, count_bits):
+    slots, penalties = [3, 0, 1], {"presence_penalty": 0.5, "frequency_penalty": [0.1] * 4}
+    logits = torch.tensor(LOGITS, device=device)
+    wanted = gumbel.History(4, V, count_bits=count_bits)
+    history = gumbel.History(4, V, count_bits=count_bits, like=logits)
+    assert history.counts.device == logits.device and history.device == device
+    there = torch.tensor(slots, dtype=torch.int32, device=device)
+    for kind in (slots, there):
+        wanted.start([[1], [], [2, 2]], [7, 7], slots=slots)
+        history.start([[1], [], [2, 2]], [7, 7], slots=kind)
+        for position in range(3):
+            common = {"num_slots": 4, "position": position, **penalties}
+            alike = gumbel.sample_logits(LOGITS, history=wanted, slots=slots, **common)
+            found = gumbel.sample_logits(logits, history=history, slots=kind, **common)
+            equal(found, alike, device)
+            wanted.update(alike.tokens, slots=slots)
+            history.update(found.tokens, slots=kind)
+        for name in ("prompt", "output", "counts"):
+            bits, expected = numpy_of(getattr(history, name)), getattr(wanted, name)
+            np.testing.assert_array_equal(bits.view(expected.dtype), expected, name)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_seeds_and_positions_of_every_dtype(device):
+    values = [1, 2, 2**31 - 1]
+    wanted = gumbel.sample_logits(LOGITS, seed=values, position=values)
+    logits = torch.tensor(LOGITS, device=device)
+    for dtype in (torch.int32, torch.uint32, torch.int64, torch.uint64):
+        there = torch.tensor(values).to(dtype).to(device)
+        equal(gumbel.sample_logits(logits, seed=there, position=there), wanted, device)
+    large = torch.tensor([2**40, 2**63 - 1, 0], device=device)
+    alike = gumbel.sample_logits(LOGITS, seed=numpy_of(large), position=numpy_of(large))
+    for there in (large, large.view(torch.uint64)):
+        equal(gumbel.sample_logits(logits, seed=there, position=there), alike, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_slots_and_live_rows(device):
+    slots, spread = [3, 0, 1], np.array([1.0, 2.0, 9.0, 0.5], np.float32)
+    common = {"num_slots": 4, "seed": 8}
+    wanted = gumbel.sample_logits(LOGITS, slots=slots, temperature=spread, live_rows=2, **common)
+    there = {
+        "slots": torch.tensor(slots, dtype=torch.int32, device=device),
+        "temperature": torch.tensor(spread, device=device),
+        "live_rows": torch.tensor([2], dtype=torch.int32, device=device),
+    }
+    equal(
+        gumbel.sample_logits(torch.tensor(LOGITS, device=device), **there, **common), wanted, device
+    )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_history_of_another_device():
+    logits = torch.tensor(LOGITS, device="cuda:0")
+    with pytest.raises(ValueError, match="^history: is on cpu, the call on cuda:0"):
+        gumbel.sample_logits(logits, history=gumbel.History(B, V), presence_penalty=1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_bad_slot_is_a_status_of_its_row():
+    logits = torch.tensor(LOGITS, device="cuda:0")
+    slots = torch.tensor([0, 9, 1], dtype=torch.int32, device="cuda:0")
+    out = gumbel.sample_logits(logits, slots=slots, num_slots=4)
+    assert out.status.tolist() == [0, 5, 0] and out.tokens[1].tolist() == [-1]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_the_current_stream():
     """The logits are made on the stream of the draw, which needs no other order than that."""

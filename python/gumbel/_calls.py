@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What public functions share: one call of the library, its workspace and its results."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi
+from ._arguments import INT32_MAX, matrix, vector
+from ._arrays import NumpyArrays, address, arrays_of, workspace
+from ._common import DISTRIBUTIONS, Request, read_common
+from ._numbers import integer, number
+
+INT64_MAX = 2**63 - 1
+
+# A head or logits, and None for the other.
+WayIn = Tuple[Optional[_abi.Head], Optional[_abi.Logits]]
+
+
+@dataclass(frozen=True, eq=False)
+class SampleOutput:
+    """What a draw gives, as arrays of the kind that it was given: NumPy's, or torch tensors.
+
+    A row whose status is not 0 has token -1 and NaN in its float arrays. What was not asked for is
+    None.
+    """
+
+    tokens: NDArray[np.int32]  #: [B, num_samples] token ids
+    logprobs: Optional[NDArray[np.float32]]  #: [B, num_samples] log-probability of each token
+    lse: Optional[NDArray[np.float32]]  #: [B] log-normaliser: ln(sum of exp(transformed logits))
+    status: NDArray[np.int32]  #: [B] 0 fine, 1 a NaN logit, 2 a +inf logit, 3 every logit -inf,
+    #: and on a GPU, where nothing but the row can tell, 4 a bad temperature, 5 a bad slot; 6: the
+    #: row was not drawn, as it is none of the live ones
+    ranks: Optional[NDArray[np.int32]] = None  #: [B, num_samples] 1 + how many are likelier
+    kept: Optional[NDArray[np.int32]] = None  #: [B] how many tokens truncation kept
+    top_ids: Optional[NDArray[np.int32]] = None  #: [B, top_logprobs] the likeliest tokens, best
+    #: first; -1 after the last that can be drawn without truncation
+    top_logprobs: Optional[NDArray[np.float32]] = None  #: theirs; -inf where truncated
+
+
+def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
+    """The arrays of a call, on the device that it asks for; the other parameters."""
+    rest = dict(common)
+    inputs["mask"] = rest.get("mask")
+    isa, threads = rest.pop("isa", None), rest.pop("threads", None)
+    return arrays_of(inputs, isa, threads), rest
+
+
+def of_logits(
+    scale: float, softcap: float, vocab_size: Optional[int], first_token: int = 0
+) -> dict[str, Any]:
+    """The fields that both ways in share."""
+    factor = number("scale", scale)
+    if factor == 0:  # which the library reads as its default, 1
+        raise ValueError("scale: 0 would make every token equally likely; expected another number")
+    return {
+        "scale": factor,
+        "soft_cap": number("softcap", softcap),
+        "vocab_size": 0 if vocab_size is None else integer("vocab_size", vocab_size, 1, INT64_MAX),
+        "first_token": integer("first_token", first_token, 0, INT32_MAX),
+    }
+
+
+def from_head(
+    hidden: Any,
+    weight: Any,
+    bias: Any,
+    shared: dict[str, Any],
+    common: Any,
+    name: str = "weight",
+) -> tuple[WayIn, Request]:
+    """What a call takes from hidden states and an LM head.
+
+    `shared` is of_logits(), `name` the argument that the weights came as.
+    """
+    arrays, rest = open_arrays({"hidden": hidden, name: weight, "bias": bias}, common)
+    head = _abi.Head(hidden=matrix("hidden", hidden), weight=matrix(name, weight), **shared)
+    if bias is not None:
+        head.bias = vector("bias", bias)
+    end = head.first_token + len(weight)
+    return (head, None), read_common(arrays, len(hidden), end, **rest)
+
+
+def from_logits(
+    logits: Any, shared: dict[str, Any], common: Any, name: str = "logits"
+) -> tuple[WayIn, Request]:
+    """The same from logits; `name` is the argument that they came as."""
+    arrays, rest = open_arrays({name: logits}, common)
+    head = _abi.Logits(logits=matrix(name, logits), **shared)
+    batch, vocab = logits.shape
+    return (None, head), read_common(arrays, batch, head.first_token + vocab, **rest)
+
+
+def scratch_of(way_in: WayIn, request: Request, output: Optional[_abi.Output]) -> tuple[Any, int]:
+    """The workspace of a call and its size."""
+    size, error = ctypes.c_size_t(), _abi.Error()
+    status = _abi.lib.gumbel_workspace_size(
+        request.arrays.device, *way_in, request.sampling, output, size, error
+    )
+    _abi.check(status, error)
+    return workspace(request.arrays, size.value), size.value
+
+
+def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
+    """The arrays of a request's results, and the struct that points to them."""
+    arrays, batch = request.arrays, request.batch
+    draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
+
+    def make(wanted: Any, shape: tuple[int, ...], dtype: type) -> Any:
+        return arrays.empty(shape, dtype) if wanted else None
+
+    result = SampleOutput(
+        tokens=make(True, draws, np.int32),
+        logprobs=make(request.logprobs, draws, np.float32),
+        lse=make(request.logprobs, (batch,), np.float32),
+        status=make(True, (batch,), np.int32),
+        ranks=make(request.ranks, draws, np.int32),
+        kept=make(request.kept, (batch,), np.int32),
+        top_ids=make(request.top_logprobs, tops, np.int32),
+        top_logprobs=make(request.top_logprobs, tops, np.float32),
+    )
+    output = _abi.Output(
+        **{name: address(array) for name, array in vars(result).items()},
+        num_top=request.top_logprobs,
+        logprobs_of=DISTRIBUTIONS[request.logprobs],
+    )
+    return result, output
+
+
+def draw(call: Any, way_in: WayIn, request: Request) -> SampleOutput:
+    """Draw by one call of the library."""
+    result, output = output_of(request)
+    call_library(call, way_in, request, [output], output)
+    return result
+
+
+def call_library(
+    call: Any,
+    way_in: WayIn,
+    request: Request,
+    results: Sequence[Any],
+    output: Optional[_abi.Output] = None,
+) -> None:
+    """Call the library; `results` is where it shall write, `output` what its workspace goes by."""
+    arrays = request.arrays
+    scratch, size = scratch_of(way_in, request, output)
+    head, error = way_in[0] or way_in[1], _abi.Error()
+    where = (arrays.device, arrays.stream)
+    status = call(*where, head, request.sampling, *results, address(scratch), size, error)
+    _abi.check(status, error)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The noise that draws add, and the generator that it comes from."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi
+from ._arrays import address
+from ._numbers import integer, is_list, length, refuse_masked
+from ._tensors import to_numpy
+
+UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
+
+
+def noise(
+    seed: int, position: int, vocab_size: int, *, sample: int = 0, domain: int = 0
+) -> NDArray[np.float32]:
+    """The Gumbel noise [vocab_size] that draw number `sample` of a row adds to its logits.
+
+    seed         the row's own seed, < 2**64.
+    position     < 2**64: the step in the row's sequence.
+    sample       < 2**32: which of the row's draws.
+    domain       < 2**31: which stream of randomness; draws use 0.
+    """
+    count = integer("vocab_size", vocab_size, 0, 2**31)
+    out = np.empty(count, dtype=np.float32)
+    error = _abi.Error()
+    status = _abi.lib.gumbel_noise(
+        integer("seed", seed, 0, UINT64_MAX),
+        integer("position", position, 0, UINT64_MAX),
+        integer("sample", sample, 0, UINT32_MAX),
+        integer("domain", domain, 0, UINT32_MAX),
+        0,
+        count,
+        address(out),
+        error,
+    )
+    _abi.check(status, error)
+    return out
+
+
+def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> NDArray[np.uint32]:
+    """One block [4] of Philox4x32 from `counter`, 4 words, and `key`, 2 words; rounds 0 to 16."""
+
+    def words(name: str, values: Sequence[int], count: int) -> ctypes.Array:
+        values = to_numpy(name, values)
+        refuse_masked(name, values)
+        if not is_list(values) and not (isinstance(values, np.ndarray) and values.ndim):
+            raise TypeError(f"{name}: expected {count} words, got {type(values).__name__}")
+        if length(values) != count:
+            raise ValueError(f"{name}: expected {count} words, got {length(values)}")
+        numbers = [integer(f"{name}[{i}]", v, 0, UINT32_MAX) for i, v in enumerate(values)]
+        return (ctypes.c_uint32 * count)(*numbers)
+
+    out = (ctypes.c_uint32 * 4)()
+    rounds = integer("rounds", rounds, 0, 16)
+    _abi.check(
+        _abi.lib.gumbel_philox4x32(words("counter", counter, 4), words("key", key, 2), rounds, out)
+    )
+    return np.array(out, dtype=np.uint32)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories count what lists of tokens say, in rows and in slots, from step to step."""
+
+import gumbel
+import numpy as np
+import pytest
+
+B, V, SLOTS = 3, 70, 5
+RNG = np.random.default_rng(19)
+LOGITS = RNG.normal(size=(B, V)).astype(np.float32)
+PENALTIES = {"repetition_penalty": 1.3, "frequency_penalty": [0.2, 0.3, 0.4]}
+IN_SLOTS = {"repetition_penalty": 1.3, "frequency_penalty": [0.3, 9, 0.4, 9, 0.2]}
+OF_ROW = [4, 0, 2]
+PROMPTS, OUTPUTS = [[1, 2, 69], [], [5, 5]], [[3, 3, 3, 9], [69], []]
+
+
+def bits(lists, width=V):
+    """The words of each row that have its tokens' bits."""
+    words = np.zeros((len(lists), (width + 31) // 32), np.uint32)
+    for row, tokens in zip(words, lists):
+        for token in tokens:
+            row[token >> 5] |= np.uint32(1 << (token & 31))
+    return words
+
+
+def counts(lists):
+    return np.array([np.bincount(np.array(tokens, int), minlength=V) for tokens in lists])
+
+
+@pytest.mark.parametrize("count_bits, dtype", [(16, np.uint16), (32, np.int32)])
+def test_what_it_holds(count_bits, dtype):
+    history = gumbel.History(B, V, count_bits=count_bits)
+    assert history.counts.dtype == dtype and not history.counts.any()
+    history.start(PROMPTS, OUTPUTS)
+    history.update([7, -1, V])
+    history.update(np.array([[7], [69], [0]], np.int32))
+    wanted = [[*OUTPUTS[0], 7, 7], [69, 69], [0]]
+    np.testing.assert_array_equal(history.prompt, bits(PROMPTS))
+    np.testing.assert_array_equal(history.output, bits(wanted))
+    np.testing.assert_array_equal(history.counts, counts(wanted))
+    history.start([8])
+    np.testing.assert_array_equal(history.prompt, bits([[8]] * B))
+    assert not history.output.any() and not history.counts.any()
+    history.start()
+    assert not history.prompt.any()
+
+
+@pytest.mark.parametrize("count_bits", [16, 32])
+def test_counts_end(count_bits):
+    history = gumbel.History(1, V, count_bits=count_bits)
+    history.start(outputs=np.zeros((1, 65534), np.int32))
+    for wanted in (65535, 65535):
+        history.update([0])
+        assert history.counts[0, 0] == wanted
+
+
+@pytest.mark.parametrize("count_bits", [16, 32])
+def test_penalties_are_those_of_lists(count_bits):
+    history = gumbel.History(B, V, count_bits=count_bits)
+    history.start(PROMPTS, OUTPUTS)
+    outputs = [list(tokens) for tokens in OUTPUTS]
+    for position in range(4):
+        step = {"seed": 5, "position": position}
+        lists = {"prompt_tokens": PROMPTS, "output_tokens": outputs}
+        wanted = gumbel.process_logits(LOGITS, **lists, **PENALTIES)
+        found = gumbel.process_logits(LOGITS, history=history, **PENALTIES)
+        np.testing.assert_array_equal(found, wanted)
+        drawn = gumbel.sample_logits(LOGITS, history=history, **PENALTIES, **step)
+        alike = gumbel.sample_logits(LOGITS, **lists, **PENALTIES, **step)
+        np.testing.assert_array_equal(drawn.tokens, alike.tokens)
+        history.update(drawn.tokens)
+        outputs = [[*row, token] for row, token in zip(outputs, drawn.tokens[:, 0].tolist())]
+
+
+@pytest.mark.parametrize("kind", [list, lambda slots: np.array(slots, np.int32)])
+def test_slots(kind):
+    """Rows move between slots that keep what they count; other slots are not touched."""
+    history = gumbel.History(SLOTS, V)
+    slots = kind(OF_ROW)
+    history.start([6], [[60, 60]] * SLOTS)
+    history.start(PROMPTS, OUTPUTS, slots=slots)
+    lists = {"prompt_tokens": PROMPTS, "output_tokens": OUTPUTS}
+    wanted = gumbel.process_logits(LOGITS, **lists, **PENALTIES)
+    common = {"history": history, "num_slots": SLOTS, **IN_SLOTS}
+    found = gumbel.process_logits(LOGITS, slots=slots, **common)
+    np.testing.assert_array_equal(found, wanted)
+    other = gumbel.process_logits(LOGITS[::-1].copy(), slots=slots[::-1], **common)
+    np.testing.assert_array_equal(other, wanted[::-1])
+    history.update([11, 12], slots=slots[:2])
+    counted = np.zeros((SLOTS, V), int)
+    counted[[1, 3], 60] = 2
+    counted[OF_ROW] = counts([[*OUTPUTS[0], 11], [*OUTPUTS[1], 12], OUTPUTS[2]])
+    np.testing.assert_array_equal(history.counts, counted)
+
+
+def test_a_smaller_vocabulary():
+    """Tokens of the history's vocabulary are counted, those beyond are not penalised."""
+    history = gumbel.History(B, 64)
+    history.start(PROMPTS, [[3, 63, 64], [69], []])
+    found = gumbel.process_logits(LOGITS, history=history, frequency_penalty=1.0)
+    wanted = LOGITS.copy()
+    wanted[0, [3, 63]] -= 1
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_no_rows():
+    history = gumbel.History(SLOTS, V)
+    history.start([1], slots=[])
+    history.update([], slots=[])
+    assert not history.prompt.any()
+
+
+@pytest.mark.parametrize(
+    "keywords, error, text",
+    [
+        ({"num_slots": 0}, ValueError, "num_slots: "),
+        ({"num_slots": 2.0}, TypeError, "num_slots: "),
+        ({"vocab_size": 0}, ValueError, "vocab_size: "),
+        ({"vocab_size": 2**31 + 1}, ValueError, "vocab_size: "),
+        ({"count_bits": 8}, ValueError, "count_bits: "),
+        ({"count_bits": 24}, ValueError, "count_bits: 24 is neither 16 nor 32"),
+        ({"like": [1.0]}, TypeError, "like: expected a NumPy array or a torch tensor"),
+    ],
+)
+def test_what_cannot_be_made(keywords, error, text):
+    with pytest.raises(error, match=f"^{text}"):
+        gumbel.History(**{"num_slots": 2, "vocab_size": V, **keywords})
+
+
+def test_refusals():
+    history = gumbel.History(SLOTS, V)
+    calls = [
+        (lambda: history.start([[1]]), ValueError, "prompts: expected 5 lists"),
+        (lambda: history.start(outputs=["a"] * 5), TypeError, r"outputs\[0\]: "),
+        (lambda: history.start(slots=3), ValueError, "slots: expected a list of 5 slots at most"),
+        (lambda: history.start(slots=range(2**62)), ValueError, "slots: expected a list"),
+        (lambda: history.start(slots=[0, SLOTS]), ValueError, r"slots: of_row\[1\] is 5"),
+        (lambda: history.start(slots=[-1]), ValueError, r"slots\[0\]: "),
+        (lambda: history.update([1]), ValueError, r"tokens: expected the shape \(5,\) or \(5, 1\)"),
+        (lambda: history.update([0.5], slots=[1]), TypeError, "tokens: "),
+        (lambda: history.update([-2], slots=[1]), ValueError, "tokens: token ids are in"),
+    ]
+    for call, error, text in calls:
+        with pytest.raises(error, match=f"^({text})"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "keywords, error, text",
+    [
+        ({"history": {}}, TypeError, "history: expected a gumbel.History, got dict"),
+        ({"history": gumbel.History(B - 1, V)}, ValueError, "history: has 2 slots, .* 3 rows"),
+        (
+            {"history": gumbel.History(B, V), "slots": [0, 1, 2], "num_slots": 4},
+            ValueError,
+            "history: has 3 slots, the call has 4 slots",
+        ),
+        (
+            {"history": gumbel.History(B, V), "output_tokens": [1], "presence_penalty": 1},
+            ValueError,
+            "history: penalties count a history or lists of tokens, not both",
+        ),
+    ],
+)
+def test_what_does_not_go_together(keywords, error, text):
+    with pytest.raises(error, match=f"^{text}"):
+        gumbel.sample_logits(LOGITS, **keywords)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a vocabulary, merged in any order, draw what the whole draws."""
+
+import gumbel
+import numpy as np
+import pytest
+
+B, V, D, S = 3, 300, 24, 2
+RNG = np.random.default_rng(31)
+HIDDEN = RNG.normal(size=(B, D)).astype(np.float32)
+WEIGHT = (RNG.normal(size=(V, D)) * (3 / np.sqrt(D))).astype(np.float32)
+BIAS = RNG.normal(size=V).astype(np.float32)
+LOGITS = (HIDDEN @ WEIGHT.T + BIAS).astype(np.float32)
+MASK = RNG.integers(-(2**31), 2**31, size=(B, (V + 31) // 32)).astype(np.int32)
+SHARDS = [(0, 64), (64, 192), (192, V)]
+COMMON = {
+    "num_samples": S,
+    "seed": 6,
+    "position": 2**33,
+    "temperature": [0.5, 0, 2],
+    "vocab_size": V - 5,
+}
+EDITS = {"banned": [[70], [], [299]], "logit_bias": {100: 4.0, 2: 1.0}}
+
+
+def of_logits(**more):
+    return [
+        gumbel.partial_logits(
+            LOGITS[:, first:end], first_token=first, mask=masks(end), **COMMON, **more
+        )
+        for first, end in SHARDS
+    ]
+
+
+def of_heads(**more):
+    return [
+        gumbel.partial(
+            HIDDEN,
+            WEIGHT[first:end],
+            bias=BIAS[first:end],
+            first_token=first,
+            mask=masks(end),
+            **COMMON,
+            **more,
+        )
+        for first, end in SHARDS
+    ]
+
+
+def masks(end):
+    return np.ascontiguousarray(MASK[:, : (end + 31) // 32])
+
+
+def equal(found, wanted):
+    for name in ("tokens", "logprobs", "lse", "status"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), name)
+    assert found.ranks is None and found.top_ids is None
+
+
+def whole(**more):
+    head = gumbel.sample(HIDDEN, WEIGHT, bias=BIAS, mask=MASK, **COMMON, **more)
+    return gumbel.sample_logits(LOGITS, mask=MASK, **COMMON, **more), head
+
+
+@pytest.mark.parametrize("more", [{}, EDITS])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_parts_draw_what_the_whole_draws(order, more):
+    for parts, wanted in zip((of_logits(**more), of_heads(**more)), whole(**more)):
+        assert all(p.dtype == gumbel.SUMMARY and p.shape == (B, S) for p in parts)
+        parts = [parts[i] for i in order]
+        equal(gumbel.finish(np.stack(parts)), wanted)
+        kept = [part.copy() for part in parts]
+        for other in parts[1:]:
+            gumbel.merge(parts[0], other)
+        equal(gumbel.finish(parts[0]), wanted)
+        np.testing.assert_array_equal(parts[1:], kept[1:])
+
+
+def test_they_are_plain_data():
+    """Summaries that were sent as bytes are as good."""
+    sent = b"".join(part.tobytes() for part in of_logits())
+    gathered = np.frombuffer(sent, gumbel.SUMMARY).reshape(len(SHARDS), B, S)
+    equal(gumbel.finish(gathered), whole()[0])
+    with pytest.raises(ValueError, match="^into: it is read-only"):
+        gumbel.merge(gathered[0], gathered[1])
+
+
+def test_what_they_hold():
+    summaries = gumbel.partial_logits(LOGITS, first_token=1000, temperature=0)
+    np.testing.assert_array_equal(summaries["best_id"][:, 0], 1000 + LOGITS.argmax(axis=1))
+    np.testing.assert_array_equal(summaries["max_z"][:, 0], LOGITS.max(axis=1))
+
+
+def test_rows_that_cannot_be_drawn():
+    logits = LOGITS.copy()
+    logits[0, 299], logits[1, 0] = np.nan, np.inf
+    parts = [gumbel.partial_logits(logits[:, a:b], first_token=a, live_rows=2) for a, b in SHARDS]
+    out = gumbel.finish(np.stack(parts))
+    assert out.status.tolist() == [1, 2, 6] and out.tokens.tolist() == [[-1]] * 3
+    assert np.isnan(out.lse).all() and np.isnan(out.logprobs).all()
+
+
+def test_no_rows():
+    out = gumbel.finish(gumbel.partial_logits(LOGITS[:0]))
+    assert out.tokens.shape == (0, 1) and out.lse.shape == (0,)
+
+
+PART = gumbel.partial_logits(LOGITS)
+
+
+@pytest.mark.parametrize(
+    "call, error, text",
+    [
+        (lambda: gumbel.finish(LOGITS), TypeError, "summaries: expected summaries, of dtype"),
+        (lambda: gumbel.finish([1]), TypeError, "summaries: expected a NumPy array"),
+        (lambda: gumbel.finish(PART[0]), ValueError, "summaries: expected the shape"),
+        (lambda: gumbel.finish(PART[:, :0]), ValueError, "summaries: expected the shape"),
+        (lambda: gumbel.finish(PART[None][:0]), ValueError, "summaries: 0 parts"),
+        (lambda: gumbel.finish(PART[::2]), ValueError, "summaries: .*not contiguous"),
+        (lambda: gumbel.merge(PART, PART[:2]), ValueError, "other: expected the shape of into"),
+        (lambda: gumbel.merge(PART, LOGITS), TypeError, "other: expected summaries"),
+        (lambda: gumbel.merge(None, PART), TypeError, "into: "),
+        (lambda: gumbel.partial_logits(LOGITS, first_token=-1), ValueError, "first_token: "),
+        (lambda: gumbel.partial_logits(LOGITS, first_token=2**31 - 9), ValueError, "first_token: "),
+        (
+            lambda: gumbel.partial_logits(LOGITS, top_k=1),
+            TypeError,
+            r".* takes no argument 'top_k'",
+        ),
+        (lambda: gumbel.partial(HIDDEN, WEIGHT, given=[1]), TypeError, ".* no argument 'given'"),
+    ],
+)
+def test_refusals(call, error, text):
+    with pytest.raises(error, match=f"^{text}"):
+        call()
