@@ -127,7 +127,7 @@ int group_request_count(const group_request *request, const int32_t *tokens, int
     gumbel_error problem;
     if (request->history.counts &&
         gumbel_history_update(request->device, NULL, &request->history, count, NULL, tokens, 0,
-                              &problem) != GUMBEL_OK) {
+                              NULL, &problem) != GUMBEL_OK) {
         return fail_gumbel(&problem, error);
     }
     return 0;

@@ -134,6 +134,7 @@ typedef enum gumbel_row_status {
     GUMBEL_ROW_TEMPERATURE = 4, /* on a CUDA device: it is negative or not finite */
     GUMBEL_ROW_SLOT = 5,        /* on a CUDA device: the row's slot is none of those there are */
     GUMBEL_ROW_UNUSED = 6,      /* the row is none of live_rows: it was not drawn */
+    GUMBEL_ROW_DRAFT = 7,       /* on a CUDA device: what was drafted cannot be (drafts.h) */
 } gumbel_row_status;
 
 /* One English phrase for a status; static storage; never NULL, for unknown values too. since 0.1 */
@@ -558,15 +559,15 @@ GUMBEL_CALL gumbel_history_start(gumbel_device *device, void *stream, const gumb
                                  const gumbel_token_lists *prompts,
                                  const gumbel_token_lists *outputs, gumbel_error *error);
 
-/* gumbel_history_update(): count one more token of output a row.
+/* gumbel_history_update(): count more tokens of output.
  *  slots    as in gumbel_history_start(); each is that of one row at most
- *  tokens   [B] at `token_stride` elements (0: 1); -1 and ids of vocab_size or more are passed over
- *  graphs   may be captured: replays read tokens and slots anew.
- *  returns  as gumbel_history_start().                                                 since 0.1 */
+ *  tokens   [B] rows at `token_stride` elements (0: 1); ids out of [0, vocab_size) count nowhere
+ *  counts   [B] how many tokens of each row, from its first on: 0..token_stride; NULL: 1 each
+ *  else     as gumbel_history_start(); may be captured: replays read all anew.         since 0.1 */
 GUMBEL_CALL gumbel_history_update(gumbel_device *device, void *stream,
                                   const gumbel_history *history, int64_t batch,
                                   const gumbel_slots *slots, const int32_t *tokens,
-                                  int64_t token_stride, gumbel_error *error);
+                                  int64_t token_stride, const int32_t *counts, gumbel_error *error);
 
 /* ======================================================================= what few need ==== */
 

@@ -13,6 +13,7 @@ All work is done by libgumbel, a C library; any number of threads may call at th
 from ._abi import lib as _lib
 from ._calls import SampleOutput
 from ._device import Info, info
+from ._drafts import VerifyOutput, verify, verify_logits
 from ._history import History
 from ._noise import noise, philox4x32
 from ._sampling import (
@@ -34,6 +35,7 @@ __all__ = [
     "History",
     "Info",
     "SampleOutput",
+    "VerifyOutput",
     "__version__",
     "explain",
     "finish",
@@ -50,4 +52,6 @@ __all__ = [
     "score_logits",
     "softmax",
     "top_k",
+    "verify",
+    "verify_logits",
 ]

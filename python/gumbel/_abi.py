@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C ABI of libgumbel: its structs and prototypes, as include/gumbel/gumbel.h declares them.
+"""The C ABI of libgumbel: structs and prototypes, as the headers in include/gumbel declare them.
 
 `lib` is a ctypes.CDLL, so every call into it releases the global interpreter lock.
 """
@@ -24,6 +24,7 @@ TIES_ALL, TIES_EXACT = 0, 1
 PROCESSED, RAW = 0, 1
 
 WORKSPACE_ALIGNMENT = 64
+NODES_MOST = 1024
 SAMPLES_MOST, PARTS_MOST = 65536, 65536
 SAME = -1  #: a row parameter's stride: one value serves all rows
 
@@ -206,6 +207,39 @@ class Summary(Structure):
     ]
 
 
+class Draft(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("requests", c_int64),
+        ("max_nodes", c_int32),
+        ("reserved", c_int32),
+        ("tokens", c_void_p),
+        ("offsets", c_void_p),
+        ("nodes", c_void_p),
+        ("parents", c_void_p),
+        ("limit", c_void_p),
+        ("stop", TokenLists),
+    ]
+
+
+class Verified(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tokens", c_void_p),
+        ("emitted", c_void_p),
+        ("accepted", c_void_p),
+        ("path", c_void_p),
+        ("last_row", c_void_p),
+        ("position", c_void_p),
+        ("finished", c_void_p),
+        ("status", c_void_p),
+        ("logprobs", c_void_p),
+        ("scores", c_void_p),
+        ("histogram", c_void_p),
+        ("rows", POINTER(Output)),
+    ]
+
+
 # Arguments of a call that makes rows [B, V] of logits: device, stream, ...
 _LOGITS_TO_ROWS = [
     c_void_p,
@@ -224,6 +258,12 @@ def _to_summaries(way_in: type) -> list[Any]:
     """Arguments of a call that makes summaries from a Head or from Logits."""
     sampling, workspace = POINTER(Sampling), [c_void_p, c_size_t]
     return [c_void_p, c_void_p, POINTER(way_in), sampling, c_void_p, *workspace, POINTER(Error)]
+
+
+def _to_verified(way_in: type) -> list[Any]:
+    """Arguments of a call that verifies drafts by a Head or by Logits."""
+    what = [POINTER(way_in), POINTER(Sampling), POINTER(Draft), POINTER(Verified)]
+    return [c_void_p, c_void_p, *what, c_void_p, c_size_t, POINTER(Error)]
 
 
 # name: (result, arguments). Devices are opaque, hence void pointers.
@@ -285,6 +325,21 @@ _PROTOTYPES = {
             POINTER(Error),
         ],
     ),
+    "gumbel_verify": (c_int, _to_verified(Head)),
+    "gumbel_verify_logits": (c_int, _to_verified(Logits)),
+    "gumbel_verify_workspace_size": (
+        c_int,
+        [
+            c_void_p,
+            POINTER(Head),
+            POINTER(Logits),
+            POINTER(Sampling),
+            POINTER(Draft),
+            POINTER(Verified),
+            POINTER(c_size_t),
+            POINTER(Error),
+        ],
+    ),
     "gumbel_process_logits": (c_int, _LOGITS_TO_ROWS),
     "gumbel_softmax": (c_int, _LOGITS_TO_ROWS),
     "gumbel_partial": (c_int, _to_summaries(Head)),
@@ -326,6 +381,7 @@ _PROTOTYPES = {
             POINTER(Slots),
             c_void_p,
             c_int64,
+            c_void_p,
             POINTER(Error),
         ],
     ),

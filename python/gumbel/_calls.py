@@ -66,6 +66,14 @@ def of_logits(
     }
 
 
+def _request(
+    arrays: NumpyArrays, rows: int, batch: Optional[int], vocab: int, rest: dict[str, Any]
+) -> Request:
+    if batch is None:
+        return read_common(arrays, rows, vocab, **rest)
+    return read_common(arrays, batch, vocab, rows, **rest)
+
+
 def from_head(
     hidden: Any,
     weight: Any,
@@ -73,27 +81,34 @@ def from_head(
     shared: dict[str, Any],
     common: Any,
     name: str = "weight",
+    batch: Optional[int] = None,
 ) -> tuple[WayIn, Request]:
     """What a call takes from hidden states and an LM head.
 
-    `shared` is of_logits(), `name` the argument that the weights came as.
+    `shared` is of_logits(), `name` the argument that the weights came as, `batch` how many rows
+    have parameters if not as many as there are hidden states.
     """
     arrays, rest = open_arrays({"hidden": hidden, name: weight, "bias": bias}, common)
     head = _abi.Head(hidden=matrix("hidden", hidden), weight=matrix(name, weight), **shared)
     if bias is not None:
         head.bias = vector("bias", bias)
     end = head.first_token + len(weight)
-    return (head, None), read_common(arrays, len(hidden), end, **rest)
+    return (head, None), _request(arrays, len(hidden), batch, end, rest)
 
 
 def from_logits(
-    logits: Any, shared: dict[str, Any], common: Any, name: str = "logits"
+    logits: Any,
+    shared: dict[str, Any],
+    common: Any,
+    name: str = "logits",
+    batch: Optional[int] = None,
 ) -> tuple[WayIn, Request]:
     """The same from logits; `name` is the argument that they came as."""
     arrays, rest = open_arrays({name: logits}, common)
     head = _abi.Logits(logits=matrix(name, logits), **shared)
-    batch, vocab = logits.shape
-    return (None, head), read_common(arrays, batch, head.first_token + vocab, **rest)
+    rows, vocab = logits.shape
+    end = head.first_token + vocab
+    return (None, head), _request(arrays, rows, batch, end, rest)
 
 
 def scratch_of(way_in: WayIn, request: Request, output: Optional[_abi.Output]) -> tuple[Any, int]:

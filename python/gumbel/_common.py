@@ -165,6 +165,7 @@ def read_common(
     arrays: NumpyArrays,
     batch: int,
     vocab: int,
+    masked: Optional[int] = None,
     *,
     temperature: RowFloats = 1.0,
     top_k: RowIntegers = 0,
@@ -194,7 +195,10 @@ def read_common(
     ranks: bool = False,
     kept: bool = False,
 ) -> Request:
-    """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it."""
+    """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it.
+
+    Masks are of `masked` rows, a row a node where drafts are verified; None: as row parameters.
+    """
     request = Request(arrays, batch, batch)
     sampling = request.sampling
     sampling.num_samples = integer("num_samples", num_samples, 1, 2**31 - 1)
@@ -209,7 +213,10 @@ def read_common(
     edits = {"allowed": allowed, "banned": banned, "bias": logit_bias}
     counted = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)
-    _transform(request, mask, vocab, edits, counted, history, penalties)
+    if mask is not None:
+        rows = request.places if masked is None else masked
+        mask = _abi.Rows(*bitmask("mask", mask, rows, vocab))
+    _transform(request, mask, edits, counted, history, penalties)
     picked = {"order": _pick("order", order, ORDERS), "ties": _pick("ties", ties, TIES)}
     _truncate(request, min_p, top_k, top_p, _abi.Truncation(**picked))
     _pick("logprobs", logprobs, DISTRIBUTIONS)
@@ -243,8 +250,7 @@ def _place(
 
 def _transform(
     request: Request,
-    mask: Optional[Any],
-    vocab: int,
+    mask: Optional[_abi.Rows],
     edits: dict[str, Any],
     counted: dict[str, Any],
     history: Optional[History],
@@ -268,7 +274,7 @@ def _transform(
     if history is not None:
         transforms.history = _history(request, history)
     if mask is not None:
-        transforms.mask = _abi.Rows(*bitmask("mask", mask, request.places, vocab))
+        transforms.mask = mask
     if any(listed) or any(penalised) or history is not None or mask is not None:
         request.sampling.transforms = ctypes.pointer(transforms)
 

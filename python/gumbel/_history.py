@@ -89,18 +89,33 @@ class History:
         status = _abi.lib.gumbel_history_start(*where, self.struct(), batch, places, *lists, error)
         _abi.check(status, error)
 
-    def update(self, tokens: Any, *, slots: Optional[Any] = None) -> None:
-        """Count one more token of output a row.
+    def update(
+        self, tokens: Any, *, counts: Optional[Any] = None, slots: Optional[Any] = None
+    ) -> None:
+        """Count more tokens of output a row.
 
-        tokens       int32 [B] or [B, 1]; -1, and ids of vocab_size or more, are passed over.
+        tokens       int32 [B], or [B, W]; -1, and ids of vocab_size or more, are passed over.
+        counts       [B], each at most W: how many tokens of each row, from its first on, as
+                     verify() emits them. None: all W.
         slots        as in start(); each is that of one row at most.
         """
         arrays, batch, places, held = self._rows(slots)
-        held.append(row_tokens("tokens", tokens, ((batch,), (batch, 1)), arrays))
+        found = row_tokens("tokens", tokens, ((batch,), (batch, None)), arrays)
+        width = 1 if len(found.shape) == 1 else found.shape[1]
+        if counts is None and width != 1:
+            counts = np.full(batch, width, np.int32)
+        more = None
+        if counts is not None:
+            more, stride = row_integers("counts", counts, batch, np.int32, arrays)
+            if stride == _abi.SAME and batch != 1:
+                raise ValueError(f"counts: expected the shape ({batch},), one a row")
+        if width == 0:
+            return
+        held += [found, more]
         error = _abi.Error()
         where = (arrays.device, arrays.stream)
         status = _abi.lib.gumbel_history_update(
-            *where, self.struct(), batch, places, address(held[-1]), 0, error
+            *where, self.struct(), batch, places, address(found), width, address(more), error
         )
         _abi.check(status, error)
 

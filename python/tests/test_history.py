@@ -136,7 +136,7 @@ def test_refusals():
         (lambda: history.start(slots=range(2**62)), ValueError, "slots: expected a list"),
         (lambda: history.start(slots=[0, SLOTS]), ValueError, r"slots: of_row\[1\] is 5"),
         (lambda: history.start(slots=[-1]), ValueError, r"slots\[0\]: "),
-        (lambda: history.update([1]), ValueError, r"tokens: expected the shape \(5,\) or \(5, 1\)"),
+        (lambda: history.update([1]), ValueError, r"tokens: expected the shape \(5,\) or \(5, "),
         (lambda: history.update([0.5], slots=[1]), TypeError, "tokens: "),
         (lambda: history.update([-2], slots=[1]), ValueError, "tokens: token ids are in"),
     ]
@@ -165,3 +165,16 @@ def test_refusals():
 def test_what_does_not_go_together(keywords, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.sample_logits(LOGITS, **keywords)
+
+
+def test_several_tokens_of_a_row_at_once():
+    tokens = np.array([[1, 1, 2], [3, 4, -1]], np.int32)
+    together, singly = gumbel.History(2, 40), gumbel.History(2, 40)
+    together.update(tokens, counts=[3, 1])
+    for column, width in zip(tokens.T, (2, 1, 1)):
+        singly.update(np.where(np.arange(2) < width, column, -1).astype(np.int32))
+    assert (together.counts == singly.counts).all() and together.counts[0, 1] == 2
+    assert (together.output == singly.output).all()
+    for counts in ([1], [4, 0], [-1, 0]):
+        with pytest.raises(ValueError, match="counts"):
+            together.update(tokens, counts=counts)

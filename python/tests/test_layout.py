@@ -29,6 +29,8 @@ STRUCTS = {
     "gumbel_sampling": _abi.Sampling,
     "gumbel_output": _abi.Output,
     "gumbel_summary": _abi.Summary,
+    "gumbel_draft": _abi.Draft,
+    "gumbel_verified": _abi.Verified,
 }
 
 CONSTANTS = {
@@ -51,6 +53,7 @@ CONSTANTS = {
     "GUMBEL_SAME": _abi.SAME,
     "GUMBEL_SAMPLES_MOST": _abi.SAMPLES_MOST,
     "GUMBEL_PARTS_MOST": _abi.PARTS_MOST,
+    "GUMBEL_NODES_MOST": _abi.NODES_MOST,
     "GUMBEL_WORKSPACE_ALIGNMENT": _abi.WORKSPACE_ALIGNMENT,
 }
 
@@ -66,7 +69,7 @@ def test_structs_and_constants_are_those_of_the_header(tmp_path):
             claims.append(f"offsetof({name}, {field}) == {offset}")
     source = tmp_path / "layout.c"
     source.write_text(
-        "#include <gumbel/gumbel.h>\n"
+        "#include <gumbel/drafts.h>\n"
         + "".join(f'_Static_assert({claim}, "{claim}");\n' for claim in claims)
     )
     command = ["cc", "-std=c17", "-fsyntax-only", f"-I{INCLUDE}", str(source)]

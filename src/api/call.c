@@ -80,9 +80,8 @@ gumbel_status gumbel_workspace_most(const gumbel_device *device, const gumbel_li
     return GUMBEL_OK;
 }
 
-/* Bytes that a call takes. */
-static gumbel_status size_of_call(const gumbel_device *device, const gumbel_problem *problem,
-                                  uint32_t more, size_t *bytes, gumbel_error *error)
+gumbel_status gumbel_call_size(const gumbel_device *device, const gumbel_problem *problem,
+                               uint32_t more, size_t *bytes, gumbel_error *error)
 {
     *bytes = 0;
     if (problem->batch == 0)
@@ -116,7 +115,7 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
             call.with_mass = purposes[i].with_mass;
             if (purposes[i].more == GUMBEL_NEED_ROWS)
                 call.request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
-            GUMBEL_FORWARD(size_of_call(device, &call, purposes[i].more, &own, error));
+            GUMBEL_FORWARD(gumbel_call_size(device, &call, purposes[i].more, &own, error));
             *bytes = own > *bytes ? own : *bytes;
         }
     return GUMBEL_OK;
@@ -148,7 +147,7 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, const gumbel_he
     gumbel_problem problem;
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
-    return output ? size_of_call(device, &problem, 0, bytes, error)
+    return output ? gumbel_call_size(device, &problem, 0, bytes, error)
                   : size_of_any_call(device, &problem, bytes, error);
 }
 
@@ -166,12 +165,9 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
     return device->backend->explain(device, &problem, &into, error);
 }
 
-gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_problem *problem,
-                                    uint32_t more, const void *workspace, size_t given,
-                                    gumbel_error *error)
+gumbel_status gumbel_check_workspace(const void *workspace, size_t given, size_t needed,
+                                     gumbel_error *error)
 {
-    size_t needed;
-    GUMBEL_FORWARD(size_of_call(device, problem, more, &needed, error));
     if (given < needed)
         return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
                            "%zu bytes were given, %zu are needed", given, needed);
@@ -181,4 +177,13 @@ gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_pr
                                      : "it is NULL, not %d-byte aligned memory",
                            GUMBEL_WORKSPACE_ALIGNMENT);
     return GUMBEL_OK;
+}
+
+gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_problem *problem,
+                                    uint32_t more, const void *workspace, size_t given,
+                                    gumbel_error *error)
+{
+    size_t needed;
+    GUMBEL_FORWARD(gumbel_call_size(device, problem, more, &needed, error));
+    return gumbel_check_workspace(workspace, given, needed, error);
 }

@@ -47,6 +47,8 @@ const char *gumbel_row_status_string(gumbel_row_status status)
         return "the row's slot is none of those there are";
     case GUMBEL_ROW_UNUSED:
         return "the row is not one of the live rows";
+    case GUMBEL_ROW_DRAFT:
+        return "what was drafted cannot be";
     }
     return "unknown row status";
 }

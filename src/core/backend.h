@@ -15,6 +15,8 @@
 #include "core/problem.h"
 #include "core/rung.h"
 
+typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
+
 /* Summaries and where what they come to goes. */
 typedef struct gumbel_finish_call {
     const gumbel_summary *summaries; /* [parts, batch, num_samples] */
@@ -53,7 +55,7 @@ typedef struct gumbel_backend {
     gumbel_status (*softmax)(gumbel_device *device, const gumbel_problem *problem,
                              float *probabilities, int64_t stride, void *workspace,
                              gumbel_error *error);
-    /* Forget rows [0, batch) and count lists; count one more token a row. batch > 0. */
+    /* Forget rows [0, batch) and count lists; count more tokens of a row. batch > 0. */
     gumbel_status (*history_start)(gumbel_device *device, void *stream,
                                    const gumbel_history *history, int64_t batch,
                                    const gumbel_slots *slots, const gumbel_token_lists *prompts,
@@ -61,7 +63,8 @@ typedef struct gumbel_backend {
     gumbel_status (*history_update)(gumbel_device *device, void *stream,
                                     const gumbel_history *history, int64_t batch,
                                     const gumbel_slots *slots, const int32_t *tokens,
-                                    int64_t token_stride, gumbel_error *error);
+                                    int64_t token_stride, const int32_t *counts,
+                                    gumbel_error *error);
     /* Fill noise [B, S, V] of a problem that has no tensors, only a batch and a range. */
     gumbel_status (*noise)(gumbel_device *device, const gumbel_problem *problem, float *noise,
                            int64_t noise_stride, gumbel_error *error);
@@ -72,6 +75,12 @@ typedef struct gumbel_backend {
      * one of the two; NULL where host_memory is 1. batch > 0. */
     gumbel_status (*finish)(gumbel_device *device, void *stream, const gumbel_finish_call *call,
                             gumbel_error *error);
+    /* Write what each row of a verification is, before its draw; behind it, walk and write what is
+     * emitted. NULL where host_memory is 1. rows > 0; requests > 0. */
+    gumbel_status (*expand_drafts)(gumbel_device *device, void *stream,
+                                   const gumbel_verification *verification, gumbel_error *error);
+    gumbel_status (*accept_drafts)(gumbel_device *device, void *stream,
+                                   const gumbel_verification *verification, gumbel_error *error);
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);

@@ -22,11 +22,14 @@ gumbel_problem gumbel_problem_slice(const gumbel_problem *problem, int64_t first
     p.batch = count;
     p.first_row += first;
     skip_rows(p.hidden_size > 0 ? &p.hidden : &p.logits, first, count);
-    skip_lists(&t->allowed, first);
-    skip_lists(&t->banned, first);
-    skip_lists(&t->bias, first);
-    skip_lists(&t->prompt_tokens, first);
-    skip_lists(&t->output_tokens, first);
+    if (!p.list_of_row) {
+        skip_lists(&t->allowed, first);
+        skip_lists(&t->banned, first);
+        skip_lists(&t->bias, first);
+        skip_lists(&t->prompt_tokens, first);
+        skip_lists(&t->output_tokens, first);
+    }
+    skip_lists(&p.path, first);
     if (p.sampling.noise)
         p.sampling.noise += draws * p.sampling.noise_stride;
     return p;

@@ -54,6 +54,10 @@ typedef struct gumbel_problem {
     uint32_t request;             /* gumbel_request bits */
     gumbel_transforms transforms; /* history is NULL here; what no bit asks for is not looked at */
     int mask_by_row;              /* the mask goes by rows, not by slots */
+    int position_by_row;          /* so do positions */
+    const int32_t *list_of_row;   /* [B] which of the caller's lists are a row's; NULL: its own */
+    int with_path;                /* there are tokens that count as output beside all others: */
+    gumbel_token_lists path;      /* by rows; ids below 0 are none */
     gumbel_history history;       /* prompt NULL where the penalties count lists */
     gumbel_truncation truncation;
     int with_mass; /* the log-normaliser will be asked for */

@@ -23,6 +23,9 @@ typedef struct gumbel_row {
     gumbel_stream stream; /* of sample 0 */
 } gumbel_row;
 
+/* As the slot of a row: there is nothing to draw. */
+#define GUMBEL_SLOT_UNUSED INT32_MIN
+
 /* Where row b's parameters, its mask and its history are. A slot that is none counts as slot 0, so
  * that nothing outside is read; the row's flags say what it is. */
 GUMBEL_INLINE int64_t gumbel_problem_slot(const gumbel_problem *p, int64_t b)
@@ -53,7 +56,8 @@ GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
     int64_t slot = gumbel_problem_slot(p, b);
     float t = gumbel_temperature_at(p, slot);
     uint64_t seed = s->seed.data ? s->seed.data[slot * s->seed.stride] : 0;
-    uint64_t position = s->position.data ? s->position.data[slot * s->position.stride] : 0;
+    int64_t place = p->position_by_row ? p->first_row + b : slot;
+    uint64_t position = s->position.data ? s->position.data[place * s->position.stride] : 0;
     gumbel_row row;
     row.inverse_temperature = 1.0f;
     row.greedy = t == 0.0f;
@@ -74,6 +78,8 @@ GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t
         return GUMBEL_FLAG_UNUSED;
     if (slots->of_row) {
         int64_t slot = slots->of_row[p->first_row + b];
+        if (slot == GUMBEL_SLOT_UNUSED)
+            return GUMBEL_FLAG_UNUSED;
         if (slot < 0 || slot >= slots->count)
             return GUMBEL_FLAG_SLOT;
     }
@@ -112,6 +118,12 @@ GUMBEL_INLINE gumbel_penalties gumbel_problem_penalties(const gumbel_problem *p,
     q.frequency = t->frequency.data ? t->frequency.data[slot * t->frequency.stride] : 0.0f;
     q.presence = t->presence.data ? t->presence.data[slot * t->presence.stride] : 0.0f;
     return q;
+}
+
+/* Which of the caller's lists of tokens are row b's. */
+GUMBEL_INLINE int64_t gumbel_problem_list(const gumbel_problem *p, int64_t b)
+{
+    return p->list_of_row ? p->list_of_row[p->first_row + b] : b;
 }
 
 /* How often the output of a slot has token t, which is below the history's vocab_size. */

@@ -23,7 +23,7 @@ static uint32_t needs_of_cuts(const gumbel_problem *p)
 static int has_lists(const gumbel_problem *p)
 {
     return (p->request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
-           ((p->request & GUMBEL_REQUEST_PENALTIES) && !p->history.prompt);
+           ((p->request & GUMBEL_REQUEST_PENALTIES) && (!p->history.prompt || p->with_path));
 }
 
 uint32_t gumbel_needs_of(const gumbel_problem *p)

@@ -177,7 +177,7 @@ static gumbel_status read_given(gumbel_problem *p, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-static gumbel_status read_sampling(gumbel_problem *p, const gumbel_sampling *sampling,
+gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sampling,
                                    gumbel_error *error)
 {
     gumbel_sampling *s = &p->sampling;
@@ -264,7 +264,7 @@ gumbel_status gumbel_read_head(gumbel_problem *p, const gumbel_head *head,
                           .bias = h.bias,
                           .first_token = h.first_token};
     GUMBEL_FORWARD(read_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
-    return read_sampling(p, sampling, error);
+    return gumbel_read_sampling(p, sampling, error);
 }
 
 gumbel_status gumbel_read_logits(gumbel_problem *p, const gumbel_logits *logits,
@@ -280,7 +280,7 @@ gumbel_status gumbel_read_logits(gumbel_problem *p, const gumbel_logits *logits,
                           .logits = l.logits,
                           .first_token = l.first_token};
     GUMBEL_FORWARD(read_range(p, l.scale, l.soft_cap, l.vocab_size, "logits", error));
-    return read_sampling(p, sampling, error);
+    return gumbel_read_sampling(p, sampling, error);
 }
 
 gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampling, int64_t batch,
@@ -293,7 +293,7 @@ gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampli
         "first_token", "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31", first_token,
         count);
     *p = (gumbel_problem){.batch = batch, .vocab = count, .first_token = first_token};
-    GUMBEL_FORWARD(read_sampling(p, sampling, error));
+    GUMBEL_FORWARD(gumbel_read_sampling(p, sampling, error));
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise", "it is what this call makes");
     p->sampling.temperature = (gumbel_row_f32){0};
     p->request = 0;

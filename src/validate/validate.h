@@ -45,6 +45,10 @@ gumbel_status gumbel_read_head(gumbel_problem *problem, const gumbel_head *head,
 gumbel_status gumbel_read_logits(gumbel_problem *problem, const gumbel_logits *logits,
                                  const gumbel_sampling *sampling, gumbel_error *error);
 
+/* The parameters of a problem whose batch and range are known. */
+gumbel_status gumbel_read_sampling(gumbel_problem *problem, const gumbel_sampling *sampling,
+                                   gumbel_error *error);
+
 /* A problem without tensors: noise of `count` tokens from `first_token` on, for `batch` rows. */
 gumbel_status gumbel_read_noise(gumbel_problem *problem, const gumbel_sampling *sampling,
                                 int64_t batch, int64_t first_token, int64_t count,

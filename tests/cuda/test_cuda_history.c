@@ -102,8 +102,8 @@ static void history(void)
     start_both(&h, &prompts, &outputs);
     compare_histories(&h);
     gpu_graph graph = gpu_graph_begin();
-    CHECK(gumbel_history_update(gpu, graph.stream, &h.device, ROWS, NULL, on_gpu, 1, &error) ==
-              GUMBEL_OK,
+    CHECK(gumbel_history_update(gpu, graph.stream, &h.device, ROWS, NULL, on_gpu, 1, NULL,
+                                &error) == GUMBEL_OK,
           "%s: %s", error.field, error.message);
     gpu_graph_end(&graph);
     for (int step = 0; step < STEPS; step++) {
@@ -111,7 +111,8 @@ static void history(void)
             tokens[b] = step % 5 == b ? -1 : (int32_t)random_below(&random, step % 3 ? 9 : TOKENS);
         gpu_put(on_gpu, tokens, sizeof tokens);
         gpu_graph_replay(&graph);
-        CHECK(gumbel_history_update(cpu, NULL, &h.host, ROWS, NULL, tokens, 1, &error) == GUMBEL_OK,
+        CHECK(gumbel_history_update(cpu, NULL, &h.host, ROWS, NULL, tokens, 1, NULL, &error) ==
+                  GUMBEL_OK,
               "%s", error.message);
     }
     compare_histories(&h);

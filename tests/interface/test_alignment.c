@@ -252,7 +252,7 @@ static gumbel_status make_call(gumbel_device *device, arguments *a, call_name na
         return gumbel_history_start(device, NULL, &a->history, B, NULL, &a->prompts, &a->outputs,
                                     e);
     case HISTORY_UPDATE:
-        return gumbel_history_update(device, NULL, &a->history, B, NULL, a->tokens, 0, e);
+        return gumbel_history_update(device, NULL, &a->history, B, NULL, a->tokens, 0, NULL, e);
     case FINISH:
         return gumbel_finish(NULL, NULL, a->found, 1, B, 1, &a->finished, e);
     default:

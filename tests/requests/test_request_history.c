@@ -231,9 +231,9 @@ static void step(gumbel_device *device, memory *m, story *told)
         told->said[b][told->steps] = remembered->tokens[b];
     }
     told->steps++;
-    assert_int_equal(
-        gumbel_history_update(device, NULL, &m->history, B, NULL, remembered->tokens, 0, NULL),
-        GUMBEL_OK);
+    assert_int_equal(gumbel_history_update(device, NULL, &m->history, B, NULL, remembered->tokens,
+                                           0, NULL, NULL),
+                     GUMBEL_OK);
     outcome_free(remembered);
     outcome_free(listed);
 }
@@ -276,7 +276,7 @@ static void odd_updates(void **state)
                      GUMBEL_OK);
     *before = *m;
     const int32_t none[2 * B] = {-1, 7, VOCAB, 7, INT32_MAX, 7, VOCAB + 31, 7};
-    assert_int_equal(gumbel_history_update(*state, NULL, &m->history, B, NULL, none, 2, NULL),
+    assert_int_equal(gumbel_history_update(*state, NULL, &m->history, B, NULL, none, 2, NULL, NULL),
                      GUMBEL_OK);
     assert_memory_equal(m->prompt, before->prompt, sizeof m->prompt);
     assert_memory_equal(m->output, before->output, sizeof m->output);
@@ -284,13 +284,14 @@ static void odd_updates(void **state)
     m->counts[VOCAB - 1] = UINT16_MAX - 1;
     const int32_t last[B] = {VOCAB - 1, 0, 1, 31};
     for (int i = 0; i < 3; i++)
-        assert_int_equal(gumbel_history_update(*state, NULL, &m->history, B, NULL, last, 1, NULL),
-                         GUMBEL_OK);
+        assert_int_equal(
+            gumbel_history_update(*state, NULL, &m->history, B, NULL, last, 1, NULL, NULL),
+            GUMBEL_OK);
     assert_int_equal(m->counts[VOCAB - 1], UINT16_MAX);
     assert_int_equal(m->counts[VOCAB], 3);
     assert_int_equal(m->counts[3 * VOCAB + 31], 3);
     assert_int_equal(m->output[3 * WORDS], 0x80000000u);
-    assert_int_equal(gumbel_history_update(*state, NULL, &m->history, 0, NULL, NULL, 0, NULL),
+    assert_int_equal(gumbel_history_update(*state, NULL, &m->history, 0, NULL, NULL, 0, NULL, NULL),
                      GUMBEL_OK);
     free(before);
     free(m);

@@ -178,12 +178,12 @@ static void slots_of_steps(void **state)
                      GUMBEL_OK);
     assert_true(counts[3][5] == 1 && counts[1][6] == 2 && counts[1][40] == 0 && counts[0][40] == 3);
     assert_true(prompt[3][0] == 1u << 5 && output[1][0] == 1u << 6 && prompt[0][0] == 0);
-    assert_int_equal(gumbel_history_update(*state, NULL, &history, B, &slots, tokens, 0, NULL),
-                     GUMBEL_OK);
+    assert_int_equal(
+        gumbel_history_update(*state, NULL, &history, B, &slots, tokens, 0, NULL, NULL), GUMBEL_OK);
     assert_true(counts[3][7] == 1 && counts[1][9] == 1);
     counts[1][9] = GUMBEL_COUNT_MOST;
-    assert_int_equal(gumbel_history_update(*state, NULL, &history, B, &slots, tokens, 0, NULL),
-                     GUMBEL_OK);
+    assert_int_equal(
+        gumbel_history_update(*state, NULL, &history, B, &slots, tokens, 0, NULL, NULL), GUMBEL_OK);
     assert_int_equal(counts[1][9], GUMBEL_COUNT_MOST);
 }
 

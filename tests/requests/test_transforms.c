@@ -190,7 +190,7 @@ static void saturation(void **state)
     made.counts[0] = 65534;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(
-            gumbel_history_update(*state, NULL, &made.history, 1, NULL, &token, 0, NULL),
+            gumbel_history_update(*state, NULL, &made.history, 1, NULL, &token, 0, NULL, NULL),
             GUMBEL_OK);
         assert_int_equal(made.counts[0], 65535);
     }

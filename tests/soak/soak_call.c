@@ -184,7 +184,7 @@ static void queue_end(const soak_call *call, const gumbel_output *out, CUstream 
                         .ring_length = call->ring_length};
     if (call->plan.counts &&
         gumbel_history_update(gpu, stream, &r->history, r->plan.batch, NULL, out->tokens,
-                              r->plan.samples, &error) != GUMBEL_OK)
+                              r->plan.samples, NULL, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
     if (call->plan.advances && gumbel_advance(gpu, stream, &step, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);

@@ -166,7 +166,7 @@ static void add_bias(const gumbel_token_lists *bias, const cpu_piece *piece, int
 static void bias_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
 {
     const gumbel_token_lists *bias = &e->problem->transforms.bias;
-    int64_t list = bias->offsets[piece->b];
+    int64_t row = gumbel_problem_list(e->problem, piece->b), list = bias->offsets[row];
     if (is_sorted(e, piece)) {
         const uint32_t *order = e->bias_order + piece->b * e->blocks * CPU_BIASES;
         uint32_t begin, end;
@@ -174,7 +174,7 @@ static void bias_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
         for (uint32_t k = begin; k < end; k++)
             add_bias(bias, piece, list + order[k], y);
     } else {
-        for (int64_t i = list; i < bias->offsets[piece->b + 1]; i++)
+        for (int64_t i = list; i < bias->offsets[row + 1]; i++)
             add_bias(bias, piece, i, y);
     }
 }
@@ -182,19 +182,20 @@ static void bias_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
 /* ------------------------------------------------------------------------------ penalties ---- */
 
 /* Row b's place in what is counted. */
-static int64_t counted_row(const cpu_edits *e, int64_t b)
+static int64_t counted_row(const cpu_edits *e, const cpu_counted *c, int64_t b)
 {
-    return e->counted.by_row ? b : gumbel_problem_slot(e->problem, b);
+    return c->by_row ? b : gumbel_problem_slot(e->problem, b);
 }
 
-/* The 32 tokens from piece->token + `at` on that are in the prompt or in the output, without those
- * that the piece or the history lacks. */
-static uint32_t seen(const cpu_edits *e, const cpu_piece *piece, int at, uint32_t *output)
+/* The 32 tokens from piece->token + `at` on that c has in the prompt or in the output, without
+ * those that the piece or the history lacks. */
+static uint32_t seen(const cpu_edits *e, const cpu_counted *c, const cpu_piece *piece, int at,
+                     uint32_t *output)
 {
-    const cpu_counted *c = &e->counted;
     const gumbel_history *h = &c->history;
     int64_t token = piece->token + at - c->first;
-    int64_t word = counted_row(e, piece->b) * c->words + (token >> 5), left = h->vocab_size - token;
+    int64_t word = counted_row(e, c, piece->b) * c->words + (token >> 5);
+    int64_t left = h->vocab_size - token;
     *output = 0;
     if (left <= 0)
         return 0;
@@ -204,41 +205,57 @@ static uint32_t seen(const cpu_edits *e, const cpu_piece *piece, int at, uint32_
     return (h->prompt[word] & bits) | *output;
 }
 
-/* Whether any token of the piece's words was seen: those outside of the piece make no difference
- * but a little work. */
-static int is_penalised(const cpu_edits *e, const cpu_piece *piece)
+/* Whether c has any token of the piece's words: those outside of the piece make no difference but
+ * a little work. */
+static int has_seen(const cpu_edits *e, const cpu_counted *c, const cpu_piece *piece)
 {
-    const cpu_counted *c = &e->counted;
     const gumbel_history *h = &c->history;
-    if (!h->prompt)
-        return 0;
-    int64_t row = counted_row(e, piece->b) * c->words;
-    gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
+    int64_t row = counted_row(e, c, piece->b) * c->words;
     int64_t begin = (piece->token + piece->low - c->first) / 32;
     int64_t end = gumbel_words_of(piece->token + piece->high - c->first);
     uint32_t any = 0;
     end = end < c->words ? end : c->words;
-    for (int64_t word = begin; word < end && gumbel_penalties_act(&q); word++)
+    for (int64_t word = begin; word < end; word++)
         any |= h->prompt[row + word] | h->output[row + word];
     return any != 0;
 }
 
+static int is_penalised(const cpu_edits *e, const cpu_piece *piece)
+{
+    if (e->sources == 0)
+        return 0;
+    gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
+    int any = 0;
+    for (int k = 0; k < e->sources && gumbel_penalties_act(&q); k++)
+        any |= has_seen(e, &e->counted[k], piece);
+    return any;
+}
+
+/* How often the token `bit` behind piece->token + `at` is in the output. */
+static uint32_t count_of(const cpu_edits *e, const cpu_piece *piece, int at, int bit,
+                         const uint32_t outputs[2])
+{
+    uint32_t count = 0;
+    for (int k = 0; k < e->sources; k++) {
+        const cpu_counted *c = &e->counted[k];
+        if (outputs[k] >> bit & 1)
+            count += gumbel_history_count(&c->history, counted_row(e, c, piece->b),
+                                          piece->token - c->first + at + bit);
+    }
+    return count < GUMBEL_COUNT_MOST ? count : GUMBEL_COUNT_MOST;
+}
+
 static void penalise_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
 {
-    const cpu_counted *c = &e->counted;
     gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
-    int64_t row = counted_row(e, piece->b);
     for (int at = piece->low & ~31; at < piece->high; at += 32) {
-        uint32_t output, bits = seen(e, piece, at, &output);
-        int64_t place = piece->token - c->first + at;
-        for (uint32_t prompt = bits & ~output; prompt != 0; prompt &= prompt - 1) {
-            float *to = &y[at - piece->low + __builtin_ctz(prompt)];
-            *to = gumbel_penalise(*to, &q, 0);
-        }
-        for (; output != 0; output &= output - 1) {
-            int bit = __builtin_ctz(output);
+        uint32_t outputs[2] = {0, 0}, bits = 0;
+        for (int k = 0; k < e->sources; k++)
+            bits |= seen(e, &e->counted[k], piece, at, &outputs[k]);
+        for (; bits != 0; bits &= bits - 1) {
+            int bit = __builtin_ctz(bits);
             float *to = &y[at - piece->low + bit];
-            *to = gumbel_penalise(*to, &q, gumbel_history_count(&c->history, row, place + bit));
+            *to = gumbel_penalise(*to, &q, count_of(e, piece, at, bit, outputs));
         }
     }
 }

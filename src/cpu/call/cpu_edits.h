@@ -15,10 +15,10 @@
  * whose token 0 is token `first` of the vocabulary and whose counts are defined where the output's
  * bit is set. */
 typedef struct cpu_counted {
-    gumbel_history history; /* prompt NULL: no penalties */
-    int64_t first;          /* a multiple of 64 */
-    int64_t words;          /* a row */
-    int by_row;             /* it goes by rows, not by slots */
+    gumbel_history history;
+    int64_t first; /* a multiple of 64 */
+    int64_t words; /* a row */
+    int by_row;    /* it goes by rows, not by slots */
 } cpu_counted;
 
 /* A call's edits, over the shard's blocks of 64 tokens from token `base` on. */
@@ -26,11 +26,12 @@ typedef struct cpu_edits {
     const gumbel_problem *problem; /* NULL: there are none */
     int64_t base;
     int64_t blocks;
-    uint32_t *banned;     /* [B, 2 * blocks] or NULL */
-    uint32_t *bias_ends;  /* [B, blocks] where each block's part of bias_order ends, or NULL */
-    uint32_t *bias_order; /* [B, CPU_BIASES * blocks] places in the row's list, by blocks, in one
+    uint32_t *banned;       /* [B, 2 * blocks] or NULL */
+    uint32_t *bias_ends;    /* [B, blocks] where each block's part of bias_order ends, or NULL */
+    uint32_t *bias_order;   /* [B, CPU_BIASES * blocks] places in the row's list, by blocks, in one
                              block as listed */
-    cpu_counted counted;
+    cpu_counted counted[2]; /* by penalties: the first `sources` */
+    int sources;
 } cpu_edits;
 
 /* bias_ends[0] of a row whose list is too long for bias_order: each piece reads it through. */

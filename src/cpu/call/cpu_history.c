@@ -59,15 +59,16 @@ gumbel_status cpu_history_start(gumbel_device *device, void *stream, const gumbe
 
 gumbel_status cpu_history_update(gumbel_device *device, void *stream, const gumbel_history *h,
                                  int64_t batch, const gumbel_slots *slots, const int32_t *tokens,
-                                 int64_t token_stride, gumbel_error *error)
+                                 int64_t token_stride, const int32_t *counts, gumbel_error *error)
 {
     (void)device;
     (void)stream;
     (void)error;
-    for (int64_t b = 0; b < batch; b++) {
-        int32_t token = tokens[b * token_stride];
-        if (token >= 0 && token < h->vocab_size)
-            count_output(h, slot_of(slots, b), token);
-    }
+    for (int64_t b = 0; b < batch; b++)
+        for (int32_t i = 0; i < (counts ? counts[b] : 1); i++) {
+            int32_t token = tokens[b * token_stride + i];
+            if (token >= 0 && token < h->vocab_size)
+                count_output(h, slot_of(slots, b), token);
+        }
     return GUMBEL_OK;
 }

@@ -22,7 +22,7 @@ typedef struct cpu_lists {
 
 static int lists_are_counted(const gumbel_problem *p)
 {
-    return p->request & GUMBEL_REQUEST_PENALTIES && !p->history.prompt;
+    return p->request & GUMBEL_REQUEST_PENALTIES && (!p->history.prompt || p->with_path);
 }
 
 static void carve(gumbel_cursor *cursor, const gumbel_problem *p, cpu_edits *e, cpu_lists *lists)
@@ -86,19 +86,25 @@ static void set_bits(const cpu_edits *e, const gumbel_token_lists *lists, int64_
     }
 }
 
-/* Count row b's ids. Counts that no id names are left as they are. */
-static void count_ids(const cpu_edits *e, const gumbel_token_lists *lists, int64_t b,
-                      uint16_t *counts)
+/* The counts of a row's ids are 0; those that no id names are left as they are. */
+static void clear_counts(const cpu_edits *e, const gumbel_token_lists *lists, int64_t b,
+                         uint16_t *counts)
 {
     uint64_t tokens = (uint64_t)e->blocks * GUMBEL_BLOCK;
-    if (!lists->offsets)
-        return;
-    for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
+    for (int64_t i = lists->offsets ? lists->offsets[b] : 0;
+         lists->offsets && i < lists->offsets[b + 1]; i++) {
         uint64_t at = place_of(e, lists->ids[i]);
         if (at < tokens)
             counts[at] = 0;
     }
-    for (int64_t i = lists->offsets[b]; i < lists->offsets[b + 1]; i++) {
+}
+
+static void count_ids(const cpu_edits *e, const gumbel_token_lists *lists, int64_t b,
+                      uint16_t *counts)
+{
+    uint64_t tokens = (uint64_t)e->blocks * GUMBEL_BLOCK;
+    for (int64_t i = lists->offsets ? lists->offsets[b] : 0;
+         lists->offsets && i < lists->offsets[b + 1]; i++) {
         uint64_t at = place_of(e, lists->ids[i]);
         if (at < tokens && counts[at] < GUMBEL_COUNT_MOST)
             counts[at]++;
@@ -109,8 +115,9 @@ static void count_ids(const cpu_edits *e, const gumbel_token_lists *lists, int64
 static void sort_biases(const cpu_edits *e, int64_t b)
 {
     const gumbel_token_lists *bias = &e->problem->transforms.bias;
-    const int32_t *ids = bias->ids + bias->offsets[b];
-    int64_t length = bias->offsets[b + 1] - bias->offsets[b];
+    int64_t list = gumbel_problem_list(e->problem, b);
+    const int32_t *ids = bias->ids + bias->offsets[list];
+    int64_t length = bias->offsets[list + 1] - bias->offsets[list];
     uint64_t blocks = (uint64_t)e->blocks;
     uint32_t *ends = e->bias_ends + b * e->blocks;
     uint32_t *order = e->bias_order + b * e->blocks * CPU_BIASES;
@@ -137,6 +144,27 @@ static void sort_biases(const cpu_edits *e, int64_t b)
     }
 }
 
+/* What the lists of row b say of the prompt and the output. */
+static void count_row(const cpu_lists *lists, int64_t b)
+{
+    const cpu_edits *e = lists->edits;
+    const gumbel_transforms *t = &e->problem->transforms;
+    const gumbel_token_lists *path = &e->problem->path;
+    int64_t list = gumbel_problem_list(e->problem, b);
+    uint32_t *prompt = lists->prompt + b * 2 * e->blocks,
+             *output = lists->output + b * 2 * e->blocks;
+    uint16_t *counts = lists->counts + b * e->blocks * GUMBEL_BLOCK;
+    fill_bits(e, prompt, 0);
+    fill_bits(e, output, 0);
+    set_bits(e, &t->prompt_tokens, list, prompt);
+    set_bits(e, &t->output_tokens, list, output);
+    set_bits(e, path, b, output);
+    clear_counts(e, &t->output_tokens, list, counts);
+    clear_counts(e, path, b, counts);
+    count_ids(e, &t->output_tokens, list, counts);
+    count_ids(e, path, b, counts);
+}
+
 /* One thread's share: claim rows until none is left. */
 static void sort_rows(void *argument, int32_t index)
 {
@@ -146,20 +174,29 @@ static void sort_rows(void *argument, int32_t index)
     (void)index;
     for (int64_t b; (b = atomic_fetch_add_explicit(&lists->next, 1, memory_order_relaxed)) <
                     e->problem->batch;) {
+        int64_t list = gumbel_problem_list(e->problem, b);
         if (e->banned) {
-            ban_others(e, &t->allowed, b, e->banned + b * 2 * e->blocks);
-            set_bits(e, &t->banned, b, e->banned + b * 2 * e->blocks);
+            ban_others(e, &t->allowed, list, e->banned + b * 2 * e->blocks);
+            set_bits(e, &t->banned, list, e->banned + b * 2 * e->blocks);
         }
         if (e->bias_ends)
             sort_biases(e, b);
-        if (lists->counts) {
-            fill_bits(e, lists->prompt + b * 2 * e->blocks, 0);
-            fill_bits(e, lists->output + b * 2 * e->blocks, 0);
-            set_bits(e, &t->prompt_tokens, b, lists->prompt + b * 2 * e->blocks);
-            set_bits(e, &t->output_tokens, b, lists->output + b * 2 * e->blocks);
-            count_ids(e, &t->output_tokens, b, lists->counts + b * e->blocks * GUMBEL_BLOCK);
-        }
+        if (lists->counts)
+            count_row(lists, b);
     }
+}
+
+/* What was made of lists. */
+static cpu_counted counted_lists(const cpu_edits *e, const cpu_lists *lists)
+{
+    return (cpu_counted){.history = {.vocab_size = e->blocks * GUMBEL_BLOCK,
+                                     .prompt = lists->prompt,
+                                     .output = lists->output,
+                                     .counts = lists->counts,
+                                     .count_bits = 16},
+                         .first = e->base,
+                         .words = 2 * e->blocks,
+                         .by_row = 1};
 }
 
 void cpu_edits_prepare(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, void *workspace)
@@ -175,21 +212,13 @@ void cpu_edits_prepare(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
         e->banned = NULL;
     if (!(p->request & GUMBEL_REQUEST_BIAS))
         e->bias_ends = e->bias_order = NULL;
-    if (lists_are_counted(p)) {
-        e->counted = (cpu_counted){.history = {.vocab_size = e->blocks * GUMBEL_BLOCK,
-                                               .prompt = lists.prompt,
-                                               .output = lists.output,
-                                               .counts = lists.counts,
-                                               .count_bits = 16},
-                                   .first = e->base,
-                                   .words = 2 * e->blocks,
-                                   .by_row = 1};
-    } else {
-        lists.counts = NULL;
-    }
-    if (p->request & GUMBEL_REQUEST_PENALTIES && !lists.counts)
-        e->counted =
+    if (p->request & GUMBEL_REQUEST_PENALTIES && p->history.prompt)
+        e->counted[e->sources++] =
             (cpu_counted){.history = p->history, .words = gumbel_words_of(p->history.vocab_size)};
+    if (lists_are_counted(p))
+        e->counted[e->sources++] = counted_lists(e, &lists);
+    else
+        lists.counts = NULL;
     if (e->banned || e->bias_ends || lists.counts)
         cpu_run_task(cpu, p->batch >= CPU_PARALLEL_LISTS, sort_rows, &lists);
 }

@@ -54,7 +54,7 @@ gumbel_status cpu_history_start(gumbel_device *device, void *stream, const gumbe
                                 const gumbel_token_lists *outputs, gumbel_error *error);
 gumbel_status cpu_history_update(gumbel_device *device, void *stream, const gumbel_history *history,
                                  int64_t batch, const gumbel_slots *slots, const int32_t *tokens,
-                                 int64_t token_stride, gumbel_error *error);
+                                 int64_t token_stride, const int32_t *counts, gumbel_error *error);
 gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                            gumbel_error *error);
 

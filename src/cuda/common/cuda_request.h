@@ -62,8 +62,9 @@ typedef struct cuda_history_params {
     gumbel_slots slots;
     gumbel_token_lists prompts, outputs; /* to start from */
     int64_t pieces;                      /* of the vocabulary: CUDA_HISTORY_PIECE tokens each */
-    const int32_t *tokens;               /* [B] at token_stride: one more a row */
+    const int32_t *tokens;               /* [B] rows at token_stride: more of the output */
     int64_t token_stride;
+    const int32_t *counts; /* [B] how many; NULL: 1 each */
 } cuda_history_params;
 
 #endif

@@ -52,19 +52,20 @@ __device__ __forceinline__ bool penalties_lower(const gumbel_penalties &r)
            r.frequency < 0x1p100f && r.presence >= 0.0f && r.presence < INFINITY;
 }
 
-/* y of a token after the penalties of what a history counted. */
+/* y of a token after the penalties of what a history counted, and `listed` more of the output. */
 __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q,
                                                      const gumbel_penalties &penalties, int64_t b,
-                                                     int64_t token, float y)
+                                                     int64_t token, uint32_t listed, float y)
 {
     const gumbel_history &h = q.history;
     if (token >= h.vocab_size)
         return y;
     int64_t slot = gumbel_problem_slot(&q, b), words = gumbel_words_of(h.vocab_size) * slot;
     bool output = bit_of(h.output + words, token);
-    if (!output && !bit_of(h.prompt + words, token))
+    if (!output && listed == 0 && !bit_of(h.prompt + words, token))
         return y;
-    return gumbel_penalise(y, &penalties, output ? gumbel_history_count(&h, slot, token) : 0);
+    uint32_t count = listed + (output ? gumbel_history_count(&h, slot, token) : 0);
+    return gumbel_penalise(y, &penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
 }
 
 /* Which of four tokens of row b the history has seen, from one divisible by 4 on, as bits. */
@@ -97,7 +98,7 @@ __device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_pen
         if (!(allowed >> i & 1))
             y[i] = -INFINITY;
         else if ((seen >> i & 1) && counts)
-            y[i] = penalise_by_history(q, penalties.of, b, token + i, y[i]);
+            y[i] = penalise_by_history(q, penalties.of, b, token + i, 0, y[i]);
     }
 }
 

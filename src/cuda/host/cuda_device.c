@@ -64,6 +64,8 @@ static const gumbel_backend backend = {
     .history_update = cuda_history_update,
     .noise = cuda_noise,
     .advance = cuda_advance,
+    .expand_drafts = cuda_expand_drafts,
+    .accept_drafts = cuda_accept_drafts,
     .finish = cuda_finish_parts,
     .multiply = cuda_multiply,
 };
@@ -268,6 +270,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
     const unsigned char *const images[] = {
         [CUDA_MODULE_ADVANCE] = cuda_image_advance,
         [CUDA_MODULE_ALLOW] = cuda_image_allow,
+        [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
         [CUDA_MODULE_FINISH] = cuda_image_finish,
         [CUDA_MODULE_GATHER] = cuda_image_gather,
         [CUDA_MODULE_HISTORY] = cuda_image_history,
@@ -289,6 +292,10 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_ADVANCE, "gumbel_advance_rows", &cuda->advance, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", &cuda->expand_drafts, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", &cuda->accept_drafts, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_ALLOW, "gumbel_allow_tokens", &cuda->allow, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_any", &cuda->finish_any, error));

@@ -23,6 +23,7 @@ typedef enum cuda_dtype {
 typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
     CUDA_MODULE_ALLOW,
+    CUDA_MODULE_DRAFTS,
     CUDA_MODULE_FINISH,
     CUDA_MODULE_GATHER,
     CUDA_MODULE_HISTORY,
@@ -64,6 +65,8 @@ typedef struct cuda_device {
     int shared_bytes;               /* of a multiprocessor */
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
+    CUfunction expand_drafts;
+    CUfunction accept_drafts;
     CUfunction allow;
     CUfunction finish, finish_any;
     CUfunction gather;
@@ -120,9 +123,13 @@ gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumb
 gumbel_status cuda_history_update(gumbel_device *device, void *stream,
                                   const gumbel_history *history, int64_t batch,
                                   const gumbel_slots *slots, const int32_t *tokens,
-                                  int64_t token_stride, gumbel_error *error);
+                                  int64_t token_stride, const int32_t *counts, gumbel_error *error);
 gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                          int64_t noise_stride, gumbel_error *error);
+gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream,
+                                 const gumbel_verification *verification, gumbel_error *error);
+gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream,
+                                 const gumbel_verification *verification, gumbel_error *error);
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
                            gumbel_error *error);
 gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,

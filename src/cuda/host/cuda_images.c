@@ -17,6 +17,7 @@
 
 IMAGE(advance);
 IMAGE(allow);
+IMAGE(drafts);
 IMAGE(finish);
 IMAGE(fused_sm80);
 IMAGE(fused_sm90);

@@ -11,7 +11,7 @@ static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem,
 {
     gumbel_cursor cursor = {workspace, 0};
     job->room = cuda_plan_carve(plan, &cursor, job->cuda, problem);
-    if (problem->mask_by_row) /* by a token's word in the vocabulary */
+    if (cuda_makes_mask(problem)) /* by a token's word in the vocabulary */
         problem->transforms.mask.data =
             (const int32_t *)job->room.allowed - CUDA_ALLOWED_ORIGIN(problem->first_token) / 32;
     job->handed = plan->handed;

@@ -152,7 +152,7 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
                                const cuda_device *cuda, const gumbel_problem *p)
 {
     cuda_workspace room = {NULL};
-    if (p->mask_by_row)
+    if (cuda_makes_mask(p))
         room.allowed = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p),
                                     sizeof *room.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &room);

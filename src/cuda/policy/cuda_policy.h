@@ -358,6 +358,9 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 /* Tokens of a row that a CTA starts the history of. */
 #define CUDA_HISTORY_PIECE 16384
 
+/* Threads that accept the drafts of a request: a warp. */
+#define CUDA_DRAFT_THREADS 32
+
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256
 

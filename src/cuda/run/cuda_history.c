@@ -13,7 +13,7 @@ static gumbel_status run_history(cuda_device *cuda, CUfunction kernel, int64_t c
     if (ctas > INT32_MAX)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "so many rows are more than one call on CUDA takes");
-    return cuda_launch_alone(&job, kernel, ctas, p);
+    return cuda_launch_alone(&job, kernel, cuda_ctas(ctas), p);
 }
 
 gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumbel_history *history,
@@ -36,7 +36,7 @@ gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumb
 gumbel_status cuda_history_update(gumbel_device *device, void *stream,
                                   const gumbel_history *history, int64_t batch,
                                   const gumbel_slots *slots, const int32_t *tokens,
-                                  int64_t token_stride, gumbel_error *error)
+                                  int64_t token_stride, const int32_t *counts, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_history_params p = {
@@ -45,6 +45,7 @@ gumbel_status cuda_history_update(gumbel_device *device, void *stream,
         .slots = *slots,
         .tokens = tokens,
         .token_stride = token_stride,
+        .counts = counts,
     };
     int64_t ctas = (batch + CUDA_THREADS - 1) / CUDA_THREADS;
     return run_history(cuda, cuda->history_update, ctas, &p, stream, error);

@@ -29,14 +29,13 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
     return GUMBEL_OK;
 }
 
-gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, int64_t ctas,
+gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                                 void *argument)
 {
     void *arguments[] = {argument};
     CUcontext popped;
     GUMBEL_FORWARD(cuda_enter(job->cuda, job->error));
-    gumbel_status status =
-        cuda_launch(job, kernel, (cuda_shape){ctas, CUDA_THREADS, 0, 0}, arguments);
+    gumbel_status status = cuda_launch(job, kernel, shape, arguments);
     job->cuda->driver.cuCtxPopCurrent(&popped);
     return status;
 }

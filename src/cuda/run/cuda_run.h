@@ -60,8 +60,14 @@ typedef struct cuda_shape {
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                           void **arguments);
 
-/* A launch of CUDA_THREADS a CTA that is a whole call: with the device's context current. */
-gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, int64_t ctas,
+/* A launch of CUDA_THREADS a CTA. */
+static inline cuda_shape cuda_ctas(int64_t ctas)
+{
+    return (cuda_shape){.ctas = ctas, .threads = CUDA_THREADS};
+}
+
+/* A launch that is a whole call, or a part of one that finds no context current. */
+gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                                 void *argument);
 
 /* What kernels are given for the soft-cap; 0 for none. */
@@ -101,6 +107,12 @@ static inline int64_t cuda_blocks_of(const gumbel_problem *p)
 static inline int64_t cuda_allowed_words(const gumbel_problem *p)
 {
     return (p->first_token - CUDA_ALLOWED_ORIGIN(p->first_token) + p->vocab + 31) / 32;
+}
+
+/* Whether the mask of a problem is one that cuda_run_allow() makes. */
+static inline int cuda_makes_mask(const gumbel_problem *p)
+{
+    return p->mask_by_row && !p->transforms.mask.data;
 }
 
 /* Merge what the parts of a slice found, and write what was asked for; p->parts may be 0. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What surrounds a decode step: noise made ahead of time, and positions that move on. One kernel
- * each.
+ * What surrounds a decode step: noise made ahead of time, positions that move on, drafts that are
+ * laid out and accepted. One kernel each.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
+#include "drafts/draft_walk.h"
 
 static gumbel_status check_draws(int64_t batch, int32_t num_samples, gumbel_error *error)
 {
@@ -26,7 +27,7 @@ gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, f
     int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
     p.pieces = (tokens + CUDA_NOISE_PIECE - 1) / CUDA_NOISE_PIECE;
     int64_t items = p.pieces * problem->batch * s->num_samples;
-    return cuda_launch_alone(&job, cuda->noise, items < most ? items : most, &p);
+    return cuda_launch_alone(&job, cuda->noise, cuda_ctas(items < most ? items : most), &p);
 }
 
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
@@ -37,5 +38,27 @@ gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_ste
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     gumbel_step copy = *step;
     int64_t ctas = (step->batch + CUDA_ADVANCE_ROWS - 1) / CUDA_ADVANCE_ROWS;
-    return cuda_launch_alone(&job, cuda->advance, step->position_stride ? ctas : 1, &copy);
+    return cuda_launch_alone(&job, cuda->advance, cuda_ctas(step->position_stride ? ctas : 1),
+                             &copy);
+}
+
+gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,
+                                 gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
+    cuda_shape shape = {(v->rows + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 0};
+    gumbel_verification copy = *v;
+    return cuda_launch_alone(&job, cuda->expand_drafts, shape, &copy);
+}
+
+gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,
+                                 gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
+    int nodes = v->draft.max_nodes * (int)sizeof(gumbel_node);
+    cuda_shape shape = {v->draft.requests, CUDA_DRAFT_THREADS, nodes, 0};
+    gumbel_verification copy = *v;
+    return cuda_launch_alone(&job, cuda->accept_drafts, shape, &copy);
 }

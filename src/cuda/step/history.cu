@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   what penalties count: started from lists of tokens, and one token more a step.
+ * WHAT   what penalties count: started from lists of tokens, and more tokens a step.
  * COST   start: 2.25 bytes a token of the vocabulary written, 4.25 where counts have 32 bits, and
  *        the lists read once for every 16384 of them. update: some 20 bytes a row, nothing beside
  *        the launch.
@@ -116,9 +116,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     const int64_t slot = b < p.batch ? slot_of(p, b) : -1;
     if (slot < 0)
         return;
-    const int64_t token = p.tokens[b * p.token_stride];
-    if (token < 0 || token >= h.vocab_size)
-        return;
-    h.output[slot * gumbel_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
-    count(h, slot, token);
+    const int64_t more = p.counts ? min((int64_t)p.counts[b], p.token_stride) : 1;
+    for (int64_t i = 0; i < more; i++) {
+        const int64_t token = p.tokens[b * p.token_stride + i];
+        if (token < 0 || token >= h.vocab_size)
+            continue;
+        h.output[slot * gumbel_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
+        count(h, slot, token);
+    }
 }

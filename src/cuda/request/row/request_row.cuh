@@ -113,7 +113,7 @@ __device__ __forceinline__ void set_edits(request_row &row, const gumbel_problem
 {
     row.penalties = penalties_of(q, b);
     row.lists = (q.request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
-                (row.penalties.act && !q.history.prompt);
+                (row.penalties.act && (!q.history.prompt || q.with_path));
 }
 
 __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
@@ -154,7 +154,7 @@ __device__ __forceinline__ float plain_y(const cuda_request_params &p, const req
     if (is_masked(q, b, token))
         return -INFINITY;
     float y = scaled_logit(p, l);
-    return row.penalties.act ? penalise_by_history(q, row.penalties.of, b, token, y) : y;
+    return row.penalties.act ? penalise_by_history(q, row.penalties.of, b, token, 0, y) : y;
 }
 
 /* --------------------------------------------------------------------------------- lists ---- */
@@ -231,6 +231,8 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
                                         int64_t begin, request_stage &stage)
 {
     const gumbel_transforms &t = q.transforms;
+    const int64_t list = gumbel_problem_list(&q, b);
+    auto count = [&](int place) { atomicAdd(&stage.counts[place], 1); };
     __syncthreads();
     for (int i = threadIdx.x; i < kPiece; i += kThreads)
         stage.counts[i] = 0;
@@ -238,14 +240,15 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
         stage.banned[i] = stage.prompt[i] = 0;
     __syncthreads();
     if (q.request & GUMBEL_REQUEST_BANNED)
-        each_listed(t.banned, b, begin,
+        each_listed(t.banned, list, begin,
                     [&](int place) { atomicOr(&stage.banned[place >> 5], 1u << (place & 31)); });
     if (row.penalties.act && !q.history.prompt) {
-        each_listed(t.prompt_tokens, b, begin,
+        each_listed(t.prompt_tokens, list, begin,
                     [&](int place) { atomicOr(&stage.prompt[place >> 5], 1u << (place & 31)); });
-        each_listed(t.output_tokens, b, begin,
-                    [&](int place) { atomicAdd(&stage.counts[place], 1); });
+        each_listed(t.output_tokens, list, begin, count);
     }
+    if (row.penalties.act && q.with_path)
+        each_listed(q.path, b, begin, count);
     __syncthreads();
 }
 
@@ -264,17 +267,17 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
     }
     __syncthreads();
     if (q.request & GUMBEL_REQUEST_BIAS)
-        add_biases(q.transforms.bias, b, begin, to, stage, y);
+        add_biases(q.transforms.bias, gumbel_problem_list(&q, b), begin, to, stage, y);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         int place = (int)(token - begin);
-        uint32_t count = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MOST);
+        uint32_t listed = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MOST);
         float &own = y[place];
         if (is_masked(q, b, token) || bit_of(stage.banned, place))
             own = -INFINITY;
         else if (row.penalties.act && q.history.prompt)
-            own = penalise_by_history(q, row.penalties.of, b, token, own);
-        else if (count > 0 || bit_of(stage.prompt, place))
-            own = gumbel_penalise(own, &row.penalties.of, count);
+            own = penalise_by_history(q, row.penalties.of, b, token, listed, own);
+        else if (listed > 0 || bit_of(stage.prompt, place))
+            own = gumbel_penalise(own, &row.penalties.of, listed);
     }
     __syncthreads();
 }

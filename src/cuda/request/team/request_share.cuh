@@ -151,7 +151,7 @@ __device__ __noinline__ void edit_seen(const part_reader &reader, share_source s
             if (reader.counts(source.begin + place))
                 share()[place] =
                     penalise_by_history(reader.p.problem, reader.row.penalties.of, reader.b,
-                                        source.begin + place, share()[place]);
+                                        source.begin + place, 0, share()[place]);
         }
     __syncthreads();
 }

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drafts verified, for speculative decoding."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi
+from ._arguments import INT32_MAX, row_integers, row_tokens, token_lists
+from ._arrays import NumpyArrays, address, layout, workspace
+from ._calls import WayIn, from_head, from_logits, of_logits
+from ._common import DISTRIBUTIONS, Common, Request, Tokens, takes_common
+from ._numbers import integer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+@dataclass(frozen=True, eq=False)
+class VerifyOutput:
+    """What verified drafts come to, as arrays of the kind that the call was given.
+
+    R requests, of M nodes at most.
+    """
+
+    tokens: NDArray[np.int32]  #: [R, M] what is emitted; -1 behind the last
+    emitted: NDArray[np.int32]  #: [R] how many; the last of them is the next call's root
+    accepted: NDArray[np.int32]  #: [R] drafts among them: emitted - 1, or 0
+    path: NDArray[np.int32]  #: [R, M] rows of the root and of accepted drafts, whose keys and
+    #: values stay in a cache; -1 behind the last
+    last_row: NDArray[np.int32]  #: [R] the last of these, or -1
+    position: NDArray[np.uint64]  #: [R, or slots] for the next call; int64 in torch. Of slots,
+    #: those of live requests alone are written
+    finished: NDArray[np.int32]  #: [R] 0, 1: a stop token was emitted, 2: the limit was reached
+    status: NDArray[np.int32]  #: [R] as SampleOutput.status, of the row at which a request stopped;
+    #: 6: it has no nodes, or does not live; on a GPU 7: its draft cannot be
+    logprobs: Optional[NDArray[np.float32]]  #: [R, M] of the emitted tokens
+
+
+@dataclass
+class Draft:
+    """A draft's struct, and the arrays that it points to."""
+
+    struct: _abi.Draft
+    held: list[Any]
+
+
+@takes_common("num_samples", "given", "top_logprobs", "ranks", "kept")
+def verify(
+    hidden: NDArray[Any],
+    weight: NDArray[Any],
+    tokens: NDArray[Any],
+    *,
+    offsets: Optional[Any] = None,
+    max_nodes: Optional[int] = None,
+    nodes: Optional[Any] = None,
+    parents: Optional[Any] = None,
+    limit: Optional[Any] = None,
+    stop: Optional[Tokens] = None,
+    bias: Optional[NDArray[Any]] = None,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    vocab_size: Optional[int] = None,
+    **common: Unpack[Common],
+) -> VerifyOutput:
+    """Draw from the rows behind drafted tokens, and accept drafts while they are what is drawn.
+
+    hidden       [n, D]: row j of a request is what follows its node j.
+    tokens       int32 [R, M], n being R * M, or [n] with `offsets`: the token of each node. Node 0
+                 of a request, its root, is its last certain token; the others are drafts. What is
+                 outside of the vocabulary is no draft, and nothing behind it is accepted.
+    offsets      int32 [R + 1]: request r has rows offsets[r] to offsets[r + 1] - 1.
+    max_nodes    M, with `offsets`: at most 1024. None: the most that a request has, which tensors
+                 on a GPU do not tell.
+    nodes        [R]: how many of its rows a request uses; with 0 it emits nothing. None: all.
+    parents      int32 [n] or [R, M]: of node j > 0 a node of the request before it, so that drafts
+                 are trees. None: j - 1, chains.
+    limit        [R]: tokens to emit at most. None: M.
+    stop         token ids behind which a request ends: one list, or a list of lists, one each.
+
+    Draft with sample() itself: with the seed and position of the target a draft is accepted as
+    often as the two models' distributions allow; any other draft serves, too. What is emitted are
+    the tokens that sample() draws step by step, bit for bit, whatever was drafted.
+
+    Row parameters, slots, lists of tokens and the history are those of R requests, a mask is of n
+    rows. `position` is that of the token behind the root: node j is drawn at position + its depth.
+    Penalties count the drafts from the root to the node beside what `history` counts; the root is
+    in that.
+    """
+    shared = of_logits(scale, softcap, vocab_size)
+    requests = _requests(tokens, offsets)
+    made = from_head(hidden, weight, bias, shared, common, batch=requests)
+    rows = len(hidden)
+    draft = _draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    return _verify(_abi.lib.gumbel_verify, *made, draft)
+
+
+@takes_common("num_samples", "given", "top_logprobs", "ranks", "kept")
+def verify_logits(
+    logits: NDArray[Any],
+    tokens: NDArray[Any],
+    *,
+    offsets: Optional[Any] = None,
+    max_nodes: Optional[int] = None,
+    nodes: Optional[Any] = None,
+    parents: Optional[Any] = None,
+    limit: Optional[Any] = None,
+    stop: Optional[Tokens] = None,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    vocab_size: Optional[int] = None,
+    **common: Unpack[Common],
+) -> VerifyOutput:
+    """Verify drafts by logits [n, V] that are there already; else as verify()."""
+    shared = of_logits(scale, softcap, vocab_size)
+    requests = _requests(tokens, offsets)
+    made = from_logits(logits, shared, common, batch=requests)
+    rows = len(logits)
+    draft = _draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    return _verify(_abi.lib.gumbel_verify_logits, *made, draft)
+
+
+def _requests(tokens: Any, offsets: Any) -> int:
+    """R."""
+    if offsets is None:
+        shape = layout("tokens", tokens).shape
+        if len(shape) != 2:
+            raise ValueError(f"tokens: expected the shape (R, M) without offsets, got {shape}")
+        return shape[0]
+    shape = layout("offsets", offsets).shape
+    if len(shape) != 1 or shape[0] < 1:
+        raise ValueError(f"offsets: expected the shape (R + 1,), got {shape}")
+    return shape[0] - 1
+
+
+def _most_nodes(offsets: Any, arrays: NumpyArrays) -> int:
+    if arrays.name != "cpu":
+        raise ValueError("max_nodes: offsets on a GPU do not tell it")
+    return max(1, int(np.diff(np.asarray(offsets)).max(initial=1)))
+
+
+def _draft(
+    request: Request,
+    rows: int,
+    tokens: Any,
+    offsets: Any,
+    max_nodes: Optional[int],
+    nodes: Any,
+    parents: Any,
+    limit: Any,
+    stop: Any,
+) -> Draft:
+    arrays, requests = request.arrays, request.batch
+    if offsets is None:
+        shape = layout("tokens", tokens).shape
+        if max_nodes is not None and max_nodes != shape[1]:
+            raise ValueError(f"max_nodes: tokens have {shape[1]}")
+        most = integer("tokens", shape[1], 1, _abi.NODES_MOST)
+        if requests * most != rows:
+            raise ValueError(f"tokens: {requests} x {most} nodes, and there are {rows} rows")
+    else:
+        shape = (rows,)
+        most = _most_nodes(offsets, arrays) if max_nodes is None else max_nodes
+        most = integer("max_nodes", most, 1, _abi.NODES_MOST)
+    struct = _abi.Draft(requests=requests, max_nodes=most)
+    held: list[Any] = []
+
+    def point(name: str, value: Any, shape: tuple[int, ...]) -> None:
+        if value is not None:
+            held.append(row_tokens(name, value, (shape,), arrays))
+            setattr(struct, name, address(held[-1]))
+
+    def count(name: str, value: Any) -> None:
+        if value is not None:
+            made, stride = row_integers(name, value, requests, np.int32, arrays)
+            if stride == _abi.SAME and requests != 1:
+                raise ValueError(f"{name}: expected the shape ({requests},), one a request")
+            held.append(made)
+            setattr(struct, name, address(made))
+
+    point("tokens", tokens, shape)
+    point("parents", parents, shape)
+    point("offsets", offsets, (requests + 1,))
+    count("nodes", nodes)
+    count("limit", limit)
+    if stop is not None:
+        struct.stop, lists = token_lists("stop", stop, requests, arrays)
+        held += lists
+    return Draft(struct, held)
+
+
+def _verify(call: Any, way_in: WayIn, request: Request, draft: Draft) -> VerifyOutput:
+    arrays, requests, most = request.arrays, request.batch, draft.struct.max_nodes
+
+    def make(shape: tuple[int, ...], dtype: type) -> Any:
+        return arrays.zeros(shape, dtype)
+
+    result = VerifyOutput(
+        tokens=make((requests, most), np.int32),
+        emitted=make((requests,), np.int32),
+        accepted=make((requests,), np.int32),
+        path=make((requests, most), np.int32),
+        last_row=make((requests,), np.int32),
+        position=make((request.places,), np.uint64),
+        finished=make((requests,), np.int32),
+        status=make((requests,), np.int32),
+        logprobs=make((requests, most), np.float32) if request.logprobs else None,
+    )
+    verified = _abi.Verified(**{name: address(array) for name, array in vars(result).items()})
+    rows_tokens = _raw_tokens(request, way_in, verified)
+    size, error = ctypes.c_size_t(), _abi.Error()
+    what = (request.sampling, draft.struct, verified)
+    status = _abi.lib.gumbel_verify_workspace_size(arrays.device, *way_in, *what, size, error)
+    _abi.check(status, error)
+    scratch = workspace(arrays, size.value)
+    where = (arrays.device, arrays.stream)
+    head = way_in[0] or way_in[1]
+    status = call(*where, head, *what, address(scratch), size.value, error)
+    _abi.check(status, error)
+    del rows_tokens  # until here it was written to
+    return result
+
+
+def _raw_tokens(request: Request, way_in: WayIn, verified: _abi.Verified) -> Any:
+    """What rows are asked for where log-probabilities are of the raw logits; None: nothing."""
+    if request.logprobs != "raw":
+        return None
+    head, logits = way_in
+    rows = head.hidden.rows if head else logits.logits.rows if logits else 0
+    tokens = request.arrays.empty((rows,), np.int32)
+    output = _abi.Output(tokens=address(tokens), logprobs_of=DISTRIBUTIONS["raw"])
+    verified.rows = ctypes.pointer(output)
+    return tokens

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verified drafts: texts are those that are decoded step by step, whatever was drafted."""
+
+import gumbel
+import numpy as np
+import pytest
+
+V, D, R, LENGTH = 90, 24, 3, 20
+
+
+@pytest.fixture(scope="module")
+def target():
+    """A head, and hidden states of any token at any place of a text."""
+    random = np.random.default_rng(5)
+    weight = random.standard_normal((V, D)).astype(np.float32) / 3
+    states = random.standard_normal((LENGTH + 9, V + 200, D)).astype(np.float32)
+    return weight, states
+
+
+def how(places=R):
+    return {
+        "temperature": np.array([0.0, 0.8, 1.2])[:places],
+        "top_k": np.array([0, 30, 0])[:places],
+        "top_p": 0.95,
+        "seed": np.array([7, 8, 9])[:places],
+        "presence_penalty": 0.4,
+    }
+
+
+def logits_of(rows, weight):
+    """The same of a row whatever others there are."""
+    return (rows.astype(np.float64) @ weight.T.astype(np.float64)).astype(np.float32)
+
+
+def decode(target, position, from_logits):
+    """R texts, a token a step, and their log-probabilities."""
+    weight, states = target
+    history = gumbel.History(R, V)
+    history.start([[1], [2], [3]])
+    root, tokens, logprobs = np.array([1, 2, 3]), [], []
+    for place in range(LENGTH):
+        rows, common = states[place, root], {"position": position + place, **how()}
+        if from_logits:
+            out = gumbel.sample_logits(logits_of(rows, weight), history=history, **common)
+        else:
+            out = gumbel.sample(rows, weight, history=history, **common)
+        history.update(out.tokens)
+        root = out.tokens[:, 0]
+        tokens.append(root)
+        logprobs.append(out.logprobs[:, 0])
+    return np.array(tokens).T, np.array(logprobs).T
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+@pytest.mark.parametrize("from_logits", [False, True])
+def test_chains_of_any_drafts_write_the_targets_text(target, most, from_logits):
+    weight, states = target
+    position = np.array([3, 2**32 - 5, 11], np.uint64)
+    texts, logprobs = decode(target, position, from_logits)
+    random = np.random.default_rng(most)
+    history = gumbel.History(R, V)
+    history.start([[1], [2], [3]])
+    at, roots, now = np.zeros(R, int), np.array([1, 2, 3]), position
+    while at.max() + most < LENGTH:
+        drafts = np.stack([np.r_[roots[r], texts[r, at[r] : at[r] + most - 1]] for r in range(R)])
+        wrong = random.random((R, most)) < 0.3
+        wrong[:, 0] = False
+        drafts[wrong] = random.integers(-1, V + 100, wrong.sum())
+        rows = np.concatenate([states[at[r] + np.arange(most), drafts[r]] for r in range(R)])
+        common = {"position": now, "history": history, **how()}
+        if from_logits:
+            logits = logits_of(rows, weight)
+            out = gumbel.verify_logits(logits, drafts.astype(np.int32), **common)
+        else:
+            out = gumbel.verify(rows, weight, drafts.astype(np.int32), **common)
+        history.update(out.tokens, counts=out.emitted)
+        for r in range(R):
+            count = out.emitted[r]
+            assert count == out.accepted[r] + 1
+            assert (out.path[r, :count] == r * most + np.arange(count)).all()
+            assert out.last_row[r] == r * most + count - 1
+            assert (out.tokens[r, count:] == -1).all()
+            assert (out.tokens[r, :count] == texts[r, at[r] : at[r] + count]).all()
+            assert (out.logprobs[r, :count] == logprobs[r, at[r] : at[r] + count]).all()
+            at[r] += count
+            roots[r] = texts[r, at[r] - 1]
+        assert (out.position == now + out.emitted.astype(np.uint64)).all()
+        now = out.position
+
+
+def test_trees_stops_and_limits(target):
+    weight, states = target
+    common = {"seed": 4, "position": 0, "temperature": 0.7}
+    first = gumbel.sample(states[0, [1]], weight, **common).tokens[0, 0]
+    second = gumbel.sample(states[1, [first]], weight, **{**common, "position": 1}).tokens[0, 0]
+    other = (first + 1) % V
+    # Root, a wrong child, the right one, and behind that the second token, which nothing follows.
+    tokens = np.array([1, other, first, second], np.int32)
+    parents = np.array([0, 0, 0, 2], np.int32)
+    rows = states[[0, 1, 1, 2], tokens]
+    out = gumbel.verify(
+        rows, weight, tokens, offsets=np.array([0, 4], np.int32), parents=parents, **common
+    )
+    assert out.path[0].tolist() == [0, 2, 3, -1] and out.emitted[0] == 3
+    assert out.tokens[0, :2].tolist() == [first, second] and out.finished[0] == 0
+    out = gumbel.verify(
+        rows, weight, tokens[None], parents=parents[None], stop=[int(second)], **common
+    )
+    assert out.emitted[0] == 2 and out.finished[0] == 1
+    out = gumbel.verify(rows, weight, tokens[None], parents=parents[None], limit=[1], **common)
+    assert out.emitted[0] == 1 and out.finished[0] == 2
+    out = gumbel.verify(rows, weight, tokens[None], nodes=[0], **common)
+    assert out.emitted[0] == 0 and out.status[0] == 6 and (out.path == -1).all()
+
+
+def test_raw_logprobs_are_those_of_a_draw(target):
+    weight, states = target
+    rows, tokens = states[0, [1, 2]], np.array([[1], [2]], np.int32)
+    common = {"seed": np.array([1, 2]), "temperature": 0.5, "logprobs": "raw"}
+    drawn = gumbel.sample(rows, weight, **common)
+    out = gumbel.verify(rows, weight, tokens, **common)
+    assert (out.tokens == drawn.tokens).all() and (out.logprobs == drawn.logprobs).all()
+    assert gumbel.verify(rows, weight, tokens, logprobs=None).logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"tokens": np.zeros((2, 3), np.int32)}, "tokens"),
+        ({"tokens": np.zeros(4, np.int32)}, "tokens"),
+        ({"tokens": np.zeros((2, 2))}, "tokens"),
+        ({"offsets": np.array([0, 3], np.int32), "max_nodes": 2}, "offsets"),
+        ({"offsets": np.array([3, 1], np.int32), "max_nodes": 2}, "offsets"),
+        ({"offsets": np.array([0, 9], np.int32), "max_nodes": 9}, "offsets"),
+        ({"max_nodes": 3}, "max_nodes"),
+        ({"nodes": [3, 1]}, "nodes"),
+        ({"nodes": [1]}, "nodes"),
+        ({"parents": np.array([[0, 1], [0, 0]], np.int32)}, "parents"),
+        ({"parents": np.array([[0, 0]], np.int32)}, "parents"),
+        ({"limit": [1, -1]}, "limit"),
+        ({"stop": [-3]}, "stop"),
+        ({"num_samples": 2}, "num_samples"),
+        ({"given": [[1]]}, "given"),
+        ({"mask": np.zeros((2, 3), np.int32)}, "mask"),
+    ],
+)
+def test_bad_drafts_are_refused_by_name(target, changed, name):
+    weight, states = target
+    arguments = {"tokens": np.zeros((2, 2), np.int32), **changed}
+    tokens = arguments.pop("tokens")
+    if "offsets" in changed:
+        tokens = tokens.reshape(-1)
+    with pytest.raises((ValueError, TypeError), match=name):
+        gumbel.verify(states[0, :4], weight, tokens, **arguments)

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A verification of drafts (docs/maths.md, section 12), and which row of its draw is which node of
+ * which request. A GPU cannot refuse what is wrong with a draft: such a request emits nothing.
+ */
+#ifndef GUMBEL_DRAFTS_ROWS_H
+#define GUMBEL_DRAFTS_ROWS_H
+
+#include "core/backend.h"
+#include "core/row.h"
+
+#include "gumbel/drafts.h"
+
+/* What the rows of a draw are to its requests, [n] each, in the workspace. */
+typedef struct gumbel_draft_rows {
+    int32_t *slot;         /* of the row's request; GUMBEL_SLOT_UNUSED: the row is no node */
+    uint64_t *position;    /* at which it is drawn */
+    int32_t *request;      /* whose lists are the row's; that of an unused row is 0 */
+    int64_t *path_offsets; /* [n + 1] rows of gumbel_problem.path, M - 1 ids each; or NULL */
+    int32_t *path_ids;     /* drafts from the root to the node; -1 behind the last */
+} gumbel_draft_rows;
+
+/* One verification on its way. */
+struct gumbel_verification {
+    gumbel_draft draft;
+    gumbel_verified verified;
+    int64_t rows;             /* n */
+    int64_t end_token;        /* ids from here on are no drafts */
+    int64_t counted_end;      /* ids from here on no penalty counts */
+    gumbel_slots slots;       /* these three are the caller's, of requests */
+    gumbel_row_u64 position;  /* stride 0: one serves all */
+    const int32_t *live_rows; /* live requests */
+    gumbel_draft_rows of_row;
+    gumbel_output drawn; /* of n rows: tokens and status, and what the caller wants of the rest */
+};
+
+/* The nodes of a request: rows first .. first + count - 1. */
+typedef struct gumbel_span {
+    int64_t first;
+    int32_t count;
+    int sound; /* 0: they cannot be */
+} gumbel_span;
+
+GUMBEL_INLINE int64_t gumbel_draft_slot(const gumbel_verification *v, int64_t r)
+{
+    return v->slots.of_row ? v->slots.of_row[r] : r;
+}
+
+/* Requests that live. */
+GUMBEL_INLINE int64_t gumbel_draft_live(const gumbel_verification *v)
+{
+    int64_t live = v->live_rows ? *v->live_rows : v->draft.requests;
+    return live < v->draft.requests ? live : v->draft.requests;
+}
+
+GUMBEL_INLINE gumbel_span gumbel_draft_span(const gumbel_verification *v, int64_t r)
+{
+    const gumbel_draft *d = &v->draft;
+    gumbel_span span = {r * d->max_nodes, 0, 0};
+    int64_t end = span.first + d->max_nodes;
+    if (d->offsets) {
+        span.first = d->offsets[r];
+        end = d->offsets[r + 1];
+    }
+    if (span.first < 0 || end < span.first || end > v->rows || end - span.first > d->max_nodes)
+        return span;
+    span.count = d->nodes ? d->nodes[r] : (int32_t)(end - span.first);
+    span.sound = span.count >= 0 && span.count <= end - span.first;
+    span.count = span.sound ? span.count : 0;
+    return span;
+}
+
+/* The request that row b may be of: the last live one whose rows do not begin behind b. */
+GUMBEL_INLINE int64_t gumbel_draft_request(const gumbel_verification *v, int64_t b)
+{
+    const gumbel_draft *d = &v->draft;
+    int64_t low = 0, high = gumbel_draft_live(v);
+    if (!d->offsets)
+        return b / d->max_nodes < high ? b / d->max_nodes : 0;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (d->offsets[middle] <= b)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The node before node j > 0 of a request whose rows begin at `first`; -1 where it cannot be. */
+GUMBEL_INLINE int32_t gumbel_draft_parent(const gumbel_draft *d, int64_t first, int32_t j)
+{
+    int32_t parent = d->parents ? d->parents[first + j] : j - 1;
+    return parent < j && parent >= 0 ? parent : -1;
+}
+
+/* Write what row b is to its request. */
+GUMBEL_INLINE void gumbel_draft_row(const gumbel_verification *v, int64_t b)
+{
+    const gumbel_draft *d = &v->draft;
+    const gumbel_draft_rows *to = &v->of_row;
+    int64_t r = gumbel_draft_request(v, b), place, path = b * (d->max_nodes - 1);
+    gumbel_span span = gumbel_draft_span(v, r);
+    int32_t node = (int32_t)(b - span.first), depth = 0;
+    int used = b >= span.first && b < span.first + span.count && r < gumbel_draft_live(v);
+    for (; used && node > 0; depth++) {
+        if (to->path_ids) {
+            int32_t token = d->tokens[span.first + node];
+            to->path_ids[path + depth] = token < v->counted_end ? token : -1;
+        }
+        node = gumbel_draft_parent(d, span.first, node);
+        used = node >= 0;
+    }
+    for (int32_t i = depth; to->path_ids && i < d->max_nodes - 1; i++)
+        to->path_ids[path + i] = -1;
+    if (to->path_offsets)
+        to->path_offsets[b + 1] = path + d->max_nodes - 1;
+    place = gumbel_draft_slot(v, r);
+    to->slot[b] = used ? (int32_t)place : GUMBEL_SLOT_UNUSED;
+    to->request[b] = used ? (int32_t)r : 0;
+    /* A slot that is none spoils the row, whatever its position is. */
+    place = place >= 0 && (!v->slots.of_row || place < v->slots.count) ? place : 0;
+    to->position[b] = v->position.data ? v->position.data[place * v->position.stride] : 0;
+    to->position[b] += (uint64_t)depth;
+}
+
+/* Write what all rows are, where memory is the host's. */
+void gumbel_drafts_expand(const gumbel_verification *verification);
+
+#endif

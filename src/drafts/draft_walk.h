@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The walk of a request over what was drawn behind its nodes: it emits, and goes on while a draft
+ * holds what was drawn.
+ */
+#ifndef GUMBEL_DRAFTS_WALK_H
+#define GUMBEL_DRAFTS_WALK_H
+
+#include "drafts/draft_rows.h"
+
+/* The parent of a node that cannot be. */
+#define GUMBEL_PARENT_NONE (-2)
+
+/* A node and what was drawn behind it. */
+typedef struct gumbel_node {
+    int32_t drafted; /* its token */
+    int32_t parent;  /* -1: the root's */
+    int32_t drawn;   /* the token behind it */
+    int32_t status;
+    int32_t stops; /* `drawn` ends the request */
+} gumbel_node;
+
+GUMBEL_INLINE int gumbel_list_has(const gumbel_token_lists *lists, int64_t r, int32_t id)
+{
+    if (!lists->offsets)
+        return 0;
+    for (int64_t i = lists->offsets[r]; i < lists->offsets[r + 1]; i++)
+        if (lists->ids[i] == id)
+            return 1;
+    return 0;
+}
+
+/* Node j of request r. A row that is another request's, too, cannot be. */
+GUMBEL_INLINE gumbel_node gumbel_draft_node(const gumbel_verification *v, int64_t r, int64_t first,
+                                            int32_t j)
+{
+    int64_t b = first + j;
+    gumbel_node node = {-1, -1, v->drawn.tokens[b], v->drawn.status[b], 0};
+    int32_t token = j > 0 ? v->draft.tokens[b] : -1;
+    node.drafted = token < v->end_token ? token : -1;
+    if (j > 0) {
+        node.parent = gumbel_draft_parent(&v->draft, first, j);
+        node.parent = node.parent < 0 ? GUMBEL_PARENT_NONE : node.parent;
+    }
+    if (v->of_row.slot[b] != GUMBEL_SLOT_UNUSED && v->of_row.request[b] != r)
+        node.parent = GUMBEL_PARENT_NONE;
+    node.stops = node.status == GUMBEL_ROW_OK && gumbel_list_has(&v->draft.stop, r, node.drawn);
+    return node;
+}
+
+/* Where a walk ended. */
+typedef struct gumbel_walked {
+    int32_t emitted;  /* as many nodes are on the path */
+    int64_t last_row; /* of the path; -1: there is none */
+    int32_t finished, status;
+} gumbel_walked;
+
+/* That of a request without a walk. */
+GUMBEL_INLINE gumbel_walked gumbel_walked_not(gumbel_row_status status)
+{
+    gumbel_walked w = {0, -1, GUMBEL_FINISHED_NOT, status};
+    return w;
+}
+
+GUMBEL_INLINE int32_t gumbel_walked_accepted(const gumbel_walked *w)
+{
+    return w->emitted > 0 ? w->emitted - 1 : 0;
+}
+
+/* Whether the walk belongs into a histogram. */
+GUMBEL_INLINE int gumbel_walked_counts(const gumbel_walked *w)
+{
+    return w->status != GUMBEL_ROW_UNUSED && w->status != GUMBEL_ROW_DRAFT;
+}
+
+/* The first child of `node` that holds a token; -1: none does. */
+GUMBEL_INLINE int32_t gumbel_child_with(const gumbel_node *nodes, int32_t count, int32_t node,
+                                        int32_t token)
+{
+    for (int32_t j = node + 1; j < count; j++)
+        if (nodes[j].parent == node && nodes[j].drafted == token)
+            return j;
+    return -1;
+}
+
+/* Emit as token `i` of request r what was drawn behind row b, a node of its path. */
+GUMBEL_INLINE void gumbel_draft_emit(const gumbel_verification *v, int64_t r, int64_t b, int32_t i,
+                                     int32_t token)
+{
+    const gumbel_verified *to = &v->verified;
+    int64_t at = r * v->draft.max_nodes + i;
+    to->tokens[at] = token;
+    if (to->path)
+        to->path[at] = (int32_t)b;
+    if (to->logprobs)
+        to->logprobs[at] = v->drawn.logprobs[b];
+    if (to->scores)
+        to->scores[at] = v->drawn.scores[b];
+}
+
+/* Walk from the root of a live request of one node or more, whose rows begin at `first`, and write
+ * what is emitted. A node behind which nothing could be drawn is not accepted, so that the next
+ * call has it as its root. */
+GUMBEL_INLINE gumbel_walked gumbel_draft_walk(const gumbel_verification *v, int64_t r,
+                                              int64_t first, const gumbel_node *nodes,
+                                              int32_t count)
+{
+    const int32_t *limits = v->draft.limit;
+    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_OK);
+    if (limits && limits[r] <= 0)
+        w.finished = GUMBEL_FINISHED_LIMIT;
+    for (int32_t node = 0; node >= 0 && !w.finished;) {
+        const gumbel_node *at = &nodes[node];
+        w.status = at->status;
+        if (at->status != GUMBEL_ROW_OK)
+            break;
+        gumbel_draft_emit(v, r, first + node, w.emitted++, at->drawn);
+        w.last_row = first + node;
+        if (limits && w.emitted >= limits[r])
+            w.finished = GUMBEL_FINISHED_LIMIT;
+        if (at->stops)
+            w.finished = GUMBEL_FINISHED_STOP;
+        node = gumbel_child_with(nodes, count, node, at->drawn);
+    }
+    return w;
+}
+
+/* Write where the walk of request r ended; of the places behind the last, every lanes-th from
+ * `lane` on, as threads share them. What belongs to the whole is lane 0's. */
+GUMBEL_INLINE void gumbel_draft_end(const gumbel_verification *v, int64_t r, const gumbel_walked *w,
+                                    int32_t lane, int32_t lanes)
+{
+    const gumbel_verified *to = &v->verified;
+    int32_t most = v->draft.max_nodes;
+    for (int64_t at = r * most + w->emitted + lane; at < (r + 1) * most; at += lanes) {
+        to->tokens[at] = -1;
+        if (to->path)
+            to->path[at] = -1;
+        if (to->logprobs)
+            to->logprobs[at] = NAN;
+        if (to->scores)
+            to->scores[at] = NAN;
+    }
+    if (lane != 0)
+        return;
+    to->emitted[r] = w->emitted;
+    if (to->accepted)
+        to->accepted[r] = gumbel_walked_accepted(w);
+    if (to->last_row)
+        to->last_row[r] = (int32_t)w->last_row;
+    if (to->finished)
+        to->finished[r] = w->finished;
+    if (to->status)
+        to->status[r] = w->status;
+}
+
+/* Move the position of request r on, if it lives; `by` tokens were emitted. */
+GUMBEL_INLINE void gumbel_draft_advance(const gumbel_verification *v, int64_t r, int32_t by)
+{
+    if (!v->verified.position || r >= gumbel_draft_live(v))
+        return;
+    int64_t slot = gumbel_draft_slot(v, r);
+    if (slot < 0 || (v->slots.of_row && slot >= v->slots.count))
+        return;
+    uint64_t position = v->position.data ? v->position.data[slot * v->position.stride] : 0;
+    v->verified.position[slot] = position + (uint64_t)by;
+}
+
+/* Walk from all roots, where memory is the host's. nodes: [M] of scratch. */
+void gumbel_drafts_accept(const gumbel_verification *verification, gumbel_node *nodes);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What was drafted, and where its verification goes.
+ */
+#include "core/fail.h"
+#include "validate/validate_draft.h"
+
+#include <inttypes.h>
+
+gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, int64_t rows,
+                                gumbel_error *error)
+{
+    int64_t places;
+    GUMBEL_REFUSE_IF(!draft, error, "draft", "draft is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, draft, "draft", error));
+    GUMBEL_REFUSE_IF(into->requests < (rows > 0) || into->requests > INT32_MAX, error,
+                     "draft.requests", "requests is %" PRId64 "; it must be in %d..2^31 - 1",
+                     into->requests, rows > 0);
+    GUMBEL_REFUSE_IF(into->max_nodes < 1 || into->max_nodes > GUMBEL_NODES_MOST, error,
+                     "draft.max_nodes", "max_nodes is %d; it must be in 1..%d",
+                     (int)into->max_nodes, GUMBEL_NODES_MOST);
+    GUMBEL_REFUSE_IF(into->reserved, error, "draft.reserved", "it is not 0");
+    GUMBEL_REFUSE_IF(rows > INT32_MAX, error, "draft", "2^31 rows or more are too many");
+    places = into->requests * into->max_nodes;
+    GUMBEL_REFUSE_IF(!into->offsets && places > rows, error, "draft.offsets",
+                     "without offsets %" PRId64 " requests of %d nodes take %" PRId64
+                     " rows, and there are %" PRId64,
+                     into->requests, (int)into->max_nodes, places, rows);
+    GUMBEL_REFUSE_IF(!into->tokens && rows > 0 && into->max_nodes > 1, error, "draft.tokens",
+                     "tokens is NULL");
+    GUMBEL_FORWARD(gumbel_check_aligned(into->tokens, sizeof *into->tokens, "draft.tokens", error));
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->offsets, sizeof *into->offsets, "draft.offsets", error));
+    GUMBEL_FORWARD(gumbel_check_aligned(into->nodes, sizeof *into->nodes, "draft.nodes", error));
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->parents, sizeof *into->parents, "draft.parents", error));
+    GUMBEL_FORWARD(gumbel_check_aligned(into->limit, sizeof *into->limit, "draft.limit", error));
+    return gumbel_check_lists(&into->stop, 0, "draft.stop", error);
+}
+
+gumbel_status gumbel_read_verified(gumbel_verified *into, const gumbel_verified *verified,
+                                   int64_t requests, gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!verified, error, "verified", "verified is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, verified, "verified", error));
+    const struct {
+        const void *data;
+        size_t size;
+        const char *field;
+    } places[] = {{into->tokens, sizeof *into->tokens, "verified.tokens"},
+                  {into->emitted, sizeof *into->emitted, "verified.emitted"},
+                  {into->accepted, sizeof *into->accepted, "verified.accepted"},
+                  {into->path, sizeof *into->path, "verified.path"},
+                  {into->last_row, sizeof *into->last_row, "verified.last_row"},
+                  {into->position, sizeof *into->position, "verified.position"},
+                  {into->finished, sizeof *into->finished, "verified.finished"},
+                  {into->status, sizeof *into->status, "verified.status"},
+                  {into->logprobs, sizeof *into->logprobs, "verified.logprobs"},
+                  {into->scores, sizeof *into->scores, "verified.scores"},
+                  {into->histogram, sizeof *into->histogram, "verified.histogram"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        GUMBEL_REFUSE_IF(i < 2 && !places[i].data && requests > 0, error, places[i].field,
+                         "it is NULL");
+        GUMBEL_FORWARD(
+            gumbel_check_aligned(places[i].data, places[i].size, places[i].field, error));
+    }
+    return GUMBEL_OK;
+}
+
+/* The nodes of a request. */
+static gumbel_status check_request(const gumbel_draft *d, int64_t r, int64_t rows,
+                                   gumbel_error *error)
+{
+    int64_t first = r * d->max_nodes, count = d->max_nodes;
+    if (d->offsets) {
+        int64_t end = d->offsets[r + 1];
+        first = d->offsets[r];
+        count = end - first;
+        GUMBEL_REFUSE_IF(first < 0 || count < 0 || end > rows, error, "draft.offsets",
+                         "offsets[%" PRId64 "] is %d, the next %" PRId64
+                         "; they must never fall, in 0..%" PRId64,
+                         r, (int)d->offsets[r], end, rows);
+        GUMBEL_REFUSE_IF(count > d->max_nodes, error, "draft.offsets",
+                         "request %" PRId64 " has %" PRId64 " rows, more than max_nodes %d", r,
+                         count, (int)d->max_nodes);
+    }
+    if (d->nodes) {
+        GUMBEL_REFUSE_IF(d->nodes[r] < 0 || d->nodes[r] > count, error, "draft.nodes",
+                         "nodes[%" PRId64 "] is %d; it must be in 0..%" PRId64, r, (int)d->nodes[r],
+                         count);
+        count = d->nodes[r];
+    }
+    for (int64_t j = 1; j < count && d->parents; j++)
+        GUMBEL_REFUSE_IF(
+            d->parents[first + j] < 0 || d->parents[first + j] >= j, error, "draft.parents",
+            "parents[%" PRId64 "] is %d; of node %" PRId64 " it must be in 0..%" PRId64, first + j,
+            (int)d->parents[first + j], j, j - 1);
+    GUMBEL_REFUSE_IF(d->limit && d->limit[r] < 0, error, "draft.limit",
+                     "limit[%" PRId64 "] is %d; it must be >= 0", r, (int)d->limit[r]);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_check_host_draft(const gumbel_draft *draft, const int32_t *live_rows,
+                                      int64_t rows, gumbel_error *error)
+{
+    int64_t live = live_rows ? *live_rows : draft->requests;
+    for (int64_t r = 0; r < live; r++)
+        GUMBEL_FORWARD(check_request(draft, r, rows, error));
+    return gumbel_check_host_lists(&draft->stop, live, "draft.stop", error);
+}

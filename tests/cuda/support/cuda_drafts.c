@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_drafts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *copy(gpu_cycle *made, const void *from, size_t bytes)
+{
+    void *to = gpu_copy(from, bytes);
+    if (to) {
+        if (made->owned_count == (int)(sizeof made->owned / sizeof *made->owned))
+            die("a cycle owns too much");
+        made->owned[made->owned_count++] = to;
+    }
+    return to;
+}
+
+/* Slots, or requests: what row parameters and histories have rows for. */
+static size_t places_of(const cycle *c)
+{
+    return c->sampling.slots.of_row ? (size_t)c->sampling.slots.count
+                                    : (size_t)c->of->plan.requests;
+}
+
+#define COPY(field, count) (field) = copy(made, (field), (size_t)(count) * sizeof *(field))
+#define COPY_ROWS(rows)    COPY((rows).data, places)
+
+static void copy_lists(gpu_cycle *made, gumbel_token_lists *lists)
+{
+    size_t requests = (size_t)made->asked.of->plan.requests;
+    if (!lists->offsets)
+        return;
+    size_t ids = (size_t)lists->offsets[requests];
+    COPY(lists->offsets, requests + 1);
+    COPY(lists->ids, ids);
+    COPY(lists->values, ids);
+}
+
+static void copy_transforms(gpu_cycle *made)
+{
+    cycle *c = &made->asked;
+    gumbel_transforms *t = &c->transforms;
+    gumbel_history *h = &c->history;
+    size_t places = places_of(c), words = (size_t)texts_words(c->of);
+    COPY(t->mask.data, (size_t)c->rows * words);
+    copy_lists(made, &t->allowed);
+    copy_lists(made, &t->banned);
+    copy_lists(made, &t->bias);
+    copy_lists(made, &t->prompt_tokens);
+    copy_lists(made, &t->output_tokens);
+    COPY_ROWS(t->repetition);
+    COPY_ROWS(t->frequency);
+    COPY_ROWS(t->presence);
+    if (t->history) {
+        COPY(h->prompt, places * words);
+        COPY(h->output, places * words);
+        h->counts = copy(made, h->counts, places * (size_t)h->vocab_size * sizeof(uint16_t));
+        t->history = h;
+    }
+    c->sampling.transforms = t;
+}
+
+static void copy_sampling(gpu_cycle *made)
+{
+    cycle *c = &made->asked;
+    gumbel_sampling *s = &c->sampling;
+    size_t places = places_of(c);
+    COPY_ROWS(s->temperature);
+    COPY_ROWS(s->seed);
+    COPY_ROWS(s->position);
+    if (s->transforms)
+        copy_transforms(made);
+    if (s->truncation) {
+        gumbel_truncation *t = &made->truncation;
+        *t = *s->truncation;
+        COPY_ROWS(t->min_p);
+        COPY_ROWS(t->top_k);
+        COPY_ROWS(t->top_p);
+        s->truncation = t;
+    }
+    COPY(s->live_rows, 1);
+    COPY(s->slots.of_row, c->of->plan.requests);
+}
+
+static void copy_tensor(gpu_cycle *made, gumbel_tensor *t)
+{
+    t->data = copy(made, t->data, (size_t)(t->rows * t->cols) * dtype_size(t->dtype));
+}
+
+gpu_cycle *gpu_cycle_make(const cycle *host)
+{
+    gpu_cycle *made = make_zeroed(1, sizeof *made);
+    cycle *c = &made->asked;
+    gumbel_draft *d = &c->draft;
+    *c = *host;
+    if (c->of->plan.hidden_size > 0) {
+        copy_tensor(made, &c->head.hidden);
+        copy_tensor(made, &c->head.weight);
+    } else {
+        copy_tensor(made, &c->logits.logits);
+    }
+    copy_sampling(made);
+    COPY(d->tokens, c->rows);
+    COPY(d->offsets, d->requests + 1);
+    COPY(d->nodes, d->requests);
+    COPY(d->parents, c->rows);
+    COPY(d->limit, d->requests);
+    copy_lists(made, &d->stop);
+    return made;
+}
+
+void gpu_cycle_free(gpu_cycle *made)
+{
+    for (int i = 0; i < made->owned_count; i++)
+        gpu_free(made->owned[i]);
+    free(made);
+}
+
+/* The arrays of a verification, and their bytes. */
+#define EACH_ARRAY(F, v)                                                                           \
+    F((v)->tokens, (v)->all)                                                                       \
+    F((v)->emitted, (v)->requests)                                                                 \
+    F((v)->accepted, (v)->requests)                                                                \
+    F((v)->path, (v)->all)                                                                         \
+    F((v)->last_row, (v)->requests)                                                                \
+    F((v)->finished, (v)->requests)                                                                \
+    F((v)->status, (v)->requests)                                                                  \
+    F((v)->position, (v)->places)                                                                  \
+    F((v)->histogram, (v)->nodes)                                                                  \
+    F((v)->logprobs, (v)->all)                                                                     \
+    F((v)->scores, (v)->all)
+
+verified_arrays *gpu_verified_make(const verified_arrays *like)
+{
+    verified_arrays *v = make_zeroed(1, sizeof *v);
+    *v = *like;
+    v->owned_count = 0;
+#define PUT(field, count)                                                                          \
+    v->owned[v->owned_count++] = (field) = gpu_copy((field), (size_t)(count) * sizeof *(field));
+    EACH_ARRAY(PUT, v)
+#undef PUT
+    verified_point(v);
+    return v;
+}
+
+void gpu_verified_fetch(const verified_arrays *from, verified_arrays *into)
+{
+    const verified_arrays *v = from;
+    int i = 0;
+#define FETCH(field, count) gpu_fetch(into->owned[i++], (field), (size_t)(count) * sizeof *(field));
+    EACH_ARRAY(FETCH, v)
+#undef FETCH
+}
+
+void gpu_verified_free(verified_arrays *made)
+{
+    for (int i = 0; i < made->owned_count; i++)
+        gpu_free(made->owned[i]);
+    free(made);
+}
+
+void *gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arrays *into)
+{
+    const cycle *c = &made->asked;
+    int fused = c->of->plan.hidden_size > 0;
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    gumbel_status status =
+        gumbel_verify_workspace_size(gpu, fused ? &c->head : NULL, fused ? NULL : &c->logits,
+                                     &c->sampling, &c->draft, &into->to, &bytes, &error);
+    void *workspace = gpu_hostile(bytes);
+    if (status == GUMBEL_OK)
+        status = fused ? gumbel_verify(gpu, stream, &c->head, &c->sampling, &c->draft, &into->to,
+                                       workspace, bytes, &error)
+                       : gumbel_verify_logits(gpu, stream, &c->logits, &c->sampling, &c->draft,
+                                              &into->to, workspace, bytes, &error);
+    if (report_call("gumbel_verify", status, &error))
+        exit(1);
+    return workspace;
+}

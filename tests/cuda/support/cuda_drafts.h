@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Drafts in device memory, and what the GPU makes of them.
+ */
+#ifndef TESTS_CUDA_DRAFTS_H
+#define TESTS_CUDA_DRAFTS_H
+
+#include "cuda_support.h"
+#include "draft_cycles.h"
+
+/* The same cycle with all that its call points at in device memory. */
+typedef struct gpu_cycle {
+    cycle asked;
+    gumbel_truncation truncation;
+    void *owned[48];
+    int owned_count;
+} gpu_cycle;
+
+gpu_cycle *gpu_cycle_make(const cycle *host);
+void gpu_cycle_free(gpu_cycle *made);
+
+/* Where a verification of the GPU goes: as `like`, in device memory, with what it holds; what that
+ * holds, fetched; its end. */
+verified_arrays *gpu_verified_make(const verified_arrays *like);
+void gpu_verified_fetch(const verified_arrays *from, verified_arrays *into);
+void gpu_verified_free(verified_arrays *made);
+
+/* Verify on `stream` with a workspace of just the size that is asked for, which is returned, to be
+ * freed by gpu_free() once the stream has passed the call. Ends the program on an error. */
+void *gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arrays *into);
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Drafts verified on the GPU: texts are those that the CPU decodes step by step; what is wrong with
+ * a draft spoils its own request alone; a graph, replayed, verifies other drafts of its shape; and
+ * rows are drawn with the bits of a plain draw.
+ */
+#include "cuda_drafts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Log-probabilities by two libraries' logarithms. */
+#define TOLERANCE 1e-5f
+
+/* Verify a cycle, and CHECK what comes; what was emitted is counted in `progress`. */
+static void check_cycle(const cycle *asked, int32_t *progress, const char *what)
+{
+    const texts *of = asked->of;
+    verified_arrays *found =
+        verified_make(of->plan.requests, asked->max_nodes, of->plan.requests + 3);
+    verified_arrays *on_gpu = gpu_verified_make(found);
+    gpu_cycle *made = gpu_cycle_make(asked);
+    void *workspace = gpu_cycle_verify(NULL, made, on_gpu);
+    GPU(cuCtxSynchronize);
+    gpu_verified_fetch(on_gpu, found);
+    CHECK(cycle_agrees(asked, progress, found, TOLERANCE), "%s", what);
+    for (int32_t r = 0; r < of->plan.requests; r++) {
+        draws_compared += asked->emitted[r];
+        progress[r] += asked->emitted[r];
+        if (progress[r] + 10 > of->plan.length)
+            progress[r] = 0;
+    }
+    gpu_free(workspace);
+    gpu_cycle_free(made);
+    gpu_verified_free(on_gpu);
+    verified_free(found);
+}
+
+/* From logits, and behind a head whose product has the CPU's bits. */
+static void texts_of_the_target(void)
+{
+    for (int index = 0; index < 60; index++) {
+        const texts_plan plan = texts_plan_at_random(index);
+        texts *of = texts_make(&plan, cpu);
+        int32_t progress[8] = {0};
+        uint64_t random = (uint64_t)index;
+        char what[40];
+        for (int turn = 0; turn < 8; turn++) {
+            cycle *asked = cycle_make(of, progress, &random);
+            snprintf(what, sizeof what, "plan %d, cycle %d", index, turn);
+            check_cycle(asked, progress, what);
+            cycle_free(asked);
+        }
+        texts_free(of);
+    }
+}
+
+/* Make the draft of request r impossible. */
+static void spoil(cycle *c, int32_t r, int how)
+{
+    if (how == 0)
+        c->nodes[r] = -1;
+    else if (how == 1)
+        c->nodes[r] = c->max_nodes + 1;
+    else
+        c->nodes[r] = INT32_MAX;
+    c->emitted[r] = c->finished[r] = 0;
+    c->status[r] = GUMBEL_ROW_DRAFT;
+    memset(c->path + r * c->max_nodes, 0xff, (size_t)c->max_nodes * sizeof *c->path);
+}
+
+static void impossible_drafts(void)
+{
+    for (int index = 0; index < 30; index++) {
+        const texts_plan plan = texts_plan_at_random(2 * index);
+        texts *of = texts_make(&plan, cpu);
+        int32_t progress[8] = {0};
+        uint64_t random = (uint64_t)index;
+        cycle *asked = cycle_make(of, progress, &random);
+        int32_t r = index % plan.requests;
+        char what[40];
+        snprintf(what, sizeof what, "plan %d, request %d", 2 * index, (int)r);
+        if (r < asked->live_rows) {
+            spoil(asked, r, index % 3);
+            check_cycle(asked, progress, what);
+        }
+        cycle_free(asked);
+        texts_free(of);
+    }
+}
+
+/* Captured once, replayed with other tokens: those of the text, then none. */
+static void graphs(void)
+{
+    for (int index = 0; index < 20; index++) {
+        texts_plan plan = texts_plan_at_random(2 * index);
+        plan.spoiled = 0;
+        texts *of = texts_make(&plan, cpu);
+        int32_t progress[8] = {0}, again[8] = {0};
+        uint64_t random = (uint64_t)index;
+        cycle *asked = cycle_make(of, progress, &random);
+        verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
+        verified_arrays *on_gpu = gpu_verified_make(found);
+        gpu_cycle *made = gpu_cycle_make(asked);
+        gpu_graph graph = gpu_graph_begin();
+        void *workspace = gpu_cycle_verify(graph.stream, made, on_gpu);
+        gpu_graph_end(&graph);
+        gpu_graph_replay(&graph);
+        gpu_verified_fetch(on_gpu, found);
+        CHECK(cycle_agrees(asked, again, found, TOLERANCE), "plan %d", 2 * index);
+        int32_t *none = malloc((size_t)asked->rows * sizeof *none);
+        memset(none, 0xff, (size_t)asked->rows * sizeof *none);
+        gpu_put((void *)(uintptr_t)made->asked.draft.tokens, none,
+                (size_t)asked->rows * sizeof *none);
+        gpu_graph_replay(&graph);
+        gpu_verified_fetch(on_gpu, found);
+        for (int32_t r = 0; r < plan.requests; r++)
+            CHECK(found->emitted[r] == (asked->emitted[r] > 0), "plan %d, request %d emitted %d",
+                  2 * index, (int)r, (int)found->emitted[r]);
+        free(none);
+        gpu_graph_free(&graph);
+        gpu_free(workspace);
+        gpu_cycle_free(made);
+        gpu_verified_free(on_gpu);
+        verified_free(found);
+        cycle_free(asked);
+        texts_free(of);
+    }
+}
+
+/* Rows of a head that Hopper's kernel serves, against a plain draw of them. */
+static void rows_of_a_draw(void)
+{
+    enum { R = 5, M = 4, N = R * M };
+    const problem_plan plan = {.batch = N,
+                               .vocab = 4096,
+                               .hidden_size = 256,
+                               .hidden_dtype = GUMBEL_BFLOAT16,
+                               .temperature = 0.8f,
+                               .seed = 91};
+    problem *host = problem_make(&plan), *made = gpu_problem(host);
+    gumbel_sampling each = made->sampling, of_requests = made->sampling;
+    int32_t tokens[N], results[R * M + R];
+    uint64_t seeds[N], positions[N];
+    float temperatures[N];
+    for (int b = 0; b < N; b++) {
+        int r = b / M;
+        tokens[b] = b * 37 % 4096;
+        seeds[b] = host->seed[r];
+        temperatures[b] = host->temperature[r];
+        positions[b] = host->position[r] + (uint64_t)(b % M);
+    }
+    each.seed.data = gpu_copy(seeds, sizeof seeds);
+    each.temperature.data = gpu_copy(temperatures, sizeof temperatures);
+    each.position.data = gpu_copy(positions, sizeof positions);
+    outcome *plain = outcome_make(N, 1), *found = outcome_make(N, 1);
+    gpu_draw(&made->head, NULL, &each, OUTCOME_ALL, plain);
+    int32_t *on_gpu = gpu_copy(results, sizeof results);
+    gumbel_output rows = {.struct_size = sizeof rows,
+                          .tokens = gpu_make(N * 4),
+                          .scores = gpu_make(N * 4),
+                          .lse = gpu_make(N * 4),
+                          .logprobs = gpu_make(N * 4),
+                          .status = gpu_make(N * 4)};
+    const gumbel_draft draft = {.struct_size = sizeof draft,
+                                .requests = R,
+                                .max_nodes = M,
+                                .tokens = gpu_copy(tokens, sizeof tokens)};
+    const gumbel_verified verified = {
+        .struct_size = sizeof verified, .tokens = on_gpu, .emitted = on_gpu + R * M, .rows = &rows};
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    CHECK(gumbel_verify_workspace_size(gpu, &made->head, NULL, &of_requests, &draft, &verified,
+                                       &bytes, &error) == GUMBEL_OK,
+          "%s", error.message);
+    void *workspace = gpu_hostile(bytes);
+    CHECK(gumbel_verify(gpu, NULL, &made->head, &of_requests, &draft, &verified, workspace, bytes,
+                        &error) == GUMBEL_OK,
+          "%s", error.message);
+    GPU(cuCtxSynchronize);
+    gpu_fetch(found->tokens, rows.tokens, N * 4);
+    gpu_fetch(found->scores, rows.scores, N * 4);
+    gpu_fetch(found->lse, rows.lse, N * 4);
+    gpu_fetch(found->logprobs, rows.logprobs, N * 4);
+    gpu_fetch(found->status, rows.status, N * 4);
+    CHECK(outcome_same(plain, 0, found, OUTCOME_TOKENS | OUTCOME_SCORES | OUTCOME_MASS,
+                       "rows of a head"),
+          "%s", "rows of a head");
+    draws_compared += N;
+    const void *ours[] = {each.seed.data, each.temperature.data, each.position.data, on_gpu,
+                          rows.tokens,    rows.scores,           rows.lse,           rows.logprobs,
+                          rows.status,    draft.tokens,          workspace};
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        gpu_free((void *)(uintptr_t)ours[i]);
+    outcome_free(plain);
+    outcome_free(found);
+    gpu_problem_free(made);
+    problem_free(host);
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"draft_texts", texts_of_the_target},
+        {"draft_spoiled", impossible_drafts},
+        {"draft_graphs", graphs},
+        {"draft_rows", rows_of_a_draw},
+        {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}

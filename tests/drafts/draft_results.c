@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "draft_cycles.h"
+#include "outcome.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POISON 0x5A
+
+static void *own(verified_arrays *v, size_t count, size_t size)
+{
+    void *made = v->owned[v->owned_count++] = make_zeroed(count, size);
+    memset(made, POISON, count * size);
+    return made;
+}
+
+void verified_point(verified_arrays *v)
+{
+    v->to = (gumbel_verified){.struct_size = sizeof v->to,
+                              .tokens = v->tokens,
+                              .emitted = v->emitted,
+                              .accepted = v->accepted,
+                              .path = v->path,
+                              .last_row = v->last_row,
+                              .position = v->position,
+                              .finished = v->finished,
+                              .status = v->status,
+                              .logprobs = v->logprobs,
+                              .scores = v->scores,
+                              .histogram = v->histogram};
+}
+
+verified_arrays *verified_make(int64_t requests, int32_t max_nodes, int64_t places)
+{
+    const size_t R = (size_t)requests, all = R * (size_t)max_nodes;
+    verified_arrays *v = make_zeroed(1, sizeof *v);
+    v->requests = requests;
+    v->nodes = max_nodes;
+    v->all = requests * max_nodes;
+    v->places = places;
+    v->tokens = own(v, all, sizeof *v->tokens);
+    v->emitted = own(v, R, sizeof *v->emitted);
+    v->accepted = own(v, R, sizeof *v->accepted);
+    v->path = own(v, all, sizeof *v->path);
+    v->last_row = own(v, R, sizeof *v->last_row);
+    v->finished = own(v, R, sizeof *v->finished);
+    v->status = own(v, R, sizeof *v->status);
+    v->position = own(v, (size_t)places, sizeof *v->position);
+    v->histogram = own(v, (size_t)max_nodes, sizeof *v->histogram);
+    v->logprobs = own(v, all, sizeof *v->logprobs);
+    v->scores = own(v, all, sizeof *v->scores);
+    memset(v->histogram, 0, (size_t)max_nodes * sizeof *v->histogram);
+    verified_point(v);
+    return v;
+}
+
+void verified_free(verified_arrays *v)
+{
+    for (int i = 0; i < v->owned_count; i++)
+        free(v->owned[i]);
+    free(v);
+}
+
+static int differs(const char *name, int32_t r, int64_t place, int64_t found, int64_t expected)
+{
+    if (found == expected)
+        return 0;
+    printf("%s[%d] at %" PRId64 " is %" PRId64 ", and must be %" PRId64 "\n", name, (int)r, place,
+           found, expected);
+    return 1;
+}
+
+static int float_differs(const char *name, int32_t r, int64_t place, float found, float expected,
+                         float tolerance)
+{
+    if (memcmp(&found, &expected, sizeof found) == 0 || (isnan(found) && isnan(expected)) ||
+        fabsf(found - expected) <= tolerance)
+        return 0;
+    printf("%s[%d] at %" PRId64 " is %a, and must be %a\n", name, (int)r, place, (double)found,
+           (double)expected);
+    return 1;
+}
+
+/* The places of request r. */
+static int places_agree(const cycle *c, const int32_t *progress, const verified_arrays *v,
+                        int32_t r, float tolerance)
+{
+    const texts *t = c->of;
+    for (int32_t i = 0; i < c->max_nodes; i++) {
+        int64_t at = r * c->max_nodes + i, place = r * t->plan.length + progress[r] + i;
+        int emitted = i < c->emitted[r];
+        if (differs("tokens", r, i, v->tokens[at], emitted ? t->tokens[place] : -1) ||
+            differs("path", r, i, v->path[at], emitted ? c->path[at] : -1) ||
+            float_differs("scores", r, i, v->scores[at], emitted ? t->scores[place] : NAN, 0) ||
+            float_differs("logprobs", r, i, v->logprobs[at], emitted ? t->logprobs[place] : NAN,
+                          tolerance))
+            return 0;
+    }
+    return 1;
+}
+
+/* Whether a histogram counts request r. */
+static int counts(const cycle *c, int32_t r)
+{
+    return c->status[r] != GUMBEL_ROW_UNUSED && c->status[r] != GUMBEL_ROW_DRAFT;
+}
+
+int cycle_agrees(const cycle *c, const int32_t *progress, const verified_arrays *v, float tolerance)
+{
+    int64_t counted = 0;
+    for (int32_t r = 0; r < c->of->plan.requests; r++) {
+        int32_t n = c->emitted[r], last = n > 0 ? c->path[r * c->max_nodes + n - 1] : -1;
+        uint64_t position = c->of->sampling.position.data[r] + (uint64_t)(progress[r] + n);
+        if (r >= c->live_rows)
+            memset(&position, POISON, sizeof position);
+        if (differs("emitted", r, 0, v->emitted[r], n) ||
+            differs("accepted", r, 0, v->accepted[r], n > 0 ? n - 1 : 0) ||
+            differs("last_row", r, 0, v->last_row[r], last) ||
+            differs("finished", r, 0, v->finished[r], c->finished[r]) ||
+            differs("status", r, 0, v->status[r], c->status[r]) ||
+            differs("position", r, c->slots[r], (int64_t)v->position[c->slots[r]],
+                    (int64_t)position) ||
+            !places_agree(c, progress, v, r, tolerance))
+            return 0;
+        counted += counts(c, r);
+    }
+    for (int32_t i = 0; i < c->max_nodes; i++) {
+        int64_t expected = 0;
+        for (int32_t r = 0; r < c->of->plan.requests; r++)
+            expected += counts(c, r) && v->accepted[r] == i;
+        counted -= expected;
+        if (differs("histogram", 0, i, (int64_t)v->histogram[i], expected))
+            return 0;
+    }
+    return !differs("histogram's sum", 0, 0, counted, 0);
+}
+
+gumbel_status cycle_verify(gumbel_device *device, const cycle *c, verified_arrays *into)
+{
+    int fused = c->of->plan.hidden_size > 0;
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    gumbel_status status =
+        gumbel_verify_workspace_size(device, fused ? &c->head : NULL, fused ? NULL : &c->logits,
+                                     &c->sampling, &c->draft, &into->to, &bytes, &error);
+    if (status != GUMBEL_OK)
+        return report_call("gumbel_verify_workspace_size", status, &error);
+    void *workspace = poisoned_workspace(bytes);
+    status = fused ? gumbel_verify(device, NULL, &c->head, &c->sampling, &c->draft, &into->to,
+                                   workspace, bytes, &error)
+                   : gumbel_verify_logits(device, NULL, &c->logits, &c->sampling, &c->draft,
+                                          &into->to, workspace, bytes, &error);
+    free(workspace);
+    return report_call("gumbel_verify", status, &error);
+}

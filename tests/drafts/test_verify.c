@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Drafts verified: whatever was drafted, a text is the one that is decoded step by step, bit for
+ * bit.
+ */
+#include "draft_cycles.h"
+#include "outcome.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+#define MOST_REQUESTS 8
+
+/* Every text, cycle after cycle, from its first token to its end. */
+static void texts_are_the_targets(void **state)
+{
+    int64_t cycles = 0, emitted = 0;
+    for (int index = 0; index < 60; index++) {
+        const texts_plan plan = texts_plan_at_random(index);
+        texts *of = texts_make(&plan, *state);
+        int32_t progress[MOST_REQUESTS] = {0};
+        uint64_t random = (uint64_t)index;
+        for (int turn = 0; turn < 12; turn++) {
+            cycle *asked = cycle_make(of, progress, &random);
+            verified_arrays *found =
+                verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
+            assert_int_equal(cycle_verify(*state, asked, found), GUMBEL_OK);
+            if (!cycle_agrees(asked, progress, found, 0))
+                fail_msg("plan %d, cycle %d", index, turn);
+            for (int32_t r = 0; r < plan.requests; r++) {
+                emitted += found->emitted[r];
+                progress[r] += found->emitted[r];
+                cycles += found->emitted[r] > 0;
+                if (progress[r] + 10 > plan.length)
+                    progress[r] = 0;
+            }
+            verified_free(found);
+            cycle_free(asked);
+        }
+        texts_free(of);
+    }
+    assert_true(cycles > 1000 && emitted > cycles * 3 / 2); /* drafts do get accepted */
+}
+
+/* ----------------------------------------------------------------------------- refusals ---- */
+
+enum { ROWS = 6, REQUESTS = 2, NODES = 3, VOCAB = 8 };
+
+/* A call that is right, of two requests of three nodes. */
+typedef struct right_call {
+    float values[ROWS * VOCAB];
+    int32_t nodes_tokens[ROWS], offsets[REQUESTS + 1], nodes[REQUESTS], parents[ROWS];
+    int32_t limit[REQUESTS], tokens[REQUESTS * NODES], emitted[REQUESTS];
+    uint64_t position[REQUESTS];
+    gumbel_logits logits;
+    gumbel_sampling sampling;
+    gumbel_draft draft;
+    gumbel_verified verified;
+} right_call;
+
+static void make_right(right_call *c)
+{
+    memset(c, 0, sizeof *c);
+    for (int32_t r = 0; r <= REQUESTS; r++)
+        c->offsets[r] = r * NODES;
+    for (int32_t r = 0; r < REQUESTS; r++)
+        c->nodes[r] = c->limit[r] = NODES;
+    for (int32_t j = 0; j < ROWS; j++)
+        c->parents[j] = j % NODES ? j % NODES - 1 : 0;
+    c->logits = (gumbel_logits){.struct_size = sizeof c->logits,
+                                .logits = tensor_of(c->values, GUMBEL_FLOAT32, ROWS, VOCAB, 0)};
+    c->sampling =
+        (gumbel_sampling){.struct_size = sizeof c->sampling, .position = {c->position, 0}};
+    c->draft = (gumbel_draft){.struct_size = sizeof c->draft,
+                              .requests = REQUESTS,
+                              .max_nodes = NODES,
+                              .tokens = c->nodes_tokens,
+                              .offsets = c->offsets,
+                              .nodes = c->nodes,
+                              .parents = c->parents,
+                              .limit = c->limit};
+    c->verified = (gumbel_verified){.struct_size = sizeof c->verified,
+                                    .tokens = c->tokens,
+                                    .emitted = c->emitted,
+                                    .position = c->position};
+    memset(c->tokens, 0x5A, sizeof c->tokens);
+}
+
+/* What makes a right call wrong, and the field that its error must name; NULL: it stays right. */
+typedef struct mistake {
+    const char *field;
+    void (*make)(right_call *c);
+} mistake;
+
+#define MISTAKE(name, ...)                                                                         \
+    static void name(right_call *c) { __VA_ARGS__; }
+
+static const int32_t given[REQUESTS] = {1, 2};
+static const float noise[ROWS * VOCAB];
+static const uint64_t one_position = 3;
+static const int64_t falling[REQUESTS + 1] = {2, 1, 1};
+static const int32_t some_ids[2] = {1, 2}, one_live = 1, three_live = 3;
+
+MISTAKE(nothing, (void)c)
+MISTAKE(no_requests, c->draft.requests = 0)
+MISTAKE(negative_requests, c->draft.requests = -1)
+MISTAKE(no_nodes, c->draft.max_nodes = 0)
+MISTAKE(many_nodes, c->draft.max_nodes = GUMBEL_NODES_MOST + 1)
+MISTAKE(is_reserved, c->draft.reserved = 1)
+MISTAKE(no_draft_tokens, c->draft.tokens = NULL)
+MISTAKE(no_room, c->draft.offsets = NULL; c->draft.max_nodes = NODES + 1)
+MISTAKE(falls, c->offsets[1] = 4; c->offsets[2] = 3)
+MISTAKE(is_negative, c->offsets[0] = -1)
+MISTAKE(is_beyond, c->offsets[2] = ROWS + 1; c->draft.max_nodes = ROWS)
+MISTAKE(is_wide, c->offsets[1] = 2; c->draft.nodes = NULL)
+MISTAKE(negative_nodes, c->nodes[1] = -1)
+MISTAKE(more_nodes, c->nodes[0] = NODES + 1)
+MISTAKE(own_parent, c->parents[4] = 1)
+MISTAKE(negative_parent, c->parents[2] = -1)
+MISTAKE(negative_limit, c->limit[0] = -1)
+MISTAKE(falling_stop, c->draft.stop = (gumbel_token_lists){.offsets = falling, .ids = some_ids})
+MISTAKE(no_tokens, c->verified.tokens = NULL)
+MISTAKE(no_emitted, c->verified.emitted = NULL)
+MISTAKE(crooked, c->verified.path = (int32_t *)((char *)c->tokens + 2))
+MISTAKE(many_samples, c->sampling.num_samples = 2)
+MISTAKE(is_given, c->sampling.given = (gumbel_row_i32){given, 0})
+MISTAKE(has_noise, c->sampling.noise = noise)
+MISTAKE(one_for_all, c->sampling.position = (gumbel_row_u64){c->position, GUMBEL_SAME})
+MISTAKE(too_many_live, c->sampling.live_rows = &three_live)
+MISTAKE(unused_is_free, c->sampling.live_rows = &one_live; c->offsets[2] = -7; c->nodes[1] = 99)
+MISTAKE(apart, c->sampling.position = (gumbel_row_u64){&one_position, GUMBEL_SAME})
+MISTAKE(roots_are_free, c->parents[3] = 77; c->nodes_tokens[0] = -5)
+
+static void refusals(void **state)
+{
+    static const mistake mistakes[] = {
+        {NULL, nothing},
+        {"draft.requests", no_requests},
+        {"draft.requests", negative_requests},
+        {"draft.max_nodes", no_nodes},
+        {"draft.max_nodes", many_nodes},
+        {"draft.reserved", is_reserved},
+        {"draft.tokens", no_draft_tokens},
+        {"draft.offsets", no_room},
+        {"draft.offsets", falls},
+        {"draft.offsets", is_negative},
+        {"draft.offsets", is_beyond},
+        {"draft.offsets", is_wide},
+        {"draft.nodes", negative_nodes},
+        {"draft.nodes", more_nodes},
+        {"draft.parents", own_parent},
+        {"draft.parents", negative_parent},
+        {"draft.limit", negative_limit},
+        {"draft.stop", falling_stop},
+        {"verified.tokens", no_tokens},
+        {"verified.emitted", no_emitted},
+        {"verified.path", crooked},
+        {"sampling.num_samples", many_samples},
+        {"sampling.given", is_given},
+        {"sampling.noise", has_noise},
+        {"verified.position", one_for_all},
+        {"sampling.live_rows", too_many_live},
+        {NULL, unused_is_free},
+        {NULL, apart},
+        {NULL, roots_are_free},
+    };
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        static _Alignas(64) char workspace[1 << 16];
+        right_call c, before;
+        gumbel_error error = {"", ""};
+        make_right(&c);
+        mistakes[i].make(&c);
+        before = c;
+        gumbel_status status =
+            gumbel_verify_logits(*state, NULL, &c.logits, &c.sampling, &c.draft, &c.verified,
+                                 workspace, sizeof workspace, &error);
+        if (mistakes[i].field) {
+            assert_int_equal(status, GUMBEL_ERROR_ARGUMENT);
+            assert_string_equal(error.field, mistakes[i].field);
+            assert_memory_equal(&c, &before, sizeof c);
+        } else {
+            assert_int_equal(status, GUMBEL_OK);
+            assert_true(c.emitted[0] >= 1);
+        }
+    }
+}
+
+/* A workspace of one byte less, or out of line, is refused; of no requests none is needed. */
+static void workspaces(void **state)
+{
+    static _Alignas(64) char workspace[1 << 16];
+    size_t bytes = 0;
+    right_call c;
+    gumbel_error error;
+    make_right(&c);
+    assert_int_equal(gumbel_verify_workspace_size(*state, NULL, &c.logits, &c.sampling, &c.draft,
+                                                  &c.verified, &bytes, &error),
+                     GUMBEL_OK);
+    assert_true(bytes > 0 && bytes < sizeof workspace);
+    for (int wrong = 0; wrong < 3; wrong++) {
+        assert_int_equal(gumbel_verify_logits(*state, NULL, &c.logits, &c.sampling, &c.draft,
+                                              &c.verified, wrong == 2 ? NULL : workspace + wrong,
+                                              bytes - (wrong == 0), &error),
+                         GUMBEL_ERROR_WORKSPACE);
+    }
+    assert_int_equal(c.tokens[0], 0x5A5A5A5A);
+    c.draft.requests = 0;
+    c.logits.logits.rows = 0;
+    assert_int_equal(gumbel_verify_logits(*state, NULL, &c.logits, &c.sampling, &c.draft,
+                                          &c.verified, NULL, 0, &error),
+                     GUMBEL_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_the_targets),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(workspaces),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}

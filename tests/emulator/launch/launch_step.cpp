@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels are included, so that what stands in for the hardware's words comes before them.
+#include "ptx_words.h"
+
+#include "cuda/step/drafts.cu"
+#include "cuda/step/history.cu"
+
+// The CTAs of a launch run one after the other, so that what one shares may be static.
+#undef __shared__
+#define __shared__ static
+#include "cuda/logits/allow.cu"
+
+#include "ctas.h"
+#include "launch_step.h"
+
+namespace
+{
+
+template <class P, void (*kernel)(P)> void body(const void *argument)
+{
+    kernel(*(const P *)argument);
+}
+
+/* Run a kernel that is handed `p` alone. */
+template <class P, void (*kernel)(P)>
+void emulate(const P &p, int64_t ctas, int threads, size_t bytes, uint64_t *random,
+             const char *what)
+{
+    run_ctas(body<P, kernel>, &p, {ctas, 1, threads, bytes, memories}, random, what);
+}
+
+int64_t ctas_of(int64_t items) { return (items + CUDA_THREADS - 1) / CUDA_THREADS; }
+
+} // namespace
+
+void emulate_expand_drafts(const gumbel_verification &v, uint64_t *random, const char *what)
+{
+    emulate<gumbel_verification, gumbel_expand_drafts>(v, ctas_of(v.rows), CUDA_THREADS, 0, random,
+                                                       what);
+}
+
+void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const char *what)
+{
+    const size_t bytes = (size_t)v.draft.max_nodes * sizeof(gumbel_node);
+    emulate<gumbel_verification, gumbel_accept_drafts>(v, v.draft.requests, CUDA_DRAFT_THREADS,
+                                                       bytes, random, what);
+}
+
+void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what)
+{
+    emulate<cuda_history_params, gumbel_start_history>(p, p.pieces * p.batch, CUDA_THREADS, 0,
+                                                       random, what);
+}
+
+void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what)
+{
+    emulate<cuda_history_params, gumbel_update_history>(p, ctas_of(p.batch), CUDA_THREADS, 0,
+                                                        random, what);
+}
+
+void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what)
+{
+    emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.pieces * p.problem.batch, CUDA_THREADS, 0,
+                                                    random, what);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches of the kernels around a draw, as fibers: drafts, histories, lists of allowed tokens.
+ */
+#ifndef TESTS_EMULATOR_LAUNCH_STEP_H
+#define TESTS_EMULATOR_LAUNCH_STEP_H
+
+#include "drafts/draft_walk.h"
+#include "cuda/common/cuda_params.h"
+#include "cuda/common/cuda_request.h"
+
+/* Each as the backend launches it. `random` is the state of the order in which threads run, `what`
+ * is for messages. Ends the program where threads wait for ever. */
+void emulate_expand_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
+void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
+void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
+void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
+void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what);
+
+#endif

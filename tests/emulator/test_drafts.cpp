@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Drafts verified by the source of the kernels: the entry point runs over a device whose kernels
+// are fibers, and every text must be the one that the CPU backend decodes step by step. What is
+// wrong with a draft, which no host looks at, must spoil its own request alone. Histories that the
+// kernels keep must be those that the CPU backend keeps.
+#include "launch_step.h"
+#include "launch_team.h"
+#include "problems.h"
+
+#include "core/backend.h"
+#include "core/fail.h"
+#include "cuda/policy/cuda_policy.h"
+
+extern "C" {
+#include "draft_cycles.h"
+#include "outcome.h"
+}
+
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace
+{
+
+/* A GPU whose kernels are fibers. It draws from logits alone. */
+struct emulated_device {
+    gumbel_device base;
+    uint64_t random;
+    const char *what;
+};
+
+emulated_device *of(gumbel_device *device) { return (emulated_device *)device; }
+
+gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t, size_t *bytes,
+                        gumbel_error *)
+{
+    *bytes = 0;
+    return GUMBEL_OK;
+}
+
+gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verification *v,
+                            gumbel_error *)
+{
+    emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
+    return GUMBEL_OK;
+}
+
+gumbel_status accept_drafts(gumbel_device *device, void *, const gumbel_verification *v,
+                            gumbel_error *)
+{
+    emulate_accept_drafts(*v, &of(device)->random, of(device)->what);
+    return GUMBEL_OK;
+}
+
+/* Make the mask that lists of allowed tokens become. */
+std::vector<uint32_t> allow(gumbel_device *device, gumbel_problem *q)
+{
+    cuda_allow_params p = {};
+    p.problem = *q;
+    p.words = (q->vocab + 31) / 32;
+    p.pieces = (32 * p.words + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    p.masked = (q->request & GUMBEL_REQUEST_MASK) != 0;
+    std::vector<uint32_t> words((size_t)(q->batch * p.words));
+    p.allowed = words.data();
+    emulate_allow(p, &of(device)->random, of(device)->what);
+    q->request = (q->request & ~GUMBEL_REQUEST_ALLOWED) | GUMBEL_REQUEST_MASK;
+    q->mask_by_row = 1;
+    q->transforms.mask = {(const int32_t *)words.data(), p.words};
+    return words;
+}
+
+gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
+                     const gumbel_output *output, void *, gumbel_error *)
+{
+    std::vector<uint32_t> words;
+    cuda_request_params p = {};
+    p.problem = *problem;
+    p.output = *output;
+    if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
+        words = allow(device, &p.problem);
+    p.parts = CUDA_REQUEST_CLUSTER;
+    p.chunk = cuda_request_share(p.problem.end_token);
+    emulate_team(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
+                 of(device)->what);
+    return GUMBEL_OK;
+}
+
+emulated_device make_device(const gumbel_backend *backend)
+{
+    emulated_device made = {{backend}, 1, ""};
+    return made;
+}
+
+gumbel_backend make_backend()
+{
+    gumbel_backend made = {};
+    made.serves = GUMBEL_REQUEST_END - 1;
+    made.call_size = call_size;
+    made.sample = sample;
+    made.expand_drafts = expand_drafts;
+    made.accept_drafts = accept_drafts;
+    return made;
+}
+
+/* ------------------------------------------------------------------------------ drafts ---- */
+
+/* Make one request's draft impossible, in a way of `turn`: which request, or -1 where this way
+ * needs what the cycle has not. */
+int32_t spoil(cycle *c, int turn, uint64_t *random)
+{
+    const int32_t R = c->of->plan.requests;
+    int32_t r = (int32_t)random_below(random, (uint32_t)c->live_rows + 1);
+    if (r >= c->live_rows || c->nodes[r] == 0)
+        return -1;
+    switch (turn % 6) {
+    case 0:
+        c->nodes[r] = -1;
+        return r;
+    case 1:
+        c->nodes[r] = c->max_nodes + 1;
+        return r;
+    case 2:
+    case 3:
+        if (!c->draft.parents || c->nodes[r] < 2)
+            return -1;
+        c->parents[c->offsets[r] + 1] = turn % 6 == 2 ? 1 : -1;
+        return r;
+    case 4:
+        c->offsets[0] = c->draft.offsets ? -1 : 0;
+        return c->draft.offsets && c->nodes[0] > 0 && c->live_rows > 0 ? 0 : -1;
+    default:
+        c->offsets[R] = (int32_t)c->rows + 1;
+        return c->draft.offsets && c->nodes[R - 1] > 0 && c->live_rows == R ? R - 1 : -1;
+    }
+}
+
+/* What must come of a request whose draft cannot be. */
+void expect_nothing(cycle *c, int32_t r)
+{
+    c->emitted[r] = 0;
+    c->finished[r] = GUMBEL_FINISHED_NOT;
+    c->status[r] = GUMBEL_ROW_DRAFT;
+    std::fill_n(c->path + r * c->max_nodes, c->max_nodes, -1);
+}
+
+/* How many drafts were verified, and how many could not be. */
+struct draft_counts {
+    int64_t emitted, spoiled;
+};
+
+bool cycle_passes(emulated_device *device, const texts *text, int32_t *progress, int turn,
+                  draft_counts *counts)
+{
+    const int32_t R = text->plan.requests;
+    cycle *asked = cycle_make(text, progress, &device->random);
+    verified_arrays *found = verified_make(R, asked->max_nodes, R + 3);
+    int32_t bad = turn % 2 ? spoil(asked, turn / 2, &device->random) : -1;
+    if (bad >= 0)
+        expect_nothing(asked, bad);
+    counts->spoiled += bad >= 0;
+    bool good = turn % 2 && bad < 0;
+    const bool skipped = good;
+    if (!skipped)
+        good = cycle_verify(&device->base, asked, found) == GUMBEL_OK &&
+               cycle_agrees(asked, progress, found, 1e-5f);
+    for (int32_t r = 0; r < R && good && !skipped; r++) {
+        counts->emitted += found->emitted[r];
+        progress[r] += found->emitted[r];
+        if (progress[r] + 10 > text->plan.length)
+            progress[r] = 0;
+    }
+    verified_free(found);
+    cycle_free(asked);
+    return good;
+}
+
+bool texts_pass(int index, gumbel_device *cpu, emulated_device *device, draft_counts *counts)
+{
+    texts_plan plan = texts_plan_at_random(2 * index); /* from logits */
+    texts *text = texts_make(&plan, cpu);
+    int32_t progress[8] = {0};
+    bool good = true;
+    for (int turn = 0; turn < 12 && good; turn++)
+        good = cycle_passes(device, text, progress, turn, counts);
+    if (!good)
+        printf("%s\n", device->what);
+    texts_free(text);
+    return good;
+}
+
+/* --------------------------------------------------------------------------- histories ---- */
+
+/* A history of some slots, of either width, in memory of its own. */
+struct kept_history {
+    gumbel_history h;
+    std::vector<uint32_t> prompt, output;
+    std::vector<int32_t> wide;
+    std::vector<uint16_t> narrow;
+};
+
+void make_history(kept_history *made, int64_t slots, int64_t vocab, int32_t bits, uint64_t random)
+{
+    const size_t words = (size_t)(slots * ((vocab + 31) / 32)), counts = (size_t)(slots * vocab);
+    for (size_t i = 0; i < words; i++) {
+        made->prompt.push_back((uint32_t)random_bits(&random));
+        made->output.push_back((uint32_t)random_bits(&random));
+    }
+    for (size_t i = 0; i < counts; i++) {
+        made->wide.push_back(GUMBEL_COUNT_MOST - (int32_t)random_below(&random, 3));
+        made->narrow.push_back((uint16_t)made->wide.back());
+    }
+    made->h = {};
+    made->h.struct_size = sizeof made->h;
+    made->h.vocab_size = vocab;
+    made->h.prompt = made->prompt.data();
+    made->h.output = made->output.data();
+    made->h.counts = bits == 16 ? (void *)made->narrow.data() : (void *)made->wide.data();
+    made->h.count_bits = bits;
+}
+
+gumbel_token_lists make_lists(std::vector<int64_t> *offsets, std::vector<int32_t> *ids,
+                              int64_t batch, int64_t vocab, uint64_t *random)
+{
+    offsets->push_back(0);
+    for (int64_t b = 0; b < batch; b++) {
+        for (uint32_t i = random_below(random, 40); i > 0; i--)
+            ids->push_back(
+                (int32_t)random_below(random, (uint32_t)std::min<int64_t>(vocab + 3, 30)));
+        offsets->push_back((int64_t)ids->size());
+    }
+    gumbel_token_lists lists = {};
+    lists.offsets = offsets->data();
+    lists.ids = ids->data();
+    return lists;
+}
+
+bool histories_pass(int index, gumbel_device *cpu)
+{
+    uint64_t random = (uint64_t)index + 77;
+    const int64_t slots = 1 + random_below(&random, 5), vocab = 1 + random_below(&random, 40000);
+    const int64_t batch = 1 + random_below(&random, (uint32_t)slots), width = 4;
+    const int32_t bits = one_in(&random, 2) ? 16 : 32;
+    char what[100];
+    snprintf(what, sizeof what, "history %d: %d of %d slots, V %d, %d bits", index, (int)batch,
+             (int)slots, (int)vocab, (int)bits);
+    kept_history host, ours;
+    make_history(&host, slots, vocab, bits, 5);
+    make_history(&ours, slots, vocab, bits, 5);
+    std::vector<int32_t> of_row, tokens, more;
+    std::vector<int64_t> prompt_offsets, output_offsets;
+    std::vector<int32_t> prompt_ids, output_ids;
+    for (int64_t b = 0; b < batch; b++) {
+        of_row.push_back((int32_t)(slots - 1 - b));
+        more.push_back((int32_t)random_below(&random, (uint32_t)width + 1));
+        for (int64_t i = 0; i < width; i++)
+            tokens.push_back((int32_t)random_below(&random, (uint32_t)vocab + 2) - 1);
+    }
+    cuda_history_params p = {};
+    p.history = ours.h;
+    p.batch = batch;
+    p.slots = {of_row.data(), slots};
+    p.prompts = make_lists(&prompt_offsets, &prompt_ids, batch, vocab, &random);
+    p.outputs = make_lists(&output_offsets, &output_ids, batch, vocab, &random);
+    p.pieces = (vocab + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    p.tokens = tokens.data();
+    p.token_stride = width;
+    p.counts = one_in(&random, 4) ? NULL : more.data();
+    emulate_start_history(p, &random, what);
+    emulate_update_history(p, &random, what);
+    gumbel_error error = {"", ""};
+    bool good = gumbel_history_start(cpu, NULL, &host.h, batch, &p.slots, &p.prompts, &p.outputs,
+                                     &error) == GUMBEL_OK &&
+                gumbel_history_update(cpu, NULL, &host.h, batch, &p.slots, p.tokens, width,
+                                      p.counts, &error) == GUMBEL_OK &&
+                host.prompt == ours.prompt && host.output == ours.output &&
+                host.wide == ours.wide && host.narrow == ours.narrow;
+    if (!good)
+        printf("%s: %s\n", what, error.message);
+    return good;
+}
+
+} // namespace
+
+/* usage: test_drafts [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    const gumbel_backend backend = make_backend();
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    emulated_device device = make_device(&backend);
+    draft_counts counts = {};
+    char what[32];
+    device.what = what;
+    int failed = run_problems(argc, argv, 3, 300, [&](int i) {
+        snprintf(what, sizeof what, "problem %d", i);
+        device.random = (uint64_t)i;
+        return texts_pass(i, cpu, &device, &counts) && histories_pass(i, cpu);
+    });
+    printf("%d tokens emitted, %d drafts that cannot be\n", (int)counts.emitted,
+           (int)counts.spoiled);
+    gumbel_close(cpu);
+    return failed != 0;
+}
