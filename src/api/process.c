@@ -47,6 +47,8 @@ static gumbel_status make_rows(gumbel_device *device, gumbel_problem *problem, r
                                          workspace_bytes, error));
     const int32_t *live_rows = problem->sampling.live_rows;
     int64_t rows = device->backend->host_memory && live_rows ? *live_rows : problem->batch;
+    GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
+    GUMBEL_ASSERT(stride >= problem->vocab);
     for (int64_t b = rows; b < problem->batch; b++)
         for (int64_t i = 0; i < problem->vocab; i++)
             out[b * stride + i] = NAN;

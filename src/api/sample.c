@@ -21,6 +21,7 @@ static gumbel_status draw_rows(gumbel_device *device, const gumbel_problem *prob
     int64_t most = gumbel_slice_most(problem);
     for (int64_t first = 0; first < batch; first += most) {
         int64_t count = batch - first < most ? batch - first : most;
+        GUMBEL_ASSERT(count >= 1 && count <= most);
         gumbel_problem slice = gumbel_problem_slice(problem, first, count);
         gumbel_output out = gumbel_output_slice(output, first, problem->sampling.num_samples);
         GUMBEL_FORWARD(device->backend->sample(device, &slice, &out, workspace, error));
@@ -47,6 +48,7 @@ static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
     problem->with_mass = out.lse || out.logprobs;
     GUMBEL_FORWARD(gumbel_call_workspace(device, problem, 0, workspace, workspace_bytes, error));
     int64_t rows = known_rows(device, problem);
+    GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
     GUMBEL_FORWARD(draw_rows(device, problem, rows, &out, workspace, error));
     if (rows < problem->batch)
         gumbel_output_unused(&out, rows, problem->batch, problem->sampling.num_samples);
@@ -69,6 +71,8 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
     GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_PART, workspace,
                                          workspace_bytes, error));
     int64_t rows = known_rows(device, problem), samples = problem->sampling.num_samples;
+    GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
+    GUMBEL_ASSERT(!(problem->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
     for (int64_t i = rows * samples; i < problem->batch * samples; i++) {
         gumbel_summary_empty(&summaries[i]);
         summaries[i].flags = GUMBEL_FLAG_UNUSED;

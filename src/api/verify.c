@@ -16,6 +16,7 @@ static void carve(gumbel_cursor *cursor, const gumbel_problem *p, gumbel_verific
 {
     const gumbel_verified *to = &v->verified;
     size_t rows = (size_t)v->rows, most = (size_t)v->draft.max_nodes;
+    GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MOST);
     gumbel_draft_rows *of_row = &v->of_row;
     of_row->slot = gumbel_carve(cursor, rows, 1, sizeof *of_row->slot);
     of_row->position = gumbel_carve(cursor, rows, 1, sizeof *of_row->position);
@@ -149,6 +150,10 @@ static gumbel_status run(gumbel_device *device, const gumbel_problem *p,
 {
     const gumbel_backend *backend = device->backend;
     if (v->rows > 0) {
+        GUMBEL_ASSERT(v->drawn.tokens && v->drawn.status);
+        GUMBEL_ASSERT(p->batch == v->rows && p->sampling.slots.of_row == v->of_row.slot);
+        GUMBEL_ASSERT(!v->verified.logprobs || v->drawn.logprobs);
+        GUMBEL_ASSERT(!v->verified.scores || v->drawn.scores);
         if (backend->host_memory)
             gumbel_drafts_expand(v);
         else
@@ -176,6 +181,7 @@ static gumbel_status verify(gumbel_device *device, gumbel_problem *p,
     if (v.draft.requests == 0)
         return GUMBEL_OK;
     lay_out(p, &v, &nodes, workspace, &used);
+    GUMBEL_ASSERT(used <= needed);
     return run(device, p, &v, nodes, (char *)workspace + used, error);
 }
 

@@ -86,6 +86,13 @@ typedef struct gumbel_backend {
                               gumbel_error *error);
 } gumbel_backend;
 
+/* Assert what backends rely on in a problem whose memory they read. */
+#ifdef GUMBEL_ASSERTIONS
+void gumbel_problem_assert(const gumbel_problem *problem);
+#else
+static inline void gumbel_problem_assert(const gumbel_problem *problem) { (void)problem; }
+#endif
+
 /* Every backend's device starts with this. */
 struct gumbel_device {
     const gumbel_backend *backend;

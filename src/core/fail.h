@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two macros that carry all error flow of the entry points.
+ * The two macros that carry all error flow of the entry points, and the one that asserts.
  */
 #ifndef GUMBEL_CORE_FAIL_H
 #define GUMBEL_CORE_FAIL_H
@@ -25,5 +25,20 @@ gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char 
         if (forwarded_status != GUMBEL_OK)                                                         \
             return forwarded_status;                                                               \
     } while (0)
+
+/* What a reader would otherwise have to trust. Where the build defines GUMBEL_ASSERTIONS a false
+ * one ends the program at its line, for a debugger to show; nothing is printed. Elsewhere the
+ * condition is compiled, and not evaluated. */
+#ifdef GUMBEL_ASSERTIONS
+#define GUMBEL_ASSERT(condition)                                                                   \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            __asm__ volatile("" : : "i"(__LINE__)); /* keeps traps apart */                        \
+            __builtin_trap();                                                                      \
+        }                                                                                          \
+    } while (0)
+#else
+#define GUMBEL_ASSERT(condition) ((void)sizeof((condition) ? 1 : 0))
+#endif
 
 #endif

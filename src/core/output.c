@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/output.h"
 
+#include "core/fail.h"
 #include "maths/summary.h"
 
 /* The merge of all parts' summaries of draw `at`. */
@@ -8,6 +9,8 @@ static gumbel_summary merge_parts(const gumbel_finish_call *call, int64_t at)
 {
     gumbel_summary whole = gumbel_summary_sound(&call->summaries[at]);
     int64_t draws = call->batch * call->num_samples;
+    GUMBEL_ASSERT(at >= 0 && at < draws);
+    GUMBEL_ASSERT(call->parts >= 1);
     for (int32_t part = 1; part < call->parts; part++)
         gumbel_summary_merge_any(&whole, &call->summaries[part * draws + at]);
     return whole;
@@ -17,6 +20,8 @@ void gumbel_read_out(const gumbel_finish_call *call)
 {
     const gumbel_output *out = call->output;
     int32_t samples = call->num_samples;
+    GUMBEL_ASSERT(samples >= 1);
+    GUMBEL_ASSERT(out && (out->tokens || call->batch == 0));
     for (int64_t b = 0; b < call->batch; b++) {
         gumbel_summary best = merge_parts(call, b * samples);
         gumbel_row_status status = gumbel_summary_status(&best);
@@ -43,6 +48,8 @@ gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, in
 {
     gumbel_output o = *output;
     int64_t draws = first * num_samples, listed = first * o.num_top;
+    GUMBEL_ASSERT(first >= 0 && num_samples >= 1);
+    GUMBEL_ASSERT(o.num_top >= 0 && o.num_top <= GUMBEL_TOP_MOST);
 #define SKIP(field, elements) o.field = o.field ? o.field + (elements) : NULL
     SKIP(tokens, draws);
     SKIP(logprobs, draws);
@@ -60,6 +67,8 @@ gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, in
 
 void gumbel_output_unused(const gumbel_output *out, int64_t first, int64_t end, int32_t num_samples)
 {
+    GUMBEL_ASSERT(first >= 0 && first <= end);
+    GUMBEL_ASSERT(num_samples >= 1);
 #define FILL(field, each, value)                                                                   \
     for (int64_t i = first * (each); i < end * (each) && out->field; i++)                          \
     out->field[i] = (value)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rung.h"
 
+#include "core/fail.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -30,6 +31,7 @@ uint32_t gumbel_needs_of(const gumbel_problem *p)
 {
     const gumbel_sampling *s = &p->sampling;
     uint32_t needs = p->request | needs_of_cuts(p);
+    GUMBEL_ASSERT(p->request < GUMBEL_REQUEST_END);
     needs |= has_lists(p) ? GUMBEL_NEED_LISTS : 0;
     needs |= p->with_mass ? GUMBEL_NEED_MASS : 0;
     needs |= s->num_samples > 1 ? GUMBEL_NEED_SAMPLES : 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu/call/cpu_edits.h"
 
+#include "core/fail.h"
 #include "cpu/call/cpu_job.h"
 #include "cpu/cpu_policy.h"
 
@@ -24,6 +25,9 @@ static uint32_t allowed(const cpu_edits *e, const cpu_piece *piece, int at)
 {
     uint32_t bits = ~0u;
     int64_t token = piece->token + at;
+    GUMBEL_ASSERT(at % 32 == 0 && token % 32 == 0);
+    GUMBEL_ASSERT(token / 32 < gumbel_words_of(e->problem->first_token + e->problem->vocab));
+    GUMBEL_ASSERT(!e->banned || (token >= e->base && (token - e->base) / GUMBEL_BLOCK < e->blocks));
     if (e->problem->request & GUMBEL_REQUEST_MASK)
         bits = (uint32_t)gumbel_problem_mask(e->problem, piece->b)[token >> 5];
     if (e->banned)
@@ -86,6 +90,7 @@ static void mask_piece(const cpu_edits *e, const cpu_kernels *kernels, const cpu
 {
     uint32_t drop[CPU_TILE_MOST / 32];
     int begin = (piece->low + 31) & ~31, end = piece->high & ~31, words = 0;
+    GUMBEL_ASSERT(piece->low >= 0 && piece->low < piece->high && piece->high <= CPU_TILE_MOST);
     for (int at = begin; at < end; at += 32)
         drop[words++] = ~allowed(e, piece, at);
     if (words > 0)
@@ -107,6 +112,7 @@ static int block_is_left(const cpu_edits *e, const cpu_piece *piece, int at)
 int cpu_edits_next(const cpu_edits *e, const cpu_piece *whole, cpu_piece *part)
 {
     int at = (int)(part->token - whole->token) + (int)cpu_rounded_up(part->high, GUMBEL_BLOCK);
+    GUMBEL_ASSERT(part->token >= whole->token && at >= 0);
     int end = at;
     if (has_mask(e) && (at > 0 || is_masked(e, whole))) {
         while (at < whole->high && !block_is_left(e, whole, at))
@@ -122,6 +128,7 @@ int cpu_edits_next(const cpu_edits *e, const cpu_piece *whole, cpu_piece *part)
     part->token += at;
     part->low = whole->low > at ? whole->low - at : 0;
     part->high = (end < whole->high ? end : whole->high) - at;
+    GUMBEL_ASSERT(part->low < part->high && part->token % GUMBEL_BLOCK == 0);
     int skipped = at + part->low - whole->low;
     part->from = (const char *)whole->from + skipped * cpu_element_size(whole->dtype);
     part->bias = whole->bias ? whole->bias + skipped : NULL;
@@ -135,6 +142,7 @@ static void find_biases(const cpu_edits *e, const cpu_piece *piece, uint32_t *be
 {
     const uint32_t *ends = e->bias_ends + piece->b * e->blocks;
     int64_t first = (piece->token - e->base) / GUMBEL_BLOCK;
+    GUMBEL_ASSERT(first >= 0 && first + (piece->high - 1) / GUMBEL_BLOCK < e->blocks);
     *begin = first > 0 ? ends[first - 1] : 0;
     *end = ends[first + (piece->high - 1) / GUMBEL_BLOCK];
 }
@@ -171,6 +179,7 @@ static void bias_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
         const uint32_t *order = e->bias_order + piece->b * e->blocks * CPU_BIASES;
         uint32_t begin, end;
         find_biases(e, piece, &begin, &end);
+        GUMBEL_ASSERT(begin <= end && end <= (uint64_t)e->blocks * CPU_BIASES);
         for (uint32_t k = begin; k < end; k++)
             add_bias(bias, piece, list + order[k], y);
     } else {
@@ -196,6 +205,8 @@ static uint32_t seen(const cpu_edits *e, const cpu_counted *c, const cpu_piece *
     int64_t token = piece->token + at - c->first;
     int64_t word = counted_row(e, c, piece->b) * c->words + (token >> 5);
     int64_t left = h->vocab_size - token;
+    GUMBEL_ASSERT(token >= 0 && token % 32 == 0);
+    GUMBEL_ASSERT(left <= 0 || (token >> 5) < c->words);
     *output = 0;
     if (left <= 0)
         return 0;
@@ -212,6 +223,7 @@ static int has_seen(const cpu_edits *e, const cpu_counted *c, const cpu_piece *p
     const gumbel_history *h = &c->history;
     int64_t row = counted_row(e, c, piece->b) * c->words;
     int64_t begin = (piece->token + piece->low - c->first) / 32;
+    GUMBEL_ASSERT(begin >= 0 && row >= 0);
     int64_t end = gumbel_words_of(piece->token + piece->high - c->first);
     uint32_t any = 0;
     end = end < c->words ? end : c->words;
@@ -248,6 +260,7 @@ static uint32_t count_of(const cpu_edits *e, const cpu_piece *piece, int at, int
 static void penalise_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
 {
     gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
+    GUMBEL_ASSERT(e->sources >= 1 && e->sources <= 2);
     for (int at = piece->low & ~31; at < piece->high; at += 32) {
         uint32_t outputs[2] = {0, 0}, bits = 0;
         for (int k = 0; k < e->sources; k++)
@@ -271,6 +284,8 @@ void cpu_edits_transform(const cpu_edits *e, const cpu_kernels *kernels, const c
                          const cpu_transform *t, float *z)
 {
     int count = piece->high - piece->low;
+    GUMBEL_ASSERT(count > 0 && piece->b >= 0);
+    GUMBEL_ASSERT(!e->problem || piece->b < e->problem->batch);
     int biased = e->problem && is_biased(e, piece);
     int penalised = e->problem && is_penalised(e, piece);
     if (biased || penalised) {

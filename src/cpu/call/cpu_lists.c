@@ -5,6 +5,7 @@
  * the vocabulary's size decides.
  */
 #include "cpu/call/cpu_edits.h"
+#include "core/fail.h"
 #include "cpu/cpu_policy.h"
 
 #include <stdatomic.h>
@@ -34,6 +35,7 @@ static void carve(gumbel_cursor *cursor, const gumbel_problem *p, cpu_edits *e, 
     e->base = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     e->blocks = (p->first_token + p->vocab - e->base + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK;
     blocks = (size_t)e->blocks;
+    GUMBEL_ASSERT(e->blocks >= 0 && e->base <= p->first_token);
     e->banned = gumbel_carve(cursor, banned, 2 * blocks, sizeof *e->banned);
     e->bias_ends = gumbel_carve(cursor, biased, blocks, sizeof *e->bias_ends);
     e->bias_order = gumbel_carve(cursor, biased, CPU_BIASES * blocks, sizeof *e->bias_order);
@@ -118,6 +120,7 @@ static void sort_biases(const cpu_edits *e, int64_t b)
     int64_t list = gumbel_problem_list(e->problem, b);
     const int32_t *ids = bias->ids + bias->offsets[list];
     int64_t length = bias->offsets[list + 1] - bias->offsets[list];
+    GUMBEL_ASSERT(length >= 0 && list >= 0);
     uint64_t blocks = (uint64_t)e->blocks;
     uint32_t *ends = e->bias_ends + b * e->blocks;
     uint32_t *order = e->bias_order + b * e->blocks * CPU_BIASES;
@@ -132,6 +135,7 @@ static void sort_biases(const cpu_edits *e, int64_t b)
         uint32_t count = ends[k];
         ends[k] = begin; /* moves to the end as the block fills */
         begin += count;
+        GUMBEL_ASSERT(begin >= count);
     }
     if (length >= INT32_MAX || begin > blocks * CPU_BIASES) {
         ends[0] = CPU_BIASES_UNSORTED;
@@ -154,6 +158,8 @@ static void count_row(const cpu_lists *lists, int64_t b)
     uint32_t *prompt = lists->prompt + b * 2 * e->blocks,
              *output = lists->output + b * 2 * e->blocks;
     uint16_t *counts = lists->counts + b * e->blocks * GUMBEL_BLOCK;
+    GUMBEL_ASSERT(b >= 0 && b < e->problem->batch);
+    GUMBEL_ASSERT(lists->prompt && lists->output);
     fill_bits(e, prompt, 0);
     fill_bits(e, output, 0);
     set_bits(e, &t->prompt_tokens, list, prompt);
@@ -219,6 +225,8 @@ void cpu_edits_prepare(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
         e->counted[e->sources++] = counted_lists(e, &lists);
     else
         lists.counts = NULL;
+    GUMBEL_ASSERT(e->sources <= 2);
+    GUMBEL_ASSERT(!(p->request & GUMBEL_REQUEST_PENALTIES) || e->sources > 0);
     if (e->banned || e->bias_ends || lists.counts)
         cpu_run_task(cpu, p->batch >= CPU_PARALLEL_LISTS, sort_rows, &lists);
 }

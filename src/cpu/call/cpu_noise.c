@@ -3,6 +3,7 @@
  * What surrounds a decode step: noise made ahead of time, and positions that move on.
  */
 #include "cpu/host/cpu_device.h"
+#include "core/fail.h"
 #include "cpu/cpu_policy.h"
 
 #include <stdatomic.h>
@@ -23,6 +24,7 @@ static void fill(const cpu_kernels *kernels, gumbel_stream stream, int64_t first
 {
     int64_t low = (first + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK * GUMBEL_BLOCK;
     int64_t high = end / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    GUMBEL_ASSERT(first <= end && end - first <= CPU_NOISE_PIECE);
     if (low >= high) {
         gumbel_noise_fill(stream, (uint32_t)first, end - first, out);
         return;
@@ -46,6 +48,8 @@ static void make_noise(void *argument, int32_t index)
         int64_t first = (p->first_token / CPU_NOISE_PIECE + item % job->pieces) * CPU_NOISE_PIECE;
         int64_t low = first > p->first_token ? first : p->first_token;
         int64_t high = first + CPU_NOISE_PIECE < end ? first + CPU_NOISE_PIECE : end;
+        GUMBEL_ASSERT(low < high && low >= p->first_token);
+        GUMBEL_ASSERT(draw < p->batch * samples);
         gumbel_stream stream = gumbel_problem_row(p, draw / samples).stream;
         stream.sample += (uint32_t)(draw % samples);
         fill(job->kernels, stream, low, high,
@@ -62,6 +66,7 @@ gumbel_status cpu_noise(gumbel_device *device, const gumbel_problem *p, float *n
     int64_t tokens = p->first_token % CPU_NOISE_PIECE + p->vocab;
     job.pieces = (tokens + CPU_NOISE_PIECE - 1) / CPU_NOISE_PIECE;
     job.items = job.pieces * p->batch * p->sampling.num_samples;
+    GUMBEL_ASSERT(noise_stride >= p->vocab && job.pieces >= 0);
     cpu_run_task(cpu, job.items >= CPU_PARALLEL_PIECES, make_noise, &job);
     return GUMBEL_OK;
 }
@@ -76,10 +81,13 @@ gumbel_status cpu_advance(gumbel_device *device, void *stream, const gumbel_step
     int64_t rows = step->live_rows ? *step->live_rows : step->batch;
     int64_t width = slots ? step->slots.count : step->batch;
     size_t bytes = (size_t)step->num_samples * sizeof *step->ring;
+    GUMBEL_ASSERT(rows >= 0 && rows <= step->batch);
     for (int64_t b = 0; b < rows && step->ring; b++) {
         int64_t slot = slots ? slots[b] : b;
         uint64_t position = step->position[slot * step->position_stride];
         int64_t place = (int64_t)(position % (uint64_t)step->ring_length);
+        GUMBEL_ASSERT(slot >= 0 && slot < width);
+        GUMBEL_ASSERT(place < step->ring_length);
         memcpy(step->ring + (place * width + slot) * step->num_samples,
                step->tokens + b * step->num_samples, bytes);
     }

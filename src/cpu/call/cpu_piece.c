@@ -3,6 +3,8 @@
  * A piece of a row: what is done to its logits, whether it is drawn or left whole.
  */
 #include "cpu/call/cpu_job.h"
+#include "cpu/cpu_policy.h"
+#include "core/fail.h"
 
 cpu_transform cpu_transform_of(const gumbel_problem *p, float inverse_temperature,
                                const float *bias)
@@ -24,6 +26,8 @@ int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse
 void cpu_transform_piece(const cpu_job *job, const cpu_piece *piece, float inverse_temperature,
                          float *z)
 {
+    GUMBEL_ASSERT(piece->from && z);
+    GUMBEL_ASSERT(inverse_temperature > 0.0f);
     cpu_transform t = cpu_transform_of(job->problem, inverse_temperature, piece->bias);
     cpu_edits_transform(&job->edits, job->device->kernels, piece, &t, z);
 }
@@ -31,6 +35,7 @@ void cpu_transform_piece(const cpu_job *job, const cpu_piece *piece, float inver
 int cpu_pad_piece(const cpu_piece *piece, float *z)
 {
     int end = (int)cpu_rounded_up(piece->high, GUMBEL_BLOCK);
+    GUMBEL_ASSERT(piece->low >= 0 && piece->low <= piece->high && piece->high <= CPU_TILE_MOST);
     for (int i = 0; i < piece->low; i++)
         z[i] = -INFINITY;
     for (int i = piece->high; i < end; i++)

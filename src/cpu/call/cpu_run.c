@@ -4,6 +4,7 @@
  * tile through product (or widening), transforms and draw, in buffers that stay in the caches.
  */
 #include "cpu/call/cpu_job.h"
+#include "core/fail.h"
 #include "cpu/cpu_policy.h"
 #include "cpu/call/cpu_stage.h"
 #include "cpu/lanes/cpu_widen.h"
@@ -13,6 +14,9 @@ static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t
 {
     int fused = hidden_size > 0;
     size_t tile = (size_t)(fused ? cpu->fused_tile : cpu->logits_tile);
+    GUMBEL_ASSERT(batch >= 0 && num_samples >= 1);
+    GUMBEL_ASSERT(tile >= GUMBEL_BLOCK && tile <= CPU_TILE_MOST && tile % GUMBEL_BLOCK == 0);
+    GUMBEL_ASSERT(cpu->kernels->panel >= 1 && cpu->kernels->panel <= CPU_PANEL_MOST);
     size_t group = PRODUCT_GROUP * (size_t)cpu->kernels->panel;
     cpu_slot slot = {0};
     slot.summaries =
@@ -63,6 +67,8 @@ static void pack_hidden(const cpu_device *cpu, const gumbel_problem *p, float *p
         for (int64_t c = 0; c < chunks; c++) {
             float wide[CPU_CHUNK] = {0}, *to = panel + (c * rows + b - start) * CPU_CHUNK;
             int64_t left = p->hidden_size - c * CPU_CHUNK;
+            GUMBEL_ASSERT(left > 0);
+            GUMBEL_ASSERT(b >= start && b - start < rows);
             cpu->kernels->transform(row + c * CPU_CHUNK * element, p->hidden.dtype,
                                     left < CPU_CHUNK ? (int)left : CPU_CHUNK, &cpu_identity, wide);
             for (int i = 0; i < CPU_CHUNK; i++)
@@ -78,6 +84,7 @@ void cpu_job_unpack(const cpu_job *job, int64_t b, float *hidden)
     int64_t most = job->device->kernels->panel, start = b / most * most;
     int64_t rows = p->batch - start < most ? p->batch - start : most;
     const float *panel = job->panels + start * chunks * CPU_CHUNK;
+    GUMBEL_ASSERT(b >= start && b < start + rows && rows <= most);
     for (int64_t c = 0; c < chunks; c++)
         memcpy(hidden + c * CPU_CHUNK, panel + (c * rows + b - start) * CPU_CHUNK,
                CPU_CHUNK * sizeof *hidden);
@@ -90,6 +97,10 @@ static void draw_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece
     gumbel_row row = gumbel_problem_row(p, piece->b);
     int32_t samples = p->sampling.num_samples;
     int low = piece->low, high = piece->high;
+    GUMBEL_ASSERT(piece->b >= 0 && piece->b < p->batch);
+    GUMBEL_ASSERT(low >= 0 && low < high && high <= job->tile);
+    GUMBEL_ASSERT(piece->token % GUMBEL_BLOCK == 0);
+    GUMBEL_ASSERT(piece->token + low >= p->first_token && piece->token + high <= p->end_token);
     int as_is = cpu_piece_is_ready(job, piece, row.inverse_temperature) && low == 0 &&
                 high % GUMBEL_BLOCK == 0;
     if (!as_is) {
@@ -108,6 +119,8 @@ static void draw_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece
     if (p->sampling.noise && !row.greedy)
         draw.noise = p->sampling.noise + piece->b * samples * draw.noise_stride +
                      (piece->token + low - p->first_token);
+    GUMBEL_ASSERT(draw.blocks * GUMBEL_BLOCK >= high &&
+                  draw.blocks * GUMBEL_BLOCK < high + GUMBEL_BLOCK);
     job->device->kernels->draw(as_is ? piece->from : z, &draw);
 }
 
@@ -150,6 +163,9 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
     const cpu_kernels *kernels = job->device->kernels;
     int64_t first_row = token + low - p->first_token;
     int element = cpu_element_size(p->weight.dtype);
+    GUMBEL_ASSERT(token % GUMBEL_BLOCK == 0 && low >= 0 && low < high && high <= job->tile);
+    GUMBEL_ASSERT(first_row >= 0 && first_row + high - low <= p->vocab);
+    GUMBEL_ASSERT(slot->z && slot->lanes && (slot->bias || !p->bias.data));
     const float *bias = NULL;
     if (p->bias.data && !job->multiply_only) {
         int size = cpu_element_size(p->bias.dtype);
@@ -184,6 +200,8 @@ static void run_logits_tile(const cpu_job *job, const cpu_slot *slot, int64_t b,
 {
     const gumbel_problem *p = job->problem;
     int64_t at = b * p->logits.stride + token + low - p->first_token;
+    GUMBEL_ASSERT(b >= 0 && b < p->batch);
+    GUMBEL_ASSERT(token + low >= p->first_token && token + high <= p->first_token + p->vocab);
     const char *from = (const char *)p->logits.data + at * cpu_element_size(p->logits.dtype);
     cpu_piece piece = {b, from, p->logits.dtype, NULL, token, low, high};
     run_piece(job, slot, &piece, slot->z);
@@ -193,9 +211,12 @@ cpu_slot cpu_job_slot(const cpu_job *job, int32_t index)
 {
     const gumbel_problem *p = job->problem;
     gumbel_cursor cursor = {job->slots + (size_t)index * job->slot_bytes, 0};
+    GUMBEL_ASSERT(index >= 0 && index < job->device->threads);
     cpu_slot slot =
         carve_slot(&cursor, job->device, p->batch, p->hidden_size, p->sampling.num_samples);
     slot.index = index;
+    GUMBEL_ASSERT(cursor.used <= job->slot_bytes);
+    GUMBEL_ASSERT(slot.summaries);
     return slot;
 }
 
@@ -214,6 +235,8 @@ static void run_slot(void *argument, int32_t index)
         int64_t high = p->end_token - token < job->tile ? p->end_token - token : job->tile;
         if (high <= low)
             continue;
+        GUMBEL_ASSERT(item >= 0 && high <= job->tile);
+        GUMBEL_ASSERT(token + low >= p->first_token && token + high <= p->end_token);
         if (p->hidden_size > 0)
             run_fused_tile(job, &slot, token, (int)low, (int)high);
         else
@@ -242,6 +265,11 @@ void cpu_job_prepare(cpu_job *job, cpu_device *cpu, const gumbel_problem *p, voi
     job->items = job->tiles * (p->hidden_size > 0 ? 1 : p->batch);
     size_t plain =
         cpu_workspace_size(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
+    GUMBEL_ASSERT(cursor.used + (size_t)cpu->threads * job->slot_bytes <= plain);
+    GUMBEL_ASSERT(((uintptr_t)workspace & (GUMBEL_WORKSPACE_ALIGNMENT - 1)) == 0);
+    GUMBEL_ASSERT(job->first_tile <= p->first_token &&
+                  p->first_token - job->first_tile < GUMBEL_BLOCK);
+    GUMBEL_ASSERT(job->tiles >= 0 && job->tiles * job->tile >= end - job->first_tile);
     cpu_edits_prepare(&job->edits, cpu, p, cursor.base + plain);
     if (p->hidden_size > 0)
         pack_hidden(cpu, p, panels);
@@ -251,6 +279,7 @@ void cpu_job_merge(const cpu_job *job, int32_t used, gumbel_summary *summaries)
 {
     const gumbel_problem *p = job->problem;
     int32_t samples = p->sampling.num_samples;
+    GUMBEL_ASSERT(used >= 1 && used <= job->device->threads);
     gumbel_summaries_clear(summaries, p->batch * samples);
     for (int32_t i = 0; i < used; i++)
         gumbel_summaries_merge(summaries, cpu_job_slot(job, i).summaries, p->batch * samples);
@@ -275,6 +304,8 @@ gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel
 {
     (void)error;
     cpu_job job = {0};
+    gumbel_problem_assert(p);
+    GUMBEL_ASSERT(p->batch > 0 && summaries);
     cpu_job_prepare(&job, (cpu_device *)device, p, workspace);
     cpu_job_merge(&job, cpu_job_run(&job), summaries);
     return GUMBEL_OK;

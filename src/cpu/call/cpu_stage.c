@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu/call/cpu_stage.h"
 
+#include "core/fail.h"
 #include "cpu/cpu_policy.h"
 
 static int64_t first_block_start(const gumbel_problem *p)
@@ -17,6 +18,8 @@ void cpu_stage_carve(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
     stage->blocks = cpu_rounded_up(range, GUMBEL_BLOCK) / GUMBEL_BLOCK;
     stage->peak_room = cpu_rounded_up(stage->blocks, GUMBEL_BLOCK);
     size_t room = (size_t)stage->peak_room;
+    GUMBEL_ASSERT(stage->blocks >= 0 && stage->peak_room >= stage->blocks);
+    GUMBEL_ASSERT(stage->peak_room % GUMBEL_BLOCK == 0);
     size_t summaries = p->request & GUMBEL_REQUEST_RAW ? (size_t)threads : 0;
     if (own_values) {
         stage->values = gumbel_carve(cursor, batch, vocab, sizeof(float));
@@ -68,6 +71,7 @@ static void weigh_raw(const cpu_job *job, const cpu_slot *slot, cpu_piece *piece
     const gumbel_problem *p = job->problem;
     gumbel_row row = gumbel_problem_row(p, piece->b);
     cpu_transform identity = cpu_identity;
+    GUMBEL_ASSERT(job->stage->raw && slot->index < job->device->threads);
     identity.bias = piece->bias;
     job->device->kernels->transform(piece->from, piece->dtype, piece->high - piece->low, &identity,
                                     z + piece->low);
@@ -87,6 +91,7 @@ static void weigh_raw(const cpu_job *job, const cpu_slot *slot, cpu_piece *piece
 static uint32_t stage_end(const cpu_job *job, const float *v, int low, int high, float *end,
                           float *peak)
 {
+    GUMBEL_ASSERT(low >= 0 && low < high && low < GUMBEL_BLOCK);
     for (int i = 0; i < GUMBEL_BLOCK; i++)
         end[i] = i >= low && i < high ? v[i - low] : -INFINITY;
     return job->device->kernels->survey(end, 1, peak);
@@ -104,6 +109,9 @@ static uint32_t survey_piece(const cpu_job *job, const cpu_piece *piece, const f
         ends = stage->ends + piece->b * 2 * GUMBEL_BLOCK;
         peaks = stage->peaks + piece->b * stage->peak_room +
                 (piece->token - job->first_tile) / GUMBEL_BLOCK;
+        GUMBEL_ASSERT(piece->token >= job->first_tile);
+        GUMBEL_ASSERT((piece->token - job->first_tile) / GUMBEL_BLOCK + (high - 1) / GUMBEL_BLOCK <
+                      stage->blocks);
     }
     if (first)
         flags |= stage_end(job, v, low, high, ends, peaks);
@@ -123,6 +131,8 @@ void cpu_stage_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *
     float inverse_temperature = staged_temperature(p, piece->b);
     cpu_piece left = *piece;
     const float *v = piece->from;
+    GUMBEL_ASSERT(piece->low < piece->high && piece->b < p->batch);
+    GUMBEL_ASSERT(stage->values || stage->in_place);
     if (stage->raw)
         weigh_raw(job, slot, &left, z);
     if (!stays_in_place(job, piece->b, inverse_temperature)) {
@@ -150,6 +160,8 @@ const float *cpu_stage_block(const cpu_job *job, int64_t b, int64_t block)
 {
     const cpu_stage *stage = job->stage;
     const float *ends = stage->ends + b * 2 * GUMBEL_BLOCK;
+    GUMBEL_ASSERT(b >= 0 && b < job->problem->batch);
+    GUMBEL_ASSERT(block >= 0 && block < stage->blocks);
     if (block == 0 && first_is_cut(job))
         return ends;
     if (block == stage->blocks - 1 && last_is_cut(job))
@@ -164,6 +176,8 @@ cpu_values cpu_stage_values(const cpu_job *job, int64_t b)
     float *peaks = stage->peaks + b * stage->peak_room;
     float *tops = stage->tops + b * (stage->peak_room / GUMBEL_BLOCK);
     int64_t first = first_is_cut(job), last = stage->blocks - last_is_cut(job);
+    GUMBEL_ASSERT(first <= last);
+    GUMBEL_ASSERT(stage->peaks && stage->tops);
     cpu_values values = {.blocks = stage->blocks, .largest = -INFINITY, .scale = 1.0f};
     for (int64_t k = stage->blocks; k < stage->peak_room; k++)
         peaks[k] = -INFINITY;
@@ -179,5 +193,7 @@ cpu_values cpu_stage_values(const cpu_job *job, int64_t b)
     if (last < stage->blocks)
         values.stretch[values.stretches++] =
             (cpu_stretch){cpu_stage_block(job, b, last), peaks + last, 1, 1};
+    GUMBEL_ASSERT(values.stretches <= 3);
+    GUMBEL_ASSERT(stage->blocks == 0 || values.stretches > 0);
     return values;
 }

@@ -50,6 +50,8 @@ static const gumbel_backend backend = {
 
 int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void *argument)
 {
+    GUMBEL_ASSERT(cpu->threads >= 1 && cpu->threads <= CPU_THREADS_MOST);
+    GUMBEL_ASSERT(cpu->threads == 1 || cpu->pool || cpu->parallel_for);
     if (cpu->threads > 1 && worth_threads) {
         if (cpu->parallel_for) {
             cpu->parallel_for(cpu->parallel_context, cpu->threads, task, argument);
@@ -132,6 +134,9 @@ gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **dev
     cpu->logits_tile = options->tile ? options->tile : CPU_LOGITS_TILE;
     cpu->parallel_for = options->parallel_for;
     cpu->parallel_context = options->parallel_context;
+    GUMBEL_ASSERT(cpu->kernels->panel >= 1 && cpu->kernels->panel <= CPU_PANEL_MOST);
+    GUMBEL_ASSERT(cpu->fused_tile % GUMBEL_BLOCK == 0 && cpu->logits_tile % GUMBEL_BLOCK == 0);
+    GUMBEL_ASSERT(cpu->fused_tile <= CPU_TILE_MOST && cpu->logits_tile <= CPU_TILE_MOST);
     if (cpu->threads > 1 && !cpu->parallel_for) {
         cpu->pool = cpu_pool_open(cpu->threads);
         if (!cpu->pool) {

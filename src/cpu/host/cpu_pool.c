@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "cpu/host/cpu_pool.h"
 
+#include "core/fail.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -67,6 +69,7 @@ static void *work(void *argument)
 {
     cpu_pool *pool = argument;
     int32_t index = atomic_fetch_add(&pool->started, 1) + 1;
+    GUMBEL_ASSERT(index >= 1 && index < pool->threads);
     unsigned seen = 0;
     for (;;) {
         seen = await_job(pool, seen);
@@ -106,6 +109,7 @@ static void stop(cpu_pool *pool, int32_t workers)
 
 cpu_pool *cpu_pool_open(int32_t threads)
 {
+    GUMBEL_ASSERT(threads >= 2);
     cpu_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
@@ -135,6 +139,7 @@ int cpu_pool_run(cpu_pool *pool, gumbel_task task, void *argument)
 {
     if (is_orphaned(pool) || pthread_mutex_trylock(&pool->busy) != 0)
         return 0;
+    GUMBEL_ASSERT(atomic_load(&pool->running) == 0);
     pool->task = task;
     pool->argument = argument;
     atomic_store(&pool->running, pool->threads - 1);

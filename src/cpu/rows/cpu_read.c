@@ -4,6 +4,7 @@
  */
 #include "cpu/rows/cpu_request.h"
 
+#include "core/fail.h"
 #include "cpu/lanes/cpu_widen.h"
 #include "cpu/rows/cpu_truncate.h"
 
@@ -15,6 +16,7 @@ static int64_t find_tied_end(const cpu_request *r, int64_t b, float bound, int64
     const float *peaks = r->stage.peaks + b * r->stage.peak_room;
     if (tied == GUMBEL_TIES_STAY)
         return INT64_MAX;
+    GUMBEL_ASSERT(tied >= 0);
     for (int64_t block = 0; block < r->stage.blocks; block++) {
         const float *v = cpu_stage_block(&r->job, b, block);
         for (int i = 0; i < GUMBEL_BLOCK && peaks[block] >= bound; i++)
@@ -49,6 +51,7 @@ void cpu_request_cut(cpu_request *r, int64_t b)
     cpu_found *found = &r->rows[b];
     gumbel_row row = gumbel_problem_row(p, b);
     gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
+    GUMBEL_ASSERT(b >= 0 && b < p->batch);
     *found = (cpu_found){.scale = cpu_stage_scale(p, b), .bound = -FLT_MAX, .tied_end = INT64_MAX};
     found->flags = cpu_request_flags(r, b);
     if (found->flags)
@@ -61,6 +64,7 @@ void cpu_request_cut(cpu_request *r, int64_t b)
         return;
     if (gumbel_rules_cut(&rules)) {
         gumbel_cut cut = cpu_find_cut(r->job.device->kernels, &values, &rules, bins);
+        GUMBEL_ASSERT(cut.bound <= values.largest * found->scale || found->scale != 1.0f);
         found->bound = cut.bound;
         found->tied_end = find_tied_end(r, b, cut.bound, cut.tied);
     }
@@ -79,6 +83,7 @@ int cpu_request_block(const cpu_request *r, int64_t b, int64_t block, float *out
     const float *v = cpu_stage_block(&r->job, b, block);
     int64_t token = r->job.first_tile + block * GUMBEL_BLOCK, left = found->tied_end - token;
     int kept = r->job.device->kernels->keep(v, found->scale, found->bound, out);
+    GUMBEL_ASSERT(kept >= 0 && kept <= GUMBEL_BLOCK);
     for (int64_t i = left > 0 ? left : 0; i < GUMBEL_BLOCK; i++)
         if (v[i] == found->bound) {
             kept -= out[i] > -INFINITY;
@@ -93,6 +98,7 @@ int cpu_request_block(const cpu_request *r, int64_t b, int64_t block, float *out
 static float value_of(const cpu_request *r, int64_t b, int64_t token)
 {
     int64_t at = token - r->job.first_tile;
+    GUMBEL_ASSERT(at >= 0 && at / GUMBEL_BLOCK < r->stage.blocks);
     return cpu_stage_block(&r->job, b, at / GUMBEL_BLOCK)[at % GUMBEL_BLOCK];
 }
 
@@ -101,6 +107,7 @@ static float raw_logit(const cpu_request *r, int32_t thread, int64_t b, int64_t 
 {
     const gumbel_problem *p = &r->problem;
     int64_t at = token - p->first_token;
+    GUMBEL_ASSERT(at >= 0 && at < p->vocab);
     if (p->hidden_size == 0)
         return cpu_widen_element(p->logits.data, p->logits.dtype, b * p->logits.stride + at);
     int64_t stride = p->weight.stride * cpu_element_size(p->weight.dtype);
@@ -178,6 +185,7 @@ static int32_t list_tokens(const reading *in, int32_t most, listed *list)
             if (!(z > bound || (z == bound && tied-- > 0)))
                 continue;
             int32_t at = count++;
+            GUMBEL_ASSERT(count <= most);
             for (; at > 0 && list[at - 1].z < z; at--)
                 list[at] = list[at - 1];
             list[at] = (listed){z, (int32_t)(r->job.first_tile + block * GUMBEL_BLOCK + i)};
@@ -197,6 +205,7 @@ static void read_list(const reading *in, int ok)
 {
     const gumbel_output *out = in->request->output;
     listed list[GUMBEL_TOP_MOST];
+    GUMBEL_ASSERT(out->num_top >= 1 && out->num_top <= GUMBEL_TOP_MOST);
     int32_t n = out->num_top, count = ok ? list_tokens(in, n, list) : 0;
     int raw = out->logprobs_of == GUMBEL_RAW;
     for (int32_t i = 0; i < n; i++) {
@@ -222,6 +231,7 @@ static int32_t rank_of(const reading *in, float z)
     for (int i = 0; i < in->values.stretches; i++)
         above += in->request->job.device->kernels->count_above(&in->values.stretch[i],
                                                                in->values.scale, z);
+    GUMBEL_ASSERT(above >= 0 && above < in->request->problem.vocab);
     return (int32_t)(above + 1);
 }
 
@@ -261,12 +271,15 @@ void cpu_request_read(cpu_request *r, int32_t thread, int64_t b)
     const gumbel_output *out = r->output;
     int32_t samples = r->problem.sampling.num_samples;
     gumbel_summary *row = r->summaries + b * samples;
+    GUMBEL_ASSERT(b >= 0 && b < r->problem.batch);
     const gumbel_row_i32 *given = &r->problem.sampling.given;
     row->flags |= r->rows[b].flags;
     if (given->data && !r->rows[b].empty)
         row->best_id = 0; /* it is not that nothing can be drawn */
     gumbel_row_status status = gumbel_summary_status(row);
     int ok = status == GUMBEL_ROW_OK;
+    GUMBEL_ASSERT(!ok || given->data || row->best_id >= r->problem.first_token);
+    GUMBEL_ASSERT(!ok || given->data || row->best_id < r->problem.end_token);
     reading in = {.request = r, .thread = thread, .b = b, .lse = NAN};
     if (ok) {
         in.values = cpu_stage_values(&r->job, b);

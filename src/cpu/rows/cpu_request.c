@@ -32,6 +32,7 @@ static void carve(cpu_request *r, gumbel_cursor *cursor, const gumbel_problem *p
     size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples;
     int raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0;
     size_t row = (size_t)cpu_rounded_up(p->hidden_size, CPU_CHUNK);
+    GUMBEL_ASSERT(p->batch > 0 && threads >= 1);
     r->rows = gumbel_carve(cursor, batch, 1, sizeof *r->rows);
     r->summaries = gumbel_carve(cursor, batch, samples, sizeof *r->summaries);
     r->hidden = gumbel_carve(cursor, raw ? (size_t)threads : 0, row, sizeof *r->hidden);
@@ -137,6 +138,8 @@ static void draw_block(const cpu_request *r, const cpu_slot *slot, int64_t b, in
     int64_t token = r->job.first_tile + block * GUMBEL_BLOCK;
     int64_t low = p->first_token > token ? p->first_token - token : 0;
     int64_t high = p->end_token - token < GUMBEL_BLOCK ? p->end_token - token : GUMBEL_BLOCK;
+    GUMBEL_ASSERT(b >= 0 && b < p->batch && block >= 0 && block < r->stage.blocks);
+    GUMBEL_ASSERT(low < high);
     cpu_draw draw = {.row = &row,
                      .num_samples = p->sampling.given.data ? 0
                                     : row.greedy           ? 1
@@ -166,6 +169,7 @@ static void draw_item(cpu_request *r, int32_t thread, int64_t item)
     int64_t b = item / pieces(r), block = item % pieces(r) * CPU_DRAW_BLOCKS;
     int64_t end =
         block + CPU_DRAW_BLOCKS < r->stage.blocks ? block + CPU_DRAW_BLOCKS : r->stage.blocks;
+    GUMBEL_ASSERT(b < r->problem.batch && block < end);
     float z[GUMBEL_BLOCK];
     if (r->rows[b].flags || r->rows[b].empty)
         return;
@@ -183,14 +187,18 @@ static void stage_rows(cpu_request *r, gumbel_device *device, const gumbel_probl
     cpu_device *cpu = (cpu_device *)device;
     size_t plain = cpu_workspace_size(device, p->batch, p->hidden_size, p->sampling.num_samples);
     gumbel_cursor cursor = {workspace, plain + cpu_edits_size(p)};
+    GUMBEL_ASSERT(plain != SIZE_MAX);
     r->problem = *p;
     r->job.stage = &r->stage;
     if (needs_rows(p))
         carve(r, &cursor, p, cpu->threads);
+    GUMBEL_ASSERT(!r->rows || (r->summaries && r->stage.peaks));
+    GUMBEL_ASSERT(r->stage.values || r->processed || !r->rows || r->stage.in_place);
     if (r->stage.raw)
         gumbel_summaries_clear(r->stage.raw, cpu->threads * p->batch);
     cpu_job_prepare(&r->job, cpu, &r->problem, workspace);
     r->staged = cpu_job_run(&r->job);
+    GUMBEL_ASSERT(r->staged >= 1 && r->staged <= cpu->threads);
     if (r->rows)
         run_phase(r, p->batch, cut_item, NULL);
 }
@@ -212,6 +220,8 @@ gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
                          const gumbel_output *output, void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
+    gumbel_problem_assert(p);
+    GUMBEL_ASSERT(p->batch > 0 && output->tokens);
     gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
     void *rest = cursor.base + cursor.used;
     if (needs_rows(p)) {
@@ -262,6 +272,7 @@ static void process_item(cpu_request *r, int32_t thread, int64_t b)
         int64_t at = r->job.first_tile + block * GUMBEL_BLOCK - p->first_token;
         int64_t low = at < 0 ? -at : 0,
                 high = count - at < GUMBEL_BLOCK ? count - at : GUMBEL_BLOCK;
+        GUMBEL_ASSERT(low < high && at + high <= p->vocab);
         cpu_request_block(r, b, block, z);
         memcpy(row + at + low, z + low, (size_t)(high - low) * sizeof *z);
     }
@@ -274,6 +285,8 @@ gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *p, float 
 {
     (void)error;
     cpu_request r = {.processed = processed, .processed_stride = stride};
+    gumbel_problem_assert(p);
+    GUMBEL_ASSERT(processed && stride >= p->vocab && p->hidden_size == 0);
     r.stage.values = processed;
     r.stage.stride = stride;
     stage_rows(&r, device, p, workspace);

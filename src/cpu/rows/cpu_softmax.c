@@ -47,6 +47,8 @@ static void transform(const softmax_job *job, const row_piece *piece)
 {
     const gumbel_problem *p = job->problem;
     int64_t counts = p->end_token - p->first_token - piece->at;
+    GUMBEL_ASSERT(piece->count > 0 && piece->count <= PIECE &&
+                  piece->at + piece->count <= p->vocab);
     int count = counts < 0 ? 0 : counts < piece->count ? (int)counts : piece->count;
     cpu_transform t =
         cpu_transform_of(p, gumbel_problem_row(p, piece->b).inverse_temperature, NULL);
@@ -80,6 +82,7 @@ static void exponentiate(const softmax_job *job, const row_piece *piece, row_sum
     if (!has_tokens(row))
         return;
     double sum = job->kernels->exponentiate(piece->z, piece->count, row->max_z);
+    GUMBEL_ASSERT(sum >= 0.0 && sum <= (double)piece->count);
     own->mass += (uint64_t)(sum * 0x1p32 + 0.5);
 }
 
@@ -109,6 +112,8 @@ static void run_share(void *argument, int32_t thread)
                        batch * claims(job);) {
         int64_t b = item / claims(job), begin = item % claims(job) * job->width;
         int64_t end = vocab - begin < job->width ? vocab : begin + job->width;
+        GUMBEL_ASSERT(begin < end && b < batch);
+        GUMBEL_ASSERT(thread >= 0);
         row_sum *own = &job->sums[whole_rows ? b : thread * batch + b];
         for (int i = 0; i < job->count; i++)
             for (int64_t at = begin; at < end; at += PIECE) {
@@ -141,6 +146,8 @@ gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *p, float 
     static const softmax_step steps[] = {find_largest, exponentiate, divide};
     cpu_device *cpu = (cpu_device *)device;
     gumbel_cursor cursor = {workspace, 0};
+    gumbel_problem_assert(p);
+    GUMBEL_ASSERT(probabilities && stride >= p->vocab);
     softmax_job job = {.kernels = cpu->kernels,
                        .problem = p,
                        .rows = probabilities,

@@ -4,6 +4,7 @@
  */
 #include "cpu/rows/cpu_truncate.h"
 
+#include "core/fail.h"
 #include "cpu/cpu_kernels.h"
 
 /* The slope of bins of equal width between two values; 0 where there are none. */
@@ -17,6 +18,7 @@ static float slope_between(float low, float high)
 static uint32_t bin_edge(const cpu_tally *t, uint32_t low, uint32_t high, uint32_t bin)
 {
     uint32_t end = high + 1;
+    GUMBEL_ASSERT(low <= end);
     while (low < end) {
         uint32_t middle = low + (end - low) / 2;
         if (cpu_tally_bin(t, gumbel_of_key(middle)) < bin)
@@ -41,6 +43,7 @@ static int64_t step_down(const cpu_kernels *kernels, const cpu_values *values, c
             break;
         landing->above += landing->at;
     }
+    GUMBEL_ASSERT(bin < CPU_BINS);
     return bin;
 }
 
@@ -49,6 +52,7 @@ cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, in
 {
     cpu_landing landing = {0};
     uint32_t low = gumbel_key(floor), high = gumbel_key(values->largest * values->scale);
+    GUMBEL_ASSERT(values->scale >= 0.0f && bins);
     /* Tokens spread better over bins of equal width than over floats; but only the latter end. */
     for (int first = 1; low <= high; first = 0) {
         int bits = low == high ? 0 : 32 - __builtin_clz(high - low);
@@ -65,7 +69,9 @@ cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, in
         int64_t bin = step_down(kernels, values, &t, needed, &landing);
         if (bin < 0)
             return landing;
+        GUMBEL_ASSERT(landing.above < needed && landing.above + landing.at >= needed);
         uint32_t start = bin_edge(&t, low, high, (uint32_t)bin);
+        GUMBEL_ASSERT(start >= low && start <= high);
         high = bin_edge(&t, low, high, (uint32_t)bin + 1) - 1;
         low = start;
         if (t.slope == 0.0f && t.shift == 0) {
@@ -100,6 +106,7 @@ static float guess_nth(const cpu_kernels *kernels, const cpu_values *values, int
 cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values, int64_t n,
                             float floor, cpu_weight *bins)
 {
+    GUMBEL_ASSERT(n > 0);
     float guess = guess_nth(kernels, values, n, floor, bins);
     cpu_landing nth = cpu_descend(kernels, values, 0, (gumbel_wide)n, guess, bins);
     if (nth.reached || !(guess > floor))
@@ -119,6 +126,7 @@ static gumbel_cut cut_top_k(const cpu_kernels *kernels, const cpu_values *values
     if (rules->exact) {
         own.tied = rules->top_k - (int64_t)k.above;
         *excess = (int64_t)k.at - own.tied;
+        GUMBEL_ASSERT(own.tied > 0 && *excess >= 0);
     }
     return own;
 }
@@ -164,6 +172,8 @@ static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values
     int64_t count = weigh(kernels, values, rules->joint ? -FLT_MAX : cut.bound, &mass);
     mass -= rules->joint ? 0 : gone * (uint64_t)excess;
     gumbel_wide needed = gumbel_nucleus(rules->top_p, mass);
+    GUMBEL_ASSERT(needed <= mass);
+    GUMBEL_ASSERT(rules->top_p > 0.0f && rules->top_p < 1.0f);
     /* What has no mass ends no nucleus, nor do those whose whole mass may go. */
     float floor = fmaxf(gumbel_nucleus_floor(m, mass - needed, count), m - GUMBEL_MASS_REACH);
     floor = fmaxf(floor, cut.bound);

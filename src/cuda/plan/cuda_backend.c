@@ -28,6 +28,10 @@ static gumbel_status store(const cuda_job *job, const cuda_plan *plan)
 {
     cuda_job product = *job;
     cuda_params *p = &product.params;
+    GUMBEL_ASSERT(job->room.logits && p->problem.hidden_size > 0);
+    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_PEAKS) || job->room.peaks);
+    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_STRIPS) || job->room.stored_strips);
+    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_DRAWS) || job->room.exchange);
     p->stored = job->room.logits;
     p->stored_stride = cuda_row_stride(&p->problem);
     if (plan->handed & CUDA_HANDS_PEAKS) {
@@ -63,6 +67,9 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
 static gumbel_status run(const cuda_job *job, const cuda_plan *plan)
 {
     const gumbel_problem *p = &job->params.problem;
+    GUMBEL_ASSERT(plan->product || plan->rows);
+    GUMBEL_ASSERT(job->params.output.tokens || job->params.partials || job->processed ||
+                  job->params.multiply_only);
     if (p->batch > INT32_MAX / p->sampling.num_samples)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B * S is 2^31 or more, which one call on CUDA does not take");
@@ -79,6 +86,7 @@ static gumbel_status start(cuda_job *job, gumbel_device *device, const gumbel_pr
 {
     cuda_plan plan;
     CUcontext popped;
+    gumbel_problem_assert(problem);
     gumbel_problem masked = cuda_masked(problem);
     job->cuda = (cuda_device *)device;
     job->error = error;

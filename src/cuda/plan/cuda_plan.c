@@ -102,6 +102,7 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
 {
     uint32_t needs = gumbel_needs_of(p) | more, offered = 0;
     *plan = (cuda_plan){.needs = needs};
+    GUMBEL_ASSERT(p->batch > 0 && !(p->request & GUMBEL_REQUEST_ALLOWED));
     if (p->hidden_size > 0 && !(needs & GUMBEL_NEED_EMPTY)) {
         plan->product = choose_product(cuda, p, needs);
         if (plan->product)
@@ -115,6 +116,7 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
     if (!plan->rows)
         return refuse(needs, error);
     plan->handed = offered & plan->rows->takes;
+    GUMBEL_ASSERT(!plan->handed || plan->product);
     return GUMBEL_OK;
 }
 
@@ -134,6 +136,7 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
         count = count > sm90 ? count : sm90;
     }
     room->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
+    room->summaries_most = count;
     room->floors = gumbel_carve(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
 }
 

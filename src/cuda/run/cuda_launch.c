@@ -9,6 +9,10 @@
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                           void **arguments)
 {
+    GUMBEL_ASSERT(kernel && job->cuda);
+    GUMBEL_ASSERT(shape.ctas >= 1 && shape.ctas <= INT32_MAX);
+    GUMBEL_ASSERT(shape.threads >= 32 && shape.threads <= 1024 && shape.threads % 32 == 0);
+    GUMBEL_ASSERT(shape.shared_bytes >= 0);
     CUlaunchAttribute overlap = {
         .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
         .value.programmaticStreamSerializationAllowed = 1,
@@ -42,6 +46,8 @@ gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, cuda_sha
 
 gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
 {
+    GUMBEL_ASSERT(p->parts >= 0 && (p->summaries || p->parts == 0 || p->stored));
+    GUMBEL_ASSERT(p->output.tokens || p->partials || p->stored || p->multiply_only);
     void *arguments[] = {p};
     cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
                         1};
@@ -60,6 +66,7 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     cuda_params p = *whole;
     int32_t samples = whole->problem.sampling.num_samples;
     int64_t draws = first * samples;
+    GUMBEL_ASSERT(first >= 0 && count > 0 && first + count <= whole->problem.batch);
     p.problem = gumbel_problem_slice(&whole->problem, first, count);
     p.output = gumbel_output_slice(&whole->output, first, samples);
     p.partials = p.partials ? p.partials + draws : NULL;

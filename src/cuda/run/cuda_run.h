@@ -22,6 +22,7 @@ typedef enum cuda_handed {
 typedef struct cuda_workspace {
     uint32_t *allowed;          /* [B, cuda_allowed_words()] */
     gumbel_summary *summaries;  /* [parts][B, S] of one slice after the other */
+    size_t summaries_most;      /* how many there are */
     uint64_t *floors;           /* [B, S][CUDA_FLOOR_WORDS] */
     float *logits;              /* [B] rows at cuda_row_stride(): what a product stores */
     float *edited;              /* likewise: edited logits of a caller's, which stay as they are */

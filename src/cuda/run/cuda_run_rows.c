@@ -22,6 +22,10 @@ gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int6
                                CUfunction kernel, int threads, int shared_bytes, int overlaps)
 {
     void *arguments[] = {p};
+    GUMBEL_ASSERT(p->parts >= 1 && rows >= 1 && rows <= p->problem.batch);
+    GUMBEL_ASSERT(p->problem.hidden_size == 0 && p->problem.logits.data);
+    GUMBEL_ASSERT(p->problem.logits.stride >= p->problem.vocab);
+    GUMBEL_ASSERT(!p->processed || p->processed_stride >= p->problem.vocab);
     if (p->problem.batch > INT32_MAX / p->parts)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
@@ -41,6 +45,7 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
     if (!(caller->request & GUMBEL_REQUEST_ALLOWED))
         return GUMBEL_OK;
     p.pieces = (32 * p.words + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    GUMBEL_ASSERT(p.allowed && p.words >= 1 && p.pieces >= 1);
     if (caller->batch > INT32_MAX / p.pieces)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
@@ -64,6 +69,8 @@ gumbel_status cuda_run_edited(const cuda_job *job)
     gumbel_problem *q = &draw.params.problem;
     p.processed = job->room.logits ? job->room.logits : job->room.edited;
     p.processed_stride = cuda_row_stride(q);
+    GUMBEL_ASSERT(p.processed && p.processed_stride >= q->vocab);
+    GUMBEL_ASSERT(!(q->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
     p.parts = (int32_t)((cuda_range_of(q) + CUDA_REQUEST_PIECE - 1) / CUDA_REQUEST_PIECE);
     GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, job->cuda->request_edit,
                                     CUDA_REQUEST_THREADS, CUDA_REQUEST_STAGE_BYTES, 1));
@@ -88,6 +95,8 @@ static row_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
     int64_t most = ctas > p->batch ? ctas / p->batch : 1;
     row_split split = {.chunk = cuda_chunk(range, most, CUDA_REQUEST_PIECE)};
     split.parts = (range + split.chunk - 1) / split.chunk;
+    GUMBEL_ASSERT(split.chunk > 0 && split.chunk % CUDA_REQUEST_PIECE == 0);
+    GUMBEL_ASSERT(split.parts >= 1 && split.parts * split.chunk >= range);
     return split;
 }
 
@@ -111,6 +120,7 @@ gumbel_status cuda_run_screened(const cuda_job *job)
     p.counters = job->room.counters;
     p.heads = job->room.heads;
     p.candidates = job->room.candidates;
+    GUMBEL_ASSERT(p.counters && p.heads && (p.candidates || p.parts == 1));
     return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request, CUDA_REQUEST_THREADS,
                             CUDA_REQUEST_SHARED_BYTES, 1);
 }
@@ -130,6 +140,7 @@ gumbel_status cuda_run_gather(const cuda_job *job)
     cuda_params p = job->params;
     void *arguments[] = {&p};
     int64_t ids = p.problem.batch * p.output.num_top;
+    GUMBEL_ASSERT(ids > 0 && p.output.top_ids && p.output.top_logits);
     cuda_shape shape = {(ids + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
     return cuda_launch(job, job->cuda->gather, shape, arguments);
 }
@@ -149,6 +160,7 @@ void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbe
     size_t parts = batch > ctas ? batch : ctas;
     cuda_workspace room;
     gumbel_carve(cursor, batch, (size_t)cuda_allowed_words(&p), sizeof *room.allowed);
+    GUMBEL_ASSERT(limits->vocab_size >= 1);
     gumbel_carve(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *room.logits);
     cuda_carve_bounded(cursor, cuda, &p, &room);
     cuda_carve_pivots(cursor, cuda, &p, &room);

@@ -14,6 +14,7 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
     int most = cuda_sm80_rows_most(samples, mixed);
     int64_t origin = whole->first_token / CUDA_SM80_SLAB * CUDA_SM80_SLAB;
     int64_t slabs = (whole->end_token - origin + CUDA_SM80_SLAB - 1) / CUDA_SM80_SLAB;
+    GUMBEL_ASSERT(most > 0 && slabs > 0);
     for (int64_t first = 0; first < whole->batch; first += most) {
         int64_t rows = whole->batch - first < most ? whole->batch - first : most;
         int width = cuda_sm80_width_for(rows), n = cuda_sm80_widths[width];
@@ -21,6 +22,8 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
         int64_t ctas = cuda->multiprocessors * cuda_sm80_ctas(n, cuda->shared_bytes, bytes, mixed);
         cuda_params p = cuda_slice(&job->params, first, rows);
         p.parts = (int32_t)(slabs < ctas ? slabs : ctas);
+        GUMBEL_ASSERT(rows <= n && bytes <= cuda->shared_bytes && p.parts >= 1);
+        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <= job->room.summaries_most);
         p.tag = cuda_tag(cuda);
         void *arguments[] = {&p};
         cuda_shape shape = {p.parts, CUDA_SM80_THREADS, bytes, 0};

@@ -54,6 +54,9 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
     int64_t tokens = whole->end_token - whole->first_token;
     int32_t tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     int processors = cuda_sm90_processors(cuda->multiprocessors);
+    GUMBEL_ASSERT(tokens > 0 && tiles > 0 && most > 0);
+    GUMBEL_ASSERT(whole->weight.rows % 16 == 0 && whole->weight.dtype != GUMBEL_FLOAT32);
+    GUMBEL_ASSERT(whole->hidden.dtype == whole->weight.dtype);
     GUMBEL_FORWARD(encode_weight(job, &weight));
     for (int64_t first = 0; first < whole->batch; first += most) {
         int64_t rows = whole->batch - first < most ? whole->batch - first : most;
@@ -62,6 +65,9 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         p.tiles = tiles;
         p.parts = cuda_sm90_ctas(width, tiles, processors);
         p.stages = cuda_sm90_stages(width, samples, p.problem.with_mass);
+        GUMBEL_ASSERT(rows <= width && p.stages >= 1);
+        GUMBEL_ASSERT(p.parts >= 1 && p.parts <= cuda->multiprocessors);
+        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <= job->room.summaries_most);
         p.tag = cuda_tag(cuda);
         GUMBEL_FORWARD(
             encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));

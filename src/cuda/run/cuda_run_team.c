@@ -25,6 +25,9 @@ static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
             cuda_request_clusters_left(clusters, job->cuda->multiprocessors, p->has_peaks != 0);
     p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_request_share(cuda_range_of(q));
+    GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
+    GUMBEL_ASSERT(clusters >= 1 && clusters <= q->batch);
+    GUMBEL_ASSERT(cuda_team_bytes(q) <= job->cuda->shared_bytes);
     return cuda_launch_rows(job, p, clusters, job->cuda->request_team, CUDA_REQUEST_THREADS,
                             (int)cuda_team_bytes(q), 1);
 }
@@ -80,6 +83,10 @@ gumbel_status cuda_run_blocks(const cuda_job *job)
     if (!p.has_peaks)
         p.chunk = cuda_request_part(p.blocks, q->batch, job->cuda->multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
+    GUMBEL_ASSERT(p.blocks >= 1 && p.chunk >= 1 && p.parts >= 1);
+    GUMBEL_ASSERT(p.peaks && p.row_states && p.counters);
+    GUMBEL_ASSERT(!(job->handed & CUDA_HANDS_STRIPS) || p.stored_strips);
+    GUMBEL_ASSERT(cuda_request_blocks_bytes(p.blocks) <= CUDA_REQUEST_BLOCKS_BYTES);
     GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
                                     (int)cuda_request_blocks_bytes(p.blocks), 1));
     return run_clusters(job, &p);
@@ -121,6 +128,7 @@ gumbel_status cuda_run_pivots(const cuda_job *job)
         GUMBEL_FORWARD(cuda_run_logits(&draw));
     p.exchange = job->room.exchange;
     p.parts = (int32_t)cuda_pivot_parts(&p.problem);
+    GUMBEL_ASSERT(p.exchange && p.parts >= 1);
     return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_pivots,
                             CUDA_REQUEST_PIVOT_THREADS, CUDA_REQUEST_PIVOT_BYTES, 1);
 }
