@@ -85,7 +85,8 @@ class Verify(SampleCase):
         """However few: a right sampler is never called wrong, and too few are called that."""
         write_npy(self.path("rows.npy"), "<f4", (2, 4), [3, 2, 1, 0, 30, 0, 0, 0])
         logits = ("--logits", self.path("rows.npy"))
-        for draws in (1, 2, 3, 4, 5, 6, 9, 19, 20, 21, 40, 60, 100, 300):
+        every = (1, 2, 3, 4, 5, 6, 9, 19, 20, 21, 40, 60, 100, 300)
+        for draws in (1, 9, 40) if os.environ.get("GUMBEL_SANITIZE") else every:
             for seed, row in ((0, 0), (1, 0), (2, 1)):
                 checks = self.outcomes(*logits, "--draws", draws, "--seed", seed, "--row", row)
                 test = checks["chi-squared, from logits"]
