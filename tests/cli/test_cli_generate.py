@@ -38,6 +38,30 @@ class Generate(Case):
         echoed = self.succeed("generate", "--prompt", "And it came", "--echo", *rest)
         self.assertEqual(echoed, "And it came" + given)
 
+    def test_drafts(self):
+        """The same texts, with a line or an object of what the drafts were worth."""
+        rest = ("generate", "--model", self.model, "--prompt", "In the beginning", "--max-tokens",
+                24, "--temperature", 0.8, "--seed", 3)
+        small = os.path.join(MODELS, "kjv-draft")
+        plain = self.succeed(*rest, "--samples", 2)
+        for draft in (small, "ngram"):
+            drafted = ("--draft", draft, "--draft-tokens", 3, "--check")
+            done = gumbel(*rest, "--samples", 2, *drafted)
+            self.assertEqual((done.returncode, done.stdout), (0, plain))
+            self.assertRegex(done.stderr, r"^accepted \d.*by place\), [1-4]\.\d\d tokens a cycle .*"
+                             r"speed-up by model \d.*; best draft length by model [0-3]\n$")
+            found = self.succeed_json(*rest, *drafted, "--draft-rule", "coupled")
+            self.assertEqual(found["samples"], self.succeed_json(*rest)["samples"])
+            drafts = found["drafts"]
+            self.assertEqual(len(drafts["accepted_by_place"]), 3)
+            self.assertAlmostEqual(drafts["tokens_a_cycle"], 1 + drafts["accepted_a_cycle"], 1)
+        self.refuse("--draft", *rest, "--draft", self.path("nowhere"))
+        self.refuse("--draft-tokens", *rest, "--draft", "ngram", "--draft-tokens", 64)
+        self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "block")
+        self.refuse("--draft-temperature", *rest, "--draft", small, "--draft-temperature", 0)
+        self.refuse("--draft", *rest, "--draft", "ngram", "--device", "cuda:0")
+        self.refuse("--check", *rest, "--check")
+
     def test_bos(self):
         rest = ("generate", "--model", self.model, "--prompt", "And", "--max-tokens", 1)
         with_bos = self.succeed_json(*rest)["prompt_ids"]

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "draft_report.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "report.h"
+
+static double ratio(double of, double over) { return over > 0 ? of / over : 0; }
+
+/* The speed-up of drafts of g tokens at most: a plain step's time for as many tokens as a cycle
+ * emits, over the cycle's. It emits one token, and a draft's where that is offered and accepted. */
+static double speed_up_at(const struct draft_report *r, int32_t g)
+{
+    double emitted = 1, seconds = r->plain;
+
+    for (int32_t i = 0; i < g; i++) {
+        emitted += r->offered[i] * r->at_place[i];
+        seconds += r->offered[i] * (r->draft + r->row);
+    }
+    return ratio(emitted * r->plain, seconds);
+}
+
+/* (1 - a^(g + 1)) / (1 - a), a the share of drafts that are accepted of those that were reached. */
+static double emitted_if_alike(const draft_stats *stats, int32_t tokens)
+{
+    int64_t reached = stats->proposed[0], accepted = 0;
+    double a = 0;
+
+    for (int32_t i = 0; i < DRAFT_TOKENS_MOST; i++) {
+        accepted += stats->accepted[i];
+        if (i > 0) {
+            reached += stats->accepted[i - 1] < stats->proposed[i] ? stats->accepted[i - 1]
+                                                                   : stats->proposed[i];
+        }
+    }
+    a = ratio((double)accepted, (double)reached);
+    return a < 1 ? (1 - pow(a, tokens + 1)) / (1 - a) : tokens + 1;
+}
+
+struct draft_report draft_report_of(const draft_stats *stats, int32_t tokens)
+{
+    const double cycles = (double)stats->cycles;
+    double proposed = 0, accepted = 0;
+    struct draft_report r = {.tokens = tokens};
+
+    for (int32_t i = 0; i < DRAFT_TOKENS_MOST; i++) {
+        r.at_place[i] = ratio((double)stats->accepted[i], (double)stats->proposed[i]);
+        r.offered[i] = ratio((double)stats->proposed[i], cycles);
+        proposed += (double)stats->proposed[i];
+        accepted += (double)stats->accepted[i];
+    }
+    r.accepted = ratio(accepted, cycles);
+    r.proposed = ratio(proposed, cycles);
+    r.emitted = ratio((double)stats->emitted, cycles);
+    r.draft = ratio(stats->drafting, proposed);
+    r.target = ratio(stats->verifying, cycles);
+    r.rows = ratio((double)stats->rows, cycles);
+    r.plain = stats->plain;
+    r.row = r.rows > 1 ? (r.target - r.plain) / (r.rows - 1) : 0;
+    r.row = r.row > 0 ? r.row : 0;
+    r.independent = emitted_if_alike(stats, tokens);
+    r.speed_up = speed_up_at(&r, tokens);
+    r.measured = ratio((double)stats->emitted * r.plain, stats->drafting + stats->verifying);
+    for (int32_t g = 1; g <= tokens; g++) {
+        if (speed_up_at(&r, g) > fmax(1, r.best > 0 ? speed_up_at(&r, r.best) : 0)) {
+            r.best = g;
+        }
+    }
+    return r;
+}
+
+void print_draft_report(const struct draft_report *r)
+{
+    const double ms = 1e3;
+
+    fprintf(stderr, "accepted %.2f of %.2f (", r->accepted, r->proposed);
+    for (int32_t i = 0; i < r->tokens; i++) {
+        fprintf(stderr, "%s%.2f", i ? " " : "", r->at_place[i]);
+    }
+    fprintf(stderr,
+            " by place), %.2f tokens a cycle (%.2f if all were accepted alike); draft %.1f x %.2f "
+            "ms, target %.1f rows %.2f ms (1 row %.2f): speed-up by model %.2f, measured %.2f; "
+            "best draft length by model %d\n",
+            r->emitted, r->independent, r->proposed, r->draft * ms, r->rows, r->target * ms,
+            r->plain * ms, r->speed_up, r->measured, (int)r->best);
+}
+
+json_t *draft_report_to_json(const struct draft_report *r)
+{
+    json_t *root = json_object(), *places = json_array();
+
+    for (int32_t i = 0; i < r->tokens; i++) {
+        json_array_append_new(places, json_number(r->at_place[i]));
+    }
+    json_put(root, "accepted_by_place", places);
+    json_put(root, "accepted_a_cycle", json_number(r->accepted));
+    json_put(root, "proposed_a_cycle", json_number(r->proposed));
+    json_put(root, "tokens_a_cycle", json_number(r->emitted));
+    json_put(root, "tokens_a_cycle_if_alike", json_number(r->independent));
+    json_put(root, "draft_seconds_a_token", json_number(r->draft));
+    json_put(root, "target_seconds_a_cycle", json_number(r->target));
+    json_put(root, "target_rows", json_number(r->rows));
+    json_put(root, "target_seconds_a_row", json_number(r->plain));
+    json_put(root, "speed_up_by_model", json_number(r->speed_up));
+    json_put(root, "speed_up", json_number(r->measured));
+    json_put(root, "best_tokens_by_model", json_integer(r->best));
+    return root;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "decoder/drafts/drafter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LONGEST_SUFFIX  4
+#define SHORTEST_SUFFIX 2
+
+struct drafter {
+    decoder *model; /* NULL: n-grams */
+    decoder_sequence *sequence;
+    int32_t *fed; /* [capacity] tokens that the sequence holds */
+    float *hidden;
+    text_draws draws;
+};
+
+static int new_drafter(drafter **result, decoder_error *error)
+{
+    *result = calloc(1, sizeof **result);
+    return *result ? 0 : decoder_fail(error, NULL, "drafts", "out of memory");
+}
+
+int drafter_new_model(decoder *model, gumbel_device *device, const generate_options *options,
+                      int32_t sample, int64_t vocab, int32_t capacity, float factor,
+                      drafter **result, decoder_error *error)
+{
+    const decoder_info *info = decoder_describe(model);
+    if (new_drafter(result, error) != 0) {
+        return -1;
+    }
+    drafter *d = *result;
+    d->model = model;
+    d->fed = calloc((size_t)capacity, sizeof *d->fed);
+    d->hidden = calloc((size_t)info->hidden_size, sizeof *d->hidden);
+    if (!d->fed || !d->hidden) {
+        decoder_fail(error, NULL, "drafts", "out of memory");
+    } else if (decoder_sequence_new(model, capacity, &d->sequence, error) == 0 &&
+               text_draws_new(&d->draws, device, options, sample, vocab, factor, error) == 0) {
+        return 0;
+    }
+    drafter_free(d);
+    *result = NULL;
+    return -1;
+}
+
+int drafter_new_ngram(drafter **result, decoder_error *error) { return new_drafter(result, error); }
+
+void drafter_free(drafter *d)
+{
+    if (d) {
+        text_draws_free(&d->draws);
+        decoder_sequence_free(d->sequence);
+        free(d->fed);
+        free(d->hidden);
+        free(d);
+    }
+}
+
+/* ------------------------------------------------------------------------------ n-grams ---- */
+
+/* Where the last `length` tokens of a text stood last before its end; -1: nowhere. */
+static int32_t find_suffix(const int32_t *text, int32_t count, int32_t length)
+{
+    const int32_t *suffix = text + count - length;
+    for (int32_t at = count - length - 1; at >= 0; at--) {
+        if (memcmp(text + at, suffix, (size_t)length * sizeof *text) == 0) {
+            return at;
+        }
+    }
+    return -1;
+}
+
+static int32_t propose_ngram(const int32_t *text, int32_t count, int32_t most, int32_t *drafts)
+{
+    for (int32_t length = LONGEST_SUFFIX; length >= SHORTEST_SUFFIX; length--) {
+        int32_t at = count > length ? find_suffix(text, count, length) : -1;
+        if (at >= 0) {
+            int32_t first = at + length, found = count - first < most ? count - first : most;
+            memcpy(drafts, text + first, (size_t)found * sizeof *drafts);
+            return found;
+        }
+    }
+    return 0;
+}
+
+/* -------------------------------------------------------------------------------- model ---- */
+
+/* Feed tokens, of which the last one's hidden state is wanted. */
+static int feed(drafter *d, const int32_t *tokens, int32_t count, decoder_error *error)
+{
+    int32_t length = decoder_sequence_length(d->sequence);
+    memcpy(d->fed + length, tokens, (size_t)count * sizeof *tokens);
+    return decoder_feed(d->model, d->sequence, tokens, count, count - 1, d->hidden, error);
+}
+
+/* Forget what was fed and is not of the text, and feed what it lacks. */
+static int catch_up(drafter *d, const int32_t *text, int32_t count, decoder_error *error)
+{
+    int32_t length = decoder_sequence_length(d->sequence), same = 0;
+    while (same < length && same < count - 1 && d->fed[same] == text[same]) {
+        same++;
+    }
+    decoder_sequence_truncate(d->sequence, same);
+    return feed(d, text + same, count - same, error);
+}
+
+static int32_t propose_by_model(drafter *d, const int32_t *text, int32_t count,
+                                const text_draws *draws, int32_t most, int32_t *drafts,
+                                decoder_error *error)
+{
+    text_draws_copy_history(&d->draws, draws);
+    if (catch_up(d, text, count, error) != 0) {
+        return -1;
+    }
+    for (int32_t i = 0; i < most; i++) {
+        gumbel_head head = text_draws_head(d->model, d->hidden, 1);
+        if ((i > 0 && feed(d, drafts + i - 1, 1, error) != 0) ||
+            text_draws_sample(&d->draws, &head, (uint64_t)(count + i), drafts + i, error) != 0) {
+            return -1;
+        }
+    }
+    return most;
+}
+
+int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const text_draws *draws,
+                        int32_t most, int32_t *drafts, decoder_error *error)
+{
+    if (most <= 0) {
+        return 0;
+    }
+    return d->model ? propose_by_model(d, text, count, draws, most, drafts, error)
+                    : propose_ngram(text, count, most, drafts);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "decoder/drafts/generate_drafted.h"
+
+#include "decoder/drafts/drafter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define NODES_MOST  (DRAFT_TOKENS_MOST + 1)
+#define PLAIN_STEPS 9 /* whose median is what a step takes */
+
+/* A text in the making. */
+typedef struct text {
+    decoder *d;
+    gumbel_device *device;
+    const generate_options *options;
+    const draft_options *draft;
+    int32_t sample;
+    draft_stats *stats;
+    generate_times *times;
+    decoder_error *error;
+    decoder_sequence *sequence; /* holds all tokens but the last, which is the root */
+    drafter *drafter;
+    text_draws draws;
+    int32_t *tokens; /* [prompt_count + max_tokens] */
+    int32_t count;
+    int32_t drawn;
+    float *hidden; /* [NODES_MOST, D] */
+    int32_t *top_ids;
+    float *top_logprobs; /* [NODES_MOST, num_top] */
+} text;
+
+/* What one cycle found, of one request. */
+typedef struct cycle {
+    int32_t nodes;
+    int32_t drafted[NODES_MOST]; /* the root first */
+    int32_t tokens[NODES_MOST], path[NODES_MOST];
+    int32_t emitted, finished, status;
+    float logprobs[NODES_MOST];
+    int32_t row_tokens[NODES_MOST], ranks[NODES_MOST], kept[NODES_MOST];
+} cycle;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int check(const decoder *d, const generate_options *o, const draft_options *draft,
+                 decoder_error *error)
+{
+    const decoder_info *info = decoder_describe(d);
+    if (o->prompt_count < 1 || !o->prompt) {
+        return decoder_fail(error, NULL, "prompt", "is empty");
+    }
+    if (o->max_tokens < 1 || (int64_t)o->prompt_count + o->max_tokens > info->max_positions) {
+        return decoder_fail(error, NULL, "max_tokens",
+                            "is %d, and with a prompt of %d the model's limit is %d", o->max_tokens,
+                            o->prompt_count, info->max_positions);
+    }
+    if (draft->tokens < 1 || draft->tokens > DRAFT_TOKENS_MOST) {
+        return decoder_fail(error, NULL, "draft tokens", "are %d, not in [1, %d]", draft->tokens,
+                            DRAFT_TOKENS_MOST);
+    }
+    if (draft->temperature < 0 || !isfinite(draft->temperature)) {
+        return decoder_fail(error, NULL, "draft temperature", "is %g, not finite and > 0",
+                            (double)draft->temperature);
+    }
+    if (o->draw) {
+        return decoder_fail(error, NULL, "draft", "is for draws on the CPU");
+    }
+    if (draft->model) {
+        int64_t own = tokenizer_size(decoder_tokenizer(draft->model));
+        int64_t wanted = tokenizer_size(decoder_tokenizer(d));
+        if (own != wanted) {
+            return decoder_fail(error, NULL, "draft", "has %lld tokens, the model %lld",
+                                (long long)own, (long long)wanted);
+        }
+        if ((int64_t)o->prompt_count + o->max_tokens >
+            decoder_describe(draft->model)->max_positions) {
+            return decoder_fail(error, NULL, "draft", "holds %d tokens, which are too few",
+                                decoder_describe(draft->model)->max_positions);
+        }
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------ a cycle ---- */
+
+/* Propose behind the root, no more than may still be drawn. */
+static int propose(text *t, cycle *c)
+{
+    double start = now();
+    int32_t left = t->options->max_tokens - t->drawn - 1;
+    int32_t most = t->draft->tokens < left ? t->draft->tokens : left;
+    int32_t found =
+        drafter_propose(t->drafter, t->tokens, t->count, &t->draws, most, c->drafted + 1, t->error);
+    c->drafted[0] = t->tokens[t->count - 1];
+    c->nodes = 1 + found;
+    t->stats->drafting += now() - start;
+    return found < 0 ? -1 : 0;
+}
+
+/* Feed root and drafts, and verify them. */
+static int verify(text *t, cycle *c)
+{
+    const generate_options *o = t->options;
+    const decoder_info *info = decoder_describe(t->d);
+    const int64_t stops[2] = {0, o->ignore_eos ? 0 : info->eos_count};
+    int32_t limit = o->max_tokens - t->drawn;
+    double start = now();
+    if (decoder_feed(t->d, t->sequence, c->drafted, c->nodes, 0, t->hidden, t->error) != 0) {
+        return -1;
+    }
+    double fed = now();
+    gumbel_head head = text_draws_head(t->d, t->hidden, c->nodes);
+    gumbel_draft draft = {.struct_size = sizeof draft,
+                          .requests = 1,
+                          .max_nodes = c->nodes,
+                          .tokens = c->drafted,
+                          .limit = &limit,
+                          .stop = {.offsets = stops, .ids = info->eos_ids}};
+    gumbel_output rows = {.struct_size = sizeof rows,
+                          .tokens = c->row_tokens,
+                          .ranks = o->ranks ? c->ranks : NULL,
+                          .kept = o->kept ? c->kept : NULL,
+                          .top_ids = o->num_top ? t->top_ids : NULL,
+                          .top_logprobs = o->num_top ? t->top_logprobs : NULL,
+                          .num_top = o->num_top,
+                          .logprobs_of = o->logprobs_of};
+    gumbel_verified verified = {.struct_size = sizeof verified,
+                                .tokens = c->tokens,
+                                .emitted = &c->emitted,
+                                .path = c->path,
+                                .finished = &c->finished,
+                                .status = &c->status,
+                                .logprobs = c->logprobs,
+                                .rows = &rows};
+    if (text_draws_verify(&t->draws, &head, (uint64_t)t->count, &draft, &verified, t->error) != 0) {
+        return -1;
+    }
+    decoder_sequence_truncate(t->sequence, t->count - 1 + c->emitted);
+    t->times->trunk += fed - start;
+    t->times->head += now() - fed;
+    t->times->steps++;
+    t->stats->verifying += now() - start;
+    t->stats->rows += c->nodes;
+    return 0;
+}
+
+/* Count what was proposed at each place, and what of it was accepted. */
+static void count(text *t, const cycle *c)
+{
+    t->stats->cycles++;
+    t->stats->emitted += c->emitted;
+    for (int32_t i = 0; i + 1 < c->nodes; i++) {
+        t->stats->proposed[i]++;
+        t->stats->accepted[i] += i + 1 < c->emitted;
+    }
+}
+
+/* Report what was emitted; 0 when the callback wants to stop. */
+static int report(text *t, const cycle *c)
+{
+    const generate_options *o = t->options;
+    for (int32_t i = 0; i < c->emitted; i++) {
+        int32_t row = c->path[i];
+        generate_token token = {.sample = t->sample,
+                                .position = t->count,
+                                .id = c->tokens[i],
+                                .logprob = c->logprobs[i],
+                                .last = i + 1 == c->emitted && c->finished,
+                                .rank = o->ranks ? c->ranks[row] : 0,
+                                .kept = o->kept ? c->kept[row] : 0,
+                                .top_ids = t->top_ids + row * o->num_top,
+                                .top_logprobs = t->top_logprobs + row * o->num_top};
+        t->tokens[t->count++] = token.id;
+        t->drawn++;
+        t->times->drawn++;
+        if (o->on_token && !o->on_token(o->context, &token)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ------------------------------------------------------------------------------- a text ---- */
+
+static int allocate(text *t)
+{
+    const generate_options *o = t->options;
+    int32_t capacity = o->prompt_count + o->max_tokens;
+    size_t top = (size_t)o->num_top * NODES_MOST;
+    int64_t vocab = decoder_head(t->d).rows;
+    float factor = t->draft->temperature > 0 ? t->draft->temperature : 1;
+    t->tokens = calloc((size_t)capacity, sizeof *t->tokens);
+    t->hidden = calloc((size_t)decoder_describe(t->d)->hidden_size * NODES_MOST, sizeof(float));
+    t->top_ids = calloc(top + 1, sizeof *t->top_ids);
+    t->top_logprobs = calloc(top + 1, sizeof *t->top_logprobs);
+    if (!t->tokens || !t->hidden || !t->top_ids || !t->top_logprobs) {
+        return decoder_fail(t->error, NULL, "max_tokens", "out of memory for %d", o->max_tokens);
+    }
+    if (decoder_sequence_new(t->d, capacity, &t->sequence, t->error) != 0 ||
+        text_draws_new(&t->draws, t->device, o, t->sample, vocab, 1, t->error) != 0) {
+        return -1;
+    }
+    return t->draft->model ? drafter_new_model(t->draft->model, t->device, o, t->sample, vocab,
+                                               capacity, factor, &t->drafter, t->error)
+                           : drafter_new_ngram(&t->drafter, t->error);
+}
+
+static void release(text *t)
+{
+    drafter_free(t->drafter);
+    text_draws_free(&t->draws);
+    decoder_sequence_free(t->sequence);
+    free(t->tokens);
+    free(t->hidden);
+    free(t->top_ids);
+    free(t->top_logprobs);
+}
+
+/* Feed the prompt but for its last token, the first root. */
+static int prefill(text *t)
+{
+    const generate_options *o = t->options;
+    double start = now();
+    memcpy(t->tokens, o->prompt, (size_t)o->prompt_count * sizeof *t->tokens);
+    t->count = o->prompt_count;
+    if (t->count > 1 && decoder_feed(t->d, t->sequence, t->tokens, t->count - 1, t->count - 1, NULL,
+                                     t->error) != 0) {
+        return -1;
+    }
+    t->times->prefill += now() - start;
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* What a step without a draft takes, on the last token of a text that is written. */
+static int time_plain_steps(text *t)
+{
+    double taken[PLAIN_STEPS];
+    int32_t last = decoder_sequence_length(t->sequence) - 1, token;
+    for (int i = 0; i < PLAIN_STEPS; i++) {
+        double start = now();
+        decoder_sequence_truncate(t->sequence, last);
+        gumbel_head head = text_draws_head(t->d, t->hidden, 1);
+        if (decoder_feed(t->d, t->sequence, t->tokens + last, 1, 0, t->hidden, t->error) != 0 ||
+            text_draws_sample(&t->draws, &head, (uint64_t)last + 1, &token, t->error) != 0) {
+            return -1;
+        }
+        taken[i] = now() - start;
+    }
+    qsort(taken, PLAIN_STEPS, sizeof *taken, by_value);
+    t->stats->plain = taken[PLAIN_STEPS / 2];
+    return 0;
+}
+
+/* Write a text; `more` becomes 0 when the callback wants to stop. */
+static int write_text(text *t, int *more)
+{
+    cycle c = {.nodes = 0};
+    if (allocate(t) != 0 || prefill(t) != 0) {
+        return -1;
+    }
+    do {
+        if (propose(t, &c) != 0 || verify(t, &c) != 0) {
+            return -1;
+        }
+        count(t, &c);
+        *more = report(t, &c);
+    } while (*more && !c.finished);
+    return time_plain_steps(t);
+}
+
+int generate_drafted(decoder *d, gumbel_device *device, const generate_options *options,
+                     const draft_options *draft, draft_stats *stats, generate_times *times,
+                     decoder_error *error)
+{
+    int32_t samples = options->num_samples > 0 ? options->num_samples : 1;
+    int more = 1, result = check(d, options, draft, error);
+    generate_times spent = {0};
+    *stats = (draft_stats){0};
+    for (int32_t i = 0; i < samples && more && result == 0; i++) {
+        text t = {.d = d,
+                  .device = device,
+                  .options = options,
+                  .draft = draft,
+                  .sample = i,
+                  .stats = stats,
+                  .times = &spent,
+                  .error = error};
+        result = write_text(&t, &more);
+        release(&t);
+    }
+    if (times) {
+        *times = spent;
+    }
+    return result;
+}

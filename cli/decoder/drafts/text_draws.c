@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "decoder/drafts/text_draws.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int fail_gumbel(const gumbel_error *problem, decoder_error *error)
+{
+    return decoder_fail(error, NULL, problem->field, "%s", problem->message);
+}
+
+int text_draws_new(text_draws *draws, gumbel_device *device, const generate_options *options,
+                   int32_t sample, int64_t vocab, float factor, decoder_error *error)
+{
+    *draws = (text_draws){.device = device,
+                          .options = options,
+                          .temperature = options->temperature * factor,
+                          .sample = options->first_sample + (uint32_t)sample};
+    if (options->truncation) {
+        draws->truncation = *options->truncation;
+        draws->truncation.min_p.stride = draws->truncation.top_k.stride = GUMBEL_SAME;
+        draws->truncation.top_p.stride = GUMBEL_SAME;
+    }
+    if (group_request_new(&draws->request, device, options, vocab, 1, error) != 0) {
+        return -1;
+    }
+    draws->transforms = group_request_rows(&draws->request, 0, &draws->history);
+    return 0;
+}
+
+void text_draws_free(text_draws *draws)
+{
+    group_request_free(&draws->request);
+    free(draws->workspace);
+}
+
+void text_draws_copy_history(text_draws *to, const text_draws *from)
+{
+    const gumbel_history *own = &to->history, *other = &from->history;
+    if (own->counts) {
+        size_t words = (size_t)to->request.words, tokens = (size_t)own->vocab_size;
+        memcpy(own->prompt, other->prompt, words * sizeof *own->prompt);
+        memcpy(own->output, other->output, words * sizeof *own->output);
+        memcpy(own->counts, other->counts, tokens * sizeof(uint16_t));
+    }
+}
+
+gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows)
+{
+    gumbel_tensor weight = decoder_head(d);
+    int64_t known = tokenizer_size(decoder_tokenizer(d));
+    return (gumbel_head){.struct_size = sizeof(gumbel_head),
+                         .hidden = {.data = hidden,
+                                    .dtype = GUMBEL_FLOAT32,
+                                    .rows = rows,
+                                    .cols = decoder_describe(d)->hidden_size},
+                         .weight = weight,
+                         .vocab_size = known < weight.rows ? known : weight.rows};
+}
+
+static gumbel_sampling sampling_of(const text_draws *draws, const uint64_t *position)
+{
+    const generate_options *o = draws->options;
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .temperature = {&draws->temperature, GUMBEL_SAME},
+                                .seed = {&o->seed, 0},
+                                .position = {position, GUMBEL_SAME},
+                                .first_sample = draws->sample,
+                                .transforms = o->transforms ? &draws->transforms : NULL,
+                                .truncation = o->truncation ? &draws->truncation : NULL};
+    return sampling;
+}
+
+static int grow(text_draws *draws, size_t bytes, decoder_error *error)
+{
+    if (!draws->workspace || bytes > draws->workspace_bytes) {
+        draws->workspace_bytes = (bytes + 64) / 64 * 64;
+        free(draws->workspace);
+        draws->workspace = aligned_alloc(64, draws->workspace_bytes);
+    }
+    return draws->workspace ? 0 : decoder_fail(error, NULL, "drafts", "out of memory");
+}
+
+/* Count the tokens of the one row; `counts` says how many, NULL: one. */
+static int count(text_draws *draws, const int32_t *tokens, int64_t stride, const int32_t *counts,
+                 decoder_error *error)
+{
+    gumbel_error problem;
+    if (draws->history.counts &&
+        gumbel_history_update(draws->device, NULL, &draws->history, 1, NULL, tokens, stride, counts,
+                              &problem) != GUMBEL_OK) {
+        return fail_gumbel(&problem, error);
+    }
+    return 0;
+}
+
+static int fail_row(int32_t status, decoder_error *error)
+{
+    return decoder_fail(error, NULL, "logits", "%s",
+                        gumbel_row_status_string((gumbel_row_status)status));
+}
+
+int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t position, int32_t *token,
+                      decoder_error *error)
+{
+    gumbel_sampling sampling = sampling_of(draws, &position);
+    gumbel_error problem;
+    int32_t status = GUMBEL_ROW_OK;
+    size_t bytes = 0;
+    gumbel_output output = {.struct_size = sizeof output, .tokens = token, .status = &status};
+    if (gumbel_workspace_size(draws->device, head, NULL, &sampling, &output, &bytes, &problem) !=
+        GUMBEL_OK) {
+        return fail_gumbel(&problem, error);
+    }
+    if (grow(draws, bytes, error) != 0) {
+        return -1;
+    }
+    if (gumbel_sample(draws->device, NULL, head, &sampling, &output, draws->workspace, bytes,
+                      &problem) != GUMBEL_OK) {
+        return fail_gumbel(&problem, error);
+    }
+    return status == GUMBEL_ROW_OK ? count(draws, token, 0, NULL, error) : fail_row(status, error);
+}
+
+int text_draws_verify(text_draws *draws, const gumbel_head *head, uint64_t position,
+                      const gumbel_draft *draft, const gumbel_verified *verified,
+                      decoder_error *error)
+{
+    gumbel_sampling sampling = sampling_of(draws, &position);
+    gumbel_error problem;
+    size_t bytes = 0;
+    if (gumbel_verify_workspace_size(draws->device, head, NULL, &sampling, draft, verified, &bytes,
+                                     &problem) != GUMBEL_OK) {
+        return fail_gumbel(&problem, error);
+    }
+    if (grow(draws, bytes, error) != 0) {
+        return -1;
+    }
+    if (gumbel_verify(draws->device, NULL, head, &sampling, draft, verified, draws->workspace,
+                      bytes, &problem) != GUMBEL_OK) {
+        return fail_gumbel(&problem, error);
+    }
+    if (*verified->emitted == 0) {
+        return fail_row(*verified->status, error);
+    }
+    return count(draws, verified->tokens, draft->max_nodes, verified->emitted, error);
+}

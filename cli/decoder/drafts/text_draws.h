@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The draws of one text: what its options ask of the library, for any number of rows at once.
+ */
+#ifndef DECODER_TEXT_DRAWS_H
+#define DECODER_TEXT_DRAWS_H
+
+#include "decoder/generate.h"
+#include "decoder/group_request.h"
+#include "gumbel/drafts.h"
+
+/* Start from {0}; text_draws_free() releases what is in it, after a failure too. */
+typedef struct text_draws {
+    gumbel_device *device;
+    const generate_options *options;
+    float temperature; /* of the draws; the options' times a factor */
+    uint32_t sample;   /* sample counter */
+    group_request request;
+    gumbel_history history; /* request.history's row, or what was copied over it */
+    gumbel_transforms transforms;
+    gumbel_truncation truncation;
+    void *workspace; /* 64-byte aligned; grows to the largest call */
+    size_t workspace_bytes;
+} text_draws;
+
+/* text_draws_new(): the draws of text `sample` of the options, whose prompt is counted.
+ *  device   of host memory
+ *  vocab    tokens that penalties count
+ *  factor   multiplies the options' temperature
+ *  returns  0; -1 with `error` filled. */
+int text_draws_new(text_draws *draws, gumbel_device *device, const generate_options *options,
+                   int32_t sample, int64_t vocab, float factor, decoder_error *error);
+void text_draws_free(text_draws *draws);
+
+/* Count what `from` has counted, of as many tokens, instead of its own. */
+void text_draws_copy_history(text_draws *to, const text_draws *from);
+
+/* The head of a decoder behind `rows` hidden states; tokens that its tokenizer lacks do not
+ * count. */
+gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows);
+
+/* text_draws_sample(): draw the token at `position` from one row, and count it.
+ *  returns  0; -1 with `error` filled, also where the row's logits are not finite. */
+int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t position, int32_t *token,
+                      decoder_error *error);
+
+/* text_draws_verify(): verify a draft, the token behind whose root is at `position`, and count what
+ * it emits.
+ *  returns  0; -1 with `error` filled, also where the root's logits are not finite. */
+int text_draws_verify(text_draws *draws, const gumbel_head *head, uint64_t position,
+                      const gumbel_draft *draft, const gumbel_verified *verified,
+                      decoder_error *error);
+
+#endif /* DECODER_TEXT_DRAWS_H */

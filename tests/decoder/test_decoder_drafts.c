@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Speculative decoding: texts are those that are written without drafts, token by token and bit by
+ * bit of their log-probabilities, whoever drafts, and however many.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "decoder/drafts/drafter.h"
+#include "decoder/drafts/generate_drafted.h"
+
+#define SAMPLES    2
+#define TOKENS     40
+#define PROMPT_MAX 4
+static const int32_t prompt[PROMPT_MAX] = {0, 3438, 259, 2076};
+
+typedef struct texts {
+    int32_t ids[SAMPLES][TOKENS], ranks[SAMPLES][TOKENS], tops[SAMPLES][TOKENS][2];
+    float logprobs[SAMPLES][TOKENS];
+    int32_t counts[SAMPLES], prompt_count;
+    bool ended[SAMPLES];
+    int32_t stop_after; /* tokens of all samples; 0: never */
+} texts;
+
+static decoder *target, *small;
+static gumbel_device *device;
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (decoder_open(MODELS_FOLDER "/kjv-target", 2, &target, NULL) != 0 ||
+        decoder_open(MODELS_FOLDER "/kjv-draft", 2, &small, NULL) != 0) {
+        return -1;
+    }
+    return gumbel_open(NULL, &device, NULL) == GUMBEL_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    gumbel_close(device);
+    decoder_close(target);
+    decoder_close(small);
+    return 0;
+}
+
+static bool keep(void *context, const generate_token *token)
+{
+    texts *t = context;
+    int32_t s = token->sample, at = t->counts[s]++;
+    assert_false(t->ended[s]);
+    assert_int_equal(token->position, t->prompt_count + at);
+    t->ids[s][at] = token->id;
+    t->logprobs[s][at] = token->logprob;
+    t->ranks[s][at] = token->rank;
+    memcpy(t->tops[s][at], token->top_ids, sizeof t->tops[s][at]);
+    t->ended[s] = token->last;
+    return t->stop_after == 0 || --t->stop_after > 0;
+}
+
+static generate_options options_of(texts *t, int32_t prompt_count, float temperature)
+{
+    memset(t, 0, sizeof *t);
+    t->prompt_count = prompt_count;
+    return (generate_options){.prompt = prompt,
+                              .prompt_count = prompt_count,
+                              .max_tokens = TOKENS,
+                              .num_samples = SAMPLES,
+                              .first_sample = 5,
+                              .temperature = temperature,
+                              .seed = 78,
+                              .on_token = keep,
+                              .context = t,
+                              .ranks = true,
+                              .num_top = 2};
+}
+
+static draft_stats run_drafted(decoder *model, const generate_options *o,
+                               const draft_options *draft)
+{
+    decoder_error error;
+    generate_times times;
+    draft_stats stats;
+    if (generate_drafted(model, device, o, draft, &stats, &times, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    assert_true(times.drawn <= stats.emitted); /* less where the callback stops */
+    assert_int_equal(times.steps, stats.cycles);
+    return stats;
+}
+
+/* Write with drafts what was written without, by a model or by n-grams. */
+static draft_stats assert_same(decoder *model, decoder *by, const generate_options *plain,
+                               const texts *expected, int32_t tokens)
+{
+    static texts found;
+    const draft_options draft = {.model = by, .tokens = tokens};
+    generate_options o = *plain;
+    memset(&found, 0, sizeof found);
+    found.prompt_count = plain->prompt_count;
+    o.context = &found;
+    draft_stats stats = run_drafted(model, &o, &draft);
+    assert_memory_equal(&found, expected, sizeof found);
+    assert_true(stats.plain > 0 && stats.verifying > 0);
+    return stats;
+}
+
+static void texts_are_the_same(void **state)
+{
+    (void)state;
+    static const float temperatures[] = {0, 0.6f, 1};
+    static texts expected;
+    int64_t cycles = 0, emitted = 0;
+    for (int i = 0; i < 3; i++) {
+        generate_options o = options_of(&expected, 1 + i, temperatures[i]);
+        assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
+        for (int32_t tokens = 1; tokens <= 8; tokens += 1 + tokens / 2) {
+            draft_stats stats = assert_same(target, small, &o, &expected, tokens);
+            cycles += stats.cycles;
+            emitted += stats.emitted;
+            assert_same(target, NULL, &o, &expected, tokens);
+        }
+    }
+    assert_true(emitted > cycles * 3 / 2);
+    generate_options o = options_of(&expected, 2, 0.9f);
+    assert_int_equal(generate(small, device, &o, NULL, NULL), 0);
+    draft_stats own = assert_same(small, small, &o, &expected, 4);
+    assert_int_equal(own.accepted[3], own.proposed[3]); /* a model agrees with itself */
+    assert_same(small, target, &o, &expected, 3);
+}
+
+/* Penalties count the drafts that lead to a row, and rules cut it. */
+static void requests_are_the_same(void **state)
+{
+    (void)state;
+    static texts expected;
+    const float repetition = 1.2f, frequency = 0.3f, top_p = 0.95f;
+    const int64_t offsets[2] = {0, 2};
+    const int32_t banned[2] = {11, 14};
+    const gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                          .banned = {.offsets = offsets, .ids = banned},
+                                          .repetition = {&repetition, 0},
+                                          .frequency = {&frequency, 0}};
+    const gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_p = {&top_p, 0}};
+    generate_options o = options_of(&expected, 3, 0.8f);
+    o.transforms = &transforms;
+    o.truncation = &truncation;
+    assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
+    for (int32_t tokens = 1; tokens <= 7; tokens += 3) {
+        assert_same(target, small, &o, &expected, tokens);
+        assert_same(target, NULL, &o, &expected, tokens);
+    }
+}
+
+/* A draft that other draws make is no less right, only less often accepted. */
+static void any_temperature_drafts(void **state)
+{
+    (void)state;
+    static texts expected, found;
+    generate_options o = options_of(&expected, 2, 1);
+    assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
+    o.context = &found;
+    for (int i = 0; i < 3; i++) {
+        static const float factors[] = {0.01f, 0.85f, 50};
+        const draft_options draft = {.model = small, .tokens = 4, .temperature = factors[i]};
+        memset(&found, 0, sizeof found);
+        found.prompt_count = expected.prompt_count;
+        run_drafted(target, &o, &draft);
+        assert_memory_equal(&found, &expected, sizeof found);
+    }
+}
+
+static void the_callback_stops_all(void **state)
+{
+    (void)state;
+    static texts t;
+    generate_options o = options_of(&t, 2, 0);
+    const draft_options draft = {.model = target, .tokens = 6};
+    t.stop_after = 4; /* in the middle of a cycle */
+    run_drafted(target, &o, &draft);
+    assert_int_equal(t.counts[0], 4);
+    assert_int_equal(t.counts[1], 0);
+}
+
+static void ngrams_follow_what_stood_before(void **state)
+{
+    (void)state;
+    const int32_t text[] = {5, 6, 7, 8, 9, 5, 6, 7, 1, 5, 6, 7};
+    int32_t drafts[8];
+    drafter *d;
+    assert_int_equal(drafter_new_ngram(&d, NULL), 0);
+    assert_int_equal(drafter_propose(d, text, 12, NULL, 8, drafts, NULL), 4);
+    assert_int_equal(drafts[0], 1); /* the last time that 5 6 7 stood */
+    assert_int_equal(drafter_propose(d, text, 8, NULL, 2, drafts, NULL), 2);
+    assert_int_equal(drafts[0], 8);
+    assert_int_equal(drafts[1], 9);
+    assert_int_equal(drafter_propose(d, text, 5, NULL, 8, drafts, NULL), 0);
+    assert_int_equal(drafter_propose(d, text, 1, NULL, 8, drafts, NULL), 0);
+    assert_int_equal(drafter_propose(d, text, 12, NULL, 0, drafts, NULL), 0);
+    drafter_free(d);
+}
+
+static gumbel_status no_draw(void *context, const gumbel_head *head,
+                             const gumbel_sampling *sampling, const gumbel_output *output,
+                             gumbel_error *error)
+{
+    (void)context;
+    (void)head;
+    (void)sampling;
+    (void)output;
+    (void)error;
+    return GUMBEL_ERROR_DEVICE;
+}
+
+static void assert_refused(const generate_options *o, draft_options draft, const char *word)
+{
+    decoder_error error = {""};
+    draft_stats stats;
+    assert_int_equal(generate_drafted(target, device, o, &draft, &stats, NULL, &error), -1);
+    assert_non_null(strstr(error.message, word));
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static texts t;
+    generate_options o = options_of(&t, 2, 1), none = o, long_one = o, elsewhere = o;
+    none.prompt_count = 0;
+    long_one.max_tokens = 1 << 20;
+    elsewhere.draw = no_draw;
+    assert_refused(&o, (draft_options){.tokens = 0}, "draft tokens");
+    assert_refused(&o, (draft_options){.tokens = DRAFT_TOKENS_MOST + 1}, "draft tokens");
+    assert_refused(&o, (draft_options){.tokens = 1, .temperature = -1}, "draft temperature");
+    assert_refused(&none, (draft_options){.tokens = 1}, "prompt");
+    assert_refused(&long_one, (draft_options){.tokens = 1}, "max_tokens");
+    assert_refused(&elsewhere, (draft_options){.tokens = 1}, "draft");
+    assert_int_equal(t.counts[0], 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_the_same),
+        cmocka_unit_test(requests_are_the_same),
+        cmocka_unit_test(any_temperature_drafts),
+        cmocka_unit_test(the_callback_stops_all),
+        cmocka_unit_test(ngrams_follow_what_stood_before),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
