@@ -24,6 +24,7 @@ struct sample_options {
     int64_t vocab_size, first_token, chunk;
     int32_t num_samples;
     uint32_t first_sample, domain;
+    int32_t num_best;
 };
 
 #define AT(member) .offset = offsetof(struct sample_options, member)
@@ -69,6 +70,9 @@ static const struct argument accepted[] = {
      ARGUMENT_TEXT, AT(request.prompt_tokens)},
     {"output-tokens", 0, "ID,..", "The output that penalties count, likewise", ARGUMENT_TEXT,
      AT(request.output_tokens)},
+    {"num-best", 0, "N",
+     "List the N best scores of each draw, 0 to 16: draws without replacement (default 0)",
+     ARGUMENT_INT32, AT(num_best), 0, GUMBEL_BEST_MOST},
     {.help = "Results. Without any of these JSON goes to stdout; --json prints it beside them:"},
     {"out-tokens", 0, "FILE.npy", "Tokens, int32 [B, S]", ARGUMENT_TEXT, AT(out.of[RESULT_TOKENS])},
     {"out-logprobs", 0, "FILE.npy", "Log-probabilities, float32 [B, S]", ARGUMENT_TEXT,
@@ -87,6 +91,10 @@ static const struct argument accepted[] = {
      AT(out.of[RESULT_TOP_IDS])},
     {"out-top-logprobs", 0, "FILE.npy", "Their log-probabilities, float32 [B, N]", ARGUMENT_TEXT,
      AT(out.of[RESULT_TOP_LOGPROBS])},
+    {"out-best-ids", 0, "FILE.npy", "Tokens of the best scores, int32 [B, N]", ARGUMENT_TEXT,
+     AT(out.of[RESULT_BEST_IDS])},
+    {"out-best-scores", 0, "FILE.npy", "These scores, float32 [B, N]", ARGUMENT_TEXT,
+     AT(out.of[RESULT_BEST_SCORES])},
     {0},
 };
 
@@ -211,6 +219,13 @@ static void check_options(const struct sample_options *options)
         fail("--top-logprobs",
              "missing; it says how many --out-top-ids and --out-top-logprobs get");
     }
+    if ((out[RESULT_BEST_IDS] || out[RESULT_BEST_SCORES]) && options->num_best == 0) {
+        fail("--num-best", "missing; it says how many --out-best-ids and --out-best-scores get");
+    }
+    if (options->num_best && (options->num_samples > 1 || options->given || options->chunk)) {
+        fail("--num-best", "it lists the scores of one draw: not with --num-samples, --given or "
+                           "--chunk");
+    }
     if (options->chunk &&
         (request->top_k || request->top_p || request->min_p || request->num_top || request->raw ||
          request->ranks || request->kept || out[RESULT_RANKS] || out[RESULT_KEPT])) {
@@ -251,6 +266,7 @@ int command_sample(int argc, char **argv)
                               .ranks = options.request.ranks || options.out.of[RESULT_RANKS],
                               .kept = options.request.kept || options.out.of[RESULT_KEPT],
                               .num_top = options.request.num_top,
+                              .num_best = options.num_best,
                               .raw = options.request.raw,
                           });
     draw(&options, &source, device, &results.output);

@@ -12,7 +12,7 @@
 static const struct {
     const char *name, *option;
     tensor_dtype dtype;
-    enum { PER_ROW, PER_DRAW, PER_TOP } shape;
+    enum { PER_ROW, PER_DRAW, PER_TOP, PER_BEST } shape;
 } kinds[RESULT_COUNT] = {
     [RESULT_TOKENS] = {"tokens", "--out-tokens", TENSOR_I32, PER_DRAW},
     [RESULT_LOGPROBS] = {"logprobs", "--out-logprobs", TENSOR_F32, PER_DRAW},
@@ -23,6 +23,8 @@ static const struct {
     [RESULT_KEPT] = {"kept", "--out-kept", TENSOR_I32, PER_ROW},
     [RESULT_TOP_IDS] = {"top_ids", "--out-top-ids", TENSOR_I32, PER_TOP},
     [RESULT_TOP_LOGPROBS] = {"top_logprobs", "--out-top-logprobs", TENSOR_F32, PER_TOP},
+    [RESULT_BEST_IDS] = {"best_ids", "--out-best-ids", TENSOR_I32, PER_BEST},
+    [RESULT_BEST_SCORES] = {"best_scores", "--out-best-scores", TENSOR_F32, PER_BEST},
 };
 
 bool results_have_path(const struct result_paths *paths)
@@ -71,6 +73,8 @@ static int64_t columns_of(const struct results *results, int i)
         return results->samples;
     case PER_TOP:
         return results->output.num_top;
+    case PER_BEST:
+        return results->output.num_best;
     default:
         return 1;
     }
@@ -82,9 +86,11 @@ struct results results_new(int64_t batch, int64_t samples, const struct results_
     void **arrays = made.arrays;
 
     made.output.num_top = wanted->num_top;
+    made.output.num_best = wanted->num_best;
     for (int i = 0; i < RESULT_COUNT; i++) {
         if ((i == RESULT_RANKS && !wanted->ranks) || (i == RESULT_KEPT && !wanted->kept) ||
-            (kinds[i].shape == PER_TOP && wanted->num_top == 0)) {
+            (kinds[i].shape == PER_TOP && wanted->num_top == 0) ||
+            (kinds[i].shape == PER_BEST && wanted->num_best == 0)) {
             continue;
         }
         arrays[i] = require_memory(kinds[i].name, batch * columns_of(&made, i),
@@ -102,6 +108,9 @@ struct results results_new(int64_t batch, int64_t samples, const struct results_
         .top_ids = arrays[RESULT_TOP_IDS],
         .top_logprobs = arrays[RESULT_TOP_LOGPROBS],
         .num_top = wanted->num_top,
+        .best_ids = arrays[RESULT_BEST_IDS],
+        .best_scores = arrays[RESULT_BEST_SCORES],
+        .num_best = wanted->num_best,
         .logprobs_of = wanted->raw ? GUMBEL_RAW : GUMBEL_PROCESSED,
     };
     return made;

@@ -22,6 +22,8 @@ enum result {
     RESULT_KEPT,
     RESULT_TOP_IDS,
     RESULT_TOP_LOGPROBS,
+    RESULT_BEST_IDS,
+    RESULT_BEST_SCORES,
     RESULT_COUNT,
 };
 
@@ -29,8 +31,9 @@ enum result {
 struct results_wanted {
     bool ranks;
     bool kept;
-    int32_t num_top; /* 0: no top arrays */
-    bool raw;        /* log-probabilities of the logits as they are */
+    int32_t num_top;  /* 0: no top arrays */
+    int32_t num_best; /* 0: no arrays of best scores */
+    bool raw;         /* log-probabilities of the logits as they are */
 };
 
 /* Release it with results_free(). */

@@ -118,13 +118,14 @@ void cuda_uploads_free(const struct cuda_uploads *made)
 enum { ELEMENT_BYTES = 4 };
 static const struct output_array {
     size_t at; /* of its pointer in a gumbel_output */
-    enum { PER_ROW, PER_DRAW, PER_TOP } per;
+    enum { PER_ROW, PER_DRAW, PER_TOP, PER_BEST } per;
 } output_arrays[] = {
     {offsetof(gumbel_output, tokens), PER_DRAW},      {offsetof(gumbel_output, logprobs), PER_DRAW},
     {offsetof(gumbel_output, scores), PER_DRAW},      {offsetof(gumbel_output, lse), PER_ROW},
     {offsetof(gumbel_output, status), PER_ROW},       {offsetof(gumbel_output, ranks), PER_DRAW},
     {offsetof(gumbel_output, kept), PER_ROW},         {offsetof(gumbel_output, top_ids), PER_TOP},
-    {offsetof(gumbel_output, top_logprobs), PER_TOP},
+    {offsetof(gumbel_output, top_logprobs), PER_TOP}, {offsetof(gumbel_output, best_ids), PER_BEST},
+    {offsetof(gumbel_output, best_scores), PER_BEST},
 };
 enum { OUTPUT_ARRAYS = sizeof output_arrays / sizeof *output_arrays };
 
@@ -138,7 +139,10 @@ static void *pointer_of(const gumbel_output *output, int i)
 
 static size_t bytes_of(const gumbel_output *output, int i, int64_t batch, int64_t samples)
 {
-    const int64_t columns[] = {[PER_ROW] = 1, [PER_DRAW] = samples, [PER_TOP] = output->num_top};
+    const int64_t columns[] = {[PER_ROW] = 1,
+                               [PER_DRAW] = samples,
+                               [PER_TOP] = output->num_top,
+                               [PER_BEST] = output->num_best};
 
     return (size_t)(batch * columns[output_arrays[i].per]) * ELEMENT_BYTES;
 }

@@ -98,10 +98,11 @@ extern "C" {
 #define GUMBEL_VERSION                                                                             \
     (GUMBEL_VERSION_MAJOR * 10000 + GUMBEL_VERSION_MINOR * 100 + GUMBEL_VERSION_PATCH)
 
-/* Limits of every call. */
+/* Limits of calls. */
 #define GUMBEL_WORKSPACE_ALIGNMENT 64    /* bytes that a workspace's address is a multiple of */
 #define GUMBEL_SAMPLES_MOST        65536 /* samples a row */
 #define GUMBEL_TOP_MOST            128   /* most likely tokens that a row lists */
+#define GUMBEL_BEST_MOST           16    /* best scores that a draw lists */
 #define GUMBEL_PARTS_MOST          65536 /* summaries a row that gumbel_finish() merges */
 #define GUMBEL_COUNT_MOST          65535 /* a history's counts end here */
 
@@ -286,8 +287,7 @@ typedef struct gumbel_token_lists {
 } gumbel_token_lists;
 
 /* What the penalties of rows, or with slots of slots, count: the caller's memory, on CUDA of the
- * device, all zero for what has no history. gumbel_history_start() and gumbel_history_update() fill
- * it. */
+ * device, all zero for what has no history. The calls gumbel_history_*() fill it. */
 typedef struct gumbel_history {
     size_t struct_size;
     int64_t vocab_size; /* tokens below are counted, 1..2^31; W = ceil(vocab_size / 32) */
@@ -430,8 +430,12 @@ typedef struct gumbel_output {
                             those that truncation removed */
     int32_t num_top;     /* 0..GUMBEL_TOP_MOST */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
-    float *top_logits; /* [B, num_top] logits l of top_ids, which must be there too, as they are
+    float *top_logits;  /* [B, num_top] logits l of top_ids, which must be there too, as they are
                           before any transform; -inf after the last */
+    int32_t *best_ids;  /* [B, num_best] the best scores' tokens, the best first: as many draws
+                          without replacement (arXiv 1903.06059); -1 after the last. Of S = 1 */
+    float *best_scores; /* [B, num_best] theirs; -inf after the last */
+    int32_t num_best;   /* 0..GUMBEL_BEST_MOST */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */
@@ -453,7 +457,7 @@ typedef struct gumbel_limits {
     int64_t vocab_size;  /* the most tokens V, 1..2^31, with `requests` or given noise; else any */
     int64_t hidden_size; /* the most columns D; 0: calls are from logits alone */
     int32_t num_samples; /* S, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
-    int32_t requests;    /* 1: calls have transforms, truncation, ranks, kept, num_top, raw
+    int32_t requests; /* 1: calls have transforms, truncation, ranks, kept, num_top, num_best, raw
                           * log-probabilities, given tokens or given noise, or make rows */
 } gumbel_limits;
 
@@ -469,7 +473,7 @@ GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limi
 /* gumbel_sample(): draw tokens from hidden states, the product fused with the draw.   [eq. 1 to 4;
  *                  FlashSampling, arXiv 2603.15854, Algorithm 2]
  *  head       shapes above. No [B, V] array is formed by a plain call: one without transforms,
- *             truncation, ranks, kept, num_top, raw log-probabilities and given noise.
+ *             truncation, ranks, kept, num_top, num_best, raw log-probabilities, given noise.
  *  sampling   NULL for defaults.
  *  output     written in full on success, untouched on error.
  *  workspace  gumbel_workspace_size() bytes, of these arguments, or more, at a multiple of
@@ -602,8 +606,7 @@ GUMBEL_CALL gumbel_partial_logits(gumbel_device *device, void *stream, const gum
                                   const gumbel_sampling *sampling, gumbel_summary *summaries,
                                   void *workspace, size_t workspace_bytes, gumbel_error *error);
 
-/* gumbel_summary_clear(): make `count` summaries in host memory empty, so that merging one changes
- *  nothing. since 0.1 */
+/* gumbel_summary_clear(): make `count` summaries in host memory empty, for merging. since 0.1 */
 GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
 
 /* gumbel_merge(): into[i] = merge(into[i], from[i]) for i < count. Associative and commutative bit
@@ -648,18 +651,15 @@ GUMBEL_CALL gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, uint
  *                         `noise` to take.                           [docs/maths.md, section 3]
  *  sampling     the coming step's. Its seed, position, slots, num_samples, first_sample and domain
  *               count; temperature does not, and `noise` must be NULL. NULL for defaults.
- *  batch        B >= 0
+ *  batch, count B >= 0, and V >= 0 of the shard
  *  first_token  as in gumbel_head; first_token >= 0, first_token + count <= 2^31
- *  count        V >= 0 of the shard
  *  noise        [B, S, count] float32: token first_token + i of draw j of row b goes to
  *               noise[(b * S + j) * noise_stride + i]; written in full, nothing between. What is
- *               there does not depend on B, count or first_token. 4 B S V bytes: 0.6 MB a draw at
- *               V = 151936.
+ *               there does not depend on B, count or first_token. 4 B S V bytes.
  *  noise_stride elements from one draw to the next, >= count; 0: count
  *  CUDA         queued on `stream`, which may be another one than the draw's: an event recorded
  *               behind it, for which the draw's stream waits, puts them in order.
- *  CPU          split over the device's threads.
- *  threads      re-entrant, no workspace.
+ *  threads      re-entrant, no workspace; on a CPU split over the device's threads.
  *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, and on CUDA GUMBEL_ERROR_DEVICE, or
  *               GUMBEL_ERROR_UNSUPPORTED where B * S >= 2^31.                          since 0.1 */
 GUMBEL_CALL gumbel_prepare_noise(gumbel_device *device, void *stream,

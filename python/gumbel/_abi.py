@@ -192,6 +192,9 @@ class Output(Sized):
         ("num_top", c_int32),
         ("logprobs_of", c_int),
         ("top_logits", c_void_p),
+        ("best_ids", c_void_p),
+        ("best_scores", c_void_p),
+        ("num_best", c_int32),
     ]
 
 

@@ -41,6 +41,9 @@ class SampleOutput:
     top_ids: Optional[NDArray[np.int32]] = None  #: [B, top_logprobs] the likeliest tokens, best
     #: first; -1 after the last that can be drawn without truncation
     top_logprobs: Optional[NDArray[np.float32]] = None  #: theirs; -inf where truncated
+    best_ids: Optional[NDArray[np.int32]] = None  #: [B, num_best] the tokens of the best scores of
+    #: the draw, best first: draws without replacement; -1 after the last that can be drawn
+    best_scores: Optional[NDArray[np.float32]] = None  #: their scores; -inf after the last
 
 
 def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
@@ -125,6 +128,7 @@ def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
     """The arrays of a request's results, and the struct that points to them."""
     arrays, batch = request.arrays, request.batch
     draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
+    bests = (batch, request.num_best)
 
     def make(wanted: Any, shape: tuple[int, ...], dtype: type) -> Any:
         return arrays.empty(shape, dtype) if wanted else None
@@ -138,10 +142,13 @@ def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
         kept=make(request.kept, (batch,), np.int32),
         top_ids=make(request.top_logprobs, tops, np.int32),
         top_logprobs=make(request.top_logprobs, tops, np.float32),
+        best_ids=make(request.num_best, bests, np.int32),
+        best_scores=make(request.num_best, bests, np.float32),
     )
     output = _abi.Output(
         **{name: address(array) for name, array in vars(result).items()},
         num_top=request.top_logprobs,
+        num_best=request.num_best,
         logprobs_of=DISTRIBUTIONS[request.logprobs],
     )
     return result, output

@@ -82,6 +82,8 @@ class Common(TypedDict, total=False):
                  and `lse` are None and their time is saved.
     top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
     ranks, kept  True: give `ranks`, `kept`.
+    num_best     how many of the best scores of the draw to give, 0 to 16, with num_samples 1: as
+                 many draws without replacement. Default 0.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
     threads      None: the CPUs this process may use. The result is the same for every count.
     """
@@ -113,6 +115,7 @@ class Common(TypedDict, total=False):
     top_logprobs: int
     ranks: bool
     kept: bool
+    num_best: int
     isa: Optional[str]
     threads: Optional[int]
 
@@ -130,6 +133,7 @@ class Request:
     top_logprobs: int = 0
     ranks: bool = False
     kept: bool = False
+    num_best: int = 0
 
     def rows(
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
@@ -194,6 +198,7 @@ def read_common(
     top_logprobs: int = 0,
     ranks: bool = False,
     kept: bool = False,
+    num_best: int = 0,
 ) -> Request:
     """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it.
 
@@ -223,6 +228,7 @@ def read_common(
     request.logprobs = logprobs
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
     request.ranks, request.kept = flag("ranks", ranks), flag("kept", kept)
+    request.num_best = integer("num_best", num_best, 0, 16)
     return request
 
 

@@ -50,7 +50,7 @@ class Draft:
     held: list[Any]
 
 
-@takes_common("num_samples", "given", "top_logprobs", "ranks", "kept")
+@takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
 def verify(
     hidden: NDArray[Any],
     weight: NDArray[Any],
@@ -100,7 +100,7 @@ def verify(
     return _verify(_abi.lib.gumbel_verify, *made, draft)
 
 
-@takes_common("num_samples", "given", "top_logprobs", "ranks", "kept")
+@takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
 def verify_logits(
     logits: NDArray[Any],
     tokens: NDArray[Any],

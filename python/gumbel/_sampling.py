@@ -82,7 +82,7 @@ def sample_logits(
     return draw(_abi.lib.gumbel_sample_logits, *from_logits(logits, shared, common))
 
 
-@takes_common("given", "num_samples", "ranks")
+@takes_common("given", "num_samples", "ranks", "num_best")
 def score(
     hidden: NDArray[Any],
     weight: NDArray[Any],
@@ -108,7 +108,7 @@ def score(
     return _score(_abi.lib.gumbel_sample, way_in, request, tokens)
 
 
-@takes_common("given", "num_samples", "ranks")
+@takes_common("given", "num_samples", "ranks", "num_best")
 def score_logits(
     logits: NDArray[Any],
     tokens: NDArray[Any],

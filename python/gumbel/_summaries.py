@@ -23,7 +23,7 @@ SUMMARY: np.dtype[Any] = np.dtype(_abi.Summary)
 # What no part of a vocabulary can tell, and what finish() gives without being asked.
 _NOT_OF_PARTS = (
     *("top_k", "top_p", "min_p", "order", "ties", "given"),
-    *("logprobs", "top_logprobs", "ranks", "kept"),
+    *("logprobs", "top_logprobs", "ranks", "kept", "num_best"),
 )
 
 

@@ -239,3 +239,24 @@ def test_help_shows_every_parameter():
     for function in (gumbel.sample, gumbel.score, gumbel.process_logits):
         for name in (*PENALTIES, *RULES, "mask", "history", "top_logprobs", "threads"):
             assert name in str(function.__signature__) and name in function.__doc__
+
+
+def test_best_scores_are_those_of_all_scores_sorted():
+    random = np.random.default_rng(3)
+    logits = random.standard_normal((3, 500)).astype(np.float32)
+    common = {"seed": np.array([1, 2, 3]), "position": 9, "temperature": [0.0, 0.7, 1.5]}
+    cut = {"top_k": [0, 4, 100]}
+    out = gumbel.sample_logits(logits, num_best=6, **common, **cut)
+    processed = gumbel.process_logits(logits, **common, **cut)
+    for b in range(3):
+        noise = gumbel.noise(b + 1, 9, 500).reshape(-1) if b else np.zeros(500, np.float32)
+        scores = processed[b] + noise
+        order = np.argsort(-scores, kind="stable")[:6]
+        left = np.isfinite(scores[order])
+        assert (out.best_ids[b] == np.where(left, order, -1)).all()
+        assert (out.best_scores[b] == np.where(left, scores[order], -np.inf)).all()
+    assert (out.best_ids[:, 0] == out.tokens[:, 0]).all()
+    assert gumbel.sample_logits(logits).best_ids is None
+    for wrong in ({"num_best": 17}, {"num_best": 2, "num_samples": 2}):
+        with pytest.raises(ValueError, match="num_best"):
+            gumbel.sample_logits(logits, **wrong)

@@ -34,6 +34,12 @@ gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_probl
                                  gumbel_error *error)
 {
     uint32_t missing = problem->request & ~device->backend->serves;
+    int best = (problem->request & GUMBEL_REQUEST_BEST) != 0;
+    GUMBEL_REFUSE_IF(best && problem->sampling.num_samples != 1, error, "output.num_best",
+                     "the best scores are those of one draw, and num_samples is %d",
+                     (int)problem->sampling.num_samples);
+    GUMBEL_REFUSE_IF(best && problem->request & GUMBEL_REQUEST_GIVEN, error, "output.num_best",
+                     "given tokens are not drawn");
     if (missing == 0)
         return GUMBEL_OK;
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED,

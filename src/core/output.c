@@ -61,6 +61,8 @@ gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, in
     SKIP(top_ids, listed);
     SKIP(top_logprobs, listed);
     SKIP(top_logits, listed);
+    SKIP(best_ids, first * o.num_best);
+    SKIP(best_scores, first * o.num_best);
 #undef SKIP
     return o;
 }
@@ -82,5 +84,7 @@ void gumbel_output_unused(const gumbel_output *out, int64_t first, int64_t end, 
     FILL(top_ids, out->num_top, -1);
     FILL(top_logprobs, out->num_top, NAN);
     FILL(top_logits, out->num_top, NAN);
+    FILL(best_ids, out->num_best, -1);
+    FILL(best_scores, out->num_best, NAN);
 #undef FILL
 }

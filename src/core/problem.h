@@ -27,7 +27,8 @@ typedef enum gumbel_request {
     GUMBEL_REQUEST_LOGITS = 1 << 9, /* top_logits */
     GUMBEL_REQUEST_GIVEN = 1 << 10, /* tokens are scored, not drawn */
     GUMBEL_REQUEST_ALLOWED = 1 << 11,
-    GUMBEL_REQUEST_END = 1 << 12,
+    GUMBEL_REQUEST_BEST = 1 << 12, /* num_best > 0 */
+    GUMBEL_REQUEST_END = 1 << 13,
 } gumbel_request;
 
 /* What changes z itself. A shard alone can do these; all others need the whole vocabulary. */

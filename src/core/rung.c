@@ -56,13 +56,12 @@ void gumbel_text_add(gumbel_text *text, const char *format, ...)
 void gumbel_text_needs(gumbel_text *text, uint32_t needs)
 {
     static const char *const names[] = {
-        "mask",        "banned",         "bias",           "penalties",
-        "truncation",  "ranks",          "kept",           "num_top",
-        "raw",         "top_logits",     "given tokens",   "allowed",
-        "lists",       "min_p",          "top_k",          "top_p",
-        "joint",       "exact",          "log-normaliser", "samples",
-        "given noise", "soft-cap",       "scale <= 0",     "head bias",
-        "a part",      "processed rows", "product alone",  "no token",
+        "mask",         "banned",         "bias",          "penalties",  "truncation",
+        "ranks",        "kept",           "num_top",       "raw",        "top_logits",
+        "given tokens", "allowed",        "num_best",      "lists",      "min_p",
+        "top_k",        "top_p",          "joint",         "exact",      "log-normaliser",
+        "samples",      "given noise",    "soft-cap",      "scale <= 0", "head bias",
+        "a part",       "processed rows", "product alone", "no token",
     };
     _Static_assert(1u << (sizeof names / sizeof *names) == GUMBEL_NEED_END, "a name for each");
     const char *comma = "";

@@ -356,7 +356,9 @@ static gumbel_status check_places(const gumbel_output *o, gumbel_error *error)
                   {o->kept, "output.kept"},
                   {o->top_ids, "output.top_ids"},
                   {o->top_logprobs, "output.top_logprobs"},
-                  {o->top_logits, "output.top_logits"}};
+                  {o->top_logits, "output.top_logits"},
+                  {o->best_ids, "output.best_ids"},
+                  {o->best_scores, "output.best_scores"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         GUMBEL_FORWARD(
             gumbel_check_aligned(places[i].data, sizeof(int32_t), places[i].field, error));
@@ -377,5 +379,10 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
                      (int)into->logprobs_of);
     GUMBEL_REFUSE_IF(into->top_logits && into->num_top > 0 && !into->top_ids, error,
                      "output.top_logits", "they are those of top_ids, which is NULL");
+    GUMBEL_REFUSE_IF(into->num_best < 0 || into->num_best > GUMBEL_BEST_MOST, error,
+                     "output.num_best", "num_best is %d; it must be in 0..%d", (int)into->num_best,
+                     GUMBEL_BEST_MOST);
+    GUMBEL_REFUSE_IF(into->num_best > 0 && !into->best_ids && batch > 0, error, "output.best_ids",
+                     "it is NULL");
     return GUMBEL_OK;
 }

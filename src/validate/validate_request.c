@@ -36,6 +36,8 @@ const char *gumbel_request_field(gumbel_request bit)
         return "sampling.given";
     case GUMBEL_REQUEST_ALLOWED:
         return "sampling.transforms.allowed";
+    case GUMBEL_REQUEST_BEST:
+        return "output.num_best";
     case GUMBEL_REQUEST_END:
         break;
     }
@@ -50,7 +52,8 @@ uint32_t gumbel_output_request(const gumbel_output *out)
     return (uint32_t)((out->ranks ? GUMBEL_REQUEST_RANKS : 0) |
                       (out->kept ? GUMBEL_REQUEST_KEPT : 0) | (top ? GUMBEL_REQUEST_TOP : 0) |
                       (raw ? GUMBEL_REQUEST_RAW : 0) |
-                      (out->num_top > 0 && out->top_logits ? GUMBEL_REQUEST_LOGITS : 0));
+                      (out->num_top > 0 && out->top_logits ? GUMBEL_REQUEST_LOGITS : 0) |
+                      (out->num_best > 0 ? GUMBEL_REQUEST_BEST : 0));
 }
 
 /* A row parameter of one value a row, by its name in "sampling". */

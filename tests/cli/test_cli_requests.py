@@ -283,8 +283,21 @@ class RequestErrors(SampleCase):
                                                "--logit-bias", "1=1e-46"))
         self.sample(*self.head, "--temperature", "0e-99", "--min-p", "-0.0")
 
+    def test_best_scores(self):
+        rest = (*self.head, "--seed", 5, "--temperature", 0.7)
+        found = self.sample(*rest, "--num-best", 3)
+        plain = self.sample(*rest)
+        self.assertEqual([ids[0] for ids in found["best_ids"]], [row[0] for row in plain["tokens"]])
+        self.assertEqual([s[0] for s in found["best_scores"]], [row[0] for row in plain["scores"]])
+        for scores in found["best_scores"]:
+            self.assertEqual(scores, sorted(scores, reverse=True))
+        self.assertNotIn("best_ids", plain)
+
     def test_what_is_missing(self):
         self.refuse("--prompt-tokens", "sample", *self.head, "--presence-penalty", 1)
+        self.refuse("--num-best", "sample", *self.head, "--out-best-ids", self.path("a.npy"))
+        self.refuse("--num-best", "sample", *self.head, "--num-best", 17)
+        self.refuse("--num-best", "sample", *self.head, "--num-best", 2, "--num-samples", 2)
         self.refuse("--top-logprobs", "sample", *self.head, "--out-top-ids", self.path("a.npy"))
         self.refuse("--out-kept", "sample", *self.head, "--out-kept", self.path("no/kept.npy"))
 

@@ -82,6 +82,9 @@ static const struct call {
     {"given, head", 256, 4096, GUMBEL_REQUEST_GIVEN, 0, 1, 1, 0, 0, "hopper team", "tensor alone"},
     {"given, k, logits", 32, 0, GUMBEL_REQUEST_GIVEN, K, 1, 1, 0, 0, "team", "alone"},
     {"allowed, logits", 32, 0, GUMBEL_REQUEST_ALLOWED, 0, 0, 1, 0, 0, "draw-edits", "draw-edits"},
+    {"best scores, logits", 32, 0, GUMBEL_REQUEST_BEST, 0, 0, 1, 0, 0, "team", "alone"},
+    {"best scores, k, head", 8, 4096, GUMBEL_REQUEST_BEST, K, 0, 1, 0, 0, "hopper team",
+     "tensor alone"},
     {"raw, k", 32, 0, GUMBEL_REQUEST_RAW, K, 0, 1, 0, 0, "team", "screened"},
 };
 

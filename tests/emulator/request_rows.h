@@ -138,7 +138,7 @@ bool value_agrees(const output_field &field, int64_t i, float lse)
 }
 
 /* Whether row b is as `host` has it, which is poison for one that is left. */
-bool row_agrees(const outcome *host, const gumbel_output &ours, int64_t b, const char *what)
+inline bool row_agrees(const outcome *host, const gumbel_output &ours, int64_t b, const char *what)
 {
     for (const output_field &field : fields_of(host, ours, b))
         for (int64_t i = 0; field.ours && i < field.count; i++) {

@@ -226,7 +226,8 @@ static int32_t samples_of(const gumbel_sampling *sampling)
 /* Whether a call is more than a plain one, as gumbel_limits has it. */
 static int is_request(const gumbel_sampling *s, const gumbel_output *o)
 {
-    return !o || o->ranks || o->kept || o->num_top > 0 || o->logprobs_of == GUMBEL_RAW ||
+    return !o || o->ranks || o->kept || o->num_top > 0 || o->num_best > 0 ||
+           o->logprobs_of == GUMBEL_RAW ||
            (s && (s->transforms || s->truncation || s->noise || s->given.data));
 }
 

@@ -295,6 +295,8 @@ void cpu_request_read(cpu_request *r, int32_t thread, int64_t b)
     }
     if (out->num_top > 0)
         read_list(&in, ok);
+    if (out->num_best > 0)
+        cpu_request_best(r, b, ok);
     if (out->lse)
         out->lse[b] = in.lse;
     if (out->status)

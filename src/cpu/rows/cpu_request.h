@@ -50,6 +50,9 @@ int cpu_request_block(const cpu_request *request, int64_t b, int64_t block, floa
 /* Whether a block of row b may have survivors. */
 int cpu_request_survives(const cpu_request *request, int64_t b, int64_t block);
 
+/* Write the best scores of row b, of which nothing can be drawn unless it is `ok`. */
+void cpu_request_best(const cpu_request *request, int64_t b, int ok);
+
 /* Read row b out to the outputs, once all is drawn. */
 void cpu_request_read(cpu_request *request, int32_t thread, int64_t b);
 

@@ -48,6 +48,14 @@ typedef struct cuda_softmax_params {
     gumbel_summary *masses; /* [B, parts] */
 } cuda_softmax_params;
 
+/* What the kernel that lists the best scores of draws gets. */
+typedef struct cuda_best_params {
+    gumbel_problem problem; /* the draw's: its rows and noise */
+    const float *rows;      /* [B] rows of V at `stride`: z, -inf for what cannot be drawn */
+    int64_t stride;
+    gumbel_output output; /* whose tokens are there: -1 where a row has none */
+} cuda_best_params;
+
 /* What the kernel that makes a mask of allowed tokens gets. */
 typedef struct cuda_allow_params {
     gumbel_problem problem; /* the caller's: its mask, where there is one, goes by slots */

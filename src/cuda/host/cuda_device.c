@@ -270,6 +270,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
     const unsigned char *const images[] = {
         [CUDA_MODULE_ADVANCE] = cuda_image_advance,
         [CUDA_MODULE_ALLOW] = cuda_image_allow,
+        [CUDA_MODULE_BEST] = cuda_image_best,
         [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
         [CUDA_MODULE_FINISH] = cuda_image_finish,
         [CUDA_MODULE_GATHER] = cuda_image_gather,
@@ -292,6 +293,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_ADVANCE, "gumbel_advance_rows", &cuda->advance, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_BEST, "gumbel_list_best", &cuda->best, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", &cuda->expand_drafts, error));
     GUMBEL_FORWARD(

@@ -23,6 +23,7 @@ typedef enum cuda_dtype {
 typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
     CUDA_MODULE_ALLOW,
+    CUDA_MODULE_BEST,
     CUDA_MODULE_DRAFTS,
     CUDA_MODULE_FINISH,
     CUDA_MODULE_GATHER,
@@ -65,6 +66,7 @@ typedef struct cuda_device {
     int shared_bytes;               /* of a multiprocessor */
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
+    CUfunction best;
     CUfunction expand_drafts;
     CUfunction accept_drafts;
     CUfunction allow;

@@ -17,6 +17,7 @@
 
 IMAGE(advance);
 IMAGE(allow);
+IMAGE(best);
 IMAGE(drafts);
 IMAGE(finish);
 IMAGE(fused_sm80);

@@ -60,7 +60,9 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
         p->logits = cuda_rows_at(job->room.logits, p, cuda_row_stride(p));
     }
     GUMBEL_FORWARD(plan->rows->run(&rows));
-    return plan->needs & GUMBEL_REQUEST_LOGITS ? cuda_run_gather(&rows) : GUMBEL_OK;
+    if (plan->needs & GUMBEL_REQUEST_LOGITS)
+        GUMBEL_FORWARD(cuda_run_gather(&rows));
+    return plan->needs & GUMBEL_REQUEST_BEST ? cuda_run_best(&rows, plan->rows->run) : GUMBEL_OK;
 }
 
 /* Run with the device's context current. */

@@ -164,6 +164,8 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
             gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p), sizeof *room.logits);
     if (plan->rows && plan->rows->carve)
         plan->rows->carve(cursor, cuda, p, &room);
+    if (plan->needs & GUMBEL_REQUEST_BEST)
+        cuda_carve_best(cursor, p, &room);
     return room;
 }
 

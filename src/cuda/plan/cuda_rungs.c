@@ -213,7 +213,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .what = "rows screened for candidates by CTAs that count themselves",
                  .kernels = "request.cu",
                  .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT - GUMBEL_NEED_PART -
-                           GUMBEL_NEED_ROWS - GUMBEL_REQUEST_GIVEN},
+                           GUMBEL_NEED_ROWS - GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
         .carve = cuda_carve_screened,
         .run = cuda_run_screened,
     },

@@ -358,6 +358,9 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 /* Tokens of a row that a CTA starts the history of. */
 #define CUDA_HISTORY_PIECE 16384
 
+/* Shared memory of a CTA that lists the best scores of a draw (best.cu). */
+#define CUDA_BEST_BYTES 16640
+
 /* Threads that accept the drafts of a request: a warp. */
 #define CUDA_DRAFT_THREADS 32
 

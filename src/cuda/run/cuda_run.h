@@ -25,6 +25,7 @@ typedef struct cuda_workspace {
     size_t summaries_most;      /* how many there are */
     uint64_t *floors;           /* [B, S][CUDA_FLOOR_WORDS] */
     float *logits;              /* [B] rows at cuda_row_stride(): what a product stores */
+    float *best_rows;           /* as edited: rows whose best scores are listed */
     float *edited;              /* likewise: edited logits of a caller's, which stay as they are */
     float *peaks;               /* [B, blocks] */
     int32_t *row_states;        /* [B]: CUDA_ROW_... */
@@ -177,5 +178,10 @@ int64_t cuda_team_bytes(const gumbel_problem *problem);
 
 /* The logits of the tokens that a request lists. */
 gumbel_status cuda_run_gather(const cuda_job *job);
+
+/* The best scores of the draws of a call from logits, whose rows `make` writes as z. Logits that
+ * are the workspace's own are written over. */
+void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *problem, cuda_workspace *room);
+gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cuda_job *job));
 
 #endif

@@ -145,6 +145,30 @@ gumbel_status cuda_run_gather(const cuda_job *job)
     return cuda_launch(job, job->cuda->gather, shape, arguments);
 }
 
+/* ------------------------------------------------------------------------- best scores ---- */
+
+void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *p, cuda_workspace *room)
+{
+    size_t rows = p->hidden_size > 0 ? 0 : (size_t)p->batch;
+    room->best_rows = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
+}
+
+gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cuda_job *job))
+{
+    cuda_job rows = *job;
+    cuda_best_params p = {.problem = job->params.problem, .output = job->params.output};
+    void *arguments[] = {&p};
+    rows.processed = job->room.logits ? job->room.logits : job->room.best_rows;
+    rows.processed_stride = cuda_row_stride(&p.problem);
+    rows.params.output = (gumbel_output){.struct_size = sizeof rows.params.output};
+    GUMBEL_FORWARD(make(&rows));
+    p.rows = rows.processed;
+    p.stride = rows.processed_stride;
+    GUMBEL_ASSERT(p.rows && p.output.best_ids && p.output.tokens);
+    cuda_shape shape = {p.problem.batch, CUDA_THREADS, CUDA_BEST_BYTES, 0};
+    return cuda_launch(job, job->cuda->best, shape, arguments);
+}
+
 /* ------------------------------------------------------------------------------ the most ---- */
 
 void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_limits *limits)

@@ -3,6 +3,7 @@
 // The kernels are included, so that what stands in for the hardware's words comes before them.
 #include "ptx_words.h"
 
+#include "cuda/logits/best.cu"
 #include "cuda/step/drafts.cu"
 #include "cuda/step/history.cu"
 
@@ -57,6 +58,12 @@ void emulate_update_history(const cuda_history_params &p, uint64_t *random, cons
 {
     emulate<cuda_history_params, gumbel_update_history>(p, ctas_of(p.batch), CUDA_THREADS, 0,
                                                         random, what);
+}
+
+void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what)
+{
+    emulate<cuda_best_params, gumbel_list_best>(p, p.problem.batch, CUDA_THREADS, CUDA_BEST_BYTES,
+                                                random, what);
 }
 
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what)

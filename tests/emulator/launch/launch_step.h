@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches of the kernels around a draw, as fibers: drafts, histories, lists of allowed tokens.
+ * Launches of the kernels around a draw, as fibers: drafts, histories, lists of allowed tokens, the
+ * best scores.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_STEP_H
 #define TESTS_EMULATOR_LAUNCH_STEP_H
@@ -15,6 +16,7 @@ void emulate_expand_drafts(const gumbel_verification &v, uint64_t *random, const
 void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
+void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what);
 
 #endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   the best scores of a draw: k draws without replacement, from rows that the draw sees, cut
+ *        and edited.
+ * COST   4 bytes a token read, and its noise made: a Philox block of ten rounds every four tokens
+ *        and two logarithms a token, about 60 instructions, which bound it.
+ * MAP    a CTA a row. Its threads score four tokens each at a time; what is above the least of the
+ *        best goes to a list, which is cut to the best when it might overflow.
+ * SMEM   the list, 16 KB.
+ * SYNC   a __syncthreads() before and after each step of 4 * threads tokens, and three for each of
+ *        the best when the list is cut: twice a row, and once for every 1024 tokens that pass.
+ */
+#include "core/row.h"
+#include "cuda/common/cuda_params.h"
+#include "cuda/common/ptx.cuh"
+#include "cuda/policy/cuda_policy.h"
+
+namespace
+{
+
+constexpr int kThreads = CUDA_THREADS, kStep = 4 * kThreads;
+
+struct scored {
+    float score;
+    int32_t id;
+};
+
+struct best_shared {
+    scored list[GUMBEL_BEST_MOST + 2 * kStep]; /* the best, and behind them what passed since */
+    scored warps[kThreads / 32];
+    int count;
+    float floor; /* what is not above it cannot be among the best; NaN: all are */
+};
+
+__device__ __forceinline__ best_shared &shared()
+{
+    extern __shared__ __align__(16) unsigned char shared_memory[];
+    return *(best_shared *)shared_memory;
+}
+
+/* Whether a comes before b: the larger score, then the lower id. What has id -1 comes last. */
+__device__ __forceinline__ bool is_before(scored a, scored b)
+{
+    if (a.id < 0 || b.id < 0)
+        return b.id < 0 && a.id >= 0;
+    return a.score > b.score || (a.score == b.score && a.id < b.id);
+}
+
+__device__ __forceinline__ scored first_of_warp(scored own)
+{
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        scored other = {__shfl_xor_sync(~0u, own.score, lanes),
+                        __shfl_xor_sync(~0u, own.id, lanes)};
+        own = is_before(other, own) ? other : own;
+    }
+    return own;
+}
+
+/* Bring the first `most` of the list to its front, in order, and forget the others. By all threads,
+ * between barriers. */
+__device__ void cut_list(int most)
+{
+    best_shared &s = shared();
+    const int count = s.count;
+    for (int k = 0; k < most && k < count; k++) {
+        scored own = {0.0f, -1};
+        for (int i = k + threadIdx.x; i < count; i += kThreads)
+            own = is_before(s.list[i], own) ? s.list[i] : own;
+        own = first_of_warp(own);
+        if (threadIdx.x % 32 == 0)
+            s.warps[threadIdx.x / 32] = own;
+        __syncthreads();
+        own = s.warps[0];
+        for (int w = 1; w < kThreads / 32; w++)
+            own = is_before(s.warps[w], own) ? s.warps[w] : own;
+        /* The one that is there goes to the winner's place. */
+        for (int i = k + threadIdx.x; i < count; i += kThreads)
+            if (i > k && s.list[i].id == own.id)
+                s.list[i] = s.list[k];
+        __syncthreads();
+        if (threadIdx.x == 0)
+            s.list[k] = own;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        s.count = min(count, most);
+        s.floor = count >= most ? s.list[most - 1].score : NAN;
+    }
+    __syncthreads();
+}
+
+/* g of the four tokens from `token` on, a multiple of 4, as row b's draw has it. */
+__device__ float4 noise_of_four(const gumbel_problem &q, const gumbel_row &row, int64_t b,
+                                int64_t token)
+{
+    float g[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (q.sampling.noise && !row.greedy) {
+        const float *ahead = q.sampling.noise + b * q.sampling.noise_stride - q.first_token;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (token + i >= q.first_token && token + i < q.end_token)
+                g[i] = ahead[token + i];
+    } else if (!row.greedy) {
+        uint32_t words[4];
+        gumbel_words(row.stream, (uint32_t)(token / 4), 0, words);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            g[i] = words[i] >= GUMBEL_TAIL_WORDS ? gumbel_of_word(words[i])
+                                                 : gumbel_of_token(row.stream, (uint32_t)token + i);
+    }
+    return {g[0], g[1], g[2], g[3]};
+}
+
+/* Score four tokens, and list those above the floor. */
+__device__ void score_four(const cuda_best_params &p, const gumbel_row &row, int64_t b,
+                           int64_t token)
+{
+    const gumbel_problem &q = p.problem;
+    const float *z = p.rows + b * p.stride - q.first_token;
+    best_shared &s = shared();
+    const float floor = s.floor;
+    const float4 four = noise_of_four(q, row, b, token);
+    const float g[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int64_t at = token + i;
+        if (at < q.first_token || at >= q.end_token || !(z[at] > -INFINITY))
+            continue;
+        const float score = z[at] + g[i];
+        if (!(score <= floor))
+            s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)at};
+    }
+}
+
+/* Score all tokens of row b. */
+__device__ void score_row(const cuda_best_params &p, int64_t b)
+{
+    const gumbel_problem &q = p.problem;
+    const gumbel_row row = gumbel_problem_row(&q, b);
+    const int most = p.output.num_best;
+    best_shared &s = shared();
+    for (int64_t begin = q.first_token / 4 * 4; begin < q.end_token; begin += kStep) {
+        const int64_t token = begin + 4 * (int64_t)threadIdx.x;
+        if (token < q.end_token)
+            score_four(p, row, b, token);
+        __syncthreads();
+        if (s.count > GUMBEL_BEST_MOST + kStep || isnan(s.floor))
+            cut_list(most);
+        __syncthreads();
+    }
+    cut_list(most);
+}
+
+} // namespace
+
+static_assert(sizeof(best_shared) <= CUDA_BEST_BYTES, "the launcher reserves that much");
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_list_best(const __grid_constant__ cuda_best_params p)
+{
+    const gumbel_output &out = p.output;
+    const int64_t b = blockIdx.x;
+    const bool ok = out.tokens[b] >= 0;
+    best_shared &s = shared();
+    if (threadIdx.x == 0) {
+        s.count = 0;
+        s.floor = NAN;
+    }
+    __syncthreads();
+    if (ok)
+        score_row(p, b);
+    for (int i = threadIdx.x; i < out.num_best; i += kThreads) {
+        const int64_t at = b * out.num_best + i;
+        const bool found = i < s.count;
+        out.best_ids[at] = found ? s.list[i].id : -1;
+        if (out.best_scores)
+            out.best_scores[at] = found ? s.list[i].score : ok ? -INFINITY : NAN;
+    }
+}
