@@ -5,8 +5,8 @@
 usage: bench/bench_drafts.py GUMBEL [--json FILE] [--samples N]
 
 GUMBEL is a release build of the command. Texts of 64 tokens behind short prompts, at temperature
-0.8: chains by the small model of 1 to 8 tokens, and n-grams on greedy texts, which soon repeat. The
-texts are compared with those written without drafts first.
+0.8: chains by the small model of 1 to 8 tokens, with a sibling beside each or none, and n-grams on
+greedy texts, which soon repeat. Texts are compared with those written without drafts first.
 """
 
 import argparse
@@ -64,6 +64,9 @@ def main():
     print("chains by the small model, T = 0.8")
     chains = [measure(options.gumbel, MODELS / "kjv-draft", tokens, *sampled)
               for tokens in (1, 2, 3, 4, 5, 6, 8)]
+    print("the same, one sibling beside each")
+    trees = [measure(options.gumbel, MODELS / "kjv-draft", tokens, "--draft-siblings", 1, *sampled)
+             for tokens in (1, 2, 3, 4, 6, 8)]
     print("n-grams, T = 0")
     ngrams = [measure(options.gumbel, "ngram", tokens, *greedy) for tokens in (2, 4, 8)]
     result = {
@@ -76,6 +79,7 @@ def main():
         "draft": "kjv-draft",
         "tokens": len(PROMPTS) * options.samples * 64,
         "chains": chains,
+        "one_sibling": trees,
         "ngrams": ngrams,
     }
     if options.json:

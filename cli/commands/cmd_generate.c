@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "cuda_head.h"
 #include "draft_report.h"
+#include "drafted_texts.h"
 #include "generate_stats.h"
 #include "report.h"
 #include "request_options.h"
@@ -26,10 +27,7 @@ struct generate_arguments {
     uint32_t first_sample;
     float temperature;
     uint64_t seed;
-    const char *draft, *draft_rule;
-    int32_t draft_tokens;
-    float draft_temperature;
-    bool check;
+    struct draft_choice draft;
     bool bos, no_bos, ignore_eos, echo, stats;
 };
 
@@ -57,17 +55,20 @@ static const struct argument accepted[] = {
     {"draft", 0, "DIR",
      "Draft with this model folder, or with 'ngram': what followed the last "
      "tokens earlier in the text",
-     ARGUMENT_TEXT, AT(draft)},
+     ARGUMENT_TEXT, AT(draft.from)},
     {"draft-tokens", 0, "N", "Tokens of a draft, 1 to 63 (default 4)", ARGUMENT_INT32,
-     AT(draft_tokens), 1, DRAFT_TOKENS_MOST},
+     AT(draft.tokens), 1, DRAFT_TOKENS_MOST},
+    {"draft-siblings", 0, "N",
+     "Siblings of each token of a draft, 0 to 15: the next best of its draw (default 0)",
+     ARGUMENT_INT32, AT(draft.siblings), 0, DRAFT_SIBLINGS_MOST},
     {"draft-rule", 0, "NAME",
      "How drafts are accepted: 'coupled', while they are what the model "
      "draws (default)",
-     ARGUMENT_TEXT, AT(draft_rule)},
+     ARGUMENT_TEXT, AT(draft.rule)},
     {"draft-temperature", 0, "X", "A factor on the temperature of the draft's draws (default 1)",
-     ARGUMENT_FLOAT, AT(draft_temperature), .least = FLT_MIN, .most = FLT_MAX},
+     ARGUMENT_FLOAT, AT(draft.temperature), .least = FLT_MIN, .most = FLT_MAX},
     {"check", 0, NULL, "Write all once more without drafts, and fail if a text differs",
-     ARGUMENT_FLAG, AT(check)},
+     ARGUMENT_FLAG, AT(draft.check)},
     {.help = "Output:"},
     {"echo", 0, NULL, "Print the prompt before each text", ARGUMENT_FLAG, AT(echo)},
     {"stats", 0, NULL, "Say on stderr how long it took, and what other ways take", ARGUMENT_FLAG,
@@ -156,9 +157,9 @@ static void report(const struct generate_arguments *arguments, const struct writ
         putchar('\n');
         fflush(stdout);
     }
-    if (arguments->draft) {
+    if (arguments->draft.from) {
         const struct draft_report drafts =
-            draft_report_of(&written->drafts, arguments->draft_tokens);
+            draft_report_of(&written->drafts, arguments->draft.tokens);
 
         if (root) {
             json_put(root, "drafts", draft_report_to_json(&drafts));
@@ -211,75 +212,6 @@ static generate_options options_of(const struct generate_arguments *arguments,
     };
 }
 
-/* Texts that are compared with those that were written, token by token. */
-struct comparison {
-    const struct writer *writer;
-    size_t *seen; /* [samples] tokens */
-};
-
-static bool compare_take(void *context, const generate_token *token)
-{
-    struct comparison *comparison = context;
-    const token_list *ids = &comparison->writer->writings[token->sample].ids;
-    const size_t place = comparison->seen[token->sample]++;
-
-    if (place >= ids->count || ids->ids[place] != token->id) {
-        fail("--check", "text %d parts at token %zu from the one without drafts",
-             (int)token->sample, place);
-    }
-    return true;
-}
-
-/* Write all texts once more without drafts. */
-static void check_texts(decoder *model, gumbel_device *device, const generate_options *options,
-                        const struct writer *writer)
-{
-    struct comparison comparison = {
-        .writer = writer,
-        .seen = require_memory("samples", writer->samples, sizeof *comparison.seen),
-    };
-    generate_options again = *options;
-    decoder_error error = {""};
-
-    for (int32_t j = 0; j < writer->samples; j++) {
-        comparison.seen[j] = 0;
-    }
-    again.on_token = compare_take;
-    again.context = &comparison;
-    if (generate(model, device, &again, NULL, &error) != 0) {
-        fail("--check", "%s", error.message);
-    }
-    for (int32_t j = 0; j < writer->samples; j++) {
-        if (comparison.seen[j] != writer->writings[j].ids.count) {
-            fail("--check", "text %d has %zu tokens, without drafts %zu", (int)j,
-                 writer->writings[j].ids.count, comparison.seen[j]);
-        }
-    }
-    free(comparison.seen);
-}
-
-/* Write the texts with drafts. */
-static draft_stats write_drafted(const struct generate_arguments *arguments, decoder *model,
-                                 gumbel_device *device, const generate_options *options,
-                                 generate_times *times)
-{
-    const bool ngram = strcmp(arguments->draft, "ngram") == 0;
-    draft_options draft = {.tokens = arguments->draft_tokens,
-                           .temperature = arguments->draft_temperature};
-    draft_stats stats;
-    decoder_error error = {""};
-
-    if (!ngram && decoder_open(arguments->draft, arguments->request.common.device.threads,
-                               &draft.model, &error) != 0) {
-        fail("--draft", "%s", error.message);
-    }
-    if (generate_drafted(model, device, options, &draft, &stats, times, &error) != 0) {
-        fail("--draft", "%s", error.message);
-    }
-    decoder_close(draft.model);
-    return stats;
-}
-
 static void write_texts(const struct generate_arguments *arguments, decoder *model,
                         gumbel_device *device, const char *text, size_t size)
 {
@@ -307,14 +239,15 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     options.context = &writer;
     options.draw = head ? cuda_head_draw : NULL;
     options.draw_context = head;
-    if (arguments->draft) {
-        written.drafts = write_drafted(arguments, model, host, &options, &written.times);
+    if (arguments->draft.from) {
+        written.drafts =
+            write_drafted_texts(&arguments->draft, model, host, &options, &written.times);
     } else if (generate(model, host, &options, &written.times, &error) != 0) {
         fail("--model", "%s", error.message);
     }
     finish_stdout();
-    if (arguments->check) {
-        check_texts(model, host, &options, &writer);
+    if (arguments->draft.check) {
+        check_drafted_texts(model, host, &options, &writer);
     }
     report(arguments, &written, model, device);
     writer_free(&writer);
@@ -339,22 +272,6 @@ static gumbel_device *open_for(const struct generate_arguments *arguments, decod
     return model ? open_device_on(&choice, decoder_parallel_for, model) : open_device(&choice);
 }
 
-/* What of drafts cannot be, told before anything is loaded. */
-static void check_drafts(const struct generate_arguments *arguments)
-{
-    if (!arguments->draft && arguments->check) {
-        fail("--check", "there is no --draft to check");
-    }
-    if (arguments->draft_rule && strcmp(arguments->draft_rule, "coupled") != 0) {
-        fail("--draft-rule", "'%s' is not 'coupled'", arguments->draft_rule);
-    }
-    if (arguments->draft && arguments->request.common.device.device &&
-        strcmp(arguments->request.common.device.device, "cpu") != 0) {
-        fail("--draft", "drafts are verified on the CPU, not on '%s'",
-             arguments->request.common.device.device);
-    }
-}
-
 int command_generate(int argc, char **argv)
 {
     static const struct command_line line = {
@@ -365,8 +282,7 @@ int command_generate(int argc, char **argv)
     struct generate_arguments arguments = {.max_tokens = 100,
                                            .temperature = 1,
                                            .samples = 1,
-                                           .draft_tokens = 4,
-                                           .draft_temperature = 1};
+                                           .draft = {.tokens = 4, .temperature = 1}};
     decoder *model = NULL;
     gumbel_device *device = NULL;
     decoder_error error = {""};
@@ -382,7 +298,8 @@ int command_generate(int argc, char **argv)
         fail("--json",
              "missing; it alone shows --top-logprobs, --raw-logprobs, --ranks and --kept");
     }
-    check_drafts(&arguments);
+    arguments.draft.threads = arguments.request.common.device.threads;
+    check_draft_choice(&arguments.draft, arguments.request.common.device.device);
     if (arguments.bos && arguments.no_bos) {
         fail("--bos", "contradicts --no-bos");
     }

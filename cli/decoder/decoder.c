@@ -163,6 +163,17 @@ static int check_tokens(const decoder *d, const decoder_sequence *sequence, cons
     return 0;
 }
 
+/* A token at a position that is its place in the cache, as are those before it. */
+static trunk_row row_at(decoder_sequence *s, int32_t position, int32_t token, float *hidden)
+{
+    return (trunk_row){.cache = &s->cache,
+                       .position = position,
+                       .token = token,
+                       .place = position,
+                       .moved = position + 1,
+                       .hidden = hidden};
+}
+
 int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, int32_t count,
                  int32_t skip, float *hidden, decoder_error *error)
 {
@@ -178,16 +189,112 @@ int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, 
         int32_t n = count - first < TRUNK_MAX_ROWS ? count - first : TRUNK_MAX_ROWS;
         for (int32_t i = 0; i < n; i++) {
             int64_t wanted = (int64_t)first + i - skip;
-            rows[i] =
-                (trunk_row){.cache = &sequence->cache,
-                            .position = sequence->length + i,
-                            .token = tokens[first + i],
-                            .hidden = wanted >= 0 ? hidden + wanted * d->info.hidden_size : NULL};
+            float *to = wanted >= 0 ? hidden + wanted * d->info.hidden_size : NULL;
+            rows[i] = row_at(sequence, sequence->length + i, tokens[first + i], to);
         }
         trunk_run(d->trunk, rows, n);
         sequence->length += n;
     }
     return 0;
+}
+
+/* A tree's nodes: how deep each is, and the places of those that lead to it. */
+typedef struct tree_paths {
+    int32_t deepest;
+    int32_t *depth;  /* [count] */
+    int32_t *places; /* [count, deepest + 1]: those of its ancestors, the root first, and its own */
+} tree_paths;
+
+static int tree_paths_new(tree_paths *t, const int32_t *parents, int32_t count, int32_t length,
+                          decoder_error *error)
+{
+    *t = (tree_paths){.depth = calloc((size_t)count, sizeof *t->depth)};
+    if (!t->depth) {
+        return decoder_fail(error, NULL, "parents", "out of memory");
+    }
+    for (int32_t i = 1; i < count; i++) {
+        if (parents[i] < 0 || parents[i] >= i) {
+            return decoder_fail(error, NULL, "parents", "entry %d is %d, not in [0, %d)", i,
+                                parents[i], i);
+        }
+        t->depth[i] = t->depth[parents[i]] + 1;
+        t->deepest = t->depth[i] > t->deepest ? t->depth[i] : t->deepest;
+    }
+    size_t width = (size_t)t->deepest + 1;
+    t->places = calloc((size_t)count * width, sizeof *t->places);
+    if (!t->places) {
+        return decoder_fail(error, NULL, "parents", "out of memory");
+    }
+    for (int32_t i = 0; i < count; i++) {
+        int32_t *own = t->places + (size_t)i * width;
+        if (i > 0) {
+            memcpy(own, t->places + (size_t)parents[i] * width, (size_t)t->depth[i] * sizeof *own);
+        }
+        own[t->depth[i]] = length + i;
+    }
+    return 0;
+}
+
+static void tree_paths_free(tree_paths *t)
+{
+    free(t->depth);
+    free(t->places);
+}
+
+/* Feed the nodes of a tree whose paths are known. */
+static void feed_nodes(decoder *d, decoder_sequence *s, const int32_t *tokens, int32_t count,
+                       const tree_paths *t, float *hidden)
+{
+    for (int32_t first = 0; first < count; first += TRUNK_MAX_ROWS) {
+        trunk_row rows[TRUNK_MAX_ROWS];
+        int32_t n = count - first < TRUNK_MAX_ROWS ? count - first : TRUNK_MAX_ROWS;
+        for (int32_t i = 0; i < n; i++) {
+            int32_t node = first + i;
+            rows[i] = (trunk_row){.cache = &s->cache,
+                                  .position = s->length + t->depth[node],
+                                  .token = tokens[node],
+                                  .place = s->length + node,
+                                  .moved = s->length,
+                                  .places = t->places + (int64_t)node * (t->deepest + 1),
+                                  .hidden = hidden + (int64_t)node * d->info.hidden_size};
+        }
+        trunk_run(d->trunk, rows, n);
+    }
+    s->length += count;
+}
+
+int decoder_feed_tree(decoder *d, decoder_sequence *sequence, const int32_t *tokens,
+                      const int32_t *parents, int32_t count, float *hidden, decoder_error *error)
+{
+    tree_paths paths;
+    if (count < 1) {
+        return decoder_fail(error, NULL, "tokens", "a tree of %d nodes", count);
+    }
+    if (check_tokens(d, sequence, tokens, count, error) != 0) {
+        return -1;
+    }
+    int result = tree_paths_new(&paths, parents, count, sequence->length, error);
+    if (result == 0) {
+        feed_nodes(d, sequence, tokens, count, &paths, hidden);
+    }
+    tree_paths_free(&paths);
+    return result;
+}
+
+void decoder_sequence_keep(decoder_sequence *sequence, int32_t first, const int32_t *nodes,
+                           int32_t count)
+{
+    size_t row = position_size(sequence->owner);
+    for (int32_t i = 0; i < count; i++) {
+        for (size_t layer = 0; nodes[i] != i && layer < (size_t)sequence->owner->info.layers;
+             layer++) {
+            size_t start = layer * (size_t)sequence->cache.capacity + (size_t)first;
+            size_t to = (start + (size_t)i) * row, from = (start + (size_t)nodes[i]) * row;
+            memcpy(sequence->cache.keys + to, sequence->cache.keys + from, row * sizeof(float));
+            memcpy(sequence->cache.values + to, sequence->cache.values + from, row * sizeof(float));
+        }
+    }
+    decoder_sequence_truncate(sequence, first + count);
 }
 
 int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *tokens,
@@ -209,10 +316,8 @@ int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *
         int32_t n = count - first < TRUNK_MAX_ROWS ? count - first : TRUNK_MAX_ROWS;
         for (int32_t i = 0; i < n; i++) {
             decoder_sequence *s = sequences[first + i];
-            rows[i] = (trunk_row){.cache = &s->cache,
-                                  .position = s->length,
-                                  .token = tokens[first + i],
-                                  .hidden = hidden + (int64_t)(first + i) * d->info.hidden_size};
+            rows[i] = row_at(s, s->length, tokens[first + i],
+                             hidden + (int64_t)(first + i) * d->info.hidden_size);
         }
         trunk_run(d->trunk, rows, n);
         for (int32_t i = 0; i < n; i++) {

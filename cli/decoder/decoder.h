@@ -93,6 +93,21 @@ void decoder_sequence_truncate(decoder_sequence *sequence, int32_t length);
 int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, int32_t count,
                  int32_t skip, float *hidden, decoder_error *error);
 
+/* decoder_feed_tree(): append the nodes of a tree, each of which sees what the sequence held, its
+ * ancestors and itself, at the position that its depth has. decoder_sequence_keep() makes one of
+ * its paths the sequence.
+ *  tokens   [count], count >= 1; the root first
+ *  parents  [count] of node i > 0 a node before it; that of the root is not read
+ *  hidden   [count, D] float32, with the bits that feeding each path alone gives
+ *  returns  as decoder_feed(). */
+int decoder_feed_tree(decoder *d, decoder_sequence *sequence, const int32_t *tokens,
+                      const int32_t *parents, int32_t count, float *hidden, decoder_error *error);
+
+/* Keep `count` nodes of a tree that was fed at position `first`, as if they had been fed alone:
+ * nodes[i], never falling and never less than i, is position first + i. All else is forgotten. */
+void decoder_sequence_keep(decoder_sequence *sequence, int32_t first, const int32_t *nodes,
+                           int32_t count);
+
 /* decoder_step(): append one token to each of `count` different sequences (decode). The weights are
  * read once for all of them.
  *  sequences  [count]

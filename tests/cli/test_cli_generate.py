@@ -55,6 +55,10 @@ class Generate(Case):
             drafts = found["drafts"]
             self.assertEqual(len(drafts["accepted_by_place"]), 3)
             self.assertAlmostEqual(drafts["tokens_a_cycle"], 1 + drafts["accepted_a_cycle"], 1)
+        siblings = ("--draft", small, "--draft-siblings", 2, "--check")
+        self.assertEqual(gumbel(*rest, "--samples", 2, *siblings).stdout, plain)
+        self.refuse("--draft-siblings", *rest, "--draft", "ngram", "--draft-siblings", 1)
+        self.refuse("--draft-siblings", *rest, "--draft", small, "--draft-siblings", 16)
         self.refuse("--draft", *rest, "--draft", self.path("nowhere"))
         self.refuse("--draft-tokens", *rest, "--draft", "ngram", "--draft-tokens", 64)
         self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "block")

@@ -97,10 +97,10 @@ static draft_stats run_drafted(decoder *model, const generate_options *o,
 
 /* Write with drafts what was written without, by a model or by n-grams. */
 static draft_stats assert_same(decoder *model, decoder *by, const generate_options *plain,
-                               const texts *expected, int32_t tokens)
+                               const texts *expected, int32_t tokens, int32_t siblings)
 {
     static texts found;
-    const draft_options draft = {.model = by, .tokens = tokens};
+    const draft_options draft = {.model = by, .tokens = tokens, .siblings = siblings};
     generate_options o = *plain;
     memset(&found, 0, sizeof found);
     found.prompt_count = plain->prompt_count;
@@ -121,18 +121,35 @@ static void texts_are_the_same(void **state)
         generate_options o = options_of(&expected, 1 + i, temperatures[i]);
         assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
         for (int32_t tokens = 1; tokens <= 8; tokens += 1 + tokens / 2) {
-            draft_stats stats = assert_same(target, small, &o, &expected, tokens);
+            draft_stats stats = assert_same(target, small, &o, &expected, tokens, 0);
             cycles += stats.cycles;
             emitted += stats.emitted;
-            assert_same(target, NULL, &o, &expected, tokens);
+            assert_same(target, NULL, &o, &expected, tokens, 0);
         }
     }
     assert_true(emitted > cycles * 3 / 2);
     generate_options o = options_of(&expected, 2, 0.9f);
     assert_int_equal(generate(small, device, &o, NULL, NULL), 0);
-    draft_stats own = assert_same(small, small, &o, &expected, 4);
+    draft_stats own = assert_same(small, small, &o, &expected, 4, 0);
     assert_int_equal(own.accepted[3], own.proposed[3]); /* a model agrees with itself */
-    assert_same(small, target, &o, &expected, 3);
+    assert_same(small, target, &o, &expected, 3, 0);
+}
+
+/* Siblings are leaves of a tree; they are accepted where the chain is not. */
+static void trees_write_the_same(void **state)
+{
+    (void)state;
+    static texts expected;
+    for (int i = 0; i < 2; i++) {
+        generate_options o = options_of(&expected, 2 + i, i ? 0.8f : 1.2f);
+        assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
+        draft_stats chain = assert_same(target, small, &o, &expected, 4, 0);
+        for (int32_t siblings = 1; siblings <= DRAFT_SIBLINGS_MOST; siblings += siblings + 1) {
+            draft_stats tree = assert_same(target, small, &o, &expected, 4, siblings);
+            assert_true(tree.cycles <= chain.cycles);
+            assert_true(tree.rows > tree.cycles * (1 + siblings));
+        }
+    }
 }
 
 /* Penalties count the drafts that lead to a row, and rules cut it. */
@@ -153,8 +170,9 @@ static void requests_are_the_same(void **state)
     o.truncation = &truncation;
     assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
     for (int32_t tokens = 1; tokens <= 7; tokens += 3) {
-        assert_same(target, small, &o, &expected, tokens);
-        assert_same(target, NULL, &o, &expected, tokens);
+        assert_same(target, small, &o, &expected, tokens, 0);
+        assert_same(target, NULL, &o, &expected, tokens, 0);
+        assert_same(target, small, &o, &expected, tokens, 2);
     }
 }
 
@@ -195,14 +213,14 @@ static void ngrams_follow_what_stood_before(void **state)
     int32_t drafts[8];
     drafter *d;
     assert_int_equal(drafter_new_ngram(&d, NULL), 0);
-    assert_int_equal(drafter_propose(d, text, 12, NULL, 8, drafts, NULL), 4);
+    assert_int_equal(drafter_propose(d, text, 12, NULL, 8, drafts, NULL, 0, NULL), 4);
     assert_int_equal(drafts[0], 1); /* the last time that 5 6 7 stood */
-    assert_int_equal(drafter_propose(d, text, 8, NULL, 2, drafts, NULL), 2);
+    assert_int_equal(drafter_propose(d, text, 8, NULL, 2, drafts, NULL, 0, NULL), 2);
     assert_int_equal(drafts[0], 8);
     assert_int_equal(drafts[1], 9);
-    assert_int_equal(drafter_propose(d, text, 5, NULL, 8, drafts, NULL), 0);
-    assert_int_equal(drafter_propose(d, text, 1, NULL, 8, drafts, NULL), 0);
-    assert_int_equal(drafter_propose(d, text, 12, NULL, 0, drafts, NULL), 0);
+    assert_int_equal(drafter_propose(d, text, 5, NULL, 8, drafts, NULL, 0, NULL), 0);
+    assert_int_equal(drafter_propose(d, text, 1, NULL, 8, drafts, NULL, 0, NULL), 0);
+    assert_int_equal(drafter_propose(d, text, 12, NULL, 0, drafts, NULL, 0, NULL), 0);
     drafter_free(d);
 }
 
@@ -237,6 +255,8 @@ static void refusals(void **state)
     assert_refused(&o, (draft_options){.tokens = 0}, "draft tokens");
     assert_refused(&o, (draft_options){.tokens = DRAFT_TOKENS_MOST + 1}, "draft tokens");
     assert_refused(&o, (draft_options){.tokens = 1, .temperature = -1}, "draft temperature");
+    assert_refused(&o, (draft_options){.tokens = 1, .siblings = 1}, "n-grams");
+    assert_refused(&o, (draft_options){.model = small, .tokens = 1, .siblings = 16}, "siblings");
     assert_refused(&none, (draft_options){.tokens = 1}, "prompt");
     assert_refused(&long_one, (draft_options){.tokens = 1}, "max_tokens");
     assert_refused(&elsewhere, (draft_options){.tokens = 1}, "draft");
@@ -247,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_the_same),
+        cmocka_unit_test(trees_write_the_same),
         cmocka_unit_test(requests_are_the_same),
         cmocka_unit_test(any_temperature_drafts),
         cmocka_unit_test(the_callback_stops_all),

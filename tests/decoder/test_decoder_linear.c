@@ -159,7 +159,14 @@ static void attention_is_a_weighted_mean(void **state)
                 sum[i] += weight * values[j * STRIDE + i];
             }
         }
-        attention(&(attention_query){query, keys, values, STRIDE, count, DIM, out});
+        attention(&(attention_query){.query = query,
+                                     .keys = keys,
+                                     .values = values,
+                                     .stride = STRIDE,
+                                     .count = count,
+                                     .head_dim = DIM,
+                                     .moved = count,
+                                     .out = out});
         for (int i = 0; i < DIM; i++) {
             assert_true(fabs(out[i] - sum[i] / mass) < 1e-5);
         }

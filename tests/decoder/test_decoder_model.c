@@ -146,6 +146,54 @@ static void every_way_to_feed_gives_the_same_bits(void **state)
     decoder_close(d);
 }
 
+/* A node of a tree has the hidden state that its path alone gives, and a path that is kept goes on
+ * as if it had been fed alone. */
+static void trees_are_their_paths(void **state)
+{
+    enum { BEFORE = 7, NODES = 90, BEHIND = 3 };
+    static float tree[NODES][FOLDER_HIDDEN], path[NODES + BEHIND][FOLDER_HIDDEN];
+    static float kept[BEHIND][FOLDER_HIDDEN];
+    int32_t tokens[COUNT], node_tokens[NODES], parents[NODES] = {0}, nodes[NODES];
+    int32_t on_path[NODES + BEHIND];
+    decoder_sequence *a, *b;
+    make_tokens(tokens);
+    folder_write(*state, &qwen);
+    decoder *d = open_folder(*state, 2);
+    for (int32_t i = 0; i < NODES; i++) {
+        node_tokens[i] = (i * 37 + 5) % FOLDER_VOCAB;
+        parents[i] = i > 0 ? (i * 7 % 3 ? i - 1 : i / 2) : 0;
+    }
+    assert_int_equal(decoder_sequence_new(d, FOLDER_POSITIONS, &a, NULL), 0);
+    assert_int_equal(decoder_sequence_new(d, FOLDER_POSITIONS, &b, NULL), 0);
+    assert_int_equal(decoder_feed(d, b, tokens, BEFORE, BEFORE, NULL, NULL), 0);
+    for (int32_t last = NODES - 1; last >= 0; last -= 11) {
+        int32_t length = 0;
+        for (int32_t i = last; i > 0; i = parents[i]) {
+            length++;
+        }
+        for (int32_t i = last, at = length; at >= 0; i = parents[i]) {
+            nodes[at] = i;
+            on_path[at--] = node_tokens[i];
+        }
+        memcpy(on_path + length + 1, tokens + BEFORE, BEHIND * sizeof *tokens);
+        decoder_sequence_truncate(a, 0);
+        assert_int_equal(decoder_feed(d, a, tokens, BEFORE, BEFORE, NULL, NULL), 0);
+        assert_int_equal(decoder_feed(d, a, on_path, length + 1 + BEHIND, 0, path[0], NULL), 0);
+        decoder_sequence_truncate(b, BEFORE);
+        assert_int_equal(decoder_feed_tree(d, b, node_tokens, parents, NODES, tree[0], NULL), 0);
+        for (int32_t i = 0; i <= length; i++) {
+            assert_memory_equal(tree[nodes[i]], path[i], sizeof *tree);
+        }
+        decoder_sequence_keep(b, BEFORE, nodes, length + 1);
+        assert_int_equal(decoder_sequence_length(b), BEFORE + length + 1);
+        assert_int_equal(decoder_feed(d, b, tokens + BEFORE, BEHIND, 0, kept[0], NULL), 0);
+        assert_memory_equal(kept, path[length + 1], sizeof kept);
+    }
+    decoder_sequence_free(a);
+    decoder_sequence_free(b);
+    decoder_close(d);
+}
+
 static void wrong_calls_change_nothing(void **state)
 {
     static float hidden[COUNT][FOLDER_HIDDEN];
@@ -169,6 +217,11 @@ static void wrong_calls_change_nothing(void **state)
     assert_int_equal(decoder_step(d, (decoder_sequence *[]){a, a}, tokens, 2, hidden[0], &error),
                      -1);
     assert_non_null(strstr(error.message, "are the same"));
+    const int32_t own_parent[3] = {0, 1, 1}, negative[2] = {0, -1};
+    assert_int_equal(decoder_feed_tree(d, a, tokens, own_parent, 3, hidden[0], &error), -1);
+    assert_non_null(strstr(error.message, "parents: entry 1"));
+    assert_int_equal(decoder_feed_tree(d, a, tokens, negative, 2, hidden[0], &error), -1);
+    assert_int_equal(decoder_feed_tree(d, a, tokens, own_parent, 0, hidden[0], &error), -1);
     assert_int_equal(decoder_sequence_length(a), 0);
     assert_int_equal(decoder_feed(d, a, tokens, 0, 0, NULL, &error), 0);
     assert_int_equal(decoder_open(*state, 1000, &(decoder *){NULL}, &error), -1);
@@ -256,6 +309,7 @@ int main(void)
         WITH_FOLDER(hidden_states_match_the_reference),
         WITH_FOLDER(dtypes_shards_and_threads_give_the_same_bits),
         WITH_FOLDER(every_way_to_feed_gives_the_same_bits),
+        WITH_FOLDER(trees_are_their_paths),
         WITH_FOLDER(wrong_calls_change_nothing),
         WITH_FOLDER(heads_tied_and_untied),
         WITH_FOLDER(incomplete_folders_are_refused),

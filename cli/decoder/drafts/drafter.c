@@ -105,18 +105,31 @@ static int catch_up(drafter *d, const int32_t *text, int32_t count, decoder_erro
     return feed(d, text + same, count - same, error);
 }
 
+/* Draw the token at `position` and its siblings, and count the former. */
+static int draw(drafter *d, uint64_t position, int32_t *token, int32_t *siblings, int32_t width,
+                decoder_error *error)
+{
+    gumbel_head head = text_draws_head(d->model, d->hidden, 1);
+    int32_t best[GUMBEL_BEST_MOST];
+    if (text_draws_sample(&d->draws, &head, position, token, best, width > 0 ? width + 1 : 0,
+                          error) != 0) {
+        return -1;
+    }
+    memcpy(siblings, best + 1, (size_t)width * sizeof *siblings);
+    return 0;
+}
+
 static int32_t propose_by_model(drafter *d, const int32_t *text, int32_t count,
                                 const text_draws *draws, int32_t most, int32_t *drafts,
-                                decoder_error *error)
+                                int32_t *siblings, int32_t width, decoder_error *error)
 {
     text_draws_copy_history(&d->draws, draws);
     if (catch_up(d, text, count, error) != 0) {
         return -1;
     }
     for (int32_t i = 0; i < most; i++) {
-        gumbel_head head = text_draws_head(d->model, d->hidden, 1);
         if ((i > 0 && feed(d, drafts + i - 1, 1, error) != 0) ||
-            text_draws_sample(&d->draws, &head, (uint64_t)(count + i), drafts + i, error) != 0) {
+            draw(d, (uint64_t)(count + i), drafts + i, siblings + i * width, width, error) != 0) {
             return -1;
         }
     }
@@ -124,11 +137,12 @@ static int32_t propose_by_model(drafter *d, const int32_t *text, int32_t count,
 }
 
 int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const text_draws *draws,
-                        int32_t most, int32_t *drafts, decoder_error *error)
+                        int32_t most, int32_t *drafts, int32_t *siblings, int32_t width,
+                        decoder_error *error)
 {
     if (most <= 0) {
         return 0;
     }
-    return d->model ? propose_by_model(d, text, count, draws, most, drafts, error)
+    return d->model ? propose_by_model(d, text, count, draws, most, drafts, siblings, width, error)
                     : propose_ngram(text, count, most, drafts);
 }

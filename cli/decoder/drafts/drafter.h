@@ -8,6 +8,8 @@
 
 #include "decoder/drafts/text_draws.h"
 
+#define DRAFT_SIBLINGS_MOST (GUMBEL_BEST_MOST - 1)
+
 typedef struct drafter drafter;
 
 /* drafter_new_model(): a drafter that draws with the text's own noise, so that it proposes what the
@@ -28,12 +30,16 @@ int drafter_new_ngram(drafter **result, decoder_error *error);
 /* NULL is allowed. */
 void drafter_free(drafter *d);
 
-/* drafter_propose(): the tokens that may follow text[count - 1].
- *  text     [count]; texts of one drafter grow from call to call
- *  draws    the target's, whose history the drafter starts from
- *  drafts   [most]
- *  returns  how many there are, 0..most; -1 with `error` filled. */
+/* drafter_propose(): the tokens that may follow text[count - 1], a chain, and beside each of them
+ * siblings: the next best scores of its draw.
+ *  text      [count]; texts of one drafter grow from call to call
+ *  draws     the target's, whose history the drafter starts from
+ *  drafts    [most] the chain
+ *  siblings  [most, width] those of each token of the chain; -1: none. Not of n-grams
+ *  width     0..DRAFT_SIBLINGS_MOST
+ *  returns   how many tokens the chain has, 0..most; -1 with `error` filled. */
 int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const text_draws *draws,
-                        int32_t most, int32_t *drafts, decoder_error *error);
+                        int32_t most, int32_t *drafts, int32_t *siblings, int32_t width,
+                        decoder_error *error);
 
 #endif /* DECODER_DRAFTER_H */

@@ -9,8 +9,20 @@
 #include <string.h>
 #include <time.h>
 
-#define NODES_MOST  (DRAFT_TOKENS_MOST + 1)
 #define PLAIN_STEPS 9 /* whose median is what a step takes */
+
+/* The nodes of a cycle, and what became of them, [most] each: the root, the chain, then the
+ * siblings of its tokens. */
+typedef struct cycle {
+    int32_t nodes, chain;
+    int32_t *drafted, *parents, *siblings;
+    int32_t *tokens, *path;
+    int32_t emitted, finished, status;
+    float *logprobs;
+    int32_t *row_tokens, *ranks, *kept;
+    int32_t *top_ids;    /* [most, num_top] */
+    float *top_logprobs; /* likewise */
+} cycle;
 
 /* A text in the making. */
 typedef struct text {
@@ -28,20 +40,11 @@ typedef struct text {
     int32_t *tokens; /* [prompt_count + max_tokens] */
     int32_t count;
     int32_t drawn;
-    float *hidden; /* [NODES_MOST, D] */
-    int32_t *top_ids;
-    float *top_logprobs; /* [NODES_MOST, num_top] */
+    int32_t most;  /* nodes of a cycle */
+    float *hidden; /* [most, D] */
+    cycle cycle;
+    void *memory; /* of the cycle */
 } text;
-
-/* What one cycle found, of one request. */
-typedef struct cycle {
-    int32_t nodes;
-    int32_t drafted[NODES_MOST]; /* the root first */
-    int32_t tokens[NODES_MOST], path[NODES_MOST];
-    int32_t emitted, finished, status;
-    float logprobs[NODES_MOST];
-    int32_t row_tokens[NODES_MOST], ranks[NODES_MOST], kept[NODES_MOST];
-} cycle;
 
 static double now(void)
 {
@@ -65,6 +68,11 @@ static int check(const decoder *d, const generate_options *o, const draft_option
     if (draft->tokens < 1 || draft->tokens > DRAFT_TOKENS_MOST) {
         return decoder_fail(error, NULL, "draft tokens", "are %d, not in [1, %d]", draft->tokens,
                             DRAFT_TOKENS_MOST);
+    }
+    if (draft->siblings < 0 || draft->siblings > (draft->model ? DRAFT_SIBLINGS_MOST : 0)) {
+        return decoder_fail(error, NULL, "draft siblings", "are %d, not in [0, %d]%s",
+                            draft->siblings, draft->model ? DRAFT_SIBLINGS_MOST : 0,
+                            draft->model ? "" : ", as n-grams have none");
     }
     if (draft->temperature < 0 || !isfinite(draft->temperature)) {
         return decoder_fail(error, NULL, "draft temperature", "is %g, not finite and > 0",
@@ -95,14 +103,27 @@ static int check(const decoder *d, const generate_options *o, const draft_option
 static int propose(text *t, cycle *c)
 {
     double start = now();
-    int32_t left = t->options->max_tokens - t->drawn - 1;
+    int32_t left = t->options->max_tokens - t->drawn - 1, width = t->draft->siblings;
     int32_t most = t->draft->tokens < left ? t->draft->tokens : left;
-    int32_t found =
-        drafter_propose(t->drafter, t->tokens, t->count, &t->draws, most, c->drafted + 1, t->error);
+    int32_t found = drafter_propose(t->drafter, t->tokens, t->count, &t->draws, most,
+                                    c->drafted + 1, c->siblings, width, t->error);
+    if (found < 0) {
+        return -1;
+    }
     c->drafted[0] = t->tokens[t->count - 1];
+    c->chain = found;
     c->nodes = 1 + found;
+    for (int32_t i = 1; i <= found; i++) {
+        c->parents[i] = i - 1;
+    }
+    for (int32_t i = 0; i < found * width; i++) {
+        if (c->siblings[i] >= 0) {
+            c->parents[c->nodes] = i / width;
+            c->drafted[c->nodes++] = c->siblings[i];
+        }
+    }
     t->stats->drafting += now() - start;
-    return found < 0 ? -1 : 0;
+    return 0;
 }
 
 /* Feed root and drafts, and verify them. */
@@ -113,7 +134,8 @@ static int verify(text *t, cycle *c)
     const int64_t stops[2] = {0, o->ignore_eos ? 0 : info->eos_count};
     int32_t limit = o->max_tokens - t->drawn;
     double start = now();
-    if (decoder_feed(t->d, t->sequence, c->drafted, c->nodes, 0, t->hidden, t->error) != 0) {
+    if (decoder_feed_tree(t->d, t->sequence, c->drafted, c->parents, c->nodes, t->hidden,
+                          t->error) != 0) {
         return -1;
     }
     double fed = now();
@@ -122,14 +144,15 @@ static int verify(text *t, cycle *c)
                           .requests = 1,
                           .max_nodes = c->nodes,
                           .tokens = c->drafted,
+                          .parents = c->parents,
                           .limit = &limit,
                           .stop = {.offsets = stops, .ids = info->eos_ids}};
     gumbel_output rows = {.struct_size = sizeof rows,
                           .tokens = c->row_tokens,
                           .ranks = o->ranks ? c->ranks : NULL,
                           .kept = o->kept ? c->kept : NULL,
-                          .top_ids = o->num_top ? t->top_ids : NULL,
-                          .top_logprobs = o->num_top ? t->top_logprobs : NULL,
+                          .top_ids = o->num_top ? c->top_ids : NULL,
+                          .top_logprobs = o->num_top ? c->top_logprobs : NULL,
                           .num_top = o->num_top,
                           .logprobs_of = o->logprobs_of};
     gumbel_verified verified = {.struct_size = sizeof verified,
@@ -143,7 +166,7 @@ static int verify(text *t, cycle *c)
     if (text_draws_verify(&t->draws, &head, (uint64_t)t->count, &draft, &verified, t->error) != 0) {
         return -1;
     }
-    decoder_sequence_truncate(t->sequence, t->count - 1 + c->emitted);
+    decoder_sequence_keep(t->sequence, t->count - 1, c->path, c->emitted);
     t->times->trunk += fed - start;
     t->times->head += now() - fed;
     t->times->steps++;
@@ -157,7 +180,7 @@ static void count(text *t, const cycle *c)
 {
     t->stats->cycles++;
     t->stats->emitted += c->emitted;
-    for (int32_t i = 0; i + 1 < c->nodes; i++) {
+    for (int32_t i = 0; i < c->chain; i++) {
         t->stats->proposed[i]++;
         t->stats->accepted[i] += i + 1 < c->emitted;
     }
@@ -176,8 +199,8 @@ static int report(text *t, const cycle *c)
                                 .last = i + 1 == c->emitted && c->finished,
                                 .rank = o->ranks ? c->ranks[row] : 0,
                                 .kept = o->kept ? c->kept[row] : 0,
-                                .top_ids = t->top_ids + row * o->num_top,
-                                .top_logprobs = t->top_logprobs + row * o->num_top};
+                                .top_ids = c->top_ids + row * o->num_top,
+                                .top_logprobs = c->top_logprobs + row * o->num_top};
         t->tokens[t->count++] = token.id;
         t->drawn++;
         t->times->drawn++;
@@ -190,26 +213,52 @@ static int report(text *t, const cycle *c)
 
 /* ------------------------------------------------------------------------------- a text ---- */
 
+/* Lay out the arrays of a cycle. */
+static int allocate_cycle(text *t)
+{
+    cycle *c = &t->cycle;
+    size_t top = (size_t)t->options->num_top;
+    int32_t **const arrays[] = {&c->drafted, &c->parents,    &c->siblings, &c->tokens,
+                                &c->path,    &c->row_tokens, &c->ranks,    &c->kept};
+    const size_t count = sizeof arrays / sizeof *arrays, most = (size_t)t->most;
+    t->memory = calloc((count + 1 + 2 * top) * most, sizeof(int32_t));
+    if (!t->memory) {
+        return decoder_fail(t->error, NULL, "drafts", "out of memory for %d nodes", t->most);
+    }
+    for (size_t i = 0; i < count; i++) {
+        *arrays[i] = (int32_t *)t->memory + i * most;
+    }
+    c->logprobs = (float *)t->memory + count * most;
+    c->top_ids = (int32_t *)t->memory + (count + 1) * most;
+    c->top_logprobs = (float *)t->memory + (count + 1 + top) * most;
+    return 0;
+}
+
 static int allocate(text *t)
 {
     const generate_options *o = t->options;
-    int32_t capacity = o->prompt_count + o->max_tokens;
-    size_t top = (size_t)o->num_top * NODES_MOST;
-    int64_t vocab = decoder_head(t->d).rows;
+    int32_t length = o->prompt_count + o->max_tokens, limit = decoder_describe(t->d)->max_positions;
+    int64_t vocab = decoder_head(t->d).rows, capacity = (int64_t)length + t->most;
     float factor = t->draft->temperature > 0 ? t->draft->temperature : 1;
-    t->tokens = calloc((size_t)capacity, sizeof *t->tokens);
-    t->hidden = calloc((size_t)decoder_describe(t->d)->hidden_size * NODES_MOST, sizeof(float));
-    t->top_ids = calloc(top + 1, sizeof *t->top_ids);
-    t->top_logprobs = calloc(top + 1, sizeof *t->top_logprobs);
-    if (!t->tokens || !t->hidden || !t->top_ids || !t->top_logprobs) {
+    t->tokens = calloc((size_t)length, sizeof *t->tokens);
+    t->hidden =
+        calloc((size_t)decoder_describe(t->d)->hidden_size * (size_t)t->most, sizeof(float));
+    if (!t->tokens || !t->hidden) {
         return decoder_fail(t->error, NULL, "max_tokens", "out of memory for %d", o->max_tokens);
     }
-    if (decoder_sequence_new(t->d, capacity, &t->sequence, t->error) != 0 ||
+    if (t->draft->siblings > 0 && capacity > limit) {
+        return decoder_fail(t->error, NULL, "max_tokens",
+                            "is %d, and with prompt and siblings the model's limit is %d",
+                            o->max_tokens, limit);
+    }
+    if (allocate_cycle(t) != 0 ||
+        decoder_sequence_new(t->d, (int32_t)(t->draft->siblings > 0 ? capacity : length),
+                             &t->sequence, t->error) != 0 ||
         text_draws_new(&t->draws, t->device, o, t->sample, vocab, 1, t->error) != 0) {
         return -1;
     }
     return t->draft->model ? drafter_new_model(t->draft->model, t->device, o, t->sample, vocab,
-                                               capacity, factor, &t->drafter, t->error)
+                                               length, factor, &t->drafter, t->error)
                            : drafter_new_ngram(&t->drafter, t->error);
 }
 
@@ -218,10 +267,9 @@ static void release(text *t)
     drafter_free(t->drafter);
     text_draws_free(&t->draws);
     decoder_sequence_free(t->sequence);
+    free(t->memory);
     free(t->tokens);
     free(t->hidden);
-    free(t->top_ids);
-    free(t->top_logprobs);
 }
 
 /* Feed the prompt but for its last token, the first root. */
@@ -255,7 +303,8 @@ static int time_plain_steps(text *t)
         decoder_sequence_truncate(t->sequence, last);
         gumbel_head head = text_draws_head(t->d, t->hidden, 1);
         if (decoder_feed(t->d, t->sequence, t->tokens + last, 1, 0, t->hidden, t->error) != 0 ||
-            text_draws_sample(&t->draws, &head, (uint64_t)last + 1, &token, t->error) != 0) {
+            text_draws_sample(&t->draws, &head, (uint64_t)last + 1, &token, NULL, 0, t->error) !=
+                0) {
             return -1;
         }
         taken[i] = now() - start;
@@ -268,17 +317,17 @@ static int time_plain_steps(text *t)
 /* Write a text; `more` becomes 0 when the callback wants to stop. */
 static int write_text(text *t, int *more)
 {
-    cycle c = {.nodes = 0};
+    cycle *c = &t->cycle;
     if (allocate(t) != 0 || prefill(t) != 0) {
         return -1;
     }
     do {
-        if (propose(t, &c) != 0 || verify(t, &c) != 0) {
+        if (propose(t, c) != 0 || verify(t, c) != 0) {
             return -1;
         }
-        count(t, &c);
-        *more = report(t, &c);
-    } while (*more && !c.finished);
+        count(t, c);
+        *more = report(t, c);
+    } while (*more && !c->finished);
     return time_plain_steps(t);
 }
 
@@ -296,6 +345,7 @@ int generate_drafted(decoder *d, gumbel_device *device, const generate_options *
                   .options = options,
                   .draft = draft,
                   .sample = i,
+                  .most = 1 + draft->tokens * (1 + draft->siblings),
                   .stats = stats,
                   .times = &spent,
                   .error = error};

@@ -7,14 +7,17 @@
 #ifndef DECODER_GENERATE_DRAFTED_H
 #define DECODER_GENERATE_DRAFTED_H
 
+#include "decoder/drafts/drafter.h"
 #include "decoder/generate.h"
 
 #define DRAFT_TOKENS_MOST 63
 
 /* Zero in any field but `tokens` is its default. */
 typedef struct draft_options {
-    decoder *model;    /* that proposes, with the target's tokenizer; NULL: n-grams of the text */
-    int32_t tokens;    /* of a draft at most, 1..DRAFT_TOKENS_MOST */
+    decoder *model;   /* that proposes, with the target's tokenizer; NULL: n-grams of the text */
+    int32_t tokens;   /* of a draft at most, 1..DRAFT_TOKENS_MOST */
+    int32_t siblings; /* of each of them at most, 0..DRAFT_SIBLINGS_MOST: the next best of its draw,
+                        * as leaves of a tree; not of n-grams */
     float temperature; /* a factor on the temperature of the draft's draws, > 0; 0: 1 */
 } draft_options;
 
@@ -22,7 +25,7 @@ typedef struct draft_options {
 typedef struct draft_stats {
     int64_t cycles;
     int64_t proposed[DRAFT_TOKENS_MOST]; /* cycles with a draft at this place */
-    int64_t accepted[DRAFT_TOKENS_MOST]; /* in how many of them it was accepted */
+    int64_t accepted[DRAFT_TOKENS_MOST]; /* in how many of them it or a sibling was accepted */
     int64_t emitted;                     /* tokens */
     double drafting;                     /* making drafts */
     double verifying;                    /* trunk, head and draws of the target */

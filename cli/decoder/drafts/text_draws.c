@@ -101,13 +101,17 @@ static int fail_row(int32_t status, decoder_error *error)
 }
 
 int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t position, int32_t *token,
-                      decoder_error *error)
+                      int32_t *best, int32_t num_best, decoder_error *error)
 {
     gumbel_sampling sampling = sampling_of(draws, &position);
     gumbel_error problem;
     int32_t status = GUMBEL_ROW_OK;
     size_t bytes = 0;
-    gumbel_output output = {.struct_size = sizeof output, .tokens = token, .status = &status};
+    gumbel_output output = {.struct_size = sizeof output,
+                            .tokens = token,
+                            .status = &status,
+                            .best_ids = num_best > 0 ? best : NULL,
+                            .num_best = num_best};
     if (gumbel_workspace_size(draws->device, head, NULL, &sampling, &output, &bytes, &problem) !=
         GUMBEL_OK) {
         return fail_gumbel(&problem, error);

@@ -40,9 +40,10 @@ void text_draws_copy_history(text_draws *to, const text_draws *from);
 gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows);
 
 /* text_draws_sample(): draw the token at `position` from one row, and count it.
+ *  best     [num_best] tokens of the draw's best scores, as in gumbel_output
  *  returns  0; -1 with `error` filled, also where the row's logits are not finite. */
 int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t position, int32_t *token,
-                      decoder_error *error);
+                      int32_t *best, int32_t num_best, decoder_error *error);
 
 /* text_draws_verify(): verify a draft, the token behind whose root is at `position`, and count what
  * it emits.

@@ -24,6 +24,12 @@ LANES_INLINE float dot(const float *a, const float *b, int32_t size)
     return lanes_sum(&sum) + rest;
 }
 
+/* Where position j is. */
+LANES_INLINE int64_t row_of(const attention_query *q, int32_t j)
+{
+    return (j < q->moved ? j : q->rows[j - q->moved]) * q->stride;
+}
+
 LANES_INLINE void attention_run_body(const attention_query *q, int registers)
 {
     (void)registers;
@@ -36,7 +42,7 @@ LANES_INLINE void attention_run_body(const attention_query *q, int registers)
         float score[BLOCK];
         float top = largest;
         for (int32_t j = 0; j < count; j++) {
-            score[j] = scale * dot(q->query, q->keys + (first + j) * q->stride, q->head_dim);
+            score[j] = scale * dot(q->query, q->keys + row_of(q, first + j), q->head_dim);
             top = score[j] > top ? score[j] : top;
         }
         float shrink = expf(largest - top);
@@ -45,7 +51,7 @@ LANES_INLINE void attention_run_body(const attention_query *q, int registers)
             sum[i] *= shrink;
         }
         for (int32_t j = 0; j < count; j++) {
-            const float *value = q->values + (first + j) * q->stride;
+            const float *value = q->values + row_of(q, first + j);
             float weight = expf(score[j] - top);
             mass += weight;
             for (int32_t i = 0; i < q->head_dim; i++) {

@@ -11,10 +11,12 @@
 
 typedef struct attention_query {
     const float *query;  /* [head_dim] */
-    const float *keys;   /* [count, head_dim], rows `stride` apart */
-    const float *values; /* the same */
+    const float *keys;   /* rows `stride` apart: position j is row j, but from `moved` on row */
+    const float *values; /* rows[j - moved]; the same */
     int64_t stride;
     int32_t count; /* positions that it sees, its own last; >= 1 */
+    int32_t moved; /* positions before it are at their own rows; `count`: all */
+    const int32_t *rows;
     int32_t head_dim;
     float *out; /* [head_dim] */
 } attention_query;

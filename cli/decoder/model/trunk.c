@@ -141,10 +141,10 @@ static void place_heads(const trunk *t, int32_t row, float *heads, int32_t count
     }
 }
 
-/* Where the cache keeps position `position` of this layer. */
-static size_t cache_offset(const trunk *t, const trunk_cache *cache, int32_t position)
+/* Where a place of the cache is in this layer. */
+static size_t cache_offset(const trunk *t, const trunk_cache *cache, int32_t place)
 {
-    return ((size_t)t->layer * (size_t)cache->capacity + (size_t)position) * (size_t)t->kv_size;
+    return ((size_t)t->layer * (size_t)cache->capacity + (size_t)place) * (size_t)t->kv_size;
 }
 
 static void store_row(void *argument, int32_t row)
@@ -156,7 +156,7 @@ static void store_row(void *argument, int32_t row)
     float *key = t->key + row * t->kv_size;
     place_heads(t, row, t->query + row * t->query_size, c->heads, layer->query_norm);
     place_heads(t, row, key, c->kv_heads, layer->key_norm);
-    size_t at = cache_offset(t, r->cache, r->position);
+    size_t at = cache_offset(t, r->cache, r->place);
     memcpy(r->cache->keys + at, key, (size_t)t->kv_size * sizeof *key);
     memcpy(r->cache->values + at, t->value + row * t->kv_size, (size_t)t->kv_size * sizeof *key);
 }
@@ -176,6 +176,8 @@ static void attend(void *argument, int32_t item)
                          .values = r->cache->values + at,
                          .stride = t->kv_size,
                          .count = r->position + 1,
+                         .moved = r->moved,
+                         .rows = r->places,
                          .head_dim = c->head_dim,
                          .out = t->mixed + own};
     attention(&q);

@@ -21,12 +21,16 @@ typedef struct trunk_cache {
 } trunk_cache;
 
 /* One token: it takes its place in a cache that holds all positions before its own, or gets them
- * from rows earlier in the same pass. */
+ * from rows earlier in the same pass. In a tree, positions from `moved` on are at places of their
+ * own, since each of its branches has them. */
 typedef struct trunk_row {
     trunk_cache *cache;
     int32_t position;
     int32_t token;
-    float *hidden; /* [D] receives the hidden state; NULL: not wanted */
+    int32_t place;         /* in the cache */
+    int32_t moved;         /* positions before it are at places of that number */
+    const int32_t *places; /* of positions moved .. position */
+    float *hidden;         /* [D] receives the hidden state; NULL: not wanted */
 } trunk_row;
 
 typedef struct trunk trunk;

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "drafted_texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "failure.h"
+#include "options.h"
+
+/* Texts that are compared with those that were written, token by token. */
+struct comparison {
+    const struct writer *writer;
+    size_t *seen; /* [samples] tokens */
+};
+
+static bool compare_take(void *context, const generate_token *token)
+{
+    struct comparison *comparison = context;
+    const token_list *ids = &comparison->writer->writings[token->sample].ids;
+    const size_t place = comparison->seen[token->sample]++;
+
+    if (place >= ids->count || ids->ids[place] != token->id) {
+        fail("--check", "text %d parts at token %zu from the one without drafts",
+             (int)token->sample, place);
+    }
+    return true;
+}
+
+void check_drafted_texts(decoder *model, gumbel_device *device, const generate_options *options,
+                         const struct writer *writer)
+{
+    struct comparison comparison = {
+        .writer = writer,
+        .seen = require_memory("samples", writer->samples, sizeof *comparison.seen),
+    };
+    generate_options again = *options;
+    decoder_error error = {""};
+
+    for (int32_t j = 0; j < writer->samples; j++) {
+        comparison.seen[j] = 0;
+    }
+    again.on_token = compare_take;
+    again.context = &comparison;
+    if (generate(model, device, &again, NULL, &error) != 0) {
+        fail("--check", "%s", error.message);
+    }
+    for (int32_t j = 0; j < writer->samples; j++) {
+        if (comparison.seen[j] != writer->writings[j].ids.count) {
+            fail("--check", "text %d has %zu tokens, without drafts %zu", (int)j,
+                 writer->writings[j].ids.count, comparison.seen[j]);
+        }
+    }
+    free(comparison.seen);
+}
+
+draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *model,
+                                gumbel_device *device, const generate_options *options,
+                                generate_times *times)
+{
+    draft_options draft = {
+        .tokens = choice->tokens, .siblings = choice->siblings, .temperature = choice->temperature};
+    draft_stats stats;
+    decoder_error error = {""};
+
+    if (strcmp(choice->from, "ngram") != 0 &&
+        decoder_open(choice->from, choice->threads, &draft.model, &error) != 0) {
+        fail("--draft", "%s", error.message);
+    }
+    if (generate_drafted(model, device, options, &draft, &stats, times, &error) != 0) {
+        fail("--draft", "%s", error.message);
+    }
+    decoder_close(draft.model);
+    return stats;
+}
+
+void check_draft_choice(const struct draft_choice *choice, const char *device)
+{
+    if (!choice->from && choice->check) {
+        fail("--check", "there is no --draft to check");
+    }
+    if (choice->from && strcmp(choice->from, "ngram") == 0 && choice->siblings) {
+        fail("--draft-siblings", "n-grams have none");
+    }
+    if (choice->rule && strcmp(choice->rule, "coupled") != 0) {
+        fail("--draft-rule", "'%s' is not 'coupled'", choice->rule);
+    }
+    if (choice->from && device && strcmp(device, "cpu") != 0) {
+        fail("--draft", "drafts are verified on the CPU, not on '%s'", device);
+    }
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Texts written with drafts, as a command line asks for them.
+ */
+#ifndef GUMBEL_CLI_DRAFTED_TEXTS_H
+#define GUMBEL_CLI_DRAFTED_TEXTS_H
+
+#include "decoder/drafts/generate_drafted.h"
+#include "text_writer.h"
+
+/* The options --draft and its like. */
+struct draft_choice {
+    const char *from; /* a model folder, or "ngram"; NULL: no drafts */
+    const char *rule; /* NULL: the only one */
+    int32_t tokens, siblings;
+    float temperature;
+    bool check;
+    int32_t threads; /* of the draft's model */
+};
+
+/* fail() where they cannot be, before anything is loaded. `device` is --device, or NULL. */
+void check_draft_choice(const struct draft_choice *choice, const char *device);
+
+/* Write the texts; fail()s where the decoder does. */
+draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *model,
+                                gumbel_device *device, const generate_options *options,
+                                generate_times *times);
+
+/* Write all texts once more without drafts; fail() where one parts from what was written. */
+void check_drafted_texts(decoder *model, gumbel_device *device, const generate_options *options,
+                         const struct writer *writer);
+
+#endif
