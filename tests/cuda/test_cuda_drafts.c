@@ -38,9 +38,9 @@ static void check_cycle(const cycle *asked, int32_t *progress, const char *what)
 }
 
 /* From logits, and behind a head whose product has the CPU's bits. */
-static void texts_of_the_target(void)
+static void check_texts(int count)
 {
-    for (int index = 0; index < 60; index++) {
+    for (int index = 0; index < count; index++) {
         const texts_plan plan = texts_plan_at_random(index);
         texts *of = texts_make(&plan, cpu);
         int32_t progress[8] = {0};
@@ -55,6 +55,10 @@ static void texts_of_the_target(void)
         texts_free(of);
     }
 }
+
+static void texts_of_the_target(void) { check_texts(60); }
+
+static void few_texts(void) { check_texts(3); }
 
 /* Make the draft of request r impossible. */
 static void spoil(cycle *c, int32_t r, int how)
@@ -202,11 +206,9 @@ static void rows_of_a_draw(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"draft_texts", texts_of_the_target},
-        {"draft_spoiled", impossible_drafts},
-        {"draft_graphs", graphs},
-        {"draft_rows", rows_of_a_draw},
-        {NULL, NULL},
+        {"draft_texts", texts_of_the_target}, {"draft_small", few_texts},
+        {"draft_spoiled", impossible_drafts}, {"draft_graphs", graphs},
+        {"draft_rows", rows_of_a_draw},       {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

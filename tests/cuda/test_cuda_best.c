@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The best scores of a draw on the GPU: from logits, and from the logits that the CPU has made of a
+ * head, the lists that the CPU has.
+ */
+#include "cuda_requests.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A list of `most` a row, in host memory or on the GPU. */
+typedef struct best_lists {
+    int32_t *ids;
+    float *scores;
+} best_lists;
+
+/* Draw on the CPU and on the GPU, and CHECK that tokens and lists are the same. */
+static void check_lists(const request *asked, int32_t most)
+{
+    const char *what = request_describe(&asked->plan);
+    size_t rows = (size_t)asked->plan.batch, listed = rows * (size_t)most;
+    best_lists host = {make_zeroed(listed, 4), make_zeroed(listed, 4)};
+    best_lists found = {make_zeroed(listed, 4), make_zeroed(listed, 4)};
+    outcome *drawn = request_outcome(asked);
+    int32_t *tokens = make_zeroed(rows, sizeof *tokens);
+    gpu_request *made = gpu_request_make(asked);
+    gumbel_output there = {.struct_size = sizeof there,
+                           .tokens = gpu_make(rows * 4),
+                           .best_ids = gpu_make(listed * 4),
+                           .best_scores = gpu_make(listed * 4),
+                           .num_best = most};
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    drawn->output.best_ids = host.ids;
+    drawn->output.best_scores = host.scores;
+    drawn->output.num_best = most;
+    CHECK(request_draw(cpu, asked, drawn) == GUMBEL_OK, "%s", drawn->error.message);
+    CHECK(gumbel_workspace_size(gpu, NULL, &made->asked.logits, &made->asked.sampling, &there,
+                                &bytes, &error) == GUMBEL_OK,
+          "%s: %s", what, error.message);
+    void *workspace = gpu_hostile(bytes);
+    CHECK(gumbel_sample_logits(gpu, NULL, &made->asked.logits, &made->asked.sampling, &there,
+                               workspace, bytes, &error) == GUMBEL_OK,
+          "%s: %s", what, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_fetch(tokens, there.tokens, rows * 4);
+    gpu_fetch(found.ids, there.best_ids, listed * 4);
+    gpu_fetch(found.scores, there.best_scores, listed * 4);
+    CHECK(memcmp(tokens, drawn->tokens, rows * 4) == 0, "%s", what);
+    CHECK(memcmp(found.ids, host.ids, listed * 4) == 0, "%s", what);
+    for (size_t i = 0; i < listed; i++)
+        CHECK(
+            found.scores[i] == host.scores[i] || (isnan(found.scores[i]) && isnan(host.scores[i])),
+            "%s: place %zu: %a, not %a", what, i, (double)found.scores[i], (double)host.scores[i]);
+    draws_compared += (int64_t)listed;
+    gpu_free(workspace);
+    gpu_free(there.tokens);
+    gpu_free(there.best_ids);
+    gpu_free(there.best_scores);
+    gpu_request_free(made);
+    outcome_free(drawn);
+    free(tokens);
+    free(host.ids);
+    free(host.scores);
+    free(found.ids);
+    free(found.scores);
+}
+
+static void check_requests(int count)
+{
+    for (int index = 0; index < count; index++) {
+        request_plan plan = request_plan_at_random(index, index % 3 == 0);
+        plan.samples = 1;
+        plan.history = index % 2;
+        request *asked = request_make(&plan, cpu);
+        check_lists(asked, 1 + index % GUMBEL_BEST_MOST);
+        request_free(asked);
+    }
+}
+
+static void lists(void) { check_requests(150); }
+
+static void lists_small(void) { check_requests(8); }
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"best_lists", lists},
+        {"best_small", lists_small},
+        {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}
