@@ -21,7 +21,8 @@ static void check_cycle(const cycle *asked, int32_t *progress, const char *what)
         verified_make(of->plan.requests, asked->max_nodes, of->plan.requests + 3);
     verified_arrays *on_gpu = gpu_verified_make(found);
     gpu_cycle *made = gpu_cycle_make(asked);
-    void *workspace = gpu_cycle_verify(NULL, made, on_gpu);
+    gpu_cycle_prepare(made, on_gpu);
+    gpu_cycle_verify(NULL, made, on_gpu);
     GPU(cuCtxSynchronize);
     gpu_verified_fetch(on_gpu, found);
     CHECK(cycle_agrees(asked, progress, found, TOLERANCE), "%s", what);
@@ -31,7 +32,6 @@ static void check_cycle(const cycle *asked, int32_t *progress, const char *what)
         if (progress[r] + 10 > of->plan.length)
             progress[r] = 0;
     }
-    gpu_free(workspace);
     gpu_cycle_free(made);
     gpu_verified_free(on_gpu);
     verified_free(found);
@@ -107,8 +107,9 @@ static void graphs(void)
         verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
         verified_arrays *on_gpu = gpu_verified_make(found);
         gpu_cycle *made = gpu_cycle_make(asked);
+        gpu_cycle_prepare(made, on_gpu);
         gpu_graph graph = gpu_graph_begin();
-        void *workspace = gpu_cycle_verify(graph.stream, made, on_gpu);
+        gpu_cycle_verify(graph.stream, made, on_gpu);
         gpu_graph_end(&graph);
         gpu_graph_replay(&graph);
         gpu_verified_fetch(on_gpu, found);
@@ -124,7 +125,6 @@ static void graphs(void)
                   2 * index, (int)r, (int)found->emitted[r]);
         free(none);
         gpu_graph_free(&graph);
-        gpu_free(workspace);
         gpu_cycle_free(made);
         gpu_verified_free(on_gpu);
         verified_free(found);

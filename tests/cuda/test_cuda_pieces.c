@@ -191,7 +191,7 @@ static void pieces_requests(void)
 static void select_top(gumbel_device *device, const gumbel_logits *logits, const float *temperature,
                        int32_t k, int32_t *ids, float *values, int32_t *tokens)
 {
-    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, 0}};
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, GUMBEL_SAME}};
     gumbel_output out = {.struct_size = sizeof out,
                          .tokens = tokens,
                          .top_ids = ids,

@@ -328,7 +328,8 @@ static void request_blocks(void)
 }
 
 /* A top_p of each row, and nothing else: rows are drawn before they are cut, behind a product by
- * the draw that its kernel makes beside storing the logits. */
+ * the draw that its kernel makes beside storing the logits; but not where a factor below 0 makes
+ * the largest of what does not count. */
 static void request_pivots(void)
 {
     static const float top_p[] = {0.95f, 0.3f, 1e-30f, 1.0f, 0.8f, 0.9999f, 0.5f};
@@ -339,7 +340,9 @@ static void request_pivots(void)
                              .first_token = i % 3 ? 0 : 4 * i,
                              .vocab_size = i % 7 == 6 ? 4 * i + 16 : 0,
                              .dtype = (gumbel_dtype)(1 + i % 3),
-                             .scale = i % 5 == 4 ? 0.5f : 0,
+                             .scale = i % 5 == 4    ? 0.5f
+                                      : i % 15 == 2 ? -2.0f
+                                                    : 0,
                              .order = (gumbel_order)(i / 2 % 3),
                              .truncation = 1,
                              .seed = 9000 + 2 * (uint64_t)i};

@@ -46,6 +46,7 @@ static gumbel_problem make_problem(int64_t batch, int64_t hidden_size, uint32_t 
 /* ------------------------------------------------------------------------ calls by name ---- */
 
 enum { K = 1, P = 2, MIN_P = 4, JOINT = 8, EXACT = 16 };
+enum { NUCLEUS = 19 }; /* among the calls */
 
 static const struct call {
     const char *what;
@@ -134,9 +135,12 @@ static void purposes_have_their_rungs(void **state)
     const cuda_device hopper = make_device(1), ampere = make_device(0);
     gumbel_problem head = make_problem(8, 4096, 0), logits = make_problem(8, 0, 0);
     gumbel_problem empty = logits, huge = make_problem(8, 0, GUMBEL_REQUEST_RANKS);
+    gumbel_problem nucleus = problem_of(&calls[NUCLEUS]);
+    assert_string_equal(calls[NUCLEUS].what, "p, logits");
     (void)state;
     empty.end_token = 0;
     huge.vocab = huge.end_token = 450000;
+    nucleus.scale = -2;
     assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PART), "hopper");
     assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PRODUCT), "hopper");
     assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_PART), "draw");
@@ -144,6 +148,8 @@ static void purposes_have_their_rungs(void **state)
     assert_string_equal(serves(&ampere, &logits, GUMBEL_NEED_ROWS), "alone");
     assert_string_equal(serves(&hopper, &empty, 0), "nothing");
     assert_string_equal(serves(&hopper, &huge, 0), "screened");
+    assert_string_equal(serves(&hopper, &nucleus, 0), "team");
+    assert_string_equal(serves(&ampere, &nucleus, 0), "screened");
     empty.request = GUMBEL_REQUEST_MASK;
     assert_string_equal(serves(&hopper, &empty, GUMBEL_NEED_PART), "team");
     assert_string_equal(serves(&ampere, &empty, GUMBEL_NEED_PART), "alone");
@@ -202,6 +208,7 @@ static gumbel_problem random_problem(uint64_t *random)
     gumbel_problem p =
         make_problem(batches[random_below(random, 6)], random_below(random, 2) ? 64 : 0, 0);
     p.vocab = p.end_token = 1 + random_below(random, 200000);
+    p.scale = random_below(random, 5) ? 1.0f : -2.0f;
     p.weight.rows = p.hidden_size ? p.vocab : 0;
     p.sampling.num_samples = 1 + (int32_t)random_below(random, 2);
     p.request = (uint32_t)random_below(random, GUMBEL_REQUEST_END) & GUMBEL_REQUEST_TRANSFORMS;

@@ -108,6 +108,7 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
 /* A top_p alone, of which nothing but tokens is asked: drawn before it is cut. */
 static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
+    static const float scales[] = {0, 0, 0, 0.5f, -2};
     request_plan *asked = &plan->asked;
     choose_dtypes(plan, random);
     asked->batch = any_batch(1, 300, random);
@@ -115,6 +116,7 @@ static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     asked->hidden_size = one_in(2, random) ? any_size(1, 64, random) * 8 : 0;
     asked->truncation = asked->usual = 1;
     asked->cuts = REQUEST_TOP_P;
+    asked->scale = ANY(scales, random);
     asked->order = (gumbel_order)random_below(random, 3);
     plan->outputs = (int)random_below(random, 4);
 }

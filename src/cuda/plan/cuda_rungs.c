@@ -166,7 +166,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "pivots",
                  .what = "rows are drawn from before they are cut, by CTAs that hold a part each",
                  .kernels = "logits.cu, request_pivots.cu",
-                 .serves = GUMBEL_REQUEST_TRUNCATION | GUMBEL_NEED_TOP_P | GUMBEL_NEED_SCALE},
+                 .serves = GUMBEL_REQUEST_TRUNCATION | GUMBEL_NEED_TOP_P},
         .takes = CUDA_HANDS_DRAWS,
         .refuses = pivots_refuse,
         .carve = cuda_carve_pivots,

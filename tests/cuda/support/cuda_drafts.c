@@ -113,6 +113,7 @@ void gpu_cycle_free(gpu_cycle *made)
 {
     for (int i = 0; i < made->owned_count; i++)
         gpu_free(made->owned[i]);
+    gpu_free(made->workspace);
     free(made);
 }
 
@@ -159,22 +160,29 @@ void gpu_verified_free(verified_arrays *made)
     free(made);
 }
 
-void *gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arrays *into)
+void gpu_cycle_prepare(gpu_cycle *made, const verified_arrays *into)
 {
     const cycle *c = &made->asked;
     int fused = c->of->plan.hidden_size > 0;
     gumbel_error error = {"", ""};
-    size_t bytes = 0;
+    gumbel_status status = gumbel_verify_workspace_size(
+        gpu, fused ? &c->head : NULL, fused ? NULL : &c->logits, &c->sampling, &c->draft, &into->to,
+        &made->workspace_bytes, &error);
+    if (report_call("gumbel_verify_workspace_size", status, &error))
+        exit(1);
+    made->workspace = gpu_hostile(made->workspace_bytes);
+}
+
+void gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arrays *into)
+{
+    const cycle *c = &made->asked;
+    gumbel_error error = {"", ""};
     gumbel_status status =
-        gumbel_verify_workspace_size(gpu, fused ? &c->head : NULL, fused ? NULL : &c->logits,
-                                     &c->sampling, &c->draft, &into->to, &bytes, &error);
-    void *workspace = gpu_hostile(bytes);
-    if (status == GUMBEL_OK)
-        status = fused ? gumbel_verify(gpu, stream, &c->head, &c->sampling, &c->draft, &into->to,
-                                       workspace, bytes, &error)
-                       : gumbel_verify_logits(gpu, stream, &c->logits, &c->sampling, &c->draft,
-                                              &into->to, workspace, bytes, &error);
+        c->of->plan.hidden_size > 0
+            ? gumbel_verify(gpu, stream, &c->head, &c->sampling, &c->draft, &into->to,
+                            made->workspace, made->workspace_bytes, &error)
+            : gumbel_verify_logits(gpu, stream, &c->logits, &c->sampling, &c->draft, &into->to,
+                                   made->workspace, made->workspace_bytes, &error);
     if (report_call("gumbel_verify", status, &error))
         exit(1);
-    return workspace;
 }

@@ -14,6 +14,8 @@ typedef struct gpu_cycle {
     gumbel_truncation truncation;
     void *owned[48];
     int owned_count;
+    void *workspace;
+    size_t workspace_bytes;
 } gpu_cycle;
 
 gpu_cycle *gpu_cycle_make(const cycle *host);
@@ -25,8 +27,9 @@ verified_arrays *gpu_verified_make(const verified_arrays *like);
 void gpu_verified_fetch(const verified_arrays *from, verified_arrays *into);
 void gpu_verified_free(verified_arrays *made);
 
-/* Verify on `stream` with a workspace of just the size that is asked for, which is returned, to be
- * freed by gpu_free() once the stream has passed the call. Ends the program on an error. */
-void *gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arrays *into);
+/* Give a cycle a workspace of just the size that is asked for, and verify it on `stream`, which may
+ * be one that is captured. They end the program on an error. */
+void gpu_cycle_prepare(gpu_cycle *made, const verified_arrays *into);
+void gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arrays *into);
 
 #endif

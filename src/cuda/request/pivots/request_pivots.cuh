@@ -34,7 +34,7 @@ struct pivot_row {
 
 /* The shared memory of a CTA. */
 struct pivot_memory {
-    float logits[kHeld];                    /* -inf for tokens that do not count */
+    float logits[kHeld];                    /* -inf for tokens that do not count; q.scale > 0 */
     uint64_t warps[kGroupWarps][4], row[4]; /* what each has found */
     uint32_t sure;     /* score that a token of the part is sure to reach, as ordered bits */
     uint32_t given_up; /* whether the row is, since a CTA waited in vain for another one */

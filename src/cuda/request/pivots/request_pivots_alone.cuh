@@ -65,6 +65,8 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
         if (sum.above.wide() < gumbel_nucleus(row.rules.top_p, sum.all.wide()))
             return winner;
         winner = over_tokens<part_winner>(q, b, row, draw).best;
+        if (winner.id < 0)
+            return winner;
         row.pivot = value_of_token(q, row, b, winner.id);
     }
 }
