@@ -12,11 +12,11 @@ static double ratio(double of, double over) { return over > 0 ? of / over : 0; }
  * emits, over the cycle's. It emits one token, and a draft's where that is offered and accepted. */
 static double speed_up_at(const struct draft_report *r, int32_t g)
 {
-    double emitted = 1, seconds = r->plain;
+    double emitted = 1, seconds = r->plain, rows = ratio(r->rows - 1, r->proposed);
 
     for (int32_t i = 0; i < g; i++) {
         emitted += r->offered[i] * r->at_place[i];
-        seconds += r->offered[i] * (r->draft + r->row);
+        seconds += r->offered[i] * (r->draft + rows * r->row);
     }
     return ratio(emitted * r->plain, seconds);
 }
