@@ -236,7 +236,7 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                        z = uncut_of(test.asked, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
-        bool left = p.row_states[b] == CUDA_ROW_LEFT;
+        bool left = p.row_states[b] == CUDA_ROW_UNSERVED;
         bool few = few_matter(test.asked, b, own);
         int64_t first = b * p.blocks;
         bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;

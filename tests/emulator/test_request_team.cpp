@@ -181,7 +181,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
         test->asked->sampling.live_rows = &test->live_rows;
     if (one_in(&test->random, 4))
         for (int64_t b = 0; b < plan.batch; b++)
-            test->left.push_back(one_in(&test->random, 3) ? CUDA_ROW_SERVED : CUDA_ROW_LEFT);
+            test->left.push_back(one_in(&test->random, 3) ? CUDA_ROW_SERVED : CUDA_ROW_UNSERVED);
 }
 
 /* Some; where one rule cuts alone, a token, and how many stay or not. */
@@ -218,7 +218,7 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, 
     bool good = request_draw(cpu, test->asked, host) == GUMBEL_OK;
     std::vector<team_way> ways = emulate_team(p, clusters, &test->random, test->what);
     for (int64_t b = 0; good && b < p.problem.batch; b++) {
-        bool served = !p.row_states || p.row_states[b] == CUDA_ROW_LEFT;
+        bool served = !p.row_states || p.row_states[b] == CUDA_ROW_UNSERVED;
         good = row_agrees(served ? host : untouched, p.output, b, test->what);
         if (served)
             count_row(*test, ways[(size_t)b], counts);
@@ -243,7 +243,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_request_params
     emulate_team(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t i = 0; i < p.processed_stride; i++) {
-            bool served = (!p.row_states || p.row_states[b] == CUDA_ROW_LEFT) && i < q.vocab;
+            bool served = (!p.row_states || p.row_states[b] == CUDA_ROW_UNSERVED) && i < q.vocab;
             float found = ours[(size_t)(b * p.processed_stride + i)];
             float expected = served ? host[(size_t)(b * q.vocab + i)] : untouched;
             if (same_float(found, expected))

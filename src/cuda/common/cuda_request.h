@@ -24,7 +24,7 @@ typedef struct cuda_part {
 
 /* What clusters are told of a row that a CTA tries to serve from few of its blocks: nothing yet,
  * that it is none of theirs, or that it is left to them. */
-enum { CUDA_ROW_TRIED, CUDA_ROW_SERVED, CUDA_ROW_LEFT };
+enum { CUDA_ROW_TRIED, CUDA_ROW_SERVED, CUDA_ROW_UNSERVED };
 
 /* Draw, or process, logits that are there already. All pointers are device pointers. */
 typedef struct cuda_request_params {

@@ -84,7 +84,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
     }
 
     /* Four logits from `token` on; anything for those that do not count. */
-    __device__ __forceinline__ quad<dtype> read_some(uint32_t token) const
+    __device__ __forceinline__ quad<dtype> read_shortlist(uint32_t token) const
     {
         element e[4];
 #pragma unroll
@@ -96,7 +96,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
     __device__ __forceinline__ quad<dtype> read(uint32_t base, int k) const
     {
         uint32_t token = base + place + kStride * k;
-        return vectors && whole(base) ? quad<dtype>::read(origin + token) : read_some(token);
+        return vectors && whole(base) ? quad<dtype>::read(origin + token) : read_shortlist(token);
     }
 
     /* Ask for a step, which the multiplier's work on its noise then hides. */
@@ -110,7 +110,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         } else {
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                logits[k] = read_some(base + place + kStride * k);
+                logits[k] = read_shortlist(base + place + kStride * k);
         }
     }
 

@@ -10,16 +10,16 @@
 static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem, void *workspace)
 {
     gumbel_cursor cursor = {workspace, 0};
-    job->room = cuda_plan_carve(plan, &cursor, job->cuda, problem);
+    job->workspace = cuda_plan_carve(plan, &cursor, job->cuda, problem);
     if (cuda_makes_mask(problem)) /* by a token's word in the vocabulary */
-        problem->transforms.mask.data =
-            (const int32_t *)job->room.allowed - CUDA_ALLOWED_ORIGIN(problem->first_token) / 32;
+        problem->transforms.mask.data = (const int32_t *)job->workspace.allowed -
+                                        CUDA_ALLOWED_ORIGIN(problem->first_token) / 32;
     job->handed = plan->handed;
     job->stream = problem->stream;
     job->params.problem = *problem;
     job->params.inverse_cap = cuda_inverse_cap(problem);
-    job->params.summaries = job->room.summaries;
-    job->params.shared_floors = job->room.floors;
+    job->params.summaries = job->workspace.summaries;
+    job->params.shared_floors = job->workspace.floors;
     job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) != 0;
 }
 
@@ -28,23 +28,23 @@ static gumbel_status store(const cuda_job *job, const cuda_plan *plan)
 {
     cuda_job product = *job;
     cuda_params *p = &product.params;
-    GUMBEL_ASSERT(job->room.logits && p->problem.hidden_size > 0);
-    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_PEAKS) || job->room.peaks);
-    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_STRIPS) || job->room.stored_strips);
-    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_DRAWS) || job->room.exchange);
-    p->stored = job->room.logits;
+    GUMBEL_ASSERT(job->workspace.logits && p->problem.hidden_size > 0);
+    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_PEAKS) || job->workspace.peaks);
+    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_STRIPS) || job->workspace.stored_strips);
+    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_DRAWS) || job->workspace.exchange);
+    p->stored = job->workspace.logits;
     p->stored_stride = cuda_row_stride(&p->problem);
     if (plan->handed & CUDA_HANDS_PEAKS) {
-        p->peaks = job->room.peaks;
+        p->peaks = job->workspace.peaks;
         p->peaks_stride = cuda_blocks_of(&p->problem);
     }
     if (plan->handed & CUDA_HANDS_STRIPS) {
-        p->stored_strips = job->room.stored_strips;
-        p->unseen_peaks = job->room.unseen_peaks;
+        p->stored_strips = job->workspace.stored_strips;
+        p->unseen_peaks = job->workspace.unseen_peaks;
     }
     if (plan->handed & CUDA_HANDS_DRAWS) {
         p->draws_too = 1;
-        cuda_clear_exchange(p, &job->room);
+        cuda_clear_exchange(p, &job->workspace);
     }
     return plan->product->run(&product);
 }
@@ -57,7 +57,7 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
     if (p->hidden_size > 0) {
         p->hidden_size = 0;
         p->sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
-        p->logits = cuda_rows_at(job->room.logits, p, cuda_row_stride(p));
+        p->logits = cuda_rows_at(job->workspace.logits, p, cuda_row_stride(p));
     }
     GUMBEL_FORWARD(plan->rows->run(&rows));
     if (plan->needs & GUMBEL_REQUEST_LOGITS)

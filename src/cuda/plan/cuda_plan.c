@@ -122,7 +122,7 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
 
 /* Summaries and floors of any plain draw, whatever serves it. */
 static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t batch,
-                        size_t samples, cuda_workspace *room)
+                        size_t samples, cuda_workspace *workspace)
 {
     size_t draws, count = SIZE_MAX, sms = (size_t)cuda->multiprocessors;
     if (!__builtin_mul_overflow(batch, samples, &draws)) {
@@ -135,17 +135,17 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
         count = count > sm80 ? count : sm80;
         count = count > sm90 ? count : sm90;
     }
-    room->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
-    room->summaries_most = count;
-    room->floors = gumbel_carve(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
+    workspace->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
+    workspace->summaries_most = count;
+    workspace->floors = gumbel_carve(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
 }
 
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
 {
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_cursor cursor = {0};
-    cuda_workspace room;
-    carve_draws(&cursor, cuda, (size_t)limits->batch, (size_t)limits->num_samples, &room);
+    cuda_workspace workspace;
+    carve_draws(&cursor, cuda, (size_t)limits->batch, (size_t)limits->num_samples, &workspace);
     if (limits->requests)
         cuda_carve_most(&cursor, cuda, limits);
     return cursor.used;
@@ -154,19 +154,19 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
 cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
                                const cuda_device *cuda, const gumbel_problem *p)
 {
-    cuda_workspace room = {NULL};
+    cuda_workspace workspace = {NULL};
     if (cuda_makes_mask(p))
-        room.allowed = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p),
-                                    sizeof *room.allowed);
-    carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &room);
+        workspace.allowed = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p),
+                                         sizeof *workspace.allowed);
+    carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
     if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing)
-        room.logits =
-            gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p), sizeof *room.logits);
+        workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
+                                        sizeof *workspace.logits);
     if (plan->rows && plan->rows->carve)
-        plan->rows->carve(cursor, cuda, p, &room);
+        plan->rows->carve(cursor, cuda, p, &workspace);
     if (plan->needs & GUMBEL_REQUEST_BEST)
-        cuda_carve_best(cursor, p, &room);
-    return room;
+        cuda_carve_best(cursor, p, &workspace);
+    return workspace;
 }
 
 gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,

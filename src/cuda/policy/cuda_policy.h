@@ -201,10 +201,10 @@ static inline int cuda_sm80_shared_bytes(int n, int num_samples, int with_mass, 
            (with_mass ? n * CUDA_SM80_MASS_BYTES : 0);
 }
 
-/* CTAs of n columns and so much shared memory that a multiprocessor of `room` bytes is given. */
-static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
+/* CTAs of n columns and so much shared memory that a multiprocessor with `available` bytes has. */
+static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mixed)
 {
-    int fit = room / (shared_bytes + CUDA_RESERVED_BYTES);
+    int fit = available / (shared_bytes + CUDA_RESERVED_BYTES);
     int most = mixed ? CUDA_SM80_MIXED_CTAS : CUDA_SM80_CTAS(n);
     return fit < 1 ? 1 : fit < most ? fit : most;
 }
@@ -254,15 +254,16 @@ static inline int cuda_sm80_ctas(int n, int room, int shared_bytes, int mixed)
 #define CUDA_SOFTMAX_CTAS    8
 
 /* CTAs of a cluster that holds a row of a request, and what each needs beside its share. */
-#define CUDA_REQUEST_CLUSTER    8
-#define CUDA_REQUEST_ROOM_BYTES (33 * 1024)
+#define CUDA_REQUEST_CLUSTER   8
+#define CUDA_TEAM_SHARED_BYTES (33 * 1024)
 /* Words of 32 tokens that the largest share has: 227 KB hold no more. */
 #define CUDA_REQUEST_WORDS 1616
 
 /* Clusters that look for rows that are left: enough to take turns if all are. Behind the product of
  * up to 64 rows three quarters of those that run at once, since there mostly none is left, and what
  * has more CTAs ends later. */
-static inline int64_t cuda_request_clusters_left(int64_t batch, int multiprocessors, int has_peaks)
+static inline int64_t cuda_request_clusters_unserved(int64_t batch, int multiprocessors,
+                                                     int has_peaks)
 {
     int64_t most = CUDA_REQUEST_CTAS * multiprocessors;
     if (has_peaks && batch <= 64)
@@ -342,7 +343,7 @@ static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t parts)
 #define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
 static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
 {
-    return CUDA_REQUEST_ROOM_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1) + 5 * blocks;
+    return CUDA_TEAM_SHARED_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1) + 5 * blocks;
 }
 
 /* Blocks of a part. */

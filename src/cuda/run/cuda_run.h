@@ -41,7 +41,7 @@ typedef struct cuda_workspace {
 typedef struct cuda_job {
     cuda_device *cuda;
     cuda_params params; /* of the whole call */
-    cuda_workspace room;
+    cuda_workspace workspace;
     uint32_t handed;  /* cuda_handed bits: what the product before has left */
     float *processed; /* [B, V] at processed_stride: where z goes, and nothing is drawn; or NULL */
     int64_t processed_stride;
@@ -136,9 +136,9 @@ gumbel_status cuda_run_sm90(const cuda_job *job);
 /* ----------------------------------------------------------------- what serves rows ---- */
 
 /* Each takes its pieces of the workspace, or counts them, and serves a call from logits with the
- * pieces of job->room. */
+ * pieces of job->workspace. */
 typedef void cuda_carver(gumbel_cursor *cursor, const cuda_device *cuda,
-                         const gumbel_problem *problem, cuda_workspace *room);
+                         const gumbel_problem *problem, cuda_workspace *workspace);
 
 gumbel_status cuda_run_nothing(const cuda_job *job); /* no token counts */
 gumbel_status cuda_run_logits(const cuda_job *job);
@@ -171,7 +171,7 @@ gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int6
 int64_t cuda_pivot_parts(const gumbel_problem *problem);
 
 /* Have a draw clear the words by which the CTAs of such rows talk. */
-void cuda_clear_exchange(cuda_params *draw, const cuda_workspace *room);
+void cuda_clear_exchange(cuda_params *draw, const cuda_workspace *workspace);
 
 /* Shared memory of a CTA that holds a share of a row. */
 int64_t cuda_team_bytes(const gumbel_problem *problem);
@@ -181,7 +181,8 @@ gumbel_status cuda_run_gather(const cuda_job *job);
 
 /* The best scores of the draws of a call from logits, whose rows `make` writes as z. Logits that
  * are the workspace's own are written over. */
-void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *problem, cuda_workspace *room);
+void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *problem,
+                     cuda_workspace *workspace);
 gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cuda_job *job));
 
 #endif

@@ -21,7 +21,7 @@ gumbel_status cuda_run_naive(const cuda_job *job)
     p.parts = (int32_t)((block_range(&p.problem) + p.chunk - 1) / p.chunk);
     GUMBEL_ASSERT(p.chunk % GUMBEL_BLOCK == 0 && p.parts >= 1 && p.parts <= parts);
     GUMBEL_ASSERT((size_t)p.parts * (size_t)batch * (size_t)p.problem.sampling.num_samples <=
-                  job->room.summaries_most);
+                  job->workspace.summaries_most);
     void *arguments[] = {&p};
     cuda_shape shape = {p.parts * groups, CUDA_THREADS, 0, 0};
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->naive, shape, arguments));
@@ -48,7 +48,7 @@ gumbel_status cuda_run_logits(const cuda_job *job)
     p.parts = (int32_t)((range + p.chunk - 1) / p.chunk);
     GUMBEL_ASSERT(p.chunk % CUDA_LOGITS_CHUNK == 0 && p.parts >= 1 && p.parts <= parts);
     GUMBEL_ASSERT((size_t)p.parts * (size_t)batch * (size_t)s->num_samples <=
-                  job->room.summaries_most);
+                  job->workspace.summaries_most);
     p.tag = cuda_tag(job->cuda);
     void *arguments[] = {&p};
     cuda_shape shape = {p.parts * batch * groups, CUDA_LOGITS_THREADS,

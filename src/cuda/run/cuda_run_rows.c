@@ -38,7 +38,7 @@ gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int6
 gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
 {
     cuda_allow_params p = {.problem = *caller,
-                           .allowed = job->room.allowed,
+                           .allowed = job->workspace.allowed,
                            .words = cuda_allowed_words(caller),
                            .masked = (caller->request & GUMBEL_REQUEST_MASK) != 0};
     void *arguments[] = {&p};
@@ -54,12 +54,12 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
 }
 
 void cuda_carve_edited(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
-                       cuda_workspace *room)
+                       cuda_workspace *workspace)
 {
     (void)cuda;
     /* What a product has stored may be edited in place. */
     size_t rows = p->hidden_size > 0 ? 0 : (size_t)p->batch;
-    room->edited = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
+    workspace->edited = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
 }
 
 gumbel_status cuda_run_edited(const cuda_job *job)
@@ -67,7 +67,7 @@ gumbel_status cuda_run_edited(const cuda_job *job)
     cuda_request_params p = cuda_request_of(job);
     cuda_job draw = *job;
     gumbel_problem *q = &draw.params.problem;
-    p.processed = job->room.logits ? job->room.logits : job->room.edited;
+    p.processed = job->workspace.logits ? job->workspace.logits : job->workspace.edited;
     p.processed_stride = cuda_row_stride(q);
     GUMBEL_ASSERT(p.processed && p.processed_stride >= q->vocab);
     GUMBEL_ASSERT(!(q->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
@@ -101,13 +101,14 @@ static row_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
 }
 
 void cuda_carve_screened(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
-                         cuda_workspace *room)
+                         cuda_workspace *workspace)
 {
     size_t batch = (size_t)p->batch, parts = (size_t)split_rows(cuda, p).parts;
-    room->counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room->counters);
-    room->heads = gumbel_carve(cursor, batch, parts, sizeof *room->heads);
-    room->candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts,
-                                    CUDA_REQUEST_LIST * sizeof *room->candidates);
+    workspace->counters =
+        gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
+    workspace->heads = gumbel_carve(cursor, batch, parts, sizeof *workspace->heads);
+    workspace->candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts,
+                                         CUDA_REQUEST_LIST * sizeof *workspace->candidates);
 }
 
 gumbel_status cuda_run_screened(const cuda_job *job)
@@ -117,9 +118,9 @@ gumbel_status cuda_run_screened(const cuda_job *job)
     p.parts = (int32_t)split.parts;
     p.chunk = split.chunk;
     p.tag = cuda_tag(job->cuda);
-    p.counters = job->room.counters;
-    p.heads = job->room.heads;
-    p.candidates = job->room.candidates;
+    p.counters = job->workspace.counters;
+    p.heads = job->workspace.heads;
+    p.candidates = job->workspace.candidates;
     GUMBEL_ASSERT(p.counters && p.heads && (p.candidates || p.parts == 1));
     return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request, CUDA_REQUEST_THREADS,
                             CUDA_REQUEST_SHARED_BYTES, 1);
@@ -147,10 +148,10 @@ gumbel_status cuda_run_gather(const cuda_job *job)
 
 /* ------------------------------------------------------------------------- best scores ---- */
 
-void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *p, cuda_workspace *room)
+void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *p, cuda_workspace *workspace)
 {
     size_t rows = p->hidden_size > 0 ? 0 : (size_t)p->batch;
-    room->best_rows = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
+    workspace->best_rows = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
 }
 
 gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cuda_job *job))
@@ -158,7 +159,7 @@ gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cud
     cuda_job rows = *job;
     cuda_best_params p = {.problem = job->params.problem, .output = job->params.output};
     void *arguments[] = {&p};
-    rows.processed = job->room.logits ? job->room.logits : job->room.best_rows;
+    rows.processed = job->workspace.logits ? job->workspace.logits : job->workspace.best_rows;
     rows.processed_stride = cuda_row_stride(&p.problem);
     rows.params.output = (gumbel_output){.struct_size = sizeof rows.params.output};
     GUMBEL_FORWARD(make(&rows));
@@ -182,12 +183,12 @@ void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbe
                         .request = GUMBEL_REQUEST_END - 1};
     size_t batch = (size_t)p.batch, ctas = (size_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
     size_t parts = batch > ctas ? batch : ctas;
-    cuda_workspace room;
-    gumbel_carve(cursor, batch, (size_t)cuda_allowed_words(&p), sizeof *room.allowed);
+    cuda_workspace workspace;
+    gumbel_carve(cursor, batch, (size_t)cuda_allowed_words(&p), sizeof *workspace.allowed);
     GUMBEL_ASSERT(limits->vocab_size >= 1);
-    gumbel_carve(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *room.logits);
-    cuda_carve_bounded(cursor, cuda, &p, &room);
-    cuda_carve_pivots(cursor, cuda, &p, &room);
-    gumbel_carve(cursor, parts, 1, sizeof *room.heads);
-    gumbel_carve(cursor, parts, CUDA_REQUEST_LIST, sizeof *room.candidates);
+    gumbel_carve(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *workspace.logits);
+    cuda_carve_bounded(cursor, cuda, &p, &workspace);
+    cuda_carve_pivots(cursor, cuda, &p, &workspace);
+    gumbel_carve(cursor, parts, 1, sizeof *workspace.heads);
+    gumbel_carve(cursor, parts, CUDA_REQUEST_LIST, sizeof *workspace.candidates);
 }

@@ -23,7 +23,8 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
         cuda_params p = cuda_slice(&job->params, first, rows);
         p.parts = (int32_t)(slabs < ctas ? slabs : ctas);
         GUMBEL_ASSERT(rows <= n && bytes <= cuda->shared_bytes && p.parts >= 1);
-        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <= job->room.summaries_most);
+        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <=
+                      job->workspace.summaries_most);
         p.tag = cuda_tag(cuda);
         void *arguments[] = {&p};
         cuda_shape shape = {p.parts, CUDA_SM80_THREADS, bytes, 0};

@@ -67,7 +67,8 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         p.stages = cuda_sm90_stages(width, samples, p.problem.with_mass);
         GUMBEL_ASSERT(rows <= width && p.stages >= 1);
         GUMBEL_ASSERT(p.parts >= 1 && p.parts <= cuda->multiprocessors);
-        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <= job->room.summaries_most);
+        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <=
+                      job->workspace.summaries_most);
         p.tag = cuda_tag(cuda);
         GUMBEL_FORWARD(
             encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));

@@ -11,7 +11,7 @@
 
 int64_t cuda_team_bytes(const gumbel_problem *p)
 {
-    return CUDA_REQUEST_ROOM_BYTES + cuda_request_share(cuda_range_of(p)) * (int64_t)sizeof(float);
+    return CUDA_TEAM_SHARED_BYTES + cuda_request_share(cuda_range_of(p)) * (int64_t)sizeof(float);
 }
 
 /* Where rows may have been served already, as many clusters as keep the GPU busy look for those
@@ -22,7 +22,7 @@ static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
     int64_t clusters = q->batch;
     if (p->row_states)
         clusters =
-            cuda_request_clusters_left(clusters, job->cuda->multiprocessors, p->has_peaks != 0);
+            cuda_request_clusters_unserved(clusters, job->cuda->multiprocessors, p->has_peaks != 0);
     p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_request_share(cuda_range_of(q));
     GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
@@ -41,43 +41,44 @@ gumbel_status cuda_run_team(const cuda_job *job)
 /* -------------------------------------------------------------------------------- blocks ---- */
 
 void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
-                       cuda_workspace *room)
+                       cuda_workspace *workspace)
 {
     (void)cuda;
     size_t batch = (size_t)p->batch;
-    room->peaks = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
-    room->row_states = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
-    room->counters = gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *room->counters);
+    workspace->peaks = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
+    workspace->row_states = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
+    workspace->counters =
+        gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
 }
 
 void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
-                        cuda_workspace *room)
+                        cuda_workspace *workspace)
 {
     size_t blocks = (size_t)cuda_blocks_of(p), rows = 32 * (size_t)gumbel_words_of(p->batch);
-    cuda_carve_blocks(cursor, cuda, p, room);
-    room->stored_strips = gumbel_carve(cursor, blocks, rows, sizeof *room->stored_strips);
+    cuda_carve_blocks(cursor, cuda, p, workspace);
+    workspace->stored_strips = gumbel_carve(cursor, blocks, rows, sizeof *workspace->stored_strips);
     if (p->request & GUMBEL_REQUEST_PENALTIES)
-        room->unseen_peaks =
-            gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *room->unseen_peaks);
+        workspace->unseen_peaks =
+            gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_peaks);
 }
 
 gumbel_status cuda_run_blocks(const cuda_job *job)
 {
-    const cuda_workspace *room = &job->room;
+    const cuda_workspace *workspace = &job->workspace;
     cuda_request_params p = cuda_request_of(job);
     const gumbel_problem *q = &p.problem;
     CUfunction kernel = job->cuda->request_blocks;
     p.blocks = cuda_blocks_of(q);
-    p.peaks = room->peaks;
-    p.row_states = room->row_states;
-    p.counters = room->counters;
+    p.peaks = workspace->peaks;
+    p.row_states = workspace->row_states;
+    p.counters = workspace->counters;
     p.tag = cuda_tag(job->cuda);
     p.has_peaks = (job->handed & CUDA_HANDS_PEAKS) != 0;
     if (job->handed & CUDA_HANDS_STRIPS) {
         kernel = job->cuda->request_bounded;
-        p.stored_strips = room->stored_strips;
-        p.unseen_peaks = room->unseen_peaks;
-        p.floors = room->floors;
+        p.stored_strips = workspace->stored_strips;
+        p.unseen_peaks = workspace->unseen_peaks;
+        p.floors = workspace->floors;
     }
     p.chunk = p.blocks;
     if (!p.has_peaks)
@@ -105,15 +106,15 @@ static size_t exchange_words(const gumbel_problem *p)
 }
 
 void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
-                       cuda_workspace *room)
+                       cuda_workspace *workspace)
 {
     (void)cuda;
-    room->exchange = gumbel_carve(cursor, exchange_words(p), 1, sizeof *room->exchange);
+    workspace->exchange = gumbel_carve(cursor, exchange_words(p), 1, sizeof *workspace->exchange);
 }
 
-void cuda_clear_exchange(cuda_params *draw, const cuda_workspace *room)
+void cuda_clear_exchange(cuda_params *draw, const cuda_workspace *workspace)
 {
-    draw->cleared = room->exchange;
+    draw->cleared = workspace->exchange;
     draw->cleared_words = (int64_t)exchange_words(&draw->problem);
 }
 
@@ -123,10 +124,10 @@ gumbel_status cuda_run_pivots(const cuda_job *job)
     cuda_request_params p = cuda_request_of(job);
     cuda_job draw = *job;
     draw.params.problem.request = 0;
-    cuda_clear_exchange(&draw.params, &job->room);
+    cuda_clear_exchange(&draw.params, &job->workspace);
     if (!(job->handed & CUDA_HANDS_DRAWS))
         GUMBEL_FORWARD(cuda_run_logits(&draw));
-    p.exchange = job->room.exchange;
+    p.exchange = job->workspace.exchange;
     p.parts = (int32_t)cuda_pivot_parts(&p.problem);
     GUMBEL_ASSERT(p.exchange && p.parts >= 1);
     return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_pivots,

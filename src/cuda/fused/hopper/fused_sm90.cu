@@ -201,7 +201,7 @@ __device__ __forceinline__ void make_team_noise(const call &p, const shared_sm90
 }
 
 /* What passes from the end of a first tile's wait for bounds to that of its draw, in cycles. */
-constexpr int kPatienceLeft = 14000;
+constexpr int kPatienceReserve = 14000;
 
 /* How long a team may wait for bounds before its tile is stored, in cycles; negative where it does
  * not, for all of the team. The first of two teams does, as the other one multiplies: for as long
@@ -212,7 +212,7 @@ __device__ __forceinline__ int patience_of(const call &p, int tile, int took)
     if (!p.template by_bounds<n>() || sm90_team<n>::teams < 2 || tile != (int)blockIdx.x ||
         tile + (int)gridDim.x >= p.tiles)
         return -1;
-    return took > 3 * kPatienceLeft ? took - kPatienceLeft : 0;
+    return took > 3 * kPatienceReserve ? took - kPatienceReserve : 0;
 }
 
 /* Draw from the team's tile in `sum`, its turn-th; `patience` as tile_logits::store() has it. */

@@ -18,10 +18,10 @@ namespace
 {
 
 /* Ask for the first bounds of all columns until they are there, for so many cycles at most; by a
- * warp. They follow from peaks that all CTAs have just stored. Until all have started, `told` may
+ * warp. They follow from peaks that all CTAs have just stored. Until all have started, `shared` may
  * be what an earlier replay has left. */
 template <int words>
-__device__ __noinline__ void ask_for_bounds(const uint64_t *told, uint64_t tag, int columns,
+__device__ __noinline__ void ask_for_bounds(const uint64_t *shared, uint64_t tag, int columns,
                                             sm90_reach *reaches, uint32_t *flags, uint32_t patience)
 {
     constexpr int nap = 250; /* nanoseconds: a trip to the second-level cache takes thousands */
@@ -37,7 +37,7 @@ __device__ __noinline__ void ask_for_bounds(const uint64_t *told, uint64_t tag, 
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            floors[w] = column < columns ? floor_load(&told[CUDA_FLOOR_WORDS * column]) : 0;
+            floors[w] = column < columns ? floor_load(&shared[CUDA_FLOOR_WORDS * column]) : 0;
         }
 #pragma unroll
         for (int w = 0; w < words; w++) {

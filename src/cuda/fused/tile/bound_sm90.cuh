@@ -123,13 +123,13 @@ template <int n, class call> class bound_server
         float bound = -INFINITY;
         while (!are_enough()) {
             const bool first = known < 0, early = known < wave;
-            peaks_told told = look_at_peaks(looked_at(row),
-                                            first   ? 0
-                                            : early ? early_count
-                                                    : count,
-                                            wanted, known);
-            known = max(told.present, max(known, wave - 1));
-            bound = fmaxf(bound, bound_below(told.bound));
+            peaks_found found = look_at_peaks(looked_at(row),
+                                              first   ? 0
+                                              : early ? early_count
+                                                      : count,
+                                              wanted, known);
+            known = max(found.present, max(known, wave - 1));
+            bound = fmaxf(bound, bound_below(found.bound));
             if (lane == 0 && bound > -INFINITY) /* nobody else writes there */
                 *(volatile uint64_t *)word(row) = p.tag << FLOOR_BITS | floor_pack(bound);
             do

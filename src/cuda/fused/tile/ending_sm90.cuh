@@ -57,8 +57,8 @@ __device__ __forceinline__ void raise_draw(const cuda_params &p, int i, const sm
         own.id < 0 ? 0
                    : (unsigned long long)ordered_bits(own.score + 0.0f) << 32 | (uint32_t)~own.id;
     for (ulonglong2 seen = ptx_look_16(&words->best);;) {
-        const bool told = seen.y >> PARTS_BITS == p.tag;
-        const ulonglong2 next = {max(best, told ? seen.x : 0), (told ? seen.y : tag) | flags};
+        const bool current = seen.y >> PARTS_BITS == p.tag;
+        const ulonglong2 next = {max(best, current ? seen.x : 0), (current ? seen.y : tag) | flags};
         if (next.x == seen.x && next.y == seen.y)
             return;
         const ulonglong2 was = ptx_swap_16_of_all(&words->best, seen, next);

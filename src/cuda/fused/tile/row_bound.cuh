@@ -109,24 +109,24 @@ struct row_peaks {
 };
 
 /* What peaks tell: a bound, and how many there are. */
-struct peaks_told {
+struct peaks_found {
     float bound;
     int present;
 };
 
 /* What a row's first `count` peaks tell; by a warp. Where no more are there than `known`, the bound
  * is not looked for. Apart, for its registers. */
-__device__ __noinline__ peaks_told look_at_peaks(const float *peaks, int count, row_bound wanted,
-                                                 int known)
+__device__ __noinline__ peaks_found look_at_peaks(const float *peaks, int count, row_bound wanted,
+                                                  int known)
 {
     const row_peaks all(peaks, count, threadIdx.x % 32);
-    peaks_told told = {-INFINITY, (int)all.count_from(1)};
-    if (told.present <= known)
-        return told;
-    told.bound = wanted.rank > 0 ? all.reached_by(wanted.rank, told.present) : INFINITY;
+    peaks_found found = {-INFINITY, (int)all.count_from(1)};
+    if (found.present <= known)
+        return found;
+    found.bound = wanted.rank > 0 ? all.reached_by(wanted.rank, found.present) : INFINITY;
     if (wanted.top > 0)
-        told.bound = fminf(told.bound, all.kept_from(wanted, told.present));
-    return told;
+        found.bound = fminf(found.bound, all.kept_from(wanted, found.present));
+    return found;
 }
 
 } // namespace

@@ -8,7 +8,7 @@
 #define GUMBEL_CUDA_REQUEST_BLOCK_ROW_CUH
 
 #include "cuda/request/blocks/request_block_tops.cuh"
-#include "cuda/request/few/request_some.cuh"
+#include "cuda/request/few/request_shortlist.cuh"
 
 namespace
 {
@@ -19,19 +19,19 @@ constexpr int kBlocksAhead = 8;
 /* Quads of tokens that may reach a guess, in the memory of bins. */
 struct __align__(16) block_quads
 {
-    float4 logits[kSome];
-    int32_t places[kSome]; /* 32 times that of the block among those chosen, and the lane */
+    float4 logits[kShortlist];
+    int32_t places[kShortlist]; /* 32 times that of the block among those chosen, and the lane */
 };
 static_assert(sizeof(block_quads) <= offsetof(team_bench, list), "bins have the memory");
 
-__device__ __forceinline__ block_quads &quads() { return *(block_quads *)room().bench.high; }
+__device__ __forceinline__ block_quads &quads() { return *(block_quads *)shared().bench.high; }
 
 /* ---------------------------------------------------------------------------------- quads ---- */
 
 /* Put a quad where there is room for it. */
 __device__ __forceinline__ void put_quad(uint32_t at, const four &l, int place)
 {
-    if (at >= kSome)
+    if (at >= kShortlist)
         return;
     quads().logits[at] = {l.v[0], l.v[1], l.v[2], l.v[3]};
     quads().places[at] = place;
@@ -40,7 +40,7 @@ __device__ __forceinline__ void put_quad(uint32_t at, const four &l, int place)
 /* The logits of the quad from a token on; -inf for tokens that do not count. */
 __device__ __noinline__ four load_apart(int64_t b, int64_t token)
 {
-    const gumbel_problem &q = room().call.problem;
+    const gumbel_problem &q = shared().call.problem;
     return request_load_four(q, b, token, q.end_token);
 }
 
@@ -50,21 +50,21 @@ __device__ __noinline__ void gather_apart(row_blocks blocks, int block, int plac
 {
     const four l = load_apart(blocks.b, row_blocks::token_of(block));
     float top = largest_of(l);
-    if (is_scaled(room().call.problem))
+    if (is_scaled(shared().call.problem))
         top = scale_top(top);
     if (blocks.values.z(top) >= least)
-        put_quad(atomicAdd(&room_of_blocks().quads, 1), l, place);
+        put_quad(atomicAdd(&shared_of_blocks().quads, 1), l, place);
 }
 
 /* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored; any bits
  * past them. */
 __device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const uint16_t *chosen,
-                                                int some)
+                                                int loaded)
 {
     uint32_t stored = 0;
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++)
-        stored |= (uint32_t)blocks.holds(chosen[i < some ? i : 0]) << i;
+        stored |= (uint32_t)blocks.holds(chosen[i < loaded ? i : 0]) << i;
     return stored;
 }
 
@@ -74,7 +74,7 @@ template <gumbel_dtype dtype>
 __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chosen, uint32_t stored,
                                                 four (&l)[kBlocksAhead])
 {
-    const gumbel_problem &q = room().call.problem;
+    const gumbel_problem &q = shared().call.problem;
     const int64_t start = row_blocks::token_of(0);
     const auto *origin =
         (const quad<dtype> *)((const typename quad<dtype>::element *)request_origin(q, b) + start);
@@ -101,7 +101,7 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
 /* Whether the mask leaves any token of this lane's quad of a block. */
 __device__ __forceinline__ bool leaves_any(int64_t b, int block)
 {
-    const int32_t *mask = gumbel_problem_mask(&room().call.problem, b);
+    const int32_t *mask = gumbel_problem_mask(&shared().call.problem, b);
     return nibble_of((const uint32_t *)mask, row_blocks::token_of(block)) != 0;
 }
 
@@ -115,16 +115,16 @@ __device__ __noinline__ uint32_t drop_masked_quads(int64_t b, const uint16_t *ch
     return left;
 }
 
-/* Gather the quads of the first kBlocksAhead of `some` chosen blocks whose largest logit reaches
+/* Gather the quads of the first kBlocksAhead of `count` chosen blocks whose largest logit reaches
  * `least`, which is finite; where `by_mask`, none that it leaves nothing of. `place` is that of the
  * first block among all that are chosen. */
 __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uint16_t *chosen,
-                                             int place, int some, float least, bool by_mask)
+                                             int place, int count, float least, bool by_mask)
 {
-    const gumbel_problem &q = room().call.problem;
-    uint32_t stored = (1u << min(some, kBlocksAhead)) - 1;
-    if (room().call.stored_strips)
-        stored &= find_stored(blocks, chosen, some);
+    const gumbel_problem &q = shared().call.problem;
+    uint32_t stored = (1u << min(count, kBlocksAhead)) - 1;
+    if (shared().call.stored_strips)
+        stored &= find_stored(blocks, chosen, count);
     if (is_rare(by_mask))
         stored = drop_masked_quads(blocks.b, chosen, stored);
     four l[kBlocksAhead];
@@ -142,7 +142,7 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
         hits |= (uint32_t)(blocks.values.z(largest_of(l[i])) >= least) << i;
     hits &= loaded;
     place = 32 * place + (int)threadIdx.x % 32;
-    uint32_t at = hits ? atomicAdd(&room_of_blocks().quads, __popc(hits)) : 0;
+    uint32_t at = hits ? atomicAdd(&shared_of_blocks().quads, __popc(hits)) : 0;
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++)
         if (hits >> i & 1)
@@ -162,11 +162,11 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
                                                    bool by_mask)
 {
     const int lane = threadIdx.x % 32, place = (int)threadIdx.x / 32 * kBlocksMost;
-    uint16_t *chosen = room_of_blocks().chosen + place;
+    uint16_t *chosen = shared_of_blocks().chosen + place;
     int found = 0;
 #pragma unroll 1
     for (int turn = 0; turn < blocks.count; turn += kTurn) {
-        const some_tops tops = blocks.own_tops(turn);
+        const turn_tops tops = blocks.own_tops(turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             bool reaches = blocks.values.z(tops.of[j]) >= least;
@@ -180,7 +180,7 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
     __syncwarp();
     if (is_rare(found > kBlocksMost)) {
         if (lane == 0)
-            atomicAdd(&room().count, kSome + 1);
+            atomicAdd(&shared().count, kShortlist + 1);
         found = kBlocksMost;
     }
 #pragma unroll 1
@@ -198,10 +198,10 @@ __device__ __forceinline__ void list_token(request_values values, int token, flo
     const int lane = threadIdx.x % 32;
     uint32_t at = 0;
     if (lane == 0 && all)
-        at = atomicAdd(&room().count, __popc(all));
+        at = atomicAdd(&shared().count, __popc(all));
     at = __shfl_sync(~0u, at, 0) + __popc(all & ((1u << lane) - 1));
-    if (reaches && at < kSome)
-        room().bench.list[at] = {y, token};
+    if (reaches && at < kShortlist)
+        shared().bench.list[at] = {y, token};
 }
 
 /* Whether a token counts. */
@@ -214,9 +214,9 @@ __device__ __forceinline__ bool counts(const gumbel_problem &q, int64_t token)
  * once. */
 __device__ __forceinline__ float edited(int64_t b, int token, float y)
 {
-    const gumbel_problem &q = room().call.problem;
+    const gumbel_problem &q = shared().call.problem;
     const gumbel_history &h = q.history;
-    const bool penalised = room().row.penalties.act && token < h.vocab_size;
+    const bool penalised = shared().row.penalties.act && token < h.vocab_size;
     bool allowed = true, prompt = false, output = false;
     uint32_t count = 0;
     if (q.request & GUMBEL_REQUEST_MASK)
@@ -229,7 +229,7 @@ __device__ __forceinline__ float edited(int64_t b, int token, float y)
         count = gumbel_history_count(&h, slot, token);
     }
     if (prompt || output)
-        y = gumbel_penalise(y, &room().row.penalties.of, output ? count : 0);
+        y = gumbel_penalise(y, &shared().row.penalties.of, output ? count : 0);
     return allowed ? y : -INFINITY;
 }
 
@@ -237,7 +237,7 @@ __device__ __forceinline__ float edited(int64_t b, int token, float y)
  * thread's, of those alone where there are edits. For all threads. */
 __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count, float least)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     const bool edits = p.problem.request & GUMBEL_REQUEST_TRANSFORMS;
     float largest = -INFINITY;
 #pragma unroll 1
@@ -247,7 +247,7 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
         float y = -INFINITY;
         if (at < 4 * count) {
             const int place = quads().places[at / 4];
-            token = row_blocks::start_of(room_of_blocks().chosen[place / 32]);
+            token = row_blocks::start_of(shared_of_blocks().chosen[place / 32]);
             token += 4 * (place % 32) + at % 4;
             y = (&quads().logits[0].x)[at];
         }
@@ -266,15 +266,15 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
  */
 __device__ __forceinline__ float look(const row_blocks &blocks, float least)
 {
-    block_room &x = room_of_blocks();
-    const gumbel_problem &q = room().call.problem;
+    block_shared &x = shared_of_blocks();
+    const gumbel_problem &q = shared().call.problem;
     least = fmaxf(least, -FLT_MAX);
     bool by_mask = false;
 #pragma unroll 1
     while (true) {
         gather_from_blocks(blocks, least, by_mask);
         __syncthreads();
-        if (!is_rare(x.quads > kSome) || by_mask || !(q.request & GUMBEL_REQUEST_MASK))
+        if (!is_rare(x.quads > kShortlist) || by_mask || !(q.request & GUMBEL_REQUEST_MASK))
             break;
         by_mask = true; /* what a grammar leaves may be few of them */
         __syncthreads();
@@ -282,9 +282,9 @@ __device__ __forceinline__ float look(const row_blocks &blocks, float least)
             x.quads = 0;
         __syncthreads();
     }
-    if (is_rare(x.quads > kSome) && threadIdx.x == 0)
-        atomicAdd(&room().count, kSome + 1);
-    const float largest = list_quads(blocks, min((int)x.quads, kSome), least);
+    if (is_rare(x.quads > kShortlist) && threadIdx.x == 0)
+        atomicAdd(&shared().count, kShortlist + 1);
+    const float largest = list_quads(blocks, min((int)x.quads, kShortlist), least);
     uint32_t key = __reduce_max_sync(~0u, gumbel_key(largest));
     if (threadIdx.x % 32 == 0)
         atomicMax(&x.seen, key);
@@ -301,11 +301,11 @@ __device__ __forceinline__ uint32_t flags_of(float z)
 /* The flags of a row whose tops may be NaN or +inf, unless that is edited away. For all threads. */
 __device__ __noinline__ uint32_t flags_in_blocks(row_blocks blocks)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     uint32_t flags = 0;
 #pragma unroll 1
     for (int turn = 0; turn < blocks.count; turn += kTurn) {
-        const some_tops tops = blocks.own_tops(turn);
+        const turn_tops tops = blocks.own_tops(turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             bool may = !(blocks.values.z(tops.of[j]) < INFINITY);

@@ -18,27 +18,27 @@ constexpr int kStripsOfBlock = CUDA_REQUEST_STRIPS, kQuadsOfStrip = CUDA_REQUEST
 constexpr int kStripsMost = 4096;
 
 /* Strips to look into, by their numbers in the row, in the memory of bins. */
-__device__ __forceinline__ uint16_t *strips_chosen() { return (uint16_t *)room().bench.high; }
+__device__ __forceinline__ uint16_t *strips_chosen() { return (uint16_t *)shared().bench.high; }
 static_assert(kStripsMost * sizeof(uint16_t) <= offsetof(team_bench, list), "bins have the memory");
 static_assert(kTurn * kStripsOfBlock <= UINT16_MAX + 1, "a turn's strips have such numbers");
 
 /* The logits of row b, from its first block on, as a product stores them. */
 __device__ __forceinline__ const float *stored_row(int64_t b)
 {
-    return (const float *)request_origin(room().call.problem, b) + row_blocks::start_of(0);
+    return (const float *)request_origin(shared().call.problem, b) + row_blocks::start_of(0);
 }
 
 /* Put down the strips that are stored of this thread's blocks whose z may be `least` or more; more
  * than fit are counted. */
-__device__ __forceinline__ void choose_strips(const row_blocks &blocks, const some_blocks &some,
+__device__ __forceinline__ void choose_strips(const row_blocks &blocks, const turn_blocks &loaded,
                                               float least)
 {
     uint32_t chosen = 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        if (blocks.values.z(some.peaks.of[j]) >= least)
-            chosen |= some.strips[j] << kStripsOfBlock * j;
-    uint32_t at = chosen ? atomicAdd(&room_of_blocks().strips, __popc(chosen)) : 0;
+        if (blocks.values.z(loaded.peaks.of[j]) >= least)
+            chosen |= loaded.strips[j] << kStripsOfBlock * j;
+    uint32_t at = chosen ? atomicAdd(&shared_of_blocks().strips, __popc(chosen)) : 0;
 #pragma unroll 1
     for (; chosen; chosen &= chosen - 1, at++) {
         const int own = __ffs(chosen) - 1;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void choose_strips(const row_blocks &blocks, const so
 __device__ __forceinline__ uint32_t find_reaching(const row_blocks &blocks, const float *row,
                                                   int place, float least)
 {
-    const int64_t left = room().call.problem.end_token - row_blocks::start_of(0) - place;
+    const int64_t left = shared().call.problem.end_token - row_blocks::start_of(0) - place;
     four l;
     if (is_rare(left < 4))
         l = load_apart(blocks.b, row_blocks::start_of(0) + place);
@@ -78,7 +78,7 @@ __device__ __forceinline__ int place_of_strips(int at)
 template <int ahead>
 __device__ __forceinline__ float list_strips(const row_blocks &blocks, int all, float least)
 {
-    const bool edits = room().call.problem.request & GUMBEL_REQUEST_TRANSFORMS;
+    const bool edits = shared().call.problem.request & GUMBEL_REQUEST_TRANSFORMS;
     const float *row = stored_row(blocks.b);
     float largest = -INFINITY;
 #pragma unroll 1
@@ -99,9 +99,9 @@ __device__ __forceinline__ float list_strips(const row_blocks &blocks, int all, 
             if (edits)
                 y = edited(blocks.b, token, y);
             const bool stays = blocks.values.z(y) >= least;
-            const uint32_t at = ptx_count_if(stays, &room().count);
-            if (stays && at < kSome)
-                room().bench.list[at] = {y, token};
+            const uint32_t at = ptx_count_if(stays, &shared().count);
+            if (stays && at < kShortlist)
+                shared().bench.list[at] = {y, token};
             largest = fmaxf(largest, y);
         }
     }
@@ -116,14 +116,14 @@ __device__ __noinline__ float list_many_strips(row_blocks blocks, int all, float
 }
 
 /* As look(), of blocks that are one turn, of which this thread knows `some`. */
-__device__ __forceinline__ void look_at_strips(const row_blocks &blocks, const some_blocks &some,
+__device__ __forceinline__ void look_at_strips(const row_blocks &blocks, const turn_blocks &loaded,
                                                float least)
 {
-    block_room &x = room_of_blocks();
-    choose_strips(blocks, some, least);
+    block_shared &x = shared_of_blocks();
+    choose_strips(blocks, loaded, least);
     __syncthreads();
     if (is_rare(x.strips > kStripsMost) && threadIdx.x == 0)
-        atomicAdd(&room().count, kSome + 1);
+        atomicAdd(&shared().count, kShortlist + 1);
     const int all = min((int)x.strips, kStripsMost) * kQuadsOfStrip;
     const float own = is_rare(all > 2 * kThreads) ? list_many_strips(blocks, all, least)
                                                   : list_strips<2>(blocks, all, least);

@@ -30,8 +30,8 @@ constexpr float kCapSlack = 0x1p-16f;
  * wanted, and others take a latency of memory. */
 __device__ __forceinline__ bool is_rare(bool known) { return __builtin_expect(known, false); }
 
-/* What a CTA holds of a row's blocks, beside its room. */
-struct block_room {
+/* What a CTA holds of a row's blocks, beside team_shared. */
+struct block_shared {
     request_wanted wanted;
     uint32_t quads;    /* that may hold tokens which reach a guess */
     uint32_t strips;   /* of blocks that may */
@@ -40,17 +40,17 @@ struct block_room {
     __align__(16) uint32_t best[kBestMost * kWarps];     /* of each warp, as row_blocks.key_of() */
     __align__(16) uint16_t chosen[kWarps * kBlocksMost]; /* by each warp, to look into */
 };
-static_assert(sizeof(block_room) <= 4 * (CUDA_REQUEST_CHOSEN + 1), "the launcher reserves that");
+static_assert(sizeof(block_shared) <= 4 * (CUDA_REQUEST_CHOSEN + 1), "the launcher reserves that");
 
-__device__ __forceinline__ block_room &room_of_blocks()
+__device__ __forceinline__ block_shared &shared_of_blocks()
 {
-    return *(block_room *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES);
+    return *(block_shared *)(memory_of_cta() + CUDA_TEAM_SHARED_BYTES);
 }
 
 /* Of each block: a y that none of its tokens is above. */
 __device__ __forceinline__ float *tops_of_blocks()
 {
-    return (float *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES) + CUDA_REQUEST_CHOSEN + 1;
+    return (float *)(memory_of_cta() + CUDA_TEAM_SHARED_BYTES) + CUDA_REQUEST_CHOSEN + 1;
 }
 
 __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
@@ -59,27 +59,27 @@ __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
 }
 
 /* Peaks of blocks that a thread has at a time, or the tops that follow from them. */
-struct some_tops {
+struct turn_tops {
     float of[kTopsAhead];
 };
 
 /* What a product has left of some blocks. */
-struct some_blocks {
-    some_tops peaks, unseen;     /* of all tokens; of those that no penalty lowers, or the same */
+struct turn_blocks {
+    turn_tops peaks, unseen;     /* of all tokens; of those that no penalty lowers, or the same */
     uint32_t strips[kTopsAhead]; /* that are stored, as load_stored() */
 };
 
 /* The top of a block or quad whose largest logit is l, where logits are scaled. */
 __device__ __noinline__ float scale_top(float l)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     const float slack = p.problem.soft_cap == 0.0f ? 0.0f : kCapSlack;
     float top = l == -INFINITY ? l : scaled_logit(p, l);
     return fabsf(top) < INFINITY ? top + fabsf(top) * slack : top;
 }
 
 /* Tops of these peaks, where logits are scaled. */
-__device__ __noinline__ some_tops scale_tops(some_tops peaks)
+__device__ __noinline__ turn_tops scale_tops(turn_tops peaks)
 {
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
@@ -123,7 +123,7 @@ __device__ __forceinline__ void show_best(tops_found found, int each)
     for (int i = 0; i < each; i++) {
         uint32_t key = found.pop_of_warp();
         if (threadIdx.x % 32 == 0)
-            room_of_blocks().best[i * kWarps + threadIdx.x / 32] = key;
+            shared_of_blocks().best[i * kWarps + threadIdx.x / 32] = key;
     }
 }
 
@@ -131,7 +131,7 @@ __device__ __forceinline__ void show_best(tops_found found, int each)
  * all. Between barriers. */
 __device__ __forceinline__ void rank_best(int each, int top, int n)
 {
-    block_room &x = room_of_blocks();
+    block_shared &x = shared_of_blocks();
 #pragma unroll 1
     for (int i = threadIdx.x / 4; i < each * kWarps; i += kThreads / 4) {
         uint32_t own = x.best[i], above = 0;
@@ -151,15 +151,15 @@ __device__ __forceinline__ void rank_best(int each, int top, int n)
 }
 
 /* Show the largest of each warp's peaks that no penalty lowers; before a barrier. */
-__device__ __forceinline__ void show_largest(const some_blocks &some)
+__device__ __forceinline__ void show_largest(const turn_blocks &loaded)
 {
     uint32_t key = 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        key = max(key, gumbel_key(some.unseen.of[j]));
+        key = max(key, gumbel_key(loaded.unseen.of[j]));
     key = __reduce_max_sync(~0u, key);
     if (threadIdx.x % 32 == 0)
-        room_of_blocks().best[threadIdx.x / 32] = key;
+        shared_of_blocks().best[threadIdx.x / 32] = key;
 }
 
 /* The largest that warps have shown. */
@@ -168,7 +168,7 @@ __device__ __forceinline__ float largest_shown()
     uint32_t key = 0;
 #pragma unroll
     for (int i = 0; i < kWarps / 4; i++) {
-        const uint4 own = ((const uint4 *)room_of_blocks().best)[i];
+        const uint4 own = ((const uint4 *)shared_of_blocks().best)[i];
         key = max(max(max(key, own.x), max(own.y, own.z)), own.w);
     }
     return gumbel_of_key(key);
@@ -190,7 +190,7 @@ struct row_blocks {
             count > kThreads ? lane / 8 * (8 * kWarps) + 8 * warp + lane % 8 : lane * kWarps + warp;
     }
 
-    static __device__ __forceinline__ const cuda_request_params &call() { return room().call; }
+    static __device__ __forceinline__ const cuda_request_params &call() { return shared().call; }
 
     /* A block of this thread. */
     __device__ __forceinline__ int own_block(int turn, int j) const
@@ -224,9 +224,9 @@ struct row_blocks {
         return any != 0;
     }
 
-    __device__ __forceinline__ some_tops load_peaks(const float *peaks, int turn) const
+    __device__ __forceinline__ turn_tops load_peaks(const float *peaks, int turn) const
     {
-        some_tops found;
+        turn_tops found;
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
@@ -237,9 +237,9 @@ struct row_blocks {
 
     /* Ask for what is known of a turn's blocks, where that is wanted with peaks of what no penalty
      * lowers. */
-    __device__ __forceinline__ some_blocks load(int turn, bool with_unseen = true) const
+    __device__ __forceinline__ turn_blocks load(int turn, bool with_unseen = true) const
     {
-        some_blocks found;
+        turn_blocks found;
         found.peaks = found.unseen = load_peaks(call().peaks, turn);
         if (call().unseen_peaks && with_unseen)
             found.unseen = load_peaks(call().unseen_peaks, turn);
@@ -282,18 +282,18 @@ struct row_blocks {
 
     /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`: of
      * its best, those that no penalty lowers. */
-    __device__ __forceinline__ void keep_tops(int turn, const some_blocks &some,
+    __device__ __forceinline__ void keep_tops(int turn, const turn_blocks &loaded,
                                               tops_found &found) const
     {
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
             if (block < count) {
-                tops_of_blocks()[block] = some.peaks.of[j];
-                strips()[block] = (uint8_t)some.strips[j];
+                tops_of_blocks()[block] = loaded.peaks.of[j];
+                strips()[block] = (uint8_t)loaded.strips[j];
             }
-            found.infinite |= !(values.z(some.peaks.of[j]) < INFINITY);
-            found.keep(key_of(some.unseen.of[j], block));
+            found.infinite |= !(values.z(loaded.peaks.of[j]) < INFINITY);
+            found.keep(key_of(loaded.unseen.of[j], block));
         }
     }
 
@@ -305,9 +305,9 @@ struct row_blocks {
     }
 
     /* This thread's tops of a turn. */
-    __device__ __forceinline__ some_tops own_tops(int turn) const
+    __device__ __forceinline__ turn_tops own_tops(int turn) const
     {
-        some_tops found;
+        turn_tops found;
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
@@ -322,7 +322,7 @@ struct row_blocks {
         float largest = -INFINITY;
 #pragma unroll 1
         for (int turn = 0; turn < count; turn += kTurn) {
-            const some_tops tops = own_tops(turn);
+            const turn_tops tops = own_tops(turn);
 #pragma unroll
             for (int j = 0; j < kTopsAhead; j++)
                 largest = fmaxf(largest, tops.of[j]);
@@ -333,14 +333,14 @@ struct row_blocks {
     /* Start with no tokens, by one thread, before a barrier. */
     static __device__ __forceinline__ void start()
     {
-        room().count = 0;
-        room_of_blocks().quads = room_of_blocks().strips = 0;
-        room_of_blocks().seen = gumbel_key(-INFINITY);
+        shared().count = 0;
+        shared_of_blocks().quads = shared_of_blocks().strips = 0;
+        shared_of_blocks().seen = gumbel_key(-INFINITY);
     }
 };
 
 /* Drop the tops of a turn's blocks of which the mask leaves nothing. */
-__device__ __noinline__ some_tops drop_masked(row_blocks blocks, int turn, some_tops tops)
+__device__ __noinline__ turn_tops drop_masked(row_blocks blocks, int turn, turn_tops tops)
 {
     bool allowed[kTopsAhead];
 #pragma unroll
@@ -353,31 +353,31 @@ __device__ __noinline__ some_tops drop_masked(row_blocks blocks, int turn, some_
 }
 
 /* Drop those of blocks of which nothing is stored. Of others, the strip of the top is. */
-__device__ __forceinline__ void drop_missing(some_blocks &some)
+__device__ __forceinline__ void drop_missing(turn_blocks &loaded)
 {
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++) {
-        bool stored = some.strips[j] != 0;
-        some.peaks.of[j] = stored ? some.peaks.of[j] : -INFINITY;
-        some.unseen.of[j] = stored ? some.unseen.of[j] : -INFINITY;
+        bool stored = loaded.strips[j] != 0;
+        loaded.peaks.of[j] = stored ? loaded.peaks.of[j] : -INFINITY;
+        loaded.unseen.of[j] = stored ? loaded.unseen.of[j] : -INFINITY;
     }
 }
 
 /* Find the tops of a turn, whose blocks are `some`. Peaks of products that leave out strips know of
  * masks. */
-__device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, some_blocks some,
+__device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, turn_blocks loaded,
                                           tops_found &found)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     if (is_rare(is_scaled(p.problem))) {
-        some.peaks = scale_tops(some.peaks);
-        some.unseen = scale_tops(some.unseen);
+        loaded.peaks = scale_tops(loaded.peaks);
+        loaded.unseen = scale_tops(loaded.unseen);
     }
     if (p.stored_strips)
-        drop_missing(some);
+        drop_missing(loaded);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
-        some.peaks = some.unseen = drop_masked(blocks, turn, some.peaks);
-    blocks.keep_tops(turn, some, found);
+        loaded.peaks = loaded.unseen = drop_masked(blocks, turn, loaded.peaks);
+    blocks.keep_tops(turn, loaded, found);
 }
 
 /* Those of all turns but the first. */

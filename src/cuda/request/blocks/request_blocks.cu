@@ -10,7 +10,7 @@
  *        less where its multiprocessor has run this code before.
  * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
  *        lane.
- * SMEM   a room of 33 KB (request_team.cuh), what blocks are told apart by
+ * SMEM   33 KB as a team's (request_shared.cuh), what blocks are told apart by
  *        (request_block_tops.cuh), and five bytes a block.
  * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
  *        Whether a row is left, clusters read as soon as that is known: they may start when every
@@ -95,7 +95,7 @@ __device__ __noinline__ void leave_row(const cuda_request_params &p, int64_t b)
     if (threadIdx.x != 0)
         return;
     __threadfence(); /* what this CTA has waited for, clusters read */
-    tell_row(p, b, CUDA_ROW_LEFT);
+    tell_row(p, b, CUDA_ROW_UNSERVED);
 }
 
 } // namespace
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
         fetch_parameters(call.problem, b);
     const bool tried = p.has_peaks || is_worth_reading(call.problem, b);
     if (begins) {
-        tell_row(p, b, tried ? CUDA_ROW_TRIED : CUDA_ROW_LEFT);
+        tell_row(p, b, tried ? CUDA_ROW_TRIED : CUDA_ROW_UNSERVED);
         __threadfence(); /* before clusters may start, which else meet what an earlier call told */
     }
     if (!tried)

@@ -30,24 +30,24 @@ __device__ __forceinline__ float above(float z) { return gumbel_of_key(gumbel_ke
 __device__ __forceinline__ float guess_from(const row_blocks &blocks, float nth, float largest)
 {
     const request_values &values = blocks.values;
-    return room_of_blocks().wanted.bound(values.z(nth), values, values.of(largest));
+    return shared_of_blocks().wanted.bound(values.z(nth), values, values.of(largest));
 }
 
 /* Whether no token can matter that look() has not found at a guess; behind a barrier. */
 __device__ __forceinline__ bool have_all(const row_blocks &blocks, float guess)
 {
-    const block_room &x = room_of_blocks();
-    bool enough = room().count >= x.wanted.target;
+    const block_shared &x = shared_of_blocks();
+    bool enough = shared().count >= x.wanted.target;
     return guess <= x.wanted.bound(enough ? INFINITY : -INFINITY, blocks.values,
                                    blocks.values.of(gumbel_of_key(x.seen)));
 }
 
 /* Guess again, where `count` blocks were to reach the first guess, and `own` is what look() told
  * this thread; for all threads. */
-__device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess, float own,
-                                                 int count)
+__device__ __noinline__ blocks_found refine_guess(row_blocks blocks, float guess, float own,
+                                                  int count)
 {
-    const block_room &x = room_of_blocks();
+    const block_shared &x = shared_of_blocks();
     const int wanted = max((int)x.wanted.target, 1);
 #pragma unroll 1
     for (int guesses = 1; guesses < kGuesses; guesses++) {
@@ -67,25 +67,25 @@ __device__ __noinline__ blocks_found guess_again(row_blocks blocks, float guess,
             blocks.start();
         __syncthreads();
         own = look(blocks, guess);
-        if (have_all(blocks, guess) && room().count <= kSome)
-            return {(int)room().count, 0};
+        if (have_all(blocks, guess) && shared().count <= kShortlist)
+            return {(int)shared().count, 0};
     }
     return {-1, 0};
 }
 
 /* Bring all tokens of the row that can matter into the list; for all threads. */
 __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
-                                                       const some_blocks &some)
+                                                       const turn_blocks &loaded)
 {
-    const block_room &x = room_of_blocks();
-    const cuda_request_params &p = room().call;
+    const block_shared &x = shared_of_blocks();
+    const cuda_request_params &p = shared().call;
     /* Some of the tokens that reach a guess may be edited away. */
     bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.stored_strips;
-    lowered |= room().row.penalties.act && !p.unseen_peaks;
+    lowered |= shared().row.penalties.act && !p.unseen_peaks;
     int count = max((int)blocks_guessed(x.wanted.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};
-    find_tops(blocks, 0, some, tops);
+    find_tops(blocks, 0, loaded, tops);
     if (is_rare(blocks.count > kTurn))
         tops = find_later_tops(blocks, tops);
     show_best(tops, each);
@@ -97,9 +97,9 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
     __syncthreads();
     float guess = guess_from(blocks, blocks.top_of_key(x.nth), blocks.top_of_key(x.top));
     float own = look(blocks, guess);
-    if (is_rare(!have_all(blocks, guess) || room().count > kSome))
-        return guess_again(blocks, guess, own, count);
-    return {(int)room().count, 0};
+    if (is_rare(!have_all(blocks, guess) || shared().count > kShortlist))
+        return refine_guess(blocks, guess, own, count);
+    return {(int)shared().count, 0};
 }
 
 /* Describe row b, by three threads of as many warps side by side; whether one of them finds that
@@ -107,7 +107,7 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
 __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
-    request_row &row = room().row;
+    request_row &row = shared().row;
     if (threadIdx.x == 0) {
         set_draw(row, q, b);
         return row.flags != 0;
@@ -118,7 +118,7 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
         if (greedy)
             rules = without_cuts(rules);
         set_rules(row, rules);
-        return !can_screen(p, row, greedy, room_of_blocks().wanted);
+        return !can_screen(p, row, greedy, shared_of_blocks().wanted);
     }
     if (threadIdx.x == 64) {
         set_edits(row, q, b);
@@ -138,7 +138,7 @@ __device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b
 __device__ __forceinline__ void start_row()
 {
     row_blocks::start();
-    room_of_blocks().nth = room_of_blocks().top = 0;
+    shared_of_blocks().nth = shared_of_blocks().top = 0;
 }
 
 __device__ __forceinline__ request_values values_of(const request_row &row)
@@ -150,12 +150,12 @@ __device__ __forceinline__ request_values values_of(const request_row &row)
 __device__ __forceinline__ void end_row(int64_t b, blocks_found found)
 {
     if (threadIdx.x == 0)
-        tell_row(room().call, b, CUDA_ROW_SERVED);
+        tell_row(shared().call, b, CUDA_ROW_SERVED);
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
     seen.flags = found.flags;
     seen.best_id = found.count > 0 ? 0 : -1;
-    serve_some(b, found.count, seen, seen, nullptr); /* no raw mass is asked for */
+    serve_shortlist(b, found.count, seen, seen, nullptr); /* no raw mass is asked for */
 }
 
 /* Serve row b by this CTA alone, which has the call; whether that was possible. The peaks are asked
@@ -164,16 +164,16 @@ __device__ __forceinline__ void end_row(int64_t b, blocks_found found)
  * more. */
 __device__ __forceinline__ bool serve_from_blocks(int64_t b)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     row_blocks blocks(b, (int)p.blocks);
-    const some_blocks some = blocks.load(0);
+    const turn_blocks loaded = blocks.load(0);
     const bool refused = describe_row(p, b);
     if (threadIdx.x == 96)
         start_row();
     if (is_rare(__syncthreads_or(refused)))
         return false;
-    blocks.values = values_of(room().row);
-    const blocks_found found = find_in_blocks(blocks, some);
+    blocks.values = values_of(shared().row);
+    const blocks_found found = find_in_blocks(blocks, loaded);
     if (is_rare(found.count < 0))
         return false;
     end_row(b, found);
@@ -184,14 +184,14 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
 
 /* Whether a bound does not tell all of the row, of which this thread knows `some`: there is none,
  * blocks are more than a turn, logits are not as stored, or a z may be infinite. */
-__device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const some_blocks &some,
+__device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const turn_blocks &loaded,
                                            float bound)
 {
-    bool needs = bound == -INFINITY || is_scaled(room().call.problem) || blocks.count > kTurn ||
+    bool needs = bound == -INFINITY || is_scaled(shared().call.problem) || blocks.count > kTurn ||
                  (uintptr_t)stored_row(blocks.b) % sizeof(float4) != 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        needs |= !(some.peaks.of[j] < kScaleMost);
+        needs |= !(loaded.peaks.of[j] < kScaleMost);
     return needs;
 }
 
@@ -208,37 +208,37 @@ __device__ __noinline__ blocks_found find_by_tops(row_blocks blocks)
 /* Find the same by the row's bound: whatever reaches it is stored, and as many tokens as are wanted
  * do. So there is no guess to be found, and peaks need not be ranked. */
 __device__ __forceinline__ blocks_found find_by_bound(const row_blocks &blocks,
-                                                      const some_blocks &some, float bound)
+                                                      const turn_blocks &loaded, float bound)
 {
-    const block_room &x = room_of_blocks();
+    const block_shared &x = shared_of_blocks();
     const request_values &values = blocks.values;
     const float least = above(values.z(bound));
     float largest = -INFINITY;
     if (x.wanted.log_min_p > -INFINITY)
         largest = values.of(largest_shown());
     const float guess = fmaxf(least, x.wanted.bound(least, values, largest));
-    look_at_strips(blocks, some, guess);
-    if (is_rare(!have_all(blocks, guess) || room().count > kSome))
+    look_at_strips(blocks, loaded, guess);
+    if (is_rare(!have_all(blocks, guess) || shared().count > kShortlist))
         return find_by_tops(blocks);
-    return {(int)room().count, 0};
+    return {(int)shared().count, 0};
 }
 
 /* Serve row b as serve_from_blocks(), which is described, where this thread knows whether that
  * `refused` it. For all threads, as soon as the product has ended. */
 __device__ __forceinline__ bool serve_by_bound(int64_t b, bool refused)
 {
-    row_blocks blocks(b, (int)room().call.blocks);
-    const bool by_min_p = room().call.problem.truncation.min_p.data;
-    const some_blocks some = blocks.load(0, by_min_p);
+    row_blocks blocks(b, (int)shared().call.blocks);
+    const bool by_min_p = shared().call.problem.truncation.min_p.data;
+    const turn_blocks loaded = blocks.load(0, by_min_p);
     const float bound = blocks.bound();
     if (by_min_p)
-        show_largest(some);
-    const bool stops = __syncthreads_or(refused || needs_tops(blocks, some, bound));
+        show_largest(loaded);
+    const bool stops = __syncthreads_or(refused || needs_tops(blocks, loaded, bound));
     if (is_rare(stops && __syncthreads_or(refused)))
         return false;
-    blocks.values = values_of(room().row);
+    blocks.values = values_of(shared().row);
     const blocks_found found =
-        is_rare(stops) ? find_by_tops(blocks) : find_by_bound(blocks, some, bound);
+        is_rare(stops) ? find_by_tops(blocks) : find_by_bound(blocks, loaded, bound);
     if (is_rare(found.count < 0))
         return false;
     end_row(b, found);

@@ -5,37 +5,40 @@
 #ifndef GUMBEL_CUDA_REQUEST_ORDER_CUH
 #define GUMBEL_CUDA_REQUEST_ORDER_CUH
 
-#include "cuda/request/few/request_room.cuh"
+#include "cuda/request/few/request_shared.cuh"
 
 namespace
 {
 
 /* A token in its place. */
-struct __align__(8) some_place
+struct __align__(8) shortlist_place
 {
     uint32_t key; /* of its value */
     int token;    /* where it is in the list */
 };
 
 /* What the end of a row needs, in the memory of bins. */
-struct __align__(16) some_bench
+struct __align__(16) shortlist_bench
 {
-    uint64_t keys[kSome];    /* of value and id; 0 behind the last one */
-    some_place order[kSome]; /* of tokens: larger values first, then lower ids */
-    uint64_t masses[kSome];  /* in order */
-    float scores[kSome];
+    uint64_t keys[kShortlist];         /* of value and id; 0 behind the last one */
+    shortlist_place order[kShortlist]; /* of tokens: larger values first, then lower ids */
+    uint64_t masses[kShortlist];       /* in order */
+    float scores[kShortlist];
     int kept;
 };
-static_assert(sizeof(some_bench) <= offsetof(team_bench, list), "bins have the memory");
+static_assert(sizeof(shortlist_bench) <= offsetof(team_bench, list), "bins have the memory");
 
-__device__ __forceinline__ some_bench &some() { return *(some_bench *)room().bench.high; }
+__device__ __forceinline__ shortlist_bench &shortlist()
+{
+    return *(shortlist_bench *)shared().bench.high;
+}
 
 /* Lanes side by side that each have a part of the work for one of `count` tokens, or for `each`
  * neighbours: 1 to 8. */
-struct some_lanes {
+struct shortlist_lanes {
     int log;
 
-    explicit __device__ __forceinline__ some_lanes(int count, int each = 1)
+    explicit __device__ __forceinline__ shortlist_lanes(int count, int each = 1)
         : log(count <= each * kThreads / 8   ? 3
               : count <= each * kThreads / 4 ? 2
               : count <= each * kThreads / 2 ? 1
@@ -62,7 +65,7 @@ struct some_lanes {
 __device__ __noinline__ void order_many(int count)
 {
     constexpr int each = 4;
-    const some_lanes lanes(count, each);
+    const shortlist_lanes lanes(count, each);
     const int first = lanes.token() * each;
     uint64_t keys[each];
     int places[each] = {};
@@ -70,10 +73,10 @@ __device__ __noinline__ void order_many(int count)
         return;
 #pragma unroll
     for (int i = 0; i < each; i++)
-        keys[i] = some().keys[first + i];
+        keys[i] = shortlist().keys[first + i];
 #pragma unroll 2
     for (int at = 2 * lanes.part(); at < count; at += 2 << lanes.log) {
-        ulonglong2 two = *(const ulonglong2 *)&some().keys[at];
+        ulonglong2 two = *(const ulonglong2 *)&shortlist().keys[at];
 #pragma unroll
         for (int i = 0; i < each; i++) {
             places[i] += two.x > keys[i];
@@ -84,28 +87,28 @@ __device__ __noinline__ void order_many(int count)
     for (int i = 0; i < each; i++) {
         int place = lanes.over(places[i], [](int a, int b) { return a + b; });
         if (lanes.part() == 0 && first + i < count)
-            some().order[place] = {(uint32_t)(keys[i] >> 32), first + i};
+            shortlist().order[place] = {(uint32_t)(keys[i] >> 32), first + i};
     }
 }
 
 /* Put tokens in order, by their keys, a few lanes a token. Before a barrier. */
 __device__ __forceinline__ void order_few(int count)
 {
-    const some_lanes lanes(count);
-    const uint64_t key = some().keys[lanes.token()];
+    const shortlist_lanes lanes(count);
+    const uint64_t key = shortlist().keys[lanes.token()];
     int place = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += 8 << lanes.log)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int at = base + ((2 * i) << lanes.log) + 2 * lanes.part();
-            ulonglong2 two = *(const ulonglong2 *)&some().keys[at];
+            ulonglong2 two = *(const ulonglong2 *)&shortlist().keys[at];
             place += two.x > key;
             place += two.y > key;
         }
     place = lanes.over(place, [](int a, int b) { return a + b; });
     if (lanes.part() == 0 && lanes.token() < count)
-        some().order[place] = {(uint32_t)(key >> 32), lanes.token()};
+        shortlist().order[place] = {(uint32_t)(key >> 32), lanes.token()};
 }
 
 /* Put the list's `count` tokens, all with z > -inf, in order. Ends with a barrier. */
@@ -113,10 +116,10 @@ __device__ __forceinline__ void put_in_order(request_values values, int count)
 {
     uint64_t key = 0;
     if ((int)threadIdx.x < count) {
-        cuda_candidate own = room().bench.list[threadIdx.x];
+        cuda_candidate own = shared().bench.list[threadIdx.x];
         key = (uint64_t)gumbel_key(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
     }
-    some().keys[threadIdx.x] = key;
+    shortlist().keys[threadIdx.x] = key;
     __syncthreads();
     if (count > kThreads / 4)
         order_many(count);
@@ -128,7 +131,7 @@ __device__ __forceinline__ void put_in_order(request_values values, int count)
 /* `n`, and as many more as have the value of the n-th token in order; by a warp. */
 __device__ __forceinline__ int with_ties(int n, int count)
 {
-    const some_place *order = some().order;
+    const shortlist_place *order = shortlist().order;
     const uint32_t last = order[n - 1].key;
     uint32_t tied;
     do {

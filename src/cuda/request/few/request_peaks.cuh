@@ -5,7 +5,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_PEAKS_CUH
 #define GUMBEL_CUDA_REQUEST_PEAKS_CUH
 
-#include "cuda/request/few/request_room.cuh"
+#include "cuda/request/few/request_shared.cuh"
 
 namespace
 {

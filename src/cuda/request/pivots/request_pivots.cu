@@ -35,14 +35,14 @@ template <class T> constexpr int words_of = sizeof(T) / sizeof(uint32_t);
 
 /* Tell what this CTA has found in a step, by a warp. */
 template <class T>
-__device__ __forceinline__ void tell_part(uint64_t *told, uint32_t step, const T &own)
+__device__ __forceinline__ void publish_part(uint64_t *place, uint32_t step, const T &own)
 {
     uint32_t words[words_of<T>];
     memcpy(words, &own, sizeof own);
 #pragma unroll
     for (int i = 0; i < words_of<T>; i++)
         if (threadIdx.x == i)
-            *(volatile uint64_t *)&told[i] = (uint64_t)words[i] << 32 | step;
+            *(volatile uint64_t *)&place[i] = (uint64_t)words[i] << 32 | step;
 }
 
 /* Looks at what another CTA tells, of 0.5 us and more: ten times what takes where others come a
@@ -51,7 +51,7 @@ constexpr int kPatience = 250;
 
 /* Join what a CTA of the row tells of a step, by any thread; whether it did so in time. */
 template <class T>
-__device__ __forceinline__ bool hear_part(const uint64_t *told, uint32_t step, T &own)
+__device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, T &own)
 {
     uint32_t words[words_of<T>];
     T part;
@@ -61,7 +61,7 @@ __device__ __forceinline__ bool hear_part(const uint64_t *told, uint32_t step, T
         there = true;
 #pragma unroll
         for (int i = 0; i < words_of<T>; i++) {
-            uint64_t word = ptx_look_8(&told[i]);
+            uint64_t word = ptx_look_8(&place[i]);
             words[i] = (uint32_t)(word >> 32);
             there &= (uint32_t)word == step;
         }
@@ -72,35 +72,35 @@ __device__ __forceinline__ bool hear_part(const uint64_t *told, uint32_t step, T
 }
 
 /* What the CTAs of a row find in a step, for all threads of all of them: each has `own`. Means
- * nothing where the row is given up, which held().given_up tells then. Steps are numbered from 1
+ * nothing where the row is given up, which shared().given_up tells then. Steps are numbered from 1
  * on. */
 template <class T>
 __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
 {
-    static_assert(sizeof(T) <= sizeof held().warps[0] && words_of<T> <= CUDA_REQUEST_EXCHANGE,
+    static_assert(sizeof(T) <= sizeof shared().warps[0] && words_of<T> <= CUDA_REQUEST_EXCHANGE,
                   "fits");
     uint64_t *row =
         p.exchange + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_EXCHANGE;
     own.join_warp();
     if (threadIdx.x % 32 == 0)
-        *(T *)held().warps[threadIdx.x / 32] = own;
+        *(T *)shared().warps[threadIdx.x / 32] = own;
     __syncthreads();
     if (threadIdx.x < 32) {
-        own = threadIdx.x < kGroupWarps ? *(const T *)held().warps[threadIdx.x] : T::none();
+        own = threadIdx.x < kGroupWarps ? *(const T *)shared().warps[threadIdx.x] : T::none();
         own.join_warp();
-        tell_part(row + blockIdx.x % p.parts * CUDA_REQUEST_EXCHANGE, step, own);
+        publish_part(row + blockIdx.x % p.parts * CUDA_REQUEST_EXCHANGE, step, own);
         own = T::none();
-        bool heard = !held().given_up;
-        for (int part = threadIdx.x; heard && part < p.parts; part += 32)
-            heard = hear_part(row + part * CUDA_REQUEST_EXCHANGE, step, own);
-        if (__any_sync(~0u, !heard))
-            held().given_up = 1;
+        bool complete = !shared().given_up;
+        for (int part = threadIdx.x; complete && part < p.parts; part += 32)
+            complete = read_part(row + part * CUDA_REQUEST_EXCHANGE, step, own);
+        if (__any_sync(~0u, !complete))
+            shared().given_up = 1;
         own.join_warp();
         if (threadIdx.x == 0)
-            *(T *)held().row = own;
+            *(T *)shared().row = own;
     }
     __syncthreads();
-    return *(const T *)held().row;
+    return *(const T *)shared().row;
 }
 
 /* The best score above a pivot lies below ln(mass above it) by this once in 200,000 draws,
@@ -122,13 +122,13 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
             const part_masses exact = over_row(p, b, step++, weigh_part_exactly(row));
             stays = exact.above.wide() < gumbel_nucleus(row.rules.top_p, exact.all.wide());
         }
-        if (stays || held().given_up)
+        if (stays || shared().given_up)
             return winner;
         const float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikely;
         winner = over_row(p, b, step++, draw_part(row, begin, likely)).best;
         if (winner.score < likely)
             winner = over_row(p, b, step++, draw_part(row, begin, NAN)).best;
-        if (held().given_up || winner.id < 0)
+        if (shared().given_up || winner.id < 0)
             return winner;
         row.pivot = row.values.before ? value_of_token(p.problem, row, b, winner.id) : winner.z;
     }
@@ -145,22 +145,22 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (threadIdx.x == 0) { /* alone, as a row that was given up may have another token by now */
-        held().given_up = ptx_look_8(&p.exchange[b]) != 0;
-        held().token = __ldcg(&p.output.tokens[b]);
+        shared().given_up = ptx_look_8(&p.exchange[b]) != 0;
+        shared().token = __ldcg(&p.output.tokens[b]);
     }
     pivot_row row = know_row(q, b); /* first, since loads queue behind the copies */
     __syncthreads();
-    if (held().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no cut */
+    if (shared().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no cut */
         return;
-    row.pivot = value_of_token(q, row, b, held().token);
+    row.pivot = value_of_token(q, row, b, shared().token);
     hold_part(q, b, begin);
     ptx_copy_async_wait<0>();
     draw_winner winner = find_token(p, b, begin, row);
-    if (held().given_up) {
+    if (shared().given_up) {
         if (threadIdx.x == 0)
             *(volatile uint64_t *)&p.exchange[b] = 1;
         if (part == 0)
-            winner = find_token_alone(p, b, held().token);
+            winner = find_token_alone(p, b, shared().token);
     }
     if (winner.id < 0 || part != 0 || threadIdx.x != 0)
         return;

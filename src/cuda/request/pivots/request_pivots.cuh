@@ -33,19 +33,19 @@ struct pivot_row {
 };
 
 /* The shared memory of a CTA. */
-struct pivot_memory {
+struct pivot_shared {
     float logits[kHeld];                    /* -inf for tokens that do not count; q.scale > 0 */
     uint64_t warps[kGroupWarps][4], row[4]; /* what each has found */
     uint32_t sure;     /* score that a token of the part is sure to reach, as ordered bits */
     uint32_t given_up; /* whether the row is, since a CTA waited in vain for another one */
     int32_t token;     /* the winner among all of the row's */
 };
-static_assert(sizeof(pivot_memory) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
+static_assert(sizeof(pivot_shared) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
 
-__device__ __forceinline__ pivot_memory &held()
+__device__ __forceinline__ pivot_shared &shared()
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
-    return *(pivot_memory *)shared_memory;
+    return *(pivot_shared *)shared_memory;
 }
 
 /* What is known of a row before it is weighed. */
@@ -76,7 +76,7 @@ __device__ __forceinline__ int place_of_quad(int i)
 
 __device__ __forceinline__ float4 &held_quad(int i)
 {
-    return *(float4 *)&held().logits[place_of_quad(i)];
+    return *(float4 *)&shared().logits[place_of_quad(i)];
 }
 
 /* Start to bring this thread's quads of row b, whose part begins at a token; they are there after a
@@ -159,7 +159,7 @@ __device__ __noinline__ part_masses weigh_part_exactly(pivot_row row)
     part_masses own = part_masses::none();
 #pragma unroll 1
     for (int i = 0; i < 4 * kTaken; i++) {
-        const float v = row.value(held().logits[place_of_quad(i / 4) + i % 4]);
+        const float v = row.value(shared().logits[place_of_quad(i / 4) + i % 4]);
         const uint64_t mass = gumbel_token_mass(gumbel_exp(v - row.largest));
         own.all.add(mass);
         own.above.add(v > row.pivot ? mass : 0);
@@ -211,12 +211,12 @@ __device__ __forceinline__ float screen_of_part(const pivot_row &row, const draw
         floor = fmaxf(floor, z.v[i] > -INFINITY ? draw_floor(false, z.v[i], word[i]) : -INFINITY);
     floor = draw_floor_of_warp(floor);
     if (threadIdx.x == 0)
-        held().sure = ordered_bits(-INFINITY);
+        shared().sure = ordered_bits(-INFINITY);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
-        atomicMax(&held().sure, ordered_bits(floor));
+        atomicMax(&shared().sure, ordered_bits(floor));
     __syncthreads();
-    return draw_offset(ordered_float(held().sure));
+    return draw_offset(ordered_float(shared().sure));
 }
 
 /* The best of the part's tokens above the pivot, in the call's noise, of those that reach a score;

@@ -19,11 +19,11 @@ template <class T> __device__ __forceinline__ T over_cta(T own)
 {
     own.join_warp();
     if (threadIdx.x % 32 == 0)
-        *(T *)held().warps[threadIdx.x / 32] = own;
+        *(T *)shared().warps[threadIdx.x / 32] = own;
     __syncthreads();
     own = T::none();
     for (int warp = 0; warp < kGroupWarps; warp++)
-        own.join(*(const T *)held().warps[warp]);
+        own.join(*(const T *)shared().warps[warp]);
     __syncthreads();
     return own;
 }

@@ -20,9 +20,9 @@
 namespace
 {
 
-/* Go through a part; `room` holds a piece. */
+/* Go through a part; `staged` holds a piece. */
 __device__ __forceinline__ cuda_part screen_part(const part_reader &reader, part_screen &screen,
-                                                 int64_t begin, float *room)
+                                                 int64_t begin, float *staged)
 {
     bool fits = true;
     uint32_t flags = 0;
@@ -35,7 +35,7 @@ __device__ __forceinline__ cuda_part screen_part(const part_reader &reader, part
             y[i] = next[i];
         if (piece + kPiece < reader.end)
             reader.load(piece + kPiece, next);
-        reader.edit(piece, y, room);
+        reader.edit(piece, y, staged);
 #pragma unroll
         for (int i = 0; i < kOwn; i++) {
             float z = screen.values.z(y[i]);
@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     __shared__ request_shared x;
     extern __shared__ __align__(16) unsigned char memory[];
     request_screen &s = *(request_screen *)memory;
-    request_piece &room = *(request_piece *)(&s + 1);
+    request_piece &staged = *(request_piece *)(&s + 1);
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     ptx_wait_for_launch();
@@ -143,8 +143,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
         part_screen screen = {
             x, s, wanted, {x.row.draw.inverse_temperature, x.row.rules.before != 0}};
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * p.chunk;
-        part_reader reader = {p, x.row, room.stage, b, min(begin + p.chunk, q.end_token)};
-        cuda_part own = screen_part(reader, screen, begin, room.y);
+        part_reader reader = {p, x.row, staged.stage, b, min(begin + p.chunk, q.end_token)};
+        cuda_part own = screen_part(reader, screen, begin, staged.y);
         flags = own.flags;
         screened = own.count <= kList;
         if (p.parts > 1) {
@@ -164,5 +164,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     if (screened)
         serve_row(p, list_source{s.list, (int)s.count}, x, b, flags);
     else
-        serve_row(p, row_source{p, x.row, room, b}, x, b);
+        serve_row(p, row_source{p, x.row, staged, b}, x, b);
 }

@@ -15,11 +15,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
 {
     __shared__ request_row row;
     extern __shared__ __align__(16) unsigned char memory[];
-    request_piece &room = *(request_piece *)memory;
+    request_piece &staged = *(request_piece *)memory;
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kPiece;
-    part_reader reader = {p, row, room.stage, b, min(begin + kPiece, q.end_token)};
+    part_reader reader = {p, row, staged.stage, b, min(begin + kPiece, q.end_token)};
     float y[kOwn], *to = p.processed + b * p.processed_stride - q.first_token;
     ptx_wait_for_launch();
     if (!gumbel_problem_row_lives(&q, b))
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
     if (threadIdx.x == kThreads - 1)
         row = request_row_of(q, b);
     __syncthreads();
-    reader.edit(begin, y, room.y);
+    reader.edit(begin, y, staged.y);
 #pragma unroll
     for (int i = 0; i < kOwn; i += 4) {
         int64_t token = reader.token_of(begin, i);

@@ -289,7 +289,7 @@ struct row_source {
     static constexpr bool is_row = true;
     const cuda_request_params &p;
     const request_row &row;
-    request_piece &room;
+    request_piece &staged;
     int64_t b;
 
     /* f(block, low, high) for each block of 64 tokens, by a whole warp: y of its tokens lane and
@@ -301,7 +301,7 @@ struct row_source {
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
         for (int64_t piece = begin; piece < q.end_token; piece += kPiece) {
             if (row.lists)
-                stage_piece(p, row, b, piece, piece + kPiece, room.stage, room.y, false);
+                stage_piece(p, row, b, piece, piece + kPiece, staged.stage, staged.y, false);
             int64_t end = min(piece + kPiece, q.end_token);
             for (int64_t base = piece + warp * kAhead * GUMBEL_BLOCK; base < end;
                  base += kWarps * kAhead * GUMBEL_BLOCK) {
@@ -311,7 +311,7 @@ struct row_source {
                     int64_t token = base + 32 * i + lane;
                     bool counts = token >= q.first_token && token < end;
                     y[i] = !counts     ? -INFINITY
-                           : row.lists ? room.y[token - piece]
+                           : row.lists ? staged.y[token - piece]
                                        : raw_logit(q, b, token);
                 }
 #pragma unroll

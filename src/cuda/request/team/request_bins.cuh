@@ -30,7 +30,7 @@ struct team_weight {
 __device__ __noinline__ weight sum_above(weight own, weight &all)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    weight *slots = (weight *)room().slots, sum = own;
+    weight *slots = (weight *)shared().slots, sum = own;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
         uint64_t high = __shfl_down_sync(~0u, (unsigned long long)sum.high, step);
@@ -69,17 +69,17 @@ __device__ __noinline__ team_decision walk_team(weight own, weight start, gumbel
 {
     weight all;
     if (threadIdx.x == 0)
-        room().decision.bin = -1;
+        shared().decision.bin = -1;
     weight above = start + sum_above_in_team(own, all);
     gumbel_wide higher = above.wide();
     if (higher < needed && higher + own.wide() >= needed) {
         team_decision found = {team_rank() * kSlice + (int)threadIdx.x, above};
 #pragma unroll 1
         for (int rank = 0; rank < kRanks; rank++)
-            *team_at(&room().decision, rank) = found;
+            *team_at(&shared().decision, rank) = found;
     }
     team_sync();
-    return room().decision;
+    return shared().decision;
 }
 
 /* ------------------------------------------------------------------------------ even bins ---- */
@@ -121,7 +121,7 @@ __device__ __forceinline__ key_range keys_of_bins(const even_bins &bins, int fir
 __device__ __noinline__ uint32_t count_evenly(share_source source, request_values values,
                                               even_bins bins)
 {
-    uint32_t *counts = (uint32_t *)room().bench.high, sum = 0;
+    uint32_t *counts = (uint32_t *)shared().bench.high, sum = 0;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kBins; i += kThreads)
@@ -224,7 +224,7 @@ template <bool first, class Rule>
 __device__ __forceinline__ void fill_bins(share_source source, Rule rule, uint32_t low,
                                           uint32_t high, int shift, team_sums &sums)
 {
-    team_bench &bench = room().bench;
+    team_bench &bench = shared().bench;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kBins; i += kThreads)
@@ -264,8 +264,8 @@ template <bool by_mass> __device__ __forceinline__ weight sum_bin()
     if (threadIdx.x < kSlice)
 #pragma unroll
         for (int rank = 0; rank < kRanks; rank++) {
-            sum.low += team_at(room().bench.low, rank)[bin];
-            sum.high += by_mass ? team_at(room().bench.high, rank)[bin] : 0;
+            sum.low += team_at(shared().bench.low, rank)[bin];
+            sum.high += by_mass ? team_at(shared().bench.high, rank)[bin] : 0;
         }
     return sum;
 }

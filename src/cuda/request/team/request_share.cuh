@@ -20,7 +20,7 @@ struct share_source {
     /* more(place, y) for quads that a first look(y) tells to be of interest to any lane. Looks are
      * short and side by side, since most passes look for few tokens; more() is in a loop. */
     template <class Look, class More>
-    __device__ __forceinline__ void each_interesting(Look look, More more) const
+    __device__ __forceinline__ void each_passing(Look look, More more) const
     {
         constexpr int ahead = 5; /* two turns go through a share of 19,072 tokens */
         int lane = threadIdx.x % 32;
@@ -48,12 +48,12 @@ struct share_source {
     /* f(id, y) for each token of quads whose largest y may(y) be of interest, as larger are. */
     template <class May, class F> __device__ __forceinline__ void each(May may, F f) const
     {
-        each_interesting([&](float4 y) { return may(fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w))); },
-                         [&](int at, const float(&y)[4]) {
+        each_passing([&](float4 y) { return may(fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w))); },
+                     [&](int at, const float(&y)[4]) {
 #pragma unroll
-                             for (int i = 0; i < 4; i++)
-                                 f((int32_t)begin + at + i, y[i]);
-                         });
+                         for (int i = 0; i < 4; i++)
+                             f((int32_t)begin + at + i, y[i]);
+                     });
     }
 };
 
@@ -126,9 +126,9 @@ __device__ __forceinline__ void fetch_words(const part_reader &reader, const sha
         int64_t at = first + i;
         bool inside = 32 * at < reader.end;
         if (masks)
-            room().words.allowed[i] = inside ? gumbel_problem_mask(&q, reader.b)[at] : 0;
+            shared().words.allowed[i] = inside ? gumbel_problem_mask(&q, reader.b)[at] : 0;
         if (counts)
-            room().words.seen[i] = at < words ? h.prompt[row + at] | h.output[row + at] : 0;
+            shared().words.seen[i] = at < words ? h.prompt[row + at] | h.output[row + at] : 0;
     }
 }
 
@@ -137,7 +137,7 @@ __device__ __noinline__ void mask_share(share_source source)
 {
 #pragma unroll 4
     for (int i = threadIdx.x; i < source.size; i += kThreads)
-        if (!bit_of(room().words.allowed, i))
+        if (!bit_of(shared().words.allowed, i))
             share()[i] = -INFINITY;
     __syncthreads();
 }
@@ -146,7 +146,7 @@ __device__ __noinline__ void mask_share(share_source source)
 __device__ __noinline__ void edit_seen(const part_reader &reader, share_source source)
 {
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads)
-        for (uint32_t left = room().words.seen[i]; left; left &= left - 1) {
+        for (uint32_t left = shared().words.seen[i]; left; left &= left - 1) {
             int place = 32 * i + __ffs(left) - 1;
             if (reader.counts(source.begin + place))
                 share()[place] =
@@ -172,7 +172,7 @@ __device__ __noinline__ void edit_by_lists(const part_reader &reader, share_sour
     for (int at = 0; at < source.size; at += kPiece) {
         int64_t piece = source.begin + at;
         stage_piece(reader.p, reader.row, reader.b, piece, min(piece + kPiece, reader.end),
-                    room().stage, share() + at, true);
+                    shared().stage, share() + at, true);
     }
     __syncthreads();
 }
@@ -218,7 +218,7 @@ __device__ __forceinline__ team_facts look_at_share(const share_source &source,
     team_facts facts = team_facts::none();
     float least = INFINITY;
     peak = -INFINITY;
-    source.each_interesting(
+    source.each_passing(
         [&](float4 y) {
             float high = largest_of({y.x, y.y, y.z, y.w});
             float low = fminf(fminf(y.x, y.y), fminf(y.z, y.w));

@@ -11,7 +11,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_TEAM_CUH
 #define GUMBEL_CUDA_REQUEST_TEAM_CUH
 
-#include "cuda/request/few/request_room.cuh"
+#include "cuda/request/few/request_shared.cuh"
 
 #include <cooperative_groups.h>
 
@@ -35,20 +35,20 @@ template <class T> __device__ __forceinline__ T *team_at(T *own, int rank)
 template <class T> __device__ __forceinline__ const team_slot *team_exchange(const T &own)
 {
     static_assert(sizeof(T) <= sizeof(team_slot), "fits");
-    uint32_t turn = room().turn;
-    auto &box = room().boxes[turn];
+    uint32_t turn = shared().turn;
+    auto &box = shared().boxes[turn];
     if (threadIdx.x < kRanks)
         *(T *)team_at(box[team_rank()], threadIdx.x) = own;
     team_sync();
     if (threadIdx.x == 0)
-        room().turn = 1 - turn;
+        shared().turn = 1 - turn;
     return (const team_slot *)box;
 }
 
 /* Give every CTA what the threads of each have, joined, in team_exchange()'s boxes. */
 template <class T> __device__ __forceinline__ const team_slot *team_tell(T own)
 {
-    team_slot *slots = (team_slot *)room().slots;
+    team_slot *slots = (team_slot *)shared().slots;
     own.join_warp();
     if (threadIdx.x % 32 == 0)
         *(T *)&slots[threadIdx.x / 32] = own;

@@ -118,16 +118,16 @@ struct team_draw {
 __device__ __noinline__ draw_winner draw_kept(const gumbel_problem &q, share_source source,
                                               request_values values, request_cut cut, int64_t at)
 {
-    gumbel_stream stream = room().row.draw.stream;
+    gumbel_stream stream = shared().row.draw.stream;
     const float *noise = q.sampling.noise;
     stream.sample += (uint32_t)(at % q.sampling.num_samples);
     if (noise)
         noise += at * q.sampling.noise_stride - q.first_token;
-    team_draw draw = {draw_philox_of(stream), noise, room().row.draw.greedy != 0};
+    team_draw draw = {draw_philox_of(stream), noise, shared().row.draw.greedy != 0};
     auto look = [&](float4 y) {
         return values.of(fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w))) >= cut.bound;
     };
-    source.each_interesting(look, [&](int place, const float(&y)[4]) {
+    source.each_passing(look, [&](int place, const float(&y)[4]) {
         int32_t id = (int32_t)source.begin + place;
         uint32_t keeps = 0;
         float z[4];
@@ -168,7 +168,7 @@ __device__ __forceinline__ int32_t count_tokens(share_source source, May may, F 
 
 /* -------------------------------------------------------------------------------- outputs ---- */
 
-/* Put the n most likely tokens in the leader's room, in order; how many it has. */
+/* Put the n most likely tokens in the leader's shared memory, in order; how many it has. */
 __device__ inline int list_top(const team_cut_finder &by_z, request_values values, request_cut cut,
                                int n)
 {
@@ -184,14 +184,14 @@ __device__ inline int list_top(const team_cut_finder &by_z, request_values value
     if (!team_leads())
         return 0;
     if ((int)threadIdx.x < count) {
-        cuda_candidate own = room().bench.list[threadIdx.x];
+        cuda_candidate own = shared().bench.list[threadIdx.x];
         float z = values.z(own.y);
         int place = 0;
         for (int i = 0; i < count; i++) {
-            cuda_candidate other = room().bench.list[i];
+            cuda_candidate other = shared().bench.list[i];
             place += values.z(other.y) > z || (values.z(other.y) == z && other.id < own.id);
         }
-        room().top[place] = {z, own.id, cut.keeps(own.id, values.of(own.y))};
+        shared().top[place] = {z, own.id, cut.keeps(own.id, values.of(own.y))};
     }
     __syncthreads();
     return count;
@@ -228,7 +228,7 @@ __device__ __noinline__ void serve_team(const cuda_request_params &p, share_sour
 {
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
-    const request_row &row = room().row;
+    const request_row &row = shared().row;
     const int samples = q.sampling.num_samples;
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     request_values by_z = {row.draw.inverse_temperature, false};
@@ -270,7 +270,7 @@ __device__ __noinline__ void serve_team(const cuda_request_params &p, share_sour
         team_cut_finder finder = {source, by_z, facts, by_z.of(largest)};
         int count = ok ? list_top(finder, values, cut, out.num_top) : 0;
         if (team_leads())
-            write_top(p, room().top, r, b, count);
+            write_top(p, shared().top, r, b, count);
     }
 }
 

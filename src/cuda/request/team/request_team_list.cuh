@@ -6,7 +6,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_TEAM_LIST_CUH
 #define GUMBEL_CUDA_REQUEST_TEAM_LIST_CUH
 
-#include "cuda/request/few/request_some.cuh"
+#include "cuda/request/few/request_shortlist.cuh"
 #include "cuda/request/team/request_team_cut.cuh"
 
 namespace
@@ -21,21 +21,21 @@ __device__ __forceinline__ int fit_list(const team_slot *slots)
 #pragma unroll
     for (int rank = 0; rank < kRanks; rank++) {
         all += (int)slots[rank].words[0];
-        fits &= slots[rank].words[0] <= kSomeOfShare;
+        fits &= slots[rank].words[0] <= kShortlistOfShare;
     }
-    return fits && all <= kSome ? all : -1;
+    return fits && all <= kShortlist ? all : -1;
 }
 
 /* Close the gaps of the leader's list, by its threads. */
 __device__ __forceinline__ void pack_list(const team_slot *slots)
 {
-    cuda_candidate own[2] = {room().bench.list[threadIdx.x],
-                             room().bench.list[threadIdx.x + kThreads]};
+    cuda_candidate own[2] = {shared().bench.list[threadIdx.x],
+                             shared().bench.list[threadIdx.x + kThreads]};
     int all = 0, place[2] = {-1, -1};
 #pragma unroll
     for (int rank = 0; rank < kRanks; rank++) {
-        int count = (int)slots[rank].words[0], at = threadIdx.x % kSomeOfShare;
-        int first = threadIdx.x / kSomeOfShare;
+        int count = (int)slots[rank].words[0], at = threadIdx.x % kShortlistOfShare;
+        int first = threadIdx.x / kShortlistOfShare;
         if (at < count && first == rank % (kRanks / 2))
             place[rank / (kRanks / 2)] = all + at;
         all += count;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void pack_list(const team_slot *slots)
     __syncthreads();
     for (int i = 0; i < 2; i++)
         if (place[i] >= 0)
-            room().bench.list[place[i]] = own[i];
+            shared().bench.list[place[i]] = own[i];
     __syncthreads();
 }
 
@@ -52,20 +52,20 @@ __device__ __forceinline__ void pack_list(const team_slot *slots)
 template <class May, class F>
 __device__ __forceinline__ int gather(share_source source, May may, F chosen)
 {
-    cuda_candidate *to = team_at(room().bench.list, 0) + team_rank() * kSomeOfShare;
+    cuda_candidate *to = team_at(shared().bench.list, 0) + team_rank() * kShortlistOfShare;
     __syncthreads();
     if (threadIdx.x == 0)
-        room().count = 0;
+        shared().count = 0;
     __syncthreads();
     source.each(may, [&](int32_t id, float y) {
         if (!chosen(id, y))
             return;
-        uint32_t place = atomicAdd(&room().count, 1);
-        if (place < kSomeOfShare)
+        uint32_t place = atomicAdd(&shared().count, 1);
+        if (place < kShortlistOfShare)
             to[place] = {y, id};
     });
     __syncthreads();
-    const team_slot *counts = team_exchange(team_count{room().count});
+    const team_slot *counts = team_exchange(team_count{shared().count});
     int count = fit_list(counts);
     if (count >= 0 && team_leads())
         pack_list(counts);
@@ -73,7 +73,7 @@ __device__ __forceinline__ int gather(share_source source, May may, F chosen)
 }
 
 /* Which tokens of a row can matter. */
-struct some_rule {
+struct shortlist_rule {
     float inverse_temperature, near, bound; /* z that the target reaches, and that min_p keeps */
     bool either;
 
@@ -91,7 +91,7 @@ struct some_rule {
 __device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
                                           request_values values, const request_wanted *wanted)
 {
-    some_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
+    shortlist_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
     if (wanted && wanted->target > 0) {
         rule.near = values.z(gumbel_of_key(facts.reached));
         rule.either = wanted->both;
@@ -107,11 +107,12 @@ __device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
         source, [&](float y) { return rule(0, y); }, rule);
 }
 
-/* serve_some() by the leader. Out of line: inline it took registers from all the rest, 2 to 5%. */
+/* serve_shortlist() by the leader. Out of line: inline it took registers from all else, for 2 to
+ * 5%. */
 __device__ __noinline__ void serve_listed(int64_t b, int count, const gumbel_summary &seen,
                                           const gumbel_summary &raw, const gumbel_wide *mass)
 {
-    serve_some(b, count, seen, raw, mass);
+    serve_shortlist(b, count, seen, raw, mass);
 }
 
 /* ---------------------------------------------------------------------------------- masses ---- */
@@ -175,7 +176,7 @@ __device__ __noinline__ const team_slot *weigh_row(share_source source, request_
     team_listed own = team_listed::none();
     __syncthreads();
     if (threadIdx.x == 0)
-        room().count = 0;
+        shared().count = 0;
     __syncthreads();
 #pragma unroll 1
     for (int at = 4 * threadIdx.x; at < source.size; at += side * 4 * kThreads) {
@@ -195,15 +196,15 @@ __device__ __noinline__ const team_slot *weigh_row(share_source source, request_
             const int i = __ffs(hits) - 1, place = at + i / 4 * 4 * kThreads + i % 4;
             const float y = share()[place];
             own.of_listed.add(mass_at(y * scale - largest));
-            const uint32_t listed = atomicAdd(&room().count, 1);
-            if (listed < kSomeOfShare)
-                team_at(room().bench.list, 0)[team_rank() * kSomeOfShare + listed] = {
+            const uint32_t listed = atomicAdd(&shared().count, 1);
+            if (listed < kShortlistOfShare)
+                team_at(shared().bench.list, 0)[team_rank() * kShortlistOfShare + listed] = {
                     y, (int32_t)source.begin + place};
         }
     }
     __syncthreads();
     if (threadIdx.x == 0)
-        own.listed = room().count;
+        own.listed = shared().count;
     return team_tell(own);
 }
 
@@ -213,9 +214,9 @@ __device__ __noinline__ bool serve_weighed(share_source source, team_facts facts
                                            request_wanted wanted, int64_t b,
                                            const gumbel_summary &seen, const gumbel_summary &raw)
 {
-    const request_row &row = room().row;
+    const request_row &row = shared().row;
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    bool ok = gumbel_summary_status(&seen) == GUMBEL_ROW_OK && facts.alive > kSome;
+    bool ok = gumbel_summary_status(&seen) == GUMBEL_ROW_OK && facts.alive > kShortlist;
     bool others = cuts_by_value(row.rules);
     if (!ok || (wanted.target > 0 && facts.reached == 0) || (!others && is_flat(values, facts)))
         return false;

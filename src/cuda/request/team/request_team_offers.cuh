@@ -14,8 +14,8 @@ namespace
 /* Begin a draw, by one thread, between barriers. */
 __device__ __forceinline__ void reset_offers()
 {
-    room().offered = 0;
-    room().sure = ordered_bits(-INFINITY);
+    shared().offered = 0;
+    shared().sure = ordered_bits(-INFINITY);
 }
 
 __device__ __forceinline__ uint32_t word_of(uint4 words, int i)
@@ -26,18 +26,18 @@ __device__ __forceinline__ uint32_t word_of(uint4 words, int i)
 /* Keep a token of that z to be scored. */
 __device__ __forceinline__ void offer_token(float z, int32_t id)
 {
-    uint32_t at = atomicAdd(&room().offered, 1);
+    uint32_t at = atomicAdd(&shared().offered, 1);
     if (at < kOffers)
-        room().bench.offers[at] = {z, id};
+        shared().bench.offers[at] = {z, id};
 }
 
 /* The best of the tokens that this CTA's threads offered, of this thread's. */
 __device__ __forceinline__ draw_winner score_offers()
 {
     draw_winner best = draw_winner_none();
-    if (threadIdx.x < min(room().offered, (uint32_t)kOffers)) {
-        cuda_candidate own = room().bench.offers[threadIdx.x];
-        float score = own.y + noise_of_token(room().row.draw.stream, (uint32_t)own.id);
+    if (threadIdx.x < min(shared().offered, (uint32_t)kOffers)) {
+        cuda_candidate own = shared().bench.offers[threadIdx.x];
+        float score = own.y + noise_of_token(shared().row.draw.stream, (uint32_t)own.id);
         draw_winner_offer(best, score, own.y, own.id);
     }
     return best;
@@ -47,7 +47,7 @@ __device__ __forceinline__ draw_winner score_offers()
  * By whole warps. */
 __device__ __forceinline__ uint32_t ask_sure()
 {
-    return ptx_add_if(threadIdx.x % 32 == 0, &room().sure, 0);
+    return ptx_add_if(threadIdx.x % 32 == 0, &shared().sure, 0);
 }
 
 __device__ __forceinline__ float screen_by(uint32_t asked)
@@ -61,7 +61,7 @@ __device__ __forceinline__ float raise_sure(float z, uint32_t word)
     uint32_t before = 0, sure = ordered_bits(draw_floor_of_warp(
                              z > -INFINITY ? draw_floor(false, z, word) : -INFINITY));
     if (threadIdx.x % 32 == 0)
-        before = atomicMax(&room().sure, sure);
+        before = atomicMax(&shared().sure, sure);
     return screen_by(max(before, sure));
 }
 

@@ -26,7 +26,7 @@ namespace
 constexpr int kPivots = 4;
 /* The least top_p: rows take 1 - ln(top_p) rounds of two passes each. */
 constexpr float kPivotTopP = 0.7f;
-/* The largest top_k of which CTAs mostly have room to list all tokens that may stay. */
+/* The largest top_k of which CTAs can mostly list all tokens that may stay. */
 constexpr int64_t kListedTarget = kRanks * kOffers / 2;
 
 /* Whether no more than a token is asked for, by its own noise, and ties at the cut stay: then what
@@ -103,7 +103,7 @@ __device__ __noinline__ pivot_draw draw_above(share_source source, request_value
                                               float pivot)
 {
     const float scale = values.scale();
-    const draw_philox philox = draw_philox_of(room().row.draw.stream);
+    const draw_philox philox = draw_philox_of(shared().row.draw.stream);
     float highest = -INFINITY;
 #pragma unroll 1
     for (int at = 4 * threadIdx.x; at - 4 * (int)(threadIdx.x % 32) < source.size;
@@ -126,7 +126,7 @@ __device__ __noinline__ pivot_draw draw_above(share_source source, request_value
     __syncthreads();
     const float z = values.z(highest);
     const uint32_t flags = isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
-    pivot_draw own = {flags, 0, room().offered, score_offers()};
+    pivot_draw own = {flags, 0, shared().offered, score_offers()};
     own.highest = z > -INFINITY ? gumbel_key(highest) : 0;
     return team_over(own);
 }
@@ -165,7 +165,7 @@ __device__ __forceinline__ float value_of_winner(const share_source &source, req
 __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, share_source source,
                                              int64_t b)
 {
-    const request_row &row = room().row;
+    const request_row &row = shared().row;
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     float pivot = -INFINITY;
 #pragma unroll 1
@@ -225,7 +225,7 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
                                                  team_facts facts, int64_t b,
                                                  const gumbel_summary &seen)
 {
-    const request_row &row = room().row;
+    const request_row &row = shared().row;
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float largest = values.of(gumbel_of_key(facts.highest)), scale = values.scale();
     const float least =
@@ -234,11 +234,11 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
         return false;
     const float all = row.rules.top_p < 1.0f ? list_tokens<true>(source, scale, largest, least)
                                              : list_tokens<false>(source, scale, largest, least);
-    const uint32_t offered = room().offered;
+    const uint32_t offered = shared().offered;
     cuda_candidate own = {-INFINITY, -1};
     float score = -INFINITY, pivot = -INFINITY;
     if (threadIdx.x < min(offered, (uint32_t)kOffers)) {
-        own = room().bench.offers[threadIdx.x];
+        own = shared().bench.offers[threadIdx.x];
         score = values.z(own.y) + noise_of_token(row.draw.stream, (uint32_t)own.id);
     }
     const float v = own.y * scale, mass = pivot_above::mass_of(v, largest);

@@ -7,8 +7,8 @@
  * steps wait for each other. So all threads order the tokens, several a token; one warp then cuts,
  * while others score; and the warp that cut ends the row alone.
  */
-#ifndef GUMBEL_CUDA_REQUEST_SOME_CUH
-#define GUMBEL_CUDA_REQUEST_SOME_CUH
+#ifndef GUMBEL_CUDA_REQUEST_SHORTLIST_CUH
+#define GUMBEL_CUDA_REQUEST_SHORTLIST_CUH
 
 #include "cuda/request/few/request_order.cuh"
 
@@ -17,8 +17,8 @@ namespace
 
 /* ------------------------------------------------------------------------------------ cut ---- */
 
-/* A sum of kSome masses at most, in digits that need no carry. */
-struct some_mass {
+/* A sum of kShortlist masses at most, in digits that need no carry. */
+struct shortlist_mass {
     static constexpr int kDigitBits = 21;
     uint32_t digits[3];
 
@@ -35,28 +35,28 @@ struct some_mass {
         return ((gumbel_wide)digits[2] << 2 * kDigitBits) + low;
     }
 };
-static_assert(kSome <= 1 << (32 - some_mass::kDigitBits), "no digit overflows");
+static_assert(kShortlist <= 1 << (32 - shortlist_mass::kDigitBits), "no digit overflows");
 
 /* How many of the first `whole` tokens in order a nucleus needs, where all tokens that it is of
  * weigh `mass`; NULL where those are these. By a warp, each lane having neighbours, two at a time.
  */
-__device__ __forceinline__ int nucleus_of_some(float top_p, int whole, float largest,
-                                               const gumbel_wide *mass)
+__device__ __forceinline__ int nucleus_of_shortlist(float top_p, int whole, float largest,
+                                                    const gumbel_wide *mass)
 {
     const int lane = threadIdx.x % 32, pairs = (whole + 63) / 64, first = 2 * pairs * lane;
-    some_mass own = {{0, 0, 0}}, before;
+    shortlist_mass own = {{0, 0, 0}}, before;
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
-        uint4 two = *(const uint4 *)&some().order[at];
+        uint4 two = *(const uint4 *)&shortlist().order[at];
         uint64_t low = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.x) - largest));
         uint64_t high = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.z) - largest));
         low = at < whole ? low : 0;
         high = at + 1 < whole ? high : 0;
         own.add(low);
         own.add(high);
-        *(ulonglong2 *)&some().masses[at] = {low, high};
+        *(ulonglong2 *)&shortlist().masses[at] = {low, high};
     }
-    some_mass all, upto = own;
+    shortlist_mass all, upto = own;
 #pragma unroll
     for (int i = 0; i < 3; i++)
         all.digits[i] = __reduce_add_sync(~0u, own.digits[i]);
@@ -74,7 +74,7 @@ __device__ __forceinline__ int nucleus_of_some(float top_p, int whole, float lar
     uint32_t nucleus = 0;
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
-        ulonglong2 two = *(const ulonglong2 *)&some().masses[at];
+        ulonglong2 two = *(const ulonglong2 *)&shortlist().masses[at];
         nucleus += at < whole && before.wide() < needed;
         before.add(two.x);
         nucleus += at + 1 < whole && before.wide() < needed;
@@ -89,24 +89,25 @@ __device__ __forceinline__ int kept_by_min_p(int count, float largest, float log
     uint32_t reach = 0, least = gumbel_key(gumbel_min_p_bound(largest, log_min_p));
 #pragma unroll 1
     for (int at = threadIdx.x % 32; at < count; at += 32)
-        reach += some().order[at].key >= least;
+        reach += shortlist().order[at].key >= least;
     __syncwarp();
     return (int)__reduce_add_sync(~0u, reach);
 }
 
 /* How many of the first of `count` tokens in order stay, by a warp. `mass` is that of all tokens of
  * the row where some of those that a nucleus is of are not in the list, or NULL. */
-__device__ __forceinline__ int cut_some(const gumbel_rules &r, int count, const gumbel_wide *mass)
+__device__ __forceinline__ int cut_shortlist(const gumbel_rules &r, int count,
+                                             const gumbel_wide *mass)
 {
     int head = count;
     if (r.top_k > 0 && r.top_k < count)
         head = r.exact ? (int)r.top_k : with_ties((int)r.top_k, count);
-    const float largest = gumbel_of_key(some().order[0].key);
+    const float largest = gumbel_of_key(shortlist().order[0].key);
     if (r.min_p > 0.0f)
-        head = min(head, kept_by_min_p(count, largest, room().row.log_min_p));
+        head = min(head, kept_by_min_p(count, largest, shared().row.log_min_p));
     if (!(r.top_p < 1.0f))
         return head;
-    int nucleus = nucleus_of_some(r.top_p, r.joint ? count : head, largest, mass);
+    int nucleus = nucleus_of_shortlist(r.top_p, r.joint ? count : head, largest, mass);
     return min(head, r.exact ? nucleus : with_ties(nucleus, count));
 }
 
@@ -114,17 +115,17 @@ __device__ __forceinline__ int cut_some(const gumbel_rules &r, int count, const 
 
 /* The mass of the first `head` tokens in order. Tokens of one block are added by the warp of the
  * first of them. For all threads. */
-__device__ __noinline__ gumbel_summary sum_some(request_values values, int head)
+__device__ __noinline__ gumbel_summary sum_shortlist(request_values values, int head)
 {
-    const some_lanes lanes(head);
+    const shortlist_lanes lanes(head);
     const int lane = threadIdx.x % 32, place = lanes.token();
-    uint32_t *blocks = (uint32_t *)some().keys;
-    auto in_order = [](int at) { return room().bench.list[some().order[at].token]; };
+    uint32_t *blocks = (uint32_t *)shortlist().keys;
+    auto in_order = [](int at) { return shared().bench.list[shortlist().order[at].token]; };
     blocks[threadIdx.x] =
         (int)threadIdx.x < head ? (uint32_t)in_order((int)threadIdx.x).id / GUMBEL_BLOCK : ~0u;
     __syncthreads();
     const uint32_t block = blocks[place];
-    int first = kSome, beside = 0;
+    int first = kShortlist, beside = 0;
 #pragma unroll 1
     for (int base = 0; base < head; base += 4 << lanes.log) {
         int at = base + 4 * lanes.part();
@@ -163,15 +164,15 @@ __device__ __noinline__ gumbel_summary sum_some(request_values values, int head)
 }
 
 /* Find the mass that is asked for, and what it is the log-normaliser of; for all threads. */
-__device__ __noinline__ void weigh_some(request_values values, const gumbel_summary &seen,
-                                        const gumbel_summary &raw, request_result &r)
+__device__ __noinline__ void weigh_shortlist(request_values values, const gumbel_summary &seen,
+                                             const gumbel_summary &raw, request_result &r)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     r.mass = seen;
     if (r.status != GUMBEL_ROW_OK || (p.partials && !p.problem.with_mass))
         return;
     bool of_raw = p.output.logprobs_of == GUMBEL_RAW && !p.partials;
-    r.mass = of_raw ? raw : sum_some(values, r.kept);
+    r.mass = of_raw ? raw : sum_shortlist(values, r.kept);
     r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
 }
 
@@ -180,10 +181,10 @@ __device__ __noinline__ void weigh_some(request_values values, const gumbel_summ
 /* Score token `i` of the list in draw `at` of the call, the row's `sample`-th. */
 __device__ __noinline__ void score_token(int i, int64_t at, int sample)
 {
-    const gumbel_problem &q = room().call.problem;
-    const gumbel_row &draw = room().row.draw;
+    const gumbel_problem &q = shared().call.problem;
+    const gumbel_row &draw = shared().row.draw;
     const float *noise = q.sampling.noise;
-    const cuda_candidate own = room().bench.list[i];
+    const cuda_candidate own = shared().bench.list[i];
     float z = own.y * draw.inverse_temperature;
     if (!draw.greedy) {
         gumbel_stream stream = draw.stream;
@@ -191,11 +192,11 @@ __device__ __noinline__ void score_token(int i, int64_t at, int sample)
         z += noise ? noise[at * q.sampling.noise_stride - q.first_token + own.id]
                    : noise_of_token(stream, (uint32_t)own.id);
     }
-    some().scores[i] = z;
+    shortlist().scores[i] = z;
 }
 
 /* Score all tokens, a thread each: the last threads first, as the first warp cuts meanwhile. */
-__device__ __forceinline__ void score_some(int count, int64_t at, int sample)
+__device__ __forceinline__ void score_shortlist(int count, int64_t at, int sample)
 {
     const int i = kThreads - 1 - (int)threadIdx.x;
     if (i < count)
@@ -204,7 +205,7 @@ __device__ __forceinline__ void score_some(int count, int64_t at, int sample)
 
 /* The best of the first `head` tokens in order, by a warp. Lanes that have none offer the last one,
  * so that nothing waits for a branch. */
-__device__ __forceinline__ draw_winner best_of_some(request_values values, int head)
+__device__ __forceinline__ draw_winner best_of_shortlist(request_values values, int head)
 {
     draw_winner best = draw_winner_none();
 #pragma unroll 1
@@ -212,20 +213,20 @@ __device__ __forceinline__ draw_winner best_of_some(request_values values, int h
 #pragma unroll
         for (int i = 0; i < 64; i += 32) {
             int at = min(base + i + (int)threadIdx.x % 32, head - 1);
-            int token = some().order[at].token;
-            cuda_candidate own = room().bench.list[token];
-            draw_winner_offer(best, some().scores[token], values.z(own.y), own.id);
+            int token = shortlist().order[at].token;
+            cuda_candidate own = shared().bench.list[token];
+            draw_winner_offer(best, shortlist().scores[token], values.z(own.y), own.id);
         }
     return draw_winner_of_warp(best);
 }
 
 /* One more than the number of tokens with a larger z, by a warp. */
-__device__ __forceinline__ int rank_of_some(request_values values, int count, float z)
+__device__ __forceinline__ int rank_in_shortlist(request_values values, int count, float z)
 {
     uint32_t larger = 0;
 #pragma unroll 1
     for (int i = threadIdx.x % 32; i < count; i += 32)
-        larger += values.z(room().bench.list[i].y) > z;
+        larger += values.z(shared().bench.list[i].y) > z;
     return 1 + (int)__reduce_add_sync(~0u, larger);
 }
 
@@ -233,28 +234,28 @@ __device__ __forceinline__ int rank_of_some(request_values values, int count, fl
 
 /* Write the most likely of `count` tokens in order, of which the first r.kept stay; for all
  * threads. */
-__device__ __noinline__ void write_top_of_some(request_values values, const request_result &r,
-                                               int64_t b, int count)
+__device__ __noinline__ void write_top_of_shortlist(request_values values, const request_result &r,
+                                                    int64_t b, int count)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     int place = threadIdx.x;
     if (place < count) {
-        cuda_candidate own = room().bench.list[some().order[place].token];
+        cuda_candidate own = shared().bench.list[shortlist().order[place].token];
         listed shown = {values.z(own.y), own.id, place < r.kept};
         /* Values that differ can have equal z, of which the lower id comes first. */
         if (values.before) {
             place = 0;
             for (int i = 0; i < count; i++) {
-                cuda_candidate other = room().bench.list[i];
+                cuda_candidate other = shared().bench.list[i];
                 float z = values.z(other.y);
                 place += z > shown.z || (z == shown.z && other.id < shown.id);
             }
         }
         if (place < GUMBEL_TOP_MOST)
-            room().top[place] = shown;
+            shared().top[place] = shown;
     }
     __syncthreads();
-    write_top(p, room().top, r, b, min(count, p.output.num_top));
+    write_top(p, shared().top, r, b, min(count, p.output.num_top));
 }
 
 /* Whether the rules of a row go by the order of its tokens, or only by each one's own value. */
@@ -268,12 +269,12 @@ __device__ __forceinline__ bool goes_by_order(const gumbel_rules &rules)
 __device__ __noinline__ void draw_unordered(request_values values, int64_t b, int count,
                                             request_result &r)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     const int samples = p.problem.sampling.num_samples, i = (int)threadIdx.x;
-    const cuda_candidate own = room().bench.list[i];
+    const cuda_candidate own = shared().bench.list[i];
     const uint32_t key = i < count ? gumbel_key(own.y * values.scale()) : 0;
     const float largest = gumbel_of_key(cta_over(team_key{key}).of);
-    const uint32_t least = gumbel_key(gumbel_min_p_bound(largest, room().row.log_min_p));
+    const uint32_t least = gumbel_key(gumbel_min_p_bound(largest, shared().row.log_min_p));
     const bool stays = i < count && key >= least;
     r.kept = __syncthreads_count(stays);
 #pragma unroll 1
@@ -282,24 +283,25 @@ __device__ __noinline__ void draw_unordered(request_values values, int64_t b, in
         draw_winner best = draw_winner_none();
         if (stays) {
             score_token(i, at, sample);
-            draw_winner_offer(best, some().scores[i], values.z(own.y), own.id);
+            draw_winner_offer(best, shortlist().scores[i], values.z(own.y), own.id);
         }
         best = cta_over(team_winner{best}).of;
         if (threadIdx.x < 32)
-            write_draw(p, r, b, at, best, p.output.ranks ? rank_of_some(values, count, best.z) : 1);
+            write_draw(p, r, b, at, best,
+                       p.output.ranks ? rank_in_shortlist(values, count, best.z) : 1);
     }
 }
 
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
- * is asked for, `mass` as in cut_some(). */
-__device__ __forceinline__ void serve_some(int64_t b, int count, const gumbel_summary &seen,
-                                           const gumbel_summary &raw, const gumbel_wide *mass)
+ * is asked for, `mass` as in cut_shortlist(). */
+__device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumbel_summary &seen,
+                                                const gumbel_summary &raw, const gumbel_wide *mass)
 {
-    const cuda_request_params &p = room().call;
+    const cuda_request_params &p = shared().call;
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
-    const request_row &row = room().row;
+    const request_row &row = shared().row;
     const int samples = q.sampling.num_samples;
     const bool cuts = threadIdx.x < 32, ranks = out.ranks;
     const bool weighs = (uintptr_t)p.partials | (uintptr_t)out.lse | (uintptr_t)out.logprobs |
@@ -317,30 +319,30 @@ __device__ __forceinline__ void serve_some(int64_t b, int count, const gumbel_su
     }
     put_in_order(values, count);
     if (cuts) {
-        int kept = count > 0 ? cut_some(rules, count, mass) : 0;
+        int kept = count > 0 ? cut_shortlist(rules, count, mass) : 0;
         if (threadIdx.x == 0)
-            some().kept = kept;
+            shortlist().kept = kept;
     }
-    score_some(count, b * samples, 0);
+    score_shortlist(count, b * samples, 0);
     __syncthreads();
-    const int head = r.kept = some().kept;
+    const int head = r.kept = shortlist().kept;
     if (weighs)
-        weigh_some(values, seen, raw, r);
+        weigh_shortlist(values, seen, raw, r);
 #pragma unroll 1
     for (int sample = 0;;) {
         const int64_t at = b * samples + sample;
         if (cuts) {
-            draw_winner best = best_of_some(values, head);
-            write_draw(p, r, b, at, best, ranks ? rank_of_some(values, count, best.z) : 1);
+            draw_winner best = best_of_shortlist(values, head);
+            write_draw(p, r, b, at, best, ranks ? rank_in_shortlist(values, count, best.z) : 1);
         }
         if (++sample == samples)
             break;
         __syncthreads();
-        score_some(count, at + 1, sample);
+        score_shortlist(count, at + 1, sample);
         __syncthreads();
     }
     if (q.request & GUMBEL_REQUEST_TOP)
-        write_top_of_some(values, r, b, count);
+        write_top_of_shortlist(values, r, b, count);
 }
 
 } // namespace

@@ -6,8 +6,8 @@
  * A row runs through most code once, so that fetching instructions costs more than executing them:
  * loops here are kept rolled, and what many places need is out of line.
  */
-#ifndef GUMBEL_CUDA_REQUEST_ROOM_CUH
-#define GUMBEL_CUDA_REQUEST_ROOM_CUH
+#ifndef GUMBEL_CUDA_REQUEST_SHARED_CUH
+#define GUMBEL_CUDA_REQUEST_SHARED_CUH
 
 #include "cuda/request/row/request_screen.cuh"
 
@@ -16,10 +16,11 @@ namespace
 
 constexpr int kRanks = CUDA_REQUEST_CLUSTER;
 /* Of 32 bits that an exchange takes at most; with 14, the banks of 16 slots differ. */
-constexpr int kToldWords = 14;
+constexpr int kExchangeWords = 14;
 /* Tokens that a CTA can end a row with, one a thread; and of them those of a share at most. */
-constexpr int kSome = kThreads, kSomeOfShare = GUMBEL_TOP_MOST;
-static_assert(kRanks * kSomeOfShare == 2 * kThreads, "the leader's threads hold two places each");
+constexpr int kShortlist = kThreads, kShortlistOfShare = GUMBEL_TOP_MOST;
+static_assert(kRanks * kShortlistOfShare == 2 * kThreads,
+              "the leader's threads hold two places each");
 /* Tokens that a CTA keeps to score them, one a thread. */
 constexpr int kOffers = kThreads;
 
@@ -31,9 +32,9 @@ struct team_decision {
 
 /* What a CTA needs once its share has been read. */
 struct team_bench {
-    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights, or counts */
-    cuda_candidate list[kRanks * kSomeOfShare]; /* the leader's: by shares, then in order */
-    cuda_candidate offers[kOffers];             /* tokens of that z, which may win */
+    unsigned long long high[kBins], low[kBins];      /* bins: sums of weights, or counts */
+    cuda_candidate list[kRanks * kShortlistOfShare]; /* the leader's: by shares, then in order */
+    cuda_candidate offers[kOffers];                  /* tokens of that z, which may win */
 };
 
 /* Bits of a share's tokens, while it is read: words that begin at the one of its first token. */
@@ -42,7 +43,7 @@ struct team_words {
 };
 
 /* What a CTA holds beside its share of the row. */
-struct __align__(16) team_room
+struct __align__(16) team_shared
 {
     cuda_request_params call; /* see bring_call() */
     request_row row;
@@ -50,8 +51,8 @@ struct __align__(16) team_room
     uint32_t turn;          /* of exchanges */
     uint32_t count;         /* of this CTA's tokens that were gathered */
     uint32_t offered, sure; /* tokens of it that may win; the score that one has, as ordered bits */
-    __align__(16) uint32_t slots[kWarps][kToldWords];
-    __align__(16) uint32_t boxes[2][kRanks][kToldWords];
+    __align__(16) uint32_t slots[kWarps][kExchangeWords];
+    __align__(16) uint32_t boxes[2][kRanks][kExchangeWords];
     __align__(16) team_decision decision;
     listed top[GUMBEL_TOP_MOST];
     union __align__(16)
@@ -62,19 +63,20 @@ struct __align__(16) team_room
     };
 };
 
-static_assert(sizeof(team_room) <= CUDA_REQUEST_ROOM_BYTES, "the launcher reserves that much");
-static_assert(CUDA_REQUEST_ROOM_BYTES % 16 == 0, "quads of the share are aligned");
+static_assert(sizeof(team_shared) <= CUDA_TEAM_SHARED_BYTES, "the launcher reserves that much");
+static_assert(CUDA_TEAM_SHARED_BYTES % 16 == 0, "quads of the share are aligned");
 
-/* This CTA's room and share. By a function, so that all code knows that they are shared memory. */
+/* What this CTA holds, and its share. By a function, so that all code knows them for shared
+ * memory. */
 __device__ __forceinline__ unsigned char *memory_of_cta()
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     return shared_memory;
 }
-__device__ __forceinline__ team_room &room() { return *(team_room *)memory_of_cta(); }
+__device__ __forceinline__ team_shared &shared() { return *(team_shared *)memory_of_cta(); }
 __device__ __forceinline__ float *share()
 {
-    return (float *)(memory_of_cta() + CUDA_REQUEST_ROOM_BYTES);
+    return (float *)(memory_of_cta() + CUDA_TEAM_SHARED_BYTES);
 }
 
 /* The call's parameters, in shared memory, behind a barrier. Code out of line reads a kernel's own
@@ -84,13 +86,13 @@ __device__ __forceinline__ const cuda_request_params &bring_call(const cuda_requ
 {
     static_assert(sizeof p % 8 == 0 && sizeof p / 8 <= kThreads, "eight bytes a thread");
     if (threadIdx.x < sizeof p / 8)
-        ((uint64_t *)&room().call)[threadIdx.x] = ptx_load_8((const uint64_t *)&p + threadIdx.x);
-    return room().call;
+        ((uint64_t *)&shared().call)[threadIdx.x] = ptx_load_8((const uint64_t *)&p + threadIdx.x);
+    return shared().call;
 }
 
 /* ------------------------------------------------------------------ joined over the CTA ---- */
 
-struct __align__(8) team_slot { uint32_t words[kToldWords]; };
+struct __align__(8) team_slot { uint32_t words[kExchangeWords]; };
 
 /* What `count` slots hold, joined by each warp, for all lanes. */
 template <class T> __device__ __forceinline__ T join_slots(const team_slot *slots, int count)
@@ -104,7 +106,7 @@ template <class T> __device__ __forceinline__ T join_slots(const team_slot *slot
 /* What all threads of the CTA have, joined, for all of them. A T joins itself over a warp. */
 template <class T> __device__ __forceinline__ T cta_over(T own)
 {
-    team_slot *slots = (team_slot *)room().slots;
+    team_slot *slots = (team_slot *)shared().slots;
     own.join_warp();
     __syncthreads();
     if (threadIdx.x % 32 == 0)
