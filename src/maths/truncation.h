@@ -99,11 +99,55 @@ GUMBEL_INLINE float gumbel_nucleus_floor(float largest, gumbel_wide spare, int64
     return floor > -FLT_MAX ? floor : -FLT_MAX;
 }
 
+/* Where a search for the end of a nucleus begins: what has no mass ends none, nor do tokens whose
+ * whole mass may go, nor those below the cut of the rules before it. */
+GUMBEL_INLINE float gumbel_nucleus_begin(float largest, gumbel_wide spare, int64_t count,
+                                         gumbel_cut before)
+{
+    float floor = gumbel_nucleus_floor(largest, spare, count);
+    return fmaxf(fmaxf(floor, largest - GUMBEL_MASS_REACH), before.bound);
+}
+
 GUMBEL_INLINE gumbel_cut gumbel_stricter(gumbel_cut a, gumbel_cut b)
 {
     if (a.bound != b.bound)
         return a.bound > b.bound ? a : b;
     return a.tied < b.tied ? a : b;
+}
+
+/* ---------------------------------------------------------------------- how rules compose ---- */
+
+/* min_p comes first, then top_k of what it keeps, then top_p of what these keep, or of all. A
+ * search finds the values; these functions make cuts of them. */
+
+/* What min_p keeps. */
+GUMBEL_INLINE gumbel_cut gumbel_cut_min_p(const gumbel_rules *r, float largest)
+{
+    gumbel_cut cut = {gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p)), GUMBEL_TIES_STAY};
+    return cut;
+}
+
+/* What top_k keeps: `value` is that of the k-th largest, `above` how many are larger. */
+GUMBEL_INLINE gumbel_cut gumbel_cut_top_k(const gumbel_rules *r, float value, int64_t above)
+{
+    gumbel_cut cut = {value, r->exact ? r->top_k - above : GUMBEL_TIES_STAY};
+    return cut;
+}
+
+/* What top_p weighs, where the rules before it keep `cut`. */
+GUMBEL_INLINE gumbel_cut gumbel_cut_weighed(const gumbel_rules *r, gumbel_cut cut)
+{
+    gumbel_cut all = {-FLT_MAX, GUMBEL_TIES_STAY};
+    return r->joint ? all : cut;
+}
+
+/* What top_p keeps: the nucleus needs a mass and ends at `value`, whose tokens have mass `each`;
+ * `above` is that of larger ones. */
+GUMBEL_INLINE gumbel_cut gumbel_cut_top_p(int exact, float value, gumbel_wide needed,
+                                          gumbel_wide above, uint64_t each)
+{
+    gumbel_cut cut = {value, exact ? gumbel_ties_needed(needed, above, each) : GUMBEL_TIES_STAY};
+    return cut;
 }
 
 /* Values as integers in the same order; -0 counts as 0. Not for NaN. */

@@ -122,9 +122,8 @@ static gumbel_cut cut_top_k(const cpu_kernels *kernels, const cpu_values *values
     cpu_landing k = cpu_nth_largest(kernels, values, rules->top_k, cut.bound, bins);
     if (!k.reached)
         return cut;
-    gumbel_cut own = {k.value, GUMBEL_TIES_STAY};
+    gumbel_cut own = gumbel_cut_top_k(rules, k.value, (int64_t)k.above);
     if (rules->exact) {
-        own.tied = rules->top_k - (int64_t)k.above;
         *excess = (int64_t)k.at - own.tied;
         GUMBEL_ASSERT(own.tied > 0 && *excess >= 0);
     }
@@ -162,22 +161,19 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
     return guess.reached ? guess.value : floor;
 }
 
-/* top_p within what `cut` keeps, less `excess` of its tied tokens; jointly, of all that counts. */
+/* top_p of what `cut` keeps, less `excess` of its tied tokens; jointly, of all that counts. */
 static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values,
                             const gumbel_rules *rules, gumbel_cut cut, int64_t excess,
                             cpu_weight *bins)
 {
     float m = values->largest;
     gumbel_wide mass, gone = gumbel_token_mass(gumbel_exp(cut.bound - m));
-    int64_t count = weigh(kernels, values, rules->joint ? -FLT_MAX : cut.bound, &mass);
+    int64_t count = weigh(kernels, values, gumbel_cut_weighed(rules, cut).bound, &mass);
     mass -= rules->joint ? 0 : gone * (uint64_t)excess;
     gumbel_wide needed = gumbel_nucleus(rules->top_p, mass);
     GUMBEL_ASSERT(needed <= mass);
     GUMBEL_ASSERT(rules->top_p > 0.0f && rules->top_p < 1.0f);
-    /* What has no mass ends no nucleus, nor do those whose whole mass may go. */
-    float floor = fmaxf(gumbel_nucleus_floor(m, mass - needed, count), m - GUMBEL_MASS_REACH);
-    floor = fmaxf(floor, cut.bound);
-    float guess = floor;
+    float floor = gumbel_nucleus_begin(m, mass - needed, count, cut), guess = floor;
     if (count >= CPU_SAMPLE_TOKENS)
         guess = guess_nucleus(kernels, values, mass - needed, floor, bins);
     cpu_landing p = cpu_descend(kernels, values, 1, needed, guess, bins);
@@ -185,10 +181,8 @@ static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values
         p = cpu_descend(kernels, values, 1, needed, floor, bins);
     if (!p.reached)
         return cut;
-    gumbel_cut own = {p.value, GUMBEL_TIES_STAY};
-    if (rules->exact)
-        own.tied = gumbel_ties_needed(needed, p.above, gumbel_token_mass(gumbel_exp(p.value - m)));
-    return gumbel_stricter(cut, own);
+    uint64_t each = gumbel_token_mass(gumbel_exp(p.value - m));
+    return gumbel_stricter(cut, gumbel_cut_top_p(rules->exact, p.value, needed, p.above, each));
 }
 
 gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
@@ -196,8 +190,7 @@ gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
 {
     cpu_values unscaled = *values;
     unscaled.scale = 1.0f;
-    const float log_min_p = gumbel_log_min_p(rules->min_p);
-    gumbel_cut cut = {gumbel_min_p_bound(values->largest, log_min_p), GUMBEL_TIES_STAY};
+    gumbel_cut cut = gumbel_cut_min_p(rules, values->largest);
     int64_t excess = 0;
     if (rules->top_k > 0)
         cut = cut_top_k(kernels, &unscaled, rules, cut, &excess, bins);

@@ -91,19 +91,15 @@ template <class Source> struct cut_finder {
         if (equal)
             mass += (gumbel_wide)equal * mass_of(from.bound);
         gumbel_wide needed = gumbel_nucleus(top_p, mass);
-        /* What has no mass ends no nucleus, nor do those whose whole mass may go. */
-        float floor = gumbel_nucleus_floor(largest, mass - needed, (int64_t)count);
-        floor = fmaxf(fmaxf(floor, largest - GUMBEL_MASS_REACH), from.bound);
+        float floor = gumbel_nucleus_begin(largest, mass - needed, (int64_t)count, from);
         landing end = descend<true>(source, x, gumbel_key(floor), gumbel_key(largest), needed,
                                     [&](int32_t, float y, auto offer) {
                                         float v = values.of(y);
                                         if (v >= floor)
                                             offer(gumbel_key(v), mass_of(v));
                                     });
-        gumbel_cut own = {gumbel_of_key(end.key), GUMBEL_TIES_STAY};
-        if (exact)
-            own.tied = gumbel_ties_needed(needed, end.above, mass_of(own.bound));
-        return own;
+        float value = gumbel_of_key(end.key);
+        return gumbel_cut_top_p(exact, value, needed, end.above, mass_of(value));
     }
 
     /* The last id that stays, where only the first `tied` equals of the bound do. */
@@ -124,16 +120,15 @@ template <class Source> struct cut_finder {
 template <class Finder>
 __device__ inline request_cut find_cut(Finder &finder, const gumbel_rules &r)
 {
-    const float log_min_p = gumbel_log_min_p(r.min_p);
-    gumbel_cut cut = {gumbel_min_p_bound(finder.largest, log_min_p), GUMBEL_TIES_STAY};
+    gumbel_cut cut = gumbel_cut_min_p(&r, finder.largest);
     if (r.top_k > 0) {
         landing k = finder.nth((uint64_t)r.top_k, cut.bound);
         if (k.reached)
-            cut = {gumbel_of_key(k.key), r.exact ? r.top_k - (int64_t)k.above : GUMBEL_TIES_STAY};
+            cut = gumbel_cut_top_k(&r, gumbel_of_key(k.key), (int64_t)k.above);
     }
     if (r.top_p < 1.0f) {
-        gumbel_cut all = {-FLT_MAX, GUMBEL_TIES_STAY};
-        cut = gumbel_stricter(cut, finder.cut_top_p(r.top_p, r.exact, r.joint ? all : cut));
+        gumbel_cut nucleus = finder.cut_top_p(r.top_p, r.exact, gumbel_cut_weighed(&r, cut));
+        cut = gumbel_stricter(cut, nucleus);
     }
     return {cut.bound, finder.last_of_ties(cut)};
 }

@@ -130,10 +130,8 @@ struct team_cut_finder {
         }
         if (!found.end.reached)
             found = descend(source, {gumbel_key(floor), gumbel_key(largest)}, rule);
-        gumbel_cut own = {gumbel_of_key(found.end.key), GUMBEL_TIES_STAY};
-        if (exact)
-            own.tied = gumbel_ties_needed(found.needed, found.end.above, rule.mass_of(own.bound));
-        return own;
+        float value = gumbel_of_key(found.end.key);
+        return gumbel_cut_top_p(exact, value, found.needed, found.end.above, rule.mass_of(value));
     }
 
     /* The last id that stays, where only the first `tied` equals of the bound do. */
