@@ -67,9 +67,9 @@ static void check_lists(const request *asked, int32_t most)
     free(found.scores);
 }
 
-static void check_requests(int count)
+static void check_requests(int first, int count)
 {
-    for (int index = 0; index < count; index++) {
+    for (int index = first; index < first + count; index++) {
         request_plan plan = request_plan_at_random(index, index % 3 == 0);
         plan.samples = 1;
         plan.history = index % 2;
@@ -79,15 +79,18 @@ static void check_requests(int count)
     }
 }
 
-static void lists(void) { check_requests(150); }
+static void lists(void) { check_requests(0, 150); }
 
-static void lists_small(void) { check_requests(8); }
+static void lists_small(void) { check_requests(0, 8); }
+
+static void lists_few(void) { check_requests(5, 2); }
 
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
         {"best_lists", lists},
         {"best_small", lists_small},
+        {"best_few", lists_few},
         {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
