@@ -311,7 +311,7 @@ static void merged_there(void)
     problem_free(host);
 }
 
-/* For the sanitizers. */
+/* For compute-sanitizer. */
 static void engine_small(void)
 {
     check_slots(6);
@@ -320,6 +320,15 @@ static void engine_small(void)
     check_given(6);
     check_allowed(6);
     merged_there();
+}
+
+/* For its racecheck, under which a row takes a second. */
+static void engine_few(void)
+{
+    check_slots(1);
+    check_live(1, 1);
+    check_given(2);
+    check_allowed(1);
 }
 
 int main(int argc, char **argv)
@@ -334,6 +343,7 @@ int main(int argc, char **argv)
         {"allowed_tokens", allowed_tokens},
         {"merged_there", merged_there},
         {"engine_small", engine_small},
+        {"engine_few", engine_few},
         {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);

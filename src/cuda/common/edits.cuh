@@ -24,25 +24,37 @@ __device__ __forceinline__ uint32_t nibble_of(const uint32_t *words, int64_t i)
     return words[i >> 5] >> (i & 31) & 15;
 }
 
-__device__ __forceinline__ bool is_masked(const gumbel_problem &q, int64_t b, int64_t token)
-{
-    return (q.request & GUMBEL_REQUEST_MASK) &&
-           !bit_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
-}
-
-/* What penalises a row. */
-struct row_penalties {
-    gumbel_penalties of;
-    bool act;
+/* What edits a row where its tokens are, and where that is looked up: found once a row, as its slot
+ * is read from memory. */
+struct row_edits {
+    gumbel_penalties penalties;
+    bool act;                        /* the penalties change what was seen */
+    const uint32_t *mask;            /* nullptr: none */
+    const uint32_t *prompt, *output; /* of a history; nullptr: none */
+    int64_t slot;                    /* of its counts */
 };
 
-__device__ __forceinline__ row_penalties penalties_of(const gumbel_problem &q, int64_t b)
+__device__ __forceinline__ row_edits edits_of(const gumbel_problem &q, int64_t b)
 {
-    row_penalties r = {{1.0f, 0.0f, 0.0f}, false};
-    if (q.request & GUMBEL_REQUEST_PENALTIES)
-        r.of = gumbel_problem_penalties(&q, b);
-    r.act = (q.request & GUMBEL_REQUEST_PENALTIES) && gumbel_penalties_act(&r.of);
-    return r;
+    const gumbel_history &h = q.history;
+    row_edits e = {{1.0f, 0.0f, 0.0f}, false, nullptr, nullptr, nullptr, 0};
+    if (q.request & GUMBEL_REQUEST_MASK)
+        e.mask = (const uint32_t *)gumbel_problem_mask(&q, b);
+    if (!(q.request & GUMBEL_REQUEST_PENALTIES))
+        return e;
+    e.penalties = gumbel_problem_penalties(&q, b);
+    e.act = gumbel_penalties_act(&e.penalties);
+    e.slot = gumbel_problem_slot(&q, b);
+    if (h.prompt) {
+        e.prompt = h.prompt + e.slot * gumbel_words_of(h.vocab_size);
+        e.output = h.output + e.slot * gumbel_words_of(h.vocab_size);
+    }
+    return e;
+}
+
+__device__ __forceinline__ bool is_masked(const row_edits &e, int64_t token)
+{
+    return e.mask && !bit_of(e.mask, token);
 }
 
 /* Whether they raise no token. */
@@ -53,43 +65,39 @@ __device__ __forceinline__ bool penalties_lower(const gumbel_penalties &r)
 }
 
 /* y of a token after the penalties of what a history counted, and `listed` more of the output. */
-__device__ __forceinline__ float penalise_by_history(const gumbel_problem &q,
-                                                     const gumbel_penalties &penalties, int64_t b,
+__device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, const row_edits &e,
                                                      int64_t token, uint32_t listed, float y)
 {
     const gumbel_history &h = q.history;
     if (token >= h.vocab_size)
         return y;
-    int64_t slot = gumbel_problem_slot(&q, b), words = gumbel_words_of(h.vocab_size) * slot;
-    bool output = bit_of(h.output + words, token);
-    if (!output && listed == 0 && !bit_of(h.prompt + words, token))
+    bool output = bit_of(e.output, token);
+    if (!output && listed == 0 && !bit_of(e.prompt, token))
         return y;
-    uint32_t count = listed + (output ? gumbel_history_count(&h, slot, token) : 0);
-    return gumbel_penalise(y, &penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
+    uint32_t count = listed + (output ? gumbel_history_count(&h, e.slot, token) : 0);
+    return gumbel_penalise(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
 }
 
-/* Which of four tokens of row b the history has seen, from one divisible by 4 on, as bits. */
-__device__ __forceinline__ uint32_t seen_of_four(const gumbel_problem &q, int64_t b, int64_t token)
+/* Which of four tokens the history has seen, from one divisible by 4 on, as bits. */
+__device__ __forceinline__ uint32_t seen_of_four(const gumbel_problem &q, const row_edits &e,
+                                                 int64_t token)
 {
-    const gumbel_history &h = q.history;
-    const int64_t words = gumbel_words_of(h.vocab_size) * gumbel_problem_slot(&q, b);
-    return token < h.vocab_size
-               ? nibble_of(h.prompt + words, token) | nibble_of(h.output + words, token)
-               : 0;
+    return token < q.history.vocab_size ? nibble_of(e.prompt, token) | nibble_of(e.output, token)
+                                        : 0;
 }
 
-/* Edit the y of four tokens of row b, from one divisible by 4 on, of which those of
- * [q.first_token, end) count. */
-__device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_penalties &penalties,
-                                          int64_t b, int64_t token, int64_t end, float *y)
+/* Edit the y of four tokens, from one divisible by 4 on, of which those of [q.first_token, end)
+ * count. */
+__device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_edits &e,
+                                          int64_t token, int64_t end, float *y)
 {
     uint32_t allowed = 15, seen = 0;
     if (token + 3 < q.first_token || token >= end)
         return;
-    if (q.request & GUMBEL_REQUEST_MASK)
-        allowed = nibble_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
-    if (penalties.act)
-        seen = seen_of_four(q, b, token);
+    if (e.mask)
+        allowed = nibble_of(e.mask, token);
+    if (e.act)
+        seen = seen_of_four(q, e, token);
     if (allowed == 15 && seen == 0)
         return;
 #pragma unroll
@@ -98,7 +106,7 @@ __device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_pen
         if (!(allowed >> i & 1))
             y[i] = -INFINITY;
         else if ((seen >> i & 1) && counts)
-            y[i] = penalise_by_history(q, penalties.of, b, token + i, 0, y[i]);
+            y[i] = penalise_by_history(q, e, token + i, 0, y[i]);
     }
 }
 

@@ -46,8 +46,8 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         }
     }
     if (edited && (int)threadIdx.x == kThreads - 2) {
-        state.penalties = penalties_of(q, b);
-        state.raises = state.penalties.act && !penalties_lower(state.penalties.of);
+        state.edits = edits_of(q, b);
+        state.raises = state.edits.act && !penalties_lower(state.edits.penalties);
     }
     if (lane < samples)
         state.best[warp][lane] = draw_winner_none();

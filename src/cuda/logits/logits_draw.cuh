@@ -21,7 +21,7 @@ struct cta_state {
     uint32_t ones; /* DRAW_ONES for a greedy row */
     uint32_t next; /* step that no warp has taken yet */
     bool last;     /* of the row's CTAs to end */
-    row_penalties penalties;
+    row_edits edits;
     bool raises; /* penalties may raise a token */
     draw_philox philox[kSamples];
     uint32_t threshold[kSamples];       /* ordered bits: no score below can win */
@@ -38,17 +38,17 @@ struct step_noise {
 };
 
 /* y of four tokens after edits; out of line, as few are looked at. */
-__device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &state, int64_t b,
+__device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &state,
                                         uint32_t token, uint32_t end, four y)
 {
-    edit_four(p.problem, state.penalties, b, token, end, y.v);
+    edit_four(p.problem, state.edits, token, end, y.v);
     return y;
 }
 
 /* Whether the history has seen any of four tokens. */
-__device__ __noinline__ bool has_seen(const cuda_params &p, int64_t b, uint32_t token)
+__device__ __noinline__ bool has_seen(const cuda_params &p, const cta_state &state, uint32_t token)
 {
-    return seen_of_four(p.problem, b, token) != 0;
+    return seen_of_four(p.problem, state.edits, token) != 0;
 }
 
 /* A warp and the chunk that its CTA draws from. Where a mask and a history edit the row, the mask
@@ -182,7 +182,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
     {
         four y = scale(logits);
         if constexpr (edited)
-            y = edit_apart(p, state, b, base + place + kStride * k, end, y);
+            y = edit_apart(p, state, base + place + kStride * k, end, y);
         return temper(base, k, y);
     }
 
@@ -204,7 +204,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         if (edited && state.raises)
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                tops[k] = has_seen(p, b, base + place + kStride * k) ? INFINITY : tops[k];
+                tops[k] = has_seen(p, state, base + place + kStride * k) ? INFINITY : tops[k];
     }
 
     __device__ __forceinline__ draw_philox philox(int sample) const

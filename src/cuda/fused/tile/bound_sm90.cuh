@@ -218,25 +218,30 @@ template <int n, class call> class bound_server
         const gumbel_history &h = q.history;
         const int64_t first = q.first_token + tile * CUDA_SM90_TILE;
         if (q.request & GUMBEL_REQUEST_MASK)
-            bring_words(shared.masks_of_team(team), first, q.first_token + q.vocab,
-                        [&](int64_t b, int64_t at) { return gumbel_problem_mask(&q, b)[at]; });
+            bring_words(shared.masks_of_team(team), first, q.first_token + q.vocab, [&](int64_t b) {
+                const int32_t *mask = gumbel_problem_mask(&q, b);
+                return [=](int64_t at) { return (uint32_t)mask[at]; };
+            });
         if (p.unseen_peaks)
-            bring_words(shared.seen_of_team(team), first, h.vocab_size, [&](int64_t b, int64_t at) {
-                at += gumbel_problem_slot(&q, b) * gumbel_words_of(h.vocab_size);
-                return h.prompt[at] | h.output[at];
+            bring_words(shared.seen_of_team(team), first, h.vocab_size, [&](int64_t b) {
+                const int64_t from = gumbel_problem_slot(&q, b) * gumbel_words_of(h.vocab_size);
+                const uint32_t *prompt = h.prompt + from, *output = h.output + from;
+                return [=](int64_t at) { return prompt[at] | output[at]; };
             });
     }
 
-    /* Those from a token on, which ends before `end`, of words that word(row, which) gives. */
+    /* Those from a token on, which ends before `end`, of words that words_of(row)(which) gives. A
+     * row's slot is looked up before its words, which are then asked for side by side. */
     template <class F>
     __device__ __forceinline__ void bring_words(uint4 *into, int64_t first, int64_t end,
-                                                F word) const
+                                                F words_of) const
     {
         for (int i = lane; i < p.problem.batch; i += 32) {
+            const auto word = words_of(i);
             uint32_t words[5];
 #pragma unroll
             for (int k = 0; k < 5; k++)
-                words[k] = 32 * (first / 32 + k) < end ? word(i, first / 32 + k) : 0;
+                words[k] = 32 * (first / 32 + k) < end ? word(first / 32 + k) : 0;
             auto of = [&](int k) {
                 return (uint32_t)(((uint64_t)words[k + 1] << 32 | words[k]) >> first % 32);
             };

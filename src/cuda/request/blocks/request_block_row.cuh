@@ -210,26 +210,23 @@ __device__ __forceinline__ bool counts(const gumbel_problem &q, int64_t token)
     return token >= q.first_token && token < q.end_token;
 }
 
-/* y of a token of row b after edits, which come from no list: all that they go by is asked for at
+/* y of a token after edits, which come from no list: all that they go by is asked for at
  * once. */
-__device__ __forceinline__ float edited(int64_t b, int token, float y)
+__device__ __forceinline__ float edited(int token, float y)
 {
-    const gumbel_problem &q = shared().call.problem;
-    const gumbel_history &h = q.history;
-    const bool penalised = shared().row.penalties.act && token < h.vocab_size;
+    const gumbel_history &h = shared().call.problem.history;
+    const row_edits &edits = shared().row.edits;
     bool allowed = true, prompt = false, output = false;
     uint32_t count = 0;
-    if (q.request & GUMBEL_REQUEST_MASK)
-        allowed = bit_of((const uint32_t *)gumbel_problem_mask(&q, b), token);
-    if (penalised) {
-        const int64_t slot = gumbel_problem_slot(&q, b);
-        const int64_t words = gumbel_words_of(h.vocab_size) * slot;
-        prompt = bit_of(h.prompt + words, token);
-        output = bit_of(h.output + words, token);
-        count = gumbel_history_count(&h, slot, token);
+    if (edits.mask)
+        allowed = bit_of(edits.mask, token);
+    if (edits.act && token < h.vocab_size) {
+        prompt = bit_of(edits.prompt, token);
+        output = bit_of(edits.output, token);
+        count = gumbel_history_count(&h, edits.slot, token);
     }
     if (prompt || output)
-        y = gumbel_penalise(y, &shared().row.penalties.of, output ? count : 0);
+        y = gumbel_penalise(y, &edits.penalties, output ? count : 0);
     return allowed ? y : -INFINITY;
 }
 
@@ -254,7 +251,7 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
         if (is_rare(is_scaled(p.problem)) && counts(p.problem, token))
             y = request_scaled(p, y);
         if (edits)
-            y = blocks.values.z(y) >= least ? edited(blocks.b, (int)token, y) : -INFINITY;
+            y = blocks.values.z(y) >= least ? edited((int)token, y) : -INFINITY;
         largest = fmaxf(largest, y);
         list_token(blocks.values, (int)token, y, least);
     }
@@ -319,7 +316,7 @@ __device__ __noinline__ uint32_t flags_in_blocks(row_blocks blocks)
                 for (int i = 0; i < 4; i++, token++) {
                     float y = is_scaled(p.problem) ? request_scaled(p, l.v[0]) : l.v[0];
                     if (stored && counts(p.problem, token))
-                        flags |= flags_of(blocks.values.z(edited(blocks.b, (int)token, y)));
+                        flags |= flags_of(blocks.values.z(edited((int)token, y)));
                     l = {l.v[1], l.v[2], l.v[3], l.v[0]};
                 }
             }

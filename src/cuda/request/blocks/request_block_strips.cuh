@@ -97,7 +97,7 @@ __device__ __forceinline__ float list_strips(const row_blocks &blocks, int all, 
             const int token = (int)(row_blocks::start_of(0) + place);
             float y = row[place];
             if (edits)
-                y = edited(blocks.b, token, y);
+                y = edited(token, y);
             const bool stays = blocks.values.z(y) >= least;
             const uint32_t at = ptx_count_if(stays, &shared().count);
             if (stays && at < kShortlist)

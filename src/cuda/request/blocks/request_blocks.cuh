@@ -81,7 +81,7 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
     const cuda_request_params &p = shared().call;
     /* Some of the tokens that reach a guess may be edited away. */
     bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.stored_strips;
-    lowered |= shared().row.penalties.act && !p.unseen_peaks;
+    lowered |= shared().row.edits.act && !p.unseen_peaks;
     int count = max((int)blocks_guessed(x.wanted.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};

@@ -46,7 +46,7 @@ struct request_row {
     gumbel_row draw;
     gumbel_rules rules;
     float log_min_p; /* -inf: off */
-    row_penalties penalties;
+    row_edits edits;
     bool lists;     /* edits come from lists, too */
     uint32_t flags; /* why it cannot be drawn (gumbel_problem_row_flags()); 0: it can */
 };
@@ -111,9 +111,9 @@ __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem 
 /* What edits row b. */
 __device__ __forceinline__ void set_edits(request_row &row, const gumbel_problem &q, int64_t b)
 {
-    row.penalties = penalties_of(q, b);
+    row.edits = edits_of(q, b);
     row.lists = (q.request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
-                (row.penalties.act && (!q.history.prompt || q.with_path));
+                (row.edits.act && (!q.history.prompt || q.with_path));
 }
 
 __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
@@ -148,13 +148,13 @@ __device__ __forceinline__ float scaled_logit(const cuda_request_params &p, floa
 
 /* y of a token whose edits come from no list. */
 __device__ __forceinline__ float plain_y(const cuda_request_params &p, const request_row &row,
-                                         int64_t b, int64_t token, float l)
+                                         int64_t token, float l)
 {
     const gumbel_problem &q = p.problem;
-    if (is_masked(q, b, token))
+    if (is_masked(row.edits, token))
         return -INFINITY;
     float y = scaled_logit(p, l);
-    return row.penalties.act ? penalise_by_history(q, row.penalties.of, b, token, 0, y) : y;
+    return row.edits.act ? penalise_by_history(q, row.edits, token, 0, y) : y;
 }
 
 /* --------------------------------------------------------------------------------- lists ---- */
@@ -242,12 +242,12 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
     if (q.request & GUMBEL_REQUEST_BANNED)
         each_listed(t.banned, list, begin,
                     [&](int place) { atomicOr(&stage.banned[place >> 5], 1u << (place & 31)); });
-    if (row.penalties.act && !q.history.prompt) {
+    if (row.edits.act && !q.history.prompt) {
         each_listed(t.prompt_tokens, list, begin,
                     [&](int place) { atomicOr(&stage.prompt[place >> 5], 1u << (place & 31)); });
         each_listed(t.output_tokens, list, begin, count);
     }
-    if (row.penalties.act && q.with_path)
+    if (row.edits.act && q.with_path)
         each_listed(q.path, b, begin, count);
     __syncthreads();
 }
@@ -272,12 +272,12 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
         int place = (int)(token - begin);
         uint32_t listed = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MOST);
         float &own = y[place];
-        if (is_masked(q, b, token) || bit_of(stage.banned, place))
+        if (is_masked(row.edits, token) || bit_of(stage.banned, place))
             own = -INFINITY;
-        else if (row.penalties.act && q.history.prompt)
-            own = penalise_by_history(q, row.penalties.of, b, token, listed, own);
+        else if (row.edits.act && q.history.prompt)
+            own = penalise_by_history(q, row.edits, token, listed, own);
         else if (listed > 0 || bit_of(stage.prompt, place))
-            own = gumbel_penalise(own, &row.penalties.of, listed);
+            own = gumbel_penalise(own, &row.edits.penalties, listed);
     }
     __syncthreads();
 }
@@ -318,7 +318,7 @@ struct row_source {
                 for (int i = 0; i < 2 * kAhead; i++) {
                     int64_t token = base + 32 * i + lane;
                     if (!row.lists && token >= q.first_token && token < end)
-                        y[i] = plain_y(p, row, b, token, y[i]);
+                        y[i] = plain_y(p, row, token, y[i]);
                 }
                 for (int64_t block = base; block < min(base + kAhead * GUMBEL_BLOCK, end);
                      block += GUMBEL_BLOCK) {

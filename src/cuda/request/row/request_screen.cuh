@@ -90,7 +90,7 @@ struct part_reader {
                 l[i] = scaled.v[i];
         }
         if (q.request & GUMBEL_REQUEST_TRANSFORMS)
-            edit_four(q, row.penalties, b, token, end, l);
+            edit_four(q, row.edits, token, end, l);
     }
 };
 

@@ -85,8 +85,7 @@ __device__ __forceinline__ bool can_screen(const params &p, const request_row &r
 /* Whether nothing that edits a row raises a token above what its block's largest logit becomes. */
 __device__ __forceinline__ bool edits_lower(const gumbel_problem &q, const request_row &row)
 {
-    return !row.lists && q.scale > 0.0f &&
-           (!row.penalties.act || penalties_lower(row.penalties.of));
+    return !row.lists && q.scale > 0.0f && (!row.edits.act || penalties_lower(row.edits.penalties));
 }
 
 /* Whether a block's largest logit bounds its tokens. */

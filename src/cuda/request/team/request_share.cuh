@@ -118,17 +118,15 @@ __device__ __forceinline__ void fetch_words(const part_reader &reader, const sha
     const gumbel_problem &q = reader.p.problem;
     const gumbel_history &h = q.history;
     const int64_t words = gumbel_words_of(h.vocab_size), first = source.begin >> 5;
-    const int64_t row = words * gumbel_problem_slot(&q, reader.b);
-    const bool masks = q.request & GUMBEL_REQUEST_MASK;
-    const bool counts = (q.request & GUMBEL_REQUEST_PENALTIES) && h.prompt;
+    const row_edits edits = edits_of(q, reader.b); /* the row's own are not there yet */
 #pragma unroll 2
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads) {
         int64_t at = first + i;
         bool inside = 32 * at < reader.end;
-        if (masks)
-            shared().words.allowed[i] = inside ? gumbel_problem_mask(&q, reader.b)[at] : 0;
-        if (counts)
-            shared().words.seen[i] = at < words ? h.prompt[row + at] | h.output[row + at] : 0;
+        if (edits.mask)
+            shared().words.allowed[i] = inside ? edits.mask[at] : 0;
+        if (edits.prompt)
+            shared().words.seen[i] = at < words ? edits.prompt[at] | edits.output[at] : 0;
     }
 }
 
@@ -149,9 +147,8 @@ __device__ __noinline__ void edit_seen(const part_reader &reader, share_source s
         for (uint32_t left = shared().words.seen[i]; left; left &= left - 1) {
             int place = 32 * i + __ffs(left) - 1;
             if (reader.counts(source.begin + place))
-                share()[place] =
-                    penalise_by_history(reader.p.problem, reader.row.penalties.of, reader.b,
-                                        source.begin + place, 0, share()[place]);
+                share()[place] = penalise_by_history(reader.p.problem, reader.row.edits,
+                                                     source.begin + place, 0, share()[place]);
         }
     __syncthreads();
 }
@@ -205,7 +202,7 @@ __device__ __forceinline__ void edit_share(const part_reader &reader, const shar
     }
     if (q.scale != 1.0f || q.soft_cap != 0.0f)
         scale_share(reader, source);
-    if (reader.row.penalties.act)
+    if (reader.row.edits.act)
         edit_seen(reader, source);
     if (q.request & GUMBEL_REQUEST_MASK)
         mask_share(source);
