@@ -14,21 +14,6 @@
 /* GPUs load a summary 16 bytes at a time. */
 #define SUMMARY_ALIGNMENT_OF_GPUS 16
 
-/* Draw rows [0, batch), or score them: those by slices, each of which uses the workspace anew. */
-static gumbel_status draw_rows(gumbel_device *device, const gumbel_problem *problem, int64_t batch,
-                               const gumbel_output *output, void *workspace, gumbel_error *error)
-{
-    int64_t most = gumbel_slice_most(problem);
-    for (int64_t first = 0; first < batch; first += most) {
-        int64_t count = batch - first < most ? batch - first : most;
-        GUMBEL_ASSERT(count >= 1 && count <= most);
-        gumbel_problem slice = gumbel_problem_slice(problem, first, count);
-        gumbel_output out = gumbel_output_slice(output, first, problem->sampling.num_samples);
-        GUMBEL_FORWARD(device->backend->sample(device, &slice, &out, workspace, error));
-    }
-    return GUMBEL_OK;
-}
-
 /* Rows that the host knows to be drawn. */
 static int64_t known_rows(const gumbel_device *device, const gumbel_problem *problem)
 {
@@ -49,7 +34,7 @@ static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
     GUMBEL_FORWARD(gumbel_call_workspace(device, problem, 0, workspace, workspace_bytes, error));
     int64_t rows = known_rows(device, problem);
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
-    GUMBEL_FORWARD(draw_rows(device, problem, rows, &out, workspace, error));
+    GUMBEL_FORWARD(gumbel_draw_rows(device, problem, rows, &out, workspace, error));
     if (rows < problem->batch)
         gumbel_output_unused(&out, rows, problem->batch, problem->sampling.num_samples);
     return GUMBEL_OK;

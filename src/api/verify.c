@@ -7,13 +7,23 @@
 
 #include "api/call.h"
 #include "core/fail.h"
-#include "drafts/draft_walk.h"
+#include "drafts/proposal.h"
 #include "validate/validate_draft.h"
 
+/* A verification, and the draw that it is. */
+typedef struct verify_call {
+    gumbel_problem draw;
+    gumbel_verification v;
+    gumbel_proposal by;
+    int proposed; /* `by` is there: the rule is not COUPLED */
+    gumbel_node *nodes;
+} verify_call;
+
 /* What a verification takes of the workspace before its draw does. */
-static void carve(gumbel_cursor *cursor, const gumbel_problem *p, gumbel_verification *v,
-                  gumbel_node **nodes)
+static void carve(gumbel_cursor *cursor, verify_call *call)
 {
+    const gumbel_problem *p = &call->draw;
+    gumbel_verification *v = &call->v;
     const gumbel_verified *to = &v->verified;
     size_t rows = (size_t)v->rows, most = (size_t)v->draft.max_nodes;
     GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MOST);
@@ -23,7 +33,7 @@ static void carve(gumbel_cursor *cursor, const gumbel_problem *p, gumbel_verific
     of_row->request = gumbel_carve(cursor, rows, 1, sizeof *of_row->request);
     of_row->path_offsets = NULL;
     of_row->path_ids = NULL;
-    if (p->with_path) {
+    if (p->with_path || (call->proposed && call->by.draft.with_path)) {
         of_row->path_offsets = gumbel_carve(cursor, rows + 1, 1, sizeof *of_row->path_offsets);
         of_row->path_ids = gumbel_carve(cursor, rows, most - 1, sizeof *of_row->path_ids);
     }
@@ -35,16 +45,36 @@ static void carve(gumbel_cursor *cursor, const gumbel_problem *p, gumbel_verific
     CARVE_UNLESS_THERE(logprobs, to->logprobs);
     CARVE_UNLESS_THERE(scores, to->scores);
 #undef CARVE_UNLESS_THERE
-    *nodes = gumbel_carve(cursor, most, 1, sizeof **nodes);
+    v->logprobs = v->drawn.logprobs;
+    v->scores = v->drawn.scores;
+    call->nodes = gumbel_carve(cursor, most, 1, sizeof *call->nodes);
+}
+
+/* What a rule but COUPLED takes beside it. */
+static void carve_proposal(gumbel_cursor *cursor, verify_call *call)
+{
+    gumbel_verification *v = &call->v;
+    size_t rows = (size_t)v->rows, listed = (size_t)call->by.listed;
+    if (!v->drawn.best_ids)
+        v->drawn.best_ids = gumbel_carve(cursor, rows, listed, sizeof *v->drawn.best_ids);
+    if (!v->drawn.best_scores)
+        v->drawn.best_scores = gumbel_carve(cursor, rows, listed, sizeof *v->drawn.best_scores);
+    v->logprobs = v->scores = NULL;
+    if (v->verified.logprobs)
+        v->logprobs = gumbel_carve(cursor, rows, 1, sizeof *v->logprobs);
+    if (v->verified.scores)
+        v->scores = gumbel_carve(cursor, rows, 1, sizeof *v->scores);
+    gumbel_proposal_carve(&call->by, cursor, &call->draw, v);
 }
 
 /* A mask of a row a node. */
-static gumbel_status check_mask(const gumbel_problem *p, int64_t rows, gumbel_error *error)
+static gumbel_status check_mask(const gumbel_problem *p, int64_t rows, const char *field,
+                                gumbel_error *error)
 {
     int64_t words;
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(rows, p->transforms.mask.stride, &words) ||
                          words > INT64_MAX / (int64_t)sizeof(int32_t),
-                     error, "sampling.transforms.mask", "it is larger than any memory");
+                     error, field, "it is larger than any memory");
     return GUMBEL_OK;
 }
 
@@ -74,7 +104,7 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
                      "a draft is verified by a draw, not by given tokens");
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise",
                      "rows are drawn by the noise of their positions");
-    GUMBEL_FORWARD(check_mask(p, rows, error));
+    GUMBEL_FORWARD(check_mask(p, rows, "sampling.transforms.mask", error));
     if (reads && device->backend->host_memory) {
         GUMBEL_FORWARD(gumbel_check_host_sampling(p, error));
         GUMBEL_FORWARD(gumbel_check_host_draft(draft, p->sampling.live_rows, rows, error));
@@ -83,19 +113,69 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
     return GUMBEL_OK;
 }
 
-/* A call's verification, and the problem that its draw is, but for what lies in the workspace. */
-static gumbel_status read_call(gumbel_problem *p, gumbel_verification *v,
-                               const gumbel_device *device, const gumbel_sampling *sampling,
-                               const gumbel_draft *draft, const gumbel_verified *verified,
-                               int reads, gumbel_error *error)
+/* What is not to be had by a rule that weighs probabilities. */
+static gumbel_status check_rule(const gumbel_problem *p, const gumbel_verification *v,
+                                const gumbel_device *device, gumbel_error *error)
 {
-    *v = (gumbel_verification){.rows = p->batch, .end_token = p->end_token};
-    GUMBEL_FORWARD(gumbel_read_draft(&v->draft, draft, p->batch, error));
+    const gumbel_draft *d = &v->draft;
+    int block = d->rule == GUMBEL_RULE_BLOCK;
+    const char *reason = NULL, *field = "draft.rule";
+    if (!device->backend->host_memory)
+        reason = "on this device drafts are verified by the coupled rule alone";
+    else if (block && (d->head || p->hidden_size > 0))
+        reason = "blocks are verified from logits alone";
+    else if (v->drawn.logprobs_of == GUMBEL_RAW)
+        reason = "the rule weighs processed probabilities", field = "verified.rows.logprobs_of";
+    return reason ? gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, field, "%s", reason) : GUMBEL_OK;
+}
+
+/* The draft's call, if the rule asks for it. The problem still has parameters of requests. */
+static gumbel_status read_proposal(verify_call *call, const gumbel_device *device, int64_t rows,
+                                   int reads, gumbel_error *error)
+{
+    gumbel_verification *v = &call->v;
+    gumbel_problem *q = &call->by.draft;
+    call->proposed = v->draft.rule != GUMBEL_RULE_COUPLED && (v->draft.head || v->draft.logits);
+    if (!call->proposed)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(check_rule(&call->draw, v, device, error));
+    GUMBEL_FORWARD(gumbel_read_proposal(q, &v->draft, &call->draw, rows, reads, error));
+    GUMBEL_FORWARD(check_mask(q, rows, "draft.sampling.transforms.mask", error));
+    q->batch = rows;
+    q->sampling.live_rows = NULL;
+    q->mask_by_row = (q->request & GUMBEL_REQUEST_MASK) != 0;
+    q->with_path = q->request & GUMBEL_REQUEST_PENALTIES && v->draft.max_nodes > 1;
+    if (v->draft.rule == GUMBEL_RULE_REJECTION && !v->drawn.num_best)
+        v->drawn.num_best = GUMBEL_BEST_MOST;
+    call->by.listed = v->draft.rule == GUMBEL_RULE_REJECTION ? v->drawn.num_best : 0;
+    return GUMBEL_OK;
+}
+
+/* Ids from here on no penalty counts. */
+static int64_t counted_end(const gumbel_problem *p)
+{
+    return p->history.prompt ? p->history.vocab_size : INT64_MAX;
+}
+
+/* A call's verification, and the problem that its draw is, but for what lies in the workspace. The
+ * problem has its tensors already. */
+static gumbel_status read_call(verify_call *call, const gumbel_device *device,
+                               const gumbel_sampling *sampling, const gumbel_draft *draft,
+                               const gumbel_verified *verified, int reads, gumbel_error *error)
+{
+    gumbel_problem *p = &call->draw;
+    gumbel_verification *v = &call->v;
+    int64_t rows = p->batch;
+    *v = (gumbel_verification){.rows = rows, .end_token = p->end_token};
+    GUMBEL_FORWARD(gumbel_read_draft(&v->draft, draft, rows, error));
     GUMBEL_FORWARD(gumbel_read_verified(&v->verified, verified, v->draft.requests, error));
     if (v->verified.rows)
-        GUMBEL_FORWARD(gumbel_read_output(&v->drawn, v->verified.rows, p->batch, error));
+        GUMBEL_FORWARD(gumbel_read_output(&v->drawn, v->verified.rows, rows, error));
     GUMBEL_FORWARD(read_requests(p, device, sampling, &v->draft, reads, error));
-    v->counted_end = p->history.prompt ? p->history.vocab_size : INT64_MAX;
+    GUMBEL_FORWARD(read_proposal(call, device, rows, reads, error));
+    v->counted_end = counted_end(p);
+    if (call->proposed && counted_end(&call->by.draft) < v->counted_end)
+        v->counted_end = counted_end(&call->by.draft);
     v->slots = p->sampling.slots;
     v->position = p->sampling.position;
     v->live_rows = p->sampling.live_rows;
@@ -113,42 +193,75 @@ static gumbel_status read_call(gumbel_problem *p, gumbel_verification *v,
 }
 
 /* Lay the workspace out; what is left of it begins at `used`. */
-static void lay_out(gumbel_problem *p, gumbel_verification *v, gumbel_node **nodes, void *workspace,
-                    size_t *used)
+static void lay_out(verify_call *call, void *workspace, size_t *used)
 {
     gumbel_cursor cursor = {workspace, 0};
-    carve(&cursor, p, v, nodes);
-    p->sampling.slots.of_row = v->of_row.slot;
-    p->sampling.position = (gumbel_row_u64){v->of_row.position, 1};
-    p->list_of_row = v->of_row.request;
-    p->path = (gumbel_token_lists){.offsets = v->of_row.path_offsets, .ids = v->of_row.path_ids};
+    gumbel_problem *p = &call->draw;
+    const gumbel_draft_rows *of_row = &call->v.of_row;
+    carve(&cursor, call);
+    p->sampling.slots.of_row = of_row->slot;
+    p->sampling.position = (gumbel_row_u64){of_row->position, 1};
+    p->list_of_row = of_row->request;
+    p->path = (gumbel_token_lists){.offsets = of_row->path_offsets, .ids = of_row->path_ids};
+    if (call->proposed)
+        carve_proposal(&cursor, call);
     *used = cursor.used;
 }
 
-static gumbel_status size_of_call(const gumbel_device *device, const gumbel_problem *problem,
-                                  const gumbel_verification *verification, size_t *bytes,
-                                  gumbel_error *error)
+/* Make *most no less than what a draw takes. */
+static gumbel_status count_draw(const gumbel_device *device, const gumbel_problem *p, uint32_t more,
+                                size_t *most, gumbel_error *error)
 {
-    gumbel_problem p = *problem;
-    gumbel_verification v = *verification;
-    gumbel_node *nodes;
-    size_t used, draw;
+    size_t bytes;
+    GUMBEL_FORWARD(gumbel_call_size(device, p, more, &bytes, error));
+    *most = bytes > *most ? bytes : *most;
+    return GUMBEL_OK;
+}
+
+/* What scoring and reading a model's rows takes. */
+static gumbel_status count_scores(const gumbel_device *device, const gumbel_problem *problem,
+                                  int32_t scored, size_t *most, gumbel_error *error)
+{
+    gumbel_problem p = gumbel_proposal_scored(problem, scored);
+    GUMBEL_FORWARD(gumbel_call_served(device, &p, error));
+    GUMBEL_FORWARD(count_draw(device, &p, 0, most, error));
+    p = gumbel_problem_slice(problem, 0, 1);
+    if (p.hidden_size > 0) {
+        p = gumbel_proposal_scored(&p, GUMBEL_PROPOSAL_CHUNK);
+        return count_draw(device, &p, 0, most, error);
+    }
+    p = gumbel_proposal_whole(&p);
+    return count_draw(device, &p, GUMBEL_NEED_ROWS, most, error);
+}
+
+static gumbel_status size_of_call(const gumbel_device *device, const verify_call *read,
+                                  size_t *bytes, gumbel_error *error)
+{
+    verify_call call = *read;
+    int32_t scored = 1 + call.by.listed;
+    size_t used, draw = 0;
     *bytes = 0;
-    if (v.draft.requests == 0)
+    if (call.v.draft.requests == 0)
         return GUMBEL_OK;
-    lay_out(&p, &v, &nodes, NULL, &used);
-    GUMBEL_FORWARD(gumbel_call_size(device, &p, 0, &draw, error));
+    lay_out(&call, NULL, &used);
+    GUMBEL_FORWARD(count_draw(device, &call.draw, 0, &draw, error));
+    if (call.proposed && call.v.rows > 0) {
+        GUMBEL_FORWARD(count_scores(device, &call.by.target, scored, &draw, error));
+        GUMBEL_FORWARD(count_scores(device, &call.by.draft, scored, &draw, error));
+    }
     GUMBEL_REFUSE_IF(used == SIZE_MAX || __builtin_add_overflow(used, draw, bytes), error, "draft",
                      "so many rows and nodes are larger than any memory");
     return GUMBEL_OK;
 }
 
 /* Expand, draw, accept. */
-static gumbel_status run(gumbel_device *device, const gumbel_problem *p,
-                         const gumbel_verification *v, gumbel_node *nodes, void *workspace,
+static gumbel_status run(gumbel_device *device, verify_call *call, void *workspace,
                          gumbel_error *error)
 {
     const gumbel_backend *backend = device->backend;
+    const gumbel_verification *v = &call->v;
+    const gumbel_problem *p = &call->draw;
+    call->by.workspace = workspace;
     if (v->rows > 0) {
         GUMBEL_ASSERT(v->drawn.tokens && v->drawn.status);
         GUMBEL_ASSERT(p->batch == v->rows && p->sampling.slots.of_row == v->of_row.slot);
@@ -162,27 +275,25 @@ static gumbel_status run(gumbel_device *device, const gumbel_problem *p,
     }
     if (!backend->host_memory)
         return backend->accept_drafts(device, p->stream, v, error);
-    gumbel_drafts_accept(v, nodes);
-    return GUMBEL_OK;
+    return gumbel_drafts_accept(v, call->proposed && v->rows > 0 ? &call->by : NULL, device,
+                                call->nodes, error);
 }
 
 /* The common end of both calls. */
-static gumbel_status verify(gumbel_device *device, gumbel_problem *p,
+static gumbel_status verify(gumbel_device *device, verify_call *call,
                             const gumbel_sampling *sampling, const gumbel_draft *draft,
                             const gumbel_verified *verified, void *workspace,
                             size_t workspace_bytes, gumbel_error *error)
 {
-    gumbel_verification v;
-    gumbel_node *nodes;
     size_t needed, used;
-    GUMBEL_FORWARD(read_call(p, &v, device, sampling, draft, verified, 1, error));
-    GUMBEL_FORWARD(size_of_call(device, p, &v, &needed, error));
+    GUMBEL_FORWARD(read_call(call, device, sampling, draft, verified, 1, error));
+    GUMBEL_FORWARD(size_of_call(device, call, &needed, error));
     GUMBEL_FORWARD(gumbel_check_workspace(workspace, workspace_bytes, needed, error));
-    if (v.draft.requests == 0)
+    if (call->v.draft.requests == 0)
         return GUMBEL_OK;
-    lay_out(p, &v, &nodes, workspace, &used);
+    lay_out(call, workspace, &used);
     GUMBEL_ASSERT(used <= needed);
-    return run(device, p, &v, nodes, (char *)workspace + used, error);
+    return run(device, call, (char *)workspace + used, error);
 }
 
 gumbel_status gumbel_verify(gumbel_device *device, void *stream, const gumbel_head *head,
@@ -190,11 +301,11 @@ gumbel_status gumbel_verify(gumbel_device *device, void *stream, const gumbel_he
                             const gumbel_verified *verified, void *workspace,
                             size_t workspace_bytes, gumbel_error *error)
 {
-    gumbel_problem problem;
+    verify_call call = {.proposed = 0};
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_head(&problem, head, NULL, error));
-    problem.stream = stream;
-    return verify(device, &problem, sampling, draft, verified, workspace, workspace_bytes, error);
+    GUMBEL_FORWARD(gumbel_read_head(&call.draw, head, NULL, error));
+    call.draw.stream = stream;
+    return verify(device, &call, sampling, draft, verified, workspace, workspace_bytes, error);
 }
 
 gumbel_status gumbel_verify_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
@@ -202,11 +313,11 @@ gumbel_status gumbel_verify_logits(gumbel_device *device, void *stream, const gu
                                    const gumbel_verified *verified, void *workspace,
                                    size_t workspace_bytes, gumbel_error *error)
 {
-    gumbel_problem problem;
+    verify_call call = {.proposed = 0};
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_logits(&problem, logits, NULL, error));
-    problem.stream = stream;
-    return verify(device, &problem, sampling, draft, verified, workspace, workspace_bytes, error);
+    GUMBEL_FORWARD(gumbel_read_logits(&call.draw, logits, NULL, error));
+    call.draw.stream = stream;
+    return verify(device, &call, sampling, draft, verified, workspace, workspace_bytes, error);
 }
 
 gumbel_status gumbel_verify_workspace_size(const gumbel_device *device, const gumbel_head *head,
@@ -216,13 +327,12 @@ gumbel_status gumbel_verify_workspace_size(const gumbel_device *device, const gu
                                            const gumbel_verified *verified, size_t *bytes,
                                            gumbel_error *error)
 {
-    gumbel_problem problem;
-    gumbel_verification v;
+    verify_call call = {.proposed = 0};
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
-    GUMBEL_FORWARD(head ? gumbel_read_head(&problem, head, NULL, error)
-                        : gumbel_read_logits(&problem, logits, NULL, error));
-    GUMBEL_FORWARD(read_call(&problem, &v, device, sampling, draft, verified, 0, error));
-    return size_of_call(device, &problem, &v, bytes, error);
+    GUMBEL_FORWARD(head ? gumbel_read_head(&call.draw, head, NULL, error)
+                        : gumbel_read_logits(&call.draw, logits, NULL, error));
+    GUMBEL_FORWARD(read_call(&call, device, sampling, draft, verified, 0, error));
+    return size_of_call(device, &call, bytes, error);
 }

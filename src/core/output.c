@@ -88,3 +88,17 @@ void gumbel_output_unused(const gumbel_output *out, int64_t first, int64_t end, 
     FILL(best_scores, out->num_best, NAN);
 #undef FILL
 }
+
+gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *problem, int64_t batch,
+                               const gumbel_output *output, void *workspace, gumbel_error *error)
+{
+    int64_t most = gumbel_slice_most(problem);
+    for (int64_t first = 0; first < batch; first += most) {
+        int64_t count = batch - first < most ? batch - first : most;
+        GUMBEL_ASSERT(count >= 1 && count <= most);
+        gumbel_problem slice = gumbel_problem_slice(problem, first, count);
+        gumbel_output out = gumbel_output_slice(output, first, problem->sampling.num_samples);
+        GUMBEL_FORWARD(device->backend->sample(device, &slice, &out, workspace, error));
+    }
+    return GUMBEL_OK;
+}

@@ -11,6 +11,10 @@
  * memory. */
 void gumbel_read_out(const gumbel_finish_call *call);
 
+/* Draw rows [0, batch), or score them: those by slices, each of which uses the workspace anew. */
+gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *problem, int64_t batch,
+                               const gumbel_output *output, void *workspace, gumbel_error *error);
+
 /* The outputs of rows from `first` on. */
 gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, int32_t num_samples);
 

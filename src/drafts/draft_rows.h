@@ -32,6 +32,7 @@ struct gumbel_verification {
     const int32_t *live_rows; /* live requests */
     gumbel_draft_rows of_row;
     gumbel_output drawn; /* of n rows: tokens and status, and what the caller wants of the rest */
+    float *logprobs, *scores; /* [n] of what is emitted behind each row; or NULL */
 };
 
 /* The nodes of a request: rows first .. first + count - 1. */

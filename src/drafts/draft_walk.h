@@ -93,9 +93,9 @@ GUMBEL_INLINE void gumbel_draft_emit(const gumbel_verification *v, int64_t r, in
     if (to->path)
         to->path[at] = (int32_t)b;
     if (to->logprobs)
-        to->logprobs[at] = v->drawn.logprobs[b];
+        to->logprobs[at] = v->logprobs[b];
     if (to->scores)
-        to->scores[at] = v->drawn.scores[b];
+        to->scores[at] = v->scores[b];
 }
 
 /* Walk from the root of a live request of one node or more, whose rows begin at `first`, and write
@@ -166,7 +166,11 @@ GUMBEL_INLINE void gumbel_draft_advance(const gumbel_verification *v, int64_t r,
     v->verified.position[slot] = position + (uint64_t)by;
 }
 
-/* Walk from all roots, where memory is the host's. nodes: [M] of scratch. */
-void gumbel_drafts_accept(const gumbel_verification *verification, gumbel_node *nodes);
+/* Walk from all roots, where memory is the host's. `by` is what drew the drafts, NULL for COUPLED;
+ * nodes: [M] of scratch. */
+struct gumbel_proposal;
+gumbel_status gumbel_drafts_accept(const gumbel_verification *verification,
+                                   const struct gumbel_proposal *by, gumbel_device *device,
+                                   gumbel_node *nodes, gumbel_error *error);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/fail.h"
 #include "core/output.h"
+#include "drafts/proposal.h"
 
 void gumbel_drafts_expand(const gumbel_verification *v)
 {
@@ -16,31 +17,60 @@ void gumbel_drafts_expand(const gumbel_verification *v)
         gumbel_draft_row(v, b);
 }
 
-static gumbel_walked walk(const gumbel_verification *v, int64_t r, gumbel_node *nodes)
+/* What is emitted behind each row, where that is the row's draw. */
+static void emit_draws(const gumbel_verification *v)
 {
-    gumbel_span span = gumbel_draft_span(v, r);
-    if (r >= gumbel_draft_live(v) || span.count == 0)
-        return gumbel_walked_not(GUMBEL_ROW_UNUSED);
+    for (int64_t b = 0; b < v->rows; b++) {
+        if (v->logprobs)
+            v->logprobs[b] = v->drawn.logprobs[b];
+        if (v->scores)
+            v->scores[b] = v->drawn.scores[b];
+    }
+}
+
+/* The nodes of request r, and what each of them emits. */
+static gumbel_status read_nodes(const gumbel_verification *v, const gumbel_proposal *by,
+                                gumbel_device *device, int64_t r, gumbel_span span,
+                                gumbel_node *nodes, gumbel_error *error)
+{
     GUMBEL_ASSERT(span.sound && span.first + span.count <= v->rows);
     GUMBEL_ASSERT(span.count <= v->draft.max_nodes);
     for (int32_t j = 0; j < span.count; j++)
         nodes[j] = gumbel_draft_node(v, r, span.first, j);
-    return gumbel_draft_walk(v, r, span.first, nodes, span.count);
+    return by ? gumbel_proposal_decide(by, device, v, r, span.first, nodes, span.count, error)
+              : GUMBEL_OK;
 }
 
-void gumbel_drafts_accept(const gumbel_verification *v, gumbel_node *nodes)
+/* Write what request r emits. */
+static void emit(const gumbel_verification *v, int64_t r, const gumbel_walked *w)
+{
+    GUMBEL_ASSERT(w->emitted >= 0 && w->emitted <= v->draft.max_nodes);
+    GUMBEL_ASSERT(w->last_row >= -1 && w->last_row < v->rows);
+    GUMBEL_ASSERT((w->emitted > 0) == (w->last_row >= 0));
+    gumbel_draft_end(v, r, w, 0, 1);
+    gumbel_draft_advance(v, r, w->emitted);
+    if (v->verified.histogram && gumbel_walked_counts(w))
+        v->verified.histogram[gumbel_walked_accepted(w)]++;
+}
+
+gumbel_status gumbel_drafts_accept(const gumbel_verification *v, const gumbel_proposal *by,
+                                   gumbel_device *device, gumbel_node *nodes, gumbel_error *error)
 {
     for (int64_t b = 0; b < v->rows; b++)
         if (v->of_row.slot[b] == GUMBEL_SLOT_UNUSED)
             gumbel_output_unused(&v->drawn, b, b + 1, 1);
-    for (int64_t r = 0; r < v->draft.requests; r++) {
-        gumbel_walked w = walk(v, r, nodes);
-        GUMBEL_ASSERT(w.emitted >= 0 && w.emitted <= v->draft.max_nodes);
-        GUMBEL_ASSERT(w.last_row >= -1 && w.last_row < v->rows);
-        GUMBEL_ASSERT((w.emitted > 0) == (w.last_row >= 0));
-        gumbel_draft_end(v, r, &w, 0, 1);
-        gumbel_draft_advance(v, r, w.emitted);
-        if (v->verified.histogram && gumbel_walked_counts(&w))
-            v->verified.histogram[gumbel_walked_accepted(&w)]++;
+    if (by) {
+        emit_draws(v);
+        GUMBEL_FORWARD(gumbel_proposal_score(by, device, v, error));
     }
+    for (int64_t r = 0; r < v->draft.requests; r++) {
+        gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
+        gumbel_span span = gumbel_draft_span(v, r);
+        if (r < gumbel_draft_live(v) && span.count > 0) {
+            GUMBEL_FORWARD(read_nodes(v, by, device, r, span, nodes, error));
+            w = gumbel_draft_walk(v, r, span.first, nodes, span.count);
+        }
+        emit(v, r, &w);
+    }
+    return GUMBEL_OK;
 }

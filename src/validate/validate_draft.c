@@ -6,6 +6,8 @@
 #include "validate/validate_draft.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, int64_t rows,
                                 gumbel_error *error)
@@ -19,7 +21,12 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
     GUMBEL_REFUSE_IF(into->max_nodes < 1 || into->max_nodes > GUMBEL_NODES_MOST, error,
                      "draft.max_nodes", "max_nodes is %d; it must be in 1..%d",
                      (int)into->max_nodes, GUMBEL_NODES_MOST);
-    GUMBEL_REFUSE_IF(into->reserved, error, "draft.reserved", "it is not 0");
+    GUMBEL_REFUSE_IF((int)into->rule < 0 || into->rule > GUMBEL_RULE_BLOCK, error, "draft.rule",
+                     "rule is %d, which no gumbel_rule has", (int)into->rule);
+    GUMBEL_REFUSE_IF(into->head && into->logits, error, "draft.logits",
+                     "drafts were drawn from a head or from logits, not from both");
+    GUMBEL_REFUSE_IF(into->rule != GUMBEL_RULE_COUPLED && into->parents, error, "draft.parents",
+                     "the coupled rule alone accepts trees");
     GUMBEL_REFUSE_IF(rows > INT32_MAX, error, "draft", "2^31 rows or more are too many");
     places = into->requests * into->max_nodes;
     GUMBEL_REFUSE_IF(!into->offsets && places > rows, error, "draft.offsets",
@@ -107,4 +114,60 @@ gumbel_status gumbel_check_host_draft(const gumbel_draft *draft, const int32_t *
     for (int64_t r = 0; r < live; r++)
         GUMBEL_FORWARD(check_request(draft, r, rows, error));
     return gumbel_check_host_lists(&draft->stop, live, "draft.stop", error);
+}
+
+/* ------------------------------------------------------------------- what drew the drafts ---- */
+
+/* Put "draft." before the field of an error. */
+static gumbel_status of_draft(gumbel_status status, gumbel_error *error)
+{
+    char field[sizeof error->field];
+    if (status == GUMBEL_OK || !error)
+        return status;
+    snprintf(field, sizeof field, "draft.%.*s", (int)sizeof field - 7, error->field);
+    memcpy(error->field, field, sizeof field);
+    return status;
+}
+
+/* What has no meaning of its own for a draft. */
+static gumbel_status check_parameters(const gumbel_sampling *s, const gumbel_problem *target,
+                                      gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(s->slots.of_row || s->live_rows, error, "draft.sampling.slots",
+                     "slots and live rows are those of the target's sampling");
+    GUMBEL_REFUSE_IF(s->given.data || s->noise, error, "draft.sampling.given",
+                     "drafts are drawn, by noise of their own");
+    GUMBEL_REFUSE_IF(s->num_samples > 1, error, "draft.sampling.num_samples",
+                     "num_samples is %d; a draft is one draw", (int)s->num_samples);
+    GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || s->domain == GUMBEL_DOMAIN_ACCEPT,
+                     error, "draft.sampling.domain",
+                     "domain is %u, whose noise the target or the acceptance uses",
+                     (unsigned)s->domain);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_read_proposal(gumbel_problem *p, const gumbel_draft *draft,
+                                   const gumbel_problem *target, int64_t rows, int reads,
+                                   gumbel_error *error)
+{
+    gumbel_sampling s = {.domain = GUMBEL_DOMAIN_DRAFT};
+    const char *field = draft->head ? "draft.head" : "draft.logits";
+    if (draft->sampling)
+        GUMBEL_FORWARD(gumbel_read_options(&s, sizeof s, draft->sampling, "draft.sampling", error));
+    GUMBEL_FORWARD(check_parameters(&s, target, error));
+    s.struct_size = sizeof s;
+    s.slots = target->sampling.slots;
+    s.position = (gumbel_row_u64){0};
+    GUMBEL_FORWARD(of_draft(draft->head ? gumbel_read_head(p, draft->head, NULL, error)
+                                        : gumbel_read_logits(p, draft->logits, NULL, error),
+                            error));
+    GUMBEL_REFUSE_IF(p->batch != rows, error, field, "it has %" PRId64 " rows, the target %" PRId64,
+                     p->batch, rows);
+    GUMBEL_REFUSE_IF(p->vocab != target->vocab || p->first_token != target->first_token ||
+                         p->end_token != target->end_token,
+                     error, field, "its tokens are not the target's");
+    p->batch = draft->requests;
+    GUMBEL_FORWARD(of_draft(gumbel_read_sampling(p, &s, error), error));
+    p->sampling.live_rows = target->sampling.live_rows;
+    return reads ? of_draft(gumbel_check_host_sampling(p, error), error) : GUMBEL_OK;
 }

@@ -17,6 +17,13 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
 gumbel_status gumbel_read_verified(gumbel_verified *into, const gumbel_verified *verified,
                                    int64_t requests, gumbel_error *error);
 
+/* The call that drew the tokens of a draft, which names a head or logits of `rows` rows: a problem
+ * of R requests, which share slots and live rows with the target's. What its parameters point to
+ * is followed where the call `reads`. */
+gumbel_status gumbel_read_proposal(gumbel_problem *problem, const gumbel_draft *draft,
+                                   const gumbel_problem *target, int64_t rows, int reads,
+                                   gumbel_error *error);
+
 /* What only the host's eyes can check, of live requests. */
 gumbel_status gumbel_check_host_draft(const gumbel_draft *draft, const int32_t *live_rows,
                                       int64_t rows, gumbel_error *error);

@@ -113,7 +113,7 @@ MISTAKE(no_requests, c->draft.requests = 0)
 MISTAKE(negative_requests, c->draft.requests = -1)
 MISTAKE(no_nodes, c->draft.max_nodes = 0)
 MISTAKE(many_nodes, c->draft.max_nodes = GUMBEL_NODES_MOST + 1)
-MISTAKE(is_reserved, c->draft.reserved = 1)
+MISTAKE(no_rule, c->draft.rule = (gumbel_rule)3)
 MISTAKE(no_draft_tokens, c->draft.tokens = NULL)
 MISTAKE(no_room, c->draft.offsets = NULL; c->draft.max_nodes = NODES + 1)
 MISTAKE(falls, c->offsets[1] = 4; c->offsets[2] = 3)
@@ -146,7 +146,7 @@ static void refusals(void **state)
         {"draft.requests", negative_requests},
         {"draft.max_nodes", no_nodes},
         {"draft.max_nodes", many_nodes},
-        {"draft.reserved", is_reserved},
+        {"draft.rule", no_rule},
         {"draft.tokens", no_draft_tokens},
         {"draft.offsets", no_room},
         {"draft.offsets", falls},

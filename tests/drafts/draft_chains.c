@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "draft_chains.h"
+
+#include "inputs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXTS = 1000, NODES_MOST = CHAIN_DRAFTS_MOST + 1, ROWS = TEXTS * NODES_MOST };
+
+/* Some texts on their way. */
+typedef struct writers {
+    const chain_models *models;
+    const chain_plan *plan;
+    gumbel_device *device;
+    uint64_t seed[TEXTS], position[TEXTS];
+    int32_t text[TEXTS][2 * NODES_MOST + CHAIN_LENGTH];
+    int32_t length[TEXTS];
+    int32_t tokens[ROWS]; /* [TEXTS, nodes] */
+    float target[ROWS * CHAIN_TOKENS], draft[ROWS * CHAIN_TOKENS];
+    int32_t emitted[ROWS], counts[TEXTS], accepted[TEXTS];
+    _Alignas(64) char workspace[64 << 20];
+} writers;
+
+static int32_t last_token(const writers *w, int t)
+{
+    return w->length[t] > 0 ? w->text[t][w->length[t] - 1] : 0;
+}
+
+static gumbel_logits logits_of(const float *rows, int64_t count)
+{
+    return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
+                           .logits = tensor_of(rows, GUMBEL_FLOAT32, count, CHAIN_TOKENS, 0)};
+}
+
+/* Draw the drafts of a step for all texts, from the tokens before. */
+static void draft_step(writers *w, int step)
+{
+    static float rows[TEXTS * CHAIN_TOKENS];
+    static uint64_t position[TEXTS];
+    static int32_t drawn[TEXTS];
+    int nodes = w->plan->drafts + 1;
+    gumbel_logits logits = logits_of(rows, TEXTS);
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {&w->plan->drawn_at, GUMBEL_SAME},
+                           .seed = {w->seed, 0},
+                           .position = {position, 0},
+                           .domain = w->plan->domain |
+                                     (w->plan->by_step ? (uint32_t)step << 8 : UINT32_C(0))};
+    gumbel_output out = {.struct_size = sizeof out, .tokens = drawn};
+    gumbel_error error;
+    for (int t = 0; t < TEXTS; t++) {
+        int32_t before = w->tokens[t * nodes + step];
+        before = before < 0 ? 0 : before;
+        position[t] = w->position[t] + (uint64_t)step;
+        memcpy(rows + t * CHAIN_TOKENS, w->models->draft[before], sizeof *w->models->draft);
+    }
+    if (gumbel_sample_logits(w->device, NULL, &logits, &how, &out, w->workspace,
+                             sizeof w->workspace, &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    for (int t = 0; t < TEXTS; t++) {
+        int lacks = w->plan->missing && (t + step) % w->plan->missing == 0;
+        w->tokens[t * nodes + step + 1] = lacks ? -1 : drawn[t];
+    }
+}
+
+static void verify(writers *w)
+{
+    int nodes = w->plan->drafts + 1;
+    gumbel_logits target = logits_of(w->target, (int64_t)TEXTS * nodes);
+    gumbel_logits draft = logits_of(w->draft, (int64_t)TEXTS * nodes);
+    gumbel_sampling how = {
+        .struct_size = sizeof how, .seed = {w->seed, 0}, .position = {w->position, 0}};
+    gumbel_sampling drafted = how;
+    gumbel_draft d = {.struct_size = sizeof d,
+                      .requests = TEXTS,
+                      .max_nodes = nodes,
+                      .rule = w->plan->rule,
+                      .tokens = w->tokens,
+                      .logits = &draft,
+                      .sampling = &drafted};
+    gumbel_verified v = {.struct_size = sizeof v,
+                         .tokens = w->emitted,
+                         .emitted = w->counts,
+                         .accepted = w->accepted,
+                         .position = w->position};
+    gumbel_error error;
+    drafted.temperature = (gumbel_row_f32){&w->plan->told_at, GUMBEL_SAME};
+    drafted.domain = GUMBEL_DOMAIN_DRAFT;
+    for (int i = 0; i < TEXTS * nodes; i++) {
+        int32_t token = w->tokens[i] < 0 ? 0 : w->tokens[i];
+        memcpy(w->target + i * CHAIN_TOKENS, w->models->target[token], sizeof *w->models->target);
+        memcpy(w->draft + i * CHAIN_TOKENS, w->models->draft[token], sizeof *w->models->draft);
+    }
+    if (gumbel_verify_logits(w->device, NULL, &target, &how, &d, &v, w->workspace,
+                             sizeof w->workspace, &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+}
+
+/* One cycle of all texts. */
+static void run_cycle(writers *w, int first, chain_counts *counts)
+{
+    int nodes = w->plan->drafts + 1;
+    for (int t = 0; t < TEXTS; t++)
+        w->tokens[t * nodes] = last_token(w, t);
+    for (int step = 0; step < w->plan->drafts; step++)
+        draft_step(w, step);
+    verify(w);
+    for (int t = 0; t < TEXTS; t++) {
+        for (int i = 0; i < w->counts[t] && w->length[t] < CHAIN_LENGTH; i++)
+            w->text[t][w->length[t]++] = w->emitted[t * nodes + i];
+        counts->accepted[w->accepted[t]] += first;
+    }
+}
+
+void chains_write(gumbel_device *device, const chain_models *models, const chain_plan *plan,
+                  int64_t texts, chain_counts *counts)
+{
+    writers *w = aligned_alloc(64, sizeof *w);
+    if (!w)
+        die("out of memory");
+    w->device = device;
+    w->models = models;
+    w->plan = plan;
+    *counts = (chain_counts){{0}, {0}};
+    for (int64_t begin = 0; begin < texts; begin += TEXTS) {
+        for (int t = 0; t < TEXTS; t++) {
+            w->seed[t] = plan->seed * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)(begin + t);
+            w->position[t] = 0;
+            w->length[t] = 0;
+        }
+        for (int cycle = 0; cycle < CHAIN_LENGTH; cycle++)
+            run_cycle(w, cycle == 0, counts);
+        for (int t = 0; t < TEXTS; t++)
+            counts->laws[w->text[t][0] * 16 + w->text[t][1] * 4 + w->text[t][2]]++;
+    }
+    free(w);
+}
+
+void chain_law(const float *logits, double *p)
+{
+    double sum = 0;
+    for (int i = 0; i < CHAIN_TOKENS; i++)
+        sum += p[i] = exp((double)logits[i]);
+    for (int i = 0; i < CHAIN_TOKENS; i++)
+        p[i] /= sum;
+}
+
+void chain_laws(const chain_models *models, double *p)
+{
+    double law[CHAIN_TOKENS][CHAIN_TOKENS];
+    for (int i = 0; i < CHAIN_TOKENS; i++)
+        chain_law(models->target[i], law[i]);
+    for (int i = 0; i < CHAIN_LAWS; i++)
+        p[i] = law[0][i / 16] * law[i / 16][i / 4 % 4] * law[i / 4 % 4][i % 4];
+}
