@@ -16,6 +16,7 @@ from ._device import Info, info
 from ._drafts import VerifyOutput, verify, verify_logits
 from ._history import History
 from ._noise import noise, philox4x32
+from ._proposals import Proposal, draft_domain, proposal, proposal_logits
 from ._sampling import (
     explain,
     process_logits,
@@ -34,9 +35,11 @@ __all__ = [
     "SUMMARY",
     "History",
     "Info",
+    "Proposal",
     "SampleOutput",
     "VerifyOutput",
     "__version__",
+    "draft_domain",
     "explain",
     "finish",
     "info",
@@ -46,6 +49,8 @@ __all__ = [
     "partial_logits",
     "philox4x32",
     "process_logits",
+    "proposal",
+    "proposal_logits",
     "sample",
     "sample_logits",
     "score",

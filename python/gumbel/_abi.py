@@ -22,6 +22,8 @@ ERROR_UNSUPPORTED, ERROR_MEMORY, ERROR_DEVICE = 30, 40, 50
 ORDER_MIN_P_TOP_K_TOP_P, ORDER_JOINT, ORDER_BEFORE_TEMPERATURE = 0, 1, 2
 TIES_ALL, TIES_EXACT = 0, 1
 PROCESSED, RAW = 0, 1
+RULE_COUPLED, RULE_REJECTION, RULE_BLOCK = 0, 1, 2
+DOMAIN_DRAFT = 1
 
 WORKSPACE_ALIGNMENT = 64
 NODES_MOST = 1024
@@ -215,13 +217,16 @@ class Draft(Sized):
         ("struct_size", c_size_t),
         ("requests", c_int64),
         ("max_nodes", c_int32),
-        ("reserved", c_int32),
+        ("rule", c_int),
         ("tokens", c_void_p),
         ("offsets", c_void_p),
         ("nodes", c_void_p),
         ("parents", c_void_p),
         ("limit", c_void_p),
         ("stop", TokenLists),
+        ("head", POINTER(Head)),
+        ("logits", POINTER(Logits)),
+        ("sampling", POINTER(Sampling)),
     ]
 
 

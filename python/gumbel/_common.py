@@ -67,6 +67,8 @@ class Common(TypedDict, total=False):
     seed         < 2**64. An array [B] gives each row its own seed; one seed for the batch is mixed
                  with the row number (gumbel_row_seed), and row 0 uses it as it is. Default 0.
     position     < 2**64, one or [B]: the step in the row's sequence. Default 0.
+    domain       < 2**32, which noise is drawn with: 0, that of a text; draft_domain(), that of
+                 drafts. Default 0.
     num_samples  independent draws a row, 1 to 65536. Default 1.
     given        int32 [B, num_samples], or [num_samples] for every row: tokens to score instead of
                  drawing. The results are those of a draw that they won, without [B, V] for any B:
@@ -106,6 +108,7 @@ class Common(TypedDict, total=False):
     presence_penalty: RowFloats
     seed: RowIntegers
     position: RowIntegers
+    domain: int
     num_samples: int
     given: Optional[Any]
     slots: Optional[Any]
@@ -189,6 +192,7 @@ def read_common(
     presence_penalty: RowFloats = 0.0,
     seed: RowIntegers = 0,
     position: RowIntegers = 0,
+    domain: int = 0,
     num_samples: int = 1,
     given: Optional[Any] = None,
     slots: Optional[Any] = None,
@@ -207,6 +211,7 @@ def read_common(
     request = Request(arrays, batch, batch)
     sampling = request.sampling
     sampling.num_samples = integer("num_samples", num_samples, 1, 2**31 - 1)
+    sampling.domain = integer("domain", domain, 0, 2**32 - 1)
     _place(request, slots, num_slots, live_rows)
     if given is not None:
         shape = (batch, sampling.num_samples)
@@ -222,9 +227,9 @@ def read_common(
         rows = request.places if masked is None else masked
         mask = _abi.Rows(*bitmask("mask", mask, rows, vocab))
     _transform(request, mask, edits, counted, history, penalties)
-    picked = {"order": _pick("order", order, ORDERS), "ties": _pick("ties", ties, TIES)}
+    picked = {"order": pick("order", order, ORDERS), "ties": pick("ties", ties, TIES)}
     _truncate(request, min_p, top_k, top_p, _abi.Truncation(**picked))
-    _pick("logprobs", logprobs, DISTRIBUTIONS)
+    pick("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
     request.ranks, request.kept = flag("ranks", ranks), flag("kept", kept)
@@ -318,7 +323,7 @@ def _truncate(
         request.sampling.truncation = ctypes.pointer(truncation)
 
 
-def _pick(name: str, value: Any, names: Mapping[Any, int]) -> int:
+def pick(name: str, value: Any, names: Mapping[Any, int]) -> int:
     if not isinstance(value, (str, type(None))) or value not in names:
         expected = ", ".join(map(repr, names))
         raise ValueError(f"{name}: {shown(value)} is none of {expected}")

@@ -14,11 +14,19 @@ from . import _abi
 from ._arguments import INT32_MAX, row_integers, row_tokens, token_lists
 from ._arrays import NumpyArrays, address, layout, workspace
 from ._calls import WayIn, from_head, from_logits, of_logits
-from ._common import DISTRIBUTIONS, Common, Request, Tokens, takes_common
+from ._common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
 from ._numbers import integer
+from ._proposals import Proposal
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+RULES = {
+    "coupled": _abi.RULE_COUPLED,
+    "rejection": _abi.RULE_REJECTION,
+    "block": _abi.RULE_BLOCK,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +70,8 @@ def verify(
     parents: Optional[Any] = None,
     limit: Optional[Any] = None,
     stop: Optional[Tokens] = None,
+    rule: str = "coupled",
+    proposal: Optional[Proposal] = None,
     bias: Optional[NDArray[Any]] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
@@ -83,9 +93,18 @@ def verify(
     limit        [R]: tokens to emit at most. None: M.
     stop         token ids behind which a request ends: one list, or a list of lists, one each.
 
-    Draft with sample() itself: with the seed and position of the target a draft is accepted as
-    often as the two models' distributions allow; any other draft serves, too. What is emitted are
-    the tokens that sample() draws step by step, bit for bit, whatever was drafted.
+    rule         "coupled": drafts are accepted while they are what is drawn. On CPUs also, for
+                 chains: "rejection", each with chance min(1, p / q), p the target's and q the
+                 draft's probability of it, the first that is not replaced by a draw from
+                 max(p - q, 0); "block", from logits alone, jointly, which accepts more.
+    proposal     of these two: what drew the drafts, as proposal() or proposal_logits() say it, n
+                 rows; row j of a request drew node j + 1. None: drafts were not drawn at random.
+
+    By "coupled", draft with sample() itself: with the seed and position of the target a draft is
+    accepted as often as the two models' distributions allow; any other draft serves, too. What is
+    emitted are the tokens that sample() draws step by step, bit for bit, whatever was drafted.
+    By the others, draft with domain=draft_domain(), for "block" draft_domain(step): the texts have
+    the target's law.
 
     Row parameters, slots, lists of tokens and the history are those of R requests, a mask is of n
     rows. `position` is that of the token behind the root: node j is drawn at position + its depth.
@@ -97,6 +116,7 @@ def verify(
     made = from_head(hidden, weight, bias, shared, common, batch=requests)
     rows = len(hidden)
     draft = _draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    _propose(draft, made[1], rule, proposal, common)
     return _verify(_abi.lib.gumbel_verify, *made, draft)
 
 
@@ -111,6 +131,8 @@ def verify_logits(
     parents: Optional[Any] = None,
     limit: Optional[Any] = None,
     stop: Optional[Tokens] = None,
+    rule: str = "coupled",
+    proposal: Optional[Proposal] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -122,6 +144,7 @@ def verify_logits(
     made = from_logits(logits, shared, common, batch=requests)
     rows = len(logits)
     draft = _draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    _propose(draft, made[1], rule, proposal, common)
     return _verify(_abi.lib.gumbel_verify_logits, *made, draft)
 
 
@@ -192,6 +215,31 @@ def _draft(
         struct.stop, lists = token_lists("stop", stop, requests, arrays)
         held += lists
     return Draft(struct, held)
+
+
+def _propose(
+    draft: Draft, request: Request, rule: str, proposal: Optional[Proposal], common: Any
+) -> None:
+    """Say how drafts are accepted, and what drew them."""
+    draft.struct.rule = pick("rule", rule, RULES)
+    if proposal is None:
+        return
+    if not isinstance(proposal, Proposal):
+        found = type(proposal).__name__
+        raise TypeError(f"proposal: expected what gumbel.proposal() gives, got {found}")
+    if rule == "coupled":
+        raise ValueError('proposal: the rule "coupled" weighs no probabilities')
+    slots = {name: common.get(name) for name in ("slots", "num_slots")}
+    (head, logits), drew = proposal.read(request.batch, slots)
+    drew.sampling.slots = _abi.Slots()
+    draft.held += [head, logits, drew]
+    if drew.arrays.name != request.arrays.name:
+        raise ValueError(f"proposal: is on {drew.arrays.name}, the call on {request.arrays.name}")
+    if head is not None:
+        draft.struct.head = ctypes.pointer(head)
+    if logits is not None:
+        draft.struct.logits = ctypes.pointer(logits)
+    draft.struct.sampling = ctypes.pointer(drew.sampling)
 
 
 def _verify(call: Any, way_in: WayIn, request: Request, draft: Draft) -> VerifyOutput:

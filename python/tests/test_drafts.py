@@ -152,3 +152,87 @@ def test_bad_drafts_are_refused_by_name(target, changed, name):
         tokens = tokens.reshape(-1)
     with pytest.raises((ValueError, TypeError), match=name):
         gumbel.verify(states[0, :4], weight, tokens, **arguments)
+
+
+def softmax(logits):
+    shares = np.exp(logits - logits.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_drafts_by_another_model_leave_the_targets_law(rule):
+    requests, most, tokens = 20000, 3, 5
+    random = np.random.default_rng(3)
+    p, q = random.standard_normal((2, tokens)).astype(np.float32)
+    seed = random.integers(0, 2**63, requests).astype(np.uint64)
+    drafts = np.zeros((requests, most), np.int32)
+    for step in range(most - 1):
+        drawn = gumbel.sample_logits(
+            np.tile(q, (requests, 1)),
+            temperature=0.7,
+            seed=seed,
+            position=step,
+            domain=gumbel.draft_domain(step if rule == "block" else 0),
+        )
+        drafts[:, step + 1] = drawn.tokens[:, 0]
+    rows = requests * most
+    drew = gumbel.proposal_logits(np.tile(q, (rows, 1)), temperature=0.7)
+    out = gumbel.verify_logits(
+        np.tile(p, (rows, 1)), drafts, rule=rule, proposal=drew, seed=seed, position=0
+    )
+    wanted, drafted = softmax(p), softmax(q / np.float32(0.7))
+    found = np.bincount(out.tokens[:, 0], minlength=tokens) / requests
+    assert (abs(found - wanted) < 5 * np.sqrt(wanted / requests)).all()
+    alike = np.minimum(wanted, drafted).sum()
+    if rule == "rejection":
+        assert abs((out.accepted > 0).mean() - alike) < 5 * np.sqrt(alike / requests)
+    logprobs = np.log(wanted)[out.tokens[:, 0]]
+    assert np.allclose(out.logprobs[:, 0], logprobs, atol=1e-5)
+
+
+def test_a_draft_with_its_own_head_is_accepted_where_it_is_the_target(target):
+    weight, states = target
+    rows = np.stack([states[place, [1, 2, 3]] for place in range(4)], 1).reshape(-1, D)
+    how = {"temperature": np.array([0.7, 0.8, 0.0]), "top_k": 9}
+    seed = np.array([4, 5, 6], np.uint64)
+    drafts = np.zeros((R, 4), np.int32)
+    for step in range(3):
+        drawn = gumbel.sample(
+            rows[step::4], weight, seed=seed, position=step, domain=gumbel.draft_domain(), **how
+        )
+        drafts[:, step + 1] = drawn.tokens[:, 0]
+    drew = gumbel.proposal(rows, weight, **how)
+    out = gumbel.verify(rows, weight, drafts, rule="rejection", proposal=drew, seed=seed, **how)
+    assert (out.accepted == 3).all() and (out.tokens[:, :3] == drafts[:, 1:]).all()
+    slots = {"slots": np.array([2, 0, 1]), "num_slots": 3}
+    moved = {"temperature": np.array([0.8, 0.0, 0.7]), "top_k": 9}
+    drew = gumbel.proposal(rows, weight, **moved)
+    moved["seed"] = seed[[1, 2, 0]]
+    again = gumbel.verify(rows, weight, drafts, rule="rejection", proposal=drew, **moved, **slots)
+    assert (again.tokens == out.tokens).all()
+
+
+def test_bad_proposals_are_refused_by_name(target):
+    weight, states = target
+    rows, drafts = states[0, :4], np.zeros((2, 2), np.int32)
+
+    def verify(match, rule="rejection", error=ValueError, **parameters):
+        drew = gumbel.proposal(**{"hidden": rows, "weight": weight, **parameters})
+        with pytest.raises(error, match=match):
+            gumbel.verify(rows, weight, drafts, rule=rule, proposal=drew)
+
+    verify("proposal: the rule", rule="coupled")
+    verify("rule: 'any' is none of", rule="any")
+    verify("draft.rule", rule="block", error=RuntimeError)
+    verify("draft.head", hidden=states[0, :3])
+    verify("draft.head", weight=weight[:-1])
+    verify("proposal.temperature", temperature=[1.0, 2.0, 3.0])
+    verify("draft.sampling.temperature", temperature=-1.0)
+    verify("draft.sampling.domain", domain=0)
+    verify("proposal.*bogus", bogus=1, error=TypeError)
+    with pytest.raises(TypeError, match="seed"):
+        gumbel.proposal(rows, weight, seed=1)
+    with pytest.raises(TypeError, match="proposal: expected"):
+        gumbel.verify(rows, weight, drafts, rule="rejection", proposal=weight)
+    with pytest.raises(ValueError, match="step"):
+        gumbel.draft_domain(1023)

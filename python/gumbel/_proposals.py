@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What drew drafts at random, for the rules that weigh its probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+from numpy.typing import NDArray
+
+from . import _abi
+from ._calls import WayIn, from_head, from_logits, of_logits
+from ._common import Common, Request, takes_common
+from ._numbers import integer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# What a draft has from the target's call, or has none of.
+NOT_OF_DRAFTS = (
+    "seed",
+    "position",
+    "num_samples",
+    "given",
+    "slots",
+    "num_slots",
+    "live_rows",
+    "logprobs",
+    "top_logprobs",
+    "ranks",
+    "kept",
+    "num_best",
+    "isa",
+    "threads",
+)
+
+
+def draft_domain(step: int = 0) -> int:
+    """The `domain` that drafts are drawn with for the rules "rejection" and "block".
+
+    step         for "block": which token of its draft is drawn, 0 to 1022. A place that is drafted
+                 again, after a block was cut short, must not meet noise that was used.
+    """
+    return _abi.DOMAIN_DRAFT | integer("step", step, 0, _abi.NODES_MOST - 2) << 8
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """What drew drafts: made by proposal() and proposal_logits(), taken by verify()."""
+
+    make: Callable[..., tuple[WayIn, Request]]
+    common: dict[str, Any]
+
+    def read(self, requests: int, slots: dict[str, Any]) -> tuple[WayIn, Request]:
+        """The structs that it is; row parameters are of `requests` rows, or of slots."""
+        try:
+            return self.make({"domain": _abi.DOMAIN_DRAFT, **self.common, **slots}, requests)
+        except (TypeError, ValueError) as wrong:
+            raise type(wrong)(f"proposal.{wrong}") from wrong
+
+
+@takes_common(*NOT_OF_DRAFTS)
+def proposal(
+    hidden: NDArray[Any],
+    weight: NDArray[Any],
+    *,
+    bias: Optional[NDArray[Any]] = None,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    vocab_size: Optional[int] = None,
+    **common: Unpack[Common],
+) -> Proposal:
+    """Say that drafts were drawn by sample() with these arguments, for verify().
+
+    hidden       [n, D]: as many rows as the target's; row j of a request drew node j + 1, and the
+                 row of its last node may hold anything.
+    weight       [V, D]: the draft's own head, over the target's tokens.
+
+    Row parameters are of R requests, as verify() has them. `domain` is by default draft_domain().
+    """
+    shared = of_logits(scale, softcap, vocab_size)
+
+    def make(rest: dict[str, Any], requests: int) -> tuple[WayIn, Request]:
+        return from_head(hidden, weight, bias, shared, rest, batch=requests)
+
+    return Proposal(make, dict(common))
+
+
+@takes_common(*NOT_OF_DRAFTS)
+def proposal_logits(
+    logits: NDArray[Any],
+    *,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    vocab_size: Optional[int] = None,
+    **common: Unpack[Common],
+) -> Proposal:
+    """Say that drafts were drawn from logits [n, V], by sample_logits(); else as proposal()."""
+    shared = of_logits(scale, softcap, vocab_size)
+
+    def make(rest: dict[str, Any], requests: int) -> tuple[WayIn, Request]:
+        return from_logits(logits, shared, rest, batch=requests)
+
+    return Proposal(make, dict(common))
