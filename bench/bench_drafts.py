@@ -6,7 +6,8 @@ usage: bench/bench_drafts.py GUMBEL [--json FILE] [--samples N]
 
 GUMBEL is a release build of the command. Texts of 64 tokens behind short prompts, at temperature
 0.8: chains by the small model of 1 to 8 tokens, with a sibling beside each or none, and n-grams on
-greedy texts, which soon repeat. Texts are compared with those written without drafts first.
+greedy texts, which soon repeat. Texts are compared with those written without drafts first. Then
+chains by the rules that weigh probabilities, whose texts are others.
 """
 
 import argparse
@@ -33,7 +34,8 @@ def mean(drafts, name):
 def measure(gumbel, draft, tokens, *arguments):
     """Means over the prompts."""
     asked = ("--draft", draft, "--draft-tokens", tokens, *arguments)
-    generate(gumbel, PROMPTS[0], *asked, "--samples", 1, "--check")
+    if "--draft-rule" not in arguments:
+        generate(gumbel, PROMPTS[0], *asked, "--samples", 1, "--check")
     found = [generate(gumbel, prompt, *asked) for prompt in PROMPTS]
     names = [name for name in found[0] if name != "accepted_by_place"]
     row = {"draft_tokens": tokens, **{name: round(mean(found, name), 6) for name in names}}
@@ -69,6 +71,11 @@ def main():
              for tokens in (1, 2, 3, 4, 6, 8)]
     print("n-grams, T = 0")
     ngrams = [measure(options.gumbel, "ngram", tokens, *greedy) for tokens in (2, 4, 8)]
+    rules = {}
+    for rule in ("rejection", "block"):
+        print(f"chains by the rule {rule}")
+        rules[rule] = [measure(options.gumbel, MODELS / "kjv-draft", tokens, "--draft-rule", rule,
+                               *sampled) for tokens in (1, 2, 4, 8)]
     result = {
         "question": "what do drafts gain on a CPU?",
         "version": info["version"],
@@ -81,6 +88,7 @@ def main():
         "chains": chains,
         "one_sibling": trees,
         "ngrams": ngrams,
+        **rules,
     }
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")

@@ -51,7 +51,7 @@ static const struct argument accepted[] = {
     {"first-sample", 0, "N", "Sample counter of the first text (default 0)", ARGUMENT_UINT32,
      AT(first_sample)},
     {"ignore-eos", 0, NULL, "Do not stop at the model's end tokens", ARGUMENT_FLAG, AT(ignore_eos)},
-    {.help = "Speculative decoding, which writes the same text:"},
+    {.help = "Speculative decoding:"},
     {"draft", 0, "DIR",
      "Draft with this model folder, or with 'ngram': what followed the last "
      "tokens earlier in the text",
@@ -62,8 +62,8 @@ static const struct argument accepted[] = {
      "Siblings of each token of a draft, 0 to 15: the next best of its draw (default 0)",
      ARGUMENT_INT32, AT(draft.siblings), 0, DRAFT_SIBLINGS_MOST},
     {"draft-rule", 0, "NAME",
-     "How drafts are accepted: 'coupled', while they are what the model "
-     "draws (default)",
+     "How drafts are accepted: 'coupled', while they are what the model draws, so that the text is "
+     "the same (default); 'rejection' or 'block', by probabilities: another text of the same law",
      ARGUMENT_TEXT, AT(draft.rule)},
     {"draft-temperature", 0, "X", "A factor on the temperature of the draft's draws (default 1)",
      ARGUMENT_FLOAT, AT(draft.temperature), .least = FLT_MIN, .most = FLT_MAX},

@@ -53,12 +53,34 @@ void check_drafted_texts(decoder *model, gumbel_device *device, const generate_o
     free(comparison.seen);
 }
 
+/* That of --draft-rule. */
+static gumbel_rule rule_of(const struct draft_choice *choice)
+{
+    static const char *const names[] = {
+        [GUMBEL_RULE_COUPLED] = "coupled",
+        [GUMBEL_RULE_REJECTION] = "rejection",
+        [GUMBEL_RULE_BLOCK] = "block",
+    };
+
+    for (size_t i = 0; choice->rule && i < sizeof names / sizeof *names; i++) {
+        if (strcmp(choice->rule, names[i]) == 0) {
+            return (gumbel_rule)i;
+        }
+    }
+    if (choice->rule) {
+        fail("--draft-rule", "'%s' is none of 'coupled', 'rejection' and 'block'", choice->rule);
+    }
+    return GUMBEL_RULE_COUPLED;
+}
+
 draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *model,
                                 gumbel_device *device, const generate_options *options,
                                 generate_times *times)
 {
-    draft_options draft = {
-        .tokens = choice->tokens, .siblings = choice->siblings, .temperature = choice->temperature};
+    draft_options draft = {.tokens = choice->tokens,
+                           .siblings = choice->siblings,
+                           .temperature = choice->temperature,
+                           .rule = rule_of(choice)};
     draft_stats stats;
     decoder_error error = {""};
 
@@ -81,8 +103,11 @@ void check_draft_choice(const struct draft_choice *choice, const char *device)
     if (choice->from && strcmp(choice->from, "ngram") == 0 && choice->siblings) {
         fail("--draft-siblings", "n-grams have none");
     }
-    if (choice->rule && strcmp(choice->rule, "coupled") != 0) {
-        fail("--draft-rule", "'%s' is not 'coupled'", choice->rule);
+    if (rule_of(choice) != GUMBEL_RULE_COUPLED && choice->siblings) {
+        fail("--draft-siblings", "the rule '%s' takes chains alone", choice->rule);
+    }
+    if (rule_of(choice) != GUMBEL_RULE_COUPLED && choice->check) {
+        fail("--check", "by the rule '%s' texts have the same law, and are others", choice->rule);
     }
     if (choice->from && device && strcmp(device, "cpu") != 0) {
         fail("--draft", "drafts are verified on the CPU, not on '%s'", device);

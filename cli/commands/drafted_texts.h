@@ -11,7 +11,7 @@
 /* The options --draft and its like. */
 struct draft_choice {
     const char *from; /* a model folder, or "ngram"; NULL: no drafts */
-    const char *rule; /* NULL: the only one */
+    const char *rule; /* NULL: "coupled" */
     int32_t tokens, siblings;
     float temperature;
     bool check;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decoder/model/linear.h"
 #include "decoder/model/model.h"
 #include "decoder/pool.h"
 #include "decoder/model/trunk.h"
@@ -324,5 +325,19 @@ int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *
             sequences[first + i]->length++;
         }
     }
+    return 0;
+}
+
+int decoder_logits(decoder *d, const float *hidden, int32_t count, float *logits,
+                   decoder_error *error)
+{
+    const linear_output output = {&d->model.head, logits};
+    size_t floats = linear_scratch(d->pool, d->model.head.cols, count);
+    float *scratch = aligned_alloc(64, (floats * sizeof *scratch + 63) / 64 * 64);
+    if (!scratch) {
+        return decoder_fail(error, NULL, "logits", "out of memory for %d rows", count);
+    }
+    linear(d->pool, &output, 1, hidden, count, scratch);
+    free(scratch);
     return 0;
 }

@@ -117,4 +117,11 @@ void decoder_sequence_keep(decoder_sequence *sequence, int32_t first, const int3
 int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *tokens,
                  int32_t count, float *hidden, decoder_error *error);
 
+/* decoder_logits(): the head's logits of hidden states, for what asks for both of two models.
+ *  hidden   [count, D] float32
+ *  logits   [count, V]
+ *  returns  0; -1 with `error` filled (memory). One call at a time on a decoder. */
+int decoder_logits(decoder *d, const float *hidden, int32_t count, float *logits,
+                   decoder_error *error);
+
 #endif /* DECODER_DECODER_H */

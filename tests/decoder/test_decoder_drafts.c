@@ -194,6 +194,45 @@ static void any_temperature_drafts(void **state)
     }
 }
 
+/* By rules that weigh probabilities a model's own drafts are all accepted, with all that a request
+ * asks for: q is p. Another's are accepted more often than by the target's noise, and with n-grams,
+ * which no model drew, the text is that of the coupled rule. */
+static void other_rules_accept(void **state)
+{
+    (void)state;
+    static texts expected, found;
+    const float repetition = 1.2f, frequency = 0.3f, top_p = 0.95f;
+    const gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                          .repetition = {&repetition, 0},
+                                          .frequency = {&frequency, 0}};
+    const gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_p = {&top_p, 0}};
+    generate_options o = options_of(&expected, 3, 0.8f), edited;
+    o.ranks = false;
+    assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
+    o.context = &found;
+    edited = o;
+    edited.transforms = &transforms;
+    edited.truncation = &truncation;
+    for (int rule = GUMBEL_RULE_REJECTION; rule <= GUMBEL_RULE_BLOCK; rule++) {
+        draft_options draft = {.model = small, .tokens = 4, .rule = (gumbel_rule)rule};
+        memset(&found, 0, sizeof found);
+        found.prompt_count = 3;
+        draft_stats own = run_drafted(small, &edited, &draft);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(own.accepted[i], own.proposed[i]);
+        }
+        memset(&found, 0, sizeof found);
+        found.prompt_count = 3;
+        draft_stats other = run_drafted(target, &edited, &draft);
+        assert_true(other.accepted[0] > 0 && other.accepted[0] < other.proposed[0]);
+        draft.model = NULL;
+        memset(&found, 0, sizeof found);
+        found.prompt_count = 3;
+        run_drafted(target, &o, &draft);
+        assert_memory_equal(&found, &expected, sizeof found);
+    }
+}
+
 static void the_callback_stops_all(void **state)
 {
     (void)state;
@@ -212,7 +251,8 @@ static void ngrams_follow_what_stood_before(void **state)
     const int32_t text[] = {5, 6, 7, 8, 9, 5, 6, 7, 1, 5, 6, 7};
     int32_t drafts[8];
     drafter *d;
-    assert_int_equal(drafter_new_ngram(&d, NULL), 0);
+    const draft_options ngrams = {.tokens = 8};
+    assert_int_equal(drafter_new(&ngrams, NULL, NULL, 0, 0, 0, &d, NULL), 0);
     assert_int_equal(drafter_propose(d, text, 12, NULL, 8, drafts, NULL, 0, NULL), 4);
     assert_int_equal(drafts[0], 1); /* the last time that 5 6 7 stood */
     assert_int_equal(drafter_propose(d, text, 8, NULL, 2, drafts, NULL, 0, NULL), 2);
@@ -249,14 +289,24 @@ static void refusals(void **state)
     (void)state;
     static texts t;
     generate_options o = options_of(&t, 2, 1), none = o, long_one = o, elsewhere = o;
+    generate_options plain = o, raw = o;
     none.prompt_count = 0;
     long_one.max_tokens = 1 << 20;
     elsewhere.draw = no_draw;
+    plain.ranks = false;
+    raw.ranks = false;
+    raw.logprobs_of = GUMBEL_RAW;
     assert_refused(&o, (draft_options){.tokens = 0}, "draft tokens");
     assert_refused(&o, (draft_options){.tokens = DRAFT_TOKENS_MOST + 1}, "draft tokens");
     assert_refused(&o, (draft_options){.tokens = 1, .temperature = -1}, "draft temperature");
     assert_refused(&o, (draft_options){.tokens = 1, .siblings = 1}, "n-grams");
     assert_refused(&o, (draft_options){.model = small, .tokens = 1, .siblings = 16}, "siblings");
+    const draft_options weighed = {.model = small, .tokens = 1, .rule = GUMBEL_RULE_REJECTION};
+    draft_options tree = weighed;
+    tree.siblings = 1;
+    assert_refused(&o, weighed, "ranks");
+    assert_refused(&raw, weighed, "raw");
+    assert_refused(&plain, tree, "siblings");
     assert_refused(&none, (draft_options){.tokens = 1}, "prompt");
     assert_refused(&long_one, (draft_options){.tokens = 1}, "max_tokens");
     assert_refused(&elsewhere, (draft_options){.tokens = 1}, "draft");
@@ -270,6 +320,7 @@ int main(void)
         cmocka_unit_test(trees_write_the_same),
         cmocka_unit_test(requests_are_the_same),
         cmocka_unit_test(any_temperature_drafts),
+        cmocka_unit_test(other_rules_accept),
         cmocka_unit_test(the_callback_stops_all),
         cmocka_unit_test(ngrams_follow_what_stood_before),
         cmocka_unit_test(refusals),

@@ -9,33 +9,34 @@
 
 struct drafter {
     decoder *model; /* NULL: n-grams */
+    gumbel_rule rule;
     decoder_sequence *sequence;
-    int32_t *fed; /* [capacity] tokens that the sequence holds */
-    float *hidden;
+    int32_t *fed;  /* [capacity] tokens that the sequence holds */
+    float *hidden; /* [tokens + 1, D] */
+    int32_t hidden_size;
     text_draws draws;
 };
 
-static int new_drafter(drafter **result, decoder_error *error)
+int drafter_new(const draft_options *draft, gumbel_device *device, const generate_options *options,
+                int32_t sample, int64_t vocab, int32_t capacity, drafter **result,
+                decoder_error *error)
 {
-    *result = calloc(1, sizeof **result);
-    return *result ? 0 : decoder_fail(error, NULL, "drafts", "out of memory");
-}
-
-int drafter_new_model(decoder *model, gumbel_device *device, const generate_options *options,
-                      int32_t sample, int64_t vocab, int32_t capacity, float factor,
-                      drafter **result, decoder_error *error)
-{
-    const decoder_info *info = decoder_describe(model);
-    if (new_drafter(result, error) != 0) {
-        return -1;
+    drafter *d = *result = calloc(1, sizeof *d);
+    float factor = draft->temperature > 0 ? draft->temperature : 1;
+    if (!d) {
+        return decoder_fail(error, NULL, "drafts", "out of memory");
     }
-    drafter *d = *result;
-    d->model = model;
+    if (!draft->model) {
+        return 0;
+    }
+    d->model = draft->model;
+    d->rule = draft->rule;
+    d->hidden_size = decoder_describe(d->model)->hidden_size;
     d->fed = calloc((size_t)capacity, sizeof *d->fed);
-    d->hidden = calloc((size_t)info->hidden_size, sizeof *d->hidden);
+    d->hidden = calloc((size_t)(draft->tokens + 1) * (size_t)d->hidden_size, sizeof *d->hidden);
     if (!d->fed || !d->hidden) {
         decoder_fail(error, NULL, "drafts", "out of memory");
-    } else if (decoder_sequence_new(model, capacity, &d->sequence, error) == 0 &&
+    } else if (decoder_sequence_new(d->model, capacity, &d->sequence, error) == 0 &&
                text_draws_new(&d->draws, device, options, sample, vocab, factor, error) == 0) {
         return 0;
     }
@@ -43,8 +44,6 @@ int drafter_new_model(decoder *model, gumbel_device *device, const generate_opti
     *result = NULL;
     return -1;
 }
-
-int drafter_new_ngram(drafter **result, decoder_error *error) { return new_drafter(result, error); }
 
 void drafter_free(drafter *d)
 {
@@ -86,12 +85,15 @@ static int32_t propose_ngram(const int32_t *text, int32_t count, int32_t most, i
 
 /* -------------------------------------------------------------------------------- model ---- */
 
-/* Feed tokens, of which the last one's hidden state is wanted. */
-static int feed(drafter *d, const int32_t *tokens, int32_t count, decoder_error *error)
+/* The hidden state that the i-th token of a draft is drawn from. */
+static float *hidden_of(const drafter *d, int32_t i) { return d->hidden + i * d->hidden_size; }
+
+/* Feed tokens, the last one's hidden state to that of draft i. */
+static int feed(drafter *d, const int32_t *tokens, int32_t count, int32_t i, decoder_error *error)
 {
     int32_t length = decoder_sequence_length(d->sequence);
     memcpy(d->fed + length, tokens, (size_t)count * sizeof *tokens);
-    return decoder_feed(d->model, d->sequence, tokens, count, count - 1, d->hidden, error);
+    return decoder_feed(d->model, d->sequence, tokens, count, count - 1, hidden_of(d, i), error);
 }
 
 /* Forget what was fed and is not of the text, and feed what it lacks. */
@@ -102,15 +104,18 @@ static int catch_up(drafter *d, const int32_t *text, int32_t count, decoder_erro
         same++;
     }
     decoder_sequence_truncate(d->sequence, same);
-    return feed(d, text + same, count - same, error);
+    return feed(d, text + same, count - same, 0, error);
 }
 
-/* Draw the token at `position` and its siblings, and count the former. */
-static int draw(drafter *d, uint64_t position, int32_t *token, int32_t *siblings, int32_t width,
-                decoder_error *error)
+/* Draw the i-th token of a draft, at `position`, and its siblings, and count the former. */
+static int draw(drafter *d, int32_t i, uint64_t position, int32_t *token, int32_t *siblings,
+                int32_t width, decoder_error *error)
 {
-    gumbel_head head = text_draws_head(d->model, d->hidden, 1);
+    gumbel_head head = text_draws_head(d->model, hidden_of(d, i), 1);
     int32_t best[GUMBEL_BEST_MOST];
+    if (d->rule != GUMBEL_RULE_COUPLED) {
+        d->draws.domain = GUMBEL_DRAFT_DOMAIN(d->rule == GUMBEL_RULE_BLOCK ? i : 0);
+    }
     if (text_draws_sample(&d->draws, &head, position, token, best, width > 0 ? width + 1 : 0,
                           error) != 0) {
         return -1;
@@ -128,8 +133,9 @@ static int32_t propose_by_model(drafter *d, const int32_t *text, int32_t count,
         return -1;
     }
     for (int32_t i = 0; i < most; i++) {
-        if ((i > 0 && feed(d, drafts + i - 1, 1, error) != 0) ||
-            draw(d, (uint64_t)(count + i), drafts + i, siblings + i * width, width, error) != 0) {
+        if ((i > 0 && feed(d, drafts + i - 1, 1, i, error) != 0) ||
+            draw(d, i, (uint64_t)(count + i), drafts + i, siblings + i * width, width, error) !=
+                0) {
             return -1;
         }
     }
@@ -146,3 +152,7 @@ int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const te
     return d->model ? propose_by_model(d, text, count, draws, most, drafts, siblings, width, error)
                     : propose_ngram(text, count, most, drafts);
 }
+
+const float *drafter_hidden(const drafter *d) { return d->hidden; }
+
+const text_draws *drafter_draws(const drafter *d) { return &d->draws; }

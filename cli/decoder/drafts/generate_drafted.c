@@ -42,6 +42,7 @@ typedef struct text {
     int32_t drawn;
     int32_t most;  /* nodes of a cycle */
     float *hidden; /* [most, D] */
+    float *logits; /* [2, most, V] of target and draft, where blocks are verified */
     cycle cycle;
     void *memory; /* of the cycle */
 } text;
@@ -77,6 +78,11 @@ static int check(const decoder *d, const generate_options *o, const draft_option
     if (draft->temperature < 0 || !isfinite(draft->temperature)) {
         return decoder_fail(error, NULL, "draft temperature", "is %g, not finite and > 0",
                             (double)draft->temperature);
+    }
+    if (draft->rule != GUMBEL_RULE_COUPLED &&
+        (draft->siblings > 0 || o->ranks || o->logprobs_of == GUMBEL_RAW)) {
+        return decoder_fail(error, NULL, "draft rule",
+                            "takes neither siblings, nor ranks, nor raw log-probabilities");
     }
     if (o->draw) {
         return decoder_fail(error, NULL, "draft", "is for draws on the CPU");
@@ -126,6 +132,42 @@ static int propose(text *t, cycle *c)
     return 0;
 }
 
+/* What a rule but the coupled one is told of a cycle. */
+typedef struct weighing {
+    gumbel_sampling sampling;
+    gumbel_head head;
+    gumbel_logits target, draft;
+    const gumbel_logits *logits; /* the target's; NULL: hidden states serve */
+} weighing;
+
+/* Say what drew the drafts, where the rule asks. */
+static int weigh(const text *t, const cycle *c, weighing *by, gumbel_draft *draft)
+{
+    decoder *model = t->draft->model;
+    int32_t n = c->nodes;
+    by->logits = NULL;
+    if (draft->rule == GUMBEL_RULE_COUPLED || !model) {
+        return 0;
+    }
+    by->sampling = text_draws_drafted(&t->draws, drafter_draws(t->drafter));
+    draft->sampling = &by->sampling;
+    if (draft->rule == GUMBEL_RULE_REJECTION) {
+        by->head = text_draws_head(model, drafter_hidden(t->drafter), n);
+        draft->head = &by->head;
+        return 0;
+    }
+    float *own = t->logits + (int64_t)t->most * decoder_head(t->d).rows;
+    if (decoder_logits(t->d, t->hidden, n, t->logits, t->error) != 0 ||
+        decoder_logits(model, drafter_hidden(t->drafter), n, own, t->error) != 0) {
+        return -1;
+    }
+    by->target = text_draws_logits(t->d, t->logits, n);
+    by->draft = text_draws_logits(model, own, n);
+    by->logits = &by->target;
+    draft->logits = &by->draft;
+    return 0;
+}
+
 /* Feed root and drafts, and verify them. */
 static int verify(text *t, cycle *c)
 {
@@ -144,7 +186,8 @@ static int verify(text *t, cycle *c)
                           .requests = 1,
                           .max_nodes = c->nodes,
                           .tokens = c->drafted,
-                          .parents = c->parents,
+                          .parents = t->draft->siblings > 0 ? c->parents : NULL,
+                          .rule = t->draft->rule,
                           .limit = &limit,
                           .stop = {.offsets = stops, .ids = info->eos_ids}};
     gumbel_output rows = {.struct_size = sizeof rows,
@@ -163,7 +206,10 @@ static int verify(text *t, cycle *c)
                                 .status = &c->status,
                                 .logprobs = c->logprobs,
                                 .rows = &rows};
-    if (text_draws_verify(&t->draws, &head, (uint64_t)t->count, &draft, &verified, t->error) != 0) {
+    weighing by;
+    if (weigh(t, c, &by, &draft) != 0 ||
+        text_draws_verify(&t->draws, by.logits ? NULL : &head, by.logits, (uint64_t)t->count,
+                          &draft, &verified, t->error) != 0) {
         return -1;
     }
     decoder_sequence_keep(t->sequence, t->count - 1, c->path, c->emitted);
@@ -239,12 +285,18 @@ static int allocate(text *t)
     const generate_options *o = t->options;
     int32_t length = o->prompt_count + o->max_tokens, limit = decoder_describe(t->d)->max_positions;
     int64_t vocab = decoder_head(t->d).rows, capacity = (int64_t)length + t->most;
-    float factor = t->draft->temperature > 0 ? t->draft->temperature : 1;
     t->tokens = calloc((size_t)length, sizeof *t->tokens);
     t->hidden =
         calloc((size_t)decoder_describe(t->d)->hidden_size * (size_t)t->most, sizeof(float));
     if (!t->tokens || !t->hidden) {
         return decoder_fail(t->error, NULL, "max_tokens", "out of memory for %d", o->max_tokens);
+    }
+    if (t->draft->rule == GUMBEL_RULE_BLOCK && t->draft->model) {
+        int64_t rows = vocab + decoder_head(t->draft->model).rows;
+        t->logits = calloc((size_t)rows * (size_t)t->most, sizeof(float));
+        if (!t->logits) {
+            return decoder_fail(t->error, NULL, "drafts", "out of memory for their logits");
+        }
     }
     if (t->draft->siblings > 0 && capacity > limit) {
         return decoder_fail(t->error, NULL, "max_tokens",
@@ -257,9 +309,7 @@ static int allocate(text *t)
         text_draws_new(&t->draws, t->device, o, t->sample, vocab, 1, t->error) != 0) {
         return -1;
     }
-    return t->draft->model ? drafter_new_model(t->draft->model, t->device, o, t->sample, vocab,
-                                               length, factor, &t->drafter, t->error)
-                           : drafter_new_ngram(&t->drafter, t->error);
+    return drafter_new(t->draft, t->device, o, t->sample, vocab, length, &t->drafter, t->error);
 }
 
 static void release(text *t)
@@ -270,6 +320,7 @@ static void release(text *t)
     free(t->memory);
     free(t->tokens);
     free(t->hidden);
+    free(t->logits);
 }
 
 /* Feed the prompt but for its last token, the first root. */

@@ -45,17 +45,33 @@ void text_draws_copy_history(text_draws *to, const text_draws *from)
     }
 }
 
+/* Tokens that a head and its tokenizer have. */
+static int64_t tokens_of(const decoder *d)
+{
+    int64_t known = tokenizer_size(decoder_tokenizer(d)), rows = decoder_head(d).rows;
+    return known < rows ? known : rows;
+}
+
 gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows)
 {
     gumbel_tensor weight = decoder_head(d);
-    int64_t known = tokenizer_size(decoder_tokenizer(d));
+    weight.rows = tokens_of(d);
     return (gumbel_head){.struct_size = sizeof(gumbel_head),
                          .hidden = {.data = hidden,
                                     .dtype = GUMBEL_FLOAT32,
                                     .rows = rows,
                                     .cols = decoder_describe(d)->hidden_size},
-                         .weight = weight,
-                         .vocab_size = known < weight.rows ? known : weight.rows};
+                         .weight = weight};
+}
+
+gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t rows)
+{
+    return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
+                           .logits = {.data = logits,
+                                      .dtype = GUMBEL_FLOAT32,
+                                      .rows = rows,
+                                      .cols = tokens_of(d),
+                                      .stride = decoder_head(d).rows}};
 }
 
 static gumbel_sampling sampling_of(const text_draws *draws, const uint64_t *position)
@@ -66,8 +82,17 @@ static gumbel_sampling sampling_of(const text_draws *draws, const uint64_t *posi
                                 .seed = {&o->seed, 0},
                                 .position = {position, GUMBEL_SAME},
                                 .first_sample = draws->sample,
+                                .domain = draws->domain,
                                 .transforms = o->transforms ? &draws->transforms : NULL,
                                 .truncation = o->truncation ? &draws->truncation : NULL};
+    return sampling;
+}
+
+gumbel_sampling text_draws_drafted(const text_draws *text, const text_draws *by)
+{
+    gumbel_sampling sampling = sampling_of(text, NULL);
+    sampling.temperature.data = &by->temperature;
+    sampling.domain = GUMBEL_DOMAIN_DRAFT;
     return sampling;
 }
 
@@ -126,22 +151,26 @@ int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t posit
     return status == GUMBEL_ROW_OK ? count(draws, token, 0, NULL, error) : fail_row(status, error);
 }
 
-int text_draws_verify(text_draws *draws, const gumbel_head *head, uint64_t position,
-                      const gumbel_draft *draft, const gumbel_verified *verified,
+int text_draws_verify(text_draws *draws, const gumbel_head *head, const gumbel_logits *logits,
+                      uint64_t position, const gumbel_draft *draft, const gumbel_verified *verified,
                       decoder_error *error)
 {
     gumbel_sampling sampling = sampling_of(draws, &position);
     gumbel_error problem;
+    gumbel_status status;
     size_t bytes = 0;
-    if (gumbel_verify_workspace_size(draws->device, head, NULL, &sampling, draft, verified, &bytes,
-                                     &problem) != GUMBEL_OK) {
+    if (gumbel_verify_workspace_size(draws->device, head, logits, &sampling, draft, verified,
+                                     &bytes, &problem) != GUMBEL_OK) {
         return fail_gumbel(&problem, error);
     }
     if (grow(draws, bytes, error) != 0) {
         return -1;
     }
-    if (gumbel_verify(draws->device, NULL, head, &sampling, draft, verified, draws->workspace,
-                      bytes, &problem) != GUMBEL_OK) {
+    status = head ? gumbel_verify(draws->device, NULL, head, &sampling, draft, verified,
+                                  draws->workspace, bytes, &problem)
+                  : gumbel_verify_logits(draws->device, NULL, logits, &sampling, draft, verified,
+                                         draws->workspace, bytes, &problem);
+    if (status != GUMBEL_OK) {
         return fail_gumbel(&problem, error);
     }
     if (*verified->emitted == 0) {

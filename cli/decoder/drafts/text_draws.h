@@ -15,6 +15,7 @@ typedef struct text_draws {
     const generate_options *options;
     float temperature; /* of the draws; the options' times a factor */
     uint32_t sample;   /* sample counter */
+    uint32_t domain;   /* of their noise; 0: the text's own */
     group_request request;
     gumbel_history history; /* request.history's row, or what was copied over it */
     gumbel_transforms transforms;
@@ -35,9 +36,13 @@ void text_draws_free(text_draws *draws);
 /* Count what `from` has counted, of as many tokens, instead of its own. */
 void text_draws_copy_history(text_draws *to, const text_draws *from);
 
-/* The head of a decoder behind `rows` hidden states; tokens that its tokenizer lacks do not
- * count. */
+/* The head of a decoder behind `rows` hidden states, and logits that decoder_logits() made; of the
+ * tokens that its tokenizer has. */
 gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows);
+gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t rows);
+
+/* The sampling of gumbel_draft: what the draws `by` asked for when they drafted behind a text. */
+gumbel_sampling text_draws_drafted(const text_draws *text, const text_draws *by);
 
 /* text_draws_sample(): draw the token at `position` from one row, and count it.
  *  best     [num_best] tokens of the draw's best scores, as in gumbel_output
@@ -47,9 +52,10 @@ int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t posit
 
 /* text_draws_verify(): verify a draft, the token behind whose root is at `position`, and count what
  * it emits.
- *  returns  0; -1 with `error` filled, also where the root's logits are not finite. */
-int text_draws_verify(text_draws *draws, const gumbel_head *head, uint64_t position,
-                      const gumbel_draft *draft, const gumbel_verified *verified,
+ *  head, logits  one of the two, the other NULL
+ *  returns       0; -1 with `error` filled, also where the root's logits are not finite. */
+int text_draws_verify(text_draws *draws, const gumbel_head *head, const gumbel_logits *logits,
+                      uint64_t position, const gumbel_draft *draft, const gumbel_verified *verified,
                       decoder_error *error);
 
 #endif /* DECODER_TEXT_DRAWS_H */
