@@ -96,6 +96,8 @@ static void lay_out(soak_call *call)
     int outputs = call->plan.outputs;
     size_t rows = (size_t)asked->batch, draws = rows * (size_t)asked->samples;
     size_t listed = rows * (size_t)asked->num_top;
+    size_t requests = (size_t)soak_drafts_requests(&call->plan);
+    size_t nodes = requests * (size_t)call->plan.nodes;
     const soak_place places[SOAK_PLACES] = {
         {"tokens", 0, draws, 0},
         {"scores", 0, outputs & SOAK_SCORES ? draws : 0, 1},
@@ -107,6 +109,15 @@ static void lay_out(soak_call *call)
         {"top_ids", 0, listed, 0},
         {"top_logprobs", 0, listed, 1},
         {"top_logits", 0, outputs & SOAK_LOGITS ? listed : 0, 1},
+        {"emitted tokens", 0, nodes, 0},
+        {"emitted", 0, requests, 0},
+        {"accepted", 0, requests, 0},
+        {"path", 0, nodes, 0},
+        {"last row", 0, requests, 0},
+        {"finished", 0, requests, 0},
+        {"status of requests", 0, requests, 0},
+        {"emitted logprobs", 0, outputs & SOAK_MASS ? nodes : 0, 1},
+        {"emitted scores", 0, outputs & SOAK_SCORES ? nodes : 0, 1},
     };
     memcpy(call->places, places, sizeof places);
     for (int i = 0; i < SOAK_PLACES; i++) {
@@ -115,7 +126,7 @@ static void lay_out(soak_call *call)
     }
 }
 
-static void *place_of(const soak_call *call, int slot, int i)
+void *soak_place_of(const soak_call *call, int slot, int i)
 {
     const soak_place *place = &call->places[i];
     return place->count ? call->outputs + (size_t)slot * call->words + place->at : NULL;
@@ -124,16 +135,16 @@ static void *place_of(const soak_call *call, int slot, int i)
 static gumbel_output output_at(const soak_call *call, int slot)
 {
     return (gumbel_output){.struct_size = sizeof(gumbel_output),
-                           .tokens = place_of(call, slot, 0),
-                           .scores = place_of(call, slot, 1),
-                           .status = place_of(call, slot, 2),
-                           .lse = place_of(call, slot, 3),
-                           .logprobs = place_of(call, slot, 4),
-                           .ranks = place_of(call, slot, 5),
-                           .kept = place_of(call, slot, 6),
-                           .top_ids = place_of(call, slot, 7),
-                           .top_logprobs = place_of(call, slot, 8),
-                           .top_logits = place_of(call, slot, 9),
+                           .tokens = soak_place_of(call, slot, 0),
+                           .scores = soak_place_of(call, slot, 1),
+                           .status = soak_place_of(call, slot, 2),
+                           .lse = soak_place_of(call, slot, 3),
+                           .logprobs = soak_place_of(call, slot, 4),
+                           .ranks = soak_place_of(call, slot, 5),
+                           .kept = soak_place_of(call, slot, 6),
+                           .top_ids = soak_place_of(call, slot, 7),
+                           .top_logprobs = soak_place_of(call, slot, 8),
+                           .top_logits = soak_place_of(call, slot, 9),
                            .num_top = call->plan.asked.num_top,
                            .logprobs_of = call->plan.asked.logprobs_of};
 }
@@ -195,6 +206,10 @@ static void queue_step(const soak_call *call, int slot, CUstream stream)
     gumbel_output out = output_at(call, slot);
     if (call->noise)
         queue_noise(call, stream);
+    if (call->plan.nodes) {
+        soak_drafts_queue(call, slot, &out, stream);
+        return;
+    }
     queue_draw(call, &out, stream);
     queue_end(call, &out, stream);
 }
@@ -243,7 +258,8 @@ static void make_room(soak_call *call)
     call->slots = call->plan.in_graph ? 1 : call->plan.steps;
     call->outputs = gpu_make(soak_output_bytes(call));
     call->wanted_outputs = make_zeroed(soak_output_bytes(call), 1);
-    call->ring_length = call->plan.advances ? call->plan.steps + call->plan.steps % 3 : 0;
+    call->ring_length =
+        call->plan.advances && !call->plan.nodes ? call->plan.steps + call->plan.steps % 3 : 0;
     if (call->ring_length > 0) {
         call->ring = gpu_make(soak_ring_bytes(call));
         call->wanted_ring = make_zeroed(soak_ring_bytes(call), 1);
@@ -252,8 +268,10 @@ static void make_room(soak_call *call)
         call->noise = gpu_make(draws * (size_t)r->plan.vocab * sizeof(float));
     r->sampling.noise = call->noise;
     gumbel_output out = output_at(call, 0);
-    if (gumbel_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits, &r->sampling,
-                              &out, &call->workspace_bytes, &error) != GUMBEL_OK)
+    if (call->plan.nodes)
+        call->workspace_bytes = soak_drafts_workspace(call, &out);
+    else if (gumbel_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits,
+                                   &r->sampling, &out, &call->workspace_bytes, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
     call->workspace = gpu_make(call->workspace_bytes);
 }
@@ -271,6 +289,9 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
     take_data(call, &seed);
     lay_out(call);
     make_room(call);
+    gumbel_output out = output_at(call, 0);
+    if (plan->nodes)
+        soak_drafts_make(call, &out, &seed);
     if (plan->in_graph) {
         call->graph = gpu_graph_begin();
         queue_step(call, 0, call->graph.stream);
@@ -287,6 +308,7 @@ void soak_call_free(soak_call *call)
         gpu_graph_free(&call->graph);
     else
         GPU(cuStreamDestroy, call->graph.stream);
+    soak_drafts_free(call);
     gpu_free(call->workspace);
     gpu_free(call->noise);
     gpu_free(call->ring);

@@ -8,6 +8,8 @@
 #include "cuda_requests.h"
 #include "soak_plan.h"
 
+#include <gumbel/drafts.h>
+
 /* One output among those of a step: where it begins and how many there are, in words of 4 bytes. */
 typedef struct soak_place {
     const char *name;
@@ -15,7 +17,8 @@ typedef struct soak_place {
     int is_float;
 } soak_place;
 
-enum { SOAK_PLACES = 10 };
+/* Those of rows, then those of requests. */
+enum { SOAK_OF_ROWS = 10, SOAK_PLACES = 19 };
 
 typedef struct soak_call {
     soak_plan plan;
@@ -29,6 +32,7 @@ typedef struct soak_call {
     uint32_t *outputs, *ring;
     int64_t ring_length; /* 0: none */
     float *noise;
+    gumbel_draft draft; /* where drafts are verified; its arrays are the call's */
     void *workspace;
     size_t workspace_bytes;
     uint32_t *wanted_outputs, *wanted_ring; /* in host memory */
@@ -51,6 +55,18 @@ void soak_call_reset(soak_call *call);
 /* Queue a step on the call's stream; or on the default stream, directly, the workspace poisoned. */
 void soak_call_queue(soak_call *call, int step);
 void soak_call_queue_alone(soak_call *call, int step);
+
+/* Where drafts are verified: make them, of which many are what the target draws, when outputs and
+ * workspace are there; verify them, and count what is emitted, as a step; how many requests there
+ * are. */
+void soak_drafts_make(soak_call *call, const gumbel_output *out, uint64_t *random);
+void soak_drafts_free(soak_call *call);
+size_t soak_drafts_workspace(const soak_call *call, const gumbel_output *rows);
+void soak_drafts_queue(const soak_call *call, int slot, const gumbel_output *rows, CUstream stream);
+int64_t soak_drafts_requests(const soak_plan *plan);
+
+/* Output i of a step; NULL where the call has none. */
+void *soak_place_of(const soak_call *call, int slot, int i);
 
 /* Bytes of what a call keeps, and of a tensor. */
 size_t soak_output_bytes(const soak_call *call);

@@ -224,6 +224,11 @@ static void settle(soak_plan *plan, uint64_t *random)
         asked->logprobs_of = GUMBEL_PROCESSED;
     if (asked->hidden_size == 0)
         plan->hidden_gap = 0;
+    if (asked->samples == 1 && asked->first_token == 0 && !asked->vocab_size && !plan->ahead &&
+        asked->batch > 1 && one_in(6, random)) {
+        plan->nodes = 2 + (int)random_below(random, asked->batch < 9 ? asked->batch - 1 : 8);
+        plan->trees = one_in(3, random);
+    }
 }
 
 void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
@@ -249,7 +254,7 @@ int soak_plan_suits_cpu(const soak_plan *plan)
     /* What log-probabilities of a list may be off by is known where their lse is. */
     int judged = !asked->num_top || plan->outputs & SOAK_MASS;
     int fused = asked->hidden_size > 0;
-    return judged && draws <= CPU_DRAWS_MOST && (plan->exact || !fused) &&
+    return judged && !plan->nodes && draws <= CPU_DRAWS_MOST && (plan->exact || !fused) &&
            asked->batch * asked->vocab * asked->hidden_size <= CPU_MACS_MOST;
 }
 
@@ -257,11 +262,13 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
 {
     const request_plan *asked = &plan->asked;
     snprintf(
-        text, bytes, "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d%s%s%s%s%s%s%s, %d %s: %s",
+        text, bytes,
+        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s, %d %s: %s",
         asked->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
         dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
-        asked->cuts, asked->usual ? " usual" : "", plan->exact ? " exact" : "",
-        plan->ragged ? " ragged" : "", plan->spoilt ? " spoilt" : "", plan->ahead ? " ahead" : "",
-        plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
-        plan->in_graph ? "replays" : "calls", request_describe(asked));
+        asked->cuts, plan->nodes, plan->trees ? " trees" : "", asked->usual ? " usual" : "",
+        plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->spoilt ? " spoilt" : "",
+        plan->ahead ? " ahead" : "", plan->advances ? " advances" : "",
+        plan->counts ? " counts" : "", plan->steps, plan->in_graph ? "replays" : "calls",
+        request_describe(asked));
 }

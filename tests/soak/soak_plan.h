@@ -31,6 +31,8 @@ typedef struct soak_plan {
     int advances;            /* positions move on after every step, tokens go to a ring */
     int counts;              /* the history counts each step's tokens */
     int in_graph;            /* a step is captured, and replayed */
+    int nodes;               /* > 0: rows are nodes of drafts, so many a request, to be verified */
+    int trees;               /* these are trees */
     int steps;
 } soak_plan;
 
