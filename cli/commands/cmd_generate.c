@@ -12,6 +12,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "cuda_head_verify.h"
 #include "cuda_head.h"
 #include "draft_report.h"
 #include "drafted_texts.h"
@@ -240,8 +241,8 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     options.draw = head ? cuda_head_draw : NULL;
     options.draw_context = head;
     if (arguments->draft.from) {
-        written.drafts =
-            write_drafted_texts(&arguments->draft, model, host, &options, &written.times);
+        written.drafts = write_drafted_texts(&arguments->draft, model, host, &options,
+                                             head ? cuda_head_verify : NULL, &written.times);
     } else if (generate(model, host, &options, &written.times, &error) != 0) {
         fail("--model", "%s", error.message);
     }

@@ -75,12 +75,13 @@ static gumbel_rule rule_of(const struct draft_choice *choice)
 
 draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *model,
                                 gumbel_device *device, const generate_options *options,
-                                generate_times *times)
+                                text_verify verify, generate_times *times)
 {
     draft_options draft = {.tokens = choice->tokens,
                            .siblings = choice->siblings,
                            .temperature = choice->temperature,
-                           .rule = rule_of(choice)};
+                           .rule = rule_of(choice),
+                           .verify = verify};
     draft_stats stats;
     decoder_error error = {""};
 
@@ -109,7 +110,7 @@ void check_draft_choice(const struct draft_choice *choice, const char *device)
     if (rule_of(choice) != GUMBEL_RULE_COUPLED && choice->check) {
         fail("--check", "by the rule '%s' texts have the same law, and are others", choice->rule);
     }
-    if (choice->from && device && strcmp(device, "cpu") != 0) {
-        fail("--draft", "drafts are verified on the CPU, not on '%s'", device);
+    if (rule_of(choice) != GUMBEL_RULE_COUPLED && device && strcmp(device, "cpu") != 0) {
+        fail("--draft-rule", "on '%s' drafts are verified by 'coupled' alone", device);
     }
 }

@@ -21,10 +21,12 @@ struct draft_choice {
 /* fail() where they cannot be, before anything is loaded. `device` is --device, or NULL. */
 void check_draft_choice(const struct draft_choice *choice, const char *device);
 
-/* Write the texts; fail()s where the decoder does. */
+/* Write the texts; fail()s where the decoder does.
+ *  device   of host memory
+ *  verify   where the options have a draw; else NULL */
 draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *model,
                                 gumbel_device *device, const generate_options *options,
-                                generate_times *times);
+                                text_verify verify, generate_times *times);
 
 /* Write all texts once more without drafts; fail() where one parts from what was written. */
 void check_drafted_texts(decoder *model, gumbel_device *device, const generate_options *options,

@@ -102,6 +102,20 @@ static gumbel_sampling put_step(const struct cuda_head *on, const gumbel_head *h
     return made;
 }
 
+gumbel_device *cuda_head_device(const struct cuda_head *head) { return head->device; }
+
+gumbel_tensor cuda_head_weight(const struct cuda_head *head) { return head->weight; }
+
+void *cuda_head_workspace(struct cuda_head *head, size_t bytes)
+{
+    if (!head->workspace || bytes > head->workspace_bytes) {
+        device_memory_free(head->workspace);
+        head->workspace = device_memory_make(bytes);
+        head->workspace_bytes = bytes;
+    }
+    return head->workspace;
+}
+
 /* One call on the GPU, with a workspace that grows to the largest. */
 static gumbel_status sample(struct cuda_head *on, const gumbel_head *head,
                             const gumbel_sampling *sampling, const gumbel_output *output,
@@ -114,12 +128,8 @@ static gumbel_status sample(struct cuda_head *on, const gumbel_head *head,
     if (status != GUMBEL_OK) {
         return status;
     }
-    if (!on->workspace || bytes > on->workspace_bytes) {
-        device_memory_free(on->workspace);
-        on->workspace = device_memory_make(bytes);
-        on->workspace_bytes = bytes;
-    }
-    return gumbel_sample(on->device, NULL, head, sampling, output, on->workspace, bytes, error);
+    return gumbel_sample(on->device, NULL, head, sampling, output, cuda_head_workspace(on, bytes),
+                         bytes, error);
 }
 
 /* The results that `output` has room for, from the GPU. */
@@ -165,7 +175,7 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
     there.kept = output->kept ? on->output->kept : NULL;
     there.top_ids = output->num_top ? on->output->top_ids : NULL;
     there.top_logprobs = output->num_top ? on->output->top_logprobs : NULL;
-    copied.weight = on->weight;
+    copied.weight.data = on->weight.data;
     copied.hidden.data = on->hidden;
     cuda_uploads_put(&uploads, &put, head->hidden.rows, head->weight.rows);
     status = sample(on, &copied, &put, &there, error);

@@ -20,4 +20,10 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
                              const gumbel_sampling *sampling, const gumbel_output *output,
                              gumbel_error *error);
 
+/* Its device; its weights, on the GPU; and memory there of at least so many bytes, which the next
+ * call of this or of a draw may move. */
+gumbel_device *cuda_head_device(const struct cuda_head *head);
+gumbel_tensor cuda_head_weight(const struct cuda_head *head);
+void *cuda_head_workspace(struct cuda_head *head, size_t bytes);
+
 #endif

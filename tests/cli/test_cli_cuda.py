@@ -72,6 +72,22 @@ class Cuda(Case):
                 theirs = self.succeed_json(*rest, *draw)["samples"]
                 self.assertEqual([text["ids"] for text in ours], [text["ids"] for text in theirs])
 
+    def test_drafted_texts_are_those_of_the_cpu(self):
+        rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
+                "--ignore-eos", "--temperature", 0.8, "--samples", 3)
+        small = os.path.join(MODELS, "kjv-draft")
+        for request in ((), ("--top-p", 0.9, "--repetition-penalty", 1.3, "--ban", "5,6"),
+                        ("--ranks", "--kept", "--top-logprobs", 3)):
+            theirs = self.succeed_json(*rest, *request)["samples"]
+            for drafted in (("--draft", small), ("--draft", "ngram"),
+                            ("--draft", small, "--draft-siblings", 2)):
+                with self.subTest(request=request, drafted=drafted):
+                    found = self.succeed_json(*rest, *request, *drafted, "--check", *DEVICE)
+                    for text, wanted in zip(found["samples"], theirs, strict=True):
+                        for key in {"ids", "ranks", "kept"} & wanted.keys():
+                            self.assertEqual(text[key], wanted[key], key)
+                    self.assertGreater(found["drafts"]["tokens_a_cycle"], 1)
+
     def test_requests_are_those_of_the_cpu(self):
         rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 40,
                 "--samples", 10, "--seed", 8, "--ranks", "--kept", "--top-logprobs", 5)

@@ -71,7 +71,8 @@ class Generate(Case):
             self.refuse("--draft", *rest, *drafts, "--json", "--ranks")
         self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "typical")
         self.refuse("--draft-temperature", *rest, "--draft", small, "--draft-temperature", 0)
-        self.refuse("--draft", *rest, "--draft", "ngram", "--device", "cuda:0")
+        self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "block", "--device",
+                    "cuda:0")
         self.refuse("--check", *rest, "--check")
 
     def test_bos(self):

@@ -194,6 +194,45 @@ static void any_temperature_drafts(void **state)
     }
 }
 
+/* An engine that draws and verifies elsewhere; here on the device that it is given. */
+static gumbel_status draw_elsewhere(void *context, const gumbel_head *head,
+                                    const gumbel_sampling *sampling, const gumbel_output *output,
+                                    gumbel_error *error)
+{
+    static _Alignas(64) char workspace[1 << 22];
+    assert_ptr_equal(context, device);
+    assert_int_equal(sampling->num_samples, 1);
+    return gumbel_sample(context, NULL, head, sampling, output, workspace, sizeof workspace, error);
+}
+
+static int64_t verified_elsewhere;
+
+static gumbel_status verify_elsewhere(void *context, const gumbel_head *head,
+                                      const gumbel_sampling *sampling, const gumbel_draft *draft,
+                                      const gumbel_verified *verified, gumbel_error *error)
+{
+    static _Alignas(64) char workspace[1 << 22];
+    verified_elsewhere++;
+    return gumbel_verify(context, NULL, head, sampling, draft, verified, workspace,
+                         sizeof workspace, error);
+}
+
+static void engines_verify(void **state)
+{
+    (void)state;
+    static texts expected, found;
+    generate_options o = options_of(&expected, 2, 0.9f);
+    assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
+    const draft_options draft = {
+        .model = small, .tokens = 4, .siblings = 1, .verify = verify_elsewhere};
+    o = options_of(&found, 2, 0.9f);
+    o.draw = draw_elsewhere;
+    o.draw_context = device;
+    draft_stats stats = run_drafted(target, &o, &draft);
+    assert_int_equal(verified_elsewhere, stats.cycles);
+    assert_memory_equal(&found, &expected, sizeof found);
+}
+
 /* By rules that weigh probabilities a model's own drafts are all accepted, with all that a request
  * asks for: q is p. Another's are accepted more often than by the target's noise, and with n-grams,
  * which no model drew, the text is that of the coupled rule. */
@@ -320,6 +359,7 @@ int main(void)
         cmocka_unit_test(trees_write_the_same),
         cmocka_unit_test(requests_are_the_same),
         cmocka_unit_test(any_temperature_drafts),
+        cmocka_unit_test(engines_verify),
         cmocka_unit_test(other_rules_accept),
         cmocka_unit_test(the_callback_stops_all),
         cmocka_unit_test(ngrams_follow_what_stood_before),

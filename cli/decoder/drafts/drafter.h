@@ -19,8 +19,9 @@ typedef struct draft_options {
     int32_t tokens;   /* of a draft at most, 1..DRAFT_TOKENS_MOST */
     int32_t siblings; /* of each of them at most, 0..DRAFT_SIBLINGS_MOST: the next best of its draw,
                         * as leaves of a tree; not of n-grams, and by the coupled rule alone */
-    float temperature; /* a factor on the temperature of the draft's draws, > 0; 0: 1 */
-    gumbel_rule rule;  /* how drafts are accepted */
+    float temperature;  /* a factor on the temperature of the draft's draws, > 0; 0: 1 */
+    gumbel_rule rule;   /* how drafts are accepted */
+    text_verify verify; /* where the options have a draw of the engine's: by the coupled rule */
 } draft_options;
 
 /* drafter_new(): a drafter. By the coupled rule a model draws with the text's own noise, so that it

@@ -84,8 +84,11 @@ static int check(const decoder *d, const generate_options *o, const draft_option
         return decoder_fail(error, NULL, "draft rule",
                             "takes neither siblings, nor ranks, nor raw log-probabilities");
     }
-    if (o->draw) {
-        return decoder_fail(error, NULL, "draft", "is for draws on the CPU");
+    if (!o->draw != !draft->verify) {
+        return decoder_fail(error, NULL, "draft", "is for an engine that draws and verifies");
+    }
+    if (draft->verify && draft->rule != GUMBEL_RULE_COUPLED) {
+        return decoder_fail(error, NULL, "draft rule", "is for the CPU alone");
     }
     if (draft->model) {
         int64_t own = tokenizer_size(decoder_tokenizer(draft->model));
@@ -309,6 +312,7 @@ static int allocate(text *t)
         text_draws_new(&t->draws, t->device, o, t->sample, vocab, 1, t->error) != 0) {
         return -1;
     }
+    t->draws.verify = t->draft->verify;
     return drafter_new(t->draft, t->device, o, t->sample, vocab, length, &t->drafter, t->error);
 }
 

@@ -26,7 +26,7 @@ typedef struct draft_stats {
  * some tokens at once. Rules but the coupled one take neither siblings, nor ranks, nor raw
  * log-probabilities.
  *  device   of host memory
- *  options  as of generate(), without `draw`
+ *  options  as of generate(); a `draw` where draft->verify is, and there alone
  *  stats    filled on success, and with what had passed on an error
  *  returns  as generate(); refused are drafts of another vocabulary. */
 int generate_drafted(decoder *d, gumbel_device *device, const generate_options *options,

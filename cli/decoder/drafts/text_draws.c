@@ -81,6 +81,7 @@ static gumbel_sampling sampling_of(const text_draws *draws, const uint64_t *posi
                                 .temperature = {&draws->temperature, GUMBEL_SAME},
                                 .seed = {&o->seed, 0},
                                 .position = {position, GUMBEL_SAME},
+                                .num_samples = 1,
                                 .first_sample = draws->sample,
                                 .domain = draws->domain,
                                 .transforms = o->transforms ? &draws->transforms : NULL,
@@ -96,14 +97,18 @@ gumbel_sampling text_draws_drafted(const text_draws *text, const text_draws *by)
     return sampling;
 }
 
-static int grow(text_draws *draws, size_t bytes, decoder_error *error)
+static gumbel_status grow(text_draws *draws, size_t bytes, gumbel_error *error)
 {
     if (!draws->workspace || bytes > draws->workspace_bytes) {
         draws->workspace_bytes = (bytes + 64) / 64 * 64;
         free(draws->workspace);
         draws->workspace = aligned_alloc(64, draws->workspace_bytes);
     }
-    return draws->workspace ? 0 : decoder_fail(error, NULL, "drafts", "out of memory");
+    if (!draws->workspace) {
+        *error = (gumbel_error){"drafts", "out of memory"};
+        return GUMBEL_ERROR_MEMORY;
+    }
+    return GUMBEL_OK;
 }
 
 /* Count the tokens of the one row; `counts` says how many, NULL: one. */
@@ -125,27 +130,58 @@ static int fail_row(int32_t status, decoder_error *error)
                         gumbel_row_status_string((gumbel_row_status)status));
 }
 
+/* Calls of the library on the draws' device. */
+static gumbel_status sample_here(text_draws *draws, const gumbel_head *head,
+                                 const gumbel_sampling *sampling, const gumbel_output *output,
+                                 gumbel_error *error)
+{
+    size_t bytes = 0;
+    gumbel_status status =
+        gumbel_workspace_size(draws->device, head, NULL, sampling, output, &bytes, error);
+    if (status == GUMBEL_OK) {
+        status = grow(draws, bytes, error);
+    }
+    return status != GUMBEL_OK ? status
+                               : gumbel_sample(draws->device, NULL, head, sampling, output,
+                                               draws->workspace, bytes, error);
+}
+
+static gumbel_status verify_here(text_draws *draws, const gumbel_head *head,
+                                 const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                 const gumbel_draft *draft, const gumbel_verified *verified,
+                                 gumbel_error *error)
+{
+    size_t bytes = 0;
+    gumbel_status status = gumbel_verify_workspace_size(draws->device, head, logits, sampling,
+                                                        draft, verified, &bytes, error);
+    if (status == GUMBEL_OK) {
+        status = grow(draws, bytes, error);
+    }
+    if (status != GUMBEL_OK) {
+        return status;
+    }
+    return head ? gumbel_verify(draws->device, NULL, head, sampling, draft, verified,
+                                draws->workspace, bytes, error)
+                : gumbel_verify_logits(draws->device, NULL, logits, sampling, draft, verified,
+                                       draws->workspace, bytes, error);
+}
+
 int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t position, int32_t *token,
                       int32_t *best, int32_t num_best, decoder_error *error)
 {
+    const generate_options *o = draws->options;
     gumbel_sampling sampling = sampling_of(draws, &position);
     gumbel_error problem;
     int32_t status = GUMBEL_ROW_OK;
-    size_t bytes = 0;
+    float logprob;
     gumbel_output output = {.struct_size = sizeof output,
                             .tokens = token,
+                            .logprobs = &logprob,
                             .status = &status,
                             .best_ids = num_best > 0 ? best : NULL,
                             .num_best = num_best};
-    if (gumbel_workspace_size(draws->device, head, NULL, &sampling, &output, &bytes, &problem) !=
-        GUMBEL_OK) {
-        return fail_gumbel(&problem, error);
-    }
-    if (grow(draws, bytes, error) != 0) {
-        return -1;
-    }
-    if (gumbel_sample(draws->device, NULL, head, &sampling, &output, draws->workspace, bytes,
-                      &problem) != GUMBEL_OK) {
+    if ((draws->verify ? o->draw(o->draw_context, head, &sampling, &output, &problem)
+                       : sample_here(draws, head, &sampling, &output, &problem)) != GUMBEL_OK) {
         return fail_gumbel(&problem, error);
     }
     return status == GUMBEL_ROW_OK ? count(draws, token, 0, NULL, error) : fail_row(status, error);
@@ -157,20 +193,10 @@ int text_draws_verify(text_draws *draws, const gumbel_head *head, const gumbel_l
 {
     gumbel_sampling sampling = sampling_of(draws, &position);
     gumbel_error problem;
-    gumbel_status status;
-    size_t bytes = 0;
-    if (gumbel_verify_workspace_size(draws->device, head, logits, &sampling, draft, verified,
-                                     &bytes, &problem) != GUMBEL_OK) {
-        return fail_gumbel(&problem, error);
-    }
-    if (grow(draws, bytes, error) != 0) {
-        return -1;
-    }
-    status = head ? gumbel_verify(draws->device, NULL, head, &sampling, draft, verified,
-                                  draws->workspace, bytes, &problem)
-                  : gumbel_verify_logits(draws->device, NULL, logits, &sampling, draft, verified,
-                                         draws->workspace, bytes, &problem);
-    if (status != GUMBEL_OK) {
+    if ((draws->verify ? draws->verify(draws->options->draw_context, head, &sampling, draft,
+                                       verified, &problem)
+                       : verify_here(draws, head, logits, &sampling, draft, verified, &problem)) !=
+        GUMBEL_OK) {
         return fail_gumbel(&problem, error);
     }
     if (*verified->emitted == 0) {

@@ -9,13 +9,21 @@
 #include "decoder/group_request.h"
 #include "gumbel/drafts.h"
 
+/* Verifies in place of gumbel_verify(), for an engine that keeps the head elsewhere. All pointers
+ * are to host memory; there is one request, whose row parameters are those of a generate_draw.
+ * `context` is that of the options' draw. Returns what gumbel_verify() would. */
+typedef gumbel_status (*text_verify)(void *context, const gumbel_head *head,
+                                     const gumbel_sampling *sampling, const gumbel_draft *draft,
+                                     const gumbel_verified *verified, gumbel_error *error);
+
 /* Start from {0}; text_draws_free() releases what is in it, after a failure too. */
 typedef struct text_draws {
     gumbel_device *device;
     const generate_options *options;
-    float temperature; /* of the draws; the options' times a factor */
-    uint32_t sample;   /* sample counter */
-    uint32_t domain;   /* of their noise; 0: the text's own */
+    float temperature;  /* of the draws; the options' times a factor */
+    uint32_t sample;    /* sample counter */
+    uint32_t domain;    /* of their noise; 0: the text's own */
+    text_verify verify; /* where the options' draw is, these two are made; NULL: by the device */
     group_request request;
     gumbel_history history; /* request.history's row, or what was copied over it */
     gumbel_transforms transforms;
