@@ -50,7 +50,7 @@ typedef struct gumbel_draft {
     size_t struct_size;
     int64_t requests;        /* R, 1 or more where there are rows */
     int32_t max_nodes;       /* M, 1..GUMBEL_NODES_MOST */
-    gumbel_rule rule;        /* not COUPLED: chains alone, and on CPUs alone */
+    gumbel_rule rule;        /* not COUPLED: chains alone */
     const int32_t *tokens;   /* [n] the token of each node. A root's is not read. What is outside
                              * [0, vocab_size) is no draft, and nothing behind it is accepted */
     const int32_t *offsets;  /* [R + 1] request r has rows offsets[r] .. offsets[r + 1] - 1, M at
@@ -118,7 +118,8 @@ typedef struct gumbel_verified {
  *             function of all arguments.
  *  cost       REJECTION scores 1 + num_best tokens a row, 17 or those of `rows`, in a second pass
  *             over W and one over the draft's; of each 10,000 rejected drafts some read both again.
- *             BLOCK, from logits alone, reads the rows of each request's drafts twice.
+ *             BLOCK, from logits alone, reads the rows of each request's drafts twice. On CUDA both
+ *             make all rows of both models whole.
  *  graphs     may be captured: replays read drafts and row parameters anew.
  *  threads    re-entrant.
  *  returns    as gumbel_sample(); GUMBEL_ERROR_UNSUPPORTED where a rule is not to be had.
@@ -136,7 +137,7 @@ GUMBEL_CALL gumbel_verify_logits(gumbel_device *device, void *stream, const gumb
 
 /* gumbel_verify_workspace_size(): bytes of workspace that a call with these arguments takes: those
  *  of the draw, some 32 n, and 4 n (M - 1) more where there are penalties. By a rule but COUPLED
- *  what scoring both models' rows takes, some 350 n, and 8 V.
+ *  what scoring both models' rows takes, some 350 n, and 8 V; on CUDA 8 n V.
  *  head, logits  one of the two, the other NULL; data pointers are not followed
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.           since 0.2 */
 GUMBEL_CALL gumbel_verify_workspace_size(const gumbel_device *device, const gumbel_head *head,

@@ -93,8 +93,8 @@ def verify(
     limit        [R]: tokens to emit at most. None: M.
     stop         token ids behind which a request ends: one list, or a list of lists, one each.
 
-    rule         "coupled": drafts are accepted while they are what is drawn. On CPUs also, for
-                 chains: "rejection", each with chance min(1, p / q), p the target's and q the
+    rule         "coupled": drafts are accepted while they are what is drawn. For chains also:
+                 "rejection", each with chance min(1, p / q), p the target's and q the
                  draft's probability of it, the first that is not replaced by a draw from
                  max(p - q, 0); "block", from logits alone, jointly, which accepts more.
     proposal     of these two: what drew the drafts, as proposal() or proposal_logits() say it, n

@@ -16,6 +16,7 @@ typedef struct verify_call {
     gumbel_verification v;
     gumbel_proposal by;
     int proposed; /* `by` is there: the rule is not COUPLED */
+    int reads;    /* its rows are read one at a time: memory is the host's */
     gumbel_node *nodes;
 } verify_call;
 
@@ -55,16 +56,16 @@ static void carve_proposal(gumbel_cursor *cursor, verify_call *call)
 {
     gumbel_verification *v = &call->v;
     size_t rows = (size_t)v->rows, listed = (size_t)call->by.listed;
-    if (!v->drawn.best_ids)
+    if (listed > 0 && !v->drawn.best_ids)
         v->drawn.best_ids = gumbel_carve(cursor, rows, listed, sizeof *v->drawn.best_ids);
-    if (!v->drawn.best_scores)
+    if (listed > 0 && !v->drawn.best_scores)
         v->drawn.best_scores = gumbel_carve(cursor, rows, listed, sizeof *v->drawn.best_scores);
     v->logprobs = v->scores = NULL;
     if (v->verified.logprobs)
         v->logprobs = gumbel_carve(cursor, rows, 1, sizeof *v->logprobs);
     if (v->verified.scores)
         v->scores = gumbel_carve(cursor, rows, 1, sizeof *v->scores);
-    gumbel_proposal_carve(&call->by, cursor, &call->draw, v);
+    gumbel_proposal_carve(&call->by, cursor, &call->draw, v, call->reads);
 }
 
 /* A mask of a row a node. */
@@ -115,14 +116,12 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
 
 /* What is not to be had by a rule that weighs probabilities. */
 static gumbel_status check_rule(const gumbel_problem *p, const gumbel_verification *v,
-                                const gumbel_device *device, gumbel_error *error)
+                                gumbel_error *error)
 {
     const gumbel_draft *d = &v->draft;
     int block = d->rule == GUMBEL_RULE_BLOCK;
     const char *reason = NULL, *field = "draft.rule";
-    if (!device->backend->host_memory)
-        reason = "on this device drafts are verified by the coupled rule alone";
-    else if (block && (d->head || p->hidden_size > 0))
+    if (block && (d->head || p->hidden_size > 0))
         reason = "blocks are verified from logits alone";
     else if (v->drawn.logprobs_of == GUMBEL_RAW)
         reason = "the rule weighs processed probabilities", field = "verified.rows.logprobs_of";
@@ -138,16 +137,19 @@ static gumbel_status read_proposal(verify_call *call, const gumbel_device *devic
     call->proposed = v->draft.rule != GUMBEL_RULE_COUPLED && (v->draft.head || v->draft.logits);
     if (!call->proposed)
         return GUMBEL_OK;
-    GUMBEL_FORWARD(check_rule(&call->draw, v, device, error));
+    GUMBEL_FORWARD(check_rule(&call->draw, v, error));
     GUMBEL_FORWARD(gumbel_read_proposal(q, &v->draft, &call->draw, rows, reads, error));
     GUMBEL_FORWARD(check_mask(q, rows, "draft.sampling.transforms.mask", error));
     q->batch = rows;
     q->sampling.live_rows = NULL;
     q->mask_by_row = (q->request & GUMBEL_REQUEST_MASK) != 0;
     q->with_path = q->request & GUMBEL_REQUEST_PENALTIES && v->draft.max_nodes > 1;
-    if (v->draft.rule == GUMBEL_RULE_REJECTION && !v->drawn.num_best)
+    call->reads = device->backend->host_memory;
+    if (!call->reads || v->draft.rule != GUMBEL_RULE_REJECTION)
+        return GUMBEL_OK;
+    if (!v->drawn.num_best)
         v->drawn.num_best = GUMBEL_BEST_MOST;
-    call->by.listed = v->draft.rule == GUMBEL_RULE_REJECTION ? v->drawn.num_best : 0;
+    call->by.listed = v->drawn.num_best;
     return GUMBEL_OK;
 }
 
@@ -220,13 +222,13 @@ static gumbel_status count_draw(const gumbel_device *device, const gumbel_proble
 
 /* What scoring and reading a model's rows takes. */
 static gumbel_status count_scores(const gumbel_device *device, const gumbel_problem *problem,
-                                  int32_t scored, size_t *most, gumbel_error *error)
+                                  int32_t scored, int reads, size_t *most, gumbel_error *error)
 {
     gumbel_problem p = gumbel_proposal_scored(problem, scored);
     GUMBEL_FORWARD(gumbel_call_served(device, &p, error));
     GUMBEL_FORWARD(count_draw(device, &p, 0, most, error));
-    p = gumbel_problem_slice(problem, 0, 1);
-    if (p.hidden_size > 0) {
+    p = reads ? gumbel_problem_slice(problem, 0, 1) : *problem;
+    if (reads && p.hidden_size > 0) {
         p = gumbel_proposal_scored(&p, GUMBEL_PROPOSAL_CHUNK);
         return count_draw(device, &p, 0, most, error);
     }
@@ -246,8 +248,8 @@ static gumbel_status size_of_call(const gumbel_device *device, const verify_call
     lay_out(&call, NULL, &used);
     GUMBEL_FORWARD(count_draw(device, &call.draw, 0, &draw, error));
     if (call.proposed && call.v.rows > 0) {
-        GUMBEL_FORWARD(count_scores(device, &call.by.target, scored, &draw, error));
-        GUMBEL_FORWARD(count_scores(device, &call.by.draft, scored, &draw, error));
+        GUMBEL_FORWARD(count_scores(device, &call.by.target, scored, call.reads, &draw, error));
+        GUMBEL_FORWARD(count_scores(device, &call.by.draft, scored, call.reads, &draw, error));
     }
     GUMBEL_REFUSE_IF(used == SIZE_MAX || __builtin_add_overflow(used, draw, bytes), error, "draft",
                      "so many rows and nodes are larger than any memory");
@@ -261,6 +263,7 @@ static gumbel_status run(gumbel_device *device, verify_call *call, void *workspa
     const gumbel_backend *backend = device->backend;
     const gumbel_verification *v = &call->v;
     const gumbel_problem *p = &call->draw;
+    const gumbel_proposal *by = call->proposed && v->rows > 0 ? &call->by : NULL;
     call->by.workspace = workspace;
     if (v->rows > 0) {
         GUMBEL_ASSERT(v->drawn.tokens && v->drawn.status);
@@ -270,13 +273,13 @@ static gumbel_status run(gumbel_device *device, verify_call *call, void *workspa
         if (backend->host_memory)
             gumbel_drafts_expand(v);
         else
-            GUMBEL_FORWARD(backend->expand_drafts(device, p->stream, v, error));
+            GUMBEL_FORWARD(backend->expand_drafts(device, p->stream, v, by, error));
         GUMBEL_FORWARD(backend->sample(device, p, &v->drawn, workspace, error));
+        if (by && !backend->host_memory)
+            GUMBEL_FORWARD(gumbel_proposal_queue(by, device, error));
     }
-    if (!backend->host_memory)
-        return backend->accept_drafts(device, p->stream, v, error);
-    return gumbel_drafts_accept(v, call->proposed && v->rows > 0 ? &call->by : NULL, device,
-                                call->nodes, error);
+    return backend->host_memory ? gumbel_drafts_accept(v, by, device, call->nodes, error)
+                                : backend->accept_drafts(device, p->stream, v, by, error);
 }
 
 /* The common end of both calls. */

@@ -16,6 +16,7 @@
 #include "core/rung.h"
 
 typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
+typedef struct gumbel_proposal gumbel_proposal;         /* drafts/proposal.h */
 
 /* Summaries and where what they come to goes. */
 typedef struct gumbel_finish_call {
@@ -76,11 +77,14 @@ typedef struct gumbel_backend {
     gumbel_status (*finish)(gumbel_device *device, void *stream, const gumbel_finish_call *call,
                             gumbel_error *error);
     /* Write what each row of a verification is, before its draw; behind it, walk and write what is
-     * emitted. NULL where host_memory is 1. rows > 0; requests > 0. */
+     * emitted. `by` is what drew the drafts, NULL for COUPLED. NULL where host_memory is 1.
+     * rows > 0; requests > 0. */
     gumbel_status (*expand_drafts)(gumbel_device *device, void *stream,
-                                   const gumbel_verification *verification, gumbel_error *error);
+                                   const gumbel_verification *verification,
+                                   const gumbel_proposal *by, gumbel_error *error);
     gumbel_status (*accept_drafts)(gumbel_device *device, void *stream,
-                                   const gumbel_verification *verification, gumbel_error *error);
+                                   const gumbel_verification *verification,
+                                   const gumbel_proposal *by, gumbel_error *error);
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);

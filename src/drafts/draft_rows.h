@@ -128,4 +128,16 @@ GUMBEL_INLINE void gumbel_draft_row(const gumbel_verification *v, int64_t b)
 /* Write what all rows are, where memory is the host's. */
 void gumbel_drafts_expand(const gumbel_verification *verification);
 
+/* The draft that row b, which is expanded, drew in a chain: the next node's token; -1: none. */
+GUMBEL_INLINE int32_t gumbel_draft_behind(const gumbel_verification *v, int64_t b)
+{
+    if (v->of_row.slot[b] == GUMBEL_SLOT_UNUSED)
+        return -1;
+    gumbel_span span = gumbel_draft_span(v, v->of_row.request[b]);
+    if (!span.sound || b < span.first || b + 1 >= span.first + span.count)
+        return -1;
+    int32_t token = v->draft.tokens[b + 1];
+    return token >= 0 && token < v->end_token ? token : -1;
+}
+
 #endif

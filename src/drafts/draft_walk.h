@@ -168,9 +168,8 @@ GUMBEL_INLINE void gumbel_draft_advance(const gumbel_verification *v, int64_t r,
 
 /* Walk from all roots, where memory is the host's. `by` is what drew the drafts, NULL for COUPLED;
  * nodes: [M] of scratch. */
-struct gumbel_proposal;
 gumbel_status gumbel_drafts_accept(const gumbel_verification *verification,
-                                   const struct gumbel_proposal *by, gumbel_device *device,
+                                   const gumbel_proposal *by, gumbel_device *device,
                                    gumbel_node *nodes, gumbel_error *error);
 
 #endif

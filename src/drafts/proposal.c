@@ -26,7 +26,7 @@ gumbel_problem gumbel_proposal_scored(const gumbel_problem *problem, int32_t cou
 }
 
 void gumbel_proposal_carve(gumbel_proposal *by, gumbel_cursor *cursor,
-                           const gumbel_problem *problem, const gumbel_verification *v)
+                           const gumbel_problem *problem, const gumbel_verification *v, int reads)
 {
     size_t rows = (size_t)v->rows, scored = 1 + (size_t)by->listed, vocab = (size_t)problem->vocab;
     size_t tokens = rows * scored;
@@ -37,11 +37,15 @@ void gumbel_proposal_carve(gumbel_proposal *by, gumbel_cursor *cursor,
     by->draft_logprobs = gumbel_carve(cursor, rows, scored, sizeof *by->draft_logprobs);
     by->target_lse = gumbel_carve(cursor, rows, 1, sizeof *by->target_lse);
     by->draft_lse = gumbel_carve(cursor, rows, 1, sizeof *by->draft_lse);
-    by->target_row = gumbel_carve(cursor, vocab, 1, sizeof *by->target_row);
-    by->draft_row = gumbel_carve(cursor, vocab, 1, sizeof *by->draft_row);
-    tokens = tokens > GUMBEL_PROPOSAL_CHUNK ? tokens : GUMBEL_PROPOSAL_CHUNK;
+    by->row_stride = reads ? 0 : (problem->vocab + 3) / 4 * 4; /* as kernels like it */
+    vocab = reads ? vocab : (size_t)by->row_stride;
+    by->target_rows = gumbel_carve(cursor, reads ? 1 : rows, vocab, sizeof *by->target_rows);
+    by->draft_rows = gumbel_carve(cursor, reads ? 1 : rows, vocab, sizeof *by->draft_rows);
+    if (reads) {
+        tokens = tokens > GUMBEL_PROPOSAL_CHUNK ? tokens : GUMBEL_PROPOSAL_CHUNK;
+        by->chunk = gumbel_carve(cursor, GUMBEL_PROPOSAL_CHUNK, 1, sizeof *by->chunk);
+    }
     by->tokens = gumbel_carve(cursor, tokens, 1, sizeof *by->tokens);
-    by->chunk = gumbel_carve(cursor, GUMBEL_PROPOSAL_CHUNK, 1, sizeof *by->chunk);
     by->target = *problem;
     by->draft.sampling.slots = (gumbel_slots){by->slot, problem->sampling.slots.count};
     by->draft.sampling.position = problem->sampling.position;
@@ -65,27 +69,13 @@ static gumbel_status score_rows(const gumbel_proposal *by, gumbel_device *device
     return gumbel_draw_rows(device, &p, p.batch, &out, by->workspace, error);
 }
 
-/* What is scored of row b, and whether it drew a draft. */
-static void choose_ids(const gumbel_proposal *by, const gumbel_verification *v, int64_t b,
-                       int32_t drafted)
-{
-    int32_t *ids = by->ids + b * (1 + by->listed);
-    ids[0] = drafted;
-    for (int32_t k = 0; k < by->listed; k++)
-        ids[1 + k] = v->drawn.best_ids[b * by->listed + k];
-    by->slot[b] = drafted >= 0 ? v->of_row.slot[b] : GUMBEL_SLOT_UNUSED;
-}
-
 gumbel_status gumbel_proposal_score(const gumbel_proposal *by, gumbel_device *device,
                                     const gumbel_verification *v, gumbel_error *error)
 {
-    for (int64_t b = 0; b < v->rows; b++)
-        choose_ids(by, v, b, -1);
-    for (int64_t r = 0; r < gumbel_draft_live(v); r++) {
-        gumbel_span span = gumbel_draft_span(v, r);
-        for (int64_t b = span.first; b + 1 < span.first + span.count; b++)
-            if (v->draft.tokens[b + 1] >= 0 && v->draft.tokens[b + 1] < v->end_token)
-                choose_ids(by, v, b, v->draft.tokens[b + 1]);
+    for (int64_t b = 0; b < v->rows; b++) {
+        gumbel_proposal_choose(by, v, b);
+        for (int32_t k = 0; k < by->listed; k++)
+            by->ids[b * (1 + by->listed) + 1 + k] = v->drawn.best_ids[b * by->listed + k];
     }
     GUMBEL_FORWARD(score_rows(by, device, &by->target, by->target_logprobs, by->target_lse, error));
     return score_rows(by, device, &by->draft, by->draft_logprobs, by->draft_lse, error);
@@ -124,4 +114,19 @@ gumbel_status gumbel_proposal_read(const gumbel_proposal *by, gumbel_device *dev
     gumbel_problem p = gumbel_proposal_whole(problem);
     p = gumbel_problem_slice(&p, b, 1);
     return device->backend->process(device, &p, z, p.vocab, by->workspace, error);
+}
+
+gumbel_status gumbel_proposal_queue(const gumbel_proposal *by, gumbel_device *device,
+                                    gumbel_error *error)
+{
+    gumbel_problem target = gumbel_proposal_whole(&by->target);
+    gumbel_problem draft = gumbel_proposal_whole(&by->draft);
+    GUMBEL_ASSERT(by->listed == 0 && by->row_stride >= target.vocab);
+    GUMBEL_FORWARD(score_rows(by, device, &by->target, by->target_logprobs, by->target_lse, error));
+    GUMBEL_FORWARD(score_rows(by, device, &by->draft, by->draft_logprobs, by->draft_lse, error));
+    target.sampling.slots.of_row = by->slot;
+    GUMBEL_FORWARD(device->backend->process(device, &target, by->target_rows, by->row_stride,
+                                            by->workspace, error));
+    return device->backend->process(device, &draft, by->draft_rows, by->row_stride, by->workspace,
+                                    error);
 }

@@ -60,11 +60,6 @@ static void texts_of_the_target(void) { check_texts(0, 24, 8); }
 
 static void nightly_texts(void) { check_texts(24, 200, 8); }
 
-/* For compute-sanitizer, and for its racecheck, under which a row takes half a second. */
-static void small_texts(void) { check_texts(0, 3, 8); }
-
-static void few_texts(void) { check_texts(1, 1, 2); }
-
 /* Make the draft of request r impossible. */
 static void spoil(cycle *c, int32_t r, int how)
 {
@@ -97,6 +92,54 @@ static void impossible_drafts(void)
         cycle_free(asked);
         texts_free(of);
     }
+}
+
+/* By the rules that weigh probabilities: what the CPU emits. */
+static void check_rules(int first, int count)
+{
+    for (int index = first; index < first + count; index++) {
+        const texts_plan plan = texts_plan_at_random(index);
+        texts *of = texts_make(&plan, cpu);
+        int32_t progress[8] = {0};
+        uint64_t random = (uint64_t)index;
+        cycle *asked = cycle_make(of, progress, &random);
+        /* Blocks are verified from logits alone. */
+        const int block = index / 2 % 2 && plan.hidden_size == 0;
+        cycle_weigh(asked, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &random);
+        verified_arrays *wanted = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
+        verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
+        verified_arrays *on_gpu = gpu_verified_make(found);
+        gpu_cycle *made = gpu_cycle_make(asked);
+        CHECK(cycle_verify(cpu, asked, wanted) == GUMBEL_OK, "plan %d", index);
+        gpu_cycle_prepare(made, on_gpu);
+        gpu_cycle_verify(NULL, made, on_gpu);
+        GPU(cuCtxSynchronize);
+        gpu_verified_fetch(on_gpu, found);
+        CHECK(verified_same(wanted, found, TOLERANCE), "plan %d", index);
+        for (int32_t r = 0; r < plan.requests; r++)
+            draws_compared += wanted->emitted[r];
+        gpu_cycle_free(made);
+        gpu_verified_free(on_gpu);
+        verified_free(found);
+        verified_free(wanted);
+        cycle_free(asked);
+        texts_free(of);
+    }
+}
+
+static void rules(void) { check_rules(0, 60); }
+
+/* For compute-sanitizer, and for its racecheck, under which a row takes half a second. */
+static void small(void)
+{
+    check_texts(0, 3, 8);
+    check_rules(0, 4);
+}
+
+static void few(void)
+{
+    check_texts(1, 1, 2);
+    check_rules(2, 1);
 }
 
 /* Captured once, replayed with other tokens: those of the text, then none. */
@@ -212,10 +255,11 @@ int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
         {"draft_texts", texts_of_the_target},
-        {"draft_small", small_texts},
-        {"draft_few", few_texts},
+        {"draft_small", small},
+        {"draft_few", few},
         {"draft_spoiled", impossible_drafts},
         {"draft_graphs", graphs},
+        {"draft_rules", rules},
         {"draft_rows", rows_of_a_draw},
         {"nightly_texts", nightly_texts},
         {NULL, NULL},

@@ -305,6 +305,29 @@ cycle *cycle_make(const texts *of, const int32_t *progress, uint64_t *random)
     return c;
 }
 
+void cycle_weigh(cycle *c, gumbel_rule rule, uint64_t *random)
+{
+    const int64_t width = texts_width(c->of);
+    float *input = own(c, (size_t)(c->rows * width), sizeof *input);
+    for (int64_t i = 0; i < c->rows * width; i++)
+        input[i] = ((const float *)c->input)[i] + 0.5f * random_normal(random);
+    c->drafted = c->sampling;
+    c->drafted.slots = (gumbel_slots){NULL, 0};
+    c->drafted.live_rows = NULL;
+    c->drafted.domain = GUMBEL_DOMAIN_DRAFT;
+    c->draft_head = c->head;
+    c->draft_head.hidden.data = input;
+    c->draft_logits = c->logits;
+    c->draft_logits.logits.data = input;
+    c->draft.parents = NULL;
+    c->draft.rule = rule;
+    c->draft.sampling = &c->drafted;
+    if (c->of->plan.hidden_size > 0)
+        c->draft.head = &c->draft_head;
+    else
+        c->draft.logits = &c->draft_logits;
+}
+
 void cycle_free(cycle *c)
 {
     for (int i = 0; i < c->owned_count; i++)

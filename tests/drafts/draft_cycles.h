@@ -71,6 +71,9 @@ typedef struct cycle {
     gumbel_transforms transforms;
     gumbel_history history;
     gumbel_draft draft;
+    gumbel_head draft_head; /* these three where the rule is not COUPLED: what drew the drafts */
+    gumbel_logits draft_logits;
+    gumbel_sampling drafted;
     int32_t live_rows;
     int32_t *tokens, *offsets, *nodes, *parents, *limit; /* of the draft */
     int64_t *stop_offsets;
@@ -85,6 +88,10 @@ typedef struct cycle {
 /* Drafts that go on behind `progress` [R] tokens of each text. */
 cycle *cycle_make(const texts *of, const int32_t *progress, uint64_t *random);
 void cycle_free(cycle *made);
+
+/* Have the cycle's rule be another, of drafts that a model drew which is not far from the target:
+ * chains, of which nothing is expected. */
+void cycle_weigh(cycle *made, gumbel_rule rule, uint64_t *random);
 
 /* What a verification wrote, [R, M] and [R]: poisoned when made. */
 typedef struct verified_arrays {
@@ -107,6 +114,9 @@ void verified_point(verified_arrays *made);
  * the first difference is printed. */
 int cycle_agrees(const cycle *asked, const int32_t *progress, const verified_arrays *found,
                  float tolerance);
+
+/* 1 where both hold the same, log-probabilities and scores within `tolerance`. */
+int verified_same(const verified_arrays *wanted, const verified_arrays *found, float tolerance);
 
 /* Make a workspace of exactly the size asked for, and verify on a CPU. Returns the call's status; a
  * message is printed unless it is GUMBEL_OK. */

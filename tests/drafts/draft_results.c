@@ -138,6 +138,32 @@ int cycle_agrees(const cycle *c, const int32_t *progress, const verified_arrays 
     return !differs("histogram's sum", 0, 0, counted, 0);
 }
 
+int verified_same(const verified_arrays *wanted, const verified_arrays *found, float tolerance)
+{
+    const int32_t most = (int32_t)wanted->nodes;
+    for (int32_t r = 0; r < wanted->requests; r++)
+        if (differs("emitted", r, 0, found->emitted[r], wanted->emitted[r]) ||
+            differs("accepted", r, 0, found->accepted[r], wanted->accepted[r]) ||
+            differs("last_row", r, 0, found->last_row[r], wanted->last_row[r]) ||
+            differs("finished", r, 0, found->finished[r], wanted->finished[r]) ||
+            differs("status", r, 0, found->status[r], wanted->status[r]))
+            return 0;
+    for (int64_t at = 0; at < wanted->all; at++) {
+        const int32_t r = (int32_t)(at / most);
+        if (differs("tokens", r, at % most, found->tokens[at], wanted->tokens[at]) ||
+            differs("path", r, at % most, found->path[at], wanted->path[at]) ||
+            float_differs("scores", r, at % most, found->scores[at], wanted->scores[at],
+                          tolerance) ||
+            float_differs("logprobs", r, at % most, found->logprobs[at], wanted->logprobs[at],
+                          tolerance))
+            return 0;
+    }
+    for (int64_t i = 0; i < wanted->nodes; i++)
+        if (differs("histogram", 0, i, (int64_t)found->histogram[i], (int64_t)wanted->histogram[i]))
+            return 0;
+    return 1;
+}
+
 gumbel_status cycle_verify(gumbel_device *device, const cycle *c, verified_arrays *into)
 {
     int fused = c->of->plan.hidden_size > 0;

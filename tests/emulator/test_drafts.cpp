@@ -42,16 +42,21 @@ gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t,
 }
 
 gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verification *v,
-                            gumbel_error *)
+                            const gumbel_proposal *by, gumbel_error *)
 {
     emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
+    if (by)
+        emulate_choose_drafted({*v, *by}, &of(device)->random, of(device)->what);
     return GUMBEL_OK;
 }
 
 gumbel_status accept_drafts(gumbel_device *device, void *, const gumbel_verification *v,
-                            gumbel_error *)
+                            const gumbel_proposal *by, gumbel_error *)
 {
-    emulate_accept_drafts(*v, &of(device)->random, of(device)->what);
+    if (by)
+        emulate_weigh_drafts({*v, *by}, &of(device)->random, of(device)->what);
+    else
+        emulate_accept_drafts(*v, &of(device)->random, of(device)->what);
     return GUMBEL_OK;
 }
 
@@ -72,19 +77,35 @@ std::vector<uint32_t> allow(gumbel_device *device, gumbel_problem *q)
     return words;
 }
 
-gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
-                     const gumbel_output *output, void *, gumbel_error *)
+/* Serve rows by a team, to an output or as they are. */
+void serve(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
 {
     std::vector<uint32_t> words;
-    cuda_request_params p = {};
     p.problem = *problem;
-    p.output = *output;
     if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
         words = allow(device, &p.problem);
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_request_share(p.problem.end_token);
     emulate_team(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
                  of(device)->what);
+}
+
+gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
+                     const gumbel_output *output, void *, gumbel_error *)
+{
+    cuda_request_params p = {};
+    p.output = *output;
+    serve(device, problem, p);
+    return GUMBEL_OK;
+}
+
+gumbel_status process(gumbel_device *device, const gumbel_problem *problem, float *processed,
+                      int64_t stride, void *, gumbel_error *)
+{
+    cuda_request_params p = {};
+    p.processed = processed;
+    p.processed_stride = stride;
+    serve(device, problem, p);
     return GUMBEL_OK;
 }
 
@@ -100,6 +121,7 @@ gumbel_backend make_backend()
     made.serves = GUMBEL_REQUEST_END - 1;
     made.call_size = call_size;
     made.sample = sample;
+    made.process = process;
     made.expand_drafts = expand_drafts;
     made.accept_drafts = accept_drafts;
     return made;
@@ -146,9 +168,9 @@ void expect_nothing(cycle *c, int32_t r)
     std::fill_n(c->path + r * c->max_nodes, c->max_nodes, -1);
 }
 
-/* How many drafts were verified, and how many could not be. */
+/* How many tokens were emitted, drafts could not be, and were accepted by probabilities. */
 struct draft_counts {
-    int64_t emitted, spoiled;
+    int64_t emitted, spoiled, accepted;
 };
 
 bool cycle_passes(emulated_device *device, const texts *text, int32_t *progress, int turn,
@@ -187,6 +209,32 @@ bool texts_pass(int index, gumbel_device *cpu, emulated_device *device, draft_co
         good = cycle_passes(device, text, progress, turn, counts);
     if (!good)
         printf("%s\n", device->what);
+    texts_free(text);
+    return good;
+}
+
+/* ------------------------------------------------------------------------------- rules ---- */
+
+/* By the rules that weigh probabilities the kernels must emit what the CPU backend does. */
+bool rules_pass(int index, gumbel_device *cpu, emulated_device *device, draft_counts *counts)
+{
+    texts_plan plan = texts_plan_at_random(2 * index);
+    texts *text = texts_make(&plan, cpu);
+    int32_t progress[8] = {0};
+    cycle *asked = cycle_make(text, progress, &device->random);
+    cycle_weigh(asked, index % 2 ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &device->random);
+    verified_arrays *wanted = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
+    verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
+    bool good = cycle_verify(cpu, asked, wanted) == GUMBEL_OK &&
+                cycle_verify(&device->base, asked, found) == GUMBEL_OK &&
+                verified_same(wanted, found, 1e-5f);
+    for (int32_t r = 0; r < plan.requests; r++)
+        counts->accepted += wanted->accepted[r];
+    verified_free(wanted);
+    verified_free(found);
+    cycle_free(asked);
+    if (!good)
+        printf("%s: rules\n", device->what);
     texts_free(text);
     return good;
 }
@@ -296,10 +344,11 @@ int main(int argc, char **argv)
     int failed = run_problems(argc, argv, 3, 300, [&](int i) {
         snprintf(what, sizeof what, "problem %d", i);
         device.random = (uint64_t)i;
-        return texts_pass(i, cpu, &device, &counts) && histories_pass(i, cpu);
+        return texts_pass(i, cpu, &device, &counts) && rules_pass(i, cpu, &device, &counts) &&
+               histories_pass(i, cpu);
     });
-    printf("%d tokens emitted, %d drafts that cannot be\n", (int)counts.emitted,
-           (int)counts.spoiled);
+    printf("%d tokens emitted, %d drafts that cannot be, %d accepted by probabilities\n",
+           (int)counts.emitted, (int)counts.spoiled, (int)counts.accepted);
     gumbel_close(cpu);
     return failed != 0;
 }

@@ -298,6 +298,10 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", &cuda->expand_drafts, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", &cuda->accept_drafts, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_choose_drafted",
+                              &cuda->choose_drafted, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_weigh_drafts", &cuda->weigh_drafts, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_ALLOW, "gumbel_allow_tokens", &cuda->allow, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_any", &cuda->finish_any, error));

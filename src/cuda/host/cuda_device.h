@@ -69,6 +69,8 @@ typedef struct cuda_device {
     CUfunction best;
     CUfunction expand_drafts;
     CUfunction accept_drafts;
+    CUfunction choose_drafted;
+    CUfunction weigh_drafts;
     CUfunction allow;
     CUfunction finish, finish_any;
     CUfunction gather;
@@ -129,9 +131,11 @@ gumbel_status cuda_history_update(gumbel_device *device, void *stream,
 gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                          int64_t noise_stride, gumbel_error *error);
 gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream,
-                                 const gumbel_verification *verification, gumbel_error *error);
+                                 const gumbel_verification *verification, const gumbel_proposal *by,
+                                 gumbel_error *error);
 gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream,
-                                 const gumbel_verification *verification, gumbel_error *error);
+                                 const gumbel_verification *verification, const gumbel_proposal *by,
+                                 gumbel_error *error);
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
                            gumbel_error *error);
 gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,

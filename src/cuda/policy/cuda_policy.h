@@ -362,8 +362,11 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 /* Shared memory of a CTA that lists the best scores of a draw (best.cu). */
 #define CUDA_BEST_BYTES 16640
 
-/* Threads that accept the drafts of a request: a warp. */
+/* Threads that accept the drafts of a request: a warp; by a rule that weighs probabilities of rows,
+ * as many as ask for a row of 150,000 tokens in 300 turns. */
 #define CUDA_DRAFT_THREADS 32
+#define CUDA_WEIGH_THREADS 512
+#define CUDA_WEIGH_BYTES   6160 /* of shared memory, beside the nodes */
 
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256

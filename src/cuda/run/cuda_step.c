@@ -5,7 +5,7 @@
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
-#include "drafts/draft_walk.h"
+#include "drafts/proposal.h"
 
 static gumbel_status check_draws(int64_t batch, int32_t num_samples, gumbel_error *error)
 {
@@ -43,21 +43,31 @@ gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_ste
 }
 
 gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,
-                                 gumbel_error *error)
+                                 const gumbel_proposal *by, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     cuda_shape shape = {(v->rows + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 0};
     gumbel_verification copy = *v;
-    return cuda_launch_alone(&job, cuda->expand_drafts, shape, &copy);
+    GUMBEL_FORWARD(cuda_launch_alone(&job, cuda->expand_drafts, shape, &copy));
+    if (!by)
+        return GUMBEL_OK;
+    gumbel_weighing p = {*v, *by};
+    return cuda_launch_alone(&job, cuda->choose_drafted, shape, &p);
 }
 
 gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,
-                                 gumbel_error *error)
+                                 const gumbel_proposal *by, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     int nodes = v->draft.max_nodes * (int)sizeof(gumbel_node);
+    if (by) {
+        cuda_shape shape = {v->draft.requests, CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES + nodes, 0};
+        gumbel_weighing p = {*v, *by};
+        GUMBEL_ASSERT(by->listed == 0 && by->target_rows && by->draft_rows);
+        return cuda_launch_alone(&job, cuda->weigh_drafts, shape, &p);
+    }
     cuda_shape shape = {v->draft.requests, CUDA_DRAFT_THREADS, nodes, 0};
     gumbel_verification copy = *v;
     return cuda_launch_alone(&job, cuda->accept_drafts, shape, &copy);

@@ -87,6 +87,29 @@ static void copy_tensor(gpu_cycle *made, gumbel_tensor *t)
     t->data = copy(made, t->data, (size_t)(t->rows * t->cols) * dtype_size(t->dtype));
 }
 
+/* What drew the drafts of a rule but COUPLED. */
+static void copy_proposal(gpu_cycle *made)
+{
+    cycle *c = &made->asked;
+    gumbel_draft *d = &c->draft;
+    if (!d->sampling)
+        return;
+    c->drafted = c->sampling;
+    c->drafted.slots = (gumbel_slots){NULL, 0};
+    c->drafted.live_rows = NULL;
+    c->drafted.domain = GUMBEL_DOMAIN_DRAFT;
+    d->sampling = &c->drafted;
+    c->draft_head.weight = c->head.weight;
+    if (d->head) {
+        copy_tensor(made, &c->draft_head.hidden);
+        d->head = &c->draft_head;
+    }
+    if (d->logits) {
+        copy_tensor(made, &c->draft_logits.logits);
+        d->logits = &c->draft_logits;
+    }
+}
+
 gpu_cycle *gpu_cycle_make(const cycle *host)
 {
     gpu_cycle *made = make_zeroed(1, sizeof *made);
@@ -100,6 +123,7 @@ gpu_cycle *gpu_cycle_make(const cycle *host)
         copy_tensor(made, &c->logits.logits);
     }
     copy_sampling(made);
+    copy_proposal(made);
     COPY(d->tokens, c->rows);
     COPY(d->offsets, d->requests + 1);
     COPY(d->nodes, d->requests);

@@ -48,6 +48,20 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
                                                        bytes, random, what);
 }
 
+void emulate_choose_drafted(const gumbel_weighing &p, uint64_t *random, const char *what)
+{
+    emulate<gumbel_weighing, gumbel_choose_drafted>(p, ctas_of(p.verification.rows), CUDA_THREADS,
+                                                    0, random, what);
+}
+
+void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+{
+    const gumbel_draft &d = p.verification.draft;
+    emulate<gumbel_weighing, gumbel_weigh_drafts>(
+        p, d.requests, CUDA_WEIGH_THREADS,
+        CUDA_WEIGH_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
+}
+
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what)
 {
     emulate<cuda_history_params, gumbel_start_history>(p, p.pieces * p.batch, CUDA_THREADS, 0,
