@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What does verifying drafts cost on an NVIDIA GPU, over the plain draw of as many rows?
+ *
+ * usage: bench_verify [--json FILE] [--commit TEXT]
+ *
+ * script/bench-gpu --verify builds and runs it. R requests of G drafts each are verified from the
+ * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, which is a draw and a
+ * walk, and by rejection and blocks, for which the draft's own rows are read, too.
+ */
+#include "gumbel/drafts.h"
+
+#include "request_calls.cuh"
+
+static const char QUESTION_OF_DRAFTS[] = "what does verifying drafts cost on an NVIDIA GPU?";
+
+/* Of the draft's head. */
+constexpr int64_t DRAFT_HIDDEN = 1024;
+/* Rejection and blocks have both models' rows in the workspace. */
+constexpr size_t VERIFY_WORKSPACE = size_t(1) << 30;
+
+/* R requests of M nodes, their drafts and what comes of them. */
+struct cycle {
+    int64_t R, M;
+    int32_t *drafted, *row_tokens, *tokens, *emitted;
+    void *workspace;
+    int64_t rows() const { return R * M; }
+};
+
+/* What drew the drafts. */
+struct drafter {
+    gumbel_head head;
+    gumbel_logits logits;
+    gumbel_sampling sampling;
+};
+
+static cycle make_cycle(int64_t R, int64_t M, void *workspace)
+{
+    cycle c = {R, M};
+    c.drafted = copy_in(std::vector<int32_t>(R * M, -1));
+    c.row_tokens = make<int32_t>(R * M);
+    c.tokens = make<int32_t>(R * M);
+    c.emitted = make<int32_t>(R);
+    c.workspace = workspace;
+    return c;
+}
+
+static void free_cycle(const cycle &c)
+{
+    for (int32_t *array : {c.drafted, c.row_tokens, c.tokens, c.emitted})
+        CHECKED(cudaFree, array);
+}
+
+static gumbel_head describe_head(const bench &b, shape s, int64_t rows, int64_t size)
+{
+    gumbel_head head = {};
+    head.struct_size = sizeof head;
+    head.hidden = {b.hidden, GUMBEL_BFLOAT16, rows, size, 0};
+    head.weight = {b.weight[s], GUMBEL_BFLOAT16, VOCAB, size, 0};
+    return head;
+}
+
+static drafter describe_drafter(const bench &b, int64_t rows)
+{
+    drafter d = {};
+    d.head = describe_head(b, PEAKED, rows, DRAFT_HIDDEN);
+    d.logits = describe_logits(b.logits[PEAKED], rows);
+    d.sampling = make_sampling(b.rows.temperature, nullptr, nullptr);
+    d.sampling.domain = GUMBEL_DOMAIN_DRAFT;
+    return d;
+}
+
+static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool fused,
+                          bool with_rows)
+{
+    const drafter by = describe_drafter(b, c.rows());
+    gumbel_sampling sampling = make_sampling(b.rows.temperature, b.rows.seed, b.rows.position);
+    gumbel_output rows = make_output(c.row_tokens, nullptr);
+    gumbel_draft draft = {};
+    draft.struct_size = sizeof draft;
+    draft.requests = c.R;
+    draft.max_nodes = int32_t(c.M);
+    draft.rule = rule;
+    draft.tokens = c.drafted;
+    if (rule != GUMBEL_RULE_COUPLED) {
+        draft.head = fused ? &by.head : nullptr;
+        draft.logits = fused ? nullptr : &by.logits;
+        draft.sampling = &by.sampling;
+    }
+    gumbel_verified verified = {};
+    verified.struct_size = sizeof verified;
+    verified.tokens = c.tokens;
+    verified.emitted = c.emitted;
+    verified.rows = with_rows ? &rows : nullptr;
+    const gumbel_head head = describe_head(b, GAUSSIAN, c.rows(), HIDDEN);
+    const gumbel_logits logits = describe_logits(b.logits[GAUSSIAN], c.rows());
+    if (fused)
+        CHECKED(gumbel_verify, b.rows.gpu, b.rows.stream, &head, &sampling, &draft, &verified,
+                c.workspace, VERIFY_WORKSPACE, &error);
+    else
+        CHECKED(gumbel_verify_logits, b.rows.gpu, b.rows.stream, &logits, &sampling, &draft,
+                &verified, c.workspace, VERIFY_WORKSPACE, &error);
+}
+
+/* Draft four of five tokens as the target draws them, and check that so many are emitted. */
+static void make_drafts(const bench &b, const cycle &c, bool fused)
+{
+    std::vector<int32_t> drafted(c.rows(), -1);
+    verify_drafts(b, c, GUMBEL_RULE_COUPLED, fused, true);
+    CHECKED(cudaStreamSynchronize, b.rows.stream);
+    const auto drawn = copy_out(c.row_tokens, c.rows());
+    for (int64_t at = 0; at < c.rows(); at++)
+        if (at % c.M > 0)
+            drafted[at] = at % 5 ? drawn[at - 1] : (drawn[at - 1] + 1) % int32_t(VOCAB);
+    CHECKED(cudaMemcpy, c.drafted, drafted.data(), drafted.size() * sizeof(int32_t),
+            cudaMemcpyHostToDevice);
+    verify_drafts(b, c, GUMBEL_RULE_COUPLED, fused, false);
+    CHECKED(cudaStreamSynchronize, b.rows.stream);
+    const auto emitted = copy_out(c.emitted, c.R), tokens = copy_out(c.tokens, c.rows());
+    for (int64_t r = 0; r < c.R; r++) {
+        int64_t expected = 1;
+        while (expected < c.M && (r * c.M + expected) % 5)
+            expected++;
+        if (emitted[r] != expected)
+            die("request %lld: %d tokens are emitted, not %lld", (long long)r, emitted[r],
+                (long long)expected);
+        for (int64_t i = 0; i < expected; i++)
+            if (tokens[r * c.M + i] != drawn[r * c.M + i])
+                die("request %lld: token %lld is not the draw's", (long long)r, (long long)i);
+    }
+}
+
+struct verify_point {
+    int64_t R, M;
+    bool fused;
+    spread plain, coupled, rejection, block; /* block: from logits alone */
+};
+
+static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, void *workspace)
+{
+    const cycle c = make_cycle(R, M, workspace);
+    cudaStream_t stream = b.rows.stream;
+    make_drafts(b, c, fused);
+    const captured plain(stream, [&] {
+        fused ? draw_fused(b, PLAIN, GAUSSIAN, c.rows())
+              : draw_logits(b, PLAIN, GAUSSIAN, c.rows());
+    });
+    auto by = [&](gumbel_rule rule) { verify_drafts(b, c, rule, fused, false); };
+    const captured coupled(stream, [&] { by(GUMBEL_RULE_COUPLED); });
+    const captured rejection(stream, [&] { by(GUMBEL_RULE_REJECTION); });
+    const captured block(stream, [&] { by(fused ? GUMBEL_RULE_COUPLED : GUMBEL_RULE_BLOCK); });
+    const captured *const ways[] = {&plain, &coupled, &rejection, &block};
+    const auto times = time_in_turns(stream, ways);
+    free_cycle(c);
+    return {R, M, fused, times[0], times[1], times[2], times[3]};
+}
+
+static void print(const verify_point &at)
+{
+    printf("%-7s R = %2lld, %lld drafts, n = %3lld: plain %8.1f us, coupled %8.1f (%.3f), "
+           "rejection %8.1f (%.2f)",
+           at.fused ? "fused" : "logits", (long long)at.R, (long long)at.M - 1,
+           (long long)(at.R * at.M), at.plain.median, at.coupled.median,
+           at.coupled.median / at.plain.median, at.rejection.median,
+           at.rejection.median / at.plain.median);
+    if (!at.fused)
+        printf(", block %8.1f (%.2f)", at.block.median, at.block.median / at.plain.median);
+    printf("\n");
+    fflush(stdout);
+}
+
+static void write_json(const char *path, const char *commit,
+                       const std::vector<verify_point> &points)
+{
+    FILE *file = open_results(path, QUESTION_OF_DRAFTS, commit);
+    const char *comma = "";
+    fprintf(file, "  \"draft_hidden\": %lld,\n  \"results\": [", (long long)DRAFT_HIDDEN);
+    for (const verify_point &at : points) {
+        const struct {
+            const char *name;
+            const spread &times;
+        } ways[] = {{"plain", at.plain},
+                    {"coupled", at.coupled},
+                    {"rejection", at.rejection},
+                    {"block", at.block}};
+        fprintf(file, "%s\n    {\"requests\": %lld, \"drafts\": %lld, \"way\": \"%s\"", comma,
+                (long long)at.R, (long long)at.M - 1, at.fused ? "fused" : "logits");
+        for (size_t i = 0; i < (at.fused ? 3 : 4); i++)
+            fprintf(file,
+                    ",\n     \"%s\": {\"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}",
+                    ways[i].name, ways[i].times.median, ways[i].times.p10, ways[i].times.p90);
+        fprintf(file, "}");
+        comma = ",";
+    }
+    fprintf(file, "\n  ]\n}\n");
+    close_results(file, path);
+}
+
+int main(int argc, char **argv)
+{
+    const bench_options options = read_options(argc, argv);
+    bench b = open_bench();
+    std::vector<verify_point> points;
+    void *workspace = make<char>(VERIFY_WORKSPACE);
+    printf("question: %s\n", QUESTION_OF_DRAFTS);
+    set_parameters(b, PLAIN);
+    for (bool fused : {true, false})
+        for (int64_t M : {4, 8})
+            for (int64_t R : {1, 8, 16, 64})
+                if (R * M <= MAX_BATCH) {
+                    points.push_back(measure(b, R, M, fused, workspace));
+                    print(points.back());
+                }
+    if (options.json)
+        write_json(options.json, options.commit, points);
+    return 0;
+}
