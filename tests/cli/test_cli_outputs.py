@@ -176,13 +176,12 @@ class Output(OutputCase):
 class OutputKilled(OutputCase):
     """1.5 MB an output and more, so that there is a middle to be killed in."""
 
-    SAMPLES = 65536
+    ROWS, SAMPLES = 6 if os.environ.get("GUMBEL_SANITIZE") else 16, 65536
     OPTIONS = ("--out-tokens", "--out-logprobs", "--out-scores")
 
     def setUp(self):
         super().setUp()
-        rows = 6 if os.environ.get("GUMBEL_SANITIZE") else 16
-        write_npy(self.path("few.npy"), "<f4", (rows, 2), [0.0] * (2 * rows))
+        write_npy(self.path("few.npy"), "<f4", (self.ROWS, 2), [0.0] * (2 * self.ROWS))
         self.paths = [self.path(f"out{i}.npy") for i in range(3)]
         self.many = [GUMBEL, "sample", "--logits", self.path("few.npy"), "--num-samples",
                      str(self.SAMPLES)]
@@ -224,7 +223,7 @@ class OutputKilled(OutputCase):
                 self.assertIn(self.run_until(number), (-number, 0))
                 self.assertEqual(self.strangers(), [], number)
                 for path in filter(os.path.exists, self.paths):
-                    self.assertEqual(os.path.getsize(path), 128 + 4 * 16 * self.SAMPLES)
+                    self.assertEqual(os.path.getsize(path), 128 + 4 * self.ROWS * self.SAMPLES)
                     os.unlink(path)
 
     def test_by_sigkill(self):

