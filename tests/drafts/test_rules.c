@@ -21,7 +21,7 @@
 #define LOWEST_P 1e-4
 #define CAUGHT_P 1e-9
 
-#define USUAL_TEXTS   20000
+#define USUAL_TEXTS   12000
 #define NIGHTLY_TEXTS 2000000
 
 static int open_usual(void **state)
