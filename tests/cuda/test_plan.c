@@ -146,6 +146,12 @@ static void purposes_have_their_rungs(void **state)
     assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_PART), "draw");
     assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_ROWS), "team");
     assert_string_equal(serves(&ampere, &logits, GUMBEL_NEED_ROWS), "alone");
+    /* As drafts are weighed: rows of a head, edited by lists and paths, and cut. */
+    gumbel_problem weighed = make_problem(32, 4096, GUMBEL_REQUEST_PENALTIES);
+    weighed.request |= GUMBEL_REQUEST_TRUNCATION;
+    weighed.with_path = 1;
+    assert_string_equal(serves(&hopper, &weighed, GUMBEL_NEED_ROWS), "hopper team");
+    assert_string_equal(serves(&ampere, &weighed, GUMBEL_NEED_ROWS), "tensor alone");
     assert_string_equal(serves(&hopper, &empty, 0), "nothing");
     assert_string_equal(serves(&hopper, &huge, 0), "screened");
     assert_string_equal(serves(&hopper, &nucleus, 0), "team");
