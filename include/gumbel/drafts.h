@@ -69,7 +69,8 @@ typedef struct gumbel_draft {
     const gumbel_logits *logits;     /* [n, V]; one of the two */
     const gumbel_sampling *sampling; /* parameters of R requests as the target's, in the same slots;
                                       * penalties count as the target's do. `domain` is that of the
-                                      * draws: neither the target's nor GUMBEL_DOMAIN_ACCEPT.
+                                      * draws: neither the target's nor one that a rule uses,
+                                      * GUMBEL_DOMAIN_ACCEPT and GUMBEL_DOMAIN_RESIDUAL.
                                       * NULL: T = 1 and nothing else, domain GUMBEL_DOMAIN_DRAFT */
 } gumbel_draft;
 

@@ -129,6 +129,12 @@ static gumbel_status of_draft(gumbel_status status, gumbel_error *error)
     return status;
 }
 
+/* Whether a domain's noise is what the rules decide by; the row of a block stands behind it. */
+static int is_of_rules(uint32_t domain)
+{
+    return (domain & 0xff) == GUMBEL_DOMAIN_ACCEPT || (domain & 0xff) == GUMBEL_DOMAIN_RESIDUAL;
+}
+
 /* What has no meaning of its own for a draft. */
 static gumbel_status check_parameters(const gumbel_sampling *s, const gumbel_problem *target,
                                       gumbel_error *error)
@@ -139,10 +145,11 @@ static gumbel_status check_parameters(const gumbel_sampling *s, const gumbel_pro
                      "drafts are drawn, by noise of their own");
     GUMBEL_REFUSE_IF(s->num_samples > 1, error, "draft.sampling.num_samples",
                      "num_samples is %d; a draft is one draw", (int)s->num_samples);
-    GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || s->domain == GUMBEL_DOMAIN_ACCEPT,
-                     error, "draft.sampling.domain",
-                     "domain is %u, whose noise the target or the acceptance uses",
+    GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || is_of_rules(s->domain), error,
+                     "draft.sampling.domain", "domain is %u, whose noise the target or a rule uses",
                      (unsigned)s->domain);
+    GUMBEL_REFUSE_IF(is_of_rules(target->sampling.domain), error, "sampling.domain",
+                     "domain is %u, whose noise a rule uses", (unsigned)target->sampling.domain);
     return GUMBEL_OK;
 }
 

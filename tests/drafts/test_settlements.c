@@ -322,8 +322,10 @@ static void refusals(void **state)
         "draft.head",
         "draft.rule",
         "draft.sampling.temperature[0]",
+        "draft.sampling.domain",
+        "sampling.domain",
     };
-    for (int wrong = 0; wrong < 11; wrong++) {
+    for (int wrong = 0; wrong < 13; wrong++) {
         const float cold = -1;
         int32_t tokens[4], emitted[2];
         gumbel_logits logits = {.struct_size = sizeof logits,
@@ -368,7 +370,12 @@ static void refusals(void **state)
         }
         if (wrong == 10)
             drafts.temperature = (gumbel_row_f32){&cold, GUMBEL_SAME};
-        gumbel_status status = gumbel_verify_logits(*state, NULL, &logits, NULL, &d, &v, workspace,
+        gumbel_sampling how = {.struct_size = sizeof how};
+        if (wrong == 11)
+            drafts.domain = GUMBEL_DOMAIN_RESIDUAL | 1 << 8;
+        if (wrong == 12)
+            how.domain = GUMBEL_DOMAIN_ACCEPT;
+        gumbel_status status = gumbel_verify_logits(*state, NULL, &logits, &how, &d, &v, workspace,
                                                     sizeof workspace, &error);
         assert_int_equal(status == GUMBEL_OK, fields[wrong] == NULL);
         assert_string_equal(error.field, fields[wrong] ? fields[wrong] : "");
