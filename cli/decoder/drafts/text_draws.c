@@ -176,7 +176,8 @@ int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t posit
     float logprob;
     gumbel_output output = {.struct_size = sizeof output,
                             .tokens = token,
-                            .logprobs = &logprob,
+                            .logprobs =
+                                draws->verify ? &logprob : NULL, /* a generate_draw has them */
                             .status = &status,
                             .best_ids = num_best > 0 ? best : NULL,
                             .num_best = num_best};
