@@ -165,12 +165,6 @@ static void measure_stand_in(const bench &b, const stand_in &other, bool fused)
 
 /* ------------------------------------------------------------------------------- report ---- */
 
-static void write_spread(FILE *file, const char *name, const spread &s)
-{
-    fprintf(file, "\"%s\": {\"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}", name,
-            s.median, s.p10, s.p90);
-}
-
 static void write_json(const char *path, const char *commit)
 {
     FILE *file = open_results(path, QUESTION_OF_RUNGS, commit);

@@ -185,10 +185,10 @@ static void write_json(const char *path, const char *commit,
                     {"block", at.block}};
         fprintf(file, "%s\n    {\"requests\": %lld, \"drafts\": %lld, \"way\": \"%s\"", comma,
                 (long long)at.R, (long long)at.M - 1, at.fused ? "fused" : "logits");
-        for (size_t i = 0; i < (at.fused ? 3 : 4); i++)
-            fprintf(file,
-                    ",\n     \"%s\": {\"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}",
-                    ways[i].name, ways[i].times.median, ways[i].times.p10, ways[i].times.p90);
+        for (size_t i = 0; i < (at.fused ? 3 : 4); i++) {
+            fprintf(file, ",\n     ");
+            write_spread(file, ways[i].name, ways[i].times);
+        }
         fprintf(file, "}");
         comma = ",";
     }

@@ -309,6 +309,12 @@ static FILE *open_results(const char *path, const char *question, const char *co
     return file;
 }
 
+[[maybe_unused]] static void write_spread(FILE *file, const char *name, const spread &s)
+{
+    fprintf(file, "\"%s\": {\"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}", name,
+            s.median, s.p10, s.p90);
+}
+
 static void close_results(FILE *file, const char *path)
 {
     bool failed = ferror(file);

@@ -51,15 +51,12 @@ static size_t bytes_of(const gumbel_draft *draft, int i)
 static void put_draft(gumbel_draft *there, const gumbel_draft *draft)
 {
     const size_t nodes = (size_t)draft->max_nodes;
-    const gumbel_token_lists *stop = &draft->stop;
-    const size_t stops = stop->offsets ? (size_t)stop->offsets[1] : 0;
 
     *there = *draft;
     there->tokens = device_memory_copy(draft->tokens, nodes * sizeof *draft->tokens);
     there->parents = device_memory_copy(draft->parents, nodes * sizeof *draft->parents);
     there->limit = device_memory_copy(draft->limit, sizeof *draft->limit);
-    there->stop.offsets = device_memory_copy(stop->offsets, 2 * sizeof *stop->offsets);
-    there->stop.ids = device_memory_copy(stop->ids, stops * sizeof *stop->ids);
+    there->stop = cuda_uploads_lists(&draft->stop, draft->requests);
 }
 
 static void put(struct cycle_there *there, const struct cuda_head *on, const gumbel_head *head,
@@ -117,8 +114,7 @@ static void release(const struct cycle_there *there)
     device_memory_free(there->draft.tokens);
     device_memory_free(there->draft.parents);
     device_memory_free(there->draft.limit);
-    device_memory_free(there->draft.stop.offsets);
-    device_memory_free(there->draft.stop.ids);
+    cuda_uploads_free_lists(&there->draft.stop);
     cuda_uploads_free(&there->uploads);
 }
 

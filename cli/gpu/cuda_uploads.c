@@ -18,7 +18,7 @@ const void *cuda_uploads_rows(const void *data, int64_t stride, int64_t width, i
 /* A row parameter of one value a row. */
 #define COPY_ROWS(rows) cuda_uploads_rows((rows).data, (rows).stride, 1, batch, sizeof *(rows).data)
 
-static gumbel_token_lists copy_lists(const gumbel_token_lists *lists, int64_t batch)
+gumbel_token_lists cuda_uploads_lists(const gumbel_token_lists *lists, int64_t batch)
 {
     const size_t count = lists->offsets ? (size_t)lists->offsets[batch] : 0;
 
@@ -51,11 +51,11 @@ static void put_transforms(struct cuda_uploads *made, const gumbel_transforms *f
     *into = *from;
     into->mask.data = cuda_uploads_rows(from->mask.data, from->mask.stride, words, batch,
                                         sizeof *from->mask.data);
-    into->allowed = copy_lists(&from->allowed, batch);
-    into->banned = copy_lists(&from->banned, batch);
-    into->bias = copy_lists(&from->bias, batch);
-    into->prompt_tokens = copy_lists(&from->prompt_tokens, batch);
-    into->output_tokens = copy_lists(&from->output_tokens, batch);
+    into->allowed = cuda_uploads_lists(&from->allowed, batch);
+    into->banned = cuda_uploads_lists(&from->banned, batch);
+    into->bias = cuda_uploads_lists(&from->bias, batch);
+    into->prompt_tokens = cuda_uploads_lists(&from->prompt_tokens, batch);
+    into->output_tokens = cuda_uploads_lists(&from->output_tokens, batch);
     into->repetition.data = COPY_ROWS(from->repetition);
     into->frequency.data = COPY_ROWS(from->frequency);
     into->presence.data = COPY_ROWS(from->presence);
@@ -84,7 +84,7 @@ void cuda_uploads_put(struct cuda_uploads *made, gumbel_sampling *sampling, int6
     }
 }
 
-static void free_lists(const gumbel_token_lists *lists)
+void cuda_uploads_free_lists(const gumbel_token_lists *lists)
 {
     device_memory_free(lists->offsets);
     device_memory_free(lists->ids);
@@ -96,11 +96,11 @@ void cuda_uploads_free(const struct cuda_uploads *made)
     const gumbel_transforms *transforms = &made->transforms;
 
     device_memory_free(transforms->mask.data);
-    free_lists(&transforms->allowed);
-    free_lists(&transforms->banned);
-    free_lists(&transforms->bias);
-    free_lists(&transforms->prompt_tokens);
-    free_lists(&transforms->output_tokens);
+    cuda_uploads_free_lists(&transforms->allowed);
+    cuda_uploads_free_lists(&transforms->banned);
+    cuda_uploads_free_lists(&transforms->bias);
+    cuda_uploads_free_lists(&transforms->prompt_tokens);
+    cuda_uploads_free_lists(&transforms->output_tokens);
     device_memory_free(transforms->repetition.data);
     device_memory_free(transforms->frequency.data);
     device_memory_free(transforms->presence.data);

@@ -28,6 +28,10 @@ void cuda_uploads_free(const struct cuda_uploads *made);
 const void *cuda_uploads_rows(const void *data, int64_t stride, int64_t width, int64_t batch,
                               size_t size);
 
+/* Lists of `batch` rows, and their end. */
+gumbel_token_lists cuda_uploads_lists(const gumbel_token_lists *lists, int64_t batch);
+void cuda_uploads_free_lists(const gumbel_token_lists *lists);
+
 /* An output with GPU memory for every array of `host`; and those arrays, once the default stream
  * has passed, fetched into `host` and released. */
 gumbel_output cuda_output_make(const gumbel_output *host, int64_t batch, int64_t samples);

@@ -83,6 +83,15 @@ GUMBEL_INLINE int32_t gumbel_child_with(const gumbel_node *nodes, int32_t count,
     return -1;
 }
 
+/* Have what is emitted behind row b be its draw, where a rule may decide else. */
+GUMBEL_INLINE void gumbel_draft_emits_draw(const gumbel_verification *v, int64_t b)
+{
+    if (v->logprobs)
+        v->logprobs[b] = v->drawn.logprobs[b];
+    if (v->scores)
+        v->scores[b] = v->drawn.scores[b];
+}
+
 /* Emit as token `i` of request r what was drawn behind row b, a node of its path. */
 GUMBEL_INLINE void gumbel_draft_emit(const gumbel_verification *v, int64_t r, int64_t b, int32_t i,
                                      int32_t token)

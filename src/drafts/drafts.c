@@ -17,17 +17,6 @@ void gumbel_drafts_expand(const gumbel_verification *v)
         gumbel_draft_row(v, b);
 }
 
-/* What is emitted behind each row, where that is the row's draw. */
-static void emit_draws(const gumbel_verification *v)
-{
-    for (int64_t b = 0; b < v->rows; b++) {
-        if (v->logprobs)
-            v->logprobs[b] = v->drawn.logprobs[b];
-        if (v->scores)
-            v->scores[b] = v->drawn.scores[b];
-    }
-}
-
 /* The nodes of request r, and what each of them emits. */
 static gumbel_status read_nodes(const gumbel_verification *v, const gumbel_proposal *by,
                                 gumbel_device *device, int64_t r, gumbel_span span,
@@ -60,7 +49,8 @@ gumbel_status gumbel_drafts_accept(const gumbel_verification *v, const gumbel_pr
         if (v->of_row.slot[b] == GUMBEL_SLOT_UNUSED)
             gumbel_output_unused(&v->drawn, b, b + 1, 1);
     if (by) {
-        emit_draws(v);
+        for (int64_t b = 0; b < v->rows; b++)
+            gumbel_draft_emits_draw(v, b);
         GUMBEL_FORWARD(gumbel_proposal_score(by, device, v, error));
     }
     for (int64_t r = 0; r < v->draft.requests; r++) {

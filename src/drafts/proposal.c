@@ -47,6 +47,7 @@ void gumbel_proposal_carve(gumbel_proposal *by, gumbel_cursor *cursor,
     }
     by->tokens = gumbel_carve(cursor, tokens, 1, sizeof *by->tokens);
     by->target = *problem;
+    by->target.sampling.slots.of_row = by->slot;
     by->draft.sampling.slots = (gumbel_slots){by->slot, problem->sampling.slots.count};
     by->draft.sampling.position = problem->sampling.position;
     by->draft.position_by_row = 1;
@@ -65,7 +66,6 @@ static gumbel_status score_rows(const gumbel_proposal *by, gumbel_device *device
     const gumbel_output out = {
         .struct_size = sizeof out, .tokens = by->tokens, .logprobs = logprobs, .lse = lse};
     p.sampling.given.data = by->ids;
-    p.sampling.slots.of_row = by->slot;
     return gumbel_draw_rows(device, &p, p.batch, &out, by->workspace, error);
 }
 
@@ -124,7 +124,6 @@ gumbel_status gumbel_proposal_queue(const gumbel_proposal *by, gumbel_device *de
     GUMBEL_ASSERT(by->listed == 0 && by->row_stride >= target.vocab);
     GUMBEL_FORWARD(score_rows(by, device, &by->target, by->target_logprobs, by->target_lse, error));
     GUMBEL_FORWARD(score_rows(by, device, &by->draft, by->draft_logprobs, by->draft_lse, error));
-    target.sampling.slots.of_row = by->slot;
     GUMBEL_FORWARD(device->backend->process(device, &target, by->target_rows, by->row_stride,
                                             by->workspace, error));
     return device->backend->process(device, &draft, by->draft_rows, by->row_stride, by->workspace,

@@ -4,6 +4,7 @@
  * all kinds; how often they accept; and what must fail such tests if these are worth anything.
  */
 #include "draft_chains.h"
+#include "fixtures.h"
 #include "inputs.h"
 #include "outcome.h"
 #include "statistics.h"
@@ -23,18 +24,6 @@
 
 #define USUAL_TEXTS   12000
 #define NIGHTLY_TEXTS 2000000
-
-static int open_usual(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    return 0;
-}
-
-static int close_usual(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
 
 /* -------------------------------------------------------------------------------- models ---- */
 
@@ -205,5 +194,5 @@ int main(void)
         cmocka_unit_test(one_token_is_accepted_as_often_as_can_be),
         cmocka_unit_test(blocks_accept_more),
     };
-    return cmocka_run_group_tests(tests, open_usual, close_usual);
+    return cmocka_run_group_tests(tests, open_two_threads, close_device);
 }

@@ -4,6 +4,7 @@
  * listed and whatever the way in; drafts by the target itself; rows that cannot be drawn; refusals.
  */
 #include "draft_cycles.h"
+#include "fixtures.h"
 #include "inputs.h"
 #include "outcome.h"
 
@@ -15,18 +16,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static int open_usual(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    return 0;
-}
-
-static int close_usual(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
 
 enum { R = 40, M = 4, N = R * M, V = 5000, D = 16 };
 
@@ -391,5 +380,5 @@ int main(void)
         cmocka_unit_test(spoiled_rows),
         cmocka_unit_test(refusals),
     };
-    return cmocka_run_group_tests(tests, open_usual, close_usual);
+    return cmocka_run_group_tests(tests, open_two_threads, close_device);
 }

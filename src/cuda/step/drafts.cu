@@ -62,17 +62,6 @@ __device__ bool is_asked(const gumbel_verification &v, int64_t r, gumbel_span sp
     return r < gumbel_draft_live(&v) && !(span.sound && span.count == 0);
 }
 
-/* What is emitted behind each row is its draw, until a rule decides else. */
-__device__ void emit_draws(const gumbel_verification &v, gumbel_span span)
-{
-    for (int64_t b = span.first + threadIdx.x; b < span.first + span.count; b += kWeighThreads) {
-        if (v.logprobs)
-            v.logprobs[b] = v.drawn.logprobs[b];
-        if (v.scores)
-            v.scores[b] = v.drawn.scores[b];
-    }
-}
-
 /* Both rows of node j. */
 struct weighed_rows {
     const float *target, *draft;
@@ -203,7 +192,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_WEIGH_THREADS)
         const bool unsound = __syncthreads_or(!read_nodes(v, r, span, nodes, kWeighThreads));
         w.status = GUMBEL_ROW_DRAFT;
         if (!unsound) {
-            emit_draws(v, span);
+            for (int32_t j = threadIdx.x; j < span.count; j += kWeighThreads)
+                gumbel_draft_emits_draw(&v, span.first + j);
             __syncthreads();
             gumbel_decide_chain(&chain, nullptr);
         }
