@@ -138,13 +138,14 @@ static gumbel_status read_proposal(verify_call *call, const gumbel_device *devic
     if (!call->proposed)
         return GUMBEL_OK;
     GUMBEL_FORWARD(check_rule(&call->draw, v, error));
-    GUMBEL_FORWARD(gumbel_read_proposal(q, &v->draft, &call->draw, rows, reads, error));
+    call->reads = device->backend->host_memory;
+    GUMBEL_FORWARD(
+        gumbel_read_proposal(q, &v->draft, &call->draw, rows, reads && call->reads, error));
     GUMBEL_FORWARD(check_mask(q, rows, "draft.sampling.transforms.mask", error));
     q->batch = rows;
     q->sampling.live_rows = NULL;
     q->mask_by_row = (q->request & GUMBEL_REQUEST_MASK) != 0;
     q->with_path = q->request & GUMBEL_REQUEST_PENALTIES && v->draft.max_nodes > 1;
-    call->reads = device->backend->host_memory;
     if (!call->reads || v->draft.rule != GUMBEL_RULE_REJECTION)
         return GUMBEL_OK;
     if (!v->drawn.num_best)
