@@ -51,6 +51,7 @@ void gumbel_proposal_carve(gumbel_proposal *by, gumbel_cursor *cursor,
     by->draft.sampling.slots = (gumbel_slots){by->slot, problem->sampling.slots.count};
     by->draft.sampling.position = problem->sampling.position;
     by->draft.position_by_row = 1;
+    by->draft.stream = problem->stream;
     by->draft.list_of_row = problem->list_of_row;
     by->draft.path = problem->path;
 }

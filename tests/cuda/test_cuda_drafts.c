@@ -94,7 +94,7 @@ static void impossible_drafts(void)
     }
 }
 
-/* By the rules that weigh probabilities: what the CPU emits. */
+/* By the rules that weigh probabilities, from a graph: what the CPU emits. */
 static void check_rules(int first, int count)
 {
     for (int index = first; index < first + count; index++) {
@@ -112,12 +112,15 @@ static void check_rules(int first, int count)
         gpu_cycle *made = gpu_cycle_make(asked);
         CHECK(cycle_verify(cpu, asked, wanted) == GUMBEL_OK, "plan %d", index);
         gpu_cycle_prepare(made, on_gpu);
-        gpu_cycle_verify(NULL, made, on_gpu);
-        GPU(cuCtxSynchronize);
+        gpu_graph graph = gpu_graph_begin();
+        gpu_cycle_verify(graph.stream, made, on_gpu);
+        gpu_graph_end(&graph);
+        gpu_graph_replay(&graph);
         gpu_verified_fetch(on_gpu, found);
         CHECK(verified_same(wanted, found, TOLERANCE), "plan %d", index);
         for (int32_t r = 0; r < plan.requests; r++)
             draws_compared += wanted->emitted[r];
+        gpu_graph_free(&graph);
         gpu_cycle_free(made);
         gpu_verified_free(on_gpu);
         verified_free(found);

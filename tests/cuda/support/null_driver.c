@@ -2,133 +2,157 @@
  *
  * A libcuda.so.1 for machines without a GPU: every call succeeds, no kernel runs, and memory of the
  * device is such that the host faults where it reads or writes it. So a test of the GPU shows, by
- * dying, where the library takes a pointer of the device's for its own. What comes back is noise.
- *
- * Functions are called by other types than these, with arguments that they ignore.
+ * dying, where the library takes a pointer of the device's for its own, and where it launches
+ * beside the stream that is captured. What comes back is noise.
  */
 #define _DEFAULT_SOURCE
-#include <stddef.h>
-#include <stdint.h>
+#include <cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
-/* In the driver's terms: success, and no more memory. */
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2 };
+#define EXPORTED __attribute__((visibility("default")))
 
-/* By cuda.h's numbers: of a Hopper with the shared memory that an H200 has. */
-enum {
-    MULTIPROCESSORS = 16,
-    CAPABILITY_MAJOR = 75,
-    CAPABILITY_MINOR = 76,
-    SHARED_BYTES_OF_MULTIPROCESSOR = 81,
-    SHARED_BYTES_OF_CTA = 97
-};
+/* Called with arguments, which it ignores. cuda.h turns a name into its current version's. */
+#define TEXT_OF(name) #name
+#define TEXT(name)    TEXT_OF(name)
+#define DO_NOTHING(name)                                                                           \
+    EXPORTED CUresult nothing_##name(void) __asm__(TEXT(name));                                    \
+    CUresult nothing_##name(void) { return CUDA_SUCCESS; }
 
-int cuMemAlloc_v2(uint64_t *pointer, size_t bytes);
-int cuMemFree_v2(uint64_t pointer);
-int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags);
-int cuModuleLoadData(void **module, const void *image);
-int cuModuleGetFunction(void **function, void *module, const char *name);
-int cuDevicePrimaryCtxRetain(void **context, int device);
-int cuDeviceGetCount(int *count);
-int cuDeviceGetAttribute(int *value, int attribute, int device);
+static _Thread_local CUstream captured;
 
-/* Address space, which nobody may touch; it stays taken, so that no later mapping makes it good. */
-int cuMemAlloc_v2(uint64_t *pointer, size_t bytes)
+static CUresult map(void **pointer, size_t bytes, int access)
 {
-    void *made = mmap(NULL, bytes + !bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    *pointer = (uint64_t)(uintptr_t)made;
-    return made == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+    *pointer = mmap(NULL, bytes + !bytes, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return *pointer == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-int cuMemFree_v2(uint64_t pointer)
+/* Address space, which nobody may touch. It stays taken, so that no later mapping makes it good. */
+EXPORTED CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
 {
-    (void)pointer;
-    return SUCCESS;
+    void *made;
+    CUresult result = map(&made, bytes, PROT_NONE);
+    *pointer = (CUdeviceptr)made;
+    return result;
 }
 
-/* Pinned memory is the host's. */
-int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
+EXPORTED CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
 {
     (void)flags;
-    *pointer =
-        mmap(NULL, bytes + !bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return *pointer == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+    return map(pointer, bytes, PROT_READ | PROT_WRITE);
 }
 
 /* Handles that are not NULL. */
-int cuModuleLoadData(void **module, const void *image)
+EXPORTED CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    *module = (void *)(uintptr_t)image;
-    return SUCCESS;
+    *module = (CUmodule)(uintptr_t)image;
+    return CUDA_SUCCESS;
 }
 
-int cuModuleGetFunction(void **function, void *module, const char *name)
+EXPORTED CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     (void)module;
-    *function = (void *)(uintptr_t)name;
-    return SUCCESS;
+    *function = (CUfunction)(uintptr_t)name;
+    return CUDA_SUCCESS;
 }
 
-int cuDevicePrimaryCtxRetain(void **context, int device)
+EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    *context = (void *)(uintptr_t)(device + 1);
-    return SUCCESS;
+    *context = (CUcontext)(uintptr_t)(device + 1);
+    return CUDA_SUCCESS;
 }
 
-int cuDeviceGetCount(int *count)
+EXPORTED CUresult cuStreamCreate(CUstream *stream, unsigned flags)
+{
+    *stream = (CUstream)(uintptr_t)(0x1000 + flags);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDeviceGetCount(int *count)
 {
     *count = 1;
-    return SUCCESS;
+    return CUDA_SUCCESS;
 }
 
-int cuDeviceGetAttribute(int *value, int attribute, int device)
+/* An H200's, as far as the library asks. */
+EXPORTED CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     (void)device;
-    *value = attribute == CAPABILITY_MAJOR                 ? 9
-             : attribute == CAPABILITY_MINOR               ? 0
-             : attribute == MULTIPROCESSORS                ? 132
-             : attribute == SHARED_BYTES_OF_MULTIPROCESSOR ? 228 << 10
-             : attribute == SHARED_BYTES_OF_CTA            ? 227 << 10
-                                                           : 1024;
-    return SUCCESS;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR               ? 9
+             : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR             ? 0
+             : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT                 ? 132
+             : attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR ? 228 << 10
+             : attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN    ? 227 << 10
+                                                                                     : 1024;
+    return CUDA_SUCCESS;
 }
 
-#define DO_NOTHING(name)                                                                           \
-    int name(void);                                                                                \
-    int name(void) { return SUCCESS; }
+EXPORTED CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)mode;
+    captured = stream;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    (void)stream, (void)graph;
+    captured = NULL;
+    return CUDA_SUCCESS;
+}
+
+/* As error 906 of the driver; but errors are overlooked here, where all comparisons fail. */
+static CUresult launch_on(CUstream stream, const char *what)
+{
+    if (captured && stream != captured) {
+        fprintf(stderr, "%s is not on the stream that is captured\n", what);
+        abort();
+    }
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
+                                   void **arguments, void **extra)
+{
+    (void)arguments, (void)extra;
+    return launch_on(config->hStream, (const char *)function);
+}
+
+EXPORTED CUresult cuMemsetD32Async(CUdeviceptr at, unsigned value, size_t count, CUstream stream)
+{
+    (void)at, (void)value, (void)count;
+    return launch_on(stream, "a memset");
+}
 
 DO_NOTHING(cuInit)
 DO_NOTHING(cuGetErrorString)
 DO_NOTHING(cuDeviceGet)
 DO_NOTHING(cuDeviceGetName)
-DO_NOTHING(cuDevicePrimaryCtxRelease_v2)
-DO_NOTHING(cuCtxPushCurrent_v2)
-DO_NOTHING(cuCtxPopCurrent_v2)
+DO_NOTHING(cuDevicePrimaryCtxRelease)
+DO_NOTHING(cuCtxPushCurrent)
+DO_NOTHING(cuCtxPopCurrent)
 DO_NOTHING(cuCtxSetCurrent)
 DO_NOTHING(cuCtxSynchronize)
 DO_NOTHING(cuModuleUnload)
 DO_NOTHING(cuFuncGetAttribute)
 DO_NOTHING(cuFuncSetAttribute)
 DO_NOTHING(cuLaunchKernel)
-DO_NOTHING(cuLaunchKernelEx)
 DO_NOTHING(cuTensorMapEncodeTiled)
+DO_NOTHING(cuMemFree)
 DO_NOTHING(cuMemFreeHost)
-DO_NOTHING(cuMemcpyHtoD_v2)
-DO_NOTHING(cuMemcpyDtoH_v2)
-DO_NOTHING(cuMemcpyDtoDAsync_v2)
-DO_NOTHING(cuMemsetD8_v2)
-DO_NOTHING(cuMemsetD32Async)
-DO_NOTHING(cuStreamCreate)
-DO_NOTHING(cuStreamDestroy_v2)
+DO_NOTHING(cuMemcpyHtoD)
+DO_NOTHING(cuMemcpyDtoH)
+DO_NOTHING(cuMemcpyDtoDAsync)
+DO_NOTHING(cuMemsetD8)
+DO_NOTHING(cuStreamDestroy)
 DO_NOTHING(cuStreamSynchronize)
 DO_NOTHING(cuStreamQuery)
 DO_NOTHING(cuStreamWaitEvent)
-DO_NOTHING(cuStreamBeginCapture_v2)
-DO_NOTHING(cuStreamEndCapture)
 DO_NOTHING(cuEventCreate)
 DO_NOTHING(cuEventRecord)
-DO_NOTHING(cuEventDestroy_v2)
-DO_NOTHING(cuGraphInstantiateWithFlags)
+DO_NOTHING(cuEventDestroy)
+DO_NOTHING(cuGraphInstantiate)
 DO_NOTHING(cuGraphLaunch)
 DO_NOTHING(cuGraphDestroy)
 DO_NOTHING(cuGraphExecDestroy)
