@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write the tables of README.md and docs/kernels.md from the files in bench/results/ and the rungs.
+"""Write tables of README.md, docs/ and findings/ from the files in bench/results/ and the rungs.
 
 usage: bench/tables.py [--check]
 
@@ -129,6 +129,26 @@ def over_plain():
     kinds = dict.fromkeys((point["asked"], point["rows"]) for point in points)
     rows = [[*kind, *(f"{over[*kind, batch]:+.1f}%" for batch in batches)] for kind in kinds]
     return table(["asked", "rows", *(f"B = {batch}" for batch in batches)], rows)
+
+
+def drafts():
+    """One row a shape of drafts, from bench_verify."""
+    rows = []
+    for point in load("cuda-h200-drafts")["results"]:
+        cells = [f"{median(point[way]):.0f}" if way in point else ""
+                 for way in ("plain", "coupled", "rejection", "block")]
+        ratio = median(point["coupled"]) / median(point["plain"])
+        requests, drafts = point["requests"], point["drafts"]
+        rows.append(["head" if point["way"] == "fused" else "logits", requests, drafts,
+                     requests * (drafts + 1), *cells[:2], f"{ratio:.2f}", *cells[2:]])
+    return table(["from", "requests", "drafts", "rows", "plain draw", "coupled",
+                  "coupled / plain", "rejection", "block"], rows)
+
+
+def drafts_source():
+    results = load("cuda-h200-drafts")
+    return (f"Commit {results['commit']}, V = {results['vocab']}, D = {results['hidden']}, the "
+            f"draft's D = {results['draft_hidden']}, medians in microseconds.\n")
 
 
 def requests_source():
@@ -260,6 +280,7 @@ PAGES = {
     "README.md": {"cpu": cpu, "cpu-source": cpu_source, "cuda": cuda, "cuda-source": cuda_source,
                   "peers": peers, "peers-source": peers_source, "requests": requests,
                   "over-plain": over_plain, "requests-source": requests_source},
+    "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source},
     "docs/kernels.md": {"products": products_ladder, "rows": rows_ladder,
                         "other-gpus": other_gpus, "rungs-source": rungs_source},
 }
