@@ -16,6 +16,7 @@ from ._device import Info, info
 from ._drafts import VerifyOutput, verify, verify_logits
 from ._history import History
 from ._noise import noise, philox4x32
+from ._prepared import PreparedCall, prepare_sample, prepare_sample_logits
 from ._proposals import Proposal, draft_domain, proposal, proposal_logits
 from ._sampling import (
     explain,
@@ -35,6 +36,7 @@ __all__ = [
     "SUMMARY",
     "History",
     "Info",
+    "PreparedCall",
     "Proposal",
     "SampleOutput",
     "VerifyOutput",
@@ -48,6 +50,8 @@ __all__ = [
     "partial",
     "partial_logits",
     "philox4x32",
+    "prepare_sample",
+    "prepare_sample_logits",
     "process_logits",
     "proposal",
     "proposal_logits",

@@ -6,6 +6,7 @@ The C structs hold addresses only: the caller keeps the arrays alive for as long
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, Tuple
 
@@ -98,7 +99,11 @@ def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[
     there = arrays.adopt(name, value, np.float32)
     if there is not None:
         return _rows(name, there, batch)
-    value = _row_values(name, value, batch, "a number")
+    rows, stride = _rows(name, _floats(name, _row_values(name, value, batch, "a number")), batch)
+    return arrays.put(_float32(rows)), stride
+
+
+def _floats(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
         real = array.dtype.kind in "fiu" or array.dtype.name == "bfloat16"
@@ -106,9 +111,26 @@ def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[
         real = False
     if not real:
         raise TypeError(f"{name}: expected a number, or an array of one number a row")
-    rows, stride = _rows(name, array, batch)
+    return array
+
+
+def _float32(numbers: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # too large becomes inf, which the library refuses by name
-        return arrays.put(np.ascontiguousarray(rows, dtype=np.float32)), stride
+        return np.ascontiguousarray(numbers, dtype=np.float32)
+
+
+@functools.lru_cache(maxsize=1024)
+def one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int]:
+    """One int or float for all rows, in memory of the host, and its address.
+
+    It is kept, as most callers come with the same numbers again.
+    """
+    if dtype is np.float32:
+        found = _float32(_floats(name, value).reshape(1))
+    else:
+        found = np.array([integer(name, value, 0, int(np.iinfo(dtype).max))], dtype)
+    found.flags.writeable = False
+    return found, found.ctypes.data
 
 
 def row_integers(

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any, Optional, Tuple, Union
+import threading
+from typing import Any, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from ._device import open_device
 from ._tensors import check_memory, check_numbers, is_tensor
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Where an array's elements lie; strides in bytes."""
 
     address: int
@@ -25,8 +24,22 @@ class Layout:
     itemsize: int
 
 
+# NumPy makes the name of a dtype anew each time, in 5 us.
+_NAMES: dict[Any, str] = {}
+
+
+def _name_of(dtype: np.dtype[Any]) -> str:
+    if dtype not in _NAMES:
+        _NAMES[dtype] = dtype.name if dtype.isnative else dtype.str
+    return _NAMES[dtype]
+
+
 def layout(name: str, array: Any) -> Layout:
     """The layout of a NumPy array or a tensor; TypeError for anything else."""
+    if type(array) is np.ndarray:
+        return Layout(
+            array.ctypes.data, _name_of(array.dtype), array.shape, array.strides, array.itemsize
+        )
     if is_tensor(array):
         check_memory(name, array)
         size = array.element_size()
@@ -40,8 +53,34 @@ def layout(name: str, array: Any) -> Layout:
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         found = type(array).__name__
         raise TypeError(f"{name}: expected a NumPy array or a torch tensor, got {found}")
-    dtype = array.dtype.name if array.dtype.isnative else array.dtype.str
-    return Layout(array.ctypes.data, dtype, array.shape, array.strides, array.itemsize)
+    return Layout(
+        array.ctypes.data, _name_of(array.dtype), array.shape, array.strides, array.itemsize
+    )
+
+
+DLPACK_CPU, DLPACK_CUDA_HOST = 1, 3  # device types by its specification
+
+
+def taken(name: str, value: Any) -> Any:
+    """`value`, as an array or a tensor on the same memory where it is neither but speaks DLPack.
+
+    On the CPU that is a NumPy array, on a GPU a tensor, for which the caller must have torch.
+    """
+    if type(value) is np.ndarray or is_tensor(value) or not hasattr(value, "__dlpack__"):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):  # layout() says what they lack
+        return value
+    torch = sys.modules.get("torch")
+    try:
+        host = value.__dlpack_device__()[0] in (DLPACK_CPU, DLPACK_CUDA_HOST)
+        if host and (torch is None or "bfloat16" not in str(value.dtype)):
+            return np.from_dlpack(value)
+        if torch is not None:
+            return torch.from_dlpack(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as problem:
+        raise TypeError(f"{name}: DLPack does not hand it over: {problem}") from None
+    what = "bfloat16" if host else "on a GPU"
+    raise TypeError(f"{name}: is {what}, which is taken by way of torch; import torch first")
 
 
 class NumpyArrays:
@@ -52,6 +91,10 @@ class NumpyArrays:
 
     def __init__(self, isa: Optional[str], threads: Optional[int]) -> None:
         self.device = open_device("cpu", isa, threads)
+
+    def current_stream(self) -> Optional[int]:
+        """`stream`, of a call that is made now."""
+        return None
 
     def put(self, array: np.ndarray) -> Any:
         """`array` in memory that the library reads."""
@@ -72,33 +115,48 @@ class NumpyArrays:
         return np.empty(shape, dtype=dtype)
 
 
+# torch hardly knows unsigned integers; it is given their bits.
+_BITS: dict[Any, type] = {
+    np.float32: np.float32,
+    np.uint64: np.int64,
+    np.int64: np.int64,
+    np.uint32: np.int32,
+    np.int32: np.int32,
+    np.uint16: np.int16,
+    np.uint8: np.uint8,
+}
+
+
 class TorchArrays(NumpyArrays):
     """Arrays of a call on tensors of one device; on CUDA it is queued on the current stream."""
 
     def __init__(self, place: Any, isa: Optional[str], threads: Optional[int]) -> None:
         self.torch, self.place = sys.modules["torch"], place
-        if place.type == "cpu":
+        self.on_host = place.type == "cpu"
+        if self.on_host:
             super().__init__(isa, threads)
         else:
             self.name = f"cuda:{place.index}"
             self.device = open_device(self.name, isa, threads)
-            self.stream = self.torch.cuda.current_stream(place).cuda_stream
+            self.stream = self.current_stream()
+
+    def current_stream(self) -> Optional[int]:
+        if self.on_host:
+            return None
+        return self.torch.cuda.current_stream(self.place).cuda_stream
 
     def _dtype(self, dtype: type) -> Any:
-        # torch hardly knows these three; it is given their bits.
-        bits = {"uint64": "int64", "uint32": "int32", "uint16": "int16"}
-        name = np.dtype(dtype).name
-        return getattr(self.torch, bits.get(name, name))
+        return getattr(self.torch, _BITS[dtype].__name__)
 
     def put(self, array: np.ndarray) -> Any:
-        if self.place.type == "cpu":
+        if self.on_host:
             return array
         bits = {"uint64": np.int64, "uint32": np.int32}.get(array.dtype.name, array.dtype)
         # From pageable memory such a copy does not wait for the stream, and has read its source.
         return self.torch.tensor(array.view(bits)).to(self.place, non_blocking=True)
 
     def adopt(self, name: str, value: Any, dtype: type) -> Any:
-        if self.place.type == "cpu" or not is_tensor(value) or not value.is_cuda:
+        if self.on_host or not is_tensor(value) or not value.is_cuda:
             return None
         check_numbers(name, value)
         value, wanted = value.detach(), self._dtype(dtype)
@@ -107,6 +165,8 @@ class TorchArrays(NumpyArrays):
         return value.to(self.place, wanted).contiguous()
 
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
+        if self.on_host:  # half the time of torch.empty()
+            return self.torch.from_numpy(np.empty(shape, _BITS[dtype]))
         return self.torch.empty(shape, dtype=self._dtype(dtype), device=self.place)
 
     def zeros(self, shape: Tuple[int, ...], dtype: type) -> Any:
@@ -124,7 +184,8 @@ def arrays_of(
     given = {n: array for n, array in inputs.items() if n == first or array is not None}
     if not is_tensor(given[first]):
         for name, array in given.items():
-            layout(name, array)
+            if type(array) is not np.ndarray:
+                layout(name, array)
             if is_tensor(array):
                 raise TypeError(f"{name}: is a torch.Tensor, {first} is not")
         return NumpyArrays(isa, threads)
@@ -140,13 +201,42 @@ def arrays_of(
 
 
 def address(array: Any) -> Optional[int]:
+    if type(array) is np.ndarray:
+        return array.ctypes.data
     if array is None:
         return None
     return array.data_ptr() if is_tensor(array) else array.ctypes.data
 
 
-def workspace(arrays: NumpyArrays, size: int) -> Any:
-    """`size` bytes, starting on the alignment that the library asks for."""
-    block = arrays.empty((size + _abi.WORKSPACE_ALIGNMENT,), np.uint8)
-    start = -layout("workspace", block).address % _abi.WORKSPACE_ALIGNMENT
-    return block[start : start + size]
+KEPT_MOST = 64 << 20  # bytes of a workspace that a thread keeps
+
+
+class Workspace(NamedTuple):
+    """Bytes that start on the alignment that the library asks for, and what keeps them."""
+
+    address: int
+    size: int
+    block: Any
+
+
+def _aligned(block: Any) -> Workspace:
+    start: Any = address(block)
+    gap = -start % _abi.WORKSPACE_ALIGNMENT
+    return Workspace(start + gap, len(block) - gap, block)
+
+
+class _Kept(threading.local):
+    workspace = Workspace(0, 0, None)
+
+
+_kept = _Kept()
+
+
+def workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
+    """At least `size` bytes: new ones, or on the CPU those that the thread has kept, if few."""
+    room = size + _abi.WORKSPACE_ALIGNMENT
+    if not kept or arrays.name != "cpu" or size > KEPT_MOST:
+        return _aligned(arrays.empty((room,), np.uint8))
+    if _kept.workspace.size < size:
+        _kept.workspace = _aligned(np.empty(room, np.uint8))
+    return _kept.workspace

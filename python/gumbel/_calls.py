@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from . import _abi
 from ._arguments import INT32_MAX, matrix, vector
-from ._arrays import NumpyArrays, address, arrays_of, workspace
+from ._arrays import NumpyArrays, Workspace, address, arrays_of, taken, workspace
 from ._common import DISTRIBUTIONS, Request, read_common
 from ._numbers import integer, number
 
@@ -49,7 +49,8 @@ class SampleOutput:
 def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
     """The arrays of a call, on the device that it asks for; the other parameters."""
     rest = dict(common)
-    inputs["mask"] = rest.get("mask")
+    if rest.get("mask") is not None:
+        rest["mask"] = inputs["mask"] = taken("mask", rest["mask"])
     isa, threads = rest.pop("isa", None), rest.pop("threads", None)
     return arrays_of(inputs, isa, threads), rest
 
@@ -91,12 +92,15 @@ def from_head(
     `shared` is of_logits(), `name` the argument that the weights came as, `batch` how many rows
     have parameters if not as many as there are hidden states.
     """
+    hidden, weight, bias = taken("hidden", hidden), taken(name, weight), taken("bias", bias)
     arrays, rest = open_arrays({"hidden": hidden, name: weight, "bias": bias}, common)
     head = _abi.Head(hidden=matrix("hidden", hidden), weight=matrix(name, weight), **shared)
     if bias is not None:
         head.bias = vector("bias", bias)
     end = head.first_token + len(weight)
-    return (head, None), _request(arrays, len(hidden), batch, end, rest)
+    request = _request(arrays, len(hidden), batch, end, rest)
+    request.held += [hidden, weight, bias, rest.get("mask")]
+    return (head, None), request
 
 
 def from_logits(
@@ -107,21 +111,26 @@ def from_logits(
     batch: Optional[int] = None,
 ) -> tuple[WayIn, Request]:
     """The same from logits; `name` is the argument that they came as."""
+    logits = taken(name, logits)
     arrays, rest = open_arrays({name: logits}, common)
     head = _abi.Logits(logits=matrix(name, logits), **shared)
     rows, vocab = logits.shape
     end = head.first_token + vocab
-    return (None, head), _request(arrays, rows, batch, end, rest)
+    request = _request(arrays, rows, batch, end, rest)
+    request.held += [logits, rest.get("mask")]
+    return (None, head), request
 
 
-def scratch_of(way_in: WayIn, request: Request, output: Optional[_abi.Output]) -> tuple[Any, int]:
-    """The workspace of a call and its size."""
+def scratch_of(
+    way_in: WayIn, request: Request, output: Optional[_abi.Output], kept: bool = True
+) -> Workspace:
+    """The workspace of a call, which others of this thread may have had, if `kept`."""
     size, error = ctypes.c_size_t(), _abi.Error()
     status = _abi.lib.gumbel_workspace_size(
         request.arrays.device, *way_in, request.sampling, output, size, error
     )
     _abi.check(status, error)
-    return workspace(request.arrays, size.value), size.value
+    return workspace(request.arrays, size.value, kept)
 
 
 def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
@@ -130,28 +139,31 @@ def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
     draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
     bests = (batch, request.num_best)
 
-    def make(wanted: Any, shape: tuple[int, ...], dtype: type) -> Any:
-        return arrays.empty(shape, dtype) if wanted else None
+    output = _abi.Output(logprobs_of=DISTRIBUTIONS[request.logprobs])
+    made: dict[str, Any] = dict(logprobs=None, lse=None)
 
-    result = SampleOutput(
-        tokens=make(True, draws, np.int32),
-        logprobs=make(request.logprobs, draws, np.float32),
-        lse=make(request.logprobs, (batch,), np.float32),
-        status=make(True, (batch,), np.int32),
-        ranks=make(request.ranks, draws, np.int32),
-        kept=make(request.kept, (batch,), np.int32),
-        top_ids=make(request.top_logprobs, tops, np.int32),
-        top_logprobs=make(request.top_logprobs, tops, np.float32),
-        best_ids=make(request.num_best, bests, np.int32),
-        best_scores=make(request.num_best, bests, np.float32),
-    )
-    output = _abi.Output(
-        **{name: address(array) for name, array in vars(result).items()},
-        num_top=request.top_logprobs,
-        num_best=request.num_best,
-        logprobs_of=DISTRIBUTIONS[request.logprobs],
-    )
-    return result, output
+    def make(name: str, shape: tuple[int, ...], dtype: type) -> None:
+        made[name] = arrays.empty(shape, dtype)
+        setattr(output, name, address(made[name]))
+
+    make("tokens", draws, np.int32)
+    make("status", (batch,), np.int32)
+    if request.logprobs:
+        make("logprobs", draws, np.float32)
+        make("lse", (batch,), np.float32)
+    if request.ranks:
+        make("ranks", draws, np.int32)
+    if request.kept:
+        make("kept", (batch,), np.int32)
+    if request.top_logprobs:
+        output.num_top = request.top_logprobs
+        make("top_ids", tops, np.int32)
+        make("top_logprobs", tops, np.float32)
+    if request.num_best:
+        output.num_best = request.num_best
+        make("best_ids", bests, np.int32)
+        make("best_scores", bests, np.float32)
+    return SampleOutput(**made), output
 
 
 def draw(call: Any, way_in: WayIn, request: Request) -> SampleOutput:
@@ -170,8 +182,8 @@ def call_library(
 ) -> None:
     """Call the library; `results` is where it shall write, `output` what its workspace goes by."""
     arrays = request.arrays
-    scratch, size = scratch_of(way_in, request, output)
+    scratch = scratch_of(way_in, request, output)
     head, error = way_in[0] or way_in[1], _abi.Error()
-    where = (arrays.device, arrays.stream)
-    status = call(*where, head, request.sampling, *results, address(scratch), size, error)
+    where = (arrays.device, arrays.stream, head, request.sampling)
+    status = call(*where, *results, scratch.address, scratch.size, error)
     _abi.check(status, error)

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import bitmask, row_floats, row_integers, row_tokens, token_lists, token_values
+from ._arguments import (
+    bitmask,
+    one_number,
+    row_floats,
+    row_integers,
+    row_tokens,
+    token_lists,
+    token_values,
+)
 from ._arrays import NumpyArrays, address
 from ._history import History
 from ._numbers import integer, shown
@@ -123,6 +131,15 @@ class Common(TypedDict, total=False):
     threads: Optional[int]
 
 
+# What one_number() takes for a dtype of row parameters.
+_NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint64: (int,)}
+
+
+def _is_off(value: Any, off: Any) -> bool:
+    """Whether a parameter is the number that turns it off."""
+    return type(value) in ((int,) if type(off) is int else (int, float)) and value == off
+
+
 @dataclass
 class Request:
     """What `sampling` points to lives in `held`, as long as this."""
@@ -142,14 +159,17 @@ class Request:
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
     ) -> bool:
         """Set a row parameter of `struct`; False, and nothing is copied, where it is just `off`."""
-        plain = isinstance(value, int if isinstance(off, int) else (int, float))
-        if plain and not isinstance(value, bool) and value == off:
+        if _is_off(value, off):
             return False
-        if dtype is np.float32:
-            data, stride = row_floats(name, value, self.places, self.arrays)
+        if type(value) in _NUMBERS_FOR[dtype] and self.arrays.name == "cpu":
+            data, place = one_number(name, value, dtype)
+            setattr(struct, field, _abi.Rows(place, _abi.SAME))
         else:
-            data, stride = row_integers(name, value, self.places, dtype, self.arrays)
-        setattr(struct, field, _abi.Rows(address(data), stride))
+            if dtype is np.float32:
+                data, stride = row_floats(name, value, self.places, self.arrays)
+            else:
+                data, stride = row_integers(name, value, self.places, dtype, self.arrays)
+            setattr(struct, field, _abi.Rows(address(data), stride))
         self.held.append(data)
         return True
 
@@ -227,8 +247,7 @@ def read_common(
         rows = request.places if masked is None else masked
         mask = _abi.Rows(*bitmask("mask", mask, rows, vocab))
     _transform(request, mask, edits, counted, history, penalties)
-    picked = {"order": pick("order", order, ORDERS), "ties": pick("ties", ties, TIES)}
-    _truncate(request, min_p, top_k, top_p, _abi.Truncation(**picked))
+    _truncate(request, min_p, top_k, top_p, order, ties)
     pick("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs
     request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
@@ -268,6 +287,10 @@ def _transform(
     penalties: tuple[RowFloats, RowFloats, RowFloats],
 ) -> None:
     """Point the request to its transforms, if there are any."""
+    offs = (off for _, off in PENALTIES.values())
+    given = [mask, history, *edits.values(), *counted.values()]
+    if all(x is None for x in given) and all(map(_is_off, penalties, offs)):
+        return
     transforms = _abi.Transforms()
     listed = [
         request.lists(transforms, "allowed", "allowed", token_lists, edits["allowed"]),
@@ -311,9 +334,14 @@ def _truncate(
     min_p: RowFloats,
     top_k: RowIntegers,
     top_p: RowFloats,
-    truncation: _abi.Truncation,
+    order: str,
+    ties: str,
 ) -> None:
     """Point the request to its truncation, if there is any."""
+    picked = pick("order", order, ORDERS), pick("ties", ties, TIES)
+    if _is_off(min_p, 0.0) and _is_off(top_k, 0) and _is_off(top_p, 1.0):
+        return
+    truncation = _abi.Truncation(order=picked[0], ties=picked[1])
     used = [
         request.rows(truncation, "min_p", "min_p", min_p, 0.0, np.float32),
         request.rows(truncation, "top_k", "top_k", top_k, 0, np.int32),

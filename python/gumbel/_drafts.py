@@ -268,7 +268,7 @@ def _verify(call: Any, way_in: WayIn, request: Request, draft: Draft) -> VerifyO
     scratch = workspace(arrays, size.value)
     where = (arrays.device, arrays.stream)
     head = way_in[0] or way_in[1]
-    status = call(*where, head, *what, address(scratch), size.value, error)
+    status = call(*where, head, *what, scratch.address, scratch.size, error)
     _abi.check(status, error)
     del rows_tokens  # until here it was written to
     return result

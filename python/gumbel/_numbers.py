@@ -77,6 +77,8 @@ def scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
     """A Python int in [low, high]; ctypes alone would wrap what is outside."""
+    if type(value) is int and low <= value <= high:
+        return value
     value = scalar(name, value, "an integer")
     try:
         number = operator.index(value)
@@ -89,6 +91,8 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
 
 def number(name: str, value: Any) -> float:
     """A Python float that is what float32 makes of `value`."""
+    if type(value) is float and value in (0.0, 1.0):
+        return value
     value = scalar(name, value, "a number")
     if not isinstance(value, (int, float, np.floating, np.integer)):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")

@@ -52,10 +52,11 @@ def sample(
     softcap      then y = softcap * tanh(y / softcap); 0: off.
     vocab_size   token ids from here on never count (padding rows of `weight`); None: V.
 
-    hidden, weight, bias and mask are NumPy arrays, or torch tensors of one device. Tensors on CUDA
-    are drawn from on the current stream, without waiting for it; a parameter that is a tensor there
-    in the library's dtype, or in int64 for seeds and positions, is not copied and not looked at: a
-    bad temperature is a status of its row.
+    hidden, weight, bias and mask are NumPy arrays, or torch tensors of one device, or arrays of any
+    library that speaks DLPack, which are taken as one of these two. Tensors on CUDA are drawn from
+    on the current stream, without waiting for it; a parameter that is a tensor there in the
+    library's dtype, or in int64 for seeds and positions, is not copied and not looked at: a bad
+    temperature is a status of its row.
 
     The same (seed, position) and logits give the same token whatever the batch, threads or ISA.
     Raises TypeError or ValueError naming the argument, and RuntimeError for what this machine

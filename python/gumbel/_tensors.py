@@ -18,15 +18,17 @@ def is_tensor(value: Any) -> bool:
 
 def check_memory(name: str, tensor: Any) -> None:
     """TypeError for a tensor whose elements do not lie in memory as they are."""
-    odd = {
-        "is not dense": str(tensor.layout) != "torch.strided" or tensor.is_nested,
-        "is on meta, where it has no elements": tensor.is_meta,
-        "waits to be negated; give its .resolve_neg()": tensor.is_neg(),
-        "waits to be conjugated; give its .resolve_conj()": tensor.is_conj(),
-    }
-    for what, so in odd.items():
-        if so:
-            raise TypeError(f"{name}: the tensor {what}")
+    what = ""
+    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
+        what = "is not dense"
+    elif tensor.is_meta:
+        what = "is on meta, where it has no elements"
+    elif tensor.is_neg():
+        what = "waits to be negated; give its .resolve_neg()"
+    elif tensor.is_conj():
+        what = "waits to be conjugated; give its .resolve_conj()"
+    if what:
+        raise TypeError(f"{name}: the tensor {what}")
 
 
 def check_numbers(name: str, tensor: Any) -> None:

@@ -90,6 +90,7 @@ def test_what_a_gpu_adopts():
     """Parameters that are there already are not read on the way: nothing else would tell."""
     arrays = object.__new__(TorchArrays)
     arrays.torch, arrays.place = sys.modules["torch"], SimpleNamespace(type="cuda", index=0)
+    arrays.on_host = False
     assert arrays.adopt("seed", Tensor(kind="cuda", dtype="int64"), np.uint64) is LOGITS
     for dtype in NO_NUMBERS:
         with pytest.raises(TypeError, match=f"^seed: expected numbers, got torch.{dtype}"):

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What does a call from Python cost beyond the draw? The gumbel package, on tiny problems.
+
+usage: bench/bench_calls.py [--json FILE] [--commit TEXT]
+
+Run by a Python that has the package; torch's tensors are measured where torch is. One row of 64
+logits on one thread, plain and with five parameters: the C call alone, a prepared call, one with
+other inputs, and sample_logits(), in turns; CPU time of the thread.
+"""
+
+import argparse
+import ctypes
+import json
+import pathlib
+import platform
+import statistics
+import time
+
+import gumbel
+import numpy as np
+from gumbel import _abi
+
+ROUNDS, CALLS = 41, 500
+ASKED = {
+    "plain": {},
+    "five parameters": {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "seed": 3, "position": 7},
+}
+
+
+def kinds():
+    """Arrays of one row of logits, by the library that makes them."""
+    logits = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
+    yield "NumPy", logits
+    try:
+        import torch
+    except ImportError:
+        return
+    yield "torch", torch.from_numpy(logits.copy())
+
+
+def ways(logits, parameters):
+    """What is timed; the first is the C call, by a function pointer without conversions."""
+    call = gumbel.prepare_sample_logits(logits, threads=1, **parameters)
+    function = ctypes.CDLL(_abi.lib._name).gumbel_sample_logits
+    arguments = (call._arrays.device, None, *call._arguments)
+    return {
+        "C call": lambda: function(*arguments),
+        "prepared": call,
+        "prepared, other inputs": lambda: call(logits),
+        "sample_logits()": lambda: gumbel.sample_logits(logits, threads=1, **parameters),
+    }
+
+
+def measure(timed):
+    """Medians in microseconds, of rounds in turns."""
+    times = {name: [] for name in timed}
+    for _ in range(ROUNDS):
+        for name, way in timed.items():
+            start = time.thread_time_ns()
+            for _ in range(CALLS):
+                way()
+            times[name].append((time.thread_time_ns() - start) / CALLS / 1e3)
+    return {name: round(statistics.median(each), 2) for name, each in times.items()}
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json")
+    parser.add_argument("--commit", default="")
+    options = parser.parse_args()
+    rows = []
+    for kind, logits in kinds():
+        for asked, parameters in ASKED.items():
+            found = measure(ways(logits, parameters))
+            rows.append({"arrays": kind, "asked": asked, "us": found})
+            over = {name: us - found["C call"] for name, us in found.items()}
+            print(f"{kind}, {asked}: the C call {found['C call']:.1f} us; over it " +
+                  ", ".join(f"{name} {us:.1f}" for name, us in over.items() if us))
+    if options.json:
+        about = {"question": "what does a call from Python cost beyond the draw?",
+                 "version": gumbel.__version__, "commit": options.commit, "cpu": processor(),
+                 "python": platform.python_version(), "results": rows}
+        pathlib.Path(options.json).write_text(json.dumps(about, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
