@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from . import _abi
-from ._arrays import Layout, NumpyArrays, address, layout
+from ._arrays import Layout, NumpyArrays, address, device_of, layout
 from ._numbers import TEXTS, integer, is_list, length, number, refuse_masked, scalar, scalars
 from ._tensors import to_numpy
 
@@ -64,6 +64,14 @@ def _row_stride(name: str, found: Layout) -> int:
             "elements; copy it first"
         )
     return stride
+
+
+def gapless(name: str, array: Any) -> Layout:
+    """The layout of a [rows, cols] array whose elements lie side by side."""
+    found = _dense(name, array, 2)
+    if _row_stride(name, found) != found.shape[1]:
+        raise ValueError(f"{name}: expected an array without gaps between its rows")
+    return found
 
 
 def matrix(name: str, array: Any) -> _abi.Tensor:
@@ -228,10 +236,36 @@ def _token_array(name: str, value: Any) -> np.ndarray:
         return np.array(None)
 
 
+class TokenTensors(NamedTuple):
+    """Token lists as the library takes them: tensors on the call's device, which are not copied."""
+
+    offsets: Any  # int64 [B + 1]
+    ids: Any  # int32
+    values: Any = None  # float32, as many
+
+    def lists(self, name: str, batch: int, arrays: NumpyArrays) -> _abi.TokenLists:
+        for part, wanted in (("offsets", "int64"), ("ids", "int32"), ("values", "float32")):
+            tensor = getattr(self, part)
+            if tensor is None:
+                continue
+            found = _dense(f"{name}_{part}", tensor, 1)
+            if found.dtype != wanted:
+                raise TypeError(f"{name}_{part}: expected {wanted}, got {found.dtype}")
+            if arrays.name != device_of(tensor):
+                raise ValueError(f"{name}_{part}: is not on {arrays.name}, as the call is")
+        if len(self.offsets) != batch + 1:
+            raise ValueError(f"{name}_offsets: expected {batch + 1}, got {len(self.offsets)}")
+        if self.values is not None and len(self.values) != len(self.ids):
+            raise ValueError(f"{name}_values: expected {len(self.ids)}, got {len(self.values)}")
+        return _abi.TokenLists(*(address(part) for part in self))
+
+
 def token_lists(
     name: str, value: Any, batch: int, arrays: NumpyArrays
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     """Token ids for every row, or a list of lists, one a row; and the arrays that hold them."""
+    if isinstance(value, TokenTensors):
+        return value.lists(name, batch, arrays), list(value)
     value = to_numpy(name, value)
     refuse_masked(name, value)
     if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or value.ndim == 0):
@@ -265,6 +299,10 @@ def token_values(
     name: str, value: Any, batch: int, arrays: NumpyArrays
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     """{id: value} for every row, or a list of such, one a row; and the arrays that hold them."""
+    if isinstance(value, TokenTensors):
+        if value.values is None:
+            raise ValueError(f"{name}_values: expected a value for each of {name}_ids")
+        return value.lists(name, batch, arrays), list(value)
     if isinstance(value, Mapping):
         rows: Sequence[Any] = [value] * batch
     elif isinstance(value, (list, tuple)) and all(isinstance(row, Mapping) for row in value):

@@ -101,7 +101,7 @@ class NumpyArrays:
         return array
 
     def adopt(self, name: str, value: Any, dtype: type) -> Any:
-        """`value` in that memory and in `dtype` if it is on a GPU, as this call; else None."""
+        """`value` in that memory and in `dtype` if it is a tensor where this call is; else None."""
         return None
 
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
@@ -156,13 +156,29 @@ class TorchArrays(NumpyArrays):
         return self.torch.tensor(array.view(bits)).to(self.place, non_blocking=True)
 
     def adopt(self, name: str, value: Any, dtype: type) -> Any:
-        if self.on_host or not is_tensor(value) or not value.is_cuda:
+        if not is_tensor(value):
+            return None
+        if self.on_host:
+            return value if self._lies_there(name, value, dtype) else None
+        if not value.is_cuda:
             return None
         check_numbers(name, value)
         value, wanted = value.detach(), self._dtype(dtype)
         if str(value.dtype) == f"torch.{np.dtype(dtype).name}":
             value = value.view(wanted)
         return value.to(self.place, wanted).contiguous()
+
+    @staticmethod
+    def _lies_there(name: str, value: Any, dtype: type) -> bool:
+        """Whether the library can read a tensor on the CPU as it is."""
+        kind = str(value.dtype)
+        same = kind == f"torch.{dtype.__name__}"
+        if not (same or kind == f"torch.{_BITS[dtype].__name__}") or value.device.type != "cpu":
+            return False
+        check_numbers(name, value)
+        if not value.is_contiguous():
+            return False
+        return same or value.numel() == 0 or int(value.min()) >= 0
 
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
         if self.on_host:  # half the time of torch.empty()
@@ -198,6 +214,12 @@ def arrays_of(
     if place.type not in ("cpu", "cuda"):
         raise ValueError(f"{first}: is on {place}; expected cpu or cuda")
     return TorchArrays(place, isa, threads)
+
+
+def device_of(tensor: Any) -> str:
+    """The library's name of a tensor's device."""
+    place = tensor.device
+    return "cpu" if place.type == "cpu" else f"{place.type}:{place.index}"
 
 
 def address(array: Any) -> Optional[int]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import INT32_MAX, row_integers, row_tokens, token_lists
+from ._arguments import INT32_MAX, gapless, row_integers, row_tokens, token_lists
 from ._arrays import NumpyArrays, TorchArrays, address, arrays_of
 from ._numbers import integer, length
 
@@ -61,6 +61,27 @@ class History:
                 (self.vocab_size, _COUNTS[self.count_bits]),
             )
         )
+
+    @classmethod
+    def of_arrays(cls, prompt: Any, output: Any, counts: Any) -> History:
+        """The history that three arrays hold, which stay the caller's."""
+        made = cls.__new__(cls)
+        named = {"history_prompt": prompt, "history_output": output, "history_counts": counts}
+        for name, array in named.items():
+            if array is None:
+                raise ValueError(f"{name}: a history has prompt, output and counts, all or none")
+        found = {name: gapless(name, array) for name, array in named.items()}
+        made.num_slots, made.vocab_size = found["history_counts"].shape
+        made.count_bits = 8 * found["history_counts"].itemsize
+        if made.count_bits not in _COUNTS:
+            raise TypeError(f"history_counts: expected int16 or int32, got {counts.dtype}")
+        words = (made.num_slots, (made.vocab_size + 31) // 32)
+        for name in ("history_prompt", "history_output"):
+            if found[name].shape != words or found[name].itemsize != 4:
+                raise ValueError(f"{name}: expected int32 {words}, got {found[name].shape}")
+        made.device = arrays_of(named, None, None).name
+        made.prompt, made.output, made.counts = prompt, output, counts
+        return made
 
     def start(
         self,

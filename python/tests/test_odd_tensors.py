@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors whose memory is not what it seems, with a stand-in for torch, which need not be there."""
 
+import importlib
 import sys
 from types import SimpleNamespace
 
@@ -98,3 +99,10 @@ def test_what_a_gpu_adopts():
     for odd, text in ODD.values():
         with pytest.raises(TypeError, match=f"^seed: the tensor {text}"):
             arrays.adopt("seed", Tensor(kind="cuda", **odd), np.uint64)
+
+
+def test_operators_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "gumbel.torch", raising=False)
+    with pytest.raises(ImportError, match="gumbel.torch needs PyTorch: pip install"):
+        importlib.import_module("gumbel.torch")

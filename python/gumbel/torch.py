@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls as operators of PyTorch: torch.ops.gumbel.*, for the CPU and for CUDA.
+
+>>> import gumbel.torch
+>>> tokens, status = torch.ops.gumbel.sample(hidden, weight, temperature=t, seed=s, position=p,
+...                                          logprobs=None)
+
+Operators take tensors where the package takes one value a row: float32, int32 for top_k, int64 for
+seeds and positions, whose bits count; without axes one value for all rows, else [B]. On CUDA nothing is copied and
+nothing waits. So they hold under torch.compile(fullgraph=True), in CUDA graphs and on any stream.
+They are pure functions of their arguments, history_start() and history_update() apart, which write
+the history they are given; there is no state of a generator.
+
+An operator returns a list of tensors. Of sample(), sample_logits(), score() and score_logits():
+tokens, status, and those that are asked for of logprobs, lse, ranks, kept, top_ids, top_logprobs,
+best_ids, best_scores, in this order. Of verify() and verify_logits(): tokens, emitted, accepted,
+path, last_row, position, finished, status, and logprobs if asked for.
+
+Lists of tokens are two or three tensors: offsets int64 [B + 1], ids int32, and for biases values
+float32. A history is three: prompt and output int32 [slots, ceil(V / 32)], counts int16 or int32
+[slots, V]. Needs torch 2.9 or later.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+try:
+    import torch
+except ImportError as missing:
+    raise ImportError("gumbel.torch needs PyTorch: pip install 'torch>=2.9'") from missing
+
+from . import _drafts, _proposals, _sampling
+from ._arguments import TokenTensors
+from ._calls import SampleOutput
+from ._history import History
+
+_HEAD = "Tensor hidden, Tensor weight"
+_LOGITS = "Tensor logits"
+_SCALED = "float scale=1.0, float softcap=0.0, SymInt? vocab_size=None"
+_ROWS = """Tensor? temperature=None, Tensor? top_k=None, Tensor? top_p=None, Tensor? min_p=None,
+    str order="min_p,top_k,top_p", str ties="all", Tensor? mask=None,
+    Tensor? bias_offsets=None, Tensor? bias_ids=None, Tensor? bias_values=None,
+    Tensor? history_prompt=None, Tensor? history_output=None, Tensor? history_counts=None,
+    Tensor? repetition_penalty=None, Tensor? frequency_penalty=None,
+    Tensor? presence_penalty=None, Tensor? seed=None, Tensor? position=None, int domain=0,
+    Tensor? slots=None, SymInt? num_slots=None, Tensor? live_rows=None"""
+_ASKED = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, bool kept=False,
+    int num_best=0"""
+_DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tensor? nodes=None,
+    Tensor? parents=None, Tensor? limit=None, Tensor? stop_offsets=None, Tensor? stop_ids=None,
+    str rule="coupled", Tensor? draft_hidden=None, Tensor? draft_weight=None,
+    Tensor? draft_logits=None, Tensor? draft_temperature=None, Tensor? draft_top_k=None,
+    Tensor? draft_top_p=None, Tensor? draft_min_p=None, int draft_domain=1"""
+
+library = torch.library.Library("gumbel", "DEF")
+
+
+def _define(schema: str, function: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    name = schema.partition("(")[0]
+    library.define(schema)
+    for place in ("CPU", "CUDA"):
+        library.impl(name, function, place)
+    torch.library.register_fake(f"gumbel::{name}", fake, lib=library)
+
+
+# ------------------------------------------------------------------------------- the arguments
+
+
+def _lists(common: dict[str, Any], name: str, as_name: str) -> None:
+    """Put the tensors of a list of tokens into one argument."""
+    offsets, ids = common.pop(f"{name}_offsets", None), common.pop(f"{name}_ids", None)
+    values = common.pop(f"{name}_values", None)
+    if (offsets is None) != (ids is None):
+        raise ValueError(f"{name}_offsets: they go with {name}_ids, both or neither")
+    if offsets is not None:
+        common[as_name] = TokenTensors(offsets, ids, values)
+
+
+def _common(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What of an operator's arguments the package takes under its own names.
+
+    PyTorch leaves out those that have their default.
+    """
+    common = {name: value for name, value in arguments.items() if value is not None}
+    if arguments.get("logprobs", "processed") is None:
+        common["logprobs"] = None
+    for name in ("seed", "position"):
+        if name in common and common[name].dtype == torch.int64:
+            common[name] = common[name].view(torch.uint64)
+    parts = [common.pop(f"history_{part}", None) for part in ("prompt", "output", "counts")]
+    if any(part is not None for part in parts):
+        common["history"] = History.of_arrays(*parts)
+    _lists(common, "bias", "logit_bias")
+    _lists(common, "stop", "stop")
+    return common
+
+
+def _listed(out: SampleOutput) -> list[torch.Tensor]:
+    names = "tokens status logprobs lse ranks kept top_ids top_logprobs best_ids best_scores"
+    found = (getattr(out, name) for name in names.split())
+    return [tensor for tensor in found if tensor is not None]
+
+
+# ------------------------------------------------------------------------------ their shapes
+
+
+def _fake_draw(
+    rows: Any,
+    samples: Any,
+    *,
+    logprobs: Optional[str] = "processed",
+    top_logprobs: int = 0,
+    ranks: bool = False,
+    kept: bool = False,
+    num_best: int = 0,
+    **_: Any,
+) -> list[torch.Tensor]:
+    batch = rows.shape[0]
+
+    def make(dtype: torch.dtype, *shape: Any) -> torch.Tensor:
+        return rows.new_empty(shape, dtype=dtype)
+
+    integers, floats = torch.int32, torch.float32
+    made = [make(integers, batch, samples), make(integers, batch)]
+    if logprobs is not None:
+        made += [make(floats, batch, samples), make(floats, batch)]
+    if ranks:
+        made.append(make(integers, batch, samples))
+    if kept:
+        made.append(make(integers, batch))
+    if top_logprobs:
+        made += [make(integers, batch, top_logprobs), make(floats, batch, top_logprobs)]
+    if num_best:
+        made += [make(integers, batch, num_best), make(floats, batch, num_best)]
+    return made
+
+
+def _samples_of(tokens: torch.Tensor) -> Any:
+    return 1 if tokens.dim() == 1 else tokens.shape[1]
+
+
+# ------------------------------------------------------------------------ draws and scores
+
+
+def _sample(hidden: Any, weight: Any, **arguments: Any) -> list[torch.Tensor]:
+    return _listed(_sampling.sample(hidden, weight, **_common(arguments)))
+
+
+def _sample_logits(logits: Any, **arguments: Any) -> list[torch.Tensor]:
+    return _listed(_sampling.sample_logits(logits, **_common(arguments)))
+
+
+def _score(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
+    common = _common(arguments)
+    common.pop("ranks", None)
+    return _listed(_sampling.score(hidden, weight, tokens, **common))
+
+
+def _score_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
+    common = _common(arguments)
+    common.pop("ranks", None)
+    return _listed(_sampling.score_logits(logits, tokens, **common))
+
+
+_SAMPLED = f"{_SCALED}, {_ROWS}, SymInt num_samples=1, {_ASKED}) -> Tensor[]"
+_SCORED = f"""{_SCALED}, {_ROWS}, str? logprobs="processed", int top_logprobs=0,
+    bool kept=False) -> Tensor[]"""
+
+_define(
+    f"sample({_HEAD}, *, Tensor? bias=None, {_SAMPLED}",
+    _sample,
+    lambda hidden, weight, num_samples=1, **rest: _fake_draw(hidden, num_samples, **rest),
+)
+_define(
+    f"sample_logits({_LOGITS}, *, {_SAMPLED}",
+    _sample_logits,
+    lambda logits, num_samples=1, **rest: _fake_draw(logits, num_samples, **rest),
+)
+_define(
+    f"score({_HEAD}, Tensor tokens, *, Tensor? bias=None, {_SCORED}",
+    _score,
+    lambda hidden, weight, tokens, **rest: _fake_draw(
+        hidden, _samples_of(tokens), ranks=True, **rest
+    ),
+)
+_define(
+    f"score_logits({_LOGITS}, Tensor tokens, *, {_SCORED}",
+    _score_logits,
+    lambda logits, tokens, **rest: _fake_draw(logits, _samples_of(tokens), ranks=True, **rest),
+)
+
+
+# ------------------------------------------------------------------------------------- rows
+
+
+def _fake_rows(logits: Any, **_: Any) -> torch.Tensor:
+    return logits.new_empty(logits.shape, dtype=torch.float32)
+
+
+def _fake_top_k(logits: Any, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = (logits.shape[0], k)
+    return (
+        logits.new_empty(shape, dtype=torch.float32),
+        logits.new_empty(shape, dtype=torch.int32),
+    )
+
+
+def _rows_by(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    def rows(logits: Any, **arguments: Any) -> torch.Tensor:
+        made: torch.Tensor = function(logits, **_common(arguments))
+        return made
+
+    return rows
+
+
+for _name in ("process_logits", "softmax"):
+    _define(
+        f"{_name}({_LOGITS}, *, {_SCALED}, {_ROWS}) -> Tensor",
+        _rows_by(getattr(_sampling, _name)),
+        _fake_rows,
+    )
+_define("top_k(Tensor logits, int k) -> (Tensor, Tensor)", _sampling.top_k, _fake_top_k)
+
+
+# ------------------------------------------------------------------------------------ drafts
+
+
+def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> list[torch.Tensor]:
+    draft = {
+        name[len("draft_") :]: arguments.pop(name)
+        for name in list(arguments)
+        if name.startswith("draft_")
+    }
+    given = {name: value for name, value in draft.items() if value is not None}
+    hidden, weight, logits = (given.pop(name, None) for name in ("hidden", "weight", "logits"))
+    proposal = None
+    if (hidden is None) != (weight is None):
+        raise ValueError("draft_hidden: it goes with draft_weight, both or neither")
+    if hidden is not None and logits is not None:
+        raise ValueError("draft_logits: drafts have a head or logits, not both")
+    if hidden is not None:
+        proposal = _proposals.proposal(hidden, weight, **given)
+    elif logits is not None:
+        proposal = _proposals.proposal_logits(logits, **given)
+    out = verify(*inputs, proposal=proposal, **_common(arguments))
+    return [tensor for tensor in vars(out).values() if tensor is not None]
+
+
+def _verify(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
+    return _verified(_drafts.verify, hidden, weight, tokens, **arguments)
+
+
+def _verify_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
+    return _verified(_drafts.verify_logits, logits, tokens, **arguments)
+
+
+def _fake_verify(
+    rows: Any,
+    tokens: Any,
+    offsets: Any = None,
+    max_nodes: Any = None,
+    num_slots: Any = None,
+    logprobs: Optional[str] = "processed",
+    **_: Any,
+) -> list[torch.Tensor]:
+    if offsets is not None and max_nodes is None:
+        raise ValueError("max_nodes: offsets in a tensor do not tell it")
+    requests = tokens.shape[0] if offsets is None else offsets.shape[0] - 1
+    most = tokens.shape[1] if offsets is None else max_nodes
+
+    def make(*shape: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+        return rows.new_empty(shape, dtype=dtype)
+
+    made = [make(requests, most), make(requests), make(requests)]
+    made += [make(requests, most), make(requests)]
+    made.append(make(requests if num_slots is None else num_slots, dtype=torch.int64))
+    made += [make(requests), make(requests)]
+    if logprobs is not None:
+        made.append(make(requests, most, dtype=torch.float32))
+    return made
+
+
+_VERIFIED = f'{_SCALED}, {_ROWS}, str? logprobs="processed") -> Tensor[]'
+_define(
+    f"verify({_HEAD}, {_DRAFT}, Tensor? bias=None, {_VERIFIED}",
+    _verify,
+    lambda hidden, weight, tokens, **rest: _fake_verify(hidden, tokens, **rest),
+)
+_define(
+    f"verify_logits({_LOGITS}, {_DRAFT}, {_VERIFIED}",
+    _verify_logits,
+    lambda logits, tokens, **rest: _fake_verify(logits, tokens, **rest),
+)
+
+
+# ----------------------------------------------------------------------------------- history
+
+
+def _history_start(
+    prompt: Any, output: Any, counts: Any, slots: Any, **arguments: Any
+) -> None:
+    common = {name: value for name, value in arguments.items() if value is not None}
+    _lists(common, "prompt", "prompts")
+    _lists(common, "output", "outputs")
+    History.of_arrays(prompt, output, counts).start(slots=slots, **common)
+
+
+def _history_update(
+    prompt: Any, output: Any, counts: Any, tokens: Any, *, emitted: Any = None, slots: Any = None
+) -> None:
+    History.of_arrays(prompt, output, counts).update(tokens, counts=emitted, slots=slots)
+
+
+def _fake_nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+_HISTORY = "Tensor(a!) prompt, Tensor(b!) output, Tensor(c!) counts"
+_define(
+    f"""history_start({_HISTORY}, Tensor slots, *, Tensor? prompt_offsets=None,
+    Tensor? prompt_ids=None, Tensor? output_offsets=None, Tensor? output_ids=None) -> ()""",
+    _history_start,
+    _fake_nothing,
+)
+_define(
+    f"""history_update({_HISTORY}, Tensor tokens, *, Tensor? emitted=None,
+    Tensor? slots=None) -> ()""",
+    _history_update,
+    _fake_nothing,
+)

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.gumbel.*: what the package's calls give, under compilation, in graphs, on streams."""
+
+import gumbel
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", minversion="2.9")
+
+import gumbel.torch  # noqa: E402
+
+ops = torch.ops.gumbel
+B, V, D = 4, 515, 32
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+    ),
+]
+NAMES = "tokens status logprobs lse ranks kept top_ids top_logprobs best_ids best_scores".split()
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def problem(device, dtype=torch.bfloat16):
+    made = torch.Generator().manual_seed(3)
+    hidden = torch.randn(B, D, generator=made).to(dtype)
+    weight = (torch.randn(V, D, generator=made) * 3 / D**0.5).to(dtype)
+    return hidden.to(device), weight.to(device)
+
+
+def row_parameters(device):
+    return {
+        "temperature": torch.tensor([0.0, 0.7, 1.0, 1.3], device=device),
+        "seed": torch.arange(B, device=device) * 7,
+        "position": torch.tensor([5], device=device).repeat(B),
+        "top_k": torch.tensor([0, 40, 3, 0], dtype=torch.int32, device=device),
+        "top_p": torch.tensor([1.0, 0.9, 1.0, 0.8], device=device),
+    }
+
+
+def everything(device):
+    words = (V + 31) // 32
+    mask = torch.full((B, words), -1, dtype=torch.int32, device=device)
+    mask[:, 3] = 0x0F0F0F0F
+    return {
+        "mask": mask,
+        "bias_offsets": torch.tensor([0, 1, 1, 3, 3], device=device),
+        "bias_ids": torch.tensor([7, 8, 9], dtype=torch.int32, device=device),
+        "bias_values": torch.tensor([1.5, -2.0, 3.0], device=device),
+        "history_prompt": torch.zeros((B, words), dtype=torch.int32, device=device),
+        "history_output": torch.zeros((B, words), dtype=torch.int32, device=device),
+        "history_counts": torch.zeros((B, V), dtype=torch.int16, device=device),
+        "presence_penalty": torch.tensor(0.5, device=device),
+        "ranks": True,
+        "kept": True,
+        "top_logprobs": 4,
+        "num_best": 2,
+    }
+
+
+def as_package(arguments):
+    """The same for the package's own call."""
+    rest = {name: value for name, value in arguments.items()}
+    rest.pop("bias_offsets", None)
+    if rest.pop("bias_ids", None) is not None:
+        rest.pop("bias_values")
+        rest["logit_bias"] = [{7: 1.5}, {}, {8: -2.0, 9: 3.0}, {}]
+    parts = [rest.pop(f"history_{part}", None) for part in ("prompt", "output", "counts")]
+    if parts[0] is not None:
+        rest["output_tokens"] = [[]] * B
+    return rest
+
+
+def same(found, out):
+    wanted = [getattr(out, name) for name in NAMES if getattr(out, name) is not None]
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted):
+        assert a.dtype == b.dtype and a.shape == b.shape and a.device == b.device
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("more", [dict, everything], ids=["plain", "everything"])
+def test_draws(device, more):
+    hidden, weight = problem(device)
+    arguments = {**row_parameters(device), **(more(device) if more is not dict else {})}
+    wanted = gumbel.sample(hidden, weight, **as_package(arguments))
+    same(ops.sample(hidden, weight, **arguments), wanted)
+    logits = (hidden @ weight.T).float()
+    same(
+        ops.sample_logits(logits, **arguments),
+        gumbel.sample_logits(logits, **as_package(arguments)),
+    )
+
+
+def test_the_bits_of_seeds_count(device):
+    hidden, weight = problem(device)
+    seeds = torch.tensor([-1, 3, -(2**63), 0], device=device)
+    wanted = gumbel.sample(hidden, weight, seed=[2**64 - 1, 3, 2**63, 0]).tokens
+    assert torch.equal(ops.sample(hidden, weight, seed=seeds)[0], wanted)
+
+
+def test_what_is_not_asked_for_is_not_there(device):
+    hidden, weight = problem(device)
+    tokens, status = ops.sample(hidden, weight, logprobs=None, num_samples=3)
+    assert tokens.shape == (B, 3) and status.tolist() == [0] * B
+
+
+def test_scores_rows_and_top_k(device):
+    hidden, weight = problem(device, torch.float32)
+    logits = hidden @ weight.T
+    tokens = torch.randint(0, V, (B, 3), dtype=torch.int32, device=device)
+    same(ops.score(hidden, weight, tokens), gumbel.score(hidden, weight, tokens))
+    same(ops.score_logits(logits, tokens[:, 0]), gumbel.score_logits(logits, tokens[:, 0]))
+    rows = row_parameters(device)
+    for name in ("process_logits", "softmax"):
+        found = getattr(ops, name)(logits, **rows)
+        torch.testing.assert_close(found, getattr(gumbel, name)(logits, **rows), rtol=0, atol=0)
+    for found, wanted in zip(ops.top_k(logits, 5), gumbel.top_k(logits, 5)):
+        assert torch.equal(found, wanted)
+
+
+def drafts(device):
+    hidden, weight = problem(device)
+    rows = hidden.repeat_interleave(3, 0) * torch.linspace(0.5, 2, 3 * B, device=device)[:, None]
+    tokens = torch.randint(0, V, (B, 3), dtype=torch.int32, device=device)
+    return rows.to(torch.bfloat16), weight, tokens
+
+
+@pytest.mark.parametrize("rule", ["coupled", "rejection"])
+def test_drafts(device, rule):
+    rows, weight, tokens = drafts(device)
+    made = row_parameters(device)
+    if rule == "coupled":
+        drawn = ops.sample(rows, weight, seed=made["seed"].repeat_interleave(3))[0]
+        tokens[:, 1] = drawn.view(B, 3)[:, 0]
+    draft, proposal = {}, None
+    if rule == "rejection":
+        draft = {"draft_hidden": rows.flip(1).contiguous(), "draft_weight": weight}
+        proposal = gumbel.proposal(draft["draft_hidden"], weight)
+    found = ops.verify(rows, weight, tokens, rule=rule, **draft, **made)
+    wanted = gumbel.verify(rows, weight, tokens, rule=rule, proposal=proposal, **made)
+    for a, b in zip(found, vars(wanted).values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+    logits = (rows @ weight.T).float()
+    found = ops.verify_logits(logits, tokens, logprobs=None)
+    assert len(found) == 8 and torch.equal(found[0], gumbel.verify_logits(logits, tokens).tokens)
+
+
+def test_a_history_is_written_in_place(device):
+    hidden, weight = problem(device)
+    parts = [everything(device)[f"history_{part}"] for part in ("prompt", "output", "counts")]
+    slots = torch.tensor([2, 0], dtype=torch.int32, device=device)
+    offsets = torch.tensor([0, 2, 3], device=device)
+    ids = torch.tensor([5, 6, 9], dtype=torch.int32, device=device)
+    ops.history_start(*parts, slots, output_offsets=offsets, output_ids=ids)
+    assert parts[2].nonzero().tolist() == [[0, 9], [2, 5], [2, 6]]
+    ops.history_update(*parts, torch.tensor([9, 4, 9, 1], dtype=torch.int32, device=device))
+    assert parts[2][0, 9] == 2 and parts[2][2, 9] == 1 and parts[2][3, 1] == 1
+    kept = gumbel.History(B, V, like=hidden)
+    kept.start(outputs=[[9, 9], [4], [5, 6, 9], [1]])
+    assert torch.equal(parts[2], kept.counts)
+    history = dict(zip(("history_prompt", "history_output", "history_counts"), parts))
+    penalty = torch.tensor(2.0, device=device)
+    same(
+        ops.sample(hidden, weight, frequency_penalty=penalty, **history),
+        gumbel.sample(hidden, weight, frequency_penalty=2.0, history=kept),
+    )
+
+
+def test_operators_are_registered_as_they_should_be(device):
+    hidden, weight = problem(device)
+    logits, rows = (hidden @ weight.T).float(), row_parameters(device)
+    tokens = torch.zeros((B, 1), dtype=torch.int32, device=device)
+    asked = {**rows, **everything(device)}
+    for op, arguments, keywords in (
+        (ops.sample, (hidden, weight), asked),
+        (ops.sample_logits, (logits,), rows),
+        (ops.score, (hidden, weight, tokens), rows),
+        (ops.process_logits, (logits,), rows),
+        (ops.softmax, (logits,), rows),
+        (ops.top_k, (logits, 3), {}),
+        (ops.verify, drafts(device), {"logprobs": None}),  # these are NaN behind the last
+        (
+            ops.history_update,
+            tuple(asked[f"history_{part}"] for part in ("prompt", "output", "counts")),
+            {"tokens": tokens[:, 0]},
+        ),
+    ):
+        if keywords.get("tokens") is not None:
+            arguments, keywords = (*arguments, keywords["tokens"]), {}
+        torch.library.opcheck(op.default, arguments, keywords)
+
+
+def decode(hidden, weight, embedding, rows):
+    """Three steps of a model without layers."""
+    position, made = rows["position"], []
+    for _ in range(3):
+        normed = torch.nn.functional.rms_norm(hidden, (D,))
+        tokens, status, logprobs, lse = ops.sample(normed, weight, **{**rows, "position": position})
+        hidden = hidden + embedding[tokens[:, 0].long()]
+        position = position + 1
+        made.append(tokens)
+    return torch.cat(made, 1), logprobs, status
+
+
+def test_compiled_steps(device):
+    hidden, weight = problem(device, torch.float32)
+    embedding = weight.flip(0)
+    rows = row_parameters(device)
+    wanted = decode(hidden, weight, embedding, rows)
+    for backend in ("eager", "aot_eager"):
+        compiled = torch.compile(decode, fullgraph=True, backend=backend)
+        for a, b in zip(compiled(hidden, weight, embedding, rows), wanted):
+            assert torch.equal(a, b)
+
+
+def test_a_batch_of_any_size_is_compiled_once():
+    hidden, weight = problem("cpu")
+    count = 0
+
+    def counting(module, _):
+        nonlocal count
+        count += 1
+        return module
+
+    step = torch.compile(
+        lambda h: ops.sample(h, weight, logprobs=None)[0],
+        fullgraph=True,
+        dynamic=True,
+        backend=counting,
+    )
+    for batch in (2, 3, 4):
+        assert torch.equal(step(hidden[:batch]), ops.sample(hidden[:batch], weight)[0])
+    assert count == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_graphs_and_streams():
+    hidden, weight = problem("cuda", torch.float32)
+    embedding, rows = weight.flip(0), row_parameters("cuda")
+    decode(hidden, weight, embedding, rows)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = decode(hidden, weight, embedding, rows)
+        rows["position"] += 3
+    position = rows["position"].clone()
+    for step in range(100):
+        rows["position"].copy_(position + 3 * step)
+        wanted = decode(hidden, weight, embedding, rows)
+        graph.replay()
+        assert torch.equal(captured[0], wanted[0])
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    torch.cuda.synchronize()
+    found = []
+    for turn in range(40):
+        with torch.cuda.stream(streams[turn % 4]):
+            found.append(ops.sample(hidden * (1 + turn % 4), weight, logprobs=None)[0])
+    torch.cuda.synchronize()
+    for turn, tokens in enumerate(found):
+        assert torch.equal(tokens, ops.sample(hidden * (1 + turn % 4), weight, logprobs=None)[0])
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ({"bias_ids": torch.zeros(1, dtype=torch.int32)}, "bias_offsets: they go with bias_ids"),
+        ({"history_counts": torch.zeros(B, V, dtype=torch.int16)}, "history_prompt: a history has"),
+        ({"temperature": torch.ones(2)}, "temperature: "),
+        ({"num_best": 17}, "num_best: "),
+        ({"order": "any"}, "order: "),
+    ],
+)
+def test_refusals_name_the_argument(arguments, text):
+    hidden, weight = problem("cpu")
+    with pytest.raises((TypeError, ValueError), match=text):
+        ops.sample(hidden, weight, **arguments)
+
+
+def test_lists_of_other_kinds_are_refused():
+    hidden, weight = problem("cpu")
+    good = {name: everything("cpu")[name] for name in ("bias_offsets", "bias_ids", "bias_values")}
+    for name, value, text in (
+        ("bias_offsets", good["bias_offsets"].int(), "logit_bias_offsets: expected int64"),
+        ("bias_offsets", good["bias_offsets"][1:], "logit_bias_offsets: expected 5"),
+        ("bias_values", good["bias_values"][1:], "logit_bias_values: expected 3"),
+        ("bias_ids", good["bias_ids"].long(), "logit_bias_ids: expected int32"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            ops.sample(hidden, weight, **{**good, name: value})
