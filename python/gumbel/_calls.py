@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import INT32_MAX, matrix, vector
-from ._arrays import NumpyArrays, Workspace, address, arrays_of, taken, workspace
-from ._common import DISTRIBUTIONS, Request, read_common
-from ._numbers import integer, number
+from ._inputs.arguments import INT32_MAX, matrix, vector
+from ._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, taken, workspace
+from ._inputs.common import DISTRIBUTIONS, Request, read_common
+from ._inputs.numbers import integer, number
 
 INT64_MAX = 2**63 - 1
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from . import _abi
-from ._numbers import integer, shown
+from ._inputs.numbers import integer, shown
 
 _devices: dict[tuple[str, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import INT32_MAX, row_integers, row_tokens, token_lists
-from ._arrays import NumpyArrays, address, layout, workspace
+from ._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
+from ._inputs.arrays import NumpyArrays, address, layout, workspace
 from ._calls import WayIn, from_head, from_logits, of_logits
-from ._common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
-from ._numbers import integer
+from ._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
+from ._inputs.numbers import integer
 from ._proposals import Proposal
 
 if TYPE_CHECKING:

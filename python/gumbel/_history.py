@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import INT32_MAX, gapless, row_integers, row_tokens, token_lists
-from ._arrays import NumpyArrays, TorchArrays, address, arrays_of
-from ._numbers import integer, length
+from ._inputs.arguments import INT32_MAX, gapless, row_integers, row_tokens, token_lists
+from ._inputs.arrays import NumpyArrays, TorchArrays, address, arrays_of
+from ._inputs.numbers import integer, length
 
 _COUNTS = {16: np.uint16, 32: np.int32}
 

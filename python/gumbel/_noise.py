@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arrays import address
-from ._numbers import integer, is_list, length, refuse_masked
-from ._tensors import to_numpy
+from ._inputs.arrays import address
+from ._inputs.numbers import integer, is_list, length, refuse_masked
+from ._inputs.tensors import to_numpy
 
 UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
 

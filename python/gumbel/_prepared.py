@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import matrix
-from ._arrays import address, layout, taken
+from ._inputs.arguments import matrix
+from ._inputs.arrays import address, layout, taken
 from ._calls import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of, scratch_of
-from ._common import Common, Request, takes_common
-from ._tensors import is_tensor
+from ._inputs.common import Common, Request, takes_common
+from ._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from . import _abi
 from ._calls import WayIn, from_head, from_logits, of_logits
-from ._common import Common, Request, takes_common
-from ._numbers import integer
+from ._inputs.common import Common, Request, takes_common
+from ._inputs.numbers import integer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arguments import row_tokens
-from ._arrays import address
+from ._inputs.arguments import row_tokens
+from ._inputs.arrays import address
 from ._calls import (
     SampleOutput,
     WayIn,
@@ -22,8 +22,8 @@ from ._calls import (
     of_logits,
     output_of,
 )
-from ._common import Common, Request, takes_common
-from ._numbers import integer
+from ._inputs.common import Common, Request, takes_common
+from ._inputs.numbers import integer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

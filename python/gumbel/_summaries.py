@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._arrays import NumpyArrays, address, arrays_of, layout
+from ._inputs.arrays import NumpyArrays, address, arrays_of, layout
 from ._calls import SampleOutput, WayIn, call_library, from_head, from_logits, of_logits
-from ._common import Common, Request, takes_common
-from ._tensors import is_tensor
+from ._inputs.common import Common, Request, takes_common
+from ._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

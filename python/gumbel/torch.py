@@ -6,10 +6,10 @@
 ...                                          logprobs=None)
 
 Operators take tensors where the package takes one value a row: float32, int32 for top_k, int64 for
-seeds and positions, whose bits count; without axes one value for all rows, else [B]. On CUDA nothing is copied and
-nothing waits. So they hold under torch.compile(fullgraph=True), in CUDA graphs and on any stream.
-They are pure functions of their arguments, history_start() and history_update() apart, which write
-the history they are given; there is no state of a generator.
+seeds and positions, whose bits count; without axes one value for all rows, else [B]. On CUDA
+nothing is copied and nothing waits. So they hold under torch.compile(fullgraph=True), in CUDA
+graphs and on any stream. They are pure functions of their arguments, history_start() and
+history_update() apart, which write the history they are given; there is no state of a generator.
 
 An operator returns a list of tensors. Of sample(), sample_logits(), score() and score_logits():
 tokens, status, and those that are asked for of logprobs, lse, ranks, kept, top_ids, top_logprobs,
@@ -31,7 +31,7 @@ except ImportError as missing:
     raise ImportError("gumbel.torch needs PyTorch: pip install 'torch>=2.9'") from missing
 
 from . import _drafts, _proposals, _sampling
-from ._arguments import TokenTensors
+from ._inputs.arguments import TokenTensors
 from ._calls import SampleOutput
 from ._history import History
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import gumbel
 import numpy as np
 import pytest
-from gumbel._arrays import TorchArrays
+from gumbel._inputs.arrays import TorchArrays
 
 LOGITS = np.zeros((2, 40), np.float32)
 

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import oracle
 import pytest
-from gumbel._arguments import row_integers
-from gumbel._arrays import NumpyArrays
+from gumbel._inputs.arguments import row_integers
+from gumbel._inputs.arrays import NumpyArrays
 
 B, V, D = 5, 515, 48
 

@@ -13,8 +13,8 @@ from typing import Any, Callable, Optional, TypedDict, TypeVar, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi
-from ._arguments import (
+from .. import _abi
+from .arguments import (
     bitmask,
     one_number,
     row_floats,
@@ -23,9 +23,9 @@ from ._arguments import (
     token_lists,
     token_values,
 )
-from ._arrays import NumpyArrays, address
-from ._history import History
-from ._numbers import integer, shown
+from .arrays import NumpyArrays, address
+from .._history import History
+from .numbers import integer, shown
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
 RowIntegers = Union[int, Sequence[int], NDArray[Any], Any]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
-from . import _abi
-from ._device import open_device
-from ._tensors import check_memory, check_numbers, is_tensor
+from .. import _abi
+from .._device import open_device
+from .tensors import check_memory, check_numbers, is_tensor
 
 
 class Layout(NamedTuple):

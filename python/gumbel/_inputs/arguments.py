@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from . import _abi
-from ._arrays import Layout, NumpyArrays, address, device_of, layout
-from ._numbers import TEXTS, integer, is_list, length, number, refuse_masked, scalar, scalars
-from ._tensors import to_numpy
+from .. import _abi
+from .arrays import Layout, NumpyArrays, address, device_of, layout
+from .numbers import TEXTS, integer, is_list, length, number, refuse_masked, scalar, scalars
+from .tensors import to_numpy
 
 INT32_MAX = 2**31 - 1
 Shape = Tuple[Optional[int], ...]

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from ._tensors import to_numpy
+from .tensors import to_numpy
 
 # Python counts them among its sequences; no list of numbers is meant by them.
 TEXTS = (str, bytes, bytearray, memoryview)
