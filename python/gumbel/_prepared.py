@@ -80,7 +80,8 @@ class PreparedCall:
 
     def _point_to(self, inputs: Any) -> None:
         inputs = taken(self._name, inputs)
-        if _kind(inputs) != self._kind:
+        known = type(inputs) is np.ndarray or is_tensor(inputs)
+        if not known or _kind(inputs) != self._kind:
             raise ValueError(
                 f"{self._name}: expected the kind, shape, dtype and strides that the call was "
                 "prepared for"
@@ -92,12 +93,12 @@ class PreparedCall:
 
 
 def _kind(inputs: Any) -> Any:
-    """What a call is prepared for."""
+    """What a call is prepared for; a single row has no stride."""
+    first = 1 if inputs.shape[0:1] == (1,) else 0
     if type(inputs) is np.ndarray:
-        return inputs.dtype, inputs.shape, inputs.strides
-    if is_tensor(inputs):
-        return inputs.dtype, inputs.shape, inputs.stride(), inputs.device, inputs.is_neg()
-    return type(inputs)
+        return inputs.dtype, inputs.shape, inputs.strides[first:]
+    strides = inputs.stride()[first:]
+    return inputs.dtype, inputs.shape, strides, inputs.device, inputs.is_neg()
 
 
 @takes_common()

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""generate() of transformers with our decoding method: stock texts where they are greedy, the law
+of the model where they are drawn, one text for one seed and prompt, and no logits formed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", minversion="2.9")
+transformers = pytest.importorskip("transformers")
+if not transformers.__version__.startswith(("5.16.", "5.17.")):
+    pytest.skip("transformers 5.16 and 5.17 are known", allow_module_level=True)
+
+import gumbel.transformers  # noqa: E402
+
+TARGET = Path(__file__).resolve().parents[2] / "tests" / "models" / "kjv-target"
+PROMPTS = ["In the beginning", "And the LORD said unto Moses", "Blessed are", "The king of"]
+DRAWN = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95}
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def model(request):
+    made = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
+    made.to(request.param).eval().head_calls = 0
+
+    def count(*_):
+        made.head_calls += 1
+
+    made.lm_head.register_forward_hook(count)
+    made.generate(torch.tensor([[5]], device=made.device), max_new_tokens=1,
+                  custom_generate=gumbel.transformers.generate)  # tries the head, once
+    return made
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    made = transformers.AutoTokenizer.from_pretrained(TARGET, padding_side="left")
+    made.pad_token = "<|endoftext|>"
+    return made
+
+
+def texts(model, inputs, ours=True, **parameters):
+    inputs = {name: value.to(model.device) for name, value in inputs.items()}
+    if ours:
+        parameters["custom_generate"] = gumbel.transformers.generate
+    model.head_calls = 0
+    return model.generate(**inputs, max_new_tokens=parameters.pop("tokens", 16), **parameters)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"cache_implementation": "static"},
+        {"use_cache": False},
+        {"repetition_penalty": 1.3},
+        {"min_new_tokens": 12, "eos_token_id": [269, 259]},
+        {"min_length": 10, "eos_token_id": [269], "suppress_tokens": [1037, 3684]},
+    ],
+    ids=str,
+)
+def test_greedy_texts_are_stock_texts_without_logits(model, tokenizer, more):
+    for prompt in PROMPTS:
+        inputs = tokenizer(prompt, return_tensors="pt")
+        wanted = texts(model, inputs, ours=False, do_sample=False, **more)
+        assert model.head_calls > 0
+        found = texts(model, inputs, do_sample=False, **more)
+        assert torch.equal(found, wanted) and model.head_calls == 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"no_repeat_ngram_size": 2},
+        {"bad_words_ids": [[269], [259, 1037]]},
+        {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3},
+    ],
+    ids=str,
+)
+def test_what_the_library_lacks_is_done_by_transformers(model, tokenizer, more):
+    inputs = tokenizer(PROMPTS[0], return_tensors="pt")
+    wanted = texts(model, inputs, ours=False, do_sample=False, **more)
+    assert torch.equal(texts(model, inputs, do_sample=False, **more), wanted)
+    assert model.head_calls > 0
+
+
+def test_a_text_depends_on_seed_and_prompt_alone(model, tokenizer):
+    seeds = [3, 4, 2**64 - 1, 0]
+    batch = tokenizer(PROMPTS, return_tensors="pt", padding=True)
+    together = texts(model, batch, seed=seeds, **DRAWN)
+    assert model.head_calls == 0
+    for row, (prompt, seed) in enumerate(zip(PROMPTS, seeds)):
+        alone = texts(model, tokenizer(prompt, return_tensors="pt"), seed=seed, **DRAWN)
+        assert torch.equal(together[row, -16:], alone[0, -16:]), prompt
+    first = tokenizer(PROMPTS[0], return_tensors="pt")
+    other = texts(model, first, seed=5, **DRAWN)
+    assert not torch.equal(other, texts(model, first, seed=3, **DRAWN))
+
+
+def test_sequences_of_a_prompt_are_samples_of_its_seed(model, tokenizer):
+    inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True)
+    several = texts(model, inputs, seed=[8, 9], num_return_sequences=3, **DRAWN)
+    single = texts(model, inputs, seed=[8, 9], **DRAWN)
+    assert torch.equal(several[[0, 3]], single)
+    assert len({tuple(row) for row in several.tolist()}) == 6
+    fewer = texts(model, inputs, seed=[8, 9], num_return_sequences=2, **DRAWN)
+    assert torch.equal(fewer, several[[0, 1, 3, 4]])
+
+
+def test_without_a_seed_torch_decides(model, tokenizer):
+    inputs = tokenizer(PROMPTS[0], return_tensors="pt")
+    found = []
+    for state in (1, 1, 2):
+        torch.manual_seed(state)
+        found.append(texts(model, inputs, **DRAWN))
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("rules", [{}, {"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.1, "top_k": 30},
+                                   {"min_p": 0.05, "top_p": 0.9}], ids=str)
+def test_first_tokens_have_the_law_of_the_processed_logits(model, tokenizer, rules):
+    """By chi-squared, which a temperature wrong by 10% fails."""
+    rows, batch = 4096, 1024
+    inputs = tokenizer([PROMPTS[3]] * batch, return_tensors="pt").to(model.device)
+    config = {"do_sample": True, "temperature": 0.8, "top_k": 0, **rules}
+    drawn = torch.cat([
+        texts(model, inputs, tokens=1, seed=list(range(at, at + batch)), **config)[:, -1]
+        for at in range(0, rows, batch)
+    ])
+    single = tokenizer(PROMPTS[3], return_tensors="pt").to(model.device)
+    for temperature, right in ((0.8, True), (0.72, False)):
+        scores = model.generate(**single, max_new_tokens=1, output_scores=True,
+                                return_dict_in_generate=True,
+                                **{**config, "temperature": temperature}).scores[0][0]
+        assert (chi_squared(drawn, torch.softmax(scores.double(), -1)) < 6) == right
+
+
+def chi_squared(drawn, probs):
+    """Standard deviations from what is expected, over cells of at least 10."""
+    counts = torch.bincount(drawn, minlength=len(probs)).double()
+    expected = probs * len(drawn)
+    if bool((counts[expected == 0] > 0).any()):
+        return float("inf")
+    order = expected.argsort(descending=True)
+    counts, expected = counts[order].cpu().numpy(), expected[order].cpu().numpy()
+    whole = int((expected >= 10).sum())
+    cells = np.append(counts[:whole], counts[whole:].sum())
+    wanted = np.append(expected[:whole], expected[whole:].sum())
+    keep = wanted > 0
+    sum_ = (((cells - wanted) ** 2)[keep] / wanted[keep]).sum()
+    free = int(keep.sum()) - 1
+    return (sum_ - free) / (2 * free) ** 0.5
+
+
+class Streamer:
+    def __init__(self):
+        self.tokens, self.ended = [], False
+
+    def put(self, tokens):
+        self.tokens += tokens.flatten().tolist()
+
+    def end(self):
+        self.ended = True
+
+
+def test_streamers_and_outputs(model, tokenizer):
+    inputs = tokenizer(PROMPTS[0], return_tensors="pt")
+    plain = texts(model, inputs, seed=1, **DRAWN)
+    streamer = Streamer()
+    assert torch.equal(texts(model, inputs, seed=1, token_streamer=streamer, **DRAWN), plain)
+    assert streamer.tokens == plain[0].tolist() and streamer.ended
+    out = texts(model, inputs, seed=1, return_dict_in_generate=True, **DRAWN)
+    assert torch.equal(out.sequences, plain) and out.scores is None and model.head_calls == 0
+    out = texts(model, inputs, seed=1, return_dict_in_generate=True, output_scores=True,
+                output_logits=True, **DRAWN)
+    assert torch.equal(out.sequences, plain) and len(out.scores) == len(out.logits) == 16
+
+
+def test_texts_end(model, tokenizer):
+    inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True)
+    for more in ({"do_sample": False}, {"seed": 4, **DRAWN}):
+        found = texts(model, inputs, eos_token_id=269, pad_token_id=0, tokens=24, **more)
+        for row in found[:, inputs["input_ids"].shape[1] :].tolist():
+            if 269 in row:
+                assert set(row[row.index(269) + 1 :]) <= {0}
+
+
+def test_refusals(model, tokenizer):
+    inputs = tokenizer(PROMPTS[0], return_tensors="pt")
+    for more, text in (
+        ({"seed": -1}, "seed: "),
+        ({"seed": [1, 2]}, "seed: expected one, or 1"),
+        ({"num_beams": 2}, "num_beams: 2"),
+        ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions: "),
+    ):
+        with pytest.raises(ValueError, match=text):
+            texts(model, inputs, **{**DRAWN, **more})
+    with pytest.raises(TypeError, match="custom_generate="):
+        gumbel.transformers.generate(model, inputs["input_ids"])
+
+
+def test_a_head_that_is_more_than_a_product_is_called(model, tokenizer):
+    """One whose logits are not those of its weight: they are formed, and drawn from."""
+    inputs = tokenizer(PROMPTS[0], return_tensors="pt")
+    hook = model.lm_head.register_forward_hook(lambda *given: given[2].flip(-1))
+    gumbel.transformers._heads.pop(model, None)
+    try:
+        wanted = texts(model, inputs, ours=False, do_sample=False)
+        assert torch.equal(texts(model, inputs, do_sample=False), wanted) and model.head_calls > 1
+    finally:
+        hook.remove()
+        gumbel.transformers._heads.pop(model, None)
