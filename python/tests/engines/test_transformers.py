@@ -14,7 +14,7 @@ if not transformers.__version__.startswith(("5.16.", "5.17.")):
 
 import gumbel.transformers  # noqa: E402
 
-TARGET = Path(__file__).resolve().parents[2] / "tests" / "models" / "kjv-target"
+TARGET = Path(__file__).resolve().parents[3] / "tests" / "models" / "kjv-target"
 PROMPTS = ["In the beginning", "And the LORD said unto Moses", "Blessed are", "The king of"]
 DRAWN = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95}
 DEVICES = [
