@@ -207,7 +207,7 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     const writer *writers = l->writers + first;
     int64_t d = decoder_describe(l->d)->hidden_size;
     int32_t span = writers[count - 1].sample - writers[0].sample + 1;
-    uint64_t position = (uint64_t)decoder_sequence_length(writers[0].sequence);
+    uint64_t position = (uint64_t)decoder_sequence_length(writers[0].sequence) - 1;
     gumbel_tensor weight = decoder_head(l->d);
     int64_t known = tokenizer_size(decoder_tokenizer(l->d));
     uint64_t seeds[GENERATE_GROUP];

@@ -3,10 +3,10 @@
  * The decode loop: a prompt in, tokens out, every one drawn by gumbel_sample().
  *
  * Sample j of a call is a sequence of its own, and draws with sample counter first_sample + j; all
- * share the seed. The position counter of a draw is the number of tokens that its sequence already
- * has, the prompt included. So a text depends on (model, prompt, seed, temperature, sample counter)
- * alone, not on how many samples run beside it. Rows of the head behind the tokenizer's last token
- * are padding and never drawn.
+ * share the seed. The position counter of a draw is the index of the token that it is drawn behind,
+ * as it is in other engines. So a text depends on (model, prompt, seed, temperature, sample
+ * counter) alone, not on how many samples run beside it. Rows of the head behind the tokenizer's
+ * last token are padding and never drawn.
  */
 #ifndef DECODER_GENERATE_H
 #define DECODER_GENERATE_H

@@ -119,7 +119,7 @@ static void tokens_are_the_librarys_draws(void **state)
     assert_int_equal(gumbel_workspace_most(device, &limits, &bytes, NULL), GUMBEL_OK);
     void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
     for (int i = 0; i < TOKENS_MAX; i++) {
-        uint64_t position = (uint64_t)(PROMPT_COUNT + i);
+        uint64_t position = (uint64_t)(PROMPT_COUNT - 1 + i);
         int32_t token;
         gumbel_head head = {.struct_size = sizeof head,
                             .hidden = {.data = hidden,

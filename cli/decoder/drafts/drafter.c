@@ -107,7 +107,8 @@ static int catch_up(drafter *d, const int32_t *text, int32_t count, decoder_erro
     return feed(d, text + same, count - same, 0, error);
 }
 
-/* Draw the i-th token of a draft, at `position`, and its siblings, and count the former. */
+/* Draw the i-th token of a draft, behind the token at `position`, and its siblings, and count the
+ * former. */
 static int draw(drafter *d, int32_t i, uint64_t position, int32_t *token, int32_t *siblings,
                 int32_t width, decoder_error *error)
 {
@@ -134,7 +135,7 @@ static int32_t propose_by_model(drafter *d, const int32_t *text, int32_t count,
     }
     for (int32_t i = 0; i < most; i++) {
         if ((i > 0 && feed(d, drafts + i - 1, 1, i, error) != 0) ||
-            draw(d, i, (uint64_t)(count + i), drafts + i, siblings + i * width, width, error) !=
+            draw(d, i, (uint64_t)(count - 1 + i), drafts + i, siblings + i * width, width, error) !=
                 0) {
             return -1;
         }

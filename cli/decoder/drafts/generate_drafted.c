@@ -211,7 +211,7 @@ static int verify(text *t, cycle *c)
                                 .rows = &rows};
     weighing by;
     if (weigh(t, c, &by, &draft) != 0 ||
-        text_draws_verify(&t->draws, by.logits ? NULL : &head, by.logits, (uint64_t)t->count,
+        text_draws_verify(&t->draws, by.logits ? NULL : &head, by.logits, (uint64_t)t->count - 1,
                           &draft, &verified, t->error) != 0) {
         return -1;
     }
@@ -358,8 +358,7 @@ static int time_plain_steps(text *t)
         decoder_sequence_truncate(t->sequence, last);
         gumbel_head head = text_draws_head(t->d, t->hidden, 1);
         if (decoder_feed(t->d, t->sequence, t->tokens + last, 1, 0, t->hidden, t->error) != 0 ||
-            text_draws_sample(&t->draws, &head, (uint64_t)last + 1, &token, NULL, 0, t->error) !=
-                0) {
+            text_draws_sample(&t->draws, &head, (uint64_t)last, &token, NULL, 0, t->error) != 0) {
             return -1;
         }
         taken[i] = now() - start;

@@ -52,14 +52,13 @@ gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t r
 /* The sampling of gumbel_draft: what the draws `by` asked for when they drafted behind a text. */
 gumbel_sampling text_draws_drafted(const text_draws *text, const text_draws *by);
 
-/* text_draws_sample(): draw the token at `position` from one row, and count it.
+/* text_draws_sample(): draw the token behind the one at `position` from its row, and count it.
  *  best     [num_best] tokens of the draw's best scores, as in gumbel_output
  *  returns  0; -1 with `error` filled, also where the row's logits are not finite. */
 int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t position, int32_t *token,
                       int32_t *best, int32_t num_best, decoder_error *error);
 
-/* text_draws_verify(): verify a draft, the token behind whose root is at `position`, and count what
- * it emits.
+/* text_draws_verify(): verify a draft whose root is at `position`, and count what it emits.
  *  head, logits  one of the two, the other NULL
  *  returns       0; -1 with `error` filled, also where the root's logits are not finite. */
 int text_draws_verify(text_draws *draws, const gumbel_head *head, const gumbel_logits *logits,

@@ -2,6 +2,9 @@
 """generate() of transformers with our decoding method: stock texts where they are greedy, the law
 of the model where they are drawn, one text for one seed and prompt, and no logits formed."""
 
+import json
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,14 @@ if not transformers.__version__.startswith(("5.16.", "5.17.")):
 
 import gumbel.transformers  # noqa: E402
 
-TARGET = Path(__file__).resolve().parents[3] / "tests" / "models" / "kjv-target"
+ROOT = Path(__file__).resolve().parents[3]
+TARGET = ROOT / "tests" / "models" / "kjv-target"
+BUILT = [
+    os.environ.get("GUMBEL_CLI"),
+    ROOT / "build/dev/cli/gumbel",
+    ROOT / "build/release/cli/gumbel",
+]
+COMMAND = next((path for path in BUILT if path and Path(path).is_file()), None)
 PROMPTS = ["In the beginning", "And the LORD said unto Moses", "Blessed are", "The king of"]
 DRAWN = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95}
 DEVICES = [
@@ -102,6 +112,26 @@ def test_a_text_depends_on_seed_and_prompt_alone(model, tokenizer):
     first = tokenizer(PROMPTS[0], return_tensors="pt")
     other = texts(model, first, seed=5, **DRAWN)
     assert not torch.equal(other, texts(model, first, seed=3, **DRAWN))
+
+
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_the_command_writes_the_same_texts(model, tokenizer, sequences):
+    """gumbel generate, whose products round in another order; its prompts begin with token 0."""
+    if COMMAND is None:
+        pytest.skip("the command is not built; GUMBEL_CLI names one")
+    for prompt, seed in zip(PROMPTS, (3, 4, 5, 6)):
+        inputs = torch.tensor([[0, *tokenizer(prompt)["input_ids"]]])
+        ours = texts(model, {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)},
+                     seed=seed, num_return_sequences=sequences, eos_token_id=None, **DRAWN)
+        done = subprocess.run(
+            [COMMAND, "generate", "--model", TARGET, "--prompt", prompt, "--seed", str(seed),
+             "--samples", str(sequences), "--temperature", "0.8", "--top-k", "50",
+             "--top-p", "0.95", "--max-tokens", "16", "--ignore-eos", "--json"],
+            check=True, capture_output=True,
+        )
+        theirs = json.loads(done.stdout)["samples"]
+        for row, sample in zip(ours[:, inputs.shape[1] :].tolist(), theirs, strict=True):
+            assert row == sample["ids"], prompt
 
 
 def test_sequences_of_a_prompt_are_samples_of_its_seed(model, tokenizer):
