@@ -25,7 +25,7 @@ uint64_t gumbel_row_seed(uint64_t seed, uint64_t row) { return gumbel_mix_seed(s
 gumbel_status gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, uint32_t domain,
                            int64_t first_token, int64_t count, float *out, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(domain >= GUMBEL_TAIL_DOMAIN, error, "domain",
+    GUMBEL_REFUSE_IF(domain >= GUMBEL_BLOCK_DOMAIN, error, "domain",
                      "domain is %#x; it must be below 2^31", (unsigned)domain);
     GUMBEL_REFUSE_IF(first_token < 0 || count < 0 || first_token > (INT64_C(1) << 31) ||
                          count > (INT64_C(1) << 31) - first_token,

@@ -9,9 +9,6 @@
 #include "maths/noise.h"
 #include "gumbel/gumbel.h"
 
-/* Ids of one draw block start at a multiple of this; tiles hold whole blocks (summary.h). */
-#define GUMBEL_BLOCK 64
-
 /* What a call asks for beyond plain sampling, as bits of gumbel_problem.request. A field that is
  * there and has nothing to do sets none, so `request == 0` is the plain call. */
 typedef enum gumbel_request {

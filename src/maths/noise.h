@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The noise of a token: Philox4x32-10, the map from its word to a uniform, and the map from there
- * to a standard Gumbel variate (docs/maths.md, section 3). Scalar form; the vector forms follow it
- * operation by operation.
+ * The noise of a token: Philox4x32-10, the map from words to standard exponentials, the blocks that
+ * share a least one, and the map from there to a standard Gumbel variate (docs/maths.md, sections 2
+ * and 3). Scalar form; the vector forms follow it operation by operation.
+ *
+ * A block is 64 tokens, aligned by id. Two words of its own tell the least exponential of the block
+ * and the token that has it; by lack of memory every other token's is that least one plus an
+ * exponential of the token's own word. So a block is passed over by one comparison.
  */
 #ifndef GUMBEL_MATHS_NOISE_H
 #define GUMBEL_MATHS_NOISE_H
@@ -14,12 +18,17 @@
 #define GUMBEL_PHILOX_MULTIPLIER_1 0xCD9E8D57u
 #define GUMBEL_PHILOX_WEYL_0       0x9E3779B9u
 #define GUMBEL_PHILOX_WEYL_1       0xBB67AE85u
-/* Domain bit of the stream that holds the 32 further bits of small words. */
-#define GUMBEL_TAIL_DOMAIN 0x80000000u
-/* Words below this take further bits: 2^-24 of all. */
+/* Tokens of a block. */
+#define GUMBEL_BLOCK 64
+/* Domain bit of the words that belong to blocks; tokens' own lack it. */
+#define GUMBEL_BLOCK_DOMAIN 0x80000000u
+/* First words of a block below this take further bits from the second: 2^-24 of all. */
 #define GUMBEL_TAIL_WORDS 256u
 /* 1 - sqrt(1/2): from here on 1 - v is halved into the range of the logarithm's polynomial. */
 #define GUMBEL_HALVING 0x1.2bec34p-2f
+/* 2^-23 ln 2, and (6 + 32 + 127) ln 2. */
+#define GUMBEL_REACH_SLOPE 0x1.62e42ep-24f
+#define GUMBEL_REACH_MOST  0x1.c97a26p+6f
 
 /* Where a draw stands in its streams: everything of key and counter but the token. */
 typedef struct gumbel_stream {
@@ -68,14 +77,15 @@ GUMBEL_INLINE void gumbel_philox_block(uint32_t c[4], uint32_t key0, uint32_t ke
     }
 }
 
-/* Words of the tokens 4 * block .. 4 * block + 3. `tail` is 0 or GUMBEL_TAIL_DOMAIN. */
-GUMBEL_INLINE void gumbel_words(gumbel_stream stream, uint32_t block, uint32_t tail,
+/* Words of four tokens, 4 * count .. 4 * count + 3, where `kind` is 0; of two blocks, two each,
+ * 2 * count and 2 * count + 1, where it is GUMBEL_BLOCK_DOMAIN. */
+GUMBEL_INLINE void gumbel_words(gumbel_stream stream, uint32_t count, uint32_t kind,
                                 uint32_t out[4])
 {
-    out[0] = block;
+    out[0] = count;
     out[1] = stream.position;
     out[2] = stream.sample;
-    out[3] = stream.domain | tail;
+    out[3] = stream.domain | kind;
     gumbel_philox_block(out, (uint32_t)stream.seed, (uint32_t)(stream.seed >> 32),
                         GUMBEL_PHILOX_ROUNDS);
 }
@@ -83,9 +93,9 @@ GUMBEL_INLINE void gumbel_words(gumbel_stream stream, uint32_t block, uint32_t t
 /* g = -log(E) of a standard exponential E. */
 GUMBEL_INLINE float gumbel_of_exponential(float e) { return -gumbel_log(e); }
 
-/* g for a word r >= GUMBEL_TAIL_WORDS. With x = r below 2^31, else ~r, v = (x + 0.5) * 2^-32 is in
- * (0, 0.5]; E = -log1p(-v) below, -log(v) above, so that neither end of u is ever rounded away. */
-GUMBEL_INLINE float gumbel_of_word(uint32_t r)
+/* E of a word r (eq. 5). With x = r below 2^31, else ~r, v = (x + 0.5) * 2^-32 is in (0, 0.5]; E =
+ * -log1p(-v) below, -log(v) above, so that neither end of u is ever rounded away. */
+GUMBEL_INLINE float gumbel_exponential_of_word(uint32_t r)
 {
     int high = r >= 0x80000000u;
     float v = fmaf((float)(int32_t)(high ? ~r : r), 0x1p-32f, 0x1p-33f);
@@ -94,40 +104,82 @@ GUMBEL_INLINE float gumbel_of_word(uint32_t r)
     float exponent = halve ? -1.0f : 0.0f, f = halve ? fmaf(-2.0f, v, 1.0f) : -v;
     if (high)
         gumbel_log_split(v, &exponent, &f);
-    return gumbel_of_exponential(-gumbel_log_assemble(exponent, f));
+    return -gumbel_log_assemble(exponent, f);
 }
 
-/* g for a word r < GUMBEL_TAIL_WORDS with its further bits r2: u = (r * 2^32 + r2 + 0.5) * 2^-64 is
- * below 2^-24, where E = -log1p(-u) is u to within half an ulp. */
-GUMBEL_INLINE float gumbel_of_tail(uint32_t r, uint32_t r2)
+/* The noise of a block: the token that has the most of it, 0 to 63 from the block's first, and the
+ * exponential of that one, the least of the block. */
+typedef struct gumbel_block_noise {
+    float least;
+    uint32_t place;
+} gumbel_block_noise;
+
+/* The same by the block's two words (eq. 6). The 58 bits that decide `least` where r is small, and
+ * the six of `place`, are bits of their own, so the two are independent. For a small r, u is below
+ * 2^-24, where E = -log1p(-u) is u to within half an ulp. */
+GUMBEL_INLINE gumbel_block_noise gumbel_block_noise_of(uint32_t r, uint32_t r2)
 {
-    double u = ((double)r * 0x1p32 + (double)r2 + 0.5) * 0x1p-64;
-    return gumbel_of_exponential((float)u);
+    double u = ((double)r * 0x1p32 + (double)(r2 & ~63u) + 32.0) * 0x1p-64;
+    float e = r < GUMBEL_TAIL_WORDS ? (float)u : gumbel_exponential_of_word(r);
+    gumbel_block_noise b = {e * 0x1p-6f, r2 & 63u};
+    return b;
+}
+
+/* The words of the block that holds a token. */
+GUMBEL_INLINE void gumbel_block_words(gumbel_stream stream, uint32_t token, uint32_t *r,
+                                      uint32_t *r2)
+{
+    uint32_t words[4];
+    gumbel_words(stream, token >> 7, GUMBEL_BLOCK_DOMAIN, words);
+    *r = token & 64 ? words[2] : words[0];
+    *r2 = token & 64 ? words[3] : words[1];
+}
+
+/* g of a token by its block's noise and its own word r, which does not count where the token is the
+ * one that has the most (eq. 7). */
+GUMBEL_INLINE float gumbel_of_word(gumbel_block_noise block, uint32_t token, uint32_t r)
+{
+    float e = block.least;
+    if ((token & 63) != block.place)
+        e += gumbel_exponential_of_word(r);
+    return gumbel_of_exponential(e);
+}
+
+/* An upper bound of g in a block of first word r, to be taken with a margin of 1e-4: E >= u / 64,
+ * and the bits of a float, as an integer, bound its log2 from below. 114 for r = 0, where none
+ * passes 46. */
+GUMBEL_INLINE float gumbel_reach_of_word(uint32_t r)
+{
+    return fmaf((float)(int32_t)gumbel_bits_of((float)r), -GUMBEL_REACH_SLOPE, GUMBEL_REACH_MOST);
 }
 
 /* g of one token. */
 GUMBEL_INLINE float gumbel_of_token(gumbel_stream stream, uint32_t token)
 {
-    uint32_t words[4], more[4];
+    uint32_t r, r2, words[4];
+    gumbel_block_words(stream, token, &r, &r2);
+    gumbel_block_noise block = gumbel_block_noise_of(r, r2);
+    if ((token & 63) == block.place)
+        return gumbel_of_exponential(block.least);
     gumbel_words(stream, token >> 2, 0, words);
-    uint32_t r = words[token & 3];
-    if (r >= GUMBEL_TAIL_WORDS)
-        return gumbel_of_word(r);
-    gumbel_words(stream, token >> 2, GUMBEL_TAIL_DOMAIN, more);
-    return gumbel_of_tail(r, more[token & 3]);
+    return gumbel_of_word(block, token, words[token & 3]);
 }
 
-/* g of the tokens [first, first + count), a Philox block for every four. */
+/* g of the tokens [first, first + count), a call of Philox for every four and every 64. */
 GUMBEL_INLINE void gumbel_noise_fill(gumbel_stream stream, uint32_t first, int64_t count,
                                      float *out)
 {
+    gumbel_block_noise block = {0};
     uint32_t words[4];
     for (int64_t i = 0; i < count; i++) {
-        uint32_t token = (uint32_t)(first + i);
+        uint32_t token = (uint32_t)(first + i), r, r2;
+        if (i == 0 || (token & 63) == 0) {
+            gumbel_block_words(stream, token, &r, &r2);
+            block = gumbel_block_noise_of(r, r2);
+        }
         if (i == 0 || (token & 3) == 0)
             gumbel_words(stream, token >> 2, 0, words);
-        uint32_t r = words[token & 3];
-        out[i] = r < GUMBEL_TAIL_WORDS ? gumbel_of_token(stream, token) : gumbel_of_word(r);
+        out[i] = gumbel_of_word(block, token, words[token & 3]);
     }
 }
 

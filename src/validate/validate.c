@@ -189,7 +189,7 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > GUMBEL_SAMPLES_MOST, error,
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
                      (int)s->num_samples, GUMBEL_SAMPLES_MOST);
-    GUMBEL_REFUSE_IF(s->domain >= GUMBEL_TAIL_DOMAIN, error, "sampling.domain",
+    GUMBEL_REFUSE_IF(s->domain >= GUMBEL_BLOCK_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_FORWARD(gumbel_check_slots(&s->slots, "sampling.slots", error));
     GUMBEL_FORWARD(
