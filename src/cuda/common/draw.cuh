@@ -130,15 +130,15 @@ static __device__ __noinline__ float draw_noise_of_token(draw_philox f, uint32_t
 }
 
 /* A score that J surely reaches, of transformed logit z in a block of first word r; z for a greedy
- * row. With a u that is not below the block's, E is at most u (1 + 2^-6) below 2^-6, where that is
- * half as much again as is needed; what the hardware's logarithms err by is in the margin. -inf, NaN
- * or infinite where z is so, and -inf where u rounds to 1. */
+ * row. By a u that is not below the block's: E is at most u (1 + 2^-6) below 2^-6, twice what is
+ * needed, and at most 33 ln 2 where 1 - u loses its digits; what the hardware's logarithms err by
+ * is in the margin. NaN or infinite where z is. */
 static __device__ __forceinline__ float draw_floor(bool greedy, float z, uint32_t r)
 {
     if (greedy)
         return z - fmaf(fabsf(z), 0x1p-20f, 1e-3f);
     float u = fmaf((float)r, 0x1p-32f, 0x1p-32f);
-    float e = u < 0x1p-6f ? fmaf(u, 0x1p-6f, u) : -LN2 * ptx_log2(1.0f - u);
+    float e = u < 0x1p-6f ? fmaf(u, 0x1p-6f, u) : u < 0.99f ? -LN2 * ptx_log2(1.0f - u) : 23.0f;
     float g = LN2 * (6.0f - ptx_log2(e));
     return z + g - fmaf(fabsf(z) + fabsf(g), 0x1p-18f, 2e-3f);
 }
