@@ -103,6 +103,14 @@ LANES v16u vu_truncate(v16f a)
     return (v16u){_mm256_cvttps_epi32(a.l), _mm256_cvttps_epi32(a.h)};
 }
 
+LANES v16f vf_gather(const float *p, v16u i)
+{
+    return (v16f){_mm256_i32gather_ps(p, i.l, 4), _mm256_i32gather_ps(p, i.h, 4)};
+}
+LANES v16u vu_min(v16u a, v16u b)
+{
+    return (v16u){_mm256_min_epu32(a.l, b.l), _mm256_min_epu32(a.h, b.h)};
+}
 LANES v16u vu_add(v16u a, v16u b)
 {
     return (v16u){_mm256_add_epi32(a.l, b.l), _mm256_add_epi32(a.h, b.h)};

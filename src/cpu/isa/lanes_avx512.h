@@ -59,6 +59,8 @@ LANES v16f vf_of_int(v16u a) { return _mm512_cvtepi32_ps(a); }
 LANES v16u vu_of_float(v16f a) { return _mm512_cvtps_epi32(a); }
 LANES v16u vu_truncate(v16f a) { return _mm512_cvttps_epi32(a); }
 
+LANES v16f vf_gather(const float *p, v16u i) { return _mm512_i32gather_ps(i, p, 4); }
+LANES v16u vu_min(v16u a, v16u b) { return _mm512_min_epu32(a, b); }
 LANES v16u vu_add(v16u a, v16u b) { return _mm512_add_epi32(a, b); }
 LANES v16u vu_and(v16u a, v16u b) { return _mm512_and_si512(a, b); }
 LANES v16u vu_xor3(v16u a, v16u b, v16u c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }

@@ -74,6 +74,16 @@ LANES v16f vf_of_int(v16u a) { QUARTERS(v16f, vcvtq_f32_s32(vreinterpretq_s32_u3
 LANES v16u vu_of_float(v16f a) { QUARTERS(v16u, vreinterpretq_u32_s32(vcvtnq_s32_f32(a.val[q]))); }
 LANES v16u vu_truncate(v16f a) { QUARTERS(v16u, vreinterpretq_u32_s32(vcvtq_s32_f32(a.val[q]))); }
 
+LANES v16f vf_gather(const float *p, v16u i)
+{
+    uint32_t places[16];
+    float values[16];
+    vu_store(places, i);
+    for (int j = 0; j < 16; j++)
+        values[j] = p[places[j]];
+    return vf_load(values);
+}
+LANES v16u vu_min(v16u a, v16u b) { QUARTERS(v16u, vminq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_add(v16u a, v16u b) { QUARTERS(v16u, vaddq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_and(v16u a, v16u b) { QUARTERS(v16u, vandq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_xor3(v16u a, v16u b, v16u c)
