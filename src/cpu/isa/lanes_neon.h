@@ -83,6 +83,24 @@ LANES v16f vf_gather(const float *p, v16u i)
         values[j] = p[places[j]];
     return vf_load(values);
 }
+/* a and b with their words in turns: those of the lower lanes to a, of the upper ones to b. */
+LANES void vu_zip(v16u *a, v16u *b)
+{
+    v16u x = *a, y = *b;
+    for (int q = 0; q < 4; q++) {
+        v16u *to = q < 2 ? a : b;
+        to->val[2 * q % 4] = vzip1q_u32(x.val[q], y.val[q]);
+        to->val[2 * q % 4 + 1] = vzip2q_u32(x.val[q], y.val[q]);
+    }
+}
+/* Store the lanes whose bits are set side by side; what lies behind them, up to 16, is lost. */
+LANES void vu_keep(uint32_t *to, v16u a, uint32_t bits)
+{
+    uint32_t all[16];
+    vu_store(all, a);
+    for (; bits; bits &= bits - 1)
+        *to++ = all[__builtin_ctz(bits)];
+}
 LANES v16u vu_min(v16u a, v16u b) { QUARTERS(v16u, vminq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_add(v16u a, v16u b) { QUARTERS(v16u, vaddq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_and(v16u a, v16u b) { QUARTERS(v16u, vandq_u32(a.val[q], b.val[q])); }

@@ -8,6 +8,7 @@
 #ifndef GUMBEL_CPU_DRAW_LANES_H
 #define GUMBEL_CPU_DRAW_LANES_H
 
+#include "cpu/cpu_policy.h"
 #include "cpu/lanes/sweep_lanes.h"
 
 /* One sample's draw from a block of 64 tokens whose noise was made ahead: a load and an add. Blocks at the ends of the shard may lack noise at theirs. */
@@ -29,15 +30,10 @@ LANES void draw_given_block(const cpu_draw *d, int sample, const float *z, int a
 }
 
 /* Greedy: the score is z. */
-LANES void argmax_block(gumbel_summary *s, const float *z, float largest, uint32_t token)
+static void argmax_block(gumbel_summary *s, const float *z, uint32_t token)
 {
-    if (!(largest > s->best_score))
-        return;
-    uint32_t i = 0;
-    while (z[i] != largest)
-        i++;
-    /* Not `largest`, which may be the other zero. */
-    gumbel_summary_offer(s, z[i], z[i], (int32_t)(token + i));
+    for (uint32_t i = 0; i < GUMBEL_BLOCK; i++)
+        gumbel_summary_offer(s, z[i], z[i], (int32_t)(token + i));
 }
 
 /* exp(x) for x <= 0, operation by operation gumbel_exp(). */
@@ -57,14 +53,6 @@ LANES v16f lanes_exp(v16f x)
     return vf_of_bits(vu_add(vu_of_bits(p), vu_shift_left(vu_of_bits(shifted), 23)));
 }
 
-/* None is NaN or +inf. */
-LANES int all_count(const v16f z[4])
-{
-    v16f infinity = vf_set(INFINITY);
-    return vm_all(vm_and(vm_and(vf_less(z[0], infinity), vf_less(z[1], infinity)),
-                         vm_and(vf_less(z[2], infinity), vf_less(z[3], infinity))));
-}
-
 LANES void add_mass(gumbel_summary *s, const v16f z[4], float largest)
 {
     v16f m = vf_set(largest);
@@ -74,30 +62,25 @@ LANES void add_mass(gumbel_summary *s, const v16f z[4], float largest)
     gumbel_mass_add_block(s, largest, vf_sum(vf_add(low, high)));
 }
 
-/* z of a block in four vectors, and their largest; -inf where nothing counts, or what does not was
- * recorded. */
-LANES float load_block(const cpu_draw *d, const float *y, v16f z[4])
-{
-    v16f factor = vf_set(d->factor);
-    UNROLLED
-    for (int q = 0; q < 4; q++)
-        z[q] = vf_mul(vf_load(y + 16 * q), factor);
-    if (__builtin_expect(!all_count(z), 0)) {
-        flag_scaled(d->summaries, y, d->factor);
-        return -INFINITY;
-    }
-    return vf_largest(vf_max(vf_max(z[0], z[1]), vf_max(z[2], z[3])));
-}
-
-/* A block's mass; whether anything in it counts. */
+/* A block's mass, and its largest z; whether anything in it counts. */
 LANES int weigh_block(const cpu_draw *d, const float *y, float *largest)
 {
     v16f z[4];
-    *largest = load_block(d, y, z);
-    if (*largest == -INFINITY)
+    if (!load_block(d->summaries, y, d->factor, z))
         return 0;
-    add_mass(d->summaries, z, *largest);
-    return 1;
+    *largest = vf_largest(vf_max(vf_max(z[0], z[1]), vf_max(z[2], z[3])));
+    if (*largest > -INFINITY)
+        add_mass(d->summaries, z, *largest);
+    return *largest > -INFINITY;
+}
+
+/* Fetch the four cache lines of the block CPU_DRAW_AHEAD bytes on; no page that is not there is
+ * touched by it. */
+LANES void fetch_ahead(const float *y)
+{
+    UNROLLED
+    for (int i = 0; i < 4; i++)
+        __builtin_prefetch((const char *)y + CPU_DRAW_AHEAD + 64 * i);
 }
 
 /* The draws of up to SWEEP_SAMPLES samples, from `first` on, of which the first also finds the
@@ -112,22 +95,26 @@ LANES void sweep(const float *y, const cpu_draw *d, int first, int samples, int 
         x[i].summary = &d->summaries[first + i];
         x[i].waiting.count = 0;
     }
-    sweep_stretch s = {.factor = d->factor, .token = d->token};
-    for (int block = 0; block < d->blocks;
-         block += s.blocks, s.token = d->token + 64u * (uint32_t)block) {
-        s.odd = (int)(s.token >> 6 & 1);
-        s.y = y + block * GUMBEL_BLOCK;
-        s.blocks =
-            d->blocks - block < STRETCH_BLOCKS - s.odd ? d->blocks - block : STRETCH_BLOCKS - s.odd;
+    sweep_stretch s = {.y = y, .factor = d->factor, .token = d->token};
+    for (int left = d->blocks, blocks; left > 0; left -= blocks) {
+        s.begin = (int)(s.token / GUMBEL_BLOCK % 2);
+        blocks = left < STRETCH_BLOCKS - s.begin ? left : STRETCH_BLOCKS - s.begin;
+        s.end = s.begin + blocks;
         begin_stretch(x, samples, &s, least);
-        for (int b = 0; b < s.blocks; b++) {
-            const float *from = s.y + b * GUMBEL_BLOCK;
-            float bound = least[sweep_place(&s, b)], largest;
-            if (weigh && !weigh_block(d, from, &largest))
+        /* Without a branch on what passes, which no processor foresees. */
+        int passed[STRETCH_BLOCKS], count = 0;
+        for (int b = s.begin; b < s.end; b++, y += GUMBEL_BLOCK) {
+            float largest;
+            fetch_ahead(y);
+            if (weigh && !weigh_block(d, y, &largest))
                 continue;
-            if (__builtin_expect(!all_below(from, bound), 0))
-                collect_samples(x, samples, &s, b, d->summaries);
+            passed[count] = b;
+            count += !all_below(y, least[b]);
         }
+        for (int i = 0; i < count; i++)
+            collect_samples(x, samples, &s, passed[i], d->summaries);
+        s.y = y;
+        s.token += (uint32_t)(blocks * GUMBEL_BLOCK);
     }
     for (int i = 0; i < samples; i++)
         score_waiting(&x[i], 1);
@@ -154,16 +141,13 @@ static __attribute__((noinline)) void sweep_several(const float *y, const cpu_dr
 static __attribute__((noinline)) void sweep_greedy(const float *z, const cpu_draw *d)
 {
     gumbel_summary *s = d->summaries;
-    float bound = -INFINITY;
     for (int block = 0; block < d->blocks; block++, z += GUMBEL_BLOCK) {
         float largest;
+        fetch_ahead(z);
         if (d->with_mass && !weigh_block(d, z, &largest))
             continue;
-        bound = nextafterf(s->best_score, INFINITY);
-        if (all_below(z, bound) || cpu_flag_block(s, z))
-            continue;
-        v16f part[4];
-        argmax_block(s, z, load_block(d, z, part), d->token + (uint32_t)(block * GUMBEL_BLOCK));
+        if (!all_below(z, nextafterf(s->best_score, INFINITY)) && !cpu_flag_block(s, z))
+            argmax_block(s, z, d->token + (uint32_t)(block * GUMBEL_BLOCK));
     }
 }
 

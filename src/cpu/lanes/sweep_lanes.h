@@ -26,8 +26,9 @@
 #define STRETCH_BLOCKS 32
 /* Samples that share a sweep; their state takes a third of the first-level cache. */
 #define SWEEP_SAMPLES 4
-/* Tokens that wait: fifteen of a call that did not fill, and those of a block. */
-#define WAITING_MOST (CPU_LANES + GUMBEL_BLOCK)
+/* Tokens that wait: fifteen of a call that did not fill, those of a block, and a vector that is
+ * stored whole. */
+#define WAITING_MOST (2 * CPU_LANES + GUMBEL_BLOCK)
 
 /* 2^23 log2 e, and the exponent bias that makes the bound one of vf_of_word(r). */
 #define SCREEN_SLOPE  0x1.715476p+23f
@@ -35,7 +36,7 @@
 /* A z this far above the threshold passes without a bound: exp() of it would not fit a float. */
 #define SCREEN_REACH 60.0f
 
-/* The words and bounds of a stretch's blocks, those of even number first, then the odd ones. */
+/* The words and bounds of a stretch's blocks, from one of an even number on. */
 typedef struct sweep_blocks {
     uint32_t r[STRETCH_BLOCKS];
     uint32_t place[STRETCH_BLOCKS]; /* of the token that has the most noise */
@@ -47,7 +48,7 @@ typedef struct sweep_blocks {
 /* Tokens whose z is within their block's reach, and wait for words of their own. */
 typedef struct sweep_waiting {
     int count;
-    float z[WAITING_MOST];
+    uint32_t z[WAITING_MOST]; /* the bits of a float */
     uint32_t token[WAITING_MOST];
     uint32_t r[WAITING_MOST]; /* their blocks' first words */
 } sweep_waiting;
@@ -65,16 +66,8 @@ typedef struct sweep_stretch {
     const float *y;
     float factor;   /* z = y * factor */
     uint32_t token; /* id of y[0], a multiple of 64 */
-    int odd;        /* whether the first block has an odd number */
-    int blocks;     /* at most STRETCH_BLOCKS - odd */
+    int begin, end; /* its blocks among those of sweep_blocks; begin is 0 or 1 */
 } sweep_stretch;
-
-/* Where a stretch's block `b` stands in sweep_blocks. */
-static inline int sweep_place(const sweep_stretch *s, int b)
-{
-    int number = b + s->odd;
-    return (number & 1) * CPU_LANES + (number >> 1);
-}
 
 /* The best score so far less a margin: 2e-3 for the roundings of the screens, and 16 ulp of the
  * best for those of z + g and of a bound in units of the logits. */
@@ -97,6 +90,8 @@ LANES void make_blocks(sweep_blocks *blocks, const sweep_stretch *s, gumbel_stre
                                                8, 9, 10, 11, 12, 13, 14, 15};
     v16u w[4];
     philox_words(w, vu_add(vu_set(s->token >> 7), vu_load(places)), GUMBEL_BLOCK_DOMAIN, stream);
+    vu_zip(&w[0], &w[2]);
+    vu_zip(&w[1], &w[3]);
     UNROLLED
     for (int half = 0; half < 2; half++) {
         int at = half * CPU_LANES;
@@ -107,40 +102,36 @@ LANES void make_blocks(sweep_blocks *blocks, const sweep_stretch *s, gumbel_stre
     }
 }
 
-/* Offer the token of a block that has the most noise. */
-static __attribute__((noinline)) void offer_place(sweep_sample *x, const sweep_stretch *s, int at)
+/* Offer the token of block `b` that has the most noise. */
+static __attribute__((noinline)) void offer_place(sweep_sample *x, const sweep_stretch *s, int b)
 {
-    int block = 2 * (at % CPU_LANES) + at / CPU_LANES - s->odd;
-    uint32_t i = (uint32_t)block * GUMBEL_BLOCK + x->blocks.place[at];
+    uint32_t i = (uint32_t)(b - s->begin) * GUMBEL_BLOCK + x->blocks.place[b];
     float z = s->y[i] * s->factor;
-    if (!(z < INFINITY) || z + x->blocks.reach[at] < screen_threshold(x->summary->best_score))
+    if (!(z < INFINITY) || z + x->blocks.reach[b] < screen_threshold(x->summary->best_score))
         return;
-    gumbel_block_noise b = gumbel_block_noise_of(x->blocks.r[at], x->blocks.r2[at]);
-    gumbel_summary_offer(x->summary, z + gumbel_of_exponential(b.least), z,
-                         (int32_t)(s->token + i));
+    gumbel_block_noise block = gumbel_block_noise_of(x->blocks.r[b], x->blocks.r2[b]);
+    float score = z + gumbel_of_exponential(block.least);
+    gumbel_summary_offer(x->summary, score, z, (int32_t)(s->token + i));
 }
 
 /* The same for all blocks of a stretch, of which few can win: their z by two gathers. */
 LANES void offer_places(sweep_sample *x, const sweep_stretch *s)
 {
-    static const uint32_t starts[CPU_LANES] = {0,    128,  256,  384,  512,  640,  768,  896,
-                                               1024, 1152, 1280, 1408, 1536, 1664, 1792, 1920};
-    int numbers = s->blocks + s->odd;
-    uint32_t there[2] = {((1u << (numbers + 1) / 2) - 1) & ~(uint32_t)s->odd,
-                         (1u << numbers / 2) - 1};
+    static const uint32_t starts[CPU_LANES] = {0,   64,  128, 192, 256, 320, 384, 448,
+                                               512, 576, 640, 704, 768, 832, 896, 960};
+    uint32_t there = (uint32_t)((UINT64_C(1) << s->end) - 1) & ~(uint32_t)s->begin, pass = 0;
     v16f threshold = vf_set(screen_threshold(x->summary->best_score));
-    v16u last = vu_set((uint32_t)s->blocks * GUMBEL_BLOCK - 1);
+    v16u last = vu_set((uint32_t)(s->end - s->begin) * GUMBEL_BLOCK - 1);
     UNROLLED
-    for (int half = 0; half < 2; half++) {
-        int at = half * CPU_LANES;
-        uint32_t from = (uint32_t)(half - s->odd) * GUMBEL_BLOCK;
-        v16u place = vu_add(vu_add(vu_load(starts), vu_set(from)), vu_load(x->blocks.place + at));
-        v16f z = vf_mul(vf_gather(s->y, vu_min(place, last)), vf_set(s->factor));
+    for (int at = 0; at < STRETCH_BLOCKS; at += CPU_LANES) {
+        v16u from = vu_add(vu_load(starts), vu_set((uint32_t)(at - s->begin) * GUMBEL_BLOCK));
+        v16u place = vu_min(vu_add(from, vu_load(x->blocks.place + at)), last);
+        v16f z = vf_mul(vf_gather(s->y, place), vf_set(s->factor));
         v16m low = vf_less(vf_add(z, vf_load(x->blocks.reach + at)), threshold);
-        uint32_t pass = there[half] & ~vm_bits(low) & vm_bits(vf_less(vf_set(-INFINITY), z));
-        for (; __builtin_expect(pass != 0, 0); pass &= pass - 1)
-            offer_place(x, s, at + __builtin_ctz(pass));
+        pass |= (~vm_bits(low) & vm_bits(vf_less(vf_set(-INFINITY), z))) << at;
     }
+    for (pass &= there; __builtin_expect(pass != 0, 0); pass &= pass - 1)
+        offer_place(x, s, __builtin_ctz(pass));
 }
 
 /* The least logit of each block that may win. -inf never may, so that no bound is below the lowest
@@ -178,14 +169,14 @@ LANES void score_sixteen(sweep_sample *x, int at)
     for (int i = 0; i < CPU_LANES; i++)
         r[i] = own[w->token[at + i] & 3][i];
     float threshold = screen_threshold(x->summary->best_score);
-    v16f z = vf_load(w->z + at), above = vf_sub(z, vf_set(threshold));
+    v16f z = vf_of_bits(vu_load(w->z + at)), above = vf_sub(z, vf_set(threshold));
     v16f bound = vf_fma(above, vf_set(SCREEN_SLOPE), vf_set(SCREEN_OFFSET));
     v16f least = vf_fma(vf_of_word(vu_load(w->r + at)), vf_set(0x1p-6f), vf_of_word(vu_load(r)));
     uint32_t pass = vm_bits(vf_less(least, vf_of_bits(vu_of_float(bound))));
     pass |= ~vm_bits(vf_less(above, vf_set(SCREEN_REACH)));
     for (pass &= (1u << count) - 1; pass != 0; pass &= pass - 1) {
         int i = at + __builtin_ctz(pass);
-        cpu_offer(x->summary, x->stream, w->z[i], w->token[i]);
+        cpu_offer(x->summary, x->stream, gumbel_float_of(w->z[i]), w->token[i]);
     }
 }
 
@@ -205,29 +196,6 @@ static __attribute__((noinline)) void score_waiting(sweep_sample *x, int all)
     w->count = left;
 }
 
-/* Let the tokens of block `b` that are not below its bound wait. What has the most noise was offered
- * before. */
-static __attribute__((noinline)) void collect_block(sweep_sample *x, const sweep_stretch *s, int b)
-{
-    int at = sweep_place(s, b);
-    const float *y = s->y + b * GUMBEL_BLOCK;
-    v16f bound = vf_set(x->blocks.least[at]);
-    uint64_t pass = 0;
-    UNROLLED
-    for (int q = 0; q < 4; q++)
-        pass |= (uint64_t)(vm_bits(vf_less(vf_load(y + 16 * q), bound)) ^ 0xffffu) << 16 * q;
-    pass &= ~(UINT64_C(1) << x->blocks.place[at]);
-    sweep_waiting *w = &x->waiting;
-    for (; pass != 0; pass &= pass - 1) {
-        uint32_t i = (uint32_t)__builtin_ctzll(pass);
-        w->z[w->count] = y[i] * s->factor;
-        w->token[w->count] = s->token + (uint32_t)b * GUMBEL_BLOCK + i;
-        w->r[w->count++] = x->blocks.r[at];
-    }
-    if (w->count >= CPU_LANES)
-        score_waiting(x, 0);
-}
-
 /* cpu_flag_block() of y * factor. */
 static __attribute__((noinline)) uint32_t flag_scaled(gumbel_summary *s, const float *y,
                                                       float factor)
@@ -238,17 +206,65 @@ static __attribute__((noinline)) uint32_t flag_scaled(gumbel_summary *s, const f
     return cpu_flag_block(s, z);
 }
 
-/* What samples may find in a block that is not below the least of their bounds; what it shows where
- * a logit is NaN or +inf. */
-static __attribute__((noinline)) void
-collect_samples(sweep_sample *x, int samples, const sweep_stretch *s, int b, gumbel_summary *flags)
+/* None is NaN or +inf. */
+LANES int all_count(const v16f z[4])
 {
-    const float *y = s->y + b * GUMBEL_BLOCK;
-    if (flag_scaled(flags, y, s->factor))
+    v16f infinity = vf_set(INFINITY);
+    v16m low = vm_and(vf_less(z[0], infinity), vf_less(z[1], infinity));
+    v16m high = vm_and(vf_less(z[2], infinity), vf_less(z[3], infinity));
+    return vm_all(vm_and(low, high));
+}
+
+/* z of a block in four vectors; whether none is NaN or +inf, or else what they show is recorded. */
+LANES int load_block(gumbel_summary *flags, const float *y, float factor, v16f z[4])
+{
+    UNROLLED
+    for (int q = 0; q < 4; q++)
+        z[q] = vf_mul(vf_load(y + 16 * q), vf_set(factor));
+    if (__builtin_expect(all_count(z), 1))
+        return 1;
+    flag_scaled(flags, y, factor);
+    return 0;
+}
+
+/* Let the tokens of block `b` that are not below its bound wait; z are all of its. What has the most
+ * noise was offered before. */
+LANES void collect_block(sweep_sample *x, const sweep_stretch *s, int b, const v16f z[4])
+{
+    static const uint32_t places[CPU_LANES] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                               8, 9, 10, 11, 12, 13, 14, 15};
+    int first = (b - s->begin) * GUMBEL_BLOCK;
+    sweep_waiting *w = &x->waiting;
+    v16f bound = vf_set(x->blocks.least[b]);
+    v16u r = vu_set(x->blocks.r[b]),
+         token = vu_add(vu_load(places), vu_set(s->token + (uint32_t)first));
+    uint64_t place = UINT64_C(1) << x->blocks.place[b];
+    UNROLLED
+    for (int q = 0; q < 4; q++) {
+        uint32_t below = vm_bits(vf_less(vf_load(s->y + first + 16 * q), bound));
+        uint32_t pass = ~(below | (uint32_t)(place >> 16 * q)) & 0xffffu;
+        vu_keep(w->z + w->count, vu_of_bits(z[q]), pass);
+        vu_keep(w->token + w->count, token, pass);
+        vu_store(w->r + w->count, r);
+        w->count += __builtin_popcount(pass);
+        token = vu_add(token, vu_set(16));
+    }
+    if (w->count >= CPU_LANES)
+        score_waiting(x, 0);
+}
+
+/* What samples may find in block `b`, which is not below the least of their bounds; what it shows
+ * where a logit is NaN or +inf. */
+LANES void collect_samples(sweep_sample *x, int samples, const sweep_stretch *s, int b,
+                           gumbel_summary *flags)
+{
+    const float *y = s->y + (b - s->begin) * GUMBEL_BLOCK;
+    v16f z[4];
+    if (!load_block(flags, y, s->factor, z))
         return;
     for (int i = 0; i < samples; i++)
-        if (samples == 1 || !all_below(y, x[i].blocks.least[sweep_place(s, b)]))
-            collect_block(&x[i], s, b);
+        if (samples == 1 || !all_below(y, x[i].blocks.least[b]))
+            collect_block(&x[i], s, b, z);
 }
 
 /* Words, first offers and bounds of a stretch; least[] is each block's over the samples. */
