@@ -438,7 +438,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
                 scores[k] = z[k];
             add_noise(base, s, scores);
             const float threshold = __shfl_sync(~0u, thresholds, s);
-            passing |= (uint32_t)draw_passes(largest_of(scores), threshold) << s;
+            passing |= (uint32_t)draw_passes(largest_of_step(scores), threshold) << s;
         }
         return passing;
     }
@@ -456,13 +456,13 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
                 mass.add(x);
             if constexpr (given)
                 return find_passing(base, x, ordered_float(asked));
-            top = largest_of(x);
+            top = largest_of_step(x);
         } else if (plain()) {
             find_values<true>(base, logits, x, factor);
-            top = largest_of(x);
+            top = largest_of_step(x);
         } else {
             find_values<false>(base, logits, x, factor);
-            top = largest_of(x);
+            top = largest_of_step(x);
         }
         return find_passing(base, top, factor, ordered_float(asked));
     }
