@@ -445,13 +445,17 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
 
     /* The same of a step, whose mass is added. */
     template <bool with_mass>
-    __device__ __forceinline__ uint32_t sweep(uint32_t base, const step &logits, uint32_t asked,
+    __device__ __forceinline__ uint32_t sweep(uint32_t base, step &logits, uint32_t asked,
                                               warp_mass &mass) const
     {
         float factor = 1.0f, top;
         four x[kQuads];
         if constexpr (with_mass || given) {
             find_z(base, logits, x);
+            if constexpr (holds_z<with_mass>)
+#pragma unroll
+                for (int k = 0; k < kQuads; k++)
+                    logits[k] = quad<dtype>::of(x[k].v);
             if (with_mass)
                 mass.add(x);
             if constexpr (given)
@@ -467,22 +471,33 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return find_passing(base, top, factor, ordered_float(asked));
     }
 
+    /* Whether a step's z take the place of its logits: registers have no room for both. */
+    template <bool with_mass>
+    static constexpr bool holds_z = (with_mass || given) && dtype == GUMBEL_FLOAT32;
+
     /* Which of this lane's tokens may win in a sample, as bits. */
+    template <bool with_mass>
     __device__ __forceinline__ uint32_t find_tokens(uint32_t base, int sample, const step &logits,
                                                     float thresholds) const
     {
         four x[kQuads];
         float factor = 1.0f, reach = 0.0f;
-        if constexpr (given) {
+        if constexpr (holds_z<with_mass>) {
+#pragma unroll
+            for (int k = 0; k < kQuads; k++)
+                x[k] = logits[k].widen();
+        } else if constexpr (given || with_mass) {
             find_z(base, logits, x);
-            add_noise(base, sample, x);
         } else {
             if (plain())
                 find_values<true>(base, logits, x, factor);
             else
                 find_values<false>(base, logits, x, factor);
-            reach = reach_of(base, sample);
         }
+        if constexpr (given)
+            add_noise(base, sample, x);
+        else
+            reach = reach_of(base, sample);
         const float threshold = __shfl_sync(~0u, thresholds, sample);
         uint32_t tokens = 0;
 #pragma unroll
@@ -499,6 +514,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
     };
 
     /* List tokens that may win up to 32 and more, or all there are; how many there are then. */
+    template <bool with_mass>
     __device__ __forceinline__ int list(uint32_t base, const step &logits, float thresholds,
                                         left_over &left, int count) const
     {
@@ -517,7 +533,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
             } else if (left.samples) {
                 left.sample = __ffs(left.samples) - 1;
                 left.samples &= left.samples - 1;
-                left.tokens = find_tokens(base, left.sample, logits, thresholds);
+                left.tokens = find_tokens<with_mass>(base, left.sample, logits, thresholds);
             } else {
                 break;
             }
@@ -528,6 +544,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
 
     /* Score what may win of a step, in these samples; and ask for the next step, if there is one,
      * as soon as the logits are done with: registers cannot hold both. */
+    template <bool with_mass>
     __device__ __forceinline__ void draw(uint32_t base, uint32_t next, uint32_t passing,
                                          float thresholds, step &logits) const
     {
@@ -536,7 +553,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         int count = 0;
         do {
             if (more) {
-                count = list(base, logits, thresholds, left, count);
+                count = list<with_mass>(base, logits, thresholds, left, count);
                 more = left.samples || __any_sync(~0u, left.tokens);
             }
             if (!more && !asked && next < end)
@@ -574,7 +591,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
             const uint32_t passing = sweep<with_mass>(base, logits, asked, mass);
             const float thresholds = ordered_float(asked);
             const uint32_t next = taken(ticket);
-            draw(base, next, passing, thresholds, logits);
+            draw<with_mass>(base, next, passing, thresholds, logits);
             base = next;
         }
     }
