@@ -164,20 +164,14 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
     const bool masked = edited && (q.request & GUMBEL_REQUEST_MASK);
     uint32_t end = (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token);
-    warp_draw<dtype, given, edited> own = {p,
-                                           state,
-                                           origin,
-                                           noise,
-                                           nullptr,
-                                           (float *)(masses + (with_mass ? kThreads : 0)),
-                                           (uint32_t)begin,
-                                           (uint32_t)begin,
-                                           (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4),
-                                           0,
-                                           all - first < kSamples ? all - first : kSamples,
-                                           warp,
-                                           lane,
-                                           (uintptr_t)origin % sizeof(quad<dtype>) == 0};
+    warp_draw<dtype, given, edited> own = {
+        {{p, state, origin, nullptr, (uint32_t)begin, (uint32_t)begin,
+          (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4), warp, lane,
+          (uintptr_t)origin % sizeof(quad<dtype>) == 0},
+         noise,
+         (float *)(masses + (with_mass ? kThreads : 0)),
+         0,
+         all - first < kSamples ? all - first : kSamples}};
     warp_mass mass = {masses + threadIdx.x, lane, q.sampling.math == GUMBEL_MATH_FAST};
 
     ptx_wait_for_launch();
