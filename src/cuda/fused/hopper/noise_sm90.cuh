@@ -63,8 +63,8 @@ __device__ __forceinline__ void words_of_pair(const draw_philox &a, const draw_p
     uint32_t a0 = a.key0, a1 = a.key1, b0 = b.key0, b1 = b.key1;
 #pragma unroll
     for (int i = 0; i < count; i++) {
-        x[i] = draw_start(a, block + i * step);
-        y[i] = draw_start(b, block + i * step);
+        x[i] = draw_start(a, block + i * step, 0);
+        y[i] = draw_start(b, block + i * step, 0);
     }
 #pragma unroll
     for (int round = 2; round < GUMBEL_PHILOX_ROUNDS; round++) {
@@ -131,18 +131,18 @@ __device__ __forceinline__ void noise_of_blocks(const cuda_params &p, unsigned c
     static_assert(tile == 2 * GUMBEL_BLOCK, "a call of Philox serves an aligned tile");
     if (draw.greedy)
         return;
-    const gumbel_stream stream = {draw.seed, draw.position, draw.sample, p.problem.sampling.domain};
+    const draw_philox philox =
+        draw_philox_of({draw.seed, draw.position, draw.sample, p.problem.sampling.domain});
 #pragma unroll 1
     for (uint32_t at = first / tile; at <= (first + tile - 1) / tile; at++) {
-        uint32_t words[4];
-        gumbel_words(stream, at, GUMBEL_BLOCK_DOMAIN, words);
+        const uint4 words = draw_words(philox, at, GUMBEL_BLOCK_DOMAIN);
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t place =
-                at * tile + GUMBEL_BLOCK * half + words[2 * half + 1] % GUMBEL_BLOCK - first;
+        for (uint32_t half = 0; half < tile; half += GUMBEL_BLOCK) {
+            const draw_block own = draw_block_in(words, half);
+            const uint32_t place = at * tile + half + own.place() - first;
             if (place < tile)
                 bytes[noise_place_of<n>(place, column)] =
-                    (unsigned char)noise_byte(words[2 * half], SM90_BLOCK_QUARTERS);
+                    (unsigned char)noise_byte(own.r, SM90_BLOCK_QUARTERS);
         }
     }
 }
