@@ -118,11 +118,11 @@ static __device__ __forceinline__ float draw_noise(draw_block block, uint32_t to
     return gumbel_of_word(gumbel_block_noise_of(block.r, block.r2), token, r);
 }
 
-/* The same where its word is not known. Philox runs once for the block and, but for J, once for the
- * token: out of line, since who scores few tokens has one copy of it. */
-static __device__ __noinline__ float draw_noise_of_token(draw_philox f, uint32_t token)
+/* The same where no word is known: out of line, since who scores few tokens has one copy of it. */
+static __device__ __noinline__ float draw_noise_of_token(gumbel_stream stream, uint32_t token)
 {
-    draw_block block = draw_block_of(f, token);
+    const draw_philox f = draw_philox_of(stream);
+    const draw_block block = draw_block_of(f, token);
     uint32_t r = 0;
     if (token % GUMBEL_BLOCK != block.place())
         r = draw_word(draw_words(f, token / 4, 0), token);
@@ -157,6 +157,17 @@ static __device__ __forceinline__ float draw_threshold(float score)
 static __device__ __forceinline__ float draw_reach(bool greedy, uint32_t r)
 {
     return greedy ? 0.0f : gumbel_reach_of_word(r) + 1e-4f;
+}
+
+/* A reach, and in its last bits the place of J: they round it up, by 2^-17 of it. */
+static __device__ __forceinline__ float draw_pack_reach(float reach, uint32_t place)
+{
+    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & -GUMBEL_BLOCK) | place);
+}
+
+static __device__ __forceinline__ uint32_t draw_place_of_reach(float packed)
+{
+    return __float_as_uint(packed) % GUMBEL_BLOCK;
 }
 
 /* The least z with which a token of a block may come to a threshold; -inf, which all reach, where
