@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The draw inside a kernel, in pieces that own no memory: the Philox words of four tokens, the
- * screen, the exact score of what passes it, a score that is surely reached, and the best token of
- * a lane and of a warp (docs/maths.md, sections 2, 3 and 6).
+ * The draw inside a kernel, in pieces that own no memory: Philox words of tokens and of blocks, the
+ * bounds by which blocks of 64 tokens are passed over, the screen and the exact score of what is
+ * not, a score that is surely reached, and the best token of a lane and of a warp (docs/maths.md,
+ * sections 2, 3 and 6).
  *
  * Who owns what. A lane offers the tokens that it scores to a draw_winner of its own; lanes of a
  * warp agree by draw_winner_of_warp(); warps meet at a barrier. So nothing is locked, and a
@@ -18,8 +19,6 @@
 
 #define LOG2E 1.44269504088896341f
 #define LN2   0.69314718055994531f
-/* Bits of a word that the screen sees; set for a greedy row, so that u is just below 1. */
-#define DRAW_ONES 0x7fffffu
 
 /* ------------------------------------------------------------------------------- the words ---- */
 
@@ -44,12 +43,12 @@ static __device__ __forceinline__ draw_philox draw_philox_of(const gumbel_stream
             (uint32_t)p0};
 }
 
-/* A block after its first two rounds. `tail` is 0 or GUMBEL_TAIL_DOMAIN. */
-static __device__ __forceinline__ uint4 draw_start(const draw_philox &f, uint32_t block,
-                                                   uint32_t tail = 0)
+/* A block of Philox after its first two rounds. `kind` is 0 or GUMBEL_BLOCK_DOMAIN. */
+static __device__ __forceinline__ uint4 draw_start(const draw_philox &f, uint32_t count,
+                                                   uint32_t kind)
 {
-    uint64_t p0 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_0 * block;
-    uint64_t p1 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_1 * ((uint32_t)(p0 >> 32) ^ f.first ^ tail);
+    uint64_t p0 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_0 * count;
+    uint64_t p1 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_1 * ((uint32_t)(p0 >> 32) ^ f.first ^ kind);
     return {(uint32_t)(p1 >> 32) ^ f.second, (uint32_t)p1, f.third ^ (uint32_t)p0, f.fourth};
 }
 
@@ -61,11 +60,12 @@ static __device__ __forceinline__ void draw_round(uint4 &c, uint32_t key0, uint3
          (uint32_t)p0};
 }
 
-/* The words of tokens 4 * block .. + 3. */
-static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t block,
-                                                   uint32_t tail = 0)
+/* gumbel_words(): those of tokens 4 * count .. + 3 where `kind` is 0; two each of blocks 2 * count
+ * and + 1, 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
+static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t count,
+                                                   uint32_t kind)
 {
-    uint4 c = draw_start(f, block, tail);
+    uint4 c = draw_start(f, count, kind);
     uint32_t key0 = f.key0, key1 = f.key1;
 #pragma unroll
     for (int i = 2; i < GUMBEL_PHILOX_ROUNDS; i++) {
@@ -74,6 +74,32 @@ static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_
         key1 += GUMBEL_PHILOX_WEYL_1;
     }
     return c;
+}
+
+/* That of a token among the four of its Philox block. */
+static __device__ __forceinline__ uint32_t draw_word(uint4 words, uint32_t token)
+{
+    uint32_t low = token & 1 ? words.y : words.x, high = token & 1 ? words.w : words.z;
+    return token & 2 ? high : low;
+}
+
+/* The two words of a block of 64. */
+struct draw_block {
+    uint32_t r, r2;
+
+    /* The place of J, the token that has the most noise of the block. */
+    __device__ __forceinline__ uint32_t place() const { return r2 % GUMBEL_BLOCK; }
+};
+
+/* Those of the block that holds a token, among the words of two. */
+static __device__ __forceinline__ draw_block draw_block_in(uint4 words, uint32_t token)
+{
+    return token & GUMBEL_BLOCK ? draw_block{words.z, words.w} : draw_block{words.x, words.y};
+}
+
+static __device__ __forceinline__ draw_block draw_block_of(const draw_philox &f, uint32_t token)
+{
+    return draw_block_in(draw_words(f, token / (2 * GUMBEL_BLOCK), GUMBEL_BLOCK_DOMAIN), token);
 }
 
 /* ------------------------------------------------------------------------------ the scores ---- */
@@ -86,38 +112,94 @@ static __device__ __noinline__ float draw_capped(const cuda_params &p, float log
     return fabsf(y) < INFINITY ? p.problem.soft_cap * gumbel_tanh(y * p.inverse_cap) : y;
 }
 
-/* The exact score of a token of transformed logit z and word r, eq. 3; z for a greedy row. */
-static __device__ __forceinline__ float draw_score(const draw_philox &f, bool greedy, float z,
-                                                   uint32_t r, uint32_t token)
+/* The exact noise of a token of word r, which does not count for J. */
+static __device__ __forceinline__ float draw_noise(draw_block block, uint32_t token, uint32_t r)
 {
-    if (greedy)
-        return z;
-    if (r >= GUMBEL_TAIL_WORDS)
-        return z + gumbel_of_word(r);
-    uint4 more = draw_words(f, token >> 2, GUMBEL_TAIL_DOMAIN);
-    uint32_t low = token & 1 ? more.y : more.x, high = token & 1 ? more.w : more.z;
-    return z + gumbel_of_tail(r, token & 2 ? high : low);
+    return gumbel_of_word(gumbel_block_noise_of(block.r, block.r2), token, r);
 }
 
-/* A score that the token surely reaches: g >= ln((1 - u) / u), less a margin. NaN or infinite
- * where z is. */
+/* The same where no word is known: out of line, since who scores few tokens has one copy of it. */
+static __device__ __noinline__ float draw_noise_of_token(gumbel_stream stream, uint32_t token)
+{
+    const draw_philox f = draw_philox_of(stream);
+    const draw_block block = draw_block_of(f, token);
+    uint32_t r = 0;
+    if (token % GUMBEL_BLOCK != block.place())
+        r = draw_word(draw_words(f, token / 4, 0), token);
+    return draw_noise(block, token, r);
+}
+
+/* A score that J surely reaches, of transformed logit z in a block of first word r; z for a greedy
+ * row. By a u that is not below the block's: E is at most u (1 + 2^-6) below 2^-6, twice what is
+ * needed, and at most 33 ln 2 where 1 - u loses its digits; what the hardware's logarithms err by
+ * is in the margin. NaN or infinite where z is. */
 static __device__ __forceinline__ float draw_floor(bool greedy, float z, uint32_t r)
 {
     if (greedy)
         return z - fmaf(fabsf(z), 0x1p-20f, 1e-3f);
-    float u = fmaf((float)r, 0x1p-32f, 0x1p-33f);
-    float g = LN2 * (ptx_log2(1.0f - u) - ptx_log2(u));
+    float u = fmaf((float)r, 0x1p-32f, 0x1p-32f);
+    float e = u < 0x1p-6f ? fmaf(u, 0x1p-6f, u) : u < 0.99f ? -LN2 * ptx_log2(1.0f - u) : 23.0f;
+    float g = LN2 * (6.0f - ptx_log2(e));
     return z + g - fmaf(fabsf(z) + fabsf(g), 0x1p-18f, 2e-3f);
 }
 
-/* ------------------------------------------------------------------------------ the screen ---- */
+/* ------------------------------------------------------------------------------ the bounds ---- */
 
 /* The threshold that a token of score `score` sets: what has to be reached to beat it, less a
- * margin. */
+ * margin of |score| 2^-21 + 1e-3, which pays for all rounding below. */
 static __device__ __forceinline__ float draw_threshold(float score)
 {
     return score - fmaf(fabsf(score), 0x1p-21f, 1e-3f);
 }
+
+/* What no token's noise in a block of first word r is above; 0 for a greedy row. The contract's
+ * margin, 1e-4, is in it: 1.94 ulp of a g of 46 are 8e-6. */
+static __device__ __forceinline__ float draw_reach(bool greedy, uint32_t r)
+{
+    return greedy ? 0.0f : gumbel_reach_of_word(r) + 1e-4f;
+}
+
+/* A reach, and in its last bits the place of J: they round it up, by 2^-17 of it. */
+static __device__ __forceinline__ float draw_pack_reach(float reach, uint32_t place)
+{
+    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & -GUMBEL_BLOCK) | place);
+}
+
+static __device__ __forceinline__ uint32_t draw_place_of_reach(float packed)
+{
+    return __float_as_uint(packed) % GUMBEL_BLOCK;
+}
+
+/* The least z with which a token of a block may come to a threshold; -inf, which all reach, where
+ * that is so of the threshold. Of a z below, the score, rounded, is below the one that set the
+ * threshold: that rounds by |score| 2^-24, and this by (|threshold| + 114) 2^-24, in all a third of
+ * draw_threshold()'s margin. */
+static __device__ __forceinline__ float draw_bound(float threshold, float reach)
+{
+    return threshold - reach;
+}
+
+/* What a bound is multiplied with so that it bounds y, where z is y * factor, a positive one,
+ * rounded once or twice. +inf where floats cannot tell, of temperatures beyond 1e37. */
+static __device__ __forceinline__ float draw_unit(float factor)
+{
+    float unit = 1.0f / factor;
+    return unit >= 0x1p-125f && unit <= 0x1p+125f ? unit : INFINITY;
+}
+
+/* The least y with which it may. What z, unit and product round by, |bound| 2^-22 in all, is taken
+ * off before. */
+static __device__ __forceinline__ float draw_bound(float threshold, float reach, float unit)
+{
+    float bound = draw_bound(threshold, reach);
+    return unit < INFINITY ? fmaf(-fabsf(bound), 0x1p-20f, bound) * unit : -INFINITY;
+}
+
+/* Whether a token may come to the threshold behind a bound, or is NaN or +inf; of the largest of
+ * some, NaN where one is: whether any may. */
+static __device__ __forceinline__ bool draw_passes(float y, float bound) { return !(y < bound); }
+
+/* ------------------------------------------------------------------------------ the screen ---- */
 
 /* What the screen adds to z log2 e: the threshold, and a margin for rounding (docs/maths.md, 6). */
 static __device__ __forceinline__ float draw_offset(float threshold)
@@ -125,26 +207,26 @@ static __device__ __forceinline__ float draw_offset(float threshold)
     return fmaf(fabsf(threshold), 0x1p-19f, fmaf(-LOG2E, threshold, 1e-3f));
 }
 
-/* Whether a token may reach the threshold behind `offset`. 1 + u to 23 bits, from below, against
- * 1 + exp(z - threshold), z log2 e being y * factor. NaN and +inf pass. `ones` is DRAW_ONES for a
- * greedy row, else 0. With the largest y and the smallest r of some tokens: whether any may. */
-static __device__ __forceinline__ bool draw_screen(float y, float factor, uint32_t r, uint32_t ones,
+/* Whether a token that passes the bound, other than J, may reach the threshold behind `offset` by
+ * its own word, too. Its exponential is at least the block's least one plus u, not below word *
+ * 2^-32, which must not be above exp(z - threshold). `least` is not above the block's. Floats round
+ * the left side by 2^-22 of it, `ex2` its own by as much: the offset's 1e-3 covers both. NaN and
+ * +inf pass. Not for greedy rows. */
+static __device__ __forceinline__ bool draw_screen(float z, float least, uint32_t word,
                                                    float offset)
 {
-    float bound = 1.0f + ptx_exp2(fmaf(y, factor, offset));
-    return !(__uint_as_float(r >> 9 | ones | 0x3f800000u) > bound);
+    return !(fmaf((float)word, 0x1p-32f, least) > ptx_exp2(fmaf(z, LOG2E, offset)));
 }
 
-static __device__ __forceinline__ bool draw_screen(float z, uint32_t r, uint32_t ones, float offset)
+/* What a block's least exponential is not below, by its first word, and by its reach. */
+static __device__ __forceinline__ float draw_least_of_word(uint32_t r)
 {
-    return draw_screen(z, LOG2E, r, ones, offset);
+    return (float)r * 0x1p-38f;
 }
 
-/* Whether any of four tokens may, of largest z `top` and smallest word `least`, all ones for a
- * greedy row: u against exp(z - threshold). The margin covers that u is rounded to a float. */
-static __device__ __forceinline__ bool draw_screen_quad(float top, uint32_t least, float offset)
+static __device__ __forceinline__ float draw_least_of_reach(float reach)
 {
-    return !((float)least > ptx_exp2(fmaf(top, LOG2E, offset + 32.0f)));
+    return ptx_exp2(-LOG2E * reach);
 }
 
 /* -------------------------------------------------------------------------- the best token ---- */
