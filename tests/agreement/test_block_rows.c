@@ -20,7 +20,7 @@
 
 #include "every_isa.h"
 
-enum { MOST = 2100, SAMPLES = 5 };
+enum { MOST = 4600, SAMPLES = 5 };
 
 /* The logit of token i of V, a row's seed being in `random`. */
 typedef float (*row_kind)(int64_t i, int64_t vocab, uint64_t *random);
@@ -114,12 +114,34 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 /* A row in memory, with NaN behind what counts. */
 typedef struct row {
     float logits[MOST + 64];
+    gumbel_dtype dtype;
+    uint16_t narrow[MOST + 64]; /* the same, unless they are float32 */
     int64_t vocab, first_token;
     gumbel_logits input;
     gumbel_sampling sampling;
     uint64_t seed, position;
     char what[160];
 } row;
+
+/* Round the row to its dtype. */
+static void narrow_row(row *r, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (isnan(r->logits[i]))
+            dtype_store_nan(r->narrow, r->dtype, i);
+        else if (isinf(r->logits[i]))
+            dtype_store_infinite(r->narrow, r->dtype, i, r->logits[i] < 0 ? -1 : 1);
+        else {
+            dtype_store(r->narrow, r->dtype, i, r->logits[i]);
+            r->logits[i] = dtype_load(r->narrow, r->dtype, i);
+        }
+    }
+}
+
+static const void *logits_of(const row *r, int64_t at)
+{
+    return r->dtype == GUMBEL_FLOAT32 ? (const void *)(r->logits + at) : r->narrow + at;
+}
 
 static void make_row(row *r, int kind, int64_t vocab, int64_t first_token, uint64_t seed)
 {
@@ -128,9 +150,12 @@ static void make_row(row *r, int kind, int64_t vocab, int64_t first_token, uint6
     *r = (row){.vocab = vocab, .first_token = first_token, .seed = seed, .position = seed / 7};
     for (int64_t i = 0; i < vocab + padding; i++)
         r->logits[i] = i < vocab ? kinds[kind].logit(i, vocab, &random) : NAN;
+    r->dtype = seed % 5 < 3 ? GUMBEL_FLOAT32 : GUMBEL_BFLOAT16;
+    if (r->dtype != GUMBEL_FLOAT32)
+        narrow_row(r, vocab + padding);
     r->input =
         (gumbel_logits){.struct_size = sizeof r->input,
-                        .logits = tensor_of(r->logits, GUMBEL_FLOAT32, 1, vocab + padding, 0),
+                        .logits = tensor_of(logits_of(r, 0), r->dtype, 1, vocab + padding, 0),
                         .first_token = first_token,
                         .vocab_size = padding ? first_token + vocab : 0};
     r->sampling = (gumbel_sampling){.struct_size = sizeof r->sampling,
@@ -138,8 +163,8 @@ static void make_row(row *r, int kind, int64_t vocab, int64_t first_token, uint6
                                     .position = {&r->position, GUMBEL_SAME},
                                     .num_samples = seed % 2 ? SAMPLES : 1};
     snprintf(r->what, sizeof r->what,
-             "%s, V %" PRId64 " from %" PRId64 ", %" PRId64 " of padding, seed %" PRIu64,
-             kinds[kind].name, vocab, first_token, padding, seed);
+             "%s, %s, V %" PRId64 " from %" PRId64 ", %" PRId64 " of padding, seed %" PRIu64,
+             kinds[kind].name, dtype_name(r->dtype), vocab, first_token, padding, seed);
 }
 
 /* eq. 3 and 4 with the noise of the contract, in float32. */
@@ -184,7 +209,7 @@ static void assert_same_in_shards(gumbel_device *device, const row *r, outcome *
         length = 1 + random_below(random, (uint32_t)(whole / 2 + 1));
         length = length < whole - at ? length : whole - at;
         gumbel_logits shard = r->input;
-        shard.logits = tensor_of(r->logits + at, GUMBEL_FLOAT32, 1, length, 0);
+        shard.logits = tensor_of(logits_of(r, at), r->dtype, 1, length, 0);
         shard.first_token += at;
         gumbel_summary *part = summarise(device, NULL, &shard, &r->sampling);
         if (!merged) {
@@ -203,7 +228,7 @@ static void assert_same_in_shards(gumbel_device *device, const row *r, outcome *
 
 static void rows_of_every_kind(void **state)
 {
-    static const int64_t sizes[] = {1, 3, 63, 64, 65, 127, 129, 300, 1000, 2037};
+    static const int64_t sizes[] = {1, 3, 63, 64, 65, 127, 129, 300, 2037, 4500};
     static const int64_t firsts[] = {0, 64, 128, 4,       60,
                                      1, 37, 63,  1000003, (1ll << 31) - MOST - 64};
     uint64_t random = 21;
@@ -229,7 +254,8 @@ static void odd_values_show(void **state)
     row *r = make_zeroed(1, sizeof *r);
     outcome *drawn = outcome_make(1, SAMPLES);
     for (int i = 0; i < 400 * nightly_factor(); i++) {
-        make_row(r, KINDS - 1, 1 + random_below(&random, 700), random_below(&random, 200), 1);
+        make_row(r, KINDS - 1, 1 + random_below(&random, 700), random_below(&random, 200),
+                 1); /* float32 */
         for (int64_t k = 0; k < r->vocab; k++)
             r->logits[k] = k == 0 ? 1000 : i % 4 < 2 ? -1000 : -INFINITY;
         r->logits[random_below(&random, (uint32_t)r->vocab)] = i % 2 ? NAN : INFINITY;

@@ -303,12 +303,12 @@ static void wrong_blocks_are_caught(void **state)
         law broken;
         int64_t blocks;
     } cases[] = {
-        {"a least exponential 1% too large", with_large_least, MEAN_LEAST, 1 << 20},
-        {"a bit of the place too often set", with_biased_place, PLACE, 1 << 16},
+        {"a least exponential 1% too large", with_large_least, MEAN_LEAST, 1 << 19},
+        {"a bit of the place too often set", with_biased_place, PLACE, 1 << 15},
         {"a bit of the place that the least decides", with_place_of_least, PLACE_AND_LEAST,
-         1 << 16},
-        {"others that do not stand above the least", with_low_others, MARGINALS, 1 << 16},
-        {"two tokens of one word", with_shared_word, WORST_PAIR, 1 << 16},
+         1 << 15},
+        {"others that do not stand above the least", with_low_others, MARGINALS, 1 << 15},
+        {"two tokens of one word", with_shared_word, WORST_PAIR, 1 << 15},
     };
     if (TEST_SANITIZED)
         skip();
