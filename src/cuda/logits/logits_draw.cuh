@@ -26,6 +26,8 @@ static_assert(kSamples * kStep <= 1 << 16, "fits");
 
 /* What a CTA knows of its row and samples. */
 struct cta_state {
+    int64_t draw, part; /* the first of its draws, and its part of the row */
+    uint32_t end;       /* of its chunk */
     float inverse_temperature;
     bool greedy;
     uint32_t next; /* step of the window that no warp has taken yet */

@@ -6,6 +6,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_CUH
 #define GUMBEL_CUDA_REQUEST_PIVOTS_CUH
 
+#include "cuda/common/turn_blocks.cuh"
 #include "cuda/request/row/pivot.cuh"
 #include "cuda/request/row/request_draw.cuh"
 #include "cuda/request/row/request_load.cuh"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Whether the rules of a row keep a token, by what lies above it: its pivot. Floats are enough for
- * the mass of a nucleus, but for a few tokens beside the cut. And the blocks' noise by which tokens
- * above a pivot are passed over.
+ * the mass of a nucleus, but for a few tokens beside the cut.
  */
 #ifndef GUMBEL_CUDA_PIVOT_CUH
 #define GUMBEL_CUDA_PIVOT_CUH
@@ -44,60 +43,6 @@ struct pivot_above {
         }
     }
 };
-
-/* Turns of a warp, 128 tokens each, whose blocks its lanes know at once. */
-constexpr int kTurns = 16;
-
-/* A lane's part of what a warp knows of the noise of the blocks that it goes through: of turn lane %
- * 16 the first block or, in the upper lanes, the second. */
-struct turn_blocks {
-    uint32_t first; /* token of the lane's block */
-    draw_block block;
-    float reach; /* packed */
-
-    /* The warp's turns begin at `token`, a multiple of 64, and `stride` tokens apart. */
-    static __device__ __forceinline__ turn_blocks of(const draw_philox &philox, uint32_t token,
-                                                     uint32_t stride)
-    {
-        const int lane = threadIdx.x % 32;
-        turn_blocks own;
-        own.first = token + lane % kTurns * stride + lane / kTurns * GUMBEL_BLOCK;
-        own.block = draw_block_of(philox, own.first);
-        own.reach = draw_pack_reach(draw_reach(false, own.block.r), own.block.place());
-        return own;
-    }
-
-    __device__ __forceinline__ uint32_t most_likely() const { return first + block.place(); }
-
-    /* The packed reach of the block that holds the lane's quad in a turn; by whole warps. */
-    __device__ __forceinline__ float reach_of(int turn) const
-    {
-        return __shfl_sync(~0u, reach, turn % kTurns + threadIdx.x % 32 / kTurns * kTurns);
-    }
-};
-
-/* Which of four neighbours from `token` on, of those z, may come to a threshold, by their block's
- * reach, packed, and by their own words, as bits. */
-__device__ __forceinline__ uint32_t find_winners(const draw_philox &philox, uint32_t token,
-                                                 const float (&z)[4], float reach, float threshold)
-{
-    const float bound = draw_bound(threshold, reach), least = draw_least_of_reach(reach);
-    uint32_t may = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        may |= (uint32_t)(z[i] > -INFINITY && draw_passes(z[i], bound)) << i;
-    if (!may)
-        return 0;
-    const uint4 words = draw_words(philox, token / 4, 0);
-    const float offset = draw_offset(threshold);
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        const bool is_j = (token + i) % GUMBEL_BLOCK == draw_place_of_reach(reach);
-        if (!is_j && !draw_screen(z[i], least, draw_word(words, i), offset))
-            may &= ~(1u << i);
-    }
-    return may;
-}
 
 /* What becomes of the pivot: it must be one of the first top_k, and within top_p of all. */
 __device__ __forceinline__ pivot_verdict judge_pivot(const gumbel_rules &rules,

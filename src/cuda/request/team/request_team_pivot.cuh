@@ -16,6 +16,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_TEAM_PIVOT_CUH
 #define GUMBEL_CUDA_REQUEST_TEAM_PIVOT_CUH
 
+#include "cuda/common/turn_blocks.cuh"
 #include "cuda/request/row/pivot.cuh"
 #include "cuda/request/team/request_team_offers.cuh"
 
