@@ -186,7 +186,8 @@ static __device__ __forceinline__ float draw_reach(bool greedy, uint32_t r)
 /* A reach, and in its last bits the place of J: they round it up, by 2^-17 of it. */
 static __device__ __forceinline__ float draw_pack_reach(float reach, uint32_t place)
 {
-    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & -GUMBEL_BLOCK) | place);
+    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & ~(GUMBEL_BLOCK - 1u)) |
+                           place);
 }
 
 static __device__ __forceinline__ uint32_t draw_place_of_reach(float packed)
