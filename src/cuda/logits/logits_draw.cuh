@@ -204,8 +204,9 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         }
     }
 
-    /* What of each token of a step no z is above, by `factor`; NaN where that is so of z. Where z is
-     * plain the logits will do: registers of their own would cost as many moves as the screen. */
+    /* What of each token of a step no z is above, by `factor`; NaN where that is so of z. Where z
+     * is plain the logits will do: registers of their own would cost as many moves as the
+     * screen. */
     template <bool is_plain>
     __device__ __forceinline__ void find_values(uint32_t base, const step &logits,
                                                 four (&x)[kQuads], float &factor) const
