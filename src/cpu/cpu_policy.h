@@ -8,23 +8,17 @@
 #include "core/problem.h"
 
 #define CPU_THREADS_MOST 1024
-#ifndef CPU_TILE_MOST
 #define CPU_TILE_MOST    4096
-#endif
 
 /* Vocabulary rows a tile of the fused way in: one draw block. Its lanes of a panel of 8 fill 32 KiB
  * and stay in the second-level cache; a row of weights is long, so a claim is 64 KiB or more. */
 #define CPU_FUSED_TILE 192
 
 /* Tokens a tile from logits: 16 KiB of float32, which stay in the first-level cache. */
-#ifndef CPU_LOGITS_TILE
 #define CPU_LOGITS_TILE 4096
-#endif
 
 /* How far ahead, in bytes, a sweep over logits fetches them. */
-#ifndef CPU_DRAW_AHEAD
 #define CPU_DRAW_AHEAD 8192
-#endif
 
 /* Tokens of noise that a thread makes at a time, a multiple of GUMBEL_BLOCK: about 20 us. */
 #define CPU_NOISE_PIECE 16384

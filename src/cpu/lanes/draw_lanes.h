@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the draw from a row's logits (eq. 3, 4) and the mass of its blocks, on the sixteen lanes of
- *        cpu/isa/lanes_*.h: sampled rows by the sweep of sweep_lanes.h, greedy ones by the same
+ * WHAT   the draw from a row's logits (eq. 3, 4) and the mass of its blocks, on the sixteen lanes
+ *        of cpu/isa/lanes_*.h: sampled rows by the sweep of sweep_lanes.h, greedy ones by the same
  *        comparison with the best so far, and noise that was made ahead.
  * COST   the mass is about 15 vector operations a vector.
  */
@@ -11,7 +11,8 @@
 #include "cpu/cpu_policy.h"
 #include "cpu/lanes/sweep_lanes.h"
 
-/* One sample's draw from a block of 64 tokens whose noise was made ahead: a load and an add. Blocks at the ends of the shard may lack noise at theirs. */
+/* One sample's draw from a block of 64 tokens whose noise was made ahead: a load and an add.
+ * Blocks at the ends of the shard may lack noise at theirs. */
 LANES void draw_given_block(const cpu_draw *d, int sample, const float *z, int at)
 {
     uint32_t below = 0;
@@ -102,17 +103,16 @@ LANES void sweep(const float *y, const cpu_draw *d, int first, int samples, int 
         s.end = s.begin + blocks;
         begin_stretch(x, samples, &s, least);
         /* Without a branch on what passes, which no processor foresees. */
-        int passed[STRETCH_BLOCKS], count = 0;
+        uint64_t passed = 0;
         for (int b = s.begin; b < s.end; b++, y += GUMBEL_BLOCK) {
             float largest;
             fetch_ahead(y);
             if (weigh && !weigh_block(d, y, &largest))
                 continue;
-            passed[count] = b;
-            count += !all_below(y, least[b]);
+            passed |= (uint64_t)!all_below(y, least[b]) << b;
         }
-        for (int i = 0; i < count; i++)
-            collect_samples(x, samples, &s, passed[i], d->summaries);
+        for (; passed != 0; passed &= passed - 1)
+            collect_samples(x, samples, &s, __builtin_ctzll(passed), d->summaries);
         s.y = y;
         s.token += (uint32_t)(blocks * GUMBEL_BLOCK);
     }
@@ -141,13 +141,16 @@ static __attribute__((noinline)) void sweep_several(const float *y, const cpu_dr
 static __attribute__((noinline)) void sweep_greedy(const float *z, const cpu_draw *d)
 {
     gumbel_summary *s = d->summaries;
+    float bound = nextafterf(s->best_score, INFINITY);
     for (int block = 0; block < d->blocks; block++, z += GUMBEL_BLOCK) {
         float largest;
         fetch_ahead(z);
         if (d->with_mass && !weigh_block(d, z, &largest))
             continue;
-        if (!all_below(z, nextafterf(s->best_score, INFINITY)) && !cpu_flag_block(s, z))
-            argmax_block(s, z, d->token + (uint32_t)(block * GUMBEL_BLOCK));
+        if (__builtin_expect(all_below(z, bound), 1) || cpu_flag_block(s, z))
+            continue;
+        argmax_block(s, z, d->token + (uint32_t)(block * GUMBEL_BLOCK));
+        bound = nextafterf(s->best_score, INFINITY);
     }
 }
 

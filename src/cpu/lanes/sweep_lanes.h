@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the sweep of a sampled row (eq. 3, 4) by blocks of 64 tokens: which tokens may win, and the
- *        exact scores of these, on the sixteen lanes of cpu/isa/lanes_*.h.
+ * WHAT   the sweep of a sampled row (eq. 3, 4) by blocks of 64 tokens: which tokens may win, and
+ *        the exact scores of these, on the sixteen lanes of cpu/isa/lanes_*.h.
  * HOW    No noise of a block is above its reach, which its first word tells. So a block is passed
- *        over where its largest z is below the best score less the reach: four comparisons, in units
- *        of the logits as they lie in memory. The token that has the most noise of its block needs
- *        no word of its own; those of a stretch's 32 blocks are offered before it is swept, so that
- *        the bounds are those of a late row from the start. Tokens that pass wait until sixteen are
- *        there for one call of Philox.
+ *        over where its largest z is below the best score less the reach: four comparisons, in
+ *        units of the logits as they lie in memory. The token that has the most noise of its block
+ *        needs no word of its own; those of a stretch's 32 blocks are offered before it is swept,
+ *        so that the bounds are those of a late row from the start. Tokens that pass wait until
+ *        sixteen are there for one call of Philox.
  * SCREEN Of such a token E is at least u of its own word, plus 1/64 of u of its block's. It beats
  *        the best score only if E <= exp(z - best). That is bounded from above by 2^n (1 + f) >=
  *        2^(n + f), made by writing (z - best) log2 e into the bits of a float. What passes that,
@@ -22,7 +22,7 @@
 
 #include <float.h>
 
-/* Blocks of a stretch: the words of all come from one call of Philox on sixteen lanes. */
+/* Blocks of a stretch, at most 64: a call of Philox on sixteen lanes makes the words of 32. */
 #define STRETCH_BLOCKS 32
 /* Samples that share a sweep; their state takes a third of the first-level cache. */
 #define SWEEP_SAMPLES 4
@@ -88,17 +88,20 @@ LANES void make_blocks(sweep_blocks *blocks, const sweep_stretch *s, gumbel_stre
 {
     static const uint32_t places[CPU_LANES] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                8, 9, 10, 11, 12, 13, 14, 15};
-    v16u w[4];
-    philox_words(w, vu_add(vu_set(s->token >> 7), vu_load(places)), GUMBEL_BLOCK_DOMAIN, stream);
-    vu_zip(&w[0], &w[2]);
-    vu_zip(&w[1], &w[3]);
     UNROLLED
-    for (int half = 0; half < 2; half++) {
-        int at = half * CPU_LANES;
-        vu_store(blocks->r + at, w[2 * half]);
-        vu_store(blocks->r2 + at, w[2 * half + 1]);
-        vu_store(blocks->place + at, vu_and(w[2 * half + 1], vu_set(63)));
-        vf_store(blocks->reach + at, lanes_reach(w[2 * half]));
+    for (int at = 0; at < STRETCH_BLOCKS; at += 2 * CPU_LANES) {
+        v16u w[4], counter = vu_add(vu_set((s->token >> 7) + (uint32_t)at / 2), vu_load(places));
+        philox_words(w, counter, GUMBEL_BLOCK_DOMAIN, stream);
+        vu_zip(&w[0], &w[2]);
+        vu_zip(&w[1], &w[3]);
+        UNROLLED
+        for (int half = 0; half < 2; half++) {
+            int to = at + half * CPU_LANES;
+            vu_store(blocks->r + to, w[2 * half]);
+            vu_store(blocks->r2 + to, w[2 * half + 1]);
+            vu_store(blocks->place + to, vu_and(w[2 * half + 1], vu_set(63)));
+            vf_store(blocks->reach + to, lanes_reach(w[2 * half]));
+        }
     }
 }
 
@@ -119,7 +122,7 @@ LANES void offer_places(sweep_sample *x, const sweep_stretch *s)
 {
     static const uint32_t starts[CPU_LANES] = {0,   64,  128, 192, 256, 320, 384, 448,
                                                512, 576, 640, 704, 768, 832, 896, 960};
-    uint32_t there = (uint32_t)((UINT64_C(1) << s->end) - 1) & ~(uint32_t)s->begin, pass = 0;
+    uint64_t there = (UINT64_MAX >> (64 - s->end)) & ~(uint64_t)s->begin, pass = 0;
     v16f threshold = vf_set(screen_threshold(x->summary->best_score));
     v16u last = vu_set((uint32_t)(s->end - s->begin) * GUMBEL_BLOCK - 1);
     UNROLLED
@@ -128,10 +131,11 @@ LANES void offer_places(sweep_sample *x, const sweep_stretch *s)
         v16u place = vu_min(vu_add(from, vu_load(x->blocks.place + at)), last);
         v16f z = vf_mul(vf_gather(s->y, place), vf_set(s->factor));
         v16m low = vf_less(vf_add(z, vf_load(x->blocks.reach + at)), threshold);
-        pass |= (~vm_bits(low) & vm_bits(vf_less(vf_set(-INFINITY), z))) << at;
+        uint32_t high = ~vm_bits(low) & vm_bits(vf_less(vf_set(-INFINITY), z));
+        pass |= (uint64_t)high << at;
     }
     for (pass &= there; __builtin_expect(pass != 0, 0); pass &= pass - 1)
-        offer_place(x, s, __builtin_ctz(pass));
+        offer_place(x, s, __builtin_ctzll(pass));
 }
 
 /* The least logit of each block that may win. -inf never may, so that no bound is below the lowest
@@ -140,8 +144,7 @@ LANES void set_bounds(sweep_blocks *blocks, float best, float factor)
 {
     v16f threshold = vf_set(screen_threshold(best)), unit = vf_set(1.0f / factor);
     UNROLLED
-    for (int half = 0; half < 2; half++) {
-        int at = half * CPU_LANES;
+    for (int at = 0; at < STRETCH_BLOCKS; at += CPU_LANES) {
         v16f bound = vf_mul(vf_sub(threshold, vf_load(blocks->reach + at)), unit);
         vf_store(blocks->least + at, vf_max(bound, vf_set(-FLT_MAX)));
     }
@@ -227,8 +230,8 @@ LANES int load_block(gumbel_summary *flags, const float *y, float factor, v16f z
     return 0;
 }
 
-/* Let the tokens of block `b` that are not below its bound wait; z are all of its. What has the most
- * noise was offered before. */
+/* Let the tokens of block `b` that are not below its bound wait; z are all of its. What has the
+ * most noise was offered before. */
 LANES void collect_block(sweep_sample *x, const sweep_stretch *s, int b, const v16f z[4])
 {
     static const uint32_t places[CPU_LANES] = {0, 1, 2,  3,  4,  5,  6,  7,
@@ -271,8 +274,8 @@ LANES void collect_samples(sweep_sample *x, int samples, const sweep_stretch *s,
 LANES void begin_stretch(sweep_sample *x, int samples, const sweep_stretch *s,
                          float least[STRETCH_BLOCKS])
 {
-    vf_store(least, vf_set(INFINITY));
-    vf_store(least + CPU_LANES, vf_set(INFINITY));
+    for (int at = 0; at < STRETCH_BLOCKS; at += CPU_LANES)
+        vf_store(least + at, vf_set(INFINITY));
     for (int i = 0; i < samples; i++) {
         make_blocks(&x[i].blocks, s, x[i].stream);
         offer_places(&x[i], s);

@@ -183,20 +183,18 @@ __device__ __forceinline__ void keep(const float (&sum)[halves][n], uint32_t *fl
         *flags = 0;
 }
 
-constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
-
 /* A team's noise of a tile to come, once `turn` tiles are drawn from. */
 template <int n, class call>
 __device__ __forceinline__ void make_team_noise(const call &p, const shared_sm90<n> &shared,
                                                 int tile, int turn)
 {
-    constexpr int warps = sm90_team<n>::threads / 32;
+    constexpr int threads = sm90_team<n>::threads;
     if (!noise_cut<n>::by_team || tile >= p.tiles || !p.draws())
         return;
     sm90_team<n> team(threadIdx.x);
     ptx_barrier_wait(&shared.drawn[team.index], (turn & 1) ^ 1);
-    noise_of_tile<n>(p, shared.noise_of_team(p, team.index), shared, tile, threadIdx.x / 32 % warps,
-                     warps);
+    noise_of_tile<n, threads>(p, shared.noise_of_team(p, team.index), shared, tile,
+                              threadIdx.x % threads, [&] { team.sync(); });
     team.sync();
 }
 
@@ -328,8 +326,9 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         if (turn >= teams)
             all.template tell<SM90_SERVE_THREADS>(thread);
         if (!noise_cut<n>::by_team)
-            noise_of_tile<n>(p, shared.noise_of_team(p, team), shared, tile, thread / 32,
-                             kServeWarps);
+            noise_of_tile<n, SM90_SERVE_THREADS>(
+                p, shared.noise_of_team(p, team), shared, tile, thread,
+                [] { ptx_named_barrier<3, SM90_SERVE_THREADS>(); });
         if (teams == 2 && turn == 1) { /* before, there are no thresholds */
             ptx_barrier_wait(&shared.drawn[0], 0);
             all.template tell<SM90_SERVE_THREADS>(thread);

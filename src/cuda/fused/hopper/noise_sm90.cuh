@@ -6,7 +6,10 @@
  *
  * A byte q says g <= q / SM90_UNITS. g = -ln E <= -ln u since a standard exponential E is at least
  * u, and -log2 u is at most 32 - log2 r, which the exponent and two more bits of r as a float bound
- * to a quarter. 255 stands for r = 0, where u is as small as 2^-65; it sets the unit.
+ * to a quarter. A token's E is at least that of its own word; but for the one of its block that has
+ * the least, E of the block's word by 64: six more. That token's byte covers the other one's of the
+ * two, and takes its place once all are there. 255 stands for r = 0, where the least E is as small
+ * as 2^-65; it sets the unit.
  */
 #ifndef GUMBEL_CUDA_NOISE_SM90_CUH
 #define GUMBEL_CUDA_NOISE_SM90_CUH
@@ -27,10 +30,20 @@ template <int n> __device__ __forceinline__ int noise_place(int thread, int j)
     return 2 * j / piece * (SM90_DRAW_THREADS * piece) + thread * piece + 2 * j % piece;
 }
 
-/* The bound of a word: 4 * 32 + 4 * 127 less the leading bits of a float. */
-__device__ __forceinline__ uint32_t noise_byte(uint32_t r)
+/* And those of the tokens at 2 h and 2 h + 1 of a tile, h = place / 2, in column `column`. */
+template <int n> __device__ __forceinline__ int noise_place_of(uint32_t place, int column)
 {
-    return min(636u - (__float_as_uint(__uint2float_rz(r)) >> 21), 255u);
+    int thread = 8 * (place / 4) + 4 * (place / 2 & 1) + column % 8 / 2;
+    return noise_place<n>(thread, column / 8) + (column & 1);
+}
+
+/* What log2 64 is in bytes' quarters. */
+#define SM90_BLOCK_QUARTERS (4 * 6)
+
+/* The bound of a word: 4 * 32 + 4 * 127 less the leading bits of a float; of 2^-`more` of it. */
+__device__ __forceinline__ uint32_t noise_byte(uint32_t r, uint32_t more = 0)
+{
+    return min(636u + more - (__float_as_uint(__uint2float_rz(r)) >> 21), 255u);
 }
 
 /* Two columns' bytes for the tokens whose words are given, none where a row is greedy. */
@@ -50,8 +63,8 @@ __device__ __forceinline__ void words_of_pair(const draw_philox &a, const draw_p
     uint32_t a0 = a.key0, a1 = a.key1, b0 = b.key0, b1 = b.key1;
 #pragma unroll
     for (int i = 0; i < count; i++) {
-        x[i] = draw_start(a, block + i * step);
-        y[i] = draw_start(b, block + i * step);
+        x[i] = draw_start(a, block + i * step, 0);
+        y[i] = draw_start(b, block + i * step, 0);
     }
 #pragma unroll
     for (int round = 2; round < GUMBEL_PHILOX_ROUNDS; round++) {
@@ -108,15 +121,47 @@ __device__ __forceinline__ void noise_of_chunk(const cuda_params &p, unsigned ch
     }
 }
 
-/* A tile's noise, of which `warps` warps make a chunk in turn; to [S][64 n] bytes. */
-template <int n, class call>
-__device__ void noise_of_tile(const call &p, unsigned char *bytes, const shared_sm90<n> &shared,
-                              int tile, int warp, int warps)
+/* Of one column: the bytes of those tokens of the tile from token `first` on that have the least
+ * exponential of their blocks. A tile that starts between two blocks has parts of three. */
+template <int n>
+__device__ __forceinline__ void noise_of_blocks(const cuda_params &p, unsigned char *bytes,
+                                                const sm90_draw &draw, uint32_t first, int column)
 {
-    uint32_t first = (uint32_t)(p.problem.first_token + (int64_t)tile * CUDA_SM90_TILE) / 4;
-    for (int sample = 0; sample < p.samples(); sample++, bytes += 64 * n)
-        for (int i = warp; i < noise_cut<n>::chunks; i += warps)
-            noise_of_chunk<n>(p, bytes, shared.draws + sample * n, first, i);
+    constexpr uint32_t tile = CUDA_SM90_TILE;
+    static_assert(tile == 2 * GUMBEL_BLOCK, "a call of Philox serves an aligned tile");
+    if (draw.greedy)
+        return;
+    const draw_philox philox =
+        draw_philox_of({draw.seed, draw.position, draw.sample, p.problem.sampling.domain});
+#pragma unroll 1
+    for (uint32_t at = first / tile; at <= (first + tile - 1) / tile; at++) {
+        const uint4 words = draw_words(philox, at, GUMBEL_BLOCK_DOMAIN);
+#pragma unroll
+        for (uint32_t half = 0; half < tile; half += GUMBEL_BLOCK) {
+            const draw_block own = draw_block_in(words, half);
+            const uint32_t place = at * tile + half + own.place() - first;
+            if (place < tile)
+                bytes[noise_place_of<n>(place, column)] =
+                    (unsigned char)noise_byte(own.r, SM90_BLOCK_QUARTERS);
+        }
+    }
+}
+
+/* A tile's noise, to [S][64 n] bytes, by so many threads, of which this is the thread-th; sync()
+ * waits for all of them. Their warps make a chunk in turn. */
+template <int n, int threads, class call, class F>
+__device__ __forceinline__ void noise_of_tile(const call &p, unsigned char *bytes,
+                                              const shared_sm90<n> &shared, int tile, int thread,
+                                              F sync)
+{
+    const uint32_t first = (uint32_t)(p.problem.first_token + (int64_t)tile * CUDA_SM90_TILE);
+    const int samples = p.samples();
+    for (int sample = 0; sample < samples; sample++)
+        for (int i = thread / 32; i < noise_cut<n>::chunks; i += threads / 32)
+            noise_of_chunk<n>(p, bytes + sample * 64 * n, shared.draws + sample * n, first / 4, i);
+    sync();
+    for (int i = thread; i < n * samples; i += threads)
+        noise_of_blocks<n>(p, bytes + i / n * 64 * n, shared.draws[i], first, i % n);
 }
 
 } // namespace
