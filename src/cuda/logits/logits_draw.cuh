@@ -25,11 +25,12 @@ struct warp_draw : warp_scores<dtype, given, edited> {
                                                      float thresholds) const
     {
         uint32_t passing = 0;
+        int s = 0;
 #pragma unroll 1
-        for (int s = 0; s < samples; s++) {
+        do {
             const float threshold = __shfl_sync(~0u, thresholds, s);
             passing |= (uint32_t)draw_passes(fmaf(top, factor, reach_of(base, s)), threshold) << s;
-        }
+        } while (++s < samples);
         return passing;
     }
 

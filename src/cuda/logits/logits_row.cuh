@@ -56,8 +56,8 @@ __device__ __noinline__ uint32_t find_seen(const cuda_params &p, const cta_state
 
 /* A warp and the window of a row that its CTA draws from. Where a mask and a history edit the row,
  * the mask is looked up with every logit, and the history for the few tokens alone that are scored:
- * mostly penalties lower a token, so that the bounds let through what they must. Of a row where they
- * may raise one, all that were seen are scored. */
+ * mostly penalties lower a token, so that the bounds let through what they must. Of a row where
+ * they may raise one, all that were seen are scored. */
 template <gumbel_dtype dtype, bool edited> struct warp_row {
     using element = typename quad<dtype>::element;
     using step = quad<dtype>[kQuads]; /* what a lane holds of a step */
@@ -70,7 +70,6 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     uint32_t place;        /* of this lane's first token in a step */
     int warp, lane;
     bool vectors; /* quads are aligned in memory */
-    float inverse_temperature;
 
     __device__ __forceinline__ bool counts(uint32_t from, uint32_t to) const
     {
@@ -83,13 +82,19 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         return counts(base, base + kStep);
     }
 
+    /* The logit of one token; -inf if it does not count. */
+    __device__ __forceinline__ element read_one(uint32_t token) const
+    {
+        return counts(token, token + 1) ? origin[token] : quad<dtype>::nothing();
+    }
+
     /* Four logits from `token` on; -inf for those that do not count. */
     __device__ __forceinline__ quad<dtype> read_shortlist(uint32_t token) const
     {
         element e[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            e[i] = counts(token + i, token + i + 1) ? origin[token + i] : quad<dtype>::nothing();
+            e[i] = read_one(token + i);
         return quad<dtype>::of(e);
     }
 
@@ -157,9 +162,10 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         for (int i = 0; i < 4; i++) {
             const uint32_t token = base + place + kStride * k + i;
             z = {z.v[1], z.v[2], z.v[3],
-                 counts(token, token + 1) ? gumbel_transform(y.v[0], q.scale, q.soft_cap,
-                                                             p.inverse_cap, inverse_temperature)
-                                          : -INFINITY};
+                 counts(token, token + 1)
+                     ? gumbel_transform(y.v[0], q.scale, q.soft_cap, p.inverse_cap,
+                                        state.inverse_temperature)
+                     : -INFINITY};
             y = {y.v[1], y.v[2], y.v[3], 0.0f};
         }
         return z;
@@ -181,7 +187,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         if (plain()) {
 #pragma unroll
             for (int i = 0; i < 4 * kQuads; i++)
-                z[i / 4].v[i % 4] *= inverse_temperature;
+                z[i / 4].v[i % 4] *= state.inverse_temperature;
         } else {
             transform_step(base, z);
         }
@@ -197,8 +203,9 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         }
     }
 
-    /* What of each token of a step no z is above, by `factor`; NaN where that is so of z. Where z is
-     * plain the logits will do: registers of their own would cost as many moves as the screen. */
+    /* What of each token of a step no z is above, by `factor`; NaN where that is so of z. Where z
+     * is plain the logits will do: registers of their own would cost as many moves as the look at
+     * them costs. */
     template <bool is_plain>
     __device__ __forceinline__ void find_values(uint32_t base, const step &logits,
                                                 four (&x)[kQuads], float &factor) const
@@ -208,7 +215,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
             x[k] = logits[k].widen();
         if (!is_plain)
             transform_step(base, x);
-        factor = is_plain ? inverse_temperature : 1.0f;
+        factor = is_plain ? state.inverse_temperature : 1.0f;
         if (edited && mask) {
             const step_mask allowed = read_mask(base);
 #pragma unroll
@@ -228,18 +235,23 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     }
 
     /* z of one token; -inf if it does not count. */
-    __device__ __forceinline__ float transform(uint32_t token) const
+    __device__ __forceinline__ float transform(uint32_t token, element logit) const
     {
         const gumbel_problem &q = p.problem;
+        float y = widen_element(&logit, dtype, 0);
         if (!counts(token, token + 1))
             return -INFINITY;
-        float y = widen_element(origin, dtype, token);
         y = q.soft_cap != 0.0f ? draw_capped(p, y) : y * q.scale;
         if constexpr (edited) {
             four all = edit_apart(p, state, token & ~3u, end, {y, y, y, y});
             y = token & 2 ? (token & 1 ? all.v[3] : all.v[2]) : (token & 1 ? all.v[1] : all.v[0]);
         }
-        return y * inverse_temperature;
+        return y * state.inverse_temperature;
+    }
+
+    __device__ __forceinline__ float transform(uint32_t token) const
+    {
+        return transform(token, read_one(token));
     }
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a warp knows of the noise of its row: reaches of blocks, thresholds, and the scores of tokens
- * that may win (head: logits.cu).
+ * What a warp knows of the noise of its row: reaches of blocks, thresholds, and the scores of
+ * tokens that may win (head: logits.cu).
  */
 #ifndef GUMBEL_CUDA_LOGITS_SCORE_CUH
 #define GUMBEL_CUDA_LOGITS_SCORE_CUH
@@ -11,8 +11,8 @@
 namespace
 {
 
-/* Groups of 64 blocks at a chunk's beginning whose J raise its first threshold: more would read the
- * row twice. */
+/* Groups of 64 blocks at a chunk's beginning whose J raise its first threshold, in all samples, but
+ * one in each: more would read the row twice. */
 constexpr int kSeeds = 4;
 
 template <gumbel_dtype dtype, bool given, bool edited>
@@ -79,21 +79,29 @@ struct warp_scores : warp_row<dtype, edited> {
     {
         const bool greedy = state.greedy;
         const uint4 words = draw_words(philox(sample), pair, GUMBEL_BLOCK_DOMAIN);
-        float floor = -INFINITY;
-#pragma unroll 1
+        uint32_t tokens[2];
+        typename row::element logits[2];
+#pragma unroll
         for (uint32_t half = 0; half < 2; half++) {
             const uint32_t first = (2 * pair + half) * GUMBEL_BLOCK;
             const draw_block block = draw_block_in(words, first);
             const uint32_t at = (first - begin) / GUMBEL_BLOCK;
-            if (first < begin || at >= (uint32_t)blocks)
-                continue;
-            reaches[sample * blocks + at] =
-                draw_pack_reach(draw_reach(greedy, block.r), block.place());
+            if (first >= begin && at < (uint32_t)blocks)
+                reaches[sample * blocks + at] =
+                    draw_pack_reach(draw_reach(greedy, block.r), block.place());
+            tokens[half] = first + block.place();
             if (seeds)
-                floor = fmaxf(floor, draw_floor(greedy, transform(first + block.place()), block.r));
+                logits[half] = row::read_one(tokens[half]);
         }
-        if (seeds)
-            raise(sample, floor);
+        if (!seeds)
+            return;
+        float floor = -INFINITY;
+#pragma unroll 1
+        for (int half = 0; half < 2; half++) {
+            const float z = transform(half ? tokens[1] : tokens[0], half ? logits[1] : logits[0]);
+            floor = fmaxf(floor, draw_floor(greedy, z, half ? words.z : words.x));
+        }
+        raise(sample, floor);
     }
 
     /* Those of all blocks and samples of the window, by all warps. */
@@ -103,8 +111,8 @@ struct warp_scores : warp_row<dtype, edited> {
         const int groups = (blocks + 1 + 63) / 64; /* the first half of a pair may lie outside */
 #pragma unroll 1
         for (int i = warp; i < samples * groups; i += kWarps) {
-            int group = i % groups;
-            make_reaches(i / groups, first + 32 * group + lane, seeds && group < kSeeds);
+            const int group = i % groups;
+            make_reaches(i / groups, first + 32 * group + lane, seeds && group * samples < kSeeds);
         }
     }
 
