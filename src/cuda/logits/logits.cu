@@ -2,11 +2,11 @@
  *
  * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1); or
  *        of y, where a mask and a history are all that edits them (docs/maths.md, section 8).
- * COST   reads B V elements once. Four tokens take about 29 instructions, and in each further sample
- *        3; a sample's noise is a Philox block every 128 tokens, and one or two for each token that
- *        may win. The log-normaliser takes 93 more. What bounds it: findings/cuda_logits.md. A mask
- *        is a bit a token beside, and four selections; a history is looked up for tokens alone that
- *        are scored.
+ * COST   reads B V elements once. Four tokens take about 29 instructions, and in each further
+ *        sample 3; a sample's noise is a Philox block every 128 tokens, and one or two for each
+ *        token that may win. What the log-normaliser takes, and what bounds all:
+ *        findings/cuda_logits.md. A mask is a bit a token beside, and four selections; a history is
+ *        looked up for tokens alone that are scored.
  * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary, by windows of which
  *        it has the bounds of all blocks at once; mostly there is one. Its warps take steps of 512
  *        tokens, eight blocks of 64, as they get done. Four lanes hold a block: lane j of them the
@@ -17,9 +17,9 @@
  * SMEM   the draw's state (cta_state); with the mass a summary a thread; four bytes a sample and
  *        block of the window.
  * SYNC   a CTA meets when the row's parameters are there, when its bounds and first thresholds are,
- *        before a further window, and at its end. Best tokens and lists belong to a warp; thresholds
- *        and the next step are touched by atomics alone. Of a row's CTAs the last one merges all,
- *        known by a counter in global memory (parts.cuh).
+ *        before a further window, and at its end. Best tokens and lists belong to a warp;
+ *        thresholds and the next step are touched by atomics alone. Of a row's CTAs the last one
+ *        merges all, known by a counter in global memory (parts.cuh).
  * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
  *        blocks is exact: the same bits whatever the chunk.
  */
@@ -198,6 +198,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     if (with_mass)
         gumbel_summary_empty(mass.own);
     __syncthreads();
+    own.inverse_temperature = state.inverse_temperature;
     own.key0 = __reduce_or_sync(~0u, state.philox[0].key0);
     own.key1 = __reduce_or_sync(~0u, state.philox[0].key1);
     draw_windows<with_mass>(own, logits, mass);

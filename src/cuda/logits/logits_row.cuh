@@ -70,6 +70,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     uint32_t place;        /* of this lane's first token in a step */
     int warp, lane;
     bool vectors; /* quads are aligned in memory */
+    float inverse_temperature;
 
     __device__ __forceinline__ bool counts(uint32_t from, uint32_t to) const
     {
@@ -162,10 +163,9 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         for (int i = 0; i < 4; i++) {
             const uint32_t token = base + place + kStride * k + i;
             z = {z.v[1], z.v[2], z.v[3],
-                 counts(token, token + 1)
-                     ? gumbel_transform(y.v[0], q.scale, q.soft_cap, p.inverse_cap,
-                                        state.inverse_temperature)
-                     : -INFINITY};
+                 counts(token, token + 1) ? gumbel_transform(y.v[0], q.scale, q.soft_cap,
+                                                             p.inverse_cap, inverse_temperature)
+                                          : -INFINITY};
             y = {y.v[1], y.v[2], y.v[3], 0.0f};
         }
         return z;
@@ -187,7 +187,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         if (plain()) {
 #pragma unroll
             for (int i = 0; i < 4 * kQuads; i++)
-                z[i / 4].v[i % 4] *= state.inverse_temperature;
+                z[i / 4].v[i % 4] *= inverse_temperature;
         } else {
             transform_step(base, z);
         }
@@ -215,7 +215,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
             x[k] = logits[k].widen();
         if (!is_plain)
             transform_step(base, x);
-        factor = is_plain ? state.inverse_temperature : 1.0f;
+        factor = is_plain ? inverse_temperature : 1.0f;
         if (edited && mask) {
             const step_mask allowed = read_mask(base);
 #pragma unroll
@@ -246,7 +246,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
             four all = edit_apart(p, state, token & ~3u, end, {y, y, y, y});
             y = token & 2 ? (token & 1 ? all.v[3] : all.v[2]) : (token & 1 ? all.v[1] : all.v[0]);
         }
-        return y * state.inverse_temperature;
+        return y * inverse_temperature;
     }
 
     __device__ __forceinline__ float transform(uint32_t token) const
