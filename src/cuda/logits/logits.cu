@@ -2,8 +2,8 @@
  *
  * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1); or
  *        of y, where a mask and a history are all that edits them (docs/maths.md, section 8).
- * COST   reads B V elements once. Four tokens take about 29 instructions, and in each further
- *        sample 3; a sample's noise is a Philox block every 128 tokens, and one or two for each
+ * COST   reads B V elements once. Four tokens take about 30 instructions, and in each further
+ *        sample 4; a sample's noise is a Philox block every 128 tokens, and one or two for each
  *        token that may win. What the log-normaliser takes, and what bounds all:
  *        findings/cuda_logits.md. A mask is a bit a token beside, and four selections; a history is
  *        looked up for tokens alone that are scored.
