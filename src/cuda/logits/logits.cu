@@ -199,8 +199,6 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         gumbel_summary_empty(mass.own);
     __syncthreads();
     own.inverse_temperature = state.inverse_temperature;
-    own.key0 = __reduce_or_sync(~0u, state.philox[0].key0);
-    own.key1 = __reduce_or_sync(~0u, state.philox[0].key1);
     draw_windows<with_mass>(own, logits, mass);
     if (with_mass)
         end_mass(state, mass);

@@ -24,14 +24,10 @@ struct warp_scores : warp_row<dtype, edited> {
     const float *noise;  /* where the noise of token 0 in the first sample would be */
     float *reaches;      /* [sample][block] of the window, packed */
     int blocks, samples; /* of the window; of this CTA */
-    uint32_t key0, key1; /* of all samples: the same for all lanes, so in uniform registers */
 
-    __device__ __forceinline__ draw_philox philox(int sample) const
+    __device__ __forceinline__ const draw_philox &philox(int sample) const
     {
-        draw_philox f = state.philox[sample];
-        f.key0 = key0;
-        f.key1 = key1;
-        return f;
+        return state.philox[sample];
     }
 
     /* From z to scores by noise that is given. */
