@@ -34,7 +34,8 @@
 #include "cuda/fused/tile/ending_sm90.cuh"
 #include "cuda/fused/hopper/epilogue_sm90.cuh"
 #include "cuda/fused/hopper/logits_sm90.cuh"
-#include "cuda/fused/hopper/noise_sm90.cuh"
+#include "cuda/fused/hopper/mass_sm90.cuh"
+#include "cuda/fused/hopper/seeds_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
 
 namespace
@@ -183,21 +184,9 @@ __device__ __forceinline__ void keep(const float (&sum)[halves][n], uint32_t *fl
         *flags = 0;
 }
 
-constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
-
-/* A team's noise of a tile to come, once `turn` tiles are drawn from. */
-template <int n, class call>
-__device__ __forceinline__ void make_team_noise(const call &p, const shared_sm90<n> &shared,
-                                                int tile, int turn)
+__device__ __forceinline__ uint32_t first_token_of(const cuda_params &p, int tile)
 {
-    constexpr int warps = sm90_team<n>::threads / 32;
-    if (!noise_cut<n>::by_team || tile >= p.tiles || !p.draws())
-        return;
-    sm90_team<n> team(threadIdx.x);
-    ptx_barrier_wait(&shared.drawn[team.index], (turn & 1) ^ 1);
-    noise_of_tile<n>(p, shared.noise_of_team(p, team.index), shared, tile, threadIdx.x / 32 % warps,
-                     warps);
-    team.sync();
+    return (uint32_t)p.problem.first_token + CUDA_SM90_TILE * (uint32_t)tile;
 }
 
 /* What passes from the end of a first tile's wait for bounds to that of its draw, in cycles. */
@@ -218,15 +207,13 @@ __device__ __forceinline__ int patience_of(const call &p, int tile, int took)
 /* Draw from the team's tile in `sum`, its turn-th; `patience` as tile_logits::store() has it. */
 template <int n, class call>
 __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &shared,
-                                          sm90_sums<n> &sum, sm90_list &list, int thread, int turn,
-                                          bool last, int patience)
+                                          sm90_sums<n> &sum, int thread, int tile, int turn,
+                                          int patience)
 {
     constexpr int teams = sm90_team<n>::teams;
-    epilogue<n, call> end(p, shared, list, thread);
-    const int own = end.own_team.index, other = teams - 1 - own;
-    bool first = turn == 0 && own == 0;
-    end.offers.start_tile();
-    tile_logits<n, call> logits(p, shared, end.offers.token_of(0), thread);
+    const int own = sm90_team<n>(thread).index, other = teams - 1 - own;
+    const bool first = turn == 0 && own == 0;
+    tile_logits<n, call> logits(p, shared, first_token_of(p, tile), thread);
     if constexpr (call::stores) {
         const bool by_bounds = p.template by_bounds<n>();
         if (by_bounds)
@@ -240,14 +227,14 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
     if constexpr (call::stores_too)
         logits.store_all(sum);
     ptx_barrier_wait(&shared.served[own], turn & 1);
-    end.draw(sum, first);
-    if (first || last)
-        end.offers.settle();
+    if (first)
+        tile_seeds<n, call>(p, shared, thread).plant(sum);
+    epilogue<n, call>(p, shared, tile, thread).draw(sum);
     ptx_barrier_arrive(&shared.drawn[own]);
     if (p.with_mass()) {
         if (teams == 2 && !first)
             ptx_barrier_wait(&shared.summed[other], (turn & 1) ^ (own == 0));
-        tile_mass<n>(shared, (int)p.problem.batch, end.scale, thread).add(sum, first);
+        tile_mass<n>(shared, (int)p.problem.batch, p.scale(), thread).add(sum, first);
         ptx_barrier_arrive(&shared.summed[own]);
     }
 }
@@ -278,11 +265,9 @@ __device__ void consume(const call &p, unsigned char *memory)
     ring at(p.stages);
     const int own = sm90_team<n>(threadIdx.x).index, depths = sm90_depths(p);
     const int stride = teams * (int)gridDim.x;
-    sm90_list list = offer_list<n, call>::start(own);
     const uint32_t began = clock();
     int turn = 0;
     at.skip(own * depths);
-    make_team_noise<n>(p, shared_sm90<n>(p, memory), blockIdx.x + own * gridDim.x, 0);
     for (int tile = blockIdx.x + own * gridDim.x; tile < p.tiles; tile += stride, turn++) {
         const shared_sm90<n> before(p, memory + ptx_zero());
         if (teams == 2 && (own != 0 || turn != 0))
@@ -295,16 +280,30 @@ __device__ void consume(const call &p, unsigned char *memory)
             keep(sum, shared.flags);
             continue;
         }
-        draw_tile<n>(p, shared, sum, list, threadIdx.x + zero, turn, tile + stride >= p.tiles,
+        draw_tile<n>(p, shared, sum, threadIdx.x + zero, tile, turn,
                      patience_of<n>(p, tile, (int)((uint32_t)clock() - began)));
-        make_team_noise<n>(p, shared, tile + stride, turn + 1);
     }
     wait_for_masses<n>(p, shared_sm90<n>(p, memory));
 }
 
-/* The warps that serve those that draw: they make noise and raise thresholds. What this CTA knows
- * of those is told before the noise is made, and what others know asked for after it. Those that
- * store are served with bounds. */
+/* The part of a tile's time, behind the draw from the one before, after which floors are asked for:
+ * the other CTAs have told theirs by then, and the product does not yet end. */
+constexpr int kServeNapPart = 3;
+
+/* Wait until this part of the time since `ended` has passed once more, which is now. */
+__device__ __forceinline__ void nap_of_tile(uint32_t &ended)
+{
+    constexpr int nap = 250; /* nanoseconds */
+    const uint32_t now = clock(), took = now - ended;
+    ended = now;
+    while ((uint32_t)clock() - now < took / kServeNapPart)
+        __nanosleep(nap);
+    __syncwarp();
+}
+
+/* The warps that serve those that draw. They make the noise of a tile's blocks while the tile before
+ * is drawn from; behind that they score what passed there, tell the other CTAs, ask them, and bound
+ * the tile's blocks by what is known then. Those that store are served with bounds of rows. */
 template <int n, class call> __device__ void serve(const call &p, const shared_sm90<n> &shared)
 {
     constexpr int teams = sm90_team<n>::teams;
@@ -316,32 +315,45 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
     }
     if constexpr (call::stores_too)
         clear_words(p, thread, SM90_SERVE_THREADS);
-    thresholds<n, call> all(p, shared);
-    int team = 0, turn = 0;
-    uint32_t phase = 1; /* at first, nothing has to be drawn before */
+    const thresholds<n, call> all(p, shared);
+    uint32_t ended = clock();
+    int turn = 0;
     if (!p.draws())
         return;
     if (p.ends_call() && blockIdx.x == 0)
         start_counters(p, thread);
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
-        ptx_barrier_wait(&shared.drawn[team], phase);
-        if (turn >= teams)
-            all.template tell<SM90_SERVE_THREADS>(thread);
-        if (!noise_cut<n>::by_team)
-            noise_of_tile<n>(p, shared.noise_of_team(p, team), shared, tile, thread / 32,
-                             kServeWarps);
-        if (teams == 2 && turn == 1) { /* before, there are no thresholds */
-            ptx_barrier_wait(&shared.drawn[0], 0);
-            all.template tell<SM90_SERVE_THREADS>(thread);
+        if (turn == 0) {
+            tile_seeds<n, call>::start(p, shared, thread, first_token_of(p, tile));
+        } else {
+            const tile_reaches<n, call> reaches(p, shared, all, thread, first_token_of(p, tile));
+            ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+            offer_list<n, call>(p, shared, tile - (int)gridDim.x).score(thread, SM90_SERVE_THREADS);
+            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are scored */
+            if (thread == 0)
+                *shared.offered = 0;
+            all.template each_floor<SM90_SERVE_THREADS>(thread, [&](int i, int, uint64_t floor) {
+                all.take_best(i);
+                all.give_floor(i, floor);
+            });
+            nap_of_tile(ended);
+            all.template each_floor<SM90_SERVE_THREADS>(
+                thread, [&](int i, int k, uint64_t) { all.set_bounds(i, reaches.of[k]); });
         }
-        if (turn > 0)
-            all.template ask<SM90_SERVE_THREADS>(thread, shared.screens_of_team(p, team));
-        ptx_barrier_arrive(&shared.served[team]);
-        team = (team + 1) % teams;
-        phase ^= team == 0;
+        ptx_barrier_arrive(&shared.served[turn % teams]);
     }
     if (p.ends_call())
         start_counters(p, thread);
+}
+
+/* What passed in the CTA's last tile, which nobody serves any more, by the threads that draw. */
+template <int n, class call>
+__device__ __forceinline__ void score_rest(const call &p, const shared_sm90<n> &shared)
+{
+    const int left = p.tiles - 1 - (int)blockIdx.x; /* negative: there was no tile */
+    const int tile = (int)blockIdx.x + left / (int)gridDim.x * (int)gridDim.x;
+    offer_list<n, call>(p, shared, tile).score(threadIdx.x, SM90_DRAW_THREADS);
+    ptx_named_barrier<4, SM90_DRAW_THREADS>();
 }
 
 template <int n, bool half, class call>
@@ -376,6 +388,7 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
     }
     __syncthreads();
     if (threadIdx.x < SM90_DRAW_THREADS && p.draws()) {
+        score_rest<n>(p, shared);
         if (p.ends_call())
             end_call(p, shared);
         else

@@ -7,6 +7,7 @@
 #define GUMBEL_CUDA_LANES_SM90_CUH
 
 #include "cuda/common/ptx.cuh"
+#include "cuda/fused/tile/shared_sm90.cuh"
 
 namespace
 {
@@ -29,6 +30,29 @@ __device__ __forceinline__ int sm90_column(int lane, int k)
     return 8 * (k / 2) + 2 * (lane & 3) + (k & 1);
 }
 __device__ __forceinline__ int sm90_sum(int k) { return 4 * (k / 2) + (k & 1); }
+
+/* Of such groups' bounds, where that of a lane's k-th column lies (shared_sm90::bound_place()). */
+template <int n> __device__ __forceinline__ int sm90_bound_place(int lane, int k)
+{
+    return n < 16 ? 2 * (lane & 3) + k : 16 * (k / 4) + 4 * (lane & 3) + k % 4;
+}
+
+/* The bits of those of all of its columns. */
+template <int n>
+__device__ __forceinline__ void sm90_load_bounds(const sm90_bound *from, int lane,
+                                                 uint32_t (&bits)[2 * sm90_groups<n>])
+{
+    if constexpr (n < 16) {
+        const uint2 two = *(const uint2 *)(from + sm90_bound_place<n>(lane, 0));
+        bits[0] = two.x, bits[1] = two.y;
+    } else {
+#pragma unroll
+        for (int k = 0; k < 2 * sm90_groups<n>; k += 4) {
+            const uint4 four = *(const uint4 *)(from + sm90_bound_place<n>(lane, k));
+            bits[k] = four.x, bits[k + 1] = four.y, bits[k + 2] = four.z, bits[k + 3] = four.w;
+        }
+    }
+}
 
 /* One round's sums, of those that follow each other in each half: by selections, since what is
  * indexed lies in local memory. */

@@ -207,7 +207,7 @@ template <int n, class call> class bound_server
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
             if (floors[k] > 0 && floors[k] >> FLOOR_BITS == p.tag)
-                shared.reaches[lane + 32 * k].threshold = floor_unpack(floors[k]);
+                shared.thresholds[lane + 32 * k] = floor_unpack(floors[k]);
     }
 
     /* Bring the bits of a tile's tokens, from any token divisible by 4 on: of the rows' masks, and
