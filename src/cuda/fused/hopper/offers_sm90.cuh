@@ -13,7 +13,7 @@
 #ifndef GUMBEL_CUDA_OFFERS_SM90_CUH
 #define GUMBEL_CUDA_OFFERS_SM90_CUH
 
-#include "cuda/common/draw.cuh"
+#include "cuda/fused/hopper/noise_sm90.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
 namespace
@@ -77,8 +77,7 @@ template <int n, class call> class offer_list
         }
         float score = z;
         if (!draw.greedy)
-            score += draw_noise_of_token(
-                draw_philox_of({draw.seed, draw.position, draw.sample, domain}), token);
+            score += noise_of_token({draw.seed, draw.position, draw.sample, domain}, token);
         keep_best(best, {score, z, (int)token, 0});
     }
 
