@@ -37,12 +37,13 @@ typedef struct cpu_draw {
     const gumbel_row *row;
     int num_samples; /* 1 for a greedy row */
     int with_mass;
-    uint32_t token;            /* global id of z[0], a multiple of 64 */
-    int blocks;                /* z holds 64 * blocks tokens; what does not count is -inf */
+    uint32_t token;            /* global id of y[0], a multiple of 64 */
+    int blocks;                /* y holds 64 * blocks tokens; what does not count is -inf */
+    float factor;              /* z = y * factor, above 0; 1 for a greedy row or given noise */
     gumbel_summary *summaries; /* [num_samples]; mass, max_z and flags go to the first */
-    const float *noise;        /* of z[low], made ahead of time; NULL: to be made here */
+    const float *noise;        /* of y[low], made ahead of time; NULL: to be made here */
     int64_t noise_stride;      /* to the next sample's */
-    int low, high;             /* tokens of z that have noise */
+    int low, high;             /* tokens of y that have noise */
 } cpu_draw;
 
 typedef struct cpu_transform {
@@ -70,7 +71,7 @@ typedef struct cpu_kernels {
                       const cpu_transform *transform, float *z);
     /* z[32 * w + i] = -inf where bit i of drop[w] is set, w < words. */
     void (*mask)(float *z, const uint32_t *drop, int words);
-    void (*draw)(const float *z, const cpu_draw *draw);
+    void (*draw)(const float *y, const cpu_draw *draw);
     /* g of the 64 * blocks tokens from `token` on, a multiple of 64. */
     void (*noise)(gumbel_stream stream, uint32_t token, int blocks, float *out);
     /* The largest value of each block; gumbel_summary flags of the values. */
@@ -108,11 +109,9 @@ static inline float cpu_sum_lanes(const float lanes[CPU_LANES])
 }
 
 /* Draw one token of one sample: its exact score, offered to the summary. */
-static inline void cpu_offer(gumbel_summary *s, gumbel_stream stream, float z, uint32_t r,
-                             uint32_t token)
+static inline void cpu_offer(gumbel_summary *s, gumbel_stream stream, float z, uint32_t token)
 {
-    float g = r >= GUMBEL_TAIL_WORDS ? gumbel_of_word(r) : gumbel_of_token(stream, token);
-    gumbel_summary_offer(s, z + g, z, (int32_t)token);
+    gumbel_summary_offer(s, z + gumbel_of_token(stream, token), z, (int32_t)token);
 }
 
 /* One sample's draw from the block at z, places at .. at + 63 of the tile, with the noise that was

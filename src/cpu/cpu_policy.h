@@ -17,6 +17,9 @@
 /* Tokens a tile from logits: 16 KiB of float32, which stay in the first-level cache. */
 #define CPU_LOGITS_TILE 4096
 
+/* How far ahead, in bytes, a sweep over logits fetches them. */
+#define CPU_DRAW_AHEAD 8192
+
 /* Tokens of noise that a thread makes at a time, a multiple of GUMBEL_BLOCK: about 20 us. */
 #define CPU_NOISE_PIECE 16384
 

@@ -169,7 +169,7 @@ GUMBEL_INLINE float gumbel_of_token(gumbel_stream stream, uint32_t token)
 GUMBEL_INLINE void gumbel_noise_fill(gumbel_stream stream, uint32_t first, int64_t count,
                                      float *out)
 {
-    gumbel_block_noise block = {0};
+    gumbel_block_noise block = {0, 0};
     uint32_t words[4];
     for (int64_t i = 0; i < count; i++) {
         uint32_t token = (uint32_t)(first + i), r, r2;

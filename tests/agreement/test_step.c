@@ -79,9 +79,10 @@ static void noise_of_odd_words(void **state)
         0,           1,           255,         256,         257,         0x4afb0ccfu, 0x4afb0cd0u,
         0x4afb0cd1u, 0x7fffffffu, 0x80000000u, 0x80000001u, 0xffffff00u, 0xfffffffeu, 0xffffffffu};
     uint64_t random = 5;
-    for (uint32_t i = 0; i < 400; i++) {
-        uint32_t word = i < 14 ? seams[i] : i < 200 ? i : (uint32_t)random_bits(&random);
-        place at = place_of_word(word, &random);
+    for (uint32_t i = 0; i < 800; i++) {
+        uint32_t k = i / 2, word = k < 14 ? seams[k] : k < 200 ? k : (uint32_t)random_bits(&random);
+        place at = i % 2 ? place_of_word(word, &random)
+                         : place_of_block(word, (uint32_t)random_bits(&random), &random);
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                     .seed = {&at.seed, GUMBEL_SAME},
                                     .position = {&at.position, GUMBEL_SAME},

@@ -9,64 +9,6 @@
 /* 1/T grows no further: colder rows draw as this one. */
 #define HIGHEST_INVERSE 0x1p100f
 
-void oracle_philox(const uint32_t counter[4], const uint32_t key[2], int rounds, uint32_t out[4])
-{
-    uint32_t l0 = counter[0], r0 = counter[1], l1 = counter[2], r1 = counter[3];
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < rounds; round++) {
-        uint64_t product0 = 0xD2511F53ull * l0;
-        uint64_t product1 = 0xCD9E8D57ull * l1;
-        l0 = (uint32_t)(product1 >> 32) ^ r0 ^ k0;
-        r0 = (uint32_t)product1;
-        l1 = (uint32_t)(product0 >> 32) ^ r1 ^ k1;
-        r1 = (uint32_t)product0;
-        k0 += 0x9E3779B9u; /* the golden ratio */
-        k1 += 0xBB67AE85u; /* sqrt(3) - 1 */
-    }
-    out[0] = l0;
-    out[1] = r0;
-    out[2] = l1;
-    out[3] = r1;
-}
-
-double oracle_uniform(uint32_t r, uint32_t r2)
-{
-    if (r < 256)
-        return ldexp(ldexp(r, 32) + r2 + 0.5, -64);
-    return ldexp(r + 0.5, -32);
-}
-
-double oracle_noise_of_word(uint32_t r, uint32_t r2)
-{
-    double exponential =
-        r < 0x80000000u ? -log1p(-oracle_uniform(r, r2)) : -log(ldexp((double)~r + 0.5, -32));
-    return -log(exponential);
-}
-
-double oracle_noise(uint64_t seed, uint64_t position, uint32_t sample, uint32_t domain,
-                    int64_t token)
-{
-    if (position >> 32)
-        seed = oracle_row_seed(seed, UINT64_MAX - (position >> 32));
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t counter[4] = {(uint32_t)(token >> 2), (uint32_t)position, sample, domain};
-    uint32_t first[4], second[4] = {0};
-    oracle_philox(counter, key, 10, first);
-    if (first[token & 3] < 256) {
-        counter[3] |= 0x80000000u;
-        oracle_philox(counter, key, 10, second);
-    }
-    return oracle_noise_of_word(first[token & 3], second[token & 3]);
-}
-
-uint64_t oracle_row_seed(uint64_t seed, uint64_t row)
-{
-    uint64_t mixed = row * 0x9E3779B97F4A7C15ull;
-    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ull;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBull;
-    return seed ^ mixed ^ (mixed >> 31);
-}
-
 static double widen_half(uint16_t bits)
 {
     int exponent = (bits >> 10) & 31;
@@ -196,9 +138,9 @@ double oracle_score(const oracle_logits *logits, oracle_stream stream, int64_t t
     double s = logits->z[i];
     *bound = logits->bound[i];
     if (!stream.greedy) {
-        double g = oracle_noise(stream.seed, stream.position, stream.sample, stream.domain, token);
+        double g = oracle_noise(stream, token);
         s += g;
-        *bound += UNIT * (4 * fmax(1, fabs(g)) + fabs(s));
+        *bound += UNIT * (5 * fmax(1, fabs(g)) + fabs(s));
     }
     return s;
 }

@@ -12,7 +12,7 @@
  * - dot product: (D + 1) u sum |w_k h_k| in whatever order it is summed (Higham, Accuracy and
  *   Stability of Numerical Algorithms, 3.5); each of bias, scale, 1/T another u of the value
  * - tanh: 8 u of the value
- * - noise: 4 u max(1, |g|)
+ * - noise: 5 u max(1, |g|)
  * - score: u |s|
  *
  * A drawn token may differ from the oracle's only where the two scores are closer than their bounds
@@ -26,15 +26,35 @@
 /* One block of Philox4x32, from the definition in Salmon et al., SC 2011, section 3.3. */
 void oracle_philox(const uint32_t counter[4], const uint32_t key[2], int rounds, uint32_t out[4]);
 
-/* u in (0, 1) of a word r and, where r < 256, its further bits r2; rounded once, to double. */
-double oracle_uniform(uint32_t r, uint32_t r2);
+/* Where a draw finds its noise. */
+typedef struct oracle_stream {
+    uint64_t seed, position;
+    uint32_t sample, domain;
+    int greedy; /* no noise */
+} oracle_stream;
 
-/* g = -log(-log1p(-u)) for the same, computed from the nearer end of (0, 1). */
-double oracle_noise_of_word(uint32_t r, uint32_t r2);
+/* What decides a token's noise: the two words of its block and its own. */
+typedef struct oracle_words {
+    uint32_t r, r2, own;
+} oracle_words;
 
-/* g of a token. */
-double oracle_noise(uint64_t seed, uint64_t position, uint32_t sample, uint32_t domain,
-                    int64_t token);
+oracle_words oracle_words_of(oracle_stream stream, int64_t token);
+
+/* E of a word, eq. 5, computed from the nearer end of (0, 1). */
+double oracle_exponential(uint32_t r);
+
+/* The least E of a block of words r and r2, eq. 6; its place is r2 % 64. */
+double oracle_least(uint32_t r, uint32_t r2);
+
+/* g of a token, eq. 7. */
+double oracle_noise(oracle_stream stream, int64_t token);
+
+/* The same by the float32 steps of docs/maths.md, section 4: what any backend's must equal, bit by
+ * bit. x of the logarithm is positive and normal. */
+float oracle_exact_log(float x);
+float oracle_exact_exponential(uint32_t r);
+float oracle_exact_least(uint32_t r, uint32_t r2);
+float oracle_exact_noise(oracle_stream stream, int64_t token);
 
 /* The seed of row b under one seed for the batch. */
 uint64_t oracle_row_seed(uint64_t seed, uint64_t row);
@@ -60,13 +80,6 @@ void oracle_logits_row(const gumbel_logits *input, int64_t row, float temperatur
 
 /* ln(sum exp(z)). */
 double oracle_lse(const oracle_logits *logits);
-
-/* The stream of a draw. */
-typedef struct oracle_stream {
-    uint64_t seed, position;
-    uint32_t sample, domain;
-    int greedy; /* no noise */
-} oracle_stream;
 
 typedef struct oracle_draw {
     int32_t token;      /* global id, -1 where the row is not OK */

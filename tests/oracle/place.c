@@ -24,34 +24,65 @@ void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t count
         counter[i] = c[i];
 }
 
-place place_of_word(uint32_t r, uint64_t *state)
+/* Random words of one call of Philox. */
+static void draw_words(uint32_t out[4], uint64_t *state)
+{
+    uint64_t low = random_bits(state), high = random_bits(state);
+    out[0] = (uint32_t)low;
+    out[1] = (uint32_t)(low >> 32);
+    out[2] = (uint32_t)high;
+    out[3] = (uint32_t)(high >> 32);
+}
+
+/* The place whose words a random key makes to be `out`: its token is still the counter's. 0 where
+ * that is not below 2^`bits`, or bit 31 of the domain is not `kind`. */
+static int find_place(const uint32_t out[4], int bits, uint32_t kind, uint64_t *state, place *found)
+{
+    uint64_t seed = random_bits(state);
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, counter[4];
+    philox_inverse(out, key, counter);
+    *found = (place){seed, counter[1], counter[2], counter[3] & 0x7fffffffu, counter[0]};
+    return counter[0] >> bits == 0 && counter[3] >> 31 == kind;
+}
+
+place place_of_word(uint32_t own, uint64_t *state)
 {
     for (;;) {
-        uint64_t seed = random_bits(state), low = random_bits(state), high = random_bits(state);
-        uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-        uint32_t out[4] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high,
-                           (uint32_t)(high >> 32)};
-        uint32_t word = (uint32_t)random_bits(state) & 3, counter[4];
-        out[word] = r;
-        philox_inverse(out, key, counter);
-        /* One counter in 16 is of a token below 2^31 and a domain below 2^31. */
-        if (counter[0] >> 29 == 0 && counter[3] >> 31 == 0)
-            return (place){seed, counter[1], counter[2], counter[3],
-                           (int64_t)counter[0] * 4 + word};
+        uint32_t out[4], word = (uint32_t)random_bits(state) & 3;
+        place found;
+        draw_words(out, state);
+        out[word] = own;
+        /* One counter in 16. */
+        if (!find_place(out, 29, 0, state, &found))
+            continue;
+        found.token = found.token * 4 + word;
+        if (place_words(&found).r2 % 64 != (uint32_t)found.token % 64)
+            return found;
     }
 }
 
-void place_words(const place *at, uint32_t *r, uint32_t *r2)
+place place_of_block(uint32_t r, uint32_t r2, uint64_t *state)
 {
-    uint32_t key[2] = {(uint32_t)at->seed, (uint32_t)(at->seed >> 32)};
-    uint32_t counter[4] = {(uint32_t)(at->token >> 2), at->position, at->sample, at->domain};
-    uint32_t out[4];
-    oracle_philox(counter, key, 10, out);
-    *r = out[at->token & 3];
-    counter[3] |= 0x80000000u;
-    oracle_philox(counter, key, 10, out);
-    *r2 = out[at->token & 3];
+    for (;;) {
+        uint32_t out[4], half = (uint32_t)random_bits(state) & 1;
+        place found;
+        draw_words(out, state);
+        out[2 * half] = r;
+        out[2 * half + 1] = r2;
+        /* One counter in 512. */
+        if (!find_place(out, 24, 1, state, &found))
+            continue;
+        found.token = found.token * 128 + half * 64 + r2 % 64;
+        return found;
+    }
 }
+
+oracle_stream place_stream(const place *at)
+{
+    return (oracle_stream){at->seed, at->position, at->sample, at->domain, 0};
+}
+
+oracle_words place_words(const place *at) { return oracle_words_of(place_stream(at), at->token); }
 
 float place_noise(const place *at)
 {

@@ -7,7 +7,7 @@
 #ifndef TESTS_PLACE_H
 #define TESTS_PLACE_H
 
-#include <stdint.h>
+#include "oracle.h"
 
 typedef struct place {
     uint64_t seed, position; /* the position is below 2^32 */
@@ -18,11 +18,15 @@ typedef struct place {
 /* The counter that Philox4x32-10 turns into `out` under `key`. */
 void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t counter[4]);
 
-/* A place, drawn by `state`, whose word is r. */
-place place_of_word(uint32_t r, uint64_t *state);
+/* A place, drawn by `state`, of a token whose own word is `own` and counts, as another one of its
+ * block has the least exponential. */
+place place_of_word(uint32_t own, uint64_t *state);
 
-/* The place's word, and the 32 further bits that words below 256 take. */
-void place_words(const place *at, uint32_t *r, uint32_t *r2);
+/* The place of the token that has the least exponential of a block of words r and r2. */
+place place_of_block(uint32_t r, uint32_t r2, uint64_t *state);
+
+oracle_stream place_stream(const place *at);
+oracle_words place_words(const place *at);
 
 /* The library's g there. */
 float place_noise(const place *at);

@@ -37,6 +37,25 @@ double chi_squared_p(double statistic, double degrees)
     return statistic > 0 ? upper_gamma(degrees / 2, statistic / 2) : 1;
 }
 
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The distribution's tail by Stephens (1970), good from a handful of values on. */
+double uniform_p(double *values, int64_t count)
+{
+    double distance = 0, n = (double)count, sum = 0;
+    qsort(values, (size_t)count, sizeof *values, rising);
+    for (int64_t i = 0; i < count; i++)
+        distance = fmax(distance, fmax(values[i] - (double)i / n, (double)(i + 1) / n - values[i]));
+    double scaled = (sqrt(n) + 0.12 + 0.11 / sqrt(n)) * distance;
+    for (int k = 1; k < 100; k++)
+        sum += (k % 2 ? 2 : -2) * exp(-2.0 * k * k * scaled * scaled);
+    return fmin(1, fmax(0, sum));
+}
+
 /* Cells being joined until their expected count is large enough. */
 typedef struct joined {
     double expected, last_expected, last_counted, statistic;

@@ -17,6 +17,9 @@ typedef struct chi_squared {
 /* P(chi-squared with `degrees` of freedom > statistic). */
 double chi_squared_p(double statistic, double degrees);
 
+/* P(Kolmogorov and Smirnov's distance of `count` uniform values is larger); sorts them. */
+double uniform_p(double *values, int64_t count);
+
 /* Add a table of `cells` counts of `total` draws against `probability`, which sums to 1. Cells are
  * taken by falling probability; those with an expected count below 5 are joined until they reach
  * it, so that no mass is left out. */

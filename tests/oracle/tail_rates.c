@@ -6,92 +6,171 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define WORDS       (1u << 18)
-#define FIRST_TAILS (1 << 19)
-#define TAILS       256
+#define OTHER_STRATA 4
+#define TAIL_BITS    26  /* of r2 */
+#define TAIL_WORDS   256 /* first words that take them */
 
-typedef struct tail_point {
-    double r2; /* the further bits */
-    float g;
-} tail_point;
+/* Words that stand for others: `weight` of all 2^32, or of as many as an index has. */
+typedef struct stratum {
+    uint64_t index;
+    double weight;
+} stratum;
+
+typedef struct strata {
+    stratum *made;
+    int64_t count;
+} strata;
+
+/* A block's least exponential. */
+typedef struct least {
+    double weight;
+    float m;
+    float g; /* the device's noise of the token that has it */
+} least;
+
+/* A token that has not the least. */
+typedef struct other {
+    double weight;
+    float m, g;
+} other;
 
 struct tail_rates {
-    float *g;               /* of word r >= 256 */
-    tail_point *tails[256]; /* of words below, sorted by r2 */
-    int counts[256];
+    least *leasts;
+    other *others;
+    int64_t least_count, other_count;
 };
 
-static int compare_tails(const void *a, const void *b)
-{
-    double x = ((const tail_point *)a)->r2, y = ((const tail_point *)b)->r2;
-    return (x > y) - (x < y);
-}
+/* -------------------------------------------------------------------------------- strata ---- */
 
-static tail_point *make_tails(tail_noise noise, uint32_t r, int count, uint64_t *random)
+/* The indices [first, 2 * first), first a power of two, or the index 0, by `parts` strata of three
+ * each, as Gauss's rule places and weighs them; the one in the middle lies between two indices. */
+static void add_octave(strata *s, uint64_t first, uint64_t parts, double unit)
 {
-    place *places = make_zeroed((size_t)count, sizeof *places);
-    float *g = make_zeroed((size_t)count, sizeof *g);
-    tail_point *tails = make_zeroed((size_t)count, sizeof *tails);
-    for (int i = 0; i < count; i++)
-        places[i] = place_of_word(r, random);
-    noise(places, count, g);
-    for (int i = 0; i < count; i++) {
-        uint32_t word, r2;
-        place_words(&places[i], &word, &r2);
-        tails[i] = (tail_point){r2, g[i]};
+    uint64_t count = first ? first : 1;
+    double width = (double)count / (double)(parts < count ? parts : count);
+    for (double at = (double)first; at < (double)(first + count); at += width) {
+        double reach = sqrt(0.6) * width / 2, middle = at + width / 2;
+        if (width == 1) {
+            s->made[s->count++] = (stratum){(uint64_t)at, unit};
+            continue;
+        }
+        s->made[s->count++] = (stratum){(uint64_t)(middle - reach), unit * width * 5 / 18};
+        s->made[s->count++] = (stratum){(uint64_t)middle - 1, unit * width * 4 / 18};
+        s->made[s->count++] = (stratum){(uint64_t)middle, unit * width * 4 / 18};
+        s->made[s->count++] = (stratum){(uint64_t)(middle + reach), unit * width * 5 / 18};
     }
-    qsort(tails, (size_t)count, sizeof *tails, compare_tails);
-    free(g);
-    free(places);
-    return tails;
 }
 
-tail_rates *tail_rates_make(tail_noise noise)
+/* The indices [0, 2^bits), or from a power of two `from` on, by octaves of `parts`; those below
+ * `whole` one by one. */
+static strata make_strata(uint64_t from, uint64_t whole, int bits, int parts, double unit)
+{
+    strata s = {make_zeroed((size_t)(4 * parts * (bits + 1)) + whole, sizeof *s.made), 0};
+    if (from == 0)
+        add_octave(&s, 0, 1, unit);
+    for (uint64_t first = from ? from : 1; first < UINT64_C(1) << bits; first *= 2)
+        add_octave(&s, first, first < whole ? first : (uint64_t)parts, unit);
+    return s;
+}
+
+/* ---------------------------------------------------------------------------- enumerations ---- */
+
+typedef struct listed {
+    place *places;
+    least *made;
+    int64_t count;
+} listed;
+
+static void add_least(listed *all, uint32_t r, uint32_t r2, double weight, uint64_t *random)
+{
+    if (all->places)
+        all->places[all->count] = place_of_block(r, r2, random);
+    all->made[all->count++] = (least){weight, oracle_exact_least(r, r2), 0};
+}
+
+/* The leasts of blocks: small first words with further bits, words to 2^31, and from 2^32 down;
+ * with places, many more. */
+static listed list_leasts(int parts, int with_places, uint64_t *random)
+{
+    strata tails = make_strata(0, 0, TAIL_BITS + 8, with_places ? parts : 1, 0x1p-58),
+           low = make_strata(TAIL_WORDS, with_places ? 4096 : 0, 31, parts, 0x1p-32),
+           high = make_strata(0, 0, 31, OTHER_STRATA, 0x1p-32);
+    size_t room = (size_t)(tails.count + low.count + high.count);
+    listed all = {with_places ? make_zeroed(room, sizeof *all.places) : NULL,
+                  make_zeroed(room, sizeof *all.made), 0};
+    for (int64_t i = 0; i < tails.count; i++) {
+        uint64_t bits = tails.made[i].index << 6 | (random_bits(random) & 63);
+        add_least(&all, (uint32_t)(bits >> 32), (uint32_t)bits, tails.made[i].weight, random);
+    }
+    for (int64_t i = 0; i < low.count; i++)
+        add_least(&all, (uint32_t)low.made[i].index, (uint32_t)random_bits(random),
+                  low.made[i].weight, random);
+    for (int64_t i = 0; i < high.count; i++)
+        add_least(&all, ~(uint32_t)high.made[i].index, (uint32_t)random_bits(random),
+                  high.made[i].weight, random);
+    free(tails.made);
+    free(low.made);
+    free(high.made);
+    return all;
+}
+
+static void list_others(tail_rates *made, uint64_t *random)
+{
+    strata half = make_strata(0, 0, 31, OTHER_STRATA, 0x1p-32);
+    listed leasts = list_leasts(OTHER_STRATA, 0, random);
+    made->others = make_zeroed((size_t)(2 * half.count * leasts.count), sizeof *made->others);
+    for (int64_t i = 0; i < 2 * half.count; i++) {
+        stratum own = half.made[i / 2];
+        float e = oracle_exact_exponential((uint32_t)(i % 2 ? ~own.index : own.index));
+        for (int64_t k = 0; k < leasts.count; k++) {
+            least l = leasts.made[k];
+            made->others[made->other_count++] =
+                (other){own.weight * l.weight, l.m, -oracle_exact_log(l.m + e)};
+        }
+    }
+    free(leasts.made);
+    free(half.made);
+}
+
+tail_rates *tail_rates_make(tail_noise noise, int parts)
 {
     tail_rates *made = make_zeroed(1, sizeof *made);
-    place *places = make_zeroed(WORDS, sizeof *places);
     uint64_t random = 91;
-    made->g = make_zeroed(WORDS, sizeof *made->g);
-    for (uint32_t r = 256; r < WORDS; r++)
-        places[r] = place_of_word(r, &random);
-    noise(places + 256, WORDS - 256, made->g + 256);
-    free(places);
-    for (uint32_t r = 0; r < 256; r++) {
-        made->counts[r] = r == 0 ? FIRST_TAILS : TAILS;
-        made->tails[r] = make_tails(noise, r, made->counts[r], &random);
-    }
+    listed all = list_leasts(parts, 1, &random);
+    float *g = make_zeroed((size_t)all.count, sizeof *g);
+    noise(all.places, all.count, g);
+    for (int64_t i = 0; i < all.count; i++)
+        all.made[i].g = g[i];
+    free(g);
+    free(all.places);
+    made->leasts = all.made;
+    made->least_count = all.count;
+    list_others(made, &random);
     return made;
 }
 
 void tail_rates_free(tail_rates *made)
 {
-    for (int r = 0; r < 256; r++)
-        free(made->tails[r]);
-    free(made->g);
+    free(made->leasts);
+    free(made->others);
     free(made);
 }
 
-static double wins(double g, double gap) { return exp(-exp(gap - g)); }
+/* ------------------------------------------------------------------------------------ sums ---- */
 
-/* The mean of wins() over the further bits of a word. */
-static double tail_mean(const tail_point *points, int count, double gap)
+/* The chance that the dominant token's exponential, m being part of it, is above E e^gap. */
+static double wins(double g, double gap, double m) { return exp(-fmax(0, exp(gap - g) - m)); }
+
+double tail_rate(const tail_rates *made, double gap, int same_block)
 {
-    double sum = 0, before = wins(points[0].g, gap), at = 0;
-    for (int i = 0; i < count; i++) {
-        double now = wins(points[i].g, gap);
-        sum += (points[i].r2 - at) * (before + now) / 2;
-        before = now;
-        at = points[i].r2;
+    double as_least = 0, as_other = 0;
+    for (int64_t i = 0; i < made->least_count; i++) {
+        least l = made->leasts[i];
+        as_least += l.weight * wins(l.g, gap, same_block ? l.m : 0);
     }
-    return (sum + (0x1p32 - at) * before) * 0x1p-32;
-}
-
-double tail_rate(const tail_rates *made, double gap)
-{
-    double sum = 0;
-    for (uint32_t r = 256; r < WORDS; r++)
-        sum += wins(made->g[r], gap);
-    for (int r = 0; r < 256; r++)
-        sum += tail_mean(made->tails[r], made->counts[r], gap);
-    return sum * 0x1p-32 * (1 + exp(gap));
+    for (int64_t i = 0; i < made->other_count; i++) {
+        other o = made->others[i];
+        as_other += o.weight * wins(o.g, gap, same_block ? o.m : 0);
+    }
+    return (as_least + (same_block ? 62 : 63) * as_other) / 64 * (1 + exp(gap));
 }

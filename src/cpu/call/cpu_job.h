@@ -78,8 +78,9 @@ void cpu_job_merge(const cpu_job *job, int32_t used, gumbel_summary *summaries);
 cpu_transform cpu_transform_of(const gumbel_problem *problem, float inverse_temperature,
                                const float *bias);
 
-/* Whether cpu_transform_piece() would change no bit and no dtype. */
-int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse_temperature);
+/* The one factor that cpu_transform_piece() would multiply float32 logits with; 0 where it would do
+ * more than that. */
+float cpu_piece_factor(const cpu_job *job, const cpu_piece *piece, float inverse_temperature);
 
 /* The transformed logits of a piece, with all that the request's transforms do to them, at z[0] ..
  * z[high - low - 1], which may be `from`. inverse_temperature 1 leaves y. */

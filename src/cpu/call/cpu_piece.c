@@ -16,11 +16,13 @@ cpu_transform cpu_transform_of(const gumbel_problem *p, float inverse_temperatur
                            .bias = bias};
 }
 
-int cpu_piece_is_ready(const cpu_job *job, const cpu_piece *piece, float inverse_temperature)
+float cpu_piece_factor(const cpu_job *job, const cpu_piece *piece, float inverse_temperature)
 {
     cpu_transform t = cpu_transform_of(job->problem, inverse_temperature, piece->bias);
-    return piece->dtype == GUMBEL_FLOAT32 && cpu_is_identity(&t) &&
-           !cpu_edits_touch(&job->edits, piece);
+    if (piece->dtype != GUMBEL_FLOAT32 || piece->bias || t.soft_cap != 0.0f || t.scale <= 0.0f ||
+        cpu_edits_touch(&job->edits, piece))
+        return 0.0f;
+    return t.scale == 1.0f ? inverse_temperature : inverse_temperature == 1.0f ? t.scale : 0.0f;
 }
 
 void cpu_transform_piece(const cpu_job *job, const cpu_piece *piece, float inverse_temperature,

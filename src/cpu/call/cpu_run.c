@@ -101,9 +101,12 @@ static void draw_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece
     GUMBEL_ASSERT(low >= 0 && low < high && high <= job->tile);
     GUMBEL_ASSERT(piece->token % GUMBEL_BLOCK == 0);
     GUMBEL_ASSERT(piece->token + low >= p->first_token && piece->token + high <= p->end_token);
-    int as_is = cpu_piece_is_ready(job, piece, row.inverse_temperature) && low == 0 &&
-                high % GUMBEL_BLOCK == 0;
+    int random = !row.greedy && !p->sampling.noise;
+    int whole = low == 0 && high % GUMBEL_BLOCK == 0;
+    float factor = whole ? cpu_piece_factor(job, piece, row.inverse_temperature) : 0.0f;
+    int as_is = factor == 1.0f || (random && factor > 0.0f);
     if (!as_is) {
+        factor = 1.0f;
         cpu_transform_piece(job, piece, row.inverse_temperature, z + low);
         cpu_pad_piece(piece, z);
     }
@@ -112,6 +115,7 @@ static void draw_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece
                      .with_mass = p->with_mass,
                      .token = (uint32_t)piece->token,
                      .blocks = (high + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK,
+                     .factor = factor,
                      .summaries = slot->summaries + piece->b * samples,
                      .noise_stride = p->sampling.noise_stride,
                      .low = low,

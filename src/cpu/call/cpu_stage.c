@@ -38,7 +38,7 @@ void cpu_stage_carve(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
 static int stays_in_place(const cpu_job *job, int64_t b, float inverse_temperature)
 {
     const cpu_piece piece = {.b = b, .dtype = job->problem->logits.dtype};
-    return job->stage->in_place && cpu_piece_is_ready(job, &piece, inverse_temperature);
+    return job->stage->in_place && cpu_piece_factor(job, &piece, inverse_temperature) == 1.0f;
 }
 
 /* The temperature that values have seen. */
@@ -83,6 +83,7 @@ static void weigh_raw(const cpu_job *job, const cpu_slot *slot, cpu_piece *piece
                      .with_mass = 1,
                      .token = (uint32_t)piece->token,
                      .blocks = cpu_pad_piece(piece, z),
+                     .factor = 1.0f,
                      .summaries = job->stage->raw + slot->index * p->batch + piece->b};
     job->device->kernels->draw(z, &mass);
 }

@@ -58,9 +58,12 @@ static void add_mass(gumbel_summary *s, const float *z)
     gumbel_mass_add_block(s, m, cpu_sum_lanes(lanes));
 }
 
-static void draw(const float *z, const cpu_draw *d)
+static void draw(const float *y, const cpu_draw *d)
 {
-    for (int block = 0; block < d->blocks; block++, z += GUMBEL_BLOCK) {
+    for (int block = 0; block < d->blocks; block++, y += GUMBEL_BLOCK) {
+        float z[GUMBEL_BLOCK];
+        for (int i = 0; i < GUMBEL_BLOCK; i++)
+            z[i] = y[i] * d->factor;
         uint32_t token = d->token + (uint32_t)(block * GUMBEL_BLOCK);
         if (cpu_flag_block(d->summaries, z))
             continue;

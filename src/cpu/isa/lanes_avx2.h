@@ -103,6 +103,35 @@ LANES v16u vu_truncate(v16f a)
     return (v16u){_mm256_cvttps_epi32(a.l), _mm256_cvttps_epi32(a.h)};
 }
 
+LANES v16f vf_gather(const float *p, v16u i)
+{
+    return (v16f){_mm256_i32gather_ps(p, i.l, 4), _mm256_i32gather_ps(p, i.h, 4)};
+}
+LANES v16u half_zip(__m256i a, __m256i b)
+{
+    __m256i low = _mm256_unpacklo_epi32(a, b), high = _mm256_unpackhi_epi32(a, b);
+    return (v16u){_mm256_permute2x128_si256(low, high, 0x20),
+                  _mm256_permute2x128_si256(low, high, 0x31)};
+}
+/* a and b with their words in turns: those of the lower lanes to a, of the upper ones to b. */
+LANES void vu_zip(v16u *a, v16u *b)
+{
+    v16u x = half_zip(a->l, b->l);
+    *b = half_zip(a->h, b->h);
+    *a = x;
+}
+/* Store the lanes whose bits are set side by side; what lies behind them, up to 16, is lost. */
+LANES void vu_keep(uint32_t *to, v16u a, uint32_t bits)
+{
+    uint32_t all[16];
+    vu_store(all, a);
+    for (; bits; bits &= bits - 1)
+        *to++ = all[__builtin_ctz(bits)];
+}
+LANES v16u vu_min(v16u a, v16u b)
+{
+    return (v16u){_mm256_min_epu32(a.l, b.l), _mm256_min_epu32(a.h, b.h)};
+}
 LANES v16u vu_add(v16u a, v16u b)
 {
     return (v16u){_mm256_add_epi32(a.l, b.l), _mm256_add_epi32(a.h, b.h)};

@@ -59,6 +59,21 @@ LANES v16f vf_of_int(v16u a) { return _mm512_cvtepi32_ps(a); }
 LANES v16u vu_of_float(v16f a) { return _mm512_cvtps_epi32(a); }
 LANES v16u vu_truncate(v16f a) { return _mm512_cvttps_epi32(a); }
 
+LANES v16f vf_gather(const float *p, v16u i) { return _mm512_i32gather_ps(i, p, 4); }
+/* a and b with their words in turns: those of the lower lanes to a, of the upper ones to b. */
+LANES void vu_zip(v16u *a, v16u *b)
+{
+    const v16u low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    v16u x = _mm512_permutex2var_epi32(*a, low, *b);
+    *b = _mm512_permutex2var_epi32(*a, _mm512_add_epi32(low, _mm512_set1_epi32(8)), *b);
+    *a = x;
+}
+/* Store the lanes whose bits are set side by side; what lies behind them, up to 16, is lost. */
+LANES void vu_keep(uint32_t *to, v16u a, uint32_t bits)
+{
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((v16m)bits, a));
+}
+LANES v16u vu_min(v16u a, v16u b) { return _mm512_min_epu32(a, b); }
 LANES v16u vu_add(v16u a, v16u b) { return _mm512_add_epi32(a, b); }
 LANES v16u vu_and(v16u a, v16u b) { return _mm512_and_si512(a, b); }
 LANES v16u vu_xor3(v16u a, v16u b, v16u c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }

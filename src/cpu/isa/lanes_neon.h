@@ -74,6 +74,34 @@ LANES v16f vf_of_int(v16u a) { QUARTERS(v16f, vcvtq_f32_s32(vreinterpretq_s32_u3
 LANES v16u vu_of_float(v16f a) { QUARTERS(v16u, vreinterpretq_u32_s32(vcvtnq_s32_f32(a.val[q]))); }
 LANES v16u vu_truncate(v16f a) { QUARTERS(v16u, vreinterpretq_u32_s32(vcvtq_s32_f32(a.val[q]))); }
 
+LANES v16f vf_gather(const float *p, v16u i)
+{
+    uint32_t places[16];
+    float values[16];
+    vu_store(places, i);
+    for (int j = 0; j < 16; j++)
+        values[j] = p[places[j]];
+    return vf_load(values);
+}
+/* a and b with their words in turns: those of the lower lanes to a, of the upper ones to b. */
+LANES void vu_zip(v16u *a, v16u *b)
+{
+    v16u x = *a, y = *b;
+    for (int q = 0; q < 4; q++) {
+        v16u *to = q < 2 ? a : b;
+        to->val[2 * q % 4] = vzip1q_u32(x.val[q], y.val[q]);
+        to->val[2 * q % 4 + 1] = vzip2q_u32(x.val[q], y.val[q]);
+    }
+}
+/* Store the lanes whose bits are set side by side; what lies behind them, up to 16, is lost. */
+LANES void vu_keep(uint32_t *to, v16u a, uint32_t bits)
+{
+    uint32_t all[16];
+    vu_store(all, a);
+    for (; bits; bits &= bits - 1)
+        *to++ = all[__builtin_ctz(bits)];
+}
+LANES v16u vu_min(v16u a, v16u b) { QUARTERS(v16u, vminq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_add(v16u a, v16u b) { QUARTERS(v16u, vaddq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_and(v16u a, v16u b) { QUARTERS(v16u, vandq_u32(a.val[q], b.val[q])); }
 LANES v16u vu_xor3(v16u a, v16u b, v16u c)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   noise ahead of time (eq. 5, 6), on the sixteen lanes of cpu/lanes_*.h: operation by
+ * WHAT   noise ahead of time (eq. 5 to 7), on the sixteen lanes of cpu/lanes_*.h: operation by
  *        operation what noise.h does for one token.
- * COST   Philox for 64 tokens is about 110 vector operations, the two logarithms 50 a vector.
+ * COST   Philox for 64 tokens is about 110 vector operations, the two logarithms 50 a vector, and a
+ *        block's own words about as long as six vectors.
  */
 #ifndef GUMBEL_CPU_NOISE_LANES_H
 #define GUMBEL_CPU_NOISE_LANES_H
@@ -33,8 +34,8 @@ LANES v16f lanes_minus_log(v16f exponent, v16f f)
     return vf_mul(log, vf_set(-1.0f));
 }
 
-/* gumbel_of_word(). */
-LANES v16f lanes_of_word(v16u r)
+/* gumbel_exponential_of_word(). */
+LANES v16f lanes_exponential(v16u r)
 {
     v16u flipped = vu_xor3(r, vu_set(0xffffffffu), vu_set(0));
     v16f word = vf_of_int(r), exponent, f;
@@ -44,31 +45,33 @@ LANES v16f lanes_of_word(v16u r)
     v16m whole = vf_less(v, vf_set(GUMBEL_HALVING));
     v16f low_exponent = vf_select(whole, vf_set(0.0f), vf_set(-1.0f));
     v16f low_f = vf_select(whole, vf_mul(v, vf_set(-1.0f)), vf_fma(vf_set(-2.0f), v, vf_set(1.0f)));
-    v16f e = lanes_minus_log(vf_select(high, exponent, low_exponent), vf_select(high, f, low_f));
-    lanes_log_split(e, &exponent, &f);
-    return lanes_minus_log(exponent, f);
+    return lanes_minus_log(vf_select(high, exponent, low_exponent), vf_select(high, f, low_f));
+}
+
+/* The noise of a block of 64 tokens. */
+LANES void make_noise_block(gumbel_stream stream, uint32_t token, float *out)
+{
+    v16u own[4];
+    uint32_t r, r2;
+    gumbel_block_words(stream, token, &r, &r2);
+    gumbel_block_noise block = gumbel_block_noise_of(r, r2);
+    philox_tokens(own, token, stream);
+    UNROLLED
+    for (int q = 0; q < 4; q++)
+        vf_store(out + 16 * q, vf_add(vf_set(block.least), lanes_exponential(own[q])));
+    out[block.place] = block.least;
+    UNROLLED
+    for (int q = 0; q < 4; q++) {
+        v16f exponent, f;
+        lanes_log_split(vf_load(out + 16 * q), &exponent, &f);
+        vf_store(out + 16 * q, lanes_minus_log(exponent, f));
+    }
 }
 
 static void noise(gumbel_stream stream, uint32_t token, int blocks, float *out)
 {
-    const float tail = (float)GUMBEL_TAIL_WORDS / (float)(UINT64_C(1) << (32 - WORD_BITS));
-    for (; blocks > 0; blocks--, token += GUMBEL_BLOCK, out += GUMBEL_BLOCK) {
-        v16u r[4];
-        uint32_t tails[4];
-        philox_words(r, token, stream);
-        UNROLLED
-        for (int q = 0; q < 4; q++) {
-            vf_store(out + 16 * q, lanes_of_word(r[q]));
-            tails[q] = vm_bits(vf_less(vf_of_word(r[q]), vf_set(tail)));
-        }
-        if (__builtin_expect((tails[0] | tails[1] | tails[2] | tails[3]) == 0, 1))
-            continue;
-        for (uint32_t q = 0; q < 4; q++)
-            for (uint32_t lanes = tails[q]; lanes != 0; lanes &= lanes - 1) {
-                uint32_t i = 16 * q + (uint32_t)__builtin_ctz(lanes);
-                out[i] = gumbel_of_token(stream, token + i);
-            }
-    }
+    for (; blocks > 0; blocks--, token += GUMBEL_BLOCK, out += GUMBEL_BLOCK)
+        make_noise_block(stream, token, out);
 }
 
 #endif

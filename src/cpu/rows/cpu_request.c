@@ -147,6 +147,7 @@ static void draw_block(const cpu_request *r, const cpu_slot *slot, int64_t b, in
                      .with_mass = p->with_mass,
                      .token = (uint32_t)token,
                      .blocks = 1,
+                     .factor = 1.0f,
                      .summaries = slot->summaries + b * samples,
                      .noise_stride = p->sampling.noise_stride,
                      .low = (int)low,

@@ -60,8 +60,8 @@ static __device__ __forceinline__ void draw_round(uint4 &c, uint32_t key0, uint3
          (uint32_t)p0};
 }
 
-/* gumbel_words(): of tokens 4 * count .. + 3 where `kind` is 0, two of blocks 2 * count and + 1 each,
- * 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
+/* gumbel_words(): those of tokens 4 * count .. + 3 where `kind` is 0; two each of blocks 2 * count
+ * and + 1, 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
 static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t count,
                                                    uint32_t kind)
 {
@@ -130,14 +130,16 @@ static __device__ __noinline__ float draw_noise_of_token(draw_philox f, uint32_t
 }
 
 /* A score that J surely reaches, of transformed logit z in a block of first word r; z for a greedy
- * row. By eq. 6, g >= ln(64 (1 - u) / u), here with a u that is not below the block's, less a
- * margin. -inf, NaN or infinite where that is so of z, or u rounds to 1. */
+ * row. By a u that is not below the block's: E is at most u (1 + 2^-6) below 2^-6, twice what is
+ * needed, and at most 33 ln 2 where 1 - u loses its digits; what the hardware's logarithms err by
+ * is in the margin. NaN or infinite where z is. */
 static __device__ __forceinline__ float draw_floor(bool greedy, float z, uint32_t r)
 {
     if (greedy)
         return z - fmaf(fabsf(z), 0x1p-20f, 1e-3f);
     float u = fmaf((float)r, 0x1p-32f, 0x1p-32f);
-    float g = LN2 * (6.0f + ptx_log2(1.0f - u) - ptx_log2(u));
+    float e = u < 0x1p-6f ? fmaf(u, 0x1p-6f, u) : u < 0.99f ? -LN2 * ptx_log2(1.0f - u) : 23.0f;
+    float g = LN2 * (6.0f - ptx_log2(e));
     return z + g - fmaf(fabsf(z) + fabsf(g), 0x1p-18f, 2e-3f);
 }
 
@@ -195,14 +197,25 @@ static __device__ __forceinline__ float draw_offset(float threshold)
 }
 
 /* Whether a token that passes the bound, other than J, may reach the threshold behind `offset` by
- * its own word, too. Its exponential is at least u_block / 64 + u_token, each no less than its word
- * * 2^-32, which must not be above exp(z - threshold). Floats round the left side by 2^-23 of it,
- * `ex2` its own by 2^-22: the offset's 1e-3 covers both. NaN and +inf pass. Not for greedy rows. */
-static __device__ __forceinline__ bool draw_screen(float z, uint32_t block, uint32_t token,
+ * its own word, too. Its exponential is at least the block's least one plus u, not below word *
+ * 2^-32, which must not be above exp(z - threshold). `least` is not above the block's. Floats round
+ * the left side by 2^-22 of it, `ex2` its own by as much: the offset's 1e-3 covers both. NaN and
+ * +inf pass. Not for greedy rows. */
+static __device__ __forceinline__ bool draw_screen(float z, float least, uint32_t word,
                                                    float offset)
 {
-    float least = fmaf((float)block, 0x1p-38f, (float)token * 0x1p-32f);
-    return !(least > ptx_exp2(fmaf(z, LOG2E, offset)));
+    return !(fmaf((float)word, 0x1p-32f, least) > ptx_exp2(fmaf(z, LOG2E, offset)));
+}
+
+/* What a block's least exponential is not below, by its first word, and by its reach. */
+static __device__ __forceinline__ float draw_least_of_word(uint32_t r)
+{
+    return (float)r * 0x1p-38f;
+}
+
+static __device__ __forceinline__ float draw_least_of_reach(float reach)
+{
+    return ptx_exp2(-LOG2E * reach);
 }
 
 /* -------------------------------------------------------------------------- the best token ---- */

@@ -68,6 +68,15 @@ __device__ __forceinline__ float largest_of(const four &x)
     return ptx_max_nan(ptx_max_nan(x.v[0], x.v[1]), ptx_max_nan(x.v[2], x.v[3]));
 }
 
+__device__ __forceinline__ float largest_of(const four (&x)[kQuads])
+{
+    float largest = largest_of(x[0]);
+#pragma unroll
+    for (int k = 1; k < kQuads; k++)
+        largest = ptx_max_nan(largest, largest_of(x[k]));
+    return largest;
+}
+
 /* ---------------------------------------------------------------------------------- mass ---- */
 
 /* The largest z and the mass of a block of 64. */

@@ -38,10 +38,10 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         gumbel_row row = gumbel_problem_row(&q, b);
         row.stream.sample += (uint32_t)(first + (int)threadIdx.x);
         state.philox[threadIdx.x] = draw_philox_of(row.stream);
-        state.threshold[threadIdx.x] = ordered_bits(-INFINITY);
+        state.threshold[threadIdx.x] = ordered_bits(-FLT_MAX); /* below it lies -inf alone */
         if (threadIdx.x == 0) {
             state.inverse_temperature = row.inverse_temperature;
-            state.ones = row.greedy ? DRAW_ONES : 0;
+            state.greedy = row.greedy;
             state.next = kWarps;
         }
     }
@@ -98,13 +98,41 @@ __device__ __noinline__ void clear_rarely(const cuda_params &p)
     clear_words(p, threadIdx.x, kThreads);
 }
 
+/* Draw from the chunk up to `end`, a window after the other: of each the bounds are made before its
+ * steps. The first steps of the first one are asked for. */
+template <bool with_mass, gumbel_dtype dtype, bool given, bool edited>
+__device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &own,
+                                             typename warp_draw<dtype, given, edited>::step &logits,
+                                             warp_mass &mass, uint32_t end)
+{
+    bool first = true;
+#pragma unroll 1
+    while (own.begin < own.end) {
+        own.blocks = (int)((own.end - own.begin + kStep - 1) / kStep * (kStep / GUMBEL_BLOCK));
+        if (!given)
+            own.make_window(first);
+        else if (first)
+            own.seed_given();
+        __syncthreads();
+        own.template run<with_mass>(logits, mass);
+        own.begin = own.end;
+        own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);
+        if (own.begin == end)
+            break;
+        own.start(logits);
+        __syncthreads();
+        if (threadIdx.x == 0)
+            own.state.next = kWarps;
+        first = false;
+    }
+}
+
 template <gumbel_dtype dtype, bool with_mass, bool given, bool edited>
 __device__ __forceinline__ void draw_chunk(const cuda_params &p)
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     cta_state &state = *(cta_state *)shared_memory;
-    gumbel_summary *masses =
-        (gumbel_summary *)(shared_memory + CUDA_LOGITS_STATE_BYTES) + threadIdx.x;
+    gumbel_summary *masses = (gumbel_summary *)(shared_memory + CUDA_LOGITS_STATE_BYTES);
     const gumbel_problem &q = p.problem;
     const int all = q.sampling.num_samples, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts % q.batch;
@@ -116,46 +144,43 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     const typename quad<dtype>::element *origin =
         (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
     const bool masked = edited && (q.request & GUMBEL_REQUEST_MASK);
-    warp_draw<dtype, given, edited> own = {
-        p,
-        state,
-        origin,
-        noise,
-        nullptr,
-        b,
-        (uint32_t)begin,
-        (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token),
-        (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4),
-        all - first < kSamples ? all - first : kSamples,
-        warp,
-        lane,
-        (uintptr_t)origin % sizeof(quad<dtype>) == 0};
-    warp_mass mass = {masses, lane, q.sampling.math == GUMBEL_MATH_FAST};
+    uint32_t end = (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token);
+    warp_draw<dtype, given, edited> own = {p,
+                                           state,
+                                           origin,
+                                           noise,
+                                           nullptr,
+                                           (float *)(masses + (with_mass ? kThreads : 0)),
+                                           (uint32_t)begin,
+                                           (uint32_t)begin,
+                                           (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4),
+                                           0,
+                                           all - first < kSamples ? all - first : kSamples,
+                                           warp,
+                                           lane,
+                                           (uintptr_t)origin % sizeof(quad<dtype>) == 0};
+    warp_mass mass = {masses + threadIdx.x, lane, q.sampling.math == GUMBEL_MATH_FAST};
 
     ptx_wait_for_launch();
     if (p.cleared)
         clear_rarely(p);
     if (!gumbel_problem_row_lives(&q, b))
-        own.end = own.begin;
+        end = own.begin;
+    own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);
+    typename warp_draw<dtype, given, edited>::step logits;
+    own.start(logits);
     if (masked)
         own.mask = gumbel_problem_mask(&q, b);
-    const uint32_t start = own.begin + warp * kStep;
-    quad<dtype> logits = {};
-    if (start < own.end)
-        logits = own.read(start, 0);
     start_state<edited>(q, state, b, first, own.samples);
     if (threadIdx.x == kThreads - 1)
         parts_start(merge_counter(p, draw), p.tag);
     if (with_mass)
-        gumbel_summary_empty(masses);
+        gumbel_summary_empty(mass.own);
     __syncthreads();
     own.inverse_temperature = state.inverse_temperature;
     own.key0 = __reduce_or_sync(~0u, state.philox[0].key0);
     own.key1 = __reduce_or_sync(~0u, state.philox[0].key1);
-    if (start < own.end)
-        own.seed(start, logits);
-    __syncthreads();
-    own.template run<with_mass>(mass);
+    draw_windows<with_mass>(own, logits, mass, end);
     if (with_mass)
         end_mass(state, mass);
     __syncthreads();

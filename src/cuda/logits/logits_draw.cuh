@@ -14,12 +14,21 @@ namespace
 
 constexpr int kThreads = CUDA_LOGITS_THREADS, kWarps = kThreads / 32;
 constexpr int kSamples = CUDA_LOGITS_SAMPLES;
+/* Groups of 64 blocks at a row's beginning whose J raise its first threshold: more would read the
+ * row twice. */
+constexpr int kSeeds = 4;
+
+/* Tokens of a warp's list at most: a lane adds one at a time, and 32 are scored at once. */
+constexpr int kListed = 64;
+/* Samples and tokens of a step, as a list has them. */
+using listed = uint16_t;
+static_assert(kSamples * kStep <= 1 << 16, "fits");
 
 /* What a CTA knows of its row and samples. */
 struct cta_state {
     float inverse_temperature;
-    uint32_t ones; /* DRAW_ONES for a greedy row */
-    uint32_t next; /* step that no warp has taken yet */
+    bool greedy;
+    uint32_t next; /* step of the window that no warp has taken yet */
     bool last;     /* of the row's CTAs to end */
     row_edits edits;
     bool raises; /* penalties may raise a token */
@@ -28,14 +37,21 @@ struct cta_state {
     draw_winner best[kWarps][kSamples]; /* each warp's own */
     uint32_t flags[kWarps];
     gumbel_summary masses[kWarps];
+    listed lists[kWarps][kListed];
 };
 static_assert(sizeof(cta_state) <= CUDA_LOGITS_STATE_BYTES, "the launcher reserves that much");
 
-/* What the draw of a sample needs of a step before its logits: the smallest word of each quad, all
- * ones for a greedy row, and the threshold as it was asked for. */
-struct step_noise {
-    uint32_t asked, least[kQuads];
-};
+/* What is kept of a block's noise: its reach, and in the last bits the place of J. Those bits round
+ * the reach up, by 2^-17 of it. */
+__device__ __forceinline__ float pack_reach(float reach, uint32_t place)
+{
+    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & -GUMBEL_BLOCK) | place);
+}
+
+__device__ __forceinline__ uint32_t place_of_reach(float packed)
+{
+    return __float_as_uint(packed) % GUMBEL_BLOCK;
+}
 
 /* y of four tokens after edits; out of line, as few are looked at. */
 __device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &state,
@@ -45,10 +61,11 @@ __device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &s
     return y;
 }
 
-/* Whether the history has seen any of four tokens. */
-__device__ __noinline__ bool has_seen(const cuda_params &p, const cta_state &state, uint32_t token)
+/* Which of four tokens the history has seen. */
+__device__ __noinline__ uint32_t find_seen(const cuda_params &p, const cta_state &state,
+                                           uint32_t token)
 {
-    return seen_of_four(p.problem, state.edits, token) != 0;
+    return seen_of_four(p.problem, state.edits, token);
 }
 
 /* A warp and the chunk that its CTA draws from. Where a mask and a history edit the row, the mask
@@ -61,14 +78,14 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
 
     const cuda_params &p;
     cta_state &state;
-    const element *origin; /* where the logit of token 0 would be */
-    const float *noise;    /* where the noise of token 0 in the first sample would be */
-    const int32_t *mask;   /* of the row; or NULL: it leaves all */
-    int64_t b;             /* the row */
-    uint32_t begin, end;   /* of the chunk: ids are below 2^31 */
-    uint32_t place;        /* of this lane's first token in a step */
-    int samples, warp, lane;
-    bool vectors; /* quads are aligned in memory */
+    const element *origin;           /* where the logit of token 0 would be */
+    const float *noise;              /* where the noise of token 0 in the first sample would be */
+    const int32_t *mask;             /* of the row; or NULL: it leaves all */
+    float *reaches;                  /* [sample][block] of the window, packed */
+    uint32_t begin, end;             /* of the window: ids are below 2^31 */
+    uint32_t place;                  /* of this lane's first token in a step */
+    int blocks, samples, warp, lane; /* a window's blocks; samples of this CTA */
+    bool vectors;                    /* quads are aligned in memory */
     float inverse_temperature;
     uint32_t key0, key1; /* of all samples: the same for all lanes, so in uniform registers */
 
@@ -93,13 +110,8 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return quad<dtype>::of(e);
     }
 
-    __device__ __forceinline__ quad<dtype> read(uint32_t base, int k) const
-    {
-        uint32_t token = base + place + kStride * k;
-        return vectors && whole(base) ? quad<dtype>::read(origin + token) : read_shortlist(token);
-    }
-
-    /* Ask for a step, which the multiplier's work on its noise then hides. */
+    /* Ask for a step. What is rare is rolled up, here and below: registers cannot be indexed, so
+     * that quads move on from turn to turn. */
     __device__ __forceinline__ void read_step(uint32_t base, step &logits) const
     {
         if (vectors && whole(base)) {
@@ -108,10 +120,20 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
             for (int k = 0; k < kQuads; k++)
                 logits[k] = quad<dtype>::read(from + kStride * k);
         } else {
-#pragma unroll
-            for (int k = 0; k < kQuads; k++)
-                logits[k] = read_shortlist(base + place + kStride * k);
+#pragma unroll 1
+            for (int k = 0; k < kQuads; k++) {
+                logits[0] = logits[1], logits[1] = logits[2], logits[2] = logits[3];
+                logits[3] = read_shortlist(base + place + kStride * k);
+            }
         }
+    }
+    static_assert(kQuads == 4, "that many move on");
+
+    /* Ask for the warp's first step of the window. */
+    __device__ __forceinline__ void start(step &logits) const
+    {
+        if (begin + warp * kStep < end)
+            read_step(begin + warp * kStep, logits);
     }
 
     /* The mask of a step, in words of 32 tokens: this lane's first two quads are in the first. */
@@ -143,68 +165,67 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return found;
     }
 
-    /* y of a quad before edits. */
-    __device__ __forceinline__ four scale(const quad<dtype> &logits) const
+    /* z of quad k before edits, -inf for tokens that do not count; rolled up. */
+    __device__ __forceinline__ four transform(uint32_t base, int k, four y) const
     {
         const gumbel_problem &q = p.problem;
-        four y = logits.widen();
-        if (q.soft_cap != 0.0f) {
+        four z = {};
 #pragma unroll 1
-            for (int i = 0; i < 4; i++)
-                y = {y.v[1], y.v[2], y.v[3],
-                     gumbel_transform(y.v[0], q.scale, q.soft_cap, p.inverse_cap, 1.0f)};
-        } else if (q.scale != 1.0f) {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                y.v[i] *= q.scale;
+        for (int i = 0; i < 4; i++) {
+            const uint32_t token = base + place + kStride * k + i;
+            z = {z.v[1], z.v[2], z.v[3],
+                 counts(token, token + 1) ? gumbel_transform(y.v[0], q.scale, q.soft_cap,
+                                                             p.inverse_cap, inverse_temperature)
+                                          : -INFINITY};
+            y = {y.v[1], y.v[2], y.v[3], 0.0f};
         }
-        return y;
-    }
-
-    /* z of quad k, whose y are these; -inf for tokens that do not count. */
-    __device__ __forceinline__ four temper(uint32_t base, int k, four z) const
-    {
-        if (inverse_temperature != 1.0f)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                z.v[i] *= inverse_temperature;
-        if (!whole(base))
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                uint32_t token = base + place + kStride * k + i;
-                z.v[i] = counts(token, token + 1) ? z.v[i] : -INFINITY;
-            }
         return z;
     }
 
-    /* Transformed logits of quad k; -inf for tokens that do not count. */
-    __device__ __forceinline__ four transform(uint32_t base, int k, const quad<dtype> &logits) const
+    /* What of each token no z is above, by a factor that is returned; NaN where that is so of z.
+     * Where the transform is a product with 1 / T, which keeps order, the logits will do. */
+    __device__ __forceinline__ float find_values(uint32_t base, const step &logits,
+                                                 const step_mask &allowed, four (&x)[kQuads]) const
     {
-        four y = scale(logits);
-        if constexpr (edited)
-            y = edit_apart(p, state, base + place + kStride * k, end, y);
-        return temper(base, k, y);
+        const bool plain = p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f && whole(base);
+#pragma unroll
+        for (int k = 0; k < kQuads; k++)
+            x[k] = logits[k].widen();
+        if (!plain)
+#pragma unroll 1
+            for (int k = 0; k < kQuads; k++) {
+                const four z = transform(base, k, x[0]);
+                x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = z;
+            }
+#pragma unroll
+        for (int k = 0; k < kQuads; k++)
+            x[k] = allowed.drop(lane, k, x[k]);
+        if (edited && state.raises)
+#pragma unroll 1
+            for (int k = 0; k < kQuads; k++) {
+                const uint32_t seen = find_seen(p, state, base + place + kStride * k);
+                four raised = x[0];
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    raised.v[i] = seen >> i & 1 ? INFINITY : raised.v[i];
+                x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = raised;
+            }
+        return plain ? inverse_temperature : 1.0f;
     }
 
-    /* What no transformed logit of each quad is above; NaN where there is one. Where the transform
-     * is a product with 1 / T, which keeps order, one product a quad will do. */
-    __device__ __forceinline__ void find_tops(uint32_t base, const step &logits,
-                                              const step_mask &allowed, float (&tops)[kQuads]) const
+    /* z of one token; -inf if it does not count. */
+    __device__ __forceinline__ float transform(uint32_t token) const
     {
-        if (p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f && whole(base)) {
-#pragma unroll
-            for (int k = 0; k < kQuads; k++)
-                tops[k] =
-                    largest_of(allowed.drop(lane, k, logits[k].widen())) * inverse_temperature;
-        } else {
-#pragma unroll
-            for (int k = 0; k < kQuads; k++)
-                tops[k] = largest_of(allowed.drop(lane, k, temper(base, k, scale(logits[k]))));
+        const gumbel_problem &q = p.problem;
+        if (!counts(token, token + 1))
+            return -INFINITY;
+        float y = widen_element(origin, dtype, token);
+        y = q.soft_cap != 0.0f ? draw_capped(p, y) : y * q.scale;
+        if constexpr (edited) {
+            four all = edit_apart(p, state, token & ~3u, end, {y, y, y, y});
+            y = token & 2 ? (token & 1 ? all.v[3] : all.v[2]) : (token & 1 ? all.v[1] : all.v[0]);
         }
-        if (edited && state.raises)
-#pragma unroll
-            for (int k = 0; k < kQuads; k++)
-                tops[k] = has_seen(p, state, base + place + kStride * k) ? INFINITY : tops[k];
+        return y * inverse_temperature;
     }
 
     __device__ __forceinline__ draw_philox philox(int sample) const
@@ -215,204 +236,302 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return f;
     }
 
-    /* Given noise of four tokens; anything for those that do not count. */
-    __device__ __forceinline__ four load_noise(uint32_t token, int sample) const
+    /* Scores by noise that is given, of quads of those z. */
+    __device__ __forceinline__ void add_noise(uint32_t base, int sample, const four (&z)[kQuads],
+                                              four (&scores)[kQuads]) const
     {
         const float *from = noise + sample * p.problem.sampling.noise_stride;
-        four g;
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            g.v[i] =
-                counts(token + i, token + i + 1) && !state.ones ? __ldg(from + token + i) : 0.0f;
-        return g;
-    }
-
-    /* Scores of a quad, which takes the noise that is given. */
-    __device__ __forceinline__ four add_noise(four z, uint32_t token, int sample) const
-    {
-        four g = load_noise(token, sample);
+        for (int k = 0; k < kQuads; k++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            z.v[i] += g.v[i];
-        return z;
+            for (int i = 0; i < 4; i++) {
+                uint32_t token = base + place + kStride * k + i;
+                bool has = counts(token, token + 1) && !state.greedy;
+                scores[k].v[i] = z[k].v[i] + (has ? __ldg(from + token) : 0.0f);
+            }
     }
 
-    /* ------------------------------------------------------------------------ thresholds ---- */
+    /* -------------------------------------------------------------------------- thresholds ---- */
 
-    /* Ask for a sample's threshold; known() has the answer, which is some 50 cycles away. */
-    __device__ __forceinline__ uint32_t ask(int sample) const
+    /* Ask for a sample's threshold, each lane for one or none; it is some 50 cycles away. */
+    __device__ __forceinline__ uint32_t ask(bool asks, int sample) const
     {
-        return ptx_add_if(lane == 0, &state.threshold[sample], 0);
+        return ptx_add_if(asks, &state.threshold[sample], 0);
     }
 
-    static __device__ __forceinline__ float known(uint32_t asked)
+    /* Raise a sample's threshold to the largest of all lanes. */
+    __device__ __forceinline__ void raise(int sample, float floor) const
     {
-        return ordered_float(__reduce_max_sync(~0u, asked));
-    }
-
-    __device__ __forceinline__ void raise(int sample, float threshold) const
-    {
+        floor = draw_floor_of_warp(floor);
         if (lane == 0)
-            atomicMax(&state.threshold[sample], ordered_bits(threshold));
+            atomicMax(&state.threshold[sample], ordered_bits(floor));
     }
 
-    /* Without a threshold every token would be scored: find one, from a quad of each lane. */
-    __device__ __forceinline__ void seed(uint32_t base, const quad<dtype> &logits) const
+    /* Make the window's reaches of 64 blocks, two a lane, in a sample; of the first ones J raise
+     * its threshold. */
+    __device__ __forceinline__ void make_reaches(int sample, uint32_t pair, bool seeds) const
     {
-        uint32_t token = base + place;
-        four z = transform(base, 0, logits);
+        const bool greedy = state.greedy;
+        const uint4 words = draw_words(philox(sample), pair, GUMBEL_BLOCK_DOMAIN);
+        float floor = -INFINITY;
+#pragma unroll 1
+        for (uint32_t half = 0; half < 2; half++) {
+            const uint32_t first = (2 * pair + half) * GUMBEL_BLOCK;
+            const draw_block block = draw_block_in(words, first);
+            const uint32_t at = (first - begin) / GUMBEL_BLOCK;
+            if (first < begin || at >= (uint32_t)blocks)
+                continue;
+            reaches[sample * blocks + at] = pack_reach(draw_reach(greedy, block.r), block.place());
+            if (seeds)
+                floor = fmaxf(floor, draw_floor(greedy, transform(first + block.place()), block.r));
+        }
+        if (seeds)
+            raise(sample, floor);
+    }
+
+    /* Those of all blocks and samples of the window, by all warps. */
+    __device__ __forceinline__ void make_window(bool seeds) const
+    {
+        const uint32_t first = begin / (2 * GUMBEL_BLOCK);
+        const int groups = (blocks + 1 + 63) / 64; /* the first half of a pair may lie outside */
+#pragma unroll 1
+        for (int i = warp; i < samples * groups; i += kWarps) {
+            int group = i % groups;
+            make_reaches(i / groups, first + 32 * group + lane, seeds && group < kSeeds);
+        }
+    }
+
+    /* By given noise a threshold comes from a token of each lane. */
+    __device__ __forceinline__ void seed_given() const
+    {
+        const uint32_t token = begin + warp * kStep + place;
+        const float z = transform(token);
 #pragma unroll 1
         for (int s = 0; s < samples; s++) {
-            float floor;
-            if constexpr (given) {
-                floor = largest_of(add_noise(z, token, s));
-            } else {
-                bool greedy = state.ones != 0;
-                uint4 w = draw_words(philox(s), token >> 2);
-                floor =
-                    fmaxf(fmaxf(draw_floor(greedy, z.v[0], w.x), draw_floor(greedy, z.v[1], w.y)),
-                          fmaxf(draw_floor(greedy, z.v[2], w.z), draw_floor(greedy, z.v[3], w.w)));
-            }
-            raise(s, draw_floor_of_warp(floor));
+            bool adds = z > -INFINITY && !state.greedy;
+            raise(s, adds ? z + noise[s * p.problem.sampling.noise_stride + token] : z);
         }
     }
 
-    /* ----------------------------------------------------------------------------- score ---- */
+    /* ------------------------------------------------------------------------------- score ---- */
 
-    /* Score the tokens of quad k that pass the screen by themselves. */
-    __device__ __forceinline__ void score(uint32_t base, int k, int sample, float threshold,
-                                          draw_winner &best, uint32_t &flags) const
+    /* The score of a token of that z, and NaN where it surely cannot come to the threshold. */
+    __device__ __forceinline__ float score(int sample, uint32_t token, float z,
+                                           float threshold) const
     {
-        uint32_t token = base + place + kStride * k, ones = state.ones, passing = 0;
-        four z = transform(base, k, read(base, k)), scores = z;
-        uint4 w = {};
+        if (state.greedy)
+            return z;
         if constexpr (given)
-            scores = add_noise(z, token, sample);
-        else
-            w = draw_words(philox(sample), token >> 2);
-        const uint32_t r[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            bool pass = given ? !(scores.v[i] < threshold)
-                              : draw_screen(z.v[i], r[i], ones, draw_offset(threshold));
-            passing |= (uint32_t)(pass && z.v[i] != -INFINITY) << i;
+            return z + noise[sample * p.problem.sampling.noise_stride + token];
+        const float reach = reaches[sample * blocks + (token - begin) / GUMBEL_BLOCK];
+        const draw_philox f = philox(sample);
+        uint32_t r = 0;
+        if (token % GUMBEL_BLOCK != place_of_reach(reach)) {
+            r = draw_word(draw_words(f, token / 4, 0), token);
+            if (!draw_screen(z, draw_least_of_reach(reach), r, draw_offset(threshold)))
+                return NAN;
         }
+        return z + draw_noise(draw_block_of(f, token), token, r);
+    }
+
+    /* Keep the best that lanes have scored, of any samples, and raise thresholds. */
+    __device__ __forceinline__ void keep(int sample, const draw_winner &own) const
+    {
+        uint32_t left = __ballot_sync(~0u, own.id >= 0);
 #pragma unroll 1
-        for (; passing != 0; passing &= passing - 1) {
-            int i = __ffs(passing) - 1;
-            float own = i & 2 ? (i & 1 ? z.v[3] : z.v[2]) : (i & 1 ? z.v[1] : z.v[0]), s;
-            if (!(own < INFINITY)) {
-                flags |= isnan(own) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE;
-                continue;
+        while (left) {
+            const int s = __shfl_sync(~0u, sample, __ffs(left) - 1);
+            const bool mine = own.id >= 0 && sample == s;
+            const draw_winner found = draw_winner_of_warp(mine ? own : draw_winner_none());
+            left &= ~__ballot_sync(~0u, mine);
+            if (lane == 0) {
+                draw_winner all = state.best[warp][s];
+                draw_winner_offer(all, found.score, found.z, found.id);
+                state.best[warp][s] = all;
+                atomicMax(&state.threshold[s], ordered_bits(draw_threshold(all.score)));
             }
-            if constexpr (given)
-                s = i & 2 ? (i & 1 ? scores.v[3] : scores.v[2])
-                          : (i & 1 ? scores.v[1] : scores.v[0]);
-            else
-                s = draw_score(philox(sample), ones != 0, own,
-                               i & 2 ? (i & 1 ? r[3] : r[2]) : (i & 1 ? r[1] : r[0]), token + i);
-            draw_winner_offer(best, s, own, (int)(token + i));
         }
     }
 
-    /* Score the quads that passed, each lane its own, and keep the warp's best. */
-    __device__ __forceinline__ void offer(uint32_t base, int sample, uint32_t passing,
-                                          float threshold) const
+    /* Score the first 32 tokens of the warp's list, one a lane. */
+    __device__ __forceinline__ void score_listed(uint32_t base, int count) const
     {
-        uint32_t flags = 0;
+        const bool has = lane < count;
+        const uint32_t own = has ? state.lists[warp][lane] : 0;
+        const int sample = own / kStep;
+        const uint32_t token = base + own % kStep;
+        const float threshold = ordered_float(ask(has, sample));
         draw_winner best = draw_winner_none();
-#pragma unroll 1
-        for (; passing != 0; passing &= passing - 1)
-            score(base, __ffs(passing) - 1, sample, threshold, best, flags);
-        __syncwarp();
-        best = draw_winner_of_warp(best);
-        flags = __reduce_or_sync(~0u, flags);
-        if (lane == 0) {
-            draw_winner all = state.best[warp][sample];
-            draw_winner_offer(all, best.score, best.z, best.id);
-            state.best[warp][sample] = all;
-            state.flags[warp] |= flags;
-            raise(sample, draw_threshold(all.score));
+        uint32_t flags = 0;
+        if (has) {
+            const float z = transform(token);
+            if (!(z < INFINITY))
+                flags = isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE;
+            else if (z > -INFINITY)
+                draw_winner_offer(best, score(sample, token, z, threshold), z, (int)token);
         }
         __syncwarp();
+        keep(sample, best);
+        if (__any_sync(~0u, flags)) {
+            flags = __reduce_or_sync(~0u, flags);
+            if (lane == 0)
+                state.flags[warp] |= flags;
+        }
     }
 
-    /* ------------------------------------------------------------------------------ draw ---- */
+    /* -------------------------------------------------------------------------------- draw ---- */
 
-    /* Ask for a sample's threshold, and make its noise for a step unless that is given. */
-    __device__ __forceinline__ void make_noise(uint32_t base, int sample, step_noise &noise) const
+    /* A step's values, by which tokens are passed over or listed. */
+    struct seen_step {
+        four x[kQuads];
+        float factor;
+        float threshold; /* of the sample that has the lane's number */
+    };
+
+    /* The values of a sample, and what is added to them. */
+    __device__ __forceinline__ float values_of(uint32_t base, int sample, const seen_step &seen,
+                                               four (&x)[kQuads]) const
     {
-        noise.asked = ask(sample);
-        if constexpr (!given) {
-            draw_philox f = philox(sample);
-            uint32_t ones = state.ones ? ~0u : 0;
+        if constexpr (given) {
+            add_noise(base, sample, seen.x, x);
+            return 0.0f;
+        }
 #pragma unroll
-            for (int k = 0; k < kQuads; k++) {
-                uint4 w = draw_words(f, (base + place + kStride * k) >> 2);
-                noise.least[k] = min(min(w.x, w.y), min(w.z, w.w)) | ones;
+        for (int k = 0; k < kQuads; k++)
+            x[k] = seen.x[k];
+        return reaches[sample * blocks + (base - begin) / GUMBEL_BLOCK + lane / 4];
+    }
+
+    /* Samples, as bits, in which one of this lane's tokens may win. */
+    __device__ __forceinline__ uint32_t find_passing(uint32_t base, const seen_step &seen) const
+    {
+        uint32_t passing = 0;
+        float top = largest_of(seen.x);
+#pragma unroll 1
+        for (int s = 0; s < samples; s++) {
+            float reach;
+            if constexpr (given) {
+                four x[kQuads];
+                reach = values_of(base, s, seen, x);
+                top = largest_of(x);
+            } else {
+                reach = reaches[s * blocks + (base - begin) / GUMBEL_BLOCK + lane / 4];
+            }
+            float threshold = __shfl_sync(~0u, seen.threshold, s);
+            passing |= (uint32_t)draw_passes(fmaf(top, seen.factor, reach), threshold) << s;
+        }
+        return passing;
+    }
+
+    /* Which of this lane's tokens may win in a sample, as bits. */
+    __device__ __forceinline__ uint32_t find_tokens(uint32_t base, int sample,
+                                                    const seen_step &seen) const
+    {
+        four x[kQuads];
+        const float reach = values_of(base, sample, seen, x);
+        const float threshold = __shfl_sync(~0u, seen.threshold, sample);
+        uint32_t tokens = 0;
+#pragma unroll
+        for (int i = 0; i < 4 * kQuads; i++)
+            tokens |= (uint32_t)draw_passes(fmaf(x[i / 4].v[i % 4], seen.factor, reach), threshold)
+                      << i;
+        return tokens;
+    }
+
+    /* What of a step is still to be listed: samples, those of all lanes, and tokens of the lane in
+     * the sample that has begun. */
+    struct left_over {
+        uint32_t samples, tokens;
+        int sample;
+    };
+
+    /* List tokens that may win up to 32 and more, or all there are; how many there are then. */
+    __device__ __forceinline__ int list(uint32_t base, const seen_step &seen, left_over &left,
+                                        int count) const
+    {
+        listed *out = state.lists[warp];
+#pragma unroll 1
+        while (count < 32) {
+            uint32_t some = __ballot_sync(~0u, left.tokens != 0);
+            if (some) {
+                if (left.tokens) {
+                    int i = __ffs(left.tokens) - 1;
+                    out[count + __popc(some & ((1u << lane) - 1))] =
+                        (listed)(left.sample * kStep + place + kStride * (i / 4) + i % 4);
+                    left.tokens &= left.tokens - 1;
+                }
+                count += __popc(some);
+            } else if (left.samples) {
+                left.sample = __ffs(left.samples) - 1;
+                left.samples &= left.samples - 1;
+                left.tokens = find_tokens(base, left.sample, seen);
+            } else {
+                break;
             }
         }
+        __syncwarp();
+        return count;
     }
 
-    /* Screen a step whose quads have these largest z, and score what passes. */
-    __device__ __forceinline__ void draw(uint32_t base, int sample, const float (&tops)[kQuads],
-                                         const step_noise &noise) const
+    /* Draw from a step, and ask for the next one as soon as the values are done with. */
+    __device__ __forceinline__ void draw(uint32_t base, uint32_t next, const seen_step &seen,
+                                         step &logits) const
     {
-        bool pass[kQuads], any = false;
-        float best[kQuads];
-        if constexpr (given)
-#pragma unroll
-            for (int k = 0; k < kQuads; k++)
-                best[k] = largest_of(add_noise(transform(base, k, read(base, k)),
-                                               base + place + kStride * k, sample));
-        float threshold = known(noise.asked), offset = draw_offset(threshold);
-#pragma unroll
-        for (int k = 0; k < kQuads; k++) {
-            pass[k] =
-                given ? !(best[k] < threshold) : draw_screen_quad(tops[k], noise.least[k], offset);
-            any |= pass[k];
-        }
-        if (__any_sync(~0u, any)) {
-            uint32_t passing = 0;
-#pragma unroll
-            for (int k = 0; k < kQuads; k++)
-                passing |= (uint32_t)(pass[k] && tops[k] != -INFINITY) << k;
-            if (__any_sync(~0u, passing))
-                offer(base, sample, passing, threshold);
-        }
+        left_over left = {__reduce_or_sync(~0u, find_passing(base, seen)), 0, 0};
+        bool more = left.samples != 0, asked = false;
+        int count = 0;
+        do {
+            if (more) {
+                count = list(base, seen, left, count);
+                more = left.samples || __any_sync(~0u, left.tokens);
+            }
+            if (!more && !asked && next < end)
+                read_step(next, logits);
+            asked = !more;
+            if (count) {
+                score_listed(base, min(count, 32));
+                count = forget_scored(count);
+            }
+        } while (more || count);
     }
 
-    /* Take all steps that come to this warp. The first sample's noise is made while the logits are
-     * on their way. */
-    template <bool with_mass> __device__ __forceinline__ void run(warp_mass &mass) const
+    /* Take the first 32 tokens off the warp's list; how many are left. */
+    __device__ __forceinline__ int forget_scored(int count) const
+    {
+        listed *list = state.lists[warp];
+        const bool stays = lane + 32 < count;
+        const listed moved = stays ? list[lane + 32] : 0;
+        __syncwarp();
+        if (stays)
+            list[lane] = moved;
+        __syncwarp();
+        return max(count - 32, 0);
+    }
+
+    /* Take all steps of the window that come to this warp, of whose first one the logits are asked
+     * for already. */
+    template <bool with_mass>
+    __device__ __forceinline__ void run(step &logits, warp_mass &mass) const
     {
         uint32_t base = begin + warp * kStep;
-        while (base < end) {
-            uint32_t ticket = take();
-            step logits;
-            float tops[kQuads];
-            step_noise noise;
-            read_step(base, logits);
-            const step_mask allowed = read_mask(base);
-            make_noise(base, 0, noise);
-            if constexpr (with_mass) {
-                four z[kQuads];
-#pragma unroll
-                for (int k = 0; k < kQuads; k++) {
-                    z[k] = transform(base, k, logits[k]);
-                    tops[k] = largest_of(z[k]);
-                }
-                mass.add(z);
-            } else {
-                find_tops(base, logits, allowed, tops);
-            }
 #pragma unroll 1
-            for (int s = 0;; make_noise(base, s, noise)) {
-                draw(base, s, tops, noise);
-                if (++s == samples)
-                    break;
+        while (base < end) {
+            const uint32_t ticket = take(), asked = ask(lane < samples, lane);
+            const step_mask allowed = read_mask(base);
+            seen_step seen;
+            seen.factor = find_values(base, logits, allowed, seen.x);
+            if constexpr (with_mass || given) {
+#pragma unroll
+                for (int i = 0; i < 4 * kQuads; i++)
+                    seen.x[i / 4].v[i % 4] *= seen.factor;
+                seen.factor = 1.0f;
             }
-            base = taken(ticket);
+            if (with_mass)
+                mass.add(seen.x);
+            seen.threshold = ordered_float(asked);
+            const uint32_t next = taken(ticket);
+            draw(base, next, seen, logits);
+            base = next;
         }
     }
 

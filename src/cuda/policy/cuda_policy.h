@@ -240,6 +240,12 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_LOGITS_CHUNK 3072
 /* Shared memory for the draws of a CTA. */
 #define CUDA_LOGITS_STATE_BYTES 8192
+/* Bounds of blocks in one sample that a CTA keeps at most, four bytes each; and tokens of a row that
+ * it has bounds of at once, whole steps of all its warps, where it draws so many samples. */
+#define CUDA_LOGITS_BOUNDS 6144
+#define CUDA_LOGITS_UNIT   (CUDA_LOGITS_THREADS / 32 * CUDA_LOGITS_STEP)
+#define CUDA_LOGITS_WINDOW(samples)                                                                \
+    (CUDA_LOGITS_BOUNDS / (samples)*64 / CUDA_LOGITS_UNIT * CUDA_LOGITS_UNIT)
 /* CTAs a multiprocessor that keep it busy; of those from logits it holds just as many. */
 #define CUDA_NAIVE_CTAS  16
 #define CUDA_LOGITS_CTAS 2
@@ -401,11 +407,14 @@ static inline int64_t cuda_chunk(int64_t range, int64_t parts, int64_t unit)
     return (least + unit - 1) / unit * unit;
 }
 
-/* Shared memory of a CTA that draws from logits. */
-static inline int cuda_logits_shared_bytes(int with_mass)
+/* Shared memory of a CTA that draws from a chunk of logits. */
+static inline int cuda_logits_shared_bytes(int with_mass, int64_t chunk, int32_t num_samples)
 {
     int masses = with_mass ? CUDA_LOGITS_THREADS * (int)sizeof(gumbel_summary) : 0;
-    return CUDA_LOGITS_STATE_BYTES + masses;
+    int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
+    int64_t window = CUDA_LOGITS_WINDOW(side);
+    int64_t blocks = (chunk < window ? chunk : window) / GUMBEL_BLOCK;
+    return CUDA_LOGITS_STATE_BYTES + masses + (int)(blocks * side * (int64_t)sizeof(float));
 }
 
 #endif

@@ -52,7 +52,7 @@ gumbel_status cuda_run_logits(const cuda_job *job)
     p.tag = cuda_tag(job->cuda);
     void *arguments[] = {&p};
     cuda_shape shape = {p.parts * batch * groups, CUDA_LOGITS_THREADS,
-                        cuda_logits_shared_bytes(mass), 1};
+                        cuda_logits_shared_bytes(mass, p.chunk, s->num_samples), 1};
     CUfunction kernel = p.problem.request ? job->cuda->logits_edited[dtype]
                                           : job->cuda->logits[dtype][mass][s->noise != NULL];
     return cuda_launch(job, kernel, shape, arguments);

@@ -46,7 +46,8 @@ void emulate_logits(const cuda_params &p, uint64_t *random, const char *what)
     const gumbel_problem &q = p.problem;
     const int64_t samples = q.sampling.num_samples;
     const int64_t groups = (samples + CUDA_LOGITS_SAMPLES - 1) / CUDA_LOGITS_SAMPLES;
-    const size_t bytes = (size_t)cuda_logits_shared_bytes(q.with_mass);
+    const size_t bytes =
+        (size_t)cuda_logits_shared_bytes(q.with_mass, p.chunk, q.sampling.num_samples);
     run_ctas(logits_body, &p, {p.parts * q.batch * groups, 1, CUDA_LOGITS_THREADS, bytes, memories},
              random, what);
 }
