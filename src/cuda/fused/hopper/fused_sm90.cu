@@ -322,38 +322,32 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         return;
     if (p.ends_call() && blockIdx.x == 0)
         start_counters(p, thread);
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
+    for (int tile = blockIdx.x; tile < p.tiles + (int)gridDim.x; tile += gridDim.x, turn++) {
+        const uint32_t first = first_token_of(p, tile);
         if (turn == 0) {
-            tile_seeds<n, call>::start(p, shared, thread, first_token_of(p, tile));
-        } else {
-            const tile_reaches<n, call> reaches(p, shared, all, thread, first_token_of(p, tile));
-            ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
-            offer_list<n, call>(p, shared, tile - (int)gridDim.x).score(thread, SM90_SERVE_THREADS);
-            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are scored */
-            if (thread == 0)
-                *shared.offered = 0;
-            all.template each_floor<SM90_SERVE_THREADS>(thread, [&](int i, int, uint64_t floor) {
-                all.take_best(i);
-                all.give_floor(i, floor);
-            });
-            nap_of_tile(ended);
-            all.template each_floor<SM90_SERVE_THREADS>(
-                thread, [&](int i, int k, uint64_t) { all.set_bounds(i, reaches.of[k]); });
+            tile_seeds<n, call>::start(p, shared, thread, first);
+            ptx_barrier_arrive(&shared.served[0]);
+            continue;
         }
+        const tile_reaches<n, call> reaches(p, shared, all, thread, first);
+        ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+        offer_list<n, call>(p, shared, tile - (int)gridDim.x).score(thread, SM90_SERVE_THREADS);
+        if (tile >= p.tiles)
+            break;
+        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are scored */
+        if (thread == 0)
+            *shared.offered = 0;
+        all.template each_floor<SM90_SERVE_THREADS>(thread, [&](int i, int, uint64_t floor) {
+            all.take_best(i);
+            all.give_floor(i, floor);
+        });
+        nap_of_tile(ended);
+        all.template each_floor<SM90_SERVE_THREADS>(
+            thread, [&](int i, int k, uint64_t) { all.set_bounds(i, reaches.of[k]); });
         ptx_barrier_arrive(&shared.served[turn % teams]);
     }
     if (p.ends_call())
         start_counters(p, thread);
-}
-
-/* What passed in the CTA's last tile, which nobody serves any more, by the threads that draw. */
-template <int n, class call>
-__device__ __forceinline__ void score_rest(const call &p, const shared_sm90<n> &shared)
-{
-    const int left = p.tiles - 1 - (int)blockIdx.x; /* negative: there was no tile */
-    const int tile = (int)blockIdx.x + left / (int)gridDim.x * (int)gridDim.x;
-    offer_list<n, call>(p, shared, tile).score(threadIdx.x, SM90_DRAW_THREADS);
-    ptx_named_barrier<4, SM90_DRAW_THREADS>();
 }
 
 template <int n, bool half, class call>
@@ -388,7 +382,6 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
     }
     __syncthreads();
     if (threadIdx.x < SM90_DRAW_THREADS && p.draws()) {
-        score_rest<n>(p, shared);
         if (p.ends_call())
             end_call(p, shared);
         else

@@ -40,7 +40,8 @@ template <int n, class call> class offer_list
         if (have && at < room())
             shared.offers[at] = {sum, (uint32_t)draw | place << 8};
         else if (have)
-            score_offer(sum, draw, place);
+            score_apart(p.problem.sampling.domain, shared.draws[draw], z_of(sum, draw),
+                        first + place, &shared.best[draw], &shared.flags[draw]);
     }
 
     /* Score all that was put, by threads that share it. */
@@ -49,7 +50,9 @@ template <int n, class call> class offer_list
         const uint32_t count = min(*shared.offered, room());
         for (uint32_t i = thread; i < count; i += threads) {
             const sm90_offer offer = shared.offers[i];
-            score_offer(offer.sum, offer.place & 0xff, offer.place >> 8);
+            const int draw = offer.place & 0xff;
+            score_token(p.problem.sampling.domain, shared.draws[draw], z_of(offer.sum, draw),
+                        first + (offer.place >> 8), &shared.best[draw], &shared.flags[draw]);
         }
     }
 
@@ -59,17 +62,15 @@ template <int n, class call> class offer_list
         return CUDA_SM90_LIST_BYTES(n * p.samples()) / sizeof(sm90_offer);
     }
 
-    __device__ __forceinline__ void score_offer(float sum, int draw, uint32_t place) const
+    __device__ __forceinline__ float z_of(float sum, int draw) const
     {
-        const float z = (sum * p.scale()) * shared.draws[draw].inverse_temperature;
-        score_token(p.problem.sampling.domain, shared.draws[draw], z, first + place,
-                    &shared.best[draw], &shared.flags[draw]);
+        return (sum * p.scale()) * shared.draws[draw].inverse_temperature;
     }
 
     /* Score a token exactly and keep it if it is the draw's best so far. */
-    static __device__ __noinline__ void score_token(uint32_t domain, const sm90_draw &draw, float z,
-                                                    uint32_t token, sm90_best *best,
-                                                    uint32_t *flags)
+    static __device__ __forceinline__ void score_token(uint32_t domain, const sm90_draw &draw,
+                                                       float z, uint32_t token, sm90_best *best,
+                                                       uint32_t *flags)
     {
         if (!(z < INFINITY)) {
             atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
@@ -79,6 +80,14 @@ template <int n, class call> class offer_list
         if (!draw.greedy)
             score += noise_of_token({draw.seed, draw.position, draw.sample, domain}, token);
         keep_best(best, {score, z, (int)token, 0});
+    }
+
+    /* That for warps which hold sums: out of line, where it is rarely run. */
+    static __device__ __noinline__ void score_apart(uint32_t domain, const sm90_draw &draw, float z,
+                                                    uint32_t token, sm90_best *best,
+                                                    uint32_t *flags)
+    {
+        score_token(domain, draw, z, token, best, flags);
     }
 
     static __device__ __forceinline__ void keep_best(sm90_best *best, sm90_best offer)
