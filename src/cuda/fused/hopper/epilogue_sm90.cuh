@@ -97,18 +97,14 @@ template <int n, class call> class epilogue
             const float bound = __uint_as_float(bounds[k / 4 * 2 + k % 2]);
             mask |= (uint32_t)draw_passes(v[k], bound) << k;
         }
+        const uint32_t place = sample * n + first + sm90_column(lane, 0) + ((own + 64 * half) << 8);
         while (__any_sync(~0u, mask != 0)) {
-            const int at = mask ? __ffs(mask) - 1 : 0, column = at / 4 * 2 + at % 2;
-            float sum = v[0];
-#pragma unroll
-            for (int k = 1; k < 4 * groups; k++)
-                sum = k == at ? v[k] : sum;
-            /* NaN and +inf pass even where there is nothing to draw, and -inf where there is no
-             * threshold. */
-            const bool counts = sum != -INFINITY &&
-                                from[sm90_bound_place<n>(lane, column)].least < INFINITY;
-            offers.put(mask != 0 && counts, sum, sample * n + first + sm90_column(lane, column),
-                       own + 64 * half + at / 2 % 2);
+            const int at = __ffs(mask) - 1; /* -1 for none */
+            const float sum = sm90_choose(v, at);
+            bool have = mask != 0;
+            if (have && !(sum < INFINITY)) /* passes even where there is nothing to draw */
+                have = from[sm90_bound_place<n>(lane, at / 4 * 2 + at % 2)].least < INFINITY;
+            offers.put(have, sum, place + ((at & 12) << 1 | (at & 1) | (at & 2) << 7));
             mask &= mask - 1;
         }
     }

@@ -54,19 +54,45 @@ __device__ __forceinline__ void sm90_load_bounds(const sm90_bound *from, int lan
     }
 }
 
-/* One round's sums, of those that follow each other in each half: by selections, since what is
- * indexed lies in local memory. */
+/* One round's sums, of those that follow each other in each half: what is indexed would lie in local
+ * memory. By branches, of which the warp takes a few, not by a selection a sum. */
+template <int first, int end, int halves, int n, int values>
+__device__ __forceinline__ void sm90_pick_of(const float (&sum)[halves][n], int round,
+                                             float (&v)[values])
+{
+    constexpr int rounds = n / values, middle = (first + end) / 2;
+    if constexpr (end - first > 1) {
+        if (round < middle)
+            sm90_pick_of<first, middle>(sum, round, v);
+        else
+            sm90_pick_of<middle, end>(sum, round, v);
+    } else {
+#pragma unroll
+        for (int k = 0; k < values; k++)
+            v[k] = ptx_move(sum[first / rounds][values * (first % rounds) + k]);
+    }
+}
+
 template <int halves, int n, int values>
 __device__ __forceinline__ void sm90_pick(const float (&sum)[halves][n], int round,
                                           float (&v)[values])
 {
-    constexpr int rounds = n / values;
+    sm90_pick_of<0, halves * n / values>(sum, round, v);
+}
+
+/* The at-th of some sums, a power of two, by as many selections. */
+template <int values>
+__device__ __forceinline__ float sm90_choose(const float (&v)[values], int at)
+{
+    if constexpr (values == 1)
+        return v[0];
+    else {
+        float left[values / 2];
 #pragma unroll
-    for (int i = 0; i < halves * rounds; i++)
-        if (i == round)
-#pragma unroll
-            for (int k = 0; k < values; k++)
-                v[k] = sum[i / rounds][values * (i % rounds) + k];
+        for (int k = 0; k < values / 2; k++)
+            left[k] = at & 1 ? v[2 * k + 1] : v[2 * k];
+        return sm90_choose(left, at >> 1);
+    }
 }
 
 /* Join `values` columns, 2 to 8, over the eight lanes that share them: lane 4 k + q ends with its

@@ -33,15 +33,14 @@ template <int n, class call> class offer_list
     {
     }
 
-    /* Offer a token of the tile, by each lane that has one. */
-    __device__ __forceinline__ void put(bool have, float sum, int draw, uint32_t place) const
+    /* Offer a token of the tile, by each lane that has one; `place` as sm90_offer has it. */
+    __device__ __forceinline__ void put(bool have, float sum, uint32_t place) const
     {
         const uint32_t at = ptx_count_if(have, shared.offered);
         if (have && at < room())
-            shared.offers[at] = {sum, (uint32_t)draw | place << 8};
+            shared.offers[at] = {sum, place};
         else if (have)
-            score_apart(p.problem.sampling.domain, shared.draws[draw], z_of(sum, draw),
-                        first + place, &shared.best[draw], &shared.flags[draw]);
+            score_apart(p, shared, sum, place, first);
     }
 
     /* Score all that was put, by threads that share it. */
@@ -50,9 +49,7 @@ template <int n, class call> class offer_list
         const uint32_t count = min(*shared.offered, room());
         for (uint32_t i = thread; i < count; i += threads) {
             const sm90_offer offer = shared.offers[i];
-            const int draw = offer.place & 0xff;
-            score_token(p.problem.sampling.domain, shared.draws[draw], z_of(offer.sum, draw),
-                        first + (offer.place >> 8), &shared.best[draw], &shared.flags[draw]);
+            score_token(p, shared, offer.sum, offer.place, first);
         }
     }
 
@@ -62,32 +59,30 @@ template <int n, class call> class offer_list
         return CUDA_SM90_LIST_BYTES(n * p.samples()) / sizeof(sm90_offer);
     }
 
-    __device__ __forceinline__ float z_of(float sum, int draw) const
-    {
-        return (sum * p.scale()) * shared.draws[draw].inverse_temperature;
-    }
-
     /* Score a token exactly and keep it if it is the draw's best so far. */
-    static __device__ __forceinline__ void score_token(uint32_t domain, const sm90_draw &draw,
-                                                       float z, uint32_t token, sm90_best *best,
-                                                       uint32_t *flags)
+    static __device__ __forceinline__ void score_token(const call &p, const shared_sm90<n> &shared,
+                                                       float sum, uint32_t place, uint32_t first)
     {
+        const int i = place & 0xff;
+        const sm90_draw &draw = shared.draws[i];
+        const uint32_t token = first + (place >> 8);
+        const float z = (sum * p.scale()) * draw.inverse_temperature;
         if (!(z < INFINITY)) {
-            atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
+            atomicOr(&shared.flags[i], isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
             return;
         }
         float score = z;
         if (!draw.greedy)
-            score += noise_of_token({draw.seed, draw.position, draw.sample, domain}, token);
-        keep_best(best, {score, z, (int)token, 0});
+            score += noise_of_token(
+                {draw.seed, draw.position, draw.sample, p.problem.sampling.domain}, token);
+        keep_best(&shared.best[i], {score, z, (int)token, 0});
     }
 
-    /* That for warps which hold sums: out of line, where it is rarely run. */
-    static __device__ __noinline__ void score_apart(uint32_t domain, const sm90_draw &draw, float z,
-                                                    uint32_t token, sm90_best *best,
-                                                    uint32_t *flags)
+    /* That for warps which hold sums: out of line, as it is rarely run. */
+    static __device__ __noinline__ void score_apart(const call &p, const shared_sm90<n> &shared,
+                                                    float sum, uint32_t place, uint32_t first)
     {
-        score_token(domain, draw, z, token, best, flags);
+        score_token(p, shared, sum, place, first);
     }
 
     static __device__ __forceinline__ void keep_best(sm90_best *best, sm90_best offer)

@@ -84,8 +84,8 @@ struct sm90_draw {
     int greedy;
 };
 
-/* What a block of a draw is passed over by: the least sum that may win, FLT_MAX at most, or +inf
- * where there is nothing to draw; in the first tile, first_word_of() the block. */
+/* What a block of a draw is passed over by: the least sum that may win, finite, or +inf where there
+ * is nothing to draw; in the first tile, first_word_of() the block. */
 union sm90_bound {
     float least;
     uint32_t first_word;

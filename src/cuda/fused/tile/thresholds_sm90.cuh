@@ -108,8 +108,8 @@ template <int n, class call> class thresholds
             float reach = reaches[b];
             if (off && b + 1 < CUDA_SM90_BLOCKS)
                 reach = fmaxf(reach, reaches[b + 1]);
-            float bound = fminf(draw_bound(threshold, reach, unit), FLT_MAX);
-            own[b * all].least = done ? INFINITY : bound;
+            float bound = draw_bound(threshold, reach, unit);
+            own[b * all].least = done ? INFINITY : fminf(fmaxf(bound, -FLT_MAX), FLT_MAX);
         }
     }
 
