@@ -130,14 +130,16 @@ static inline int cuda_sm90_ctas(int width, int tiles, int processors)
 /* Blocks of GUMBEL_BLOCK tokens that a tile touches at most. */
 #define CUDA_SM90_BLOCKS (CUDA_SM90_TILE / GUMBEL_BLOCK + 1)
 
-/* What shared_sm90.cuh lays out beside the ring: of a draw, for so many draws the list of what
- * passes their bounds, where first the sums of a token of each block lie; the barriers; and of a
- * column, its masses, or with stored logits its peaks, threshold, flags and bits. */
+/* What shared_sm90.cuh lays out beside the ring: of a draw; the barriers; of a column, its masses,
+ * or with stored logits its peaks, threshold, flags and bits; and for so many draws, at least, the
+ * list of what passes their bounds, where first the sums of a token of each block lie. With more
+ * than CUDA_SM90_LIST_MOST tokens those that score would be later than those that multiply. */
 #define CUDA_SM90_DRAW_BYTES        (48 + 4 * CUDA_SM90_BLOCKS)
-#define CUDA_SM90_LIST_BYTES(draws) ((draws) > 170 ? 4 * CUDA_SM90_BLOCKS * (draws) : 2048)
 #define CUDA_SM90_BARRIER_BYTES     272
 #define CUDA_SM90_MASS_BYTES        64
 #define CUDA_SM90_STORED_BYTES(n)   (96 * (CUDA_SM90_ALONE(n) ? 2 : 1) + 8)
+#define CUDA_SM90_LIST_BYTES(draws) ((draws) > 170 ? 4 * CUDA_SM90_BLOCKS * (draws) : 2048)
+#define CUDA_SM90_LIST_MOST         1024
 
 /* Stages of the ring that fit. `stores` is for a kernel that does nothing else. */
 static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, int stores)

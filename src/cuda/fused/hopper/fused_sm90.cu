@@ -290,17 +290,6 @@ __device__ void consume(const call &p, unsigned char *memory)
  * the other CTAs have told theirs by then, and the product does not yet end. */
 constexpr int kServeNapPart = 3;
 
-/* Wait until this part of the time since `ended` has passed once more, which is now. */
-__device__ __forceinline__ void nap_of_tile(uint32_t &ended)
-{
-    constexpr int nap = 250; /* nanoseconds */
-    const uint32_t now = clock(), took = now - ended;
-    ended = now;
-    while ((uint32_t)clock() - now < took / kServeNapPart)
-        __nanosleep(nap);
-    __syncwarp();
-}
-
 /* The warps that serve those that draw. They make the noise of a tile's blocks while the tile before
  * is drawn from; behind that they score what passed there, tell the other CTAs, ask them, and bound
  * the tile's blocks by what is known then. Those that store are served with bounds of rows. */
@@ -331,17 +320,16 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         }
         const tile_reaches<n, call> reaches(p, shared, all, thread, first);
         ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+        const uint32_t took = (uint32_t)clock() - ended;
+        ended += took;
         offer_list<n, call>(p, shared, tile - (int)gridDim.x).score(thread, SM90_SERVE_THREADS);
         if (tile >= p.tiles)
             break;
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are scored */
         if (thread == 0)
             *shared.offered = 0;
-        all.template each_floor<SM90_SERVE_THREADS>(thread, [&](int i, int, uint64_t floor) {
-            all.take_best(i);
-            all.give_floor(i, floor);
-        });
-        nap_of_tile(ended);
+        all.template each<SM90_SERVE_THREADS>(thread, [&](int i, int) { all.tell_best(i); });
+        sm90_sleep(ended, took / kServeNapPart);
         all.template each_floor<SM90_SERVE_THREADS>(
             thread, [&](int i, int k, uint64_t) { all.set_bounds(i, reaches.of[k]); });
         ptx_barrier_arrive(&shared.served[turn % teams]);

@@ -81,8 +81,7 @@ __device__ __forceinline__ void sm90_pick(const float (&sum)[halves][n], int rou
 }
 
 /* The at-th of some sums, a power of two, by as many selections. */
-template <int values>
-__device__ __forceinline__ float sm90_choose(const float (&v)[values], int at)
+template <int values> __device__ __forceinline__ float sm90_choose(const float (&v)[values], int at)
 {
     if constexpr (values == 1)
         return v[0];

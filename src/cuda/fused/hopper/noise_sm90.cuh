@@ -15,7 +15,8 @@ namespace
 
 /* Words of a draw's blocks, from the one that holds token `first` of a tile on. */
 __device__ __forceinline__ void words_of_blocks(const sm90_draw &draw, uint32_t domain,
-                                                uint32_t first, draw_block (&words)[CUDA_SM90_BLOCKS])
+                                                uint32_t first,
+                                                draw_block (&words)[CUDA_SM90_BLOCKS])
 {
     const draw_philox f = draw_philox_of({draw.seed, draw.position, draw.sample, domain});
     const uint32_t count = first / (2 * GUMBEL_BLOCK);

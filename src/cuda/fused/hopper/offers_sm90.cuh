@@ -37,7 +37,7 @@ template <int n, class call> class offer_list
     __device__ __forceinline__ void put(bool have, float sum, uint32_t place) const
     {
         const uint32_t at = ptx_count_if(have, shared.offered);
-        if (have && at < room())
+        if (have && at < shared.room)
             shared.offers[at] = {sum, place};
         else if (have)
             score_apart(p, shared, sum, place, first);
@@ -46,7 +46,7 @@ template <int n, class call> class offer_list
     /* Score all that was put, by threads that share it. */
     __device__ __forceinline__ void score(int thread, int threads) const
     {
-        const uint32_t count = min(*shared.offered, room());
+        const uint32_t count = min(*shared.offered, shared.room);
         for (uint32_t i = thread; i < count; i += threads) {
             const sm90_offer offer = shared.offers[i];
             score_token(p, shared, offer.sum, offer.place, first);
@@ -54,11 +54,6 @@ template <int n, class call> class offer_list
     }
 
   private:
-    __device__ __forceinline__ uint32_t room() const
-    {
-        return CUDA_SM90_LIST_BYTES(n * p.samples()) / sizeof(sm90_offer);
-    }
-
     /* Score a token exactly and keep it if it is the draw's best so far. */
     static __device__ __forceinline__ void score_token(const call &p, const shared_sm90<n> &shared,
                                                        float sum, uint32_t place, uint32_t first)

@@ -99,7 +99,7 @@ template <int n, class call> class bound_server
                 uint32_t took = (uint32_t)clock() - ended;
                 ended += took;
                 if (!last && !waits)
-                    sleep(ended, took / 2);
+                    sm90_sleep(ended, took / 2);
                 bring_bounds();
             }
             ptx_barrier_arrive(&shared.served[turn % teams]);
@@ -185,15 +185,6 @@ template <int n, class call> class bound_server
         started = __any_sync(~0u, parts_ended(count_of_started(), p.tag) == gridDim.x);
         __threadfence();
         return started;
-    }
-
-    /* Until so many cycles after a time. */
-    static __device__ __forceinline__ void sleep(uint32_t start, uint32_t cycles)
-    {
-        constexpr int nap = 250; /* nanoseconds */
-        while ((uint32_t)clock() - start < cycles)
-            __nanosleep(nap);
-        __syncwarp();
     }
 
     __device__ __forceinline__ void bring_bounds()

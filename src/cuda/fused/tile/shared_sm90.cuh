@@ -76,6 +76,15 @@ __device__ __forceinline__ int sm90_depths(const cuda_params &p)
     return (int)((p.problem.hidden_size + SM90_DEPTH - 1) / SM90_DEPTH);
 }
 
+/* Wait until so many cycles after a time, by a whole warp. */
+__device__ __forceinline__ void sm90_sleep(uint32_t start, uint32_t cycles)
+{
+    constexpr int nap = 250; /* nanoseconds */
+    while ((uint32_t)clock() - start < cycles)
+        __nanosleep(nap);
+    __syncwarp();
+}
+
 /* A draw's parameters. */
 struct sm90_draw {
     uint64_t seed;
@@ -138,10 +147,11 @@ template <int n> struct shared_sm90 {
     /* Where there are draws: */
     sm90_best *best;    /* [S][n] */
     sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns as bound_place() has them */
-    sm90_offer *offers; /* a list, and how many were put there, or would have been */
-    uint32_t *offered;
-    sm90_draw *draws; /* [S][n] */
-    float2 *masses;   /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
+    sm90_draw *draws;   /* [S][n] */
+    float2 *masses;     /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
+    sm90_offer *offers; /* [room], a list that takes what is left */
+    uint32_t *offered;  /* how many were put there, or would have been */
+    uint32_t room;
 
     /* Where there are none: */
     float *peaks; /* [teams][2][CUDA_REQUEST_STRIPS][n] */
@@ -160,9 +170,7 @@ template <int n> struct shared_sm90 {
         bounds = (sm90_bound *)(best + all);
         bits = (uint4 *)(peaks + teams * 2 * CUDA_REQUEST_STRIPS * n);
         draws = (sm90_draw *)(bounds + CUDA_SM90_BLOCKS * all);
-        offers = (sm90_offer *)(draws + all);
-        full = call::stores ? (uint64_t *)(bits + 2 * teams * n)
-                            : (uint64_t *)((unsigned char *)offers + CUDA_SM90_LIST_BYTES(all));
+        full = call::stores ? (uint64_t *)(bits + 2 * teams * n) : (uint64_t *)(draws + all);
         empty = full + CUDA_SM90_STAGES_MOST;
         served = empty + CUDA_SM90_STAGES_MOST;
         drawn = served + teams;
@@ -174,7 +182,10 @@ template <int n> struct shared_sm90 {
         offered = (uint32_t *)(summed + teams); /* and a word more: masses are two */
         thresholds = (float *)(offered + 2);
         flags = (uint32_t *)(thresholds + all);
-        masses = (float2 *)(flags + all); /* last: not all calls have them */
+        masses = (float2 *)(flags + all);
+        offers = (sm90_offer *)(masses + (p.with_mass() ? SM90_WARPS * n : 0));
+        room = (uint32_t)(memory + CUDA_SM90_SHARED_BYTES - (unsigned char *)offers);
+        room = min(room / (uint32_t)sizeof *offers, (uint32_t)CUDA_SM90_LIST_MOST);
     }
 
     /* Where, among its sample's, draw i's bound lies: that of a thread's columns of 16 neighbours

@@ -85,12 +85,15 @@ template <int n, class call> class thresholds
             floor_give(word(i), threshold, p.tag);
     }
 
-    /* Raise the threshold to that of this CTA's best score, which nobody changes meanwhile. */
-    __device__ __forceinline__ void take_best(int i) const
+    /* Raise the threshold to that of this CTA's best score, which nobody changes meanwhile, and
+     * where that is news tell the others. */
+    __device__ __forceinline__ void tell_best(int i) const
     {
         float safe = draw_threshold(shared.best[i].score);
-        if (safe > shared.thresholds[i])
-            shared.thresholds[i] = safe;
+        if (!(safe > shared.thresholds[i]))
+            return;
+        shared.thresholds[i] = safe;
+        floor_give(word(i), safe, p.tag);
     }
 
     /* Bound the blocks of a tile, of such reaches, by the draw's threshold. A row that has shown a
