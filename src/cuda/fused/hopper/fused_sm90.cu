@@ -287,12 +287,14 @@ __device__ void consume(const call &p, unsigned char *memory)
 }
 
 /* The part of a tile's time, behind the draw from the one before, after which floors are asked for:
- * the other CTAs have told theirs by then, and the product does not yet end. */
+ * the other CTAs have told theirs by then, and a load, which may queue for 10 us behind copies of
+ * weights, is there before the product ends. */
 constexpr int kServeNapPart = 3;
 
-/* The warps that serve those that draw. They make the noise of a tile's blocks while the tile before
- * is drawn from; behind that they score what passed there, tell the other CTAs, ask them, and bound
- * the tile's blocks by what is known then. Those that store are served with bounds of rows. */
+/* The warps that serve those that draw. Behind the draw from a tile they score what passed there,
+ * tell the other CTAs, and make the noise of the next tile's blocks; late in the product, when
+ * others have told, they ask them, and bound those blocks by what is known then. Those that store
+ * are served with bounds of rows. */
 template <int n, class call> __device__ void serve(const call &p, const shared_sm90<n> &shared)
 {
     constexpr int teams = sm90_team<n>::teams;
@@ -313,12 +315,13 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         start_counters(p, thread);
     for (int tile = blockIdx.x; tile < p.tiles + (int)gridDim.x; tile += gridDim.x, turn++) {
         const uint32_t first = first_token_of(p, tile);
+        if (tile >= p.tiles && p.ends_call())
+            start_counters(p, thread);
         if (turn == 0) {
             tile_seeds<n, call>::start(p, shared, thread, first);
             ptx_barrier_arrive(&shared.served[0]);
             continue;
         }
-        const tile_reaches<n, call> reaches(p, shared, all, thread, first);
         ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
         const uint32_t took = (uint32_t)clock() - ended;
         ended += took;
@@ -328,14 +331,13 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are scored */
         if (thread == 0)
             *shared.offered = 0;
-        all.template each<SM90_SERVE_THREADS>(thread, [&](int i, int) { all.tell_best(i); });
+        all.template tell<SM90_SERVE_THREADS>(thread);
+        const tile_reaches<n, call> reaches(p, shared, all, thread, first);
         sm90_sleep(ended, took / kServeNapPart);
         all.template each_floor<SM90_SERVE_THREADS>(
             thread, [&](int i, int k, uint64_t) { all.set_bounds(i, reaches.of[k]); });
         ptx_barrier_arrive(&shared.served[turn % teams]);
     }
-    if (p.ends_call())
-        start_counters(p, thread);
 }
 
 template <int n, bool half, class call>

@@ -45,12 +45,11 @@ __device__ __forceinline__ uint32_t word_above(uint32_t first_word)
     return first_word | (GUMBEL_BLOCK - 1u);
 }
 
-/* Reaches of the blocks of a tile to come, of the draws that belong to a thread which serves: made
- * early in a product, long before there are the thresholds that bounds follow from. */
+/* Reaches of a tile's blocks, of the draws that belong to a thread which serves. */
 template <int n, class call> struct tile_reaches {
     float of[thresholds<n, call>::template turns<SM90_SERVE_THREADS>][CUDA_SM90_BLOCKS];
 
-    /* Those of the tile from token `first` on. */
+    /* From token `first` on. */
     __device__ __forceinline__ tile_reaches(const call &p, const shared_sm90<n> &shared,
                                             const thresholds<n, call> &all, int thread,
                                             uint32_t first)

@@ -37,8 +37,8 @@ template <int n, class call> class offer_list
     __device__ __forceinline__ void put(bool have, float sum, uint32_t place) const
     {
         const uint32_t at = ptx_count_if(have, shared.offered);
-        if (have && at < shared.room)
-            shared.offers[at] = {sum, place};
+        if (have && at < shared.room(p))
+            shared.offers[-1 - (int)at] = {sum, place};
         else if (have)
             score_apart(p, shared, sum, place, first);
     }
@@ -46,9 +46,9 @@ template <int n, class call> class offer_list
     /* Score all that was put, by threads that share it. */
     __device__ __forceinline__ void score(int thread, int threads) const
     {
-        const uint32_t count = min(*shared.offered, shared.room);
+        const uint32_t count = min(*shared.offered, shared.room(p));
         for (uint32_t i = thread; i < count; i += threads) {
-            const sm90_offer offer = shared.offers[i];
+            const sm90_offer offer = shared.offers[-1 - (int)i];
             score_token(p, shared, offer.sum, offer.place, first);
         }
     }

@@ -52,7 +52,7 @@ template <int n, class call> class tile_seeds
 #pragma unroll
             for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
                 shared.bounds[b * all + place].first_word = first_word_of(words[b]);
-                shared.seeds()[b * all + place] = -INFINITY;
+                shared.seeds(all)[b * all + place] = -INFINITY;
             }
         });
     }
@@ -116,7 +116,7 @@ template <int n, class call> class tile_seeds
 #pragma unroll
         for (int k = 0; k < 2 * groups; k++) {
             const uint32_t other = (words[k] ^ own) % GUMBEL_BLOCK;
-            float *seed = shared.seeds() + at + sm90_bound_place<n>(thread % 32, k);
+            float *seed = shared.seeds(n * p.samples()) + at + sm90_bound_place<n>(thread % 32, k);
             if (other == 0)
                 *seed = v[sm90_sum(k)];
             if (other == 1)
@@ -141,7 +141,8 @@ template <int n, class call> class tile_seeds
         float threshold = -INFINITY;
 #pragma unroll
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
-            float z = shared.seeds()[place_of(i, b)] * p.scale() * draw.inverse_temperature;
+            float z = shared.seeds(n * p.samples())[place_of(i, b)] * p.scale() *
+                      draw.inverse_temperature;
             float floor = draw_floor(draw.greedy, z, word_above(word_of(i, b)));
             if (fabsf(floor) < INFINITY)
                 threshold = fmaxf(threshold, floor);

@@ -149,9 +149,8 @@ template <int n> struct shared_sm90 {
     sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns as bound_place() has them */
     sm90_draw *draws;   /* [S][n] */
     float2 *masses;     /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
-    sm90_offer *offers; /* [room], a list that takes what is left */
+    sm90_offer *offers; /* behind a list of room() from there backwards, which takes what is left */
     uint32_t *offered;  /* how many were put there, or would have been */
-    uint32_t room;
 
     /* Where there are none: */
     float *peaks; /* [teams][2][CUDA_REQUEST_STRIPS][n] */
@@ -183,9 +182,15 @@ template <int n> struct shared_sm90 {
         thresholds = (float *)(offered + 2);
         flags = (uint32_t *)(thresholds + all);
         masses = (float2 *)(flags + all);
-        offers = (sm90_offer *)(masses + (p.with_mass() ? SM90_WARPS * n : 0));
-        room = (uint32_t)(memory + CUDA_SM90_SHARED_BYTES - (unsigned char *)offers);
-        room = min(room / (uint32_t)sizeof *offers, (uint32_t)CUDA_SM90_LIST_MOST);
+        offers = (sm90_offer *)(memory + CUDA_SM90_SHARED_BYTES);
+    }
+
+    /* Offers that the list has room for. */
+    template <class call> __device__ __forceinline__ uint32_t room(const call &p) const
+    {
+        const float2 *end = masses + (p.with_mass() ? SM90_WARPS * n : 0);
+        const uint32_t left = (uint32_t)((unsigned char *)offers - (unsigned char *)end);
+        return min(left / (uint32_t)sizeof *offers, (uint32_t)CUDA_SM90_LIST_MOST);
     }
 
     /* Where, among its sample's, draw i's bound lies: that of a thread's columns of 16 neighbours
@@ -197,7 +202,10 @@ template <int n> struct shared_sm90 {
 
     /* [CUDA_SM90_BLOCKS][S][n], as bounds: the first tile's sum of each block's token of most noise, or
      * -inf. They lie where offers will. */
-    __device__ __forceinline__ float *seeds() const { return (float *)offers; }
+    __device__ __forceinline__ float *seeds(int all) const
+    {
+        return (float *)offers - CUDA_SM90_BLOCKS * all;
+    }
 
     /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each strip of a tile, where logits are
      * stored. A team's even and odd tiles have peaks of their own, so that a tile's can be read

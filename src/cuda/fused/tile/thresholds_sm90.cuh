@@ -85,15 +85,18 @@ template <int n, class call> class thresholds
             floor_give(word(i), threshold, p.tag);
     }
 
-    /* Raise the threshold to that of this CTA's best score, which nobody changes meanwhile, and
-     * where that is news tell the others. */
-    __device__ __forceinline__ void tell_best(int i) const
+    /* Raise the thresholds to those of this CTA's best scores, which nobody changes meanwhile, and
+     * tell the others what is news. */
+    template <int threads> __device__ __forceinline__ void tell(int thread) const
     {
-        float safe = draw_threshold(shared.best[i].score);
-        if (!(safe > shared.thresholds[i]))
-            return;
-        shared.thresholds[i] = safe;
-        floor_give(word(i), safe, p.tag);
+#pragma unroll 1
+        for (int i = thread; i < n * p.samples(); i += threads) {
+            float safe = draw_threshold(shared.best[i].score);
+            if (safe > shared.thresholds[i]) {
+                shared.thresholds[i] = safe;
+                floor_give(word(i), safe, p.tag);
+            }
+        }
     }
 
     /* Bound the blocks of a tile, of such reaches, by the draw's threshold. A row that has shown a
