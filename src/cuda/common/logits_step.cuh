@@ -25,6 +25,12 @@ template <gumbel_dtype dtype> struct quad {
     using element = uint16_t;
     uint2 x;
 
+    /* -inf */
+    static __device__ __forceinline__ element nothing()
+    {
+        return dtype == GUMBEL_BFLOAT16 ? 0xff80 : 0xfc00;
+    }
+
     static __device__ __forceinline__ quad of(const element (&e)[4])
     {
         return {{e[0] | (uint32_t)e[1] << 16, e[2] | (uint32_t)e[3] << 16}};
@@ -50,6 +56,8 @@ template <> struct quad<GUMBEL_FLOAT32> {
     using element = float;
     float4 x;
 
+    static __device__ __forceinline__ element nothing() { return -INFINITY; }
+
     static __device__ __forceinline__ quad of(const element (&e)[4])
     {
         return {{e[0], e[1], e[2], e[3]}};
@@ -68,7 +76,7 @@ __device__ __forceinline__ float largest_of(const four &x)
     return ptx_max_nan(ptx_max_nan(x.v[0], x.v[1]), ptx_max_nan(x.v[2], x.v[3]));
 }
 
-__device__ __forceinline__ float largest_of(const four (&x)[kQuads])
+__device__ __forceinline__ float largest_of_step(const four (&x)[kQuads])
 {
     float largest = largest_of(x[0]);
 #pragma unroll
