@@ -7,23 +7,26 @@
  * COST   2 V D bytes of weights, once; 2 V D B flops on the tensor cores. On an H200 these run at
  *        4.6 TB/s and 790 TFLOP/s.
  * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw, in turns or
- *        together (sm90_team); of the third, three warps make noise and raise thresholds, and one
- *        thread copies. A tile is 128 weight rows by N batch rows, N the batch padded to 8 .. 256.
- *        At 128 columns the two CTAs of a cluster copy hidden states for each other (sm90_cluster).
+ *        together (sm90_team); of the third, three warps score what may win and bound what comes
+ *        next, and one thread copies. A tile is 128 weight rows by N batch rows, N the batch padded
+ *        to 8 .. 256. At 128 columns the two CTAs of a cluster copy hidden states for each other
+ *        (sm90_cluster).
  *        The 5-dimensional tensor map lays weight rows down so that MMA row 16 w + 8 f + 2 h + l is
  *        token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns,
- *        two neighbouring lanes a Philox block.
+ *        a warp sixteen, which mostly share a block of noise.
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
- *        both in 128-byte swizzle; then what shared_sm90.cuh lays out. Peaks of strips
- *        lie where the noise would, twice: even and odd turns have their own. Rows' masks lie where
- *        offers would.
+ *        both in 128-byte swizzle; then what shared_sm90.cuh lays out.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
  *        each warpgroup of a team, of all CTAs of a cluster, once the products that read the stage
  *        are done; no CTA ends before the others, which arrive at its barriers. For each team:
- *        served, once a tile's noise and thresholds, or bounds and masks, are there; drawn, by all
- *        its threads, once they may change; multiplied, once the other team's product may follow;
- *        summed, once its masses may; and a named barrier, which for peaks parts each turn's writes
- *        from its reads, and thereby these from the writes of the turn after the next.
+ *        served, by all who serve, once a tile's bounds are there, in the CTA's first tile the
+ *        words they follow from, or bounds of rows and masks; drawn, by all its threads, once those
+ *        may change and what it offered may be scored; multiplied, once the other team's product
+ *        may follow; summed, once its masses may; and a named barrier, which for peaks parts each
+ *        turn's writes from its reads, and thereby these from the writes of the turn after the
+ *        next, and in the first tile seeds from thresholds and these from the draw. Who serve wait
+ *        for `drawn` of each tile before they serve the next one, of whichever team: between the
+ *        two, bounds, thresholds, best tokens and the list of offers are theirs, else the team's.
  *        A plain call is ended by the last CTA (ending_sm90.cuh), others by a launch behind.
  *        Up to 64 columns the kernel may start while the launch before it ends, and asks for its
  *        first weights until then; and lets the launch behind start when it has copied its last.

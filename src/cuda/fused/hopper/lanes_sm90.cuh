@@ -54,8 +54,9 @@ __device__ __forceinline__ void sm90_load_bounds(const sm90_bound *from, int lan
     }
 }
 
-/* One round's sums, of those that follow each other in each half: what is indexed would lie in local
- * memory. By branches, of which the warp takes a few, not by a selection a sum. */
+/* One round's sums, of those that follow each other in each half: by branches, of which a warp
+ * takes few, since what is indexed lies in local memory, and selections would be one for each sum.
+ */
 template <int first, int end, int halves, int n, int values>
 __device__ __forceinline__ void sm90_pick_of(const float (&sum)[halves][n], int round,
                                              float (&v)[values])
@@ -80,7 +81,7 @@ __device__ __forceinline__ void sm90_pick(const float (&sum)[halves][n], int rou
     sm90_pick_of<0, halves * n / values>(sum, round, v);
 }
 
-/* The at-th of some sums, a power of two, by as many selections. */
+/* The at-th of some sums, as many as a power of two. */
 template <int values> __device__ __forceinline__ float sm90_choose(const float (&v)[values], int at)
 {
     if constexpr (values == 1)

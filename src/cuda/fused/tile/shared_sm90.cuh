@@ -200,8 +200,8 @@ template <int n> struct shared_sm90 {
         return n < 16 ? i : (i & ~15) | (i & 6) << 1 | (i >> 2 & 2) | (i & 1);
     }
 
-    /* [CUDA_SM90_BLOCKS][S][n], as bounds: the first tile's sum of each block's token of most noise, or
-     * -inf. They lie where offers will. */
+    /* [CUDA_SM90_BLOCKS][S][n], as bounds: in the first tile, the sum of each block's token of most
+     * noise, or -inf. They lie where offers will. */
     __device__ __forceinline__ float *seeds(int all) const
     {
         return (float *)offers - CUDA_SM90_BLOCKS * all;
