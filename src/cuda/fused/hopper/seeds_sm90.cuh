@@ -3,7 +3,10 @@
  * The thresholds of a CTA's first tile, by which all of its tokens would else pass. The token of
  * most noise of each block is a candidate whose noise is there, to within a margin, before the
  * product ends: the lanes that hold the sums of these tokens store them, and the thread that a draw
- * belongs to raises its threshold to the better one, and with other CTAs' over the whole wave.
+ * belongs to raises its threshold to the better one, and to those of other CTAs.
+ *
+ * Of a row that no other CTA has a better token of, the 64 tokens of a block pass: with the floors
+ * of k CTAs, of one row in k. So a warp that owns draws looks until few of them lead.
  */
 #ifndef GUMBEL_CUDA_SEEDS_SM90_CUH
 #define GUMBEL_CUDA_SEEDS_SM90_CUH
@@ -13,10 +16,11 @@
 #include "cuda/fused/tile/thresholds_sm90.cuh"
 
 /* About one CTA in this many gives its floor of a row at once: all together, on one address, they
- * would queue for 15 us. The others give theirs where it is still higher then. */
+ * would queue for 15 us. The others give theirs where it is higher than what they find. */
 #define SM90_SEEDERS 8
-/* Before the last look at floors, nanoseconds. */
-#define SM90_SEED_NAP 400
+/* Between looks at floors, nanoseconds; and looks at most. CTAs end their first tiles 3 us apart. */
+#define SM90_SEED_NAP   200
+#define SM90_SEED_LOOKS 10
 
 namespace
 {
@@ -61,21 +65,16 @@ template <int n, class call> class tile_seeds
      * the words. The list of offers is free again then. */
     __device__ __forceinline__ void plant(const sm90_sums<n> &sum) const
     {
-        thresholds<n, call> all(p, shared);
+        const thresholds<n, call> all(p, shared);
         store(sum);
         own_team.sync();
-        all.template each_floor<team::threads>(thread, [&](int i, int, uint64_t floor) {
-            shared.thresholds[i] = fmaxf(shared.thresholds[i], threshold_of(i));
-            if ((blockIdx.x + i) % SM90_SEEDERS == 0)
-                all.give_floor(i, floor);
-        });
         all.template each<team::threads>(thread, [&](int i, int) {
-            const uint64_t floor = all.wait_for_floor(i);
-            all.take_floor(i, floor);
-            all.give_floor(i, floor);
+            shared.thresholds[i] = threshold_of(i);
+            if ((blockIdx.x + i) % SM90_SEEDERS == 0)
+                all.give_floor(i, 0);
         });
-        __nanosleep(SM90_SEED_NAP);
-        all.template each_floor<team::threads>(thread, [&](int i, int, uint64_t) {
+        share(all);
+        all.template each<team::threads>(thread, [&](int i, int) {
             float reaches[CUDA_SM90_BLOCKS];
 #pragma unroll
             for (int b = 0; b < CUDA_SM90_BLOCKS; b++)
@@ -121,6 +120,21 @@ template <int n, class call> class tile_seeds
                 *seed = v[sm90_sum(k)];
             if (other == 1)
                 *seed = v[sm90_sum(k) + 2];
+        }
+    }
+
+    /* Take floors, and give, until this CTA leads in few of the warp's rows. */
+    __device__ __forceinline__ void share(const thresholds<n, call> &all) const
+    {
+        const uint32_t few = 1 + 64 / gridDim.x;
+        uint32_t leads = few + 1;
+#pragma unroll 1
+        for (int looks = 0; looks < SM90_SEED_LOOKS && leads > few; looks++) {
+            uint32_t own = 0;
+            __nanosleep(SM90_SEED_NAP);
+            all.template each_floor<team::threads>(
+                thread, [&](int i, int, uint64_t floor) { own += all.give_floor(i, floor); });
+            leads = __reduce_add_sync(~0u, own);
         }
     }
 

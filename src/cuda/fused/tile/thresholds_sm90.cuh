@@ -58,18 +58,6 @@ template <int n, class call> class thresholds
 
     __device__ __forceinline__ uint64_t load_floor(int i) const { return floor_load(word(i)); }
 
-    /* A floor that some CTA has given by now, or soon; none for a row whose first tiles are empty.
-     */
-    __device__ __forceinline__ uint64_t wait_for_floor(int i) const
-    {
-        uint64_t floor = 0;
-        for (int tries = 0; tries < 8 && floor >> FLOOR_BITS != p.tag; tries++) {
-            __nanosleep(200);
-            floor = load_floor(i);
-        }
-        return floor;
-    }
-
     __device__ __forceinline__ void take_floor(int i, uint64_t floor) const
     {
         float threshold = floor_unpack(floor);
@@ -77,12 +65,15 @@ template <int n, class call> class thresholds
             shared.thresholds[i] = threshold;
     }
 
-    /* Tell the others, who at last sight knew of `floor`. */
-    __device__ __forceinline__ void give_floor(int i, uint64_t floor) const
+    /* Tell the others, who at last sight knew of `floor`, if it is news. Whether none of them has
+     * told of as much, which is a float's upper bits. */
+    __device__ __forceinline__ bool give_floor(int i, uint64_t floor) const
     {
-        float threshold = shared.thresholds[i];
-        if (floor >> FLOOR_BITS != p.tag || floor_pack(threshold) > floor % (1 << FLOOR_BITS))
+        const float threshold = shared.thresholds[i];
+        const bool empty = floor >> FLOOR_BITS != p.tag;
+        if (empty || floor_pack(threshold) > floor % (1 << FLOOR_BITS))
             floor_give(word(i), threshold, p.tag);
+        return threshold > (empty ? -INFINITY : floor_unpack(floor));
     }
 
     /* Raise the thresholds to those of this CTA's best scores, which nobody changes meanwhile, and
