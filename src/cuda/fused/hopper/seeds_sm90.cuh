@@ -18,9 +18,11 @@
 /* About one CTA in this many gives its floor of a row at once: all together, on one address, they
  * would queue for 15 us. The others give theirs where it is higher than what they find. */
 #define SM90_SEEDERS 8
-/* Between looks at floors, nanoseconds; and looks at most. CTAs end their first tiles 3 us apart. */
+/* Between looks at floors, nanoseconds; looks at most, as CTAs end their first tiles 3 us apart;
+ * and of a warp's rows those that a CTA may lead in: a quarter of one once 132 CTAs have told. */
 #define SM90_SEED_NAP   200
-#define SM90_SEED_LOOKS 10
+#define SM90_SEED_LOOKS 6
+#define SM90_SEED_LEADS 2
 
 namespace
 {
@@ -126,7 +128,7 @@ template <int n, class call> class tile_seeds
     /* Take floors, and give, until this CTA leads in few of the warp's rows. */
     __device__ __forceinline__ void share(const thresholds<n, call> &all) const
     {
-        const uint32_t few = 1 + 64 / gridDim.x;
+        const uint32_t few = SM90_SEED_LEADS + 64 / gridDim.x;
         uint32_t leads = few + 1;
 #pragma unroll 1
         for (int looks = 0; looks < SM90_SEED_LOOKS && leads > few; looks++) {
