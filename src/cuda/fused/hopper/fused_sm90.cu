@@ -289,10 +289,18 @@ __device__ void consume(const call &p, unsigned char *memory)
     wait_for_masses<n>(p, shared_sm90<n>(p, memory));
 }
 
-/* The part of a tile's time, behind the draw from the one before, after which floors are asked for:
- * the other CTAs have told theirs by then, and a load, which may queue for 10 us behind copies of
- * weights, is there before the product ends. */
-constexpr int kServeNapPart = 3;
+/* Cycles before a tile's end, by the time that the one before took, at which floors are asked for:
+ * what they bound is then as new as it may be, and a load, which queues behind copies of weights,
+ * is back in time. Of shorter tiles, a part of their time is waited first, so that other CTAs have
+ * told theirs. */
+constexpr uint32_t kServeReserve = 20000, kServePart = 4;
+
+/* How long that is behind a draw; the first one ends later than a tile's time. */
+__device__ __forceinline__ uint32_t nap_of_tile(uint32_t took, bool first)
+{
+    const bool is_long = !first && took > kServeReserve / (kServePart - 1) * kServePart;
+    return is_long ? took - kServeReserve : took / kServePart;
+}
 
 /* The warps that serve those that draw. Behind the draw from a tile they score what passed there,
  * tell the other CTAs, and make the noise of the next tile's blocks; late in the product, when
@@ -336,7 +344,7 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
             *shared.offered = 0;
         all.template tell<SM90_SERVE_THREADS>(thread);
         const tile_reaches<n, call> reaches(p, shared, all, thread, first);
-        sm90_sleep(ended, took / kServeNapPart);
+        sm90_sleep(ended, nap_of_tile(took, turn == 1));
         all.template each_floor<SM90_SERVE_THREADS>(
             thread, [&](int i, int k, uint64_t) { all.set_bounds(i, reaches.of[k]); });
         ptx_barrier_arrive(&shared.served[turn % teams]);
