@@ -119,8 +119,8 @@ typedef struct gumbel_block_noise {
  * 2^-24, where E = -log1p(-u) is u to within half an ulp. */
 GUMBEL_INLINE gumbel_block_noise gumbel_block_noise_of(uint32_t r, uint32_t r2)
 {
-    double u = ((double)r * 0x1p32 + (double)(r2 & ~63u) + 32.0) * 0x1p-64;
-    float e = r < GUMBEL_TAIL_WORDS ? (float)u : gumbel_exponential_of_word(r);
+    uint64_t u = (uint64_t)r << 32 | (r2 & ~63u) | 32;
+    float e = r < GUMBEL_TAIL_WORDS ? (float)u * 0x1p-64f : gumbel_exponential_of_word(r);
     gumbel_block_noise b = {e * 0x1p-6f, r2 & 63u};
     return b;
 }

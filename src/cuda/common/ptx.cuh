@@ -21,6 +21,14 @@ PTX int ptx_zero()
     return zero;
 }
 
+/* x, in a branch that the compiler does not make a selection of. */
+PTX float ptx_move(float x)
+{
+    float same;
+    asm volatile("mov.b32 %0, %1;" : "=f"(same) : "f"(x));
+    return same;
+}
+
 PTX void ptx_barrier_init(uint64_t *barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(ptx_shared_address(barrier)),

@@ -127,14 +127,30 @@ static inline int cuda_sm90_ctas(int width, int tiles, int processors)
 /* Whether the kernel of n columns can store logits by bounds (bound_sm90.cuh). */
 #define CUDA_SM90_BOUNDS(n) ((n) <= 128)
 
-/* Stages of the ring that fit beside what shared_sm90.cuh lays out: 120 bytes a draw, 72 more
- * where two teams have noise and screens each; a mass of 8 bytes a column and sixteen tokens; and
- * the lists of offers and the barriers. */
-static inline int cuda_sm90_stages(int width, int num_samples, int with_mass)
+/* Blocks of GUMBEL_BLOCK tokens that a tile touches at most. */
+#define CUDA_SM90_BLOCKS (CUDA_SM90_TILE / GUMBEL_BLOCK + 1)
+
+/* What shared_sm90.cuh lays out beside the ring: of a draw; the barriers; of a column, its masses,
+ * or with stored logits its peaks, threshold, flags and bits; and for so many draws, at least, the
+ * list of what passes their bounds, where first the sums of a token of each block lie. With more
+ * than CUDA_SM90_LIST_MOST tokens those that score would be later than those that multiply. */
+#define CUDA_SM90_DRAW_BYTES        (48 + 4 * CUDA_SM90_BLOCKS)
+#define CUDA_SM90_BARRIER_BYTES     272
+#define CUDA_SM90_MASS_BYTES        64
+#define CUDA_SM90_STORED_BYTES(n)   (96 * (CUDA_SM90_ALONE(n) ? 2 : 1) + 8)
+#define CUDA_SM90_LIST_BYTES(draws) ((draws) > 170 ? 4 * CUDA_SM90_BLOCKS * (draws) : 2048)
+#define CUDA_SM90_LIST_MOST         1024
+
+/* Stages of the ring that fit. `stores` is for a kernel that does nothing else. */
+static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, int stores)
 {
-    int draw = CUDA_SM90_ALONE(width) ? 192 : 120;
-    int beside = draw * width * num_samples + (with_mass ? 64 * width : 0) + 4096 +
-                 16 * (CUDA_SM90_STAGES_MOST + 4);
+    const int draws = width * num_samples;
+    int beside = CUDA_SM90_BARRIER_BYTES;
+    if (stores)
+        beside += CUDA_SM90_STORED_BYTES(width) * width;
+    else
+        beside += CUDA_SM90_DRAW_BYTES * draws + CUDA_SM90_LIST_BYTES(draws) +
+                  (with_mass ? CUDA_SM90_MASS_BYTES * width : 0);
     int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
     return stages < CUDA_SM90_STAGES_MOST ? stages : CUDA_SM90_STAGES_MOST;
 }

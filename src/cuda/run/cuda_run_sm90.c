@@ -64,7 +64,7 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         cuda_params p = cuda_slice(&job->params, first, rows);
         p.tiles = tiles;
         p.parts = cuda_sm90_ctas(width, tiles, processors);
-        p.stages = cuda_sm90_stages(width, samples, p.problem.with_mass);
+        p.stages = cuda_sm90_stages(width, samples, p.problem.with_mass, p.stored && !p.draws_too);
         GUMBEL_ASSERT(rows <= width && p.stages >= 1);
         GUMBEL_ASSERT(p.parts >= 1 && p.parts <= cuda->multiprocessors);
         GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <=

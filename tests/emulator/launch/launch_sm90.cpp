@@ -17,6 +17,8 @@ extern "C" {
 
 #include <stdlib.h>
 
+#include <algorithm>
+
 namespace
 {
 
@@ -113,7 +115,9 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
     own.params.inverse_cap = q->soft_cap > 0.0f ? 1.0f / q->soft_cap : 0.0f;
     own.params.tiles = (int)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     own.params.parts = cuda_sm90_ctas(columns, own.params.tiles, ctas);
-    const int stages = cuda_sm90_stages(columns, q->sampling.num_samples, with_mass);
+    /* Whether logits are stored is not known yet. */
+    const int stages = std::min(cuda_sm90_stages(columns, q->sampling.num_samples, with_mass, 0),
+                                cuda_sm90_stages(columns, 1, 0, 1));
     own.params.stages = 2 + (int)random_below(random, (uint32_t)(stages - 1));
     own.width = width;
     own.random = random;

@@ -7,23 +7,26 @@
  * COST   2 V D bytes of weights, once; 2 V D B flops on the tensor cores. On an H200 these run at
  *        4.6 TB/s and 790 TFLOP/s.
  * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw, in turns or
- *        together (sm90_team); of the third, three warps make noise and raise thresholds, and one
- *        thread copies. A tile is 128 weight rows by N batch rows, N the batch padded to 8 .. 256.
- *        At 128 columns the two CTAs of a cluster copy hidden states for each other (sm90_cluster).
+ *        together (sm90_team); of the third, three warps score what may win and bound what comes
+ *        next, and one thread copies. A tile is 128 weight rows by N batch rows, N the batch padded
+ *        to 8 .. 256. At 128 columns the two CTAs of a cluster copy hidden states for each other
+ *        (sm90_cluster).
  *        The 5-dimensional tensor map lays weight rows down so that MMA row 16 w + 8 f + 2 h + l is
  *        token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns,
- *        two neighbouring lanes a Philox block.
+ *        a warp sixteen, which mostly share a block of noise.
  * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
- *        both in 128-byte swizzle; then what shared_sm90.cuh lays out. Peaks of strips
- *        lie where the noise would, twice: even and odd turns have their own. Rows' masks lie where
- *        offers would.
+ *        both in 128-byte swizzle; then what shared_sm90.cuh lays out.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
  *        each warpgroup of a team, of all CTAs of a cluster, once the products that read the stage
  *        are done; no CTA ends before the others, which arrive at its barriers. For each team:
- *        served, once a tile's noise and thresholds, or bounds and masks, are there; drawn, by all
- *        its threads, once they may change; multiplied, once the other team's product may follow;
- *        summed, once its masses may; and a named barrier, which for peaks parts each turn's writes
- *        from its reads, and thereby these from the writes of the turn after the next.
+ *        served, by all who serve, once a tile's bounds are there, in the CTA's first tile the
+ *        words they follow from, or bounds of rows and masks; drawn, by all its threads, once those
+ *        may change and what it offered may be scored; multiplied, once the other team's product
+ *        may follow; summed, once its masses may; and a named barrier, which for peaks parts each
+ *        turn's writes from its reads, and thereby these from the writes of the turn after the
+ *        next, and in the first tile seeds from thresholds and these from the draw. Who serve wait
+ *        for `drawn` of each tile before they serve the next one, of whichever team: between the
+ *        two, bounds, thresholds, best tokens and the list of offers are theirs, else the team's.
  *        A plain call is ended by the last CTA (ending_sm90.cuh), others by a launch behind.
  *        Up to 64 columns the kernel may start while the launch before it ends, and asks for its
  *        first weights until then; and lets the launch behind start when it has copied its last.
@@ -34,7 +37,8 @@
 #include "cuda/fused/tile/ending_sm90.cuh"
 #include "cuda/fused/hopper/epilogue_sm90.cuh"
 #include "cuda/fused/hopper/logits_sm90.cuh"
-#include "cuda/fused/hopper/noise_sm90.cuh"
+#include "cuda/fused/hopper/mass_sm90.cuh"
+#include "cuda/fused/hopper/seeds_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
 
 namespace
@@ -183,19 +187,9 @@ __device__ __forceinline__ void keep(const float (&sum)[halves][n], uint32_t *fl
         *flags = 0;
 }
 
-/* A team's noise of a tile to come, once `turn` tiles are drawn from. */
-template <int n, class call>
-__device__ __forceinline__ void make_team_noise(const call &p, const shared_sm90<n> &shared,
-                                                int tile, int turn)
+__device__ __forceinline__ uint32_t first_token_of(const cuda_params &p, int tile)
 {
-    constexpr int threads = sm90_team<n>::threads;
-    if (!noise_cut<n>::by_team || tile >= p.tiles || !p.draws())
-        return;
-    sm90_team<n> team(threadIdx.x);
-    ptx_barrier_wait(&shared.drawn[team.index], (turn & 1) ^ 1);
-    noise_of_tile<n, threads>(p, shared.noise_of_team(p, team.index), shared, tile,
-                              threadIdx.x % threads, [&] { team.sync(); });
-    team.sync();
+    return (uint32_t)p.problem.first_token + CUDA_SM90_TILE * (uint32_t)tile;
 }
 
 /* What passes from the end of a first tile's wait for bounds to that of its draw, in cycles. */
@@ -216,15 +210,13 @@ __device__ __forceinline__ int patience_of(const call &p, int tile, int took)
 /* Draw from the team's tile in `sum`, its turn-th; `patience` as tile_logits::store() has it. */
 template <int n, class call>
 __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &shared,
-                                          sm90_sums<n> &sum, sm90_list &list, int thread, int turn,
-                                          bool last, int patience)
+                                          sm90_sums<n> &sum, int thread, int tile, int turn,
+                                          int patience)
 {
     constexpr int teams = sm90_team<n>::teams;
-    epilogue<n, call> end(p, shared, list, thread);
-    const int own = end.own_team.index, other = teams - 1 - own;
-    bool first = turn == 0 && own == 0;
-    end.offers.start_tile();
-    tile_logits<n, call> logits(p, shared, end.offers.token_of(0), thread);
+    const int own = sm90_team<n>(thread).index, other = teams - 1 - own;
+    const bool first = turn == 0 && own == 0;
+    tile_logits<n, call> logits(p, shared, first_token_of(p, tile), thread);
     if constexpr (call::stores) {
         const bool by_bounds = p.template by_bounds<n>();
         if (by_bounds)
@@ -238,14 +230,14 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
     if constexpr (call::stores_too)
         logits.store_all(sum);
     ptx_barrier_wait(&shared.served[own], turn & 1);
-    end.draw(sum, first);
-    if (first || last)
-        end.offers.settle();
+    if (first)
+        tile_seeds<n, call>(p, shared, thread).plant(sum);
+    epilogue<n, call>(p, shared, tile, thread).draw(sum);
     ptx_barrier_arrive(&shared.drawn[own]);
     if (p.with_mass()) {
         if (teams == 2 && !first)
             ptx_barrier_wait(&shared.summed[other], (turn & 1) ^ (own == 0));
-        tile_mass<n>(shared, (int)p.problem.batch, end.scale, thread).add(sum, first);
+        tile_mass<n>(shared, (int)p.problem.batch, p.scale(), thread).add(sum, first);
         ptx_barrier_arrive(&shared.summed[own]);
     }
 }
@@ -276,11 +268,9 @@ __device__ void consume(const call &p, unsigned char *memory)
     ring at(p.stages);
     const int own = sm90_team<n>(threadIdx.x).index, depths = sm90_depths(p);
     const int stride = teams * (int)gridDim.x;
-    sm90_list list = offer_list<n, call>::start(own);
     const uint32_t began = clock();
     int turn = 0;
     at.skip(own * depths);
-    make_team_noise<n>(p, shared_sm90<n>(p, memory), blockIdx.x + own * gridDim.x, 0);
     for (int tile = blockIdx.x + own * gridDim.x; tile < p.tiles; tile += stride, turn++) {
         const shared_sm90<n> before(p, memory + ptx_zero());
         if (teams == 2 && (own != 0 || turn != 0))
@@ -293,16 +283,29 @@ __device__ void consume(const call &p, unsigned char *memory)
             keep(sum, shared.flags);
             continue;
         }
-        draw_tile<n>(p, shared, sum, list, threadIdx.x + zero, turn, tile + stride >= p.tiles,
+        draw_tile<n>(p, shared, sum, threadIdx.x + zero, tile, turn,
                      patience_of<n>(p, tile, (int)((uint32_t)clock() - began)));
-        make_team_noise<n>(p, shared, tile + stride, turn + 1);
     }
     wait_for_masses<n>(p, shared_sm90<n>(p, memory));
 }
 
-/* The warps that serve those that draw: they make noise and raise thresholds. What this CTA knows
- * of those is told before the noise is made, and what others know asked for after it. Those that
- * store are served with bounds. */
+/* Cycles before a tile's end, by the time that the one before took, at which floors are asked for:
+ * what they bound is then as new as it may be, and a load, which queues behind copies of weights,
+ * is back in time. Of shorter tiles, a part of their time is waited first, so that other CTAs have
+ * told theirs. */
+constexpr uint32_t kServeReserve = 20000, kServePart = 4;
+
+/* How long that is behind a draw; the first one ends later than a tile's time. */
+__device__ __forceinline__ uint32_t nap_of_tile(uint32_t took, bool first)
+{
+    const bool is_long = !first && took > kServeReserve / (kServePart - 1) * kServePart;
+    return is_long ? took - kServeReserve : took / kServePart;
+}
+
+/* The warps that serve those that draw. Behind the draw from a tile they score what passed there,
+ * tell the other CTAs, and make the noise of the next tile's blocks; late in the product, when
+ * others have told, they ask them, and bound those blocks by what is known then. Those that store
+ * are served with bounds of rows. */
 template <int n, class call> __device__ void serve(const call &p, const shared_sm90<n> &shared)
 {
     constexpr int teams = sm90_team<n>::teams;
@@ -314,33 +317,38 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
     }
     if constexpr (call::stores_too)
         clear_words(p, thread, SM90_SERVE_THREADS);
-    thresholds<n, call> all(p, shared);
-    int team = 0, turn = 0;
-    uint32_t phase = 1; /* at first, nothing has to be drawn before */
+    const thresholds<n, call> all(p, shared);
+    uint32_t ended = clock();
+    int turn = 0;
     if (!p.draws())
         return;
     if (p.ends_call() && blockIdx.x == 0)
         start_counters(p, thread);
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
-        ptx_barrier_wait(&shared.drawn[team], phase);
-        if (turn >= teams)
-            all.template tell<SM90_SERVE_THREADS>(thread);
-        if (!noise_cut<n>::by_team)
-            noise_of_tile<n, SM90_SERVE_THREADS>(
-                p, shared.noise_of_team(p, team), shared, tile, thread,
-                [] { ptx_named_barrier<3, SM90_SERVE_THREADS>(); });
-        if (teams == 2 && turn == 1) { /* before, there are no thresholds */
-            ptx_barrier_wait(&shared.drawn[0], 0);
-            all.template tell<SM90_SERVE_THREADS>(thread);
+    for (int tile = blockIdx.x; tile < p.tiles + (int)gridDim.x; tile += gridDim.x, turn++) {
+        const uint32_t first = first_token_of(p, tile);
+        if (tile >= p.tiles && p.ends_call())
+            start_counters(p, thread);
+        if (turn == 0) {
+            tile_seeds<n, call>::start(p, shared, thread, first);
+            ptx_barrier_arrive(&shared.served[0]);
+            continue;
         }
-        if (turn > 0)
-            all.template ask<SM90_SERVE_THREADS>(thread, shared.screens_of_team(p, team));
-        ptx_barrier_arrive(&shared.served[team]);
-        team = (team + 1) % teams;
-        phase ^= team == 0;
+        ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+        const uint32_t took = (uint32_t)clock() - ended;
+        ended += took;
+        offer_list<n, call>(p, shared, tile - (int)gridDim.x).score(thread, SM90_SERVE_THREADS);
+        if (tile >= p.tiles)
+            break;
+        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are scored */
+        if (thread == 0)
+            *shared.offered = 0;
+        all.template tell<SM90_SERVE_THREADS>(thread);
+        const tile_reaches<n, call> reaches(p, shared, all, thread, first);
+        sm90_sleep(ended, nap_of_tile(took, turn == 1));
+        all.template each_floor<SM90_SERVE_THREADS>(
+            thread, [&](int i, int k, uint64_t) { all.set_bounds(i, reaches.of[k]); });
+        ptx_barrier_arrive(&shared.served[turn % teams]);
     }
-    if (p.ends_call())
-        start_counters(p, thread);
 }
 
 template <int n, bool half, class call>

@@ -7,6 +7,7 @@
 #define GUMBEL_CUDA_LANES_SM90_CUH
 
 #include "cuda/common/ptx.cuh"
+#include "cuda/fused/tile/shared_sm90.cuh"
 
 namespace
 {
@@ -30,19 +31,68 @@ __device__ __forceinline__ int sm90_column(int lane, int k)
 }
 __device__ __forceinline__ int sm90_sum(int k) { return 4 * (k / 2) + (k & 1); }
 
-/* One round's sums, of those that follow each other in each half: by selections, since what is
- * indexed lies in local memory. */
+/* Of such groups' bounds, where that of a lane's k-th column lies (shared_sm90::bound_place()). */
+template <int n> __device__ __forceinline__ int sm90_bound_place(int lane, int k)
+{
+    return n < 16 ? 2 * (lane & 3) + k : 16 * (k / 4) + 4 * (lane & 3) + k % 4;
+}
+
+/* The bits of those of all of its columns. */
+template <int n>
+__device__ __forceinline__ void sm90_load_bounds(const sm90_bound *from, int lane,
+                                                 uint32_t (&bits)[2 * sm90_groups<n>])
+{
+    if constexpr (n < 16) {
+        const uint2 two = *(const uint2 *)(from + sm90_bound_place<n>(lane, 0));
+        bits[0] = two.x, bits[1] = two.y;
+    } else {
+#pragma unroll
+        for (int k = 0; k < 2 * sm90_groups<n>; k += 4) {
+            const uint4 four = *(const uint4 *)(from + sm90_bound_place<n>(lane, k));
+            bits[k] = four.x, bits[k + 1] = four.y, bits[k + 2] = four.z, bits[k + 3] = four.w;
+        }
+    }
+}
+
+/* One round's sums, of those that follow each other in each half: by branches, of which a warp
+ * takes few, since what is indexed lies in local memory, and selections would be one for each sum.
+ */
+template <int first, int end, int halves, int n, int values>
+__device__ __forceinline__ void sm90_pick_of(const float (&sum)[halves][n], int round,
+                                             float (&v)[values])
+{
+    constexpr int rounds = n / values, middle = (first + end) / 2;
+    if constexpr (end - first > 1) {
+        if (round < middle)
+            sm90_pick_of<first, middle>(sum, round, v);
+        else
+            sm90_pick_of<middle, end>(sum, round, v);
+    } else {
+#pragma unroll
+        for (int k = 0; k < values; k++)
+            v[k] = ptx_move(sum[first / rounds][values * (first % rounds) + k]);
+    }
+}
+
 template <int halves, int n, int values>
 __device__ __forceinline__ void sm90_pick(const float (&sum)[halves][n], int round,
                                           float (&v)[values])
 {
-    constexpr int rounds = n / values;
+    sm90_pick_of<0, halves * n / values>(sum, round, v);
+}
+
+/* The at-th of some sums, as many as a power of two. */
+template <int values> __device__ __forceinline__ float sm90_choose(const float (&v)[values], int at)
+{
+    if constexpr (values == 1)
+        return v[0];
+    else {
+        float left[values / 2];
 #pragma unroll
-    for (int i = 0; i < halves * rounds; i++)
-        if (i == round)
-#pragma unroll
-            for (int k = 0; k < values; k++)
-                v[k] = sum[i / rounds][values * (i % rounds) + k];
+        for (int k = 0; k < values / 2; k++)
+            left[k] = at & 1 ? v[2 * k + 1] : v[2 * k];
+        return sm90_choose(left, at >> 1);
+    }
 }
 
 /* Join `values` columns, 2 to 8, over the eight lanes that share them: lane 4 k + q ends with its

@@ -22,7 +22,7 @@ namespace
  * be what an earlier replay has left. */
 template <int words>
 __device__ __noinline__ void ask_for_bounds(const uint64_t *shared, uint64_t tag, int columns,
-                                            sm90_reach *reaches, uint32_t *flags, uint32_t patience)
+                                            float *thresholds, uint32_t *flags, uint32_t patience)
 {
     constexpr int nap = 250; /* nanoseconds: a trip to the second-level cache takes thousands */
     const int lane = threadIdx.x % 32;
@@ -44,7 +44,7 @@ __device__ __noinline__ void ask_for_bounds(const uint64_t *shared, uint64_t tag
             const int column = 32 * w + lane;
             const bool own = floors[w] > 0 && floors[w] >> FLOOR_BITS == tag;
             if (own)
-                reaches[column].threshold = floor_unpack(floors[w]);
+                thresholds[column] = floor_unpack(floors[w]);
             lacks |= !own && column < columns;
         }
         waits = __any_sync(~0u, lacks);
@@ -94,7 +94,7 @@ template <int n, class call> class tile_logits
             if (bounds()) {
                 if (patience >= 0) {
                     if (thread < 32)
-                        ask_for_bounds<words>(p.shared_floors, p.tag, columns, shared.reaches,
+                        ask_for_bounds<words>(p.shared_floors, p.tag, columns, shared.thresholds,
                                               shared.flags, (uint32_t)patience);
                     own_team.sync();
                 }
@@ -261,8 +261,8 @@ template <int n, class call> class tile_logits
     /* A bit for each strip of a column's tile that is stored, as it reaches the bound. */
     __device__ __forceinline__ uint32_t strips_kept(int column, int copy) const
     {
-        const float *peaks = shared.peaks_of_team(p, own_team.index, copy) + column;
-        const float least = shared.reaches[column].threshold;
+        const float *peaks = shared.peaks_of_team(own_team.index, copy) + column;
+        const float least = shared.thresholds[column];
         uint32_t strips = 0;
 #pragma unroll
         for (int i = 0; i < CUDA_REQUEST_STRIPS; i++)
@@ -280,7 +280,7 @@ template <int n, class call> class tile_logits
     /* The largest value(half, which sum, column) of each strip, for all of the team. */
     template <class F> __device__ __forceinline__ void find_peaks(int turn, F value) const
     {
-        float *peaks = shared.peaks_of_team(p, own_team.index, turn);
+        float *peaks = shared.peaks_of_team(own_team.index, turn);
 #pragma unroll
         for (int j = 0; j < n / 8; j += groups) {
             if (8 * j >= columns)
@@ -303,7 +303,7 @@ template <int n, class call> class tile_logits
 
     __device__ __forceinline__ float peak_of_tile(int column, int turn) const
     {
-        const float *peaks = shared.peaks_of_team(p, own_team.index, turn) + column;
+        const float *peaks = shared.peaks_of_team(own_team.index, turn) + column;
         float peak = peaks[0];
 #pragma unroll
         for (int strip = 1; strip < CUDA_REQUEST_STRIPS; strip++)

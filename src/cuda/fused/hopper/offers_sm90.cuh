@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What passes the Hopper kernel's screen waits in a list of its warp, for later tiles too, until 32
- * lanes can score an offer each: the exact noise is some 400 instructions however few lanes run
- * them, and the other warps would wait. The best token of a draw is replaced whole.
+ * What passes its bound in the Hopper kernel waits in a list of the CTA, which the warps that serve
+ * score during the next product, since they are idle then: exact noise is some 600 instructions
+ * however few lanes run them. What the list has no room for is scored where it is found. The best
+ * token of a draw is replaced whole.
+ *
+ * RACES  Draw warps put offers between a team's wait for `served` and its arrival at `drawn`. The
+ *        serving warps wait for that, score, and make the list empty before they arrive at the
+ *        next `served`, whichever team's. Tiles are drawn from one after the other, so one list
+ *        serves two teams.
  */
 #ifndef GUMBEL_CUDA_OFFERS_SM90_CUH
 #define GUMBEL_CUDA_OFFERS_SM90_CUH
@@ -10,120 +16,68 @@
 #include "cuda/fused/hopper/noise_sm90.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
-/* Tiles of a CTA that an offer can tell apart. */
-#define SM90_TURNS (1 << 17)
-
 namespace
 {
-
-/* What a list is from tile to tile. */
-struct sm90_list {
-    int first_tile, turn; /* the tile is gridDim.x * turn past the first one */
-    int waiting;          /* offers in the warp's list */
-};
 
 template <int n, class call> class offer_list
 {
     const call &p;
     const shared_sm90<n> &shared;
-    sm90_list &state;
-    int lane, warp;
+    const uint32_t first; /* token of the tile */
 
   public:
     __device__ __forceinline__ offer_list(const call &params, const shared_sm90<n> &memory,
-                                          sm90_list &list, int thread)
-        : p(params), shared(memory), state(list), lane(thread % 32), warp(thread / 32)
+                                          int tile)
+        : p(params), shared(memory),
+          first((uint32_t)p.problem.first_token + CUDA_SM90_TILE * (uint32_t)tile)
     {
     }
 
-    static __device__ __forceinline__ sm90_list start(int team)
+    /* Offer a token of the tile, by each lane that has one; `place` as sm90_offer has it. */
+    __device__ __forceinline__ void put(bool have, float sum, uint32_t place) const
     {
-        return {(int)blockIdx.x, team - sm90_team<n>::teams, 0};
+        const uint32_t at = ptx_count_if(have, shared.offered);
+        if (have && at < shared.room(p))
+            shared.offers[-1 - (int)at] = {sum, place};
+        else if (have)
+            score_apart(p, shared, sum, place, first);
     }
 
-    /* Go on to the team's next tile. */
-    __device__ __forceinline__ void start_tile()
+    /* Score all that was put, by threads that share it. */
+    __device__ __forceinline__ void score(int thread, int threads) const
     {
-        state.turn += sm90_team<n>::teams;
-        if (state.turn < SM90_TURNS)
-            return;
-        settle();
-        state.first_tile += state.turn * (int)gridDim.x;
-        state.turn = 0;
-    }
-
-    /* The token at a place of the tile. */
-    __device__ __forceinline__ uint32_t token_of(uint32_t place) const
-    {
-        return token_of(state.turn, place);
-    }
-
-    /* Score every offer that waits. */
-    __device__ __forceinline__ void settle()
-    {
-        __syncwarp();
-        score(state.waiting);
-        state.waiting = 0;
-    }
-
-    /* By a whole warp: take the offers of the lanes that have one. */
-    __device__ __forceinline__ void put(bool have, float z, int draw, uint32_t place)
-    {
-        sm90_offer *list = own_list();
-        uint32_t lanes = __ballot_sync(~0u, have);
-        if (have)
-            list[state.waiting + __popc(lanes & ((1u << lane) - 1))] = {
-                z, (uint32_t)draw | place << 8 | (uint32_t)state.turn << 15};
-        state.waiting += __popc(lanes);
-        __syncwarp();
-        if (state.waiting < 32)
-            return;
-        score(32);
-        state.waiting -= 32;
-        __syncwarp();
-        sm90_offer moved = list[32 + lane];
-        __syncwarp();
-        list[lane] = moved;
-        __syncwarp();
+        const uint32_t count = min(*shared.offered, shared.room(p));
+        for (uint32_t i = thread; i < count; i += threads) {
+            const sm90_offer offer = shared.offers[-1 - (int)i];
+            score_token(p, shared, offer.sum, offer.place, first);
+        }
     }
 
   private:
-    __device__ __forceinline__ sm90_offer *own_list() const
-    {
-        return shared.offers + warp * SM90_OFFERS;
-    }
-
-    __device__ __forceinline__ uint32_t token_of(uint32_t turns, uint32_t place) const
-    {
-        return (uint32_t)p.problem.first_token +
-               CUDA_SM90_TILE * (state.first_tile + turns * gridDim.x) + place;
-    }
-
-    __device__ __forceinline__ void score(int count) const
-    {
-        if (lane < count) {
-            sm90_offer offer = own_list()[lane];
-            int i = offer.place & 0xff;
-            uint32_t token = token_of(offer.place >> 15, offer.place >> 8 & 0x7f);
-            score_offer(p.problem.sampling.domain, shared.draws[i], offer.z, token, &shared.best[i],
-                        &shared.flags[i]);
-        }
-        __syncwarp();
-    }
-
     /* Score a token exactly and keep it if it is the draw's best so far. */
-    static __device__ __noinline__ void score_offer(uint32_t domain, const sm90_draw &draw, float z,
-                                                    uint32_t token, sm90_best *best,
-                                                    uint32_t *flags)
+    static __device__ __forceinline__ void score_token(const call &p, const shared_sm90<n> &shared,
+                                                       float sum, uint32_t place, uint32_t first)
     {
+        const int i = place & 0xff;
+        const sm90_draw &draw = shared.draws[i];
+        const uint32_t token = first + (place >> 8);
+        const float z = (sum * p.scale()) * draw.inverse_temperature;
         if (!(z < INFINITY)) {
-            atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
+            atomicOr(&shared.flags[i], isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
             return;
         }
         float score = z;
         if (!draw.greedy)
-            score += gumbel_of_token({draw.seed, draw.position, draw.sample, domain}, token);
-        keep_best(best, {score, z, (int)token, 0});
+            score += noise_of_token(
+                {draw.seed, draw.position, draw.sample, p.problem.sampling.domain}, token);
+        keep_best(&shared.best[i], {score, z, (int)token, 0});
+    }
+
+    /* That for warps which hold sums: out of line, as it is rarely run. */
+    static __device__ __noinline__ void score_apart(const call &p, const shared_sm90<n> &shared,
+                                                    float sum, uint32_t place, uint32_t first)
+    {
+        score_token(p, shared, sum, place, first);
     }
 
     static __device__ __forceinline__ void keep_best(sm90_best *best, sm90_best offer)

@@ -99,7 +99,7 @@ template <int n, class call> class bound_server
                 uint32_t took = (uint32_t)clock() - ended;
                 ended += took;
                 if (!last && !waits)
-                    sleep(ended, took / 2);
+                    sm90_sleep(ended, took / 2);
                 bring_bounds();
             }
             ptx_barrier_arrive(&shared.served[turn % teams]);
@@ -187,15 +187,6 @@ template <int n, class call> class bound_server
         return started;
     }
 
-    /* Until so many cycles after a time. */
-    static __device__ __forceinline__ void sleep(uint32_t start, uint32_t cycles)
-    {
-        constexpr int nap = 250; /* nanoseconds */
-        while ((uint32_t)clock() - start < cycles)
-            __nanosleep(nap);
-        __syncwarp();
-    }
-
     __device__ __forceinline__ void bring_bounds()
     {
         if (!have_started())
@@ -207,7 +198,7 @@ template <int n, class call> class bound_server
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
             if (floors[k] > 0 && floors[k] >> FLOOR_BITS == p.tag)
-                shared.reaches[lane + 32 * k].threshold = floor_unpack(floors[k]);
+                shared.thresholds[lane + 32 * k] = floor_unpack(floors[k]);
     }
 
     /* Bring the bits of a tile's tokens, from any token divisible by 4 on: of the rows' masks, and

@@ -12,21 +12,13 @@
 #include "cuda/common/merge.cuh"
 #include "cuda/common/ptx.cuh"
 
-#include <limits.h>
+#include <float.h>
 
 #define SM90_DEPTH         64 /* elements of D a stage */
 #define SM90_WEIGHT_BYTES  (CUDA_SM90_TILE * SM90_DEPTH * 2)
 #define SM90_DRAW_THREADS  256
 #define SM90_SERVE_THREADS 96
 #define SM90_WARPS         (SM90_DRAW_THREADS / 32)
-
-/* Units of a nat in a byte of noise: 255 / (65 ln 2). A quarter of ln 2 is 0.98 of one. */
-#define SM90_UNITS 5.6598f
-/* 1.5 * 2^23: adding it leaves an integer in the low bits of a float. */
-#define SM90_SCREEN_ORIGIN 12582912.0f
-
-/* Offers of a warp that wait until a whole warp can score them: 31, and 32 more. */
-#define SM90_OFFERS 64
 
 namespace
 {
@@ -84,6 +76,15 @@ __device__ __forceinline__ int sm90_depths(const cuda_params &p)
     return (int)((p.problem.hidden_size + SM90_DEPTH - 1) / SM90_DEPTH);
 }
 
+/* Wait until so many cycles after a time, by a whole warp. */
+__device__ __forceinline__ void sm90_sleep(uint32_t start, uint32_t cycles)
+{
+    constexpr int nap = 250; /* nanoseconds */
+    while ((uint32_t)clock() - start < cycles)
+        __nanosleep(nap);
+    __syncwarp();
+}
+
 /* A draw's parameters. */
 struct sm90_draw {
     uint64_t seed;
@@ -92,16 +93,11 @@ struct sm90_draw {
     int greedy;
 };
 
-/* The screen of a draw: z becomes z * slope + offset (epilogue_sm90.cuh). */
-struct sm90_screen {
-    float slope, offset;
-};
-
-/* What a score of the draw must reach; before there is anything, of the first tile the screen's
- * largest value. Without draws, what a column's peak must reach. */
-union sm90_reach {
-    float threshold;
-    int highest;
+/* What a block of a draw is passed over by: the least sum that may win, finite, or +inf where there
+ * is nothing to draw; in the first tile, first_word_of() the block. */
+union sm90_bound {
+    float least;
+    uint32_t first_word;
 };
 
 /* What the first flag tells where logits are stored by bounds. */
@@ -110,10 +106,10 @@ enum sm90_bounds_flag : uint32_t {
     SM90_STARTED = 2, /* all CTAs have started, so that bounds are those of this launch */
 };
 
-/* A token that passed the screen. */
+/* A token that passed its bound. */
 struct sm90_offer {
-    float z;
-    uint32_t place; /* its draw, 8 bits; then its token in the tile, 7; then the CTA's turn */
+    float sum;
+    uint32_t place; /* its draw, 8 bits; then its token in the tile */
 };
 
 /* The best token of a draw, so that a 128-bit compare-and-swap keeps it whole. */
@@ -143,78 +139,94 @@ template <int n> struct shared_sm90 {
     static constexpr int teams = sm90_team<n>::teams;
 
     unsigned char *stages;
-    unsigned char *noise; /* [teams][S][64 n] bytes (noise_sm90.cuh), or peaks */
-    sm90_best *best;      /* [S][n] */
-    sm90_screen *screens; /* [teams][S][n] */
-    sm90_reach *reaches;  /* [S][n] */
-    sm90_draw *draws;     /* [S][n] */
-    sm90_offer *offers;   /* [8 warps][SM90_OFFERS] */
     uint64_t *full, *empty;
     uint64_t *served, *drawn, *multiplied, *summed; /* [teams] each */
-    uint32_t *flags;                                /* [S][n] */
-    float2 *masses; /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
+    float *thresholds; /* [S][n]: what a score must reach; stored logits: what a peak must */
+    uint32_t *flags;   /* [S][n] */
+
+    /* Where there are draws: */
+    sm90_best *best;    /* [S][n] */
+    sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns as bound_place() has them */
+    sm90_draw *draws;   /* [S][n] */
+    float2 *masses;     /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
+    sm90_offer *offers; /* behind a list of room() from there backwards, which takes what is left */
+    uint32_t *offered;  /* how many were put there, or would have been */
+
+    /* Where there are none: */
+    float *peaks; /* [teams][2][CUDA_REQUEST_STRIPS][n] */
+    uint4 *bits;  /* [2 teams][n] */
 
     template <class call> __device__ shared_sm90(const call &p, unsigned char *memory)
     {
-        int all = n * p.samples();
+        static_assert(sizeof *best + sizeof *draws + CUDA_SM90_BLOCKS * sizeof *bounds +
+                              sizeof *thresholds + sizeof *flags ==
+                          CUDA_SM90_DRAW_BYTES,
+                      "as the number of stages has it");
+        const int all = n * p.samples();
         stages = memory;
-        noise = stages + p.stages * stage_bytes;
-        best = (sm90_best *)(noise + teams * 64 * all);
-        screens = (sm90_screen *)(best + all);
-        draws = (sm90_draw *)(screens + teams * all);
-        offers = (sm90_offer *)(draws + all);
-        full = (uint64_t *)(offers + SM90_WARPS * SM90_OFFERS);
+        best = (sm90_best *)(stages + p.stages * stage_bytes);
+        peaks = (float *)best;
+        bounds = (sm90_bound *)(best + all);
+        bits = (uint4 *)(peaks + teams * 2 * CUDA_REQUEST_STRIPS * n);
+        draws = (sm90_draw *)(bounds + CUDA_SM90_BLOCKS * all);
+        full = call::stores ? (uint64_t *)(bits + 2 * teams * n) : (uint64_t *)(draws + all);
         empty = full + CUDA_SM90_STAGES_MOST;
         served = empty + CUDA_SM90_STAGES_MOST;
         drawn = served + teams;
         multiplied = drawn + teams;
         summed = multiplied + teams;
-        reaches = (sm90_reach *)(summed + teams);
-        flags = (uint32_t *)(reaches + all);
-        masses = (float2 *)(flags + all); /* last: not all calls have them */
+        static_assert((2 * CUDA_SM90_STAGES_MOST + 4 * teams + 1) * sizeof *full <=
+                          CUDA_SM90_BARRIER_BYTES,
+                      "as the number of stages has it");
+        offered = (uint32_t *)(summed + teams); /* and a word more: masses are two */
+        thresholds = (float *)(offered + 2);
+        flags = (uint32_t *)(thresholds + all);
+        masses = (float2 *)(flags + all);
+        offers = (sm90_offer *)(memory + CUDA_SM90_SHARED_BYTES);
     }
 
-    template <class call>
-    __device__ __forceinline__ unsigned char *noise_of_team(const call &p, int team) const
+    /* Offers that the list has room for. */
+    template <class call> __device__ __forceinline__ uint32_t room(const call &p) const
     {
-        return noise + team * p.samples() * 64 * n;
+        const float2 *end = masses + (p.with_mass() ? SM90_WARPS * n : 0);
+        const uint32_t left = (uint32_t)((unsigned char *)offers - (unsigned char *)end);
+        return min(left / (uint32_t)sizeof *offers, (uint32_t)CUDA_SM90_LIST_MOST);
+    }
+
+    /* Where, among its sample's, draw i's bound lies: that of a thread's columns of 16 neighbours
+     * side by side (layout: wgmma.cuh). */
+    static __device__ __forceinline__ int bound_place(int i)
+    {
+        return n < 16 ? i : (i & ~15) | (i & 6) << 1 | (i >> 2 & 2) | (i & 1);
+    }
+
+    /* [CUDA_SM90_BLOCKS][S][n], as bounds: in the first tile, the sum of each block's token of most
+     * noise, or -inf. They lie where offers will. */
+    __device__ __forceinline__ float *seeds(int all) const
+    {
+        return (float *)offers - CUDA_SM90_BLOCKS * all;
     }
 
     /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each strip of a tile, where logits are
-     * stored; they lie where the noise would. A team's even and odd tiles have peaks of their own,
-     * so that a tile's can be read until the one after the next is there. */
-    template <class call>
-    __device__ __forceinline__ float *peaks_of_team(const call &p, int team, int turn) const
+     * stored. A team's even and odd tiles have peaks of their own, so that a tile's can be read
+     * until the one after the next is there. */
+    __device__ __forceinline__ float *peaks_of_team(int team, int turn) const
     {
-        static_assert(2 * CUDA_REQUEST_STRIPS * sizeof(float) <= 64,
-                      "peaks fit into the noise of one sample");
-        return (float *)noise_of_team(p, team) + (turn & 1) * CUDA_REQUEST_STRIPS * n;
+        return peaks + (2 * team + (turn & 1)) * CUDA_REQUEST_STRIPS * n;
     }
 
     /* [n]: each column's bits for the team's tile, where logits are stored by bounds: tokens that
-     * the mask leaves, and that the history has seen. They lie where offers would. */
-    __device__ __forceinline__ uint4 *masks_of_team(int team) const
-    {
-        static_assert(!CUDA_SM90_BOUNDS(n) || 2 * teams * n * sizeof(uint4) <=
-                                                  SM90_WARPS * SM90_OFFERS * sizeof(sm90_offer),
-                      "bits fit into the lists of offers");
-        return (uint4 *)offers + team * n;
-    }
+     * the mask leaves, and that the history has seen. */
+    __device__ __forceinline__ uint4 *masks_of_team(int team) const { return bits + team * n; }
     __device__ __forceinline__ uint4 *seen_of_team(int team) const
     {
         return masks_of_team(teams + team);
     }
 
-    template <class call>
-    __device__ __forceinline__ sm90_screen *screens_of_team(const call &p, int team) const
-    {
-        return screens + team * p.samples() * n;
-    }
-
-    /* Of draw i's screen. */
+    /* What draw i's sums are multiplied with, to z; 0 where there is nothing to draw. */
     template <class call> __device__ __forceinline__ float slope(const call &p, int i) const
     {
-        return p.scale() * draws[i].inverse_temperature * SM90_UNITS;
+        return p.scale() * draws[i].inverse_temperature;
     }
 
     /* One thread; `servers` are those that serve a team. */
@@ -233,31 +245,30 @@ template <int n> struct shared_sm90 {
         ptx_fence_barrier_init();
     }
 
-    /* All threads: nothing has been drawn yet. A column that no live row uses never passes a
-     * screen. */
+    /* All threads: nothing has been drawn yet. A column that no live row uses has nothing to draw.
+     */
     template <class call> __device__ void clear(const call &p) const
     {
         const gumbel_problem &q = p.problem;
         int all = n * p.samples();
         for (int i = threadIdx.x; i < all; i += CUDA_SM90_THREADS) {
-            best[i] = {-INFINITY, -INFINITY, -1, 0};
-            if (call::stores)
-                reaches[i].threshold = -INFINITY;
-            else
-                reaches[i].highest = INT_MIN;
+            thresholds[i] = -INFINITY;
             flags[i] = 0;
+            if (call::stores)
+                continue;
+            best[i] = {-INFINITY, -INFINITY, -1, 0};
+            for (int b = 0; b < CUDA_SM90_BLOCKS; b++)
+                bounds[b * all + i].least = INFINITY;
             draws[i] = {};
-            sm90_screen screen = {0.0f, -INFINITY};
             if (i % n < (int)q.batch && gumbel_problem_row_lives(&q, i % n)) {
                 gumbel_row row = gumbel_problem_row(&q, i % n);
                 draws[i] = {row.stream.seed, row.stream.position,
                             row.stream.sample + (uint32_t)(i / n), row.inverse_temperature,
                             row.greedy};
-                screen = {slope(p, i), SM90_SCREEN_ORIGIN};
             }
-            for (int team = 0; team < teams; team++)
-                screens[team * all + i] = screen;
         }
+        if (threadIdx.x == 0)
+            *offered = 0;
         if (p.with_mass())
             for (int i = threadIdx.x; i < SM90_WARPS * n; i += CUDA_SM90_THREADS)
                 masses[i] = {-INFINITY, 0.0f};
