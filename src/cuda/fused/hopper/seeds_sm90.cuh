@@ -22,7 +22,7 @@
  * and of a warp's rows those that a CTA may lead in: a quarter of one once 132 CTAs have told. */
 #define SM90_SEED_NAP   200
 #define SM90_SEED_LOOKS 6
-#define SM90_SEED_LEADS 2
+#define SM90_SEED_LEADS 1
 
 namespace
 {
