@@ -194,7 +194,8 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
                  noise ? "_noise" : "", mass ? "_mass" : "");
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, name, kernel, error));
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
-                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cuda_logits_shared_bytes(mass));
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                 cuda_logits_shared_bytes(mass, INT64_MAX, CUDA_LOGITS_SAMPLES));
     }
     for (int dtype = CUDA_BF16; dtype < CUDA_DTYPES; dtype++) {
         char name[64];

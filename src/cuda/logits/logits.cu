@@ -2,20 +2,24 @@
  *
  * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1); or
  *        of y, where a mask and a history are all that edits them (docs/maths.md, section 8).
- * COST   reads B V elements once. Four tokens and a sample take about 65 instructions, 18 of them
- *        Philox's wide multiplies at four cycles of a scheduler each; the log-normaliser takes as
- *        many again. What bounds it: findings/cuda_logits.md. A mask is a bit a token beside, and
- *        four selections; a history is looked up for tokens alone that are scored.
- * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary; its warps take steps
- *        of 512 tokens, eight blocks of 64, as they get done. Four lanes hold a block: lane j of
- *        them the quads (four tokens, one block of Philox) j, j + 4, j + 8 and j + 12, so that it
- *        has all that four of eq. 8's lanes add. A step's logits are on their way to registers
- *        while its noise is made.
- * SMEM   the draw's state (cta_state), and with the mass a summary a thread.
- * SYNC   a CTA meets when the row's parameters are there, when its thresholds are, and at its end.
- *        The best token belongs to a warp; thresholds and the next step are touched by atomics
- *        alone. Of a row's CTAs the last one merges all, known by a counter in global memory
- *        (parts.cuh).
+ * COST   reads B V elements once. Four tokens take about 30 instructions, and in each further
+ *        sample 4; a sample's noise is a Philox block every 128 tokens, and one or two for each
+ *        token that may win. What the log-normaliser takes, and what bounds all:
+ *        findings/cuda_logits.md. A mask is a bit a token beside, and four selections; a history is
+ *        looked up for tokens alone that are scored.
+ * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary, by windows of which
+ *        it has the bounds of all blocks at once; mostly there is one. Its warps take steps of 512
+ *        tokens, eight blocks of 64, as they get done. Four lanes hold a block: lane j of them the
+ *        quads (four tokens, one block of Philox) j, j + 4, j + 8 and j + 12, so that it has all
+ *        that four of eq. 8's lanes add. Its largest value tells whether any of its tokens may win
+ *        in a sample; those that may are listed, and scored 32 at a time, a lane each, while the
+ *        next step's logits are on their way.
+ * SMEM   the draw's state (cta_state); with the mass a summary a thread; four bytes a sample and
+ *        block of the window.
+ * SYNC   a CTA meets when the row's parameters are there, when its bounds and first thresholds are,
+ *        before a further window, and at its end. Best tokens and lists belong to a warp;
+ *        thresholds and the next step are touched by atomics alone. Of a row's CTAs the last one
+ *        merges all, known by a counter in global memory (parts.cuh).
  * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
  *        blocks is exact: the same bits whatever the chunk.
  */
@@ -164,20 +168,14 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
     const bool masked = edited && (q.request & GUMBEL_REQUEST_MASK);
     uint32_t end = (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token);
-    warp_draw<dtype, given, edited> own = {p,
-                                           state,
-                                           origin,
-                                           noise,
-                                           nullptr,
-                                           (float *)(masses + (with_mass ? kThreads : 0)),
-                                           (uint32_t)begin,
-                                           (uint32_t)begin,
-                                           (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4),
-                                           0,
-                                           all - first < kSamples ? all - first : kSamples,
-                                           warp,
-                                           lane,
-                                           (uintptr_t)origin % sizeof(quad<dtype>) == 0};
+    warp_draw<dtype, given, edited> own = {
+        {{p, state, origin, nullptr, (uint32_t)begin, (uint32_t)begin,
+          (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4), warp, lane,
+          (uintptr_t)origin % sizeof(quad<dtype>) == 0},
+         noise,
+         (float *)(masses + (with_mass ? kThreads : 0)),
+         0,
+         all - first < kSamples ? all - first : kSamples}};
     warp_mass mass = {masses + threadIdx.x, lane, q.sampling.math == GUMBEL_MATH_FAST};
 
     ptx_wait_for_launch();
@@ -201,8 +199,6 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         gumbel_summary_empty(mass.own);
     __syncthreads();
     own.inverse_temperature = state.inverse_temperature;
-    own.key0 = __reduce_or_sync(~0u, state.philox[0].key0);
-    own.key1 = __reduce_or_sync(~0u, state.philox[0].key1);
     draw_windows<with_mass>(own, logits, mass);
     if (with_mass)
         end_mass(state, mass);
