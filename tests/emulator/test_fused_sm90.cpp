@@ -64,6 +64,18 @@ void spoil(problem *made, bool token)
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
+/* Logits that ascend with the token, by so much in all: what earlier tiles bound, later ones pass,
+ * by more tokens than lists hold. */
+void ascend(problem *made, float most)
+{
+    const gumbel_tensor *w = &made->head.weight, *h = &made->head.hidden;
+    for (int64_t v = 0; v < w->rows; v++)
+        dtype_store(made->weight, w->dtype, v * (w->stride ? w->stride : w->cols),
+                    most * (float)v / (float)w->rows);
+    for (int64_t b = 0; b < h->rows; b++)
+        dtype_store(made->hidden, h->dtype, b * (h->stride ? h->stride : h->cols), 1.0f);
+}
+
 test_problem make(int index)
 {
     test_problem test = {};
@@ -76,6 +88,8 @@ test_problem make(int index)
     test.ctas = 2 + 2 * (int)random_below(&test.random, 2); /* whole clusters at all widths */
     if (one_in(&test.random, 5))
         spoil(test.made, one_in(&test.random, 4));
+    if (one_in(&test.random, 6))
+        ascend(test.made, one_in(&test.random, 2) ? 10.0f : 100.0f);
     return test;
 }
 

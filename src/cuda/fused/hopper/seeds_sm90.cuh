@@ -22,7 +22,7 @@
  * and of a warp's rows those that a CTA may lead in: a quarter of one once 132 CTAs have told. */
 #define SM90_SEED_NAP   200
 #define SM90_SEED_LOOKS 6
-#define SM90_SEED_LEADS 2
+#define SM90_SEED_LEADS 1
 
 namespace
 {
@@ -125,18 +125,24 @@ template <int n, class call> class tile_seeds
         }
     }
 
-    /* Take floors, and give, until this CTA leads in few of the warp's rows. */
+    /* Take floors, and give, until this CTA leads in few of the warp's rows; or in some, by chance,
+     * where a look finds nothing new. */
     __device__ __forceinline__ void share(const thresholds<n, call> &all) const
     {
         const uint32_t few = SM90_SEED_LEADS + 64 / gridDim.x;
-        uint32_t leads = few + 1;
 #pragma unroll 1
-        for (int looks = 0; looks < SM90_SEED_LOOKS && leads > few; looks++) {
+        for (int looks = 1; looks <= SM90_SEED_LOOKS; looks++) {
             uint32_t own = 0;
+            bool news = looks == 1;
             __nanosleep(SM90_SEED_NAP);
-            all.template each_floor<team::threads>(
-                thread, [&](int i, int, uint64_t floor) { own += all.give_floor(i, floor); });
-            leads = __reduce_add_sync(~0u, own);
+            all.template each<team::threads>(thread, [&](int i, int) {
+                const uint64_t floor = all.load_floor(i);
+                news |= all.take_floor(i, floor);
+                own += all.give_floor(i, floor);
+            });
+            const uint32_t leads = __reduce_add_sync(~0u, own);
+            if (leads <= few || (leads <= 4 * few && !__any_sync(~0u, news)))
+                return;
         }
     }
 

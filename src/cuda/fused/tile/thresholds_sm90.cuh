@@ -58,11 +58,14 @@ template <int n, class call> class thresholds
 
     __device__ __forceinline__ uint64_t load_floor(int i) const { return floor_load(word(i)); }
 
-    __device__ __forceinline__ void take_floor(int i, uint64_t floor) const
+    /* Whether that raises the threshold. */
+    __device__ __forceinline__ bool take_floor(int i, uint64_t floor) const
     {
-        float threshold = floor_unpack(floor);
-        if (floor >> FLOOR_BITS == p.tag && threshold > shared.thresholds[i])
+        const float threshold = floor_unpack(floor);
+        const bool raises = floor >> FLOOR_BITS == p.tag && threshold > shared.thresholds[i];
+        if (raises)
             shared.thresholds[i] = threshold;
+        return raises;
     }
 
     /* Tell the others, who at last sight knew of `floor`, if it is news. Whether none of them has
