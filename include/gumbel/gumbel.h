@@ -322,11 +322,22 @@ typedef struct gumbel_transforms {
     gumbel_token_lists output_tokens;
 } gumbel_transforms;
 
-/* In which order the rules of truncation apply, and to what. */
+/* In which order the rules of truncation apply: each to what the one before it left, renormalised;
+ * or jointly, each to the whole distribution, and what all keep stays. Where the temperature is
+ * last, rules look at y instead of z. The most likely token stays, and with it min_p's bound: so an
+ * order only says what top_p looks at. Engines as they are, with all three rules in use:
+ *  vLLM                  MIN_P_TOP_K_TOP_P
+ *  transformers, Ollama  TOP_K_TOP_P_MIN_P
+ *  llama.cpp             TOP_K_TOP_P_MIN_P_TEMPERATURE
+ *  SGLang                JOINT; where FlashInfer serves it, TOP_K_TOP_P_MIN_P
+ *  mlx                   JOINT_TEMPERATURE: its top_p is the first */
 typedef enum gumbel_order {
-    GUMBEL_ORDER_MIN_P_TOP_K_TOP_P = 0,  /* each to what the one before it left, renormalised */
-    GUMBEL_ORDER_JOINT = 1,              /* each to the whole distribution; what all keep stays */
-    GUMBEL_ORDER_BEFORE_TEMPERATURE = 2, /* as the first, to y instead of z */
+    GUMBEL_ORDER_MIN_P_TOP_K_TOP_P = 0,
+    GUMBEL_ORDER_JOINT = 1,
+    GUMBEL_ORDER_BEFORE_TEMPERATURE = 2, /* min_p, top_k, top_p, temperature */
+    GUMBEL_ORDER_TOP_K_TOP_P_MIN_P = 3,
+    GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE = 4,
+    GUMBEL_ORDER_JOINT_TEMPERATURE = 5,
 } gumbel_order;
 
 /* Whether tokens of equal z at a cut stay together. */

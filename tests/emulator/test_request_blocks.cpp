@@ -57,7 +57,7 @@ request_plan plan_of(uint64_t *random)
     plan.dtype = (gumbel_dtype)(1 + random_below(random, 3));
     plan.scale = one_in(random, 4) ? 0.5f : 0.0f;
     plan.soft_cap = one_in(random, 4) ? 5.0f * (float)(1 + 5 * random_below(random, 2)) : 0.0f;
-    plan.order = (gumbel_order)random_below(random, 3);
+    plan.order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan.ties = (gumbel_ties)random_below(random, 2);
     plan.transforms = !one_in(random, 3);
     plan.truncation = 1;
@@ -82,7 +82,9 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
         request *asked = request_make(&plan, cpu);
         gumbel_truncation *cut = &asked->truncation;
         asked->transforms.banned = asked->transforms.bias = {};
-        if (cut->order == GUMBEL_ORDER_JOINT)
+        const bool joint =
+            cut->order == GUMBEL_ORDER_JOINT || cut->order == GUMBEL_ORDER_JOINT_TEMPERATURE;
+        if (joint || !cut->top_k.data) /* a top_p of the whole */
             cut->top_p = {};
         if (cut->top_k.data || cut->min_p.data)
             return asked;

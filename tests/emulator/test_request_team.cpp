@@ -53,7 +53,7 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
     if (kind != PROBLEM_ANY)
         plan.vocab = 4000 + random_below(random, 12000);
     plan.first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
-    plan.order = (gumbel_order)random_below(random, 3);
+    plan.order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan.ties = kind == PROBLEM_SUITED ? GUMBEL_TIES_ALL : (gumbel_ties)random_below(random, 2);
     plan.kind = kind == PROBLEM_SUITED || one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
     plan.truncation = 1;

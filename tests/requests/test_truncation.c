@@ -160,7 +160,7 @@ static void ties_at_the_least_float(void **state)
             asked a = {.name = "the least float", .logits = row, .vocab = vocab, .top_k = 3};
             assert_keeps(*state, &a, vocab);
             a.ties = GUMBEL_TIES_EXACT;
-            for (int order = 0; order < 3; order++) {
+            for (int order = 0; order < REQUEST_ORDERS; order++) {
                 a.order = (gumbel_order)order;
                 assert_keeps(*state, &a, 3);
                 make_softmax(*state, &a, made);

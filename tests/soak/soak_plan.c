@@ -117,7 +117,7 @@ static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     asked->truncation = asked->usual = 1;
     asked->cuts = REQUEST_TOP_P;
     asked->scale = ANY(scales, random);
-    asked->order = (gumbel_order)random_below(random, 3);
+    asked->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan->outputs = (int)random_below(random, 4);
 }
 
@@ -142,7 +142,7 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
     asked->num_top = ANY(tops, random);
     asked->scale = ANY(scales, random);
     asked->soft_cap = ANY(caps, random);
-    asked->order = (gumbel_order)random_below(random, 3);
+    asked->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     asked->ties = (gumbel_ties)random_below(random, 2);
     asked->logprobs_of = one_in(4, random) ? GUMBEL_RAW : GUMBEL_PROCESSED;
     asked->usual = random_below(random, 3) > 0;

@@ -161,14 +161,15 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
     return guess.reached ? guess.value : floor;
 }
 
-/* top_p of what `cut` keeps, less `excess` of its tied tokens; jointly, of all that counts. */
+/* top_p of what min_p and top_k leave it, `behind` less `excess` of its tied tokens, where they
+ * keep `cut`; jointly, of all that counts. */
 static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values,
-                            const gumbel_rules *rules, gumbel_cut cut, int64_t excess,
-                            cpu_weight *bins)
+                            const gumbel_rules *rules, gumbel_cut behind, int64_t excess,
+                            gumbel_cut cut, cpu_weight *bins)
 {
     float m = values->largest;
-    gumbel_wide mass, gone = gumbel_token_mass(gumbel_exp(cut.bound - m));
-    int64_t count = weigh(kernels, values, gumbel_cut_weighed(rules, cut).bound, &mass);
+    gumbel_wide mass, gone = gumbel_token_mass(gumbel_exp(behind.bound - m));
+    int64_t count = weigh(kernels, values, gumbel_cut_weighed(rules, behind).bound, &mass);
     mass -= rules->joint ? 0 : gone * (uint64_t)excess;
     gumbel_wide needed = gumbel_nucleus(rules->top_p, mass);
     GUMBEL_ASSERT(needed <= mass);
@@ -190,11 +191,12 @@ gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
 {
     cpu_values unscaled = *values;
     unscaled.scale = 1.0f;
-    gumbel_cut cut = gumbel_cut_min_p(rules, values->largest);
+    gumbel_cut behind = gumbel_cut_first(rules, values->largest);
     int64_t excess = 0;
     if (rules->top_k > 0)
-        cut = cut_top_k(kernels, &unscaled, rules, cut, &excess, bins);
+        behind = cut_top_k(kernels, &unscaled, rules, behind, &excess, bins);
+    gumbel_cut cut = gumbel_cut_others(rules, behind, values->largest);
     if (rules->top_p < 1.0f)
-        cut = cut_top_p(kernels, &unscaled, rules, cut, excess, bins);
+        cut = cut_top_p(kernels, &unscaled, rules, behind, excess, cut, bins);
     return cut;
 }
