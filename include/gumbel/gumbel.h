@@ -329,7 +329,7 @@ typedef struct gumbel_transforms {
  *  vLLM                  MIN_P_TOP_K_TOP_P
  *  transformers, Ollama  TOP_K_TOP_P_MIN_P
  *  llama.cpp             TOP_K_TOP_P_MIN_P_TEMPERATURE
- *  SGLang                JOINT; where FlashInfer serves it, TOP_K_TOP_P_MIN_P
+ *  SGLang                JOINT; by FlashInfer, where any row has a min_p, TOP_K_TOP_P_MIN_P
  *  mlx                   JOINT_TEMPERATURE: its top_p is the first */
 typedef enum gumbel_order {
     GUMBEL_ORDER_MIN_P_TOP_K_TOP_P = 0,

@@ -180,7 +180,7 @@ typedef struct cut {
 
 static void cuts_by_hand(void **state)
 {
-    enum { N = 5, CHAIN, JOINT, BEFORE, LAST, LAST_BEFORE, JOINT_BEFORE, ALL = 0, EXACT = 1 };
+    enum { N = 5, CHAIN = 0, JOINT, BEFORE, LAST, LAST_BEFORE, JOINT_BEFORE, ALL = 0, EXACT = 1 };
     static const float distinct[N] = {0.11f, 0.30f, 0.25f, 0.10f, 0.24f};
     static const float tied[N] = {0.1f, 0.2f, 0.4f, 0.2f, 0.1f};
     static const cut cuts[] = {
