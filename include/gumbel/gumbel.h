@@ -20,7 +20,7 @@
  * to each other than two noises can be.
  *
  * Numeric domain.
- *   u is in (0, 1), never an end, resolved to 2^-64 at 0; g is finite, -3.14 < g < 45.06.
+ *   Uniforms are never 0 or 1, exponentials resolve to 2^-64; g is finite, -3.15 < g < 45.06.
  *   Every float32 operation between a logit and its score is fixed (docs/maths.md, section 4), and
  *   so is the order in which a dot product is summed. So on the CPU tokens, scores, log-normalisers
  *   and log-probabilities are bit-identical for every ISA, thread count, tile, batch size and
@@ -649,9 +649,9 @@ GUMBEL_CALL gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2], 
                               uint32_t out[4]);
 
 /* gumbel_noise(): the noise g of `count` tokens from `first_token` on, as every draw uses it, into
- *  host memory. key = (seed low, seed high); counter = (token >> 2, position, sample, domain), word
- *  token & 3. A position of 2^32 or more counts by its low half, and its high half h moves the
- *  seed: gumbel_row_seed(seed, 2^64 - 1 - h).
+ *  host memory: by two words of the block of 64 tokens, aligned by id, that holds a token, and by
+ *  one of its own (docs/maths.md, sections 2 and 3). A position of 2^32 or more counts by its low
+ *  half, and its high half h moves the seed: gumbel_row_seed(seed, 2^64 - 1 - h).
  *  out        [count] float32
  *  ranges     first_token >= 0, first_token + count <= 2^31, domain < 2^31.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */

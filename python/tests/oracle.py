@@ -6,7 +6,7 @@ import numpy as np
 WORD = np.uint64(0xFFFFFFFF)
 MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL = 0x9E3779B9, 0xBB67AE85
-TAIL = 1 << 31  # the bit of `domain` that selects the tail extension
+BLOCK = 1 << 31  # the bit of `domain` that words of blocks have
 
 
 def philox4x32(counter, key, rounds=10):
@@ -21,29 +21,43 @@ def philox4x32(counter, key, rounds=10):
     return c0, c1, c2, c3
 
 
-def words(tokens, seed, position, sample, domain):
-    """The 32-bit word of every token id; a position's high half, if any, moves the seed."""
+def words(counts, seed, position, sample, domain):
+    """Philox's four words [4, n] of every first counter; a position's high half moves the seed."""
     if position >> 32:
         seed = row_seed(seed, 2**64 - 1 - (position >> 32))
-    tokens = np.asarray(tokens, dtype=np.uint64)
-    counter = (
-        tokens >> np.uint64(2),
-        np.full(tokens.shape, position & 0xFFFFFFFF),
-        np.full(tokens.shape, sample),
-        np.full(tokens.shape, domain),
+    counts = np.asarray(counts, dtype=np.uint64)
+    rest = [np.full(counts.shape, word) for word in (position & 0xFFFFFFFF, sample, domain)]
+    return np.stack(philox4x32((counts, *rest), (seed & 0xFFFFFFFF, seed >> 32)))
+
+
+def token_words(tokens, seed, position, sample=0, domain=0):
+    """r and r2 of every token's block of 64, and its own word."""
+    tokens = np.asarray(tokens, dtype=np.int64)
+    each = np.arange(len(tokens))
+    own = words(tokens // 4, seed, position, sample, domain)[tokens % 4, each]
+    of_blocks = words(tokens // 128, seed, position, sample, domain | BLOCK)
+    half = 2 * (tokens // 64 % 2)
+    return of_blocks[half, each], of_blocks[half + 1, each], own
+
+
+def exponential(r):
+    """-log1p(-u) with u = (r + 0.5) / 2^32, from the nearer end of (0, 1)."""
+    r = r.astype(float)
+    low = np.minimum(r, 2.0**31)  # the half that is not looked at stays finite
+    return np.where(
+        r < 2**31, -np.log1p(-(low + 0.5) * 2.0**-32), -np.log((float(WORD) - r + 0.5) * 2.0**-32)
     )
-    block = philox4x32(counter, (seed & 0xFFFFFFFF, seed >> 32))
-    return np.choose((tokens & np.uint64(3)).astype(int), block)
 
 
 def noise(tokens, seed, position, sample=0, domain=0):
-    """Standard Gumbel noise: u = (r + 0.5) / 2^32, with 32 more bits where r < 256."""
-    r = words(tokens, seed, position, sample, domain)
-    more = words(tokens, seed, position, sample, domain | TAIL)
-    fine = (r.astype(float) * 2.0**32 + more.astype(float) + 0.5) * 2.0**-64
-    u = np.where(r < 256, fine, (r.astype(float) + 0.5) * 2.0**-32)
-    exponential = np.where(r < 2**31, -np.log1p(-u), -np.log((float(WORD) - r + 0.5) * 2.0**-32))
-    return -np.log(exponential)
+    """Standard Gumbel noise. A block's least exponential is by its words, for r < 256 with 26 bits
+    of r2, whose other six name the token; every other token's is an exponential of its own more.
+    """
+    r, r2, own = token_words(tokens, seed, position, sample, domain)
+    fine = (r.astype(float) * 2.0**32 + (r2 - r2 % np.uint64(64)).astype(float) + 32) * 2.0**-64
+    least = np.where(r < 256, -np.log1p(-np.minimum(fine, 0.5)), exponential(r)) / 64
+    above = np.where(np.asarray(tokens) % 64 == r2.astype(np.int64) % 64, 0, exponential(own))
+    return -np.log(least + above)
 
 
 def row_seed(seed, row):

@@ -72,9 +72,9 @@ class Verify(SampleCase):
         for name in ("isa reference", "4 threads", "from logits", "chunks of 1000",
                      "each row alone"):
             self.assertEqual(checks[name]["outcome"], "passed")
-        for gap in range(12, 31, 2):
-            self.assertAlmostEqual(checks[f"tail, gap {gap}"]["relative_rate"], 1, places=4)
-        self.assertLess(checks["tail, gap 24"]["relative_rate_with_32_bits"], 0.3)
+        for gap in range(4, 31, 2):
+            self.assertAlmostEqual(checks[f"tail, gap {gap}"]["relative_rate"], 1, delta=5e-7)
+        self.assertLess(checks["tail, gap 28"]["relative_rate_with_32_bits"], 0.5)
 
     @unittest.skipIf(os.environ.get("GUMBEL_SANITIZE"), "for draws by the quarter million")
     def test_power(self):

@@ -86,7 +86,9 @@ class Cuda(Case):
                     for text, wanted in zip(found["samples"], theirs, strict=True):
                         for key in {"ids", "ranks", "kept"} & wanted.keys():
                             self.assertEqual(text[key], wanted[key], key)
-                    self.assertGreater(found["drafts"]["tokens_a_cycle"], 1)
+                    # A penalty on repetition may leave nothing for n-grams to guess.
+                    if "ngram" not in drafted:
+                        self.assertGreater(found["drafts"]["tokens_a_cycle"], 1)
 
     def test_requests_are_those_of_the_cpu(self):
         rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 40,

@@ -19,7 +19,7 @@ request *make_call(uint64_t *random, gumbel_device *cpu)
 {
     request_plan plan = {};
     plan.batch = 1 + random_below(random, 4);
-    plan.vocab = 1 + random_below(random, one_in(random, 3) ? 12000 : 1500);
+    plan.vocab = 1 + random_below(random, one_in(random, 3) ? 16000 : 1500);
     choose_range(&plan, random);
     plan.samples = one_in(random, 10) ? 35 : 1 + random_below(random, 3);
     plan.dtype = (gumbel_dtype)(GUMBEL_FLOAT32 + random_below(random, 3));

@@ -19,8 +19,9 @@
 
 #include <cmocka.h>
 
-/* In ulp of max(1, |g|): the bound of docs/maths.md. Below |g| = 1 the noise is a logarithm near 1, where a relative error of E
- * is an absolute error of g, and g is added to a logit: an absolute error is what counts. */
+/* In ulp of max(1, |g|): the bound of docs/maths.md. Below |g| = 1 the noise is a logarithm near 1,
+ * where a relative error of E is an absolute error of g, and g is added to a logit: an absolute
+ * error is what counts. */
 #define HIGHEST_ERROR 2.46
 
 static double error_in_ulps(float g, double exact)

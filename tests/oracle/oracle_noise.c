@@ -81,7 +81,7 @@ double oracle_noise(oracle_stream stream, int64_t token)
     return -log(exponential);
 }
 
-/* exponent * ln 2 + log1p(f) by eq. 8. */
+/* exponent * ln 2 + log1p(f) by eq. 7a. */
 static float exact_log_of(float exponent, float f)
 {
     static const float terms[] = {0x1.1231e6p-4f,  -0x1.e295acp-4f, 0x1.ea80aap-4f,

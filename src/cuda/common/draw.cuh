@@ -118,29 +118,53 @@ static __device__ __forceinline__ float draw_noise(draw_block block, uint32_t to
     return gumbel_of_word(gumbel_block_noise_of(block.r, block.r2), token, r);
 }
 
-/* The same where its word is not known. Philox runs once for the block and, but for J, once for the
- * token: out of line, since who scores few tokens has one copy of it. */
-static __device__ __noinline__ float draw_noise_of_token(draw_philox f, uint32_t token)
+/* The same where no word is known: out of line, since who scores few tokens has one copy of it. */
+static __device__ __noinline__ float draw_noise_of_token(gumbel_stream stream, uint32_t token)
 {
-    draw_block block = draw_block_of(f, token);
+    const draw_philox f = draw_philox_of(stream);
+    const draw_block block = draw_block_of(f, token);
     uint32_t r = 0;
     if (token % GUMBEL_BLOCK != block.place())
         r = draw_word(draw_words(f, token / 4, 0), token);
     return draw_noise(block, token, r);
 }
 
-/* A score that J surely reaches, of transformed logit z in a block of first word r; z for a greedy
- * row. By a u that is not below the block's: E is at most u (1 + 2^-6) below 2^-6, twice what is
- * needed, and at most 33 ln 2 where 1 - u loses its digits; what the hardware's logarithms err by
- * is in the margin. NaN or infinite where z is. */
-static __device__ __forceinline__ float draw_floor(bool greedy, float z, uint32_t r)
+/* What a block's least exponential is not below, by its first word, and by its reach. */
+static __device__ __forceinline__ float draw_least_of_word(uint32_t r)
+{
+    return (float)r * 0x1p-38f;
+}
+
+static __device__ __forceinline__ float draw_least_of_reach(float reach)
+{
+    return ptx_exp2(-LOG2E * reach);
+}
+
+/* A score that J surely reaches, of transformed logit z, by a u that is not below its block's; z for
+ * a greedy row. E is at most u (1 + 2^-6) below 2^-6, twice what is needed, and at most 33 ln 2
+ * where 1 - u loses its digits; what the hardware's logarithms err by is in the margin. NaN or
+ * infinite where z is. */
+static __device__ __forceinline__ float draw_floor_at(bool greedy, float z, float u)
 {
     if (greedy)
         return z - fmaf(fabsf(z), 0x1p-20f, 1e-3f);
-    float u = fmaf((float)r, 0x1p-32f, 0x1p-32f);
     float e = u < 0x1p-6f ? fmaf(u, 0x1p-6f, u) : u < 0.99f ? -LN2 * ptx_log2(1.0f - u) : 23.0f;
     float g = LN2 * (6.0f - ptx_log2(e));
     return z + g - fmaf(fabsf(z) + fabsf(g), 0x1p-18f, 2e-3f);
+}
+
+/* The same by the block's first word. */
+static __device__ __forceinline__ float draw_floor(bool greedy, float z, uint32_t r)
+{
+    return draw_floor_at(greedy, z, fmaf((float)r, 0x1p-32f, 0x1p-32f));
+}
+
+/* The same by its reach, which may be packed: the bits of a float are up to 0.0861 below its log2,
+ * and the word is one less than what bounds u, which is half of that where r is 1 and nothing of it
+ * where r is 0. */
+static __device__ __forceinline__ float draw_floor_of_reach(bool greedy, float z, float reach)
+{
+    return draw_floor_at(greedy, z, fmaxf(68.5f * draw_least_of_reach(reach), 0x1p-24f));
 }
 
 /* ------------------------------------------------------------------------------ the bounds ---- */
@@ -157,6 +181,17 @@ static __device__ __forceinline__ float draw_threshold(float score)
 static __device__ __forceinline__ float draw_reach(bool greedy, uint32_t r)
 {
     return greedy ? 0.0f : gumbel_reach_of_word(r) + 1e-4f;
+}
+
+/* A reach, and in its last bits the place of J: they round it up, by 2^-17 of it. */
+static __device__ __forceinline__ float draw_pack_reach(float reach, uint32_t place)
+{
+    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & -GUMBEL_BLOCK) | place);
+}
+
+static __device__ __forceinline__ uint32_t draw_place_of_reach(float packed)
+{
+    return __float_as_uint(packed) % GUMBEL_BLOCK;
 }
 
 /* The least z with which a token of a block may come to a threshold; -inf, which all reach, where
@@ -205,17 +240,6 @@ static __device__ __forceinline__ bool draw_screen(float z, float least, uint32_
                                                    float offset)
 {
     return !(fmaf((float)word, 0x1p-32f, least) > ptx_exp2(fmaf(z, LOG2E, offset)));
-}
-
-/* What a block's least exponential is not below, by its first word, and by its reach. */
-static __device__ __forceinline__ float draw_least_of_word(uint32_t r)
-{
-    return (float)r * 0x1p-38f;
-}
-
-static __device__ __forceinline__ float draw_least_of_reach(float reach)
-{
-    return ptx_exp2(-LOG2E * reach);
 }
 
 /* -------------------------------------------------------------------------- the best token ---- */

@@ -25,6 +25,12 @@ template <gumbel_dtype dtype> struct quad {
     using element = uint16_t;
     uint2 x;
 
+    /* -inf */
+    static __device__ __forceinline__ element nothing()
+    {
+        return dtype == GUMBEL_BFLOAT16 ? 0xff80 : 0xfc00;
+    }
+
     static __device__ __forceinline__ quad of(const element (&e)[4])
     {
         return {{e[0] | (uint32_t)e[1] << 16, e[2] | (uint32_t)e[3] << 16}};
@@ -49,6 +55,8 @@ template <gumbel_dtype dtype> struct quad {
 template <> struct quad<GUMBEL_FLOAT32> {
     using element = float;
     float4 x;
+
+    static __device__ __forceinline__ element nothing() { return -INFINITY; }
 
     static __device__ __forceinline__ quad of(const element (&e)[4])
     {

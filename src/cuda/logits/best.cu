@@ -2,8 +2,8 @@
  *
  * WHAT   the best scores of a draw: k draws without replacement, from rows that the draw sees, cut
  *        and edited.
- * COST   4 bytes a token read, and its noise made: a Philox block of ten rounds every four tokens
- *        and two logarithms a token, about 60 instructions, which bound it.
+ * COST   4 bytes a token read. A thread makes the words of a block for every 64 tokens that it looks
+ *        at; the noise of tokens is made where they may come above the least of the best.
  * MAP    a CTA a row. Its threads score four tokens each at a time; what is above the least of the
  *        best goes to a list, which is cut to the best when it might overflow.
  * SMEM   the list, 16 KB.
@@ -11,8 +11,7 @@
  *        the best when the list is cut: twice a row, and once for every 1024 tokens that pass.
  */
 #include "core/row.h"
-#include "cuda/common/cuda_params.h"
-#include "cuda/common/ptx.cuh"
+#include "cuda/common/turn_blocks.cuh"
 #include "cuda/policy/cuda_policy.h"
 
 namespace
@@ -90,66 +89,73 @@ __device__ void cut_list(int most)
     __syncthreads();
 }
 
-/* g of the four tokens from `token` on, a multiple of 4, as row b's draw has it. */
-__device__ float4 noise_of_four(const gumbel_problem &q, const gumbel_row &row, int64_t b,
-                                int64_t token)
+/* Score four tokens by noise that is given, or by none, and list those above the floor. */
+__device__ void score_plainly(const cuda_best_params &p, const gumbel_row &row, int64_t b,
+                              const float (&z)[4], int64_t token)
 {
-    float g[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (q.sampling.noise && !row.greedy) {
-        const float *ahead = q.sampling.noise + b * q.sampling.noise_stride - q.first_token;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (token + i >= q.first_token && token + i < q.end_token)
-                g[i] = ahead[token + i];
-    } else if (!row.greedy) {
-        uint32_t words[4];
-        gumbel_words(row.stream, (uint32_t)(token / 4), 0, words);
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            g[i] = words[i] >= GUMBEL_TAIL_WORDS ? gumbel_of_word(words[i])
-                                                 : gumbel_of_token(row.stream, (uint32_t)token + i);
-    }
-    return {g[0], g[1], g[2], g[3]};
-}
-
-/* Score four tokens, and list those above the floor. */
-__device__ void score_four(const cuda_best_params &p, const gumbel_row &row, int64_t b,
-                           int64_t token)
-{
-    const gumbel_problem &q = p.problem;
-    const float *z = p.rows + b * p.stride - q.first_token;
+    const gumbel_sampling &sampling = p.problem.sampling;
     best_shared &s = shared();
     const float floor = s.floor;
-    const float4 four = noise_of_four(q, row, b, token);
-    const float g[4] = {four.x, four.y, four.z, four.w};
+    const float *ahead =
+        row.greedy ? nullptr : sampling.noise + b * sampling.noise_stride - p.problem.first_token;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int64_t at = token + i;
-        if (at < q.first_token || at >= q.end_token || !(z[at] > -INFINITY))
+        if (!(z[i] > -INFINITY))
             continue;
-        const float score = z[at] + g[i];
+        const float score = z[i] + (ahead ? ahead[token + i] : 0.0f);
         if (!(score <= floor))
-            s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)at};
+            s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)token + i};
     }
 }
 
-/* Score all tokens of row b. */
+/* The same by noise that is made, of a block of that reach, packed. */
+__device__ void score_drawn(const draw_philox &philox, const gumbel_row &row, const float (&z)[4],
+                            int64_t token, float reach)
+{
+    best_shared &s = shared();
+    const float floor = s.floor;
+#pragma unroll 1
+    for (uint32_t may = find_winners(philox, (uint32_t)token, z, reach, draw_threshold(floor)); may;
+         may &= may - 1) {
+        const int i = __ffs(may) - 1;
+        const float own = i & 2 ? (i & 1 ? z[3] : z[2]) : i & 1 ? z[1] : z[0];
+        const float score = own + draw_noise_of_token(row.stream, (uint32_t)token + i);
+        if (!(score <= floor))
+            s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)token + i};
+    }
+}
+
+/* Score all tokens of row b that may be among the best. */
 __device__ void score_row(const cuda_best_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
     const gumbel_row row = gumbel_problem_row(&q, b);
-    const int most = p.output.num_best;
+    const bool draws = !row.greedy && !q.sampling.noise;
+    const draw_philox philox = draw_philox_of(row.stream);
+    const float *from = p.rows + b * p.stride - q.first_token;
     best_shared &s = shared();
-    for (int64_t begin = q.first_token / 4 * 4; begin < q.end_token; begin += kStep) {
+    turn_blocks blocks = {};
+    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    for (int turn = 0; begin < q.end_token; turn++, begin += kStep) {
         const int64_t token = begin + 4 * (int64_t)threadIdx.x;
-        if (token < q.end_token)
-            score_four(p, row, b, token);
+        if (draws && turn % kTurns == 0)
+            blocks = turn_blocks::of(philox, (uint32_t)(begin + threadIdx.x / 32 * 128), kStep);
+        const float reach = blocks.reach_of(turn);
+        float z[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            z[i] =
+                token + i >= q.first_token && token + i < q.end_token ? from[token + i] : -INFINITY;
+        if (draws)
+            score_drawn(philox, row, z, token, reach);
+        else
+            score_plainly(p, row, b, z, token);
         __syncthreads();
         if (s.count > GUMBEL_BEST_MOST + kStep || isnan(s.floor))
-            cut_list(most);
+            cut_list(p.output.num_best);
         __syncthreads();
     }
-    cut_list(most);
+    cut_list(p.output.num_best);
 }
 
 } // namespace

@@ -98,12 +98,12 @@ __device__ __noinline__ void clear_rarely(const cuda_params &p)
     clear_words(p, threadIdx.x, kThreads);
 }
 
-/* Draw from the chunk up to `end`, a window after the other: of each the bounds are made before its
+/* Draw from the chunk, a window after the other: of each the bounds are made before its
  * steps. The first steps of the first one are asked for. */
 template <bool with_mass, gumbel_dtype dtype, bool given, bool edited>
 __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &own,
                                              typename warp_draw<dtype, given, edited>::step &logits,
-                                             warp_mass &mass, uint32_t end)
+                                             warp_mass &mass)
 {
     bool first = true;
 #pragma unroll 1
@@ -115,6 +115,7 @@ __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &ow
             own.seed_given();
         __syncthreads();
         own.template run<with_mass>(logits, mass);
+        const uint32_t end = own.state.end;
         own.begin = own.end;
         own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);
         if (own.begin == end)
@@ -125,6 +126,24 @@ __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &ow
             own.state.next = kWarps;
         first = false;
     }
+}
+
+/* Sum up, and merge the row if all its other CTAs have. */
+__device__ __forceinline__ void end_chunk(const cuda_params &p, cta_state &state, bool with_mass,
+                                          int samples)
+{
+    const int64_t draws = p.problem.batch * p.problem.sampling.num_samples;
+    __syncthreads();
+    const int64_t draw = state.draw;
+    if (threadIdx.x < 32)
+        sum_up(state, with_mass, &p.summaries[state.part * draws + draw], samples);
+    __syncwarp();
+    if (threadIdx.x == 0)
+        state.last = parts_end(merge_counter(p, draw), p.tag, p.parts);
+    __syncthreads();
+    if (state.last)
+        for (int s = threadIdx.x / 32; s < samples; s += kWarps)
+            finish_draw(p, draw + s, with_mass);
 }
 
 template <gumbel_dtype dtype, bool with_mass, bool given, bool edited>
@@ -172,27 +191,22 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     if (masked)
         own.mask = gumbel_problem_mask(&q, b);
     start_state<edited>(q, state, b, first, own.samples);
-    if (threadIdx.x == kThreads - 1)
+    if (threadIdx.x == kThreads - 1) {
         parts_start(merge_counter(p, draw), p.tag);
+        state.draw = draw;
+        state.part = part;
+        state.end = end;
+    }
     if (with_mass)
         gumbel_summary_empty(mass.own);
     __syncthreads();
     own.inverse_temperature = state.inverse_temperature;
     own.key0 = __reduce_or_sync(~0u, state.philox[0].key0);
     own.key1 = __reduce_or_sync(~0u, state.philox[0].key1);
-    draw_windows<with_mass>(own, logits, mass, end);
+    draw_windows<with_mass>(own, logits, mass);
     if (with_mass)
         end_mass(state, mass);
-    __syncthreads();
-    if (warp == 0)
-        sum_up(state, with_mass, &p.summaries[part * q.batch * all + draw], own.samples);
-    __syncwarp();
-    if (threadIdx.x == 0)
-        state.last = parts_end(merge_counter(p, draw), p.tag, p.parts);
-    __syncthreads();
-    if (state.last)
-        for (int s = warp; s < own.samples; s += kWarps)
-            finish_draw(p, draw + s, with_mass);
+    end_chunk(p, state, with_mass, own.samples);
 }
 
 } // namespace

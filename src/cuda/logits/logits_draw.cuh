@@ -26,6 +26,8 @@ static_assert(kSamples * kStep <= 1 << 16, "fits");
 
 /* What a CTA knows of its row and samples. */
 struct cta_state {
+    int64_t draw, part; /* the first of its draws, and its part of the row */
+    uint32_t end;       /* of its chunk */
     float inverse_temperature;
     bool greedy;
     uint32_t next; /* step of the window that no warp has taken yet */
@@ -40,18 +42,6 @@ struct cta_state {
     listed lists[kWarps][kListed];
 };
 static_assert(sizeof(cta_state) <= CUDA_LOGITS_STATE_BYTES, "the launcher reserves that much");
-
-/* What is kept of a block's noise: its reach, and in the last bits the place of J. Those bits round
- * the reach up, by 2^-17 of it. */
-__device__ __forceinline__ float pack_reach(float reach, uint32_t place)
-{
-    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & -GUMBEL_BLOCK) | place);
-}
-
-__device__ __forceinline__ uint32_t place_of_reach(float packed)
-{
-    return __float_as_uint(packed) % GUMBEL_BLOCK;
-}
 
 /* y of four tokens after edits; out of line, as few are looked at. */
 __device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &state,
@@ -100,13 +90,13 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return counts(base, base + kStep);
     }
 
-    /* Four logits from `token` on; anything for those that do not count. */
+    /* Four logits from `token` on; -inf for those that do not count. */
     __device__ __forceinline__ quad<dtype> read_shortlist(uint32_t token) const
     {
         element e[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            e[i] = counts(token + i, token + i + 1) ? origin[token + i] : element();
+            e[i] = counts(token + i, token + i + 1) ? origin[token + i] : quad<dtype>::nothing();
         return quad<dtype>::of(e);
     }
 
@@ -182,12 +172,12 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return z;
     }
 
-    /* What of each token no z is above, by a factor that is returned; NaN where that is so of z.
-     * Where the transform is a product with 1 / T, which keeps order, the logits will do. */
+    /* What of each token of a step no z is above, by a factor that is returned; NaN where that is so
+     * of z. Where the transform is a product with 1 / T, which keeps order, the logits will do. */
     __device__ __forceinline__ float find_values(uint32_t base, const step &logits,
-                                                 const step_mask &allowed, four (&x)[kQuads]) const
+                                                 four (&x)[kQuads]) const
     {
-        const bool plain = p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f && whole(base);
+        const bool plain = p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f;
 #pragma unroll
         for (int k = 0; k < kQuads; k++)
             x[k] = logits[k].widen();
@@ -197,9 +187,12 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
                 const four z = transform(base, k, x[0]);
                 x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = z;
             }
+        if (edited && mask) {
+            const step_mask allowed = read_mask(base);
 #pragma unroll
-        for (int k = 0; k < kQuads; k++)
-            x[k] = allowed.drop(lane, k, x[k]);
+            for (int k = 0; k < kQuads; k++)
+                x[k] = allowed.drop(lane, k, x[k]);
+        }
         if (edited && state.raises)
 #pragma unroll 1
             for (int k = 0; k < kQuads; k++) {
@@ -236,19 +229,35 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return f;
     }
 
-    /* Scores by noise that is given, of quads of those z. */
-    __device__ __forceinline__ void add_noise(uint32_t base, int sample, const four (&z)[kQuads],
-                                              four (&scores)[kQuads]) const
+    /* From values to z. */
+    static __device__ __forceinline__ void temper(four (&x)[kQuads], float factor)
+    {
+#pragma unroll
+        for (int i = 0; i < 4 * kQuads; i++)
+            x[i / 4].v[i % 4] *= factor;
+    }
+
+    /* From z to scores by noise that is given. */
+    __device__ __forceinline__ void add_noise(uint32_t base, int sample, four (&x)[kQuads]) const
     {
         const float *from = noise + sample * p.problem.sampling.noise_stride;
-#pragma unroll
-        for (int k = 0; k < kQuads; k++)
+#pragma unroll 1
+        for (int k = 0; k < kQuads; k++) {
+            four next = x[0];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 uint32_t token = base + place + kStride * k + i;
                 bool has = counts(token, token + 1) && !state.greedy;
-                scores[k].v[i] = z[k].v[i] + (has ? __ldg(from + token) : 0.0f);
+                next.v[i] += has ? __ldg(from + token) : 0.0f;
             }
+            x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = next;
+        }
+    }
+
+    /* What is kept of the noise of this lane's block of a step. */
+    __device__ __forceinline__ float reach_of(uint32_t base, int sample) const
+    {
+        return reaches[sample * blocks + (base - begin) / GUMBEL_BLOCK + lane / 4];
     }
 
     /* -------------------------------------------------------------------------- thresholds ---- */
@@ -281,7 +290,8 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
             const uint32_t at = (first - begin) / GUMBEL_BLOCK;
             if (first < begin || at >= (uint32_t)blocks)
                 continue;
-            reaches[sample * blocks + at] = pack_reach(draw_reach(greedy, block.r), block.place());
+            reaches[sample * blocks + at] =
+                draw_pack_reach(draw_reach(greedy, block.r), block.place());
             if (seeds)
                 floor = fmaxf(floor, draw_floor(greedy, transform(first + block.place()), block.r));
         }
@@ -326,7 +336,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         const float reach = reaches[sample * blocks + (token - begin) / GUMBEL_BLOCK];
         const draw_philox f = philox(sample);
         uint32_t r = 0;
-        if (token % GUMBEL_BLOCK != place_of_reach(reach)) {
+        if (token % GUMBEL_BLOCK != draw_place_of_reach(reach)) {
             r = draw_word(draw_words(f, token / 4, 0), token);
             if (!draw_screen(z, draw_least_of_reach(reach), r, draw_offset(threshold)))
                 return NAN;
@@ -381,60 +391,58 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
 
     /* -------------------------------------------------------------------------------- draw ---- */
 
-    /* A step's values, by which tokens are passed over or listed. */
-    struct seen_step {
-        four x[kQuads];
-        float factor;
-        float threshold; /* of the sample that has the lane's number */
-    };
-
-    /* The values of a sample, and what is added to them. */
-    __device__ __forceinline__ float values_of(uint32_t base, int sample, const seen_step &seen,
-                                               four (&x)[kQuads]) const
+    /* The same of a sample, with what it adds to a value: given noise is in the values. */
+    __device__ __forceinline__ float find_values_of(uint32_t base, int sample, const step &logits,
+                                                    four (&x)[kQuads], float &factor) const
     {
+        factor = find_values(base, logits, x);
         if constexpr (given) {
-            add_noise(base, sample, seen.x, x);
+            temper(x, factor);
+            add_noise(base, sample, x);
+            factor = 1.0f;
             return 0.0f;
         }
-#pragma unroll
-        for (int k = 0; k < kQuads; k++)
-            x[k] = seen.x[k];
-        return reaches[sample * blocks + (base - begin) / GUMBEL_BLOCK + lane / 4];
+        return reach_of(base, sample);
     }
 
-    /* Samples, as bits, in which one of this lane's tokens may win. */
-    __device__ __forceinline__ uint32_t find_passing(uint32_t base, const seen_step &seen) const
+    /* Samples, as bits, in which one of this lane's tokens, of these values, may win; thresholds are
+     * lane s's of sample s. */
+    __device__ __forceinline__ uint32_t find_passing(uint32_t base, const four (&x)[kQuads],
+                                                     float factor, float thresholds) const
     {
         uint32_t passing = 0;
-        float top = largest_of(seen.x);
+        float top = given ? 0.0f : largest_of(x);
 #pragma unroll 1
         for (int s = 0; s < samples; s++) {
-            float reach;
+            float reach = 0.0f;
             if constexpr (given) {
-                four x[kQuads];
-                reach = values_of(base, s, seen, x);
-                top = largest_of(x);
+                four scores[kQuads];
+#pragma unroll
+                for (int k = 0; k < kQuads; k++)
+                    scores[k] = x[k];
+                add_noise(base, s, scores);
+                top = largest_of(scores);
             } else {
-                reach = reaches[s * blocks + (base - begin) / GUMBEL_BLOCK + lane / 4];
+                reach = reach_of(base, s);
             }
-            float threshold = __shfl_sync(~0u, seen.threshold, s);
-            passing |= (uint32_t)draw_passes(fmaf(top, seen.factor, reach), threshold) << s;
+            const float threshold = __shfl_sync(~0u, thresholds, s);
+            passing |= (uint32_t)draw_passes(fmaf(top, factor, reach), threshold) << s;
         }
         return passing;
     }
 
     /* Which of this lane's tokens may win in a sample, as bits. */
-    __device__ __forceinline__ uint32_t find_tokens(uint32_t base, int sample,
-                                                    const seen_step &seen) const
+    __device__ __forceinline__ uint32_t find_tokens(uint32_t base, int sample, const step &logits,
+                                                    float thresholds) const
     {
         four x[kQuads];
-        const float reach = values_of(base, sample, seen, x);
-        const float threshold = __shfl_sync(~0u, seen.threshold, sample);
+        float factor;
+        const float reach = find_values_of(base, sample, logits, x, factor);
+        const float threshold = __shfl_sync(~0u, thresholds, sample);
         uint32_t tokens = 0;
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
-            tokens |= (uint32_t)draw_passes(fmaf(x[i / 4].v[i % 4], seen.factor, reach), threshold)
-                      << i;
+            tokens |= (uint32_t)draw_passes(fmaf(x[i / 4].v[i % 4], factor, reach), threshold) << i;
         return tokens;
     }
 
@@ -446,8 +454,8 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
     };
 
     /* List tokens that may win up to 32 and more, or all there are; how many there are then. */
-    __device__ __forceinline__ int list(uint32_t base, const seen_step &seen, left_over &left,
-                                        int count) const
+    __device__ __forceinline__ int list(uint32_t base, const step &logits, float thresholds,
+                                        left_over &left, int count) const
     {
         listed *out = state.lists[warp];
 #pragma unroll 1
@@ -464,7 +472,7 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
             } else if (left.samples) {
                 left.sample = __ffs(left.samples) - 1;
                 left.samples &= left.samples - 1;
-                left.tokens = find_tokens(base, left.sample, seen);
+                left.tokens = find_tokens(base, left.sample, logits, thresholds);
             } else {
                 break;
             }
@@ -473,16 +481,17 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return count;
     }
 
-    /* Draw from a step, and ask for the next one as soon as the values are done with. */
-    __device__ __forceinline__ void draw(uint32_t base, uint32_t next, const seen_step &seen,
-                                         step &logits) const
+    /* Score what may win of a step, in these samples; and ask for the next step, if there is one,
+     * as soon as the logits are done with: registers cannot hold both. */
+    __device__ __forceinline__ void draw(uint32_t base, uint32_t next, uint32_t passing,
+                                         float thresholds, step &logits) const
     {
-        left_over left = {__reduce_or_sync(~0u, find_passing(base, seen)), 0, 0};
+        left_over left = {__reduce_or_sync(~0u, passing), 0, 0};
         bool more = left.samples != 0, asked = false;
         int count = 0;
         do {
             if (more) {
-                count = list(base, seen, left, count);
+                count = list(base, logits, thresholds, left, count);
                 more = left.samples || __any_sync(~0u, left.tokens);
             }
             if (!more && !asked && next < end)
@@ -517,20 +526,18 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
 #pragma unroll 1
         while (base < end) {
             const uint32_t ticket = take(), asked = ask(lane < samples, lane);
-            const step_mask allowed = read_mask(base);
-            seen_step seen;
-            seen.factor = find_values(base, logits, allowed, seen.x);
+            four x[kQuads];
+            float factor = find_values(base, logits, x);
             if constexpr (with_mass || given) {
-#pragma unroll
-                for (int i = 0; i < 4 * kQuads; i++)
-                    seen.x[i / 4].v[i % 4] *= seen.factor;
-                seen.factor = 1.0f;
+                temper(x, factor);
+                factor = 1.0f;
             }
             if (with_mass)
-                mass.add(seen.x);
-            seen.threshold = ordered_float(asked);
+                mass.add(x);
+            const float thresholds = ordered_float(asked);
+            const uint32_t passing = find_passing(base, x, factor, thresholds);
             const uint32_t next = taken(ticket);
-            draw(base, next, seen, logits);
+            draw(base, next, passing, thresholds, logits);
             base = next;
         }
     }

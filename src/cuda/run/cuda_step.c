@@ -23,7 +23,7 @@ gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, f
     GUMBEL_FORWARD(check_draws(problem->batch, s->num_samples, error));
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
     cuda_noise_params p = {.problem = *problem, .noise = noise, .stride = noise_stride};
-    int64_t tokens = problem->first_token % 4 + problem->vocab;
+    int64_t tokens = problem->first_token % GUMBEL_BLOCK + problem->vocab;
     int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
     p.pieces = (tokens + CUDA_NOISE_PIECE - 1) / CUDA_NOISE_PIECE;
     int64_t items = p.pieces * problem->batch * s->num_samples;

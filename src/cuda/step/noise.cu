@@ -1,36 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the noise of a coming step, into memory (eq. 5, 6).
- * COST   4 bytes a token written; a Philox block of ten rounds every four tokens and two logarithms
- *        a token, which bound it: about 60 instructions.
+ * COST   4 bytes a token written; a Philox block of ten rounds every four tokens, one a thread and
+ *        piece for its blocks, and two logarithms a token, which bound it: about 60 instructions.
  * MAP    a CTA makes a piece of 4096 tokens of one draw, then the next that is its turn; a thread
  *        the four tokens of a Philox block at a time.
  * NUMERICS  noise.h: the bits that every draw uses.
  */
 #include "core/row.h"
-#include "cuda/common/cuda_params.h"
+#include "cuda/common/turn_blocks.cuh"
 #include "cuda/policy/cuda_policy.h"
 
 namespace
 {
 
-constexpr int kThreads = CUDA_THREADS;
+constexpr int kThreads = CUDA_THREADS, kTurn = 4 * kThreads;
+static_assert(CUDA_NOISE_PIECE / kTurn <= kTurns, "one look at all blocks");
 
-/* The noise of tokens 4 * block .. + 3. */
-__device__ __forceinline__ float4 make_block(gumbel_stream stream, uint32_t block)
+/* The noise of the four tokens from `token` on. */
+__device__ __forceinline__ float4 make_quad(const draw_philox &philox, gumbel_block_noise block,
+                                            uint32_t token)
 {
-    uint32_t r[4];
-    float g[4];
-    gumbel_words(stream, block, 0, r);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        g[i] = gumbel_of_word(r[i]);
-    if (min(min(r[0], r[1]), min(r[2], r[3])) < GUMBEL_TAIL_WORDS)
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            if (r[i] < GUMBEL_TAIL_WORDS)
-                g[i] = gumbel_of_token(stream, 4 * block + i);
-    return {g[0], g[1], g[2], g[3]};
+    const uint4 r = draw_words(philox, token / 4, 0);
+    return {gumbel_of_word(block, token, r.x), gumbel_of_word(block, token + 1, r.y),
+            gumbel_of_word(block, token + 2, r.z), gumbel_of_word(block, token + 3, r.w)};
 }
 
 /* Store what of tokens `token` .. + 3 the row holds; `out` is where token 0 would be. */
@@ -58,14 +51,25 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     int64_t items = q.batch * samples * p.pieces, end = q.first_token + q.vocab;
     for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
         int64_t draw = item / p.pieces;
-        int64_t token = q.first_token / 4 * 4 + item % p.pieces * CUDA_NOISE_PIECE;
+        int64_t token =
+            q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + item % p.pieces * CUDA_NOISE_PIECE;
         int64_t last = token + CUDA_NOISE_PIECE < end ? token + CUDA_NOISE_PIECE : end;
         float *out = p.noise + draw * p.stride - q.first_token;
         if (!gumbel_problem_row_lives(&q, draw / samples))
             continue;
         gumbel_stream stream = gumbel_problem_row(&q, draw / samples).stream;
         stream.sample += (uint32_t)(draw % samples);
-        for (token += 4 * threadIdx.x; token < last; token += 4 * kThreads)
-            store(out, token, q.first_token, end, make_block(stream, (uint32_t)(token / 4)));
+        const draw_philox philox = draw_philox_of(stream);
+        const turn_blocks blocks =
+            turn_blocks::of(philox, (uint32_t)(token + threadIdx.x / 32 * 128), kTurn);
+        const gumbel_block_noise own = gumbel_block_noise_of(blocks.block.r, blocks.block.r2);
+        token += 4 * threadIdx.x;
+#pragma unroll 1
+        for (int turn = 0; turn < CUDA_NOISE_PIECE / kTurn; turn++, token += kTurn) {
+            const gumbel_block_noise block = {turn_blocks::of_turn(own.least, turn),
+                                              turn_blocks::of_turn(own.place, turn)};
+            if (token < last)
+                store(out, token, q.first_token, end, make_quad(philox, block, (uint32_t)token));
+        }
     }
 }

@@ -32,27 +32,47 @@ template <int n> struct epilogue {
         return (8 * (groups * round + k / 2) + 2 * (lane & 3) + k % 2) * samples + sample;
     }
 
-    /* A score that the lane's tokens of a column surely reach. */
+    /* Make the reaches of the block that the slab is in, of all columns and samples. By the warp,
+     * before it seeds or draws. */
+    __device__ __forceinline__ void make_reaches() const
+    {
+        const int warp = threadIdx.x / 32;
+#pragma unroll 1
+        for (int i = lane; i < columns * samples; i += 32) {
+            row_state &s = t.states[i];
+            const draw_block block = draw_block_of(s.philox, token);
+            s.reaches[warp] =
+                draw_pack_reach(draw_reach(is_greedy(s.reaches[warp]), block.r), block.place());
+        }
+        __syncwarp();
+    }
+
+    __device__ __forceinline__ float reach_of(const row_state &s) const
+    {
+        return s.reaches[threadIdx.x / 32];
+    }
+
+    /* A score that one of the lane's tokens of a column surely reaches, -inf for none that is known:
+     * J, or of a greedy row any. */
     __device__ __forceinline__ float best_floor(const float *y, int i) const
     {
         const row_state &s = t.states[i];
-        uint4 w = draw_words(s.philox, token >> 2);
-        const uint32_t r[4] = {w.x, w.y, w.z, w.w};
-        float floor = -INFINITY;
+        const float reach = reach_of(s);
+        const uint32_t place = draw_place_of_reach(reach) - token % GUMBEL_BLOCK;
+        const bool greedy = is_greedy(reach);
+        float top = -INFINITY;
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            floor = fmaxf(floor, draw_floor(s.ones, y[2 * k] * s.inverse_temperature, r[k]));
-        return floor;
+        for (uint32_t k = 0; k < 4; k++)
+            top = greedy || place == k ? fmaxf(top, y[2 * k]) : top;
+        return draw_floor_of_reach(greedy, top * s.inverse_temperature, reach);
     }
 
     /* Whether one of the lane's tokens of a column may reach the threshold, or is NaN or +inf. */
     __device__ __forceinline__ bool may_pass(const float *y, int i) const
     {
         const row_state &s = t.states[i];
-        uint4 w = draw_words(s.philox, token >> 2);
         float largest = ptx_max_nan(ptx_max_nan(y[0], y[2]), ptx_max_nan(y[4], y[6]));
-        uint32_t smallest = min(min(w.x, w.y), min(w.z, w.w));
-        return draw_screen(largest, s.factor, smallest, s.ones, s.offset);
+        return draw_passes(fmaf(largest, s.inverse_temperature, reach_of(s)), s.threshold);
     }
 
     /* Store the logits of tokens from `first` to `end`. */

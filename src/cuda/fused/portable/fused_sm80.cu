@@ -60,7 +60,7 @@ __device__ __forceinline__ void clear_tallies(const cuda_params &p, const tallie
 {
     const gumbel_problem &q = p.problem;
     int samples = q.sampling.num_samples, used = (int)q.batch * samples, count = n * samples;
-    const row_state idle = {-1e30f, 1.0f, DRAW_ONES, 1.0f, {}};
+    const row_state idle = {INFINITY, 1.0f, {}, {}};
     for (int i = threadIdx.x; i < count; i += kThreads) {
         t.states[i] = i < used ? make_row_state(q, i / samples, i % samples) : idle;
         t.raised[i] = t.flags[i] = 0;
@@ -116,7 +116,7 @@ __device__ __forceinline__ int64_t share_begin(const cuda_params &p, int part)
 
 /* The warps' and the CTA's part in drawing from a tile, item by item: in the first tile seeds; an
  * exchange of thresholds; the draws; masses; and what was found, to other CTAs. The CTA meets
- * before each item. */
+ * before each item. With the first item a warp makes the reaches of its block. */
 template <int n> struct drawing {
     epilogue<n> &warp;
     exchange &floors;
@@ -134,6 +134,8 @@ template <int n> struct drawing {
     {
         constexpr int rounds = epilogue<n>::rounds;
         int at = item - (first ? seeds() : 0), draw = at - 1, mass = draw - rounds * samples;
+        if (item == 0 && active)
+            warp.make_reaches();
         if (at == 0) {
             if (first)
                 floors.give(blockIdx.x, kSeeders);

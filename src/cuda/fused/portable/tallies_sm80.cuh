@@ -17,25 +17,30 @@ namespace
 /* In the first tile one CTA in this many shares its floor of a row: all at once would queue. */
 constexpr int kSeeders = 8;
 
-/* What the hot loop reads of a row and sample. 48 bytes: four lanes' sixteen bytes, two columns
- * apart, then lie in different banks. */
+/* What the hot loop reads of a row and sample. 48 bytes: four lanes' eight or four bytes, two
+ * columns apart, then lie in different banks. */
 struct __align__(16) row_state
 {
-    float offset; /* of the screen, from the threshold; +inf at first: everything passes */
-    float factor; /* from y to z log2 e */
-    uint32_t ones;
+    float threshold; /* below it lies -inf alone at first */
     float inverse_temperature;
+    float reaches[kWarps]; /* each warp's own: of the block that its slab is in, packed */
     draw_philox philox;
 };
 static_assert(sizeof(row_state) == 48, "the stride that keeps lanes out of each other's banks");
+
+/* Whether a row of that reach is greedy: its reach is 0 but for the place of J. */
+__device__ __forceinline__ bool is_greedy(float reach) { return reach < 1.0f; }
 
 /* Out of line, as it comes once before the loop, whose registers it would take. */
 __device__ __noinline__ row_state make_row_state(const gumbel_problem &q, int64_t b, int sample)
 {
     gumbel_row row = gumbel_problem_row(&q, b);
     row.stream.sample += (uint32_t)sample;
-    return {INFINITY, row.inverse_temperature * LOG2E, row.greedy ? DRAW_ONES : 0,
-            row.inverse_temperature, draw_philox_of(row.stream)};
+    row_state s = {-FLT_MAX, row.inverse_temperature, {}, draw_philox_of(row.stream)};
+    s.reaches[0] = row.greedy ? 0.0f : 1.0f; /* until the first are made */
+    for (int warp = 1; warp < kWarps; warp++)
+        s.reaches[warp] = s.reaches[0];
+    return s;
 }
 
 /* What a CTA keeps of its columns and samples; i is column * S + sample. */
@@ -54,31 +59,42 @@ struct candidate {
     float z;
 };
 
-/* The best of the four tokens from `token` on. Out of line, since few pass the screen; `raised` and
+/* The score of a token of that z, of word r; NaN where it surely cannot come to the threshold. */
+__device__ __forceinline__ float score_one(const row_state *s, float reach, float z, uint32_t r,
+                                           uint32_t token)
+{
+    if (is_greedy(reach))
+        return z;
+    if (token % GUMBEL_BLOCK != draw_place_of_reach(reach) &&
+        !draw_screen(z, draw_least_of_reach(reach), r, draw_offset(s->threshold)))
+        return NAN;
+    return z + draw_noise(draw_block_of(s->philox, token), token, r);
+}
+
+/* The best of the four tokens from `token` on. Out of line, since few pass the bound; `raised` and
  * `flags` are the column's. */
 __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raised, uint32_t *flags,
                                              float4 y, uint32_t token)
 {
-    uint4 w = draw_words(s->philox, token >> 2);
+    const float reach = s->reaches[threadIdx.x / 32];
+    uint4 w = draw_words(s->philox, token / 4, 0);
     draw_winner best = draw_winner_none();
     const float ys[4] = {y.x, y.y, y.z, y.w};
-    const uint32_t words[4] = {w.x, w.y, w.z, w.w};
     uint32_t pass = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        pass |= (uint32_t)draw_screen(ys[k], s->factor, words[k], s->ones, s->offset) << k;
+        pass |= (uint32_t)draw_passes(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
+                << k;
     /* By bits, so that lanes whose only token is another one each still take one turn. */
     for (; pass != 0; pass &= pass - 1) {
         int k = __ffs(pass) - 1;
         float low = k & 1 ? y.y : y.x, high = k & 1 ? y.w : y.z;
         float z = (k & 2 ? high : low) * s->inverse_temperature;
-        uint32_t r = k & 2 ? (k & 1 ? w.w : w.z) : (k & 1 ? w.y : w.x);
         if (!(z < INFINITY))
             atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
-        else if (z > -INFINITY) {
-            float score = draw_score(s->philox, s->ones, z, r, token + k);
-            draw_winner_offer(best, score, z, (int)token + k);
-        }
+        else if (z > -INFINITY)
+            draw_winner_offer(best, score_one(s, reach, z, draw_word(w, k), token + k), z,
+                              (int)token + k);
     }
     if (best.id < 0)
         return {0, 0.0f};
@@ -123,7 +139,7 @@ struct exchange {
         uint32_t bits = t.raised[threadIdx.x];
         float own = bits ? ordered_float(bits) : -INFINITY;
         float theirs = found >> FLOOR_BITS == tag ? floor_unpack(found) : -INFINITY;
-        t.states[threadIdx.x].offset = draw_offset(fmaxf(own, theirs));
+        t.states[threadIdx.x].threshold = fmaxf(fmaxf(own, theirs), -FLT_MAX);
     }
 };
 

@@ -6,6 +6,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_CUH
 #define GUMBEL_CUDA_REQUEST_PIVOTS_CUH
 
+#include "cuda/common/turn_blocks.cuh"
 #include "cuda/request/row/pivot.cuh"
 #include "cuda/request/row/request_draw.cuh"
 #include "cuda/request/row/request_load.cuh"
@@ -192,31 +193,23 @@ __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
     return z;
 }
 
-/* The score of a token of word r. */
-__device__ __noinline__ float score_of(gumbel_stream stream, float z, uint32_t r, uint32_t token)
+/* What J of the blocks of the part that lie above the pivot are sure to reach. */
+__device__ __forceinline__ float sure_of_part(const pivot_row &row, const turn_blocks &blocks,
+                                              int64_t begin)
 {
-    return z + (r < GUMBEL_TAIL_WORDS ? noise_of_tail(stream, token) : gumbel_of_word(r));
-}
-
-/* A screen by what one of the threads' first tokens is sure to score. */
-__device__ __forceinline__ float screen_of_part(const pivot_row &row, const draw_philox &philox,
-                                                uint32_t token)
-{
-    const uint4 words = draw_words(philox, token >> 2);
-    const four z = above_pivot(row, held_quad(0));
-    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
-    float floor = -INFINITY;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        floor = fmaxf(floor, z.v[i] > -INFINITY ? draw_floor(false, z.v[i], word[i]) : -INFINITY);
-    floor = draw_floor_of_warp(floor);
+    static_assert(kTaken <= kTurns, "one look at all blocks");
+    const int64_t at = blocks.most_likely() - begin;
+    const float logit = at < kHeld ? shared().logits[at] : -INFINITY;
+    const float z = row.value(logit) > row.pivot ? logit * row.unit * row.values.inverse_temperature
+                                                 : -INFINITY;
+    const float floor = draw_floor_of_warp(draw_floor(false, z, blocks.block.r));
     if (threadIdx.x == 0)
         shared().sure = ordered_bits(-INFINITY);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
         atomicMax(&shared().sure, ordered_bits(floor));
     __syncthreads();
-    return draw_offset(ordered_float(shared().sure));
+    return ordered_float(shared().sure);
 }
 
 /* The best of the part's tokens above the pivot, in the call's noise, of those that reach a score;
@@ -224,27 +217,26 @@ __device__ __forceinline__ float screen_of_part(const pivot_row &row, const draw
 __device__ __noinline__ part_winner draw_part(pivot_row row, int64_t begin, float least_score)
 {
     const draw_philox philox = draw_philox_of(row.stream);
-    const uint32_t first = (uint32_t)(begin + place_of_quad(0));
-    const float offset = isnan(least_score) ? screen_of_part(row, philox, first)
-                                            : draw_offset(draw_threshold(least_score));
+    const uint32_t own = (uint32_t)(begin + place_of_quad(0));
+    const turn_blocks blocks =
+        turn_blocks::of(philox, own - 4 * (threadIdx.x % 32), 4 * kGroupThreads);
+    const float threshold =
+        isnan(least_score) ? sure_of_part(row, blocks, begin) : draw_threshold(least_score);
     draw_winner best = draw_winner_none();
 #pragma unroll 2
     for (int k = 0; k < kTaken; k++) {
-        const uint32_t token = first + 4 * k * kGroupThreads;
+        const uint32_t token = own + 4 * k * kGroupThreads;
         const four z = above_pivot(row, held_quad(k));
-        const float top = largest_of(z);
-        const uint4 words = draw_words(philox, token >> 2);
-        const uint32_t word[4] = {words.x, words.y, words.z, words.w};
-        const uint32_t least = min(min(words.x, words.y), min(words.z, words.w));
-        if (!__any_sync(~0u, top > -INFINITY && draw_screen_quad(top, least, offset)))
+        const float top = largest_of(z), reach = blocks.reach_of(k);
+        if (!__any_sync(~0u, top > -INFINITY && draw_passes(top, draw_bound(threshold, reach))))
             continue;
 #pragma unroll 1
-        for (int i = 0; i < 4; i++) {
-            const float own = i & 2 ? (i & 1 ? z.v[3] : z.v[2]) : i & 1 ? z.v[1] : z.v[0];
-            const uint32_t r = i & 2 ? (i & 1 ? word[3] : word[2]) : i & 1 ? word[1] : word[0];
-            if (own > -INFINITY && draw_screen(own, r, 0, offset))
-                draw_winner_offer(best, score_of(row.stream, own, r, token + i), own,
-                                  (int)token + i);
+        for (uint32_t may = find_winners(philox, token, z.v, reach, threshold); may;
+             may &= may - 1) {
+            const int i = __ffs(may) - 1;
+            const float one = i & 2 ? (i & 1 ? z.v[3] : z.v[2]) : i & 1 ? z.v[1] : z.v[0];
+            draw_winner_offer(best, one + draw_noise_of_token(row.stream, token + i), one,
+                              (int)token + i);
         }
     }
     return {best};

@@ -184,22 +184,6 @@ __device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, req
 
 /* ---------------------------------------------------------------------------------- draw ---- */
 
-/* The noise of a token whose word is small, out of line, as that is rare. */
-__device__ __noinline__ float noise_of_tail(gumbel_stream stream, uint32_t token)
-{
-    return gumbel_of_token(stream, token);
-}
-
-/* That of any token, out of line, so that all that scores few tokens has the same code. */
-__device__ __noinline__ float noise_of_token(gumbel_stream stream, uint32_t token)
-{
-    uint32_t words[4];
-    gumbel_words(stream, token >> 2, 0, words);
-    uint32_t low = token & 1 ? words[1] : words[0], high = token & 1 ? words[3] : words[2];
-    uint32_t word = token & 2 ? high : low;
-    return word < GUMBEL_TAIL_WORDS ? noise_of_tail(stream, token) : gumbel_of_word(word);
-}
-
 /* The best of what the threads of the CTA have, for all of them. */
 __device__ inline draw_winner best_of_cta(draw_winner best, request_shared &x)
 {
@@ -231,7 +215,7 @@ __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &s
             return;
         float z = values.z(y), g = 0.0f;
         if (!greedy)
-            g = noise ? noise[id] : gumbel_of_token(stream, (uint32_t)id);
+            g = noise ? noise[id] : draw_noise_of_token(stream, (uint32_t)id);
         draw_winner_offer(best, greedy ? z : z + g, z, id);
     });
     return best_of_cta(best, x);

@@ -81,36 +81,52 @@ struct team_draw {
     const float *noise; /* of token 0, or NULL */
     bool greedy;
     draw_winner best = draw_winner_none();
-    float offset = INFINITY;
+    float threshold = -FLT_MAX; /* below it lies -inf alone */
+
+    /* The score of a token of that z, by its block's words and its own; NaN where it surely cannot
+     * come to the threshold. */
+    __device__ __forceinline__ float score(float z, uint32_t id, draw_block block,
+                                           uint4 words) const
+    {
+        const uint32_t r = draw_word(words, id);
+        if (greedy)
+            return z;
+        if (noise)
+            return z + noise[id];
+        if (id % GUMBEL_BLOCK != block.place() &&
+            !draw_screen(z, draw_least_of_word(block.r), r, draw_offset(threshold)))
+            return NAN;
+        return z + draw_noise(block, id, r);
+    }
 
     /* Offer those of four neighbours that stay: by whole warps. What may win is scored in a loop,
      * so that there is one copy of the hundred instructions of a score. */
     __device__ __forceinline__ void offer(uint32_t keeps, int32_t id, const float (&z)[4])
     {
+        const bool draws = !greedy && !noise;
         uint4 words = {0, 0, 0, 0};
+        draw_block block = {0, 0};
         uint32_t may = keeps;
-        if (!greedy && !noise) {
-            words = draw_words(philox, (uint32_t)id >> 2);
-            may = (uint32_t)draw_screen(z[0], words.x, 0, offset) |
-                  (uint32_t)draw_screen(z[1], words.y, 0, offset) << 1 |
-                  (uint32_t)draw_screen(z[2], words.z, 0, offset) << 2 |
-                  (uint32_t)draw_screen(z[3], words.w, 0, offset) << 3;
-            may &= keeps;
+        if (draws) {
+            block = draw_block_of(philox, (uint32_t)id);
+            const float bound = draw_bound(threshold, draw_reach(false, block.r));
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                may &= ~((uint32_t)!draw_passes(z[i], bound) << i);
         }
         if (!__any_sync(~0u, may))
             return;
+        if (draws)
+            words = draw_words(philox, (uint32_t)id / 4, 0);
 #pragma unroll 1
         for (; may; may &= may - 1) {
             int i = __ffs(may) - 1;
             float own = i & 2 ? (i & 1 ? z[3] : z[2]) : i & 1 ? z[1] : z[0];
-            uint32_t r = i & 2 ? (i & 1 ? words.w : words.z) : i & 1 ? words.y : words.x;
-            float score = noise && !greedy ? own + noise[id + i]
-                                           : draw_score(philox, greedy, own, r, (uint32_t)id + i);
-            draw_winner_offer(best, score, own, id + i);
+            draw_winner_offer(best, score(own, (uint32_t)id + i, block, words), own, id + i);
         }
         __syncwarp();
         uint32_t top = __reduce_max_sync(~0u, ordered_bits(best.score));
-        offset = draw_offset(draw_threshold(ordered_float(top)));
+        threshold = fmaxf(threshold, draw_threshold(ordered_float(top)));
     }
 };
 

@@ -16,6 +16,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_TEAM_PIVOT_CUH
 #define GUMBEL_CUDA_REQUEST_TEAM_PIVOT_CUH
 
+#include "cuda/common/turn_blocks.cuh"
 #include "cuda/request/row/pivot.cuh"
 #include "cuda/request/team/request_team_offers.cuh"
 
@@ -97,31 +98,53 @@ __device__ __forceinline__ four load_above(const share_source &source, int place
     return z;
 }
 
+/* Raise what is sure by J of the warp's blocks, where they lie above a pivot. */
+__device__ __forceinline__ void raise_by_blocks(const share_source &source,
+                                                const turn_blocks &blocks, request_values values,
+                                                float pivot)
+{
+    const int64_t at = blocks.most_likely() - source.begin;
+    const float y = at < source.size ? share()[at] : -INFINITY;
+    const float z = y * values.scale() > pivot ? values.z(y) : -INFINITY;
+    raise_sure(draw_floor(false, z, blocks.block.r));
+}
+
 /* Draw from the tokens of the row whose value lies above a pivot. Of a quad only the largest is
  * looked at, unless one of its tokens may win. Behind reset_offers() and a barrier. */
 __device__ __noinline__ pivot_draw draw_above(share_source source, request_values values,
                                               float pivot)
 {
+    constexpr int stride = 4 * kThreads;
     const float scale = values.scale();
     const draw_philox philox = draw_philox_of(shared().row.draw.stream);
+    const uint32_t first = (uint32_t)source.begin + threadIdx.x / 32 * 128;
     float highest = -INFINITY;
+    turn_blocks blocks = turn_blocks::of(philox, first, stride);
+    raise_by_blocks(source, blocks, values, pivot);
+    __syncthreads();
+    const float sure = ordered_float(shared().sure);
 #pragma unroll 1
-    for (int at = 4 * threadIdx.x; at - 4 * (int)(threadIdx.x % 32) < source.size;
-         at += 4 * kThreads) {
-        const uint32_t asked = ask_sure();
-        const int32_t id = (int32_t)source.begin + at;
+    for (int turn = 0, at = 4 * threadIdx.x; at - 4 * (int)(threadIdx.x % 32) < source.size;
+         turn++, at += stride) {
+        if (turn > 0 && turn % kTurns == 0)
+            blocks = turn_blocks::of(philox, first + turn * stride, stride);
+        const float reach = blocks.reach_of(turn);
         const float4 y = load_quad(source, at);
         const float high = largest_of({y.x, y.y, y.z, y.w});
         const float top = high * scale > pivot ? values.z(high) : -INFINITY;
-        const uint4 words = draw_words(philox, (uint32_t)id >> 2);
-        const uint32_t least = min(min(words.x, words.y), min(words.z, words.w));
         highest = ptx_max_nan(highest, high);
-        /* A warp's first tokens tell themselves what is sure. */
-        const float offset = at < 4 * kThreads
-                                 ? raise_sure(load_above(source, at, values, pivot).v[0], words.x)
-                                 : screen_by(asked);
-        if (__any_sync(~0u, draw_screen_quad(top, least, offset)))
-            offer_quad(load_above(source, at, values, pivot).v, words, id, offset);
+        if (!__any_sync(~0u, top > -INFINITY && draw_passes(top, draw_bound(sure, reach))))
+            continue;
+        const four z = load_above(source, at, values, pivot);
+        const uint32_t id = (uint32_t)source.begin + at;
+#pragma unroll 1
+        for (uint32_t may = find_winners(philox, id, z.v, reach, sure); may; may &= may - 1) {
+            const int i = __ffs(may) - 1;
+            offer_token(i & 2   ? (i & 1 ? z.v[3] : z.v[2])
+                        : i & 1 ? z.v[1]
+                                : z.v[0],
+                        (int32_t)id + i);
+        }
     }
     __syncthreads();
     const float z = values.z(highest);
@@ -239,7 +262,7 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
     float score = -INFINITY, pivot = -INFINITY;
     if (threadIdx.x < min(offered, (uint32_t)kOffers)) {
         own = shared().bench.offers[threadIdx.x];
-        score = values.z(own.y) + noise_of_token(row.draw.stream, (uint32_t)own.id);
+        score = values.z(own.y) + draw_noise_of_token(row.draw.stream, (uint32_t)own.id);
     }
     const float v = own.y * scale, mass = pivot_above::mass_of(v, largest);
 #pragma unroll 1

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A warp that goes through a row in turns of 128 tokens, four a lane: the noise of its blocks, known
+ * to its lanes by one Philox call each for 16 turns, and which tokens may win by it.
+ */
+#ifndef GUMBEL_CUDA_TURN_BLOCKS_CUH
+#define GUMBEL_CUDA_TURN_BLOCKS_CUH
+
+#include "cuda/common/draw.cuh"
+
+namespace
+{
+
+/* Turns of a warp, 128 tokens each, whose blocks its lanes know at once. */
+constexpr int kTurns = 16;
+
+/* A lane's part of what a warp knows of the noise of the blocks that it goes through: of turn lane %
+ * 16 the first block or, in the upper lanes, the second. */
+struct turn_blocks {
+    uint32_t first; /* token of the lane's block */
+    draw_block block;
+    float reach; /* packed */
+
+    /* The warp's turns begin at `token`, a multiple of 64, and `stride` tokens apart. */
+    static __device__ __forceinline__ turn_blocks of(const draw_philox &philox, uint32_t token,
+                                                     uint32_t stride)
+    {
+        const int lane = threadIdx.x % 32;
+        turn_blocks own;
+        own.first = token + lane % kTurns * stride + lane / kTurns * GUMBEL_BLOCK;
+        own.block = draw_block_of(philox, own.first);
+        own.reach = draw_pack_reach(draw_reach(false, own.block.r), own.block.place());
+        return own;
+    }
+
+    __device__ __forceinline__ uint32_t most_likely() const { return first + block.place(); }
+
+    /* What the lane has that knows the block of this lane's quad in a turn; by whole warps. */
+    template <class T> static __device__ __forceinline__ T of_turn(T own, int turn)
+    {
+        return __shfl_sync(~0u, own, turn % kTurns + threadIdx.x % 32 / kTurns * kTurns);
+    }
+
+    __device__ __forceinline__ float reach_of(int turn) const { return of_turn(reach, turn); }
+};
+
+/* Which of four neighbours from `token` on, of those z, may come to a threshold, by their block's
+ * reach, packed, and by their own words, as bits. */
+__device__ __forceinline__ uint32_t find_winners(const draw_philox &philox, uint32_t token,
+                                                 const float (&z)[4], float reach, float threshold)
+{
+    const float bound = draw_bound(threshold, reach), least = draw_least_of_reach(reach);
+    uint32_t may = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        may |= (uint32_t)(z[i] > -INFINITY && draw_passes(z[i], bound)) << i;
+    if (!may)
+        return 0;
+    const uint4 words = draw_words(philox, token / 4, 0);
+    const float offset = draw_offset(threshold);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        const bool is_j = (token + i) % GUMBEL_BLOCK == draw_place_of_reach(reach);
+        if (!is_j && !draw_screen(z[i], least, draw_word(words, i), offset))
+            may &= ~(1u << i);
+    }
+    return may;
+}
+
+} // namespace
+
+#endif
