@@ -92,13 +92,12 @@ GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t
 GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t b, int greedy)
 {
     const gumbel_truncation *t = &p->truncation;
-    const uint32_t order = gumbel_order_bits(t->order);
     gumbel_rules r = {0.0f, 0, 1.0f, 0, 0, 0, 0};
     if (!(p->request & GUMBEL_REQUEST_TRUNCATION))
         return r;
-    r.joint = !(order & GUMBEL_TOP_P_BEHIND_TOP_K);
+    r.joint = !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_TOP_K);
     r.exact = t->ties == GUMBEL_TIES_EXACT;
-    r.before = (order & GUMBEL_TEMPERATURE_LAST) != 0;
+    r.before = gumbel_order_is_of(t->order, GUMBEL_ORDERS_OF_Y);
     if (greedy)
         return r;
     int64_t slot = gumbel_problem_slot(p, b);
@@ -108,7 +107,7 @@ GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t
     r.min_p = min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
     r.top_k = top_k > 0 && top_k < p->vocab ? top_k : 0;
     r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
-    if (!(order & GUMBEL_TOP_P_BEHIND_MIN_P)) {
+    if (!gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_MIN_P)) {
         r.joint |= r.top_k == 0;
         r.last = !r.joint && r.min_p > 0.0f && r.top_p < 1.0f;
     }

@@ -9,12 +9,11 @@
 /* What a top_p beside other cuts needs; rows that turn off a top_k do not show here. */
 static uint32_t needs_of_order(const gumbel_truncation *t)
 {
-    const uint32_t order = gumbel_order_bits(t->order);
     if (!t->top_p.data)
         return 0;
-    if (t->top_k.data && !(order & GUMBEL_TOP_P_BEHIND_TOP_K))
+    if (t->top_k.data && !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_TOP_K))
         return GUMBEL_NEED_JOINT;
-    if (t->min_p.data && !(order & GUMBEL_TOP_P_BEHIND_MIN_P))
+    if (t->min_p.data && !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_MIN_P))
         return t->top_k.data ? GUMBEL_NEED_MIN_P_LAST : GUMBEL_NEED_JOINT;
     return 0;
 }
