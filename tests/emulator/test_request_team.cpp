@@ -131,8 +131,13 @@ void cut_to_few(test_problem *test)
         cut->top_k = {&test->top_k, GUMBEL_SAME};
     if (by & 2)
         cut->min_p = {&test->min_p, GUMBEL_SAME};
+    static const gumbel_order of_all[] = {/* these two where there is no top_k: */
+                                          GUMBEL_ORDER_TOP_K_TOP_P_MIN_P,
+                                          GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+                                          GUMBEL_ORDER_JOINT, GUMBEL_ORDER_JOINT_TEMPERATURE};
     if (mass && by)
-        cut->order = GUMBEL_ORDER_JOINT;
+        cut->order =
+            of_all[by & 1 ? 2 + random_below(&test->random, 2) : random_below(&test->random, 4)];
     if (mass || one_in(&test->random, 2))
         cut->top_p = (gumbel_row_f32){&test->top_p, GUMBEL_SAME};
 }
