@@ -25,8 +25,9 @@ struct test_problem {
     bool has_peaks;             /* the largest logits of blocks are given */
     sparse_blocks *sparse;      /* and some strips alone; or NULL */
     int multiprocessors;
-    uint64_t random; /* state */
-    char what[500];  /* for messages */
+    engine_cuts cuts; /* that replace them, too */
+    uint64_t random;  /* state */
+    char what[500];   /* for messages */
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -67,6 +68,14 @@ request_plan plan_of(uint64_t *random)
     return plan;
 }
 
+/* Whether a top_p beside other cuts is of the whole row. */
+bool weighs_all(const gumbel_truncation &cut)
+{
+    return cut.order == GUMBEL_ORDER_JOINT || cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE ||
+           (!cut.top_k.data && (cut.order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P ||
+                                cut.order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE));
+}
+
 /* A request of which the host knows nothing that rules the kernel out: as blocks_tell() of the CUDA
  * backend. */
 request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
@@ -82,9 +91,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
         request *asked = request_make(&plan, cpu);
         gumbel_truncation *cut = &asked->truncation;
         asked->transforms.banned = asked->transforms.bias = {};
-        const bool joint =
-            cut->order == GUMBEL_ORDER_JOINT || cut->order == GUMBEL_ORDER_JOINT_TEMPERATURE;
-        if (joint || !cut->top_k.data) /* a top_p of the whole */
+        if (weighs_all(*cut))
             cut->top_p = {};
         if (cut->top_k.data || cut->min_p.data)
             return asked;
@@ -283,6 +290,9 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     test.asked = make_request(&test.random, sure, cpu);
     if (tied || !one_in(&test.random, sure ? 4 : 2))
         ask_for_few(&test);
+    else if (one_in(&test.random, 2))
+        cut_as_engines(test.asked, 2 + (int32_t)random_below(&test.random, 60), &test.cuts,
+                       &test.random);
     if (tied)
         tie_half(&test);
     if (sure && one_in(&test.random, 8))

@@ -17,6 +17,7 @@ enum problem_kind {
     PROBLEM_LONE,   /* the same of any rows */
     PROBLEM_HARD,   /* a top_k alone whose tokens lie in one share, or tie at the cut */
     PROBLEM_FEW,    /* a top_k that leaves few tokens, a min_p, with a top_p or without */
+    PROBLEM_ENGINE, /* a top_p of what a top_k leaves, few or many, and min_p behind it */
     PROBLEM_MASS,   /* a nucleus of all tokens of a row, which leaves few tokens */
 };
 
@@ -34,6 +35,7 @@ struct test_problem {
     request *asked;
     int32_t top_k; /* where one rule cuts alone, 0: by top_p */
     float min_p, top_p, temperature;
+    engine_cuts cuts;
     bool processed;             /* what the draw sees is asked for, and nothing is drawn */
     std::vector<int32_t> left;  /* rows that others did not serve; or none */
     std::vector<int32_t> given; /* tokens to score; or none */
@@ -157,10 +159,11 @@ void give_tokens(test_problem *test)
 /* Its request points into the problem. */
 void make_test(test_problem *test, int index, gumbel_device *cpu)
 {
-    static const problem_kind kinds[] = {PROBLEM_ANY,  PROBLEM_SUITED, PROBLEM_LONE, PROBLEM_FEW,
-                                         PROBLEM_HARD, PROBLEM_LONE,   PROBLEM_MASS};
+    static const problem_kind kinds[] = {PROBLEM_ANY,  PROBLEM_SUITED, PROBLEM_LONE,
+                                         PROBLEM_FEW,  PROBLEM_HARD,   PROBLEM_LONE,
+                                         PROBLEM_MASS, PROBLEM_ENGINE};
     test->random = (uint64_t)index;
-    test->kind = kinds[index % 7];
+    test->kind = kinds[index % 8];
     request_plan plan = plan_of(test->kind, &test->random);
     test->asked = request_make(&plan, cpu);
     const bool suits = test->kind == PROBLEM_SUITED, hard = test->kind == PROBLEM_HARD;
@@ -170,6 +173,11 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
         cut_alone(test);
     else if (hard)
         cut_hard(test);
+    else if (test->kind == PROBLEM_ENGINE)
+        cut_as_engines(
+            test->asked,
+            2 + (int32_t)random_below(&test->random, one_in(&test->random, 3) ? 3000 : 60),
+            &test->cuts, &test->random);
     else if (test->kind != PROBLEM_ANY)
         cut_to_few(test);
     if (one_in(&test->random, 2)) /* lists edit in another way than masks and histories */
