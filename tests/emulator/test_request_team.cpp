@@ -144,6 +144,13 @@ void cut_to_few(test_problem *test)
         cut->top_p = (gumbel_row_f32){&test->top_p, GUMBEL_SAME};
 }
 
+/* One that a CTA's list serves, or hardly any does. */
+int32_t any_top_k(uint64_t *random)
+{
+    return one_in(random, 2) ? 2 + (int32_t)random_below(random, 60)
+                             : CUDA_REQUEST_TARGET + 1 + (int32_t)random_below(random, 3000);
+}
+
 /* Have tokens scored that are drawn, or not, or none. */
 void give_tokens(test_problem *test)
 {
@@ -174,10 +181,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     else if (hard)
         cut_hard(test);
     else if (test->kind == PROBLEM_ENGINE)
-        cut_as_engines(
-            test->asked,
-            2 + (int32_t)random_below(&test->random, one_in(&test->random, 3) ? 3000 : 60),
-            &test->cuts, &test->random);
+        cut_as_engines(test->asked, any_top_k(&test->random), &test->cuts, &test->random);
     else if (test->kind != PROBLEM_ANY)
         cut_to_few(test);
     if (one_in(&test->random, 2)) /* lists edit in another way than masks and histories */
