@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the draw from a row's logits (eq. 3, 4) and the mass of its blocks, on the sixteen lanes of
- *        cpu/isa/lanes_*.h: sampled rows by the sweep of sweep_lanes.h, greedy ones by the same
+ * WHAT   the draw from a row's logits (eq. 3, 4) and the mass of its blocks, on the sixteen lanes
+ *        of cpu/isa/lanes_*.h: sampled rows by the sweep of sweep_lanes.h, greedy ones by the same
  *        comparison with the best so far, and noise that was made ahead.
  * COST   the mass is about 15 vector operations a vector.
  */
@@ -11,7 +11,8 @@
 #include "cpu/cpu_policy.h"
 #include "cpu/lanes/sweep_lanes.h"
 
-/* One sample's draw from a block of 64 tokens whose noise was made ahead: a load and an add. Blocks at the ends of the shard may lack noise at theirs. */
+/* One sample's draw from a block of 64 tokens whose noise was made ahead: a load and an add.
+ * Blocks at the ends of the shard may lack noise at theirs. */
 LANES void draw_given_block(const cpu_draw *d, int sample, const float *z, int at)
 {
     uint32_t below = 0;

@@ -52,7 +52,8 @@ LANES void philox_words(v16u c[4], v16u counter, uint32_t kind, gumbel_stream st
 }
 
 /* Words of the 64 tokens from `token` on, a multiple of 64: r[q] lane j is that of token + 16 q +
- * j. The counters stand in the lanes so that a transpose within quarters puts the words in order. */
+ * j. The counters stand in the lanes so that a transpose within quarters puts the words in
+ * order. */
 LANES void philox_tokens(v16u r[4], uint32_t token, gumbel_stream stream)
 {
     static const uint32_t places[CPU_LANES] = {0, 4, 8,  12, 1, 5, 9,  13,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the sweep of a sampled row (eq. 3, 4) by blocks of 64 tokens: which tokens may win, and the
- *        exact scores of these, on the sixteen lanes of cpu/isa/lanes_*.h.
+ * WHAT   the sweep of a sampled row (eq. 3, 4) by blocks of 64 tokens: which tokens may win, and
+ *        the exact scores of these, on the sixteen lanes of cpu/isa/lanes_*.h.
  * HOW    No noise of a block is above its reach, which its first word tells. So a block is passed
- *        over where its largest z is below the best score less the reach: four comparisons, in units
- *        of the logits as they lie in memory. The token that has the most noise of its block needs
- *        no word of its own; those of a stretch's 32 blocks are offered before it is swept, so that
- *        the bounds are those of a late row from the start. Tokens that pass wait until sixteen are
- *        there for one call of Philox.
+ *        over where its largest z is below the best score less the reach: four comparisons, in
+ *        units of the logits as they lie in memory. The token that has the most noise of its block
+ *        needs no word of its own; those of a stretch's 32 blocks are offered before it is swept,
+ *        so that the bounds are those of a late row from the start. Tokens that pass wait until
+ *        sixteen are there for one call of Philox.
  * SCREEN Of such a token E is at least u of its own word, plus 1/64 of u of its block's. It beats
  *        the best score only if E <= exp(z - best). That is bounded from above by 2^n (1 + f) >=
  *        2^(n + f), made by writing (z - best) log2 e into the bits of a float. What passes that,
@@ -230,8 +230,8 @@ LANES int load_block(gumbel_summary *flags, const float *y, float factor, v16f z
     return 0;
 }
 
-/* Let the tokens of block `b` that are not below its bound wait; z are all of its. What has the most
- * noise was offered before. */
+/* Let the tokens of block `b` that are not below its bound wait; z are all of its. What has the
+ * most noise was offered before. */
 LANES void collect_block(sweep_sample *x, const sweep_stretch *s, int b, const v16f z[4])
 {
     static const uint32_t places[CPU_LANES] = {0, 1, 2,  3,  4,  5,  6,  7,

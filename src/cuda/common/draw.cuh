@@ -140,8 +140,8 @@ static __device__ __forceinline__ float draw_least_of_reach(float reach)
     return ptx_exp2(-LOG2E * reach);
 }
 
-/* A score that J surely reaches, of transformed logit z, by a u that is not below its block's; z for
- * a greedy row. E is at most u (1 + 2^-6) below 2^-6, twice what is needed, and at most 33 ln 2
+/* A score that J surely reaches, of transformed logit z, by a u that is not below its block's; z
+ * for a greedy row. E is at most u (1 + 2^-6) below 2^-6, twice what is needed, and at most 33 ln 2
  * where 1 - u loses its digits; what the hardware's logarithms err by is in the margin. NaN or
  * infinite where z is. */
 static __device__ __forceinline__ float draw_floor_at(bool greedy, float z, float u)
@@ -186,7 +186,8 @@ static __device__ __forceinline__ float draw_reach(bool greedy, uint32_t r)
 /* A reach, and in its last bits the place of J: they round it up, by 2^-17 of it. */
 static __device__ __forceinline__ float draw_pack_reach(float reach, uint32_t place)
 {
-    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & -GUMBEL_BLOCK) | place);
+    return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & ~(GUMBEL_BLOCK - 1u)) |
+                           place);
 }
 
 static __device__ __forceinline__ uint32_t draw_place_of_reach(float packed)

@@ -76,7 +76,7 @@ __device__ __forceinline__ float largest_of(const four &x)
     return ptx_max_nan(ptx_max_nan(x.v[0], x.v[1]), ptx_max_nan(x.v[2], x.v[3]));
 }
 
-__device__ __forceinline__ float largest_of(const four (&x)[kQuads])
+__device__ __forceinline__ float largest_of_step(const four (&x)[kQuads])
 {
     float largest = largest_of(x[0]);
 #pragma unroll

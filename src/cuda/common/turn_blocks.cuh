@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp that goes through a row in turns of 128 tokens, four a lane: the noise of its blocks, known
- * to its lanes by one Philox call each for 16 turns, and which tokens may win by it.
+ * A warp that goes through a row in turns of 128 tokens, four a lane: the noise of its blocks,
+ * known to its lanes by one Philox call each for 16 turns, and which tokens may win by it.
  */
 #ifndef GUMBEL_CUDA_TURN_BLOCKS_CUH
 #define GUMBEL_CUDA_TURN_BLOCKS_CUH
@@ -14,8 +14,8 @@ namespace
 /* Turns of a warp, 128 tokens each, whose blocks its lanes know at once. */
 constexpr int kTurns = 16;
 
-/* A lane's part of what a warp knows of the noise of the blocks that it goes through: of turn lane %
- * 16 the first block or, in the upper lanes, the second. */
+/* A lane's part of what a warp knows of the noise of the blocks that it goes through: of turn lane
+ * % 16 the first block or, in the upper lanes, the second. */
 struct turn_blocks {
     uint32_t first; /* token of the lane's block */
     draw_block block;

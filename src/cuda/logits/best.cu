@@ -2,8 +2,8 @@
  *
  * WHAT   the best scores of a draw: k draws without replacement, from rows that the draw sees, cut
  *        and edited.
- * COST   4 bytes a token read. A thread makes the words of a block for every 64 tokens that it looks
- *        at; the noise of tokens is made where they may come above the least of the best.
+ * COST   4 bytes a token read. A thread makes the words of a block for every 64 tokens that it
+ *        looks at; the noise of tokens is made where they may come above the least of the best.
  * MAP    a CTA a row. Its threads score four tokens each at a time; what is above the least of the
  *        best goes to a list, which is cut to the best when it might overflow.
  * SMEM   the list, 16 KB.

@@ -172,21 +172,51 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         return z;
     }
 
-    /* What of each token of a step no z is above, by a factor that is returned; NaN where that is so
-     * of z. Where the transform is a product with 1 / T, which keeps order, the logits will do. */
-    __device__ __forceinline__ float find_values(uint32_t base, const step &logits,
-                                                 four (&x)[kQuads]) const
+    /* Whether z is a product of logit and 1 / T, which keeps order. */
+    __device__ __forceinline__ bool plain() const
     {
-        const bool plain = p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f;
+        return p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f;
+    }
+
+    /* z of a step before edits, -inf for tokens that do not count. */
+    __device__ __forceinline__ void find_z(uint32_t base, const step &logits,
+                                           four (&z)[kQuads]) const
+    {
+#pragma unroll
+        for (int k = 0; k < kQuads; k++)
+            z[k] = logits[k].widen();
+        if (plain()) {
+#pragma unroll
+            for (int i = 0; i < 4 * kQuads; i++)
+                z[i / 4].v[i % 4] *= inverse_temperature;
+        } else {
+            transform_step(base, z);
+        }
+    }
+
+    /* From logits to z of a step, rolled up. */
+    __device__ __forceinline__ void transform_step(uint32_t base, four (&x)[kQuads]) const
+    {
+#pragma unroll 1
+        for (int k = 0; k < kQuads; k++) {
+            const four z = transform(base, k, x[0]);
+            x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = z;
+        }
+    }
+
+    /* What of each token of a step no z is above, by `factor`; NaN where that is so of z. Where z
+     * is plain the logits will do: registers of their own would cost as many moves as the
+     * screen. */
+    template <bool is_plain>
+    __device__ __forceinline__ void find_values(uint32_t base, const step &logits,
+                                                four (&x)[kQuads], float &factor) const
+    {
 #pragma unroll
         for (int k = 0; k < kQuads; k++)
             x[k] = logits[k].widen();
-        if (!plain)
-#pragma unroll 1
-            for (int k = 0; k < kQuads; k++) {
-                const four z = transform(base, k, x[0]);
-                x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = z;
-            }
+        if (!is_plain)
+            transform_step(base, x);
+        factor = is_plain ? inverse_temperature : 1.0f;
         if (edited && mask) {
             const step_mask allowed = read_mask(base);
 #pragma unroll
@@ -203,7 +233,6 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
                     raised.v[i] = seen >> i & 1 ? INFINITY : raised.v[i];
                 x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = raised;
             }
-        return plain ? inverse_temperature : 1.0f;
     }
 
     /* z of one token; -inf if it does not count. */
@@ -227,14 +256,6 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
         f.key0 = key0;
         f.key1 = key1;
         return f;
-    }
-
-    /* From values to z. */
-    static __device__ __forceinline__ void temper(four (&x)[kQuads], float factor)
-    {
-#pragma unroll
-        for (int i = 0; i < 4 * kQuads; i++)
-            x[i / 4].v[i % 4] *= factor;
     }
 
     /* From z to scores by noise that is given. */
@@ -391,44 +412,60 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
 
     /* -------------------------------------------------------------------------------- draw ---- */
 
-    /* The same of a sample, with what it adds to a value: given noise is in the values. */
-    __device__ __forceinline__ float find_values_of(uint32_t base, int sample, const step &logits,
-                                                    four (&x)[kQuads], float &factor) const
-    {
-        factor = find_values(base, logits, x);
-        if constexpr (given) {
-            temper(x, factor);
-            add_noise(base, sample, x);
-            factor = 1.0f;
-            return 0.0f;
-        }
-        return reach_of(base, sample);
-    }
-
-    /* Samples, as bits, in which one of this lane's tokens, of these values, may win; thresholds are
-     * lane s's of sample s. */
-    __device__ __forceinline__ uint32_t find_passing(uint32_t base, const four (&x)[kQuads],
-                                                     float factor, float thresholds) const
+    /* Samples, as bits, in which a token of that value may win, the largest of this lane's; lane s
+     * has the threshold of sample s. */
+    __device__ __forceinline__ uint32_t find_passing(uint32_t base, float top, float factor,
+                                                     float thresholds) const
     {
         uint32_t passing = 0;
-        float top = given ? 0.0f : largest_of(x);
 #pragma unroll 1
         for (int s = 0; s < samples; s++) {
-            float reach = 0.0f;
-            if constexpr (given) {
-                four scores[kQuads];
-#pragma unroll
-                for (int k = 0; k < kQuads; k++)
-                    scores[k] = x[k];
-                add_noise(base, s, scores);
-                top = largest_of(scores);
-            } else {
-                reach = reach_of(base, s);
-            }
             const float threshold = __shfl_sync(~0u, thresholds, s);
-            passing |= (uint32_t)draw_passes(fmaf(top, factor, reach), threshold) << s;
+            passing |= (uint32_t)draw_passes(fmaf(top, factor, reach_of(base, s)), threshold) << s;
         }
         return passing;
+    }
+
+    /* The same by given noise, of these z. */
+    __device__ __forceinline__ uint32_t find_passing(uint32_t base, const four (&z)[kQuads],
+                                                     float thresholds) const
+    {
+        uint32_t passing = 0;
+#pragma unroll 1
+        for (int s = 0; s < samples; s++) {
+            four scores[kQuads];
+#pragma unroll
+            for (int k = 0; k < kQuads; k++)
+                scores[k] = z[k];
+            add_noise(base, s, scores);
+            const float threshold = __shfl_sync(~0u, thresholds, s);
+            passing |= (uint32_t)draw_passes(largest_of_step(scores), threshold) << s;
+        }
+        return passing;
+    }
+
+    /* The same of a step, whose mass is added. */
+    template <bool with_mass>
+    __device__ __forceinline__ uint32_t sweep(uint32_t base, const step &logits, uint32_t asked,
+                                              warp_mass &mass) const
+    {
+        float factor = 1.0f, top;
+        four x[kQuads];
+        if constexpr (with_mass || given) {
+            find_z(base, logits, x);
+            if (with_mass)
+                mass.add(x);
+            if constexpr (given)
+                return find_passing(base, x, ordered_float(asked));
+            top = largest_of_step(x);
+        } else if (plain()) {
+            find_values<true>(base, logits, x, factor);
+            top = largest_of_step(x);
+        } else {
+            find_values<false>(base, logits, x, factor);
+            top = largest_of_step(x);
+        }
+        return find_passing(base, top, factor, ordered_float(asked));
     }
 
     /* Which of this lane's tokens may win in a sample, as bits. */
@@ -436,8 +473,17 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
                                                     float thresholds) const
     {
         four x[kQuads];
-        float factor;
-        const float reach = find_values_of(base, sample, logits, x, factor);
+        float factor = 1.0f, reach = 0.0f;
+        if constexpr (given) {
+            find_z(base, logits, x);
+            add_noise(base, sample, x);
+        } else {
+            if (plain())
+                find_values<true>(base, logits, x, factor);
+            else
+                find_values<false>(base, logits, x, factor);
+            reach = reach_of(base, sample);
+        }
         const float threshold = __shfl_sync(~0u, thresholds, sample);
         uint32_t tokens = 0;
 #pragma unroll
@@ -526,16 +572,8 @@ template <gumbel_dtype dtype, bool given, bool edited> struct warp_draw {
 #pragma unroll 1
         while (base < end) {
             const uint32_t ticket = take(), asked = ask(lane < samples, lane);
-            four x[kQuads];
-            float factor = find_values(base, logits, x);
-            if constexpr (with_mass || given) {
-                temper(x, factor);
-                factor = 1.0f;
-            }
-            if (with_mass)
-                mass.add(x);
+            const uint32_t passing = sweep<with_mass>(base, logits, asked, mass);
             const float thresholds = ordered_float(asked);
-            const uint32_t passing = find_passing(base, x, factor, thresholds);
             const uint32_t next = taken(ticket);
             draw(base, next, passing, thresholds, logits);
             base = next;

@@ -226,8 +226,8 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_LOGITS_CHUNK 3072
 /* Shared memory for the draws of a CTA. */
 #define CUDA_LOGITS_STATE_BYTES 8192
-/* Bounds of blocks in one sample that a CTA keeps at most, four bytes each; and tokens of a row that
- * it has bounds of at once, whole steps of all its warps, where it draws so many samples. */
+/* Bounds of blocks in one sample that a CTA keeps at most, four bytes each; and tokens of a row
+ * that it has bounds of at once, whole steps of all its warps, where it draws so many samples. */
 #define CUDA_LOGITS_BOUNDS 6144
 #define CUDA_LOGITS_UNIT   (CUDA_LOGITS_THREADS / 32 * CUDA_LOGITS_STEP)
 #define CUDA_LOGITS_WINDOW(samples)                                                                \

@@ -52,8 +52,8 @@ template <int n> struct epilogue {
         return s.reaches[threadIdx.x / 32];
     }
 
-    /* A score that one of the lane's tokens of a column surely reaches, -inf for none that is known:
-     * J, or of a greedy row any. */
+    /* A score that one of the lane's tokens of a column surely reaches, -inf for none that is
+     * known: J, or of a greedy row any. */
     __device__ __forceinline__ float best_floor(const float *y, int i) const
     {
         const row_state &s = t.states[i];

@@ -10,8 +10,9 @@
  *        on takes 6 us more: a draw and a sum from shared memory, and a trip to the second-level
  *        cache and back for each of them.
  * MAP    p.parts CTAs a row, each with kHeld of its tokens. A thread weighs and draws from none but
- *        the quads that it has copied; each block's J is looked up once all have met. CTAs of a row that do not run at once give it up, and the first of
- *        them serves it alone (request_pivots_alone.cuh).
+ *        the quads that it has copied; each block's J is looked up once all have met. CTAs of a
+ *        row that do not run at once give it up, and the first of them serves it alone
+ *        (request_pivots_alone.cuh).
  * SMEM   the logits of the part, and what warps have found, 32 bytes each.
  * SYNC   each CTA of a row tells all others what it has found, and all come to the same end. Words
  *        carry the number of the row's step beside what they tell; the launch before has cleared

@@ -215,7 +215,7 @@ __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &s
             return;
         float z = values.z(y), g = 0.0f;
         if (!greedy)
-            g = noise ? noise[id] : draw_noise_of_token(stream, (uint32_t)id);
+            g = noise ? noise[id] : gumbel_of_token(stream, (uint32_t)id);
         draw_winner_offer(best, greedy ? z : z + g, z, id);
     });
     return best_of_cta(best, x);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A draw from a CTA's share: tokens that may win are offered, a few, as J of all blocks tell what is
- * sure to be reached, and scored at the end, side by side.
+ * A draw from a CTA's share: tokens that may win are offered, a few, as J of all blocks tell what
+ * is sure to be reached, and scored at the end, side by side.
  */
 #ifndef GUMBEL_CUDA_REQUEST_TEAM_OFFERS_CUH
 #define GUMBEL_CUDA_REQUEST_TEAM_OFFERS_CUH

@@ -3,7 +3,7 @@
  * How far is a draw from logits on the CPU from only reading the row?
  *
  *     cmake --preset release && cmake --build --preset release
- *     cc -std=c17 -O3 -march=native -D_GNU_SOURCE -Iinclude bench/bench_draw.c \
+ *     cc -std=c17 -O3 -march=native -D_GNU_SOURCE -Iinclude bench/cpu/bench_draw.c \
  *        build/release/src/libgumbel.a -lm -lpthread -ldl -o build/bench_draw
  *     build/bench_draw [--json COMMIT]
  *

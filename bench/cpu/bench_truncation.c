@@ -3,7 +3,7 @@
  * What does truncation cost on the CPU?
  *
  *     cmake --preset release && cmake --build --preset release
- *     cc -std=c17 -O2 -D_GNU_SOURCE -Iinclude bench/bench_truncation.c \
+ *     cc -std=c17 -O2 -D_GNU_SOURCE -Iinclude bench/cpu/bench_truncation.c \
  *        build/release/src/libgumbel.a -lm -lpthread -ldl -o build/bench_truncation
  *     build/bench_truncation [rounds [D]]
  *
