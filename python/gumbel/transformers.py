@@ -6,7 +6,7 @@
 ...                custom_generate=gumbel.transformers.generate)
 
 The LM head and the draw are one pass, and no logits are formed: so it is for greedy texts, the
-temperature, top_k, top_p and min_p, a repetition penalty, suppressed tokens and a least length. What
+temperature, top_k, top_p, min_p, a repetition penalty, suppressed tokens and a least length. What
 else a GenerationConfig or a list of logits processors asks for is done by transformers on logits,
 from which the library draws: the texts are those asked for, at the cost of the logits.
 

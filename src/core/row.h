@@ -6,7 +6,6 @@
 #ifndef GUMBEL_CORE_ROW_H
 #define GUMBEL_CORE_ROW_H
 
-#include "core/order.h"
 #include "core/problem.h"
 #include "maths/edits.h"
 #include "maths/summary.h"
@@ -86,6 +85,24 @@ GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t
     }
     float t = gumbel_temperature_at(p, gumbel_problem_slot(p, b));
     return t >= 0.0f && t < INFINITY ? 0 : GUMBEL_FLAG_TEMPERATURE;
+}
+
+/* Sets of orders, a bit each. min_p and top_k cut at the same values wherever they stand, so an
+ * order only tells which of them top_p comes behind, if not neither, and whether rules look at y or
+ * z: another order of these rules is a bit here and nothing elsewhere. */
+typedef enum gumbel_orders {
+    GUMBEL_ORDERS_BEHIND_MIN_P =
+        1 << GUMBEL_ORDER_MIN_P_TOP_K_TOP_P | 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE,
+    GUMBEL_ORDERS_BEHIND_TOP_K = GUMBEL_ORDERS_BEHIND_MIN_P | 1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P |
+                                 1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+    GUMBEL_ORDERS_OF_Y = 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE |
+                         1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE |
+                         1 << GUMBEL_ORDER_JOINT_TEMPERATURE,
+} gumbel_orders;
+
+GUMBEL_INLINE int gumbel_order_is_of(gumbel_order order, gumbel_orders set)
+{
+    return (int)set >> order & 1;
 }
 
 /* Row b's rules; nothing cuts a greedy row. A top_k of V or more keeps all. */

@@ -2,7 +2,7 @@
 #include "core/rung.h"
 
 #include "core/fail.h"
-#include "core/order.h"
+#include "core/row.h"
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -119,9 +119,9 @@ GUMBEL_INLINE gumbel_cut gumbel_stricter(gumbel_cut a, gumbel_cut b)
 /* ---------------------------------------------------------------------- how rules compose ---- */
 
 /* The largest token always stays, so min_p's bound is the same wherever it comes, and the k-th
- * largest the same before and behind it: an order only says what top_p weighs. That is what is left
- * by min_p and top_k, by top_k alone, or all. What is kept is what all cuts keep. A search finds the
- * values; these functions make cuts of them. */
+ * largest the same before and behind it: an order only says what top_p weighs. That is what min_p
+ * and top_k leave, what top_k alone does, or all. What is kept is what all cuts keep. A search
+ * finds the values; these functions make cuts of them. */
 
 /* What may be left out before top_k is looked for. */
 GUMBEL_INLINE gumbel_cut gumbel_cut_first(const gumbel_rules *r, float largest)
