@@ -59,7 +59,7 @@
  *           gumbel_close() in the child frees its copy and waits for nothing; the parent's stays.
  * Errors.   A call returns a gumbel_status; on an error no output has been touched, and `error`,
  *           where it is not NULL, names the field. What only the data can show (NaN, +inf, nothing
- *           left to draw) is that row's own status. The library never prints, exits or aborts.
+ *           left to draw) is a row's gumbel_row_status. The library never prints, exits or aborts.
  * Structs.  The first field of an options struct is `struct_size`, set to sizeof(the struct); zero
  *           in any other field is the default. Fields are only ever appended, so an older caller's
  *           shorter struct stays valid; a newer caller's longer one passes if what this version
