@@ -71,10 +71,21 @@ REQUESTS = [
     {"temperature": 2.0, "top_k": 20, "top_p": 0.8, "order": "before_temperature"},
     {"temperature": 2.0, "top_k": 20, "top_p": 0.8, "min_p": 0.3, "order": "top_k,top_p,min_p"},
     {"temperature": 0.8, "top_k": [40, 0, 9, 20], "top_p": 0.9, "min_p": 0.05, "order": "hf"},
-    {"temperature": 0.8, "top_k": [40, 0, 9, 20], "top_p": 0.9, "min_p": 0.05, "ties": "exact"}
-    | {"order": "llama.cpp"},
-    {"temperature": 1.5, "top_k": 20, "top_p": 0.7, "min_p": [0.0, 0.02, 0.3, 1.0]}
-    | {"order": "top_k,top_p,min_p,temperature"},
+    {
+        "temperature": 0.8,
+        "top_k": [40, 0, 9, 20],
+        "top_p": 0.9,
+        "min_p": 0.05,
+        "order": "llama.cpp",
+        "ties": "exact",
+    },
+    {
+        "temperature": 1.5,
+        "top_k": 20,
+        "top_p": 0.7,
+        "min_p": [0.0, 0.02, 0.3, 1.0],
+        "order": "top_k,top_p,min_p,temperature",
+    },
     {"temperature": 1.5, "top_k": 20, "top_p": 0.7, "min_p": 0.02, "order": "joint,temperature"},
     {"temperature": 1.5, "top_p": 0.7, "min_p": [0.0, 0.02, 0.3, 1.0], "order": "mlx"},
     {"temperature": 1.5, "top_k": 20, "top_p": 0.7, "min_p": 0.02, "order": "sglang"},
