@@ -32,6 +32,8 @@ static const question QUESTIONS[] = {
     {"greedy, penalties", 0, 1, 0, {}, true, true},
     {"k = 1000", 1000, 1, 0},
     {"k = 50, p = 0.95, joint", 50, 0.95f, 0, GUMBEL_ORDER_JOINT},
+    {"k = 50, p = 0.95, then min_p = 0.05", 50, 0.95f, 0.05f, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
+    {"p = 0.95, then min_p = 0.05", 0, 0.95f, 0.05f, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
     {"k = 50, p = 0.95, log-probabilities, 20 most likely, ranks",
      50,
      0.95f,

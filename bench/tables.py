@@ -167,7 +167,7 @@ REFUSALS = r"static const char \*%s\(.*?\n\}"
 
 SETS = {
     "GUMBEL_REQUEST_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
-    "GUMBEL_NEEDS_OF_CUTS": ["min_p", "top_k", "top_p", "joint", "exact ties"],
+    "GUMBEL_NEEDS_OF_CUTS": ["min_p", "top_k", "top_p", "joint", "min_p last", "exact ties"],
 }
 WORDS = {
     "GUMBEL_NEED_LISTS": "lists", "GUMBEL_NEED_EXACT": "exact ties", "GUMBEL_NEED_MASS":

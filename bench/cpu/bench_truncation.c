@@ -41,7 +41,11 @@ static const variant variants[] = {
     {"top_p 1 - 2^-24", 0, 1 - 0x1p-24f, 0, 0, 0, 0},
     {"k 40, p .95, min_p .05", .05f, .95f, 40, 0, 0, 0},
     {"the same, joint", .05f, .95f, 40, 0, GUMBEL_ORDER_JOINT, 0},
-    {"the same, first order, 20 listed", .05f, .95f, 40, 20, 0, 1},
+    {"the same, min_p last", .05f, .95f, 40, 0, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P, 0},
+    {"the same, then T", .05f, .95f, 40, 0, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE, 0},
+    {"p .95, min_p .05", .05f, .95f, 0, 0, 0, 0},
+    {"the same, min_p last", .05f, .95f, 0, 0, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P, 0},
+    {"k 40, p .95, min_p .05, 20 listed", .05f, .95f, 40, 20, 0, 1},
 };
 #define VARIANTS ((int)(sizeof variants / sizeof variants[0]))
 
@@ -169,13 +173,16 @@ static int count_kept(const float *row, const variant *v)
 {
     static double z[V];
     double mass = 0, above = 0;
-    int count = 0, kept = 0, k = v->top_k > 0 ? v->top_k : V;
+    int count = 0, kept = 0, k = v->top_k > 0 ? v->top_k : V, weighed;
     for (int i = 0; i < V; i++)
         z[i] = -row[i];
     qsort(z, V, sizeof *z, rising);
     while (count < V && count < k && (v->min_p == 0 || -z[count] >= -z[0] + log(v->min_p)))
         count++;
-    for (int i = 0; i < (v->order == GUMBEL_ORDER_JOINT ? V : count); i++)
+    weighed = v->order == GUMBEL_ORDER_JOINT               ? V
+              : v->order == GUMBEL_ORDER_MIN_P_TOP_K_TOP_P ? count
+                                                           : k;
+    for (int i = 0; i < weighed; i++)
         mass += exp(z[0] - z[i]);
     for (; kept < count && (v->top_p == 1 || above < v->top_p * mass); kept++)
         above += exp(z[0] - z[kept]);

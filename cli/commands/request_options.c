@@ -11,19 +11,32 @@
 
 static void read_order(const char *field, const char *text, void *into)
 {
-    static const char *const names[] = {
-        [GUMBEL_ORDER_MIN_P_TOP_K_TOP_P] = "min_p,top_k,top_p",
-        [GUMBEL_ORDER_JOINT] = "joint",
-        [GUMBEL_ORDER_BEFORE_TEMPERATURE] = "before_temperature",
+    static const struct {
+        const char *name;
+        gumbel_order order;
+    } names[] = {
+        {"min_p,top_k,top_p", GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
+        {"joint", GUMBEL_ORDER_JOINT},
+        {"before_temperature", GUMBEL_ORDER_BEFORE_TEMPERATURE},
+        {"top_k,top_p,min_p", GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
+        {"top_k,top_p,min_p,temperature", GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE},
+        {"joint,temperature", GUMBEL_ORDER_JOINT_TEMPERATURE},
+        {"vllm", GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
+        {"hf", GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
+        {"llama.cpp", GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE},
+        {"sglang", GUMBEL_ORDER_JOINT},
+        {"mlx", GUMBEL_ORDER_JOINT_TEMPERATURE},
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *(gumbel_order *)into = (gumbel_order)i;
+        if (strcmp(text, names[i].name) == 0) {
+            *(gumbel_order *)into = names[i].order;
             return;
         }
     }
-    fail(field, "'%s' is not min_p,top_k,top_p, joint or before_temperature", text);
+    fail(field,
+         "'%s' is none of vllm, hf, llama.cpp, sglang, mlx, or of the orders that --help tells",
+         text);
 }
 
 static void read_ties(const char *field, const char *text, void *into)
@@ -43,7 +56,10 @@ const struct argument request_arguments[] = {
      ARGUMENT_TEXT, AT(top_p)},
     {"min-p", 0, "X", "Tokens at least so likely, against the likeliest; 0 is off (default 0)",
      ARGUMENT_TEXT, AT(min_p)},
-    {"order", 0, "NAME", "min_p,top_k,top_p (the default), joint or before_temperature",
+    {"order", 0, "NAME",
+     "How these go together, as in vllm (the default), hf, llama.cpp, sglang or mlx; or "
+     "min_p,top_k,top_p, before_temperature, top_k,top_p,min_p, top_k,top_p,min_p,temperature, "
+     "joint or joint,temperature",
      ARGUMENT_OTHER, AT(order), .read = read_order},
     {"ties", 0, "NAME", "At a cut keep all of equal likelihood, or exact: lower ids first",
      ARGUMENT_OTHER, AT(ties), .read = read_ties},

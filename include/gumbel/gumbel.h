@@ -59,8 +59,7 @@
  *           gumbel_close() in the child frees its copy and waits for nothing; the parent's stays.
  * Errors.   A call returns a gumbel_status; on an error no output has been touched, and `error`,
  *           where it is not NULL, names the field. What only the data can show (NaN, +inf, nothing
- *           left to draw) is a gumbel_row_status of that row alone. The library never prints,
- *           exits or aborts.
+ *           left to draw) is a row's gumbel_row_status. The library never prints, exits or aborts.
  * Structs.  The first field of an options struct is `struct_size`, set to sizeof(the struct); zero
  *           in any other field is the default. Fields are only ever appended, so an older caller's
  *           shorter struct stays valid; a newer caller's longer one passes if what this version
@@ -189,8 +188,7 @@ typedef struct gumbel_device_options {
 /* gumbel_open(): make a device.
  *  options    NULL for defaults.
  *  device     receives the device, NULL on error. Release it with gumbel_close().
- *  threads    a device that is busy with one call runs a second one on that caller's thread alone;
- *             the results do not change.
+ *  threads    a device busy with one call runs a second one on its caller's thread: same results.
  *  CUDA       libcuda is loaded at run time, and the GPU's primary context is retained: that of the
  *             CUDA runtime API, whose streams and memory serve.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (an ISA or device that is
@@ -322,16 +320,20 @@ typedef struct gumbel_transforms {
     gumbel_token_lists output_tokens;
 } gumbel_transforms;
 
-/* In which order the rules of truncation apply, and to what. */
+/* In which order the rules of truncation apply, each to what the one before it left, renormalised,
+ * or jointly: each to the whole distribution, and what all keep stays. With the temperature last
+ * they look at y instead of z. Of engines that have such an order see docs/maths.md, section 9. */
 typedef enum gumbel_order {
-    GUMBEL_ORDER_MIN_P_TOP_K_TOP_P = 0,  /* each to what the one before it left, renormalised */
-    GUMBEL_ORDER_JOINT = 1,              /* each to the whole distribution; what all keep stays */
-    GUMBEL_ORDER_BEFORE_TEMPERATURE = 2, /* as the first, to y instead of z */
+    GUMBEL_ORDER_MIN_P_TOP_K_TOP_P = 0,             /* vLLM */
+    GUMBEL_ORDER_JOINT = 1,                         /* SGLang */
+    GUMBEL_ORDER_BEFORE_TEMPERATURE = 2,            /* min_p, top_k, top_p, temperature */
+    GUMBEL_ORDER_TOP_K_TOP_P_MIN_P = 3,             /* transformers, Ollama */
+    GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE = 4, /* llama.cpp */
+    GUMBEL_ORDER_JOINT_TEMPERATURE = 5,             /* mlx */
 } gumbel_order;
 
-/* Whether tokens of equal z at a cut stay together. */
 typedef enum gumbel_ties {
-    GUMBEL_TIES_ALL = 0,   /* all of them stay: the rules are by value */
+    GUMBEL_TIES_ALL = 0,   /* tokens of equal z at a cut stay together: the rules are by value */
     GUMBEL_TIES_EXACT = 1, /* lower ids first: exactly k tokens, the shortest nucleus */
 } gumbel_ties;
 
@@ -339,9 +341,8 @@ typedef enum gumbel_ties {
  *  min_p   keeps z >= m + ln(min_p)
  *  top_k   keeps z >= the k-th largest z; V or more keeps all
  *  top_p   keeps a token if the mass of strictly larger z is below top_p of the mass
- * Masses are sums of exp(z - m), rounded to float32 by the fixed operations of docs/maths.md and
- * added exactly, so no order of summation shows. Greedy rows are not truncated. On CUDA, where the
- * host cannot check them, a row's values out of range count as off. */
+ * Masses are sums of exp(z - m), by the fixed operations of docs/maths.md and added exactly. Greedy
+ * rows are not truncated. On CUDA a row's values out of range, which no host sees, count as off. */
 typedef struct gumbel_truncation {
     size_t struct_size;
     gumbel_row_f32 min_p; /* in [0, 1]; default 0: off */
@@ -521,8 +522,7 @@ GUMBEL_CALL gumbel_softmax(gumbel_device *device, void *stream, const gumbel_log
 
 /* --------------------------------------------------------------------------- decode steps ---- */
 
-/* The end of a decode step: the tokens go to their places in a ring, and every position moves on.
- * All memory is the device's. */
+/* The end of a decode step: tokens go to a ring, positions move on. All is the device's memory. */
 typedef struct gumbel_step {
     size_t struct_size;
     int64_t batch;            /* B >= 0 */

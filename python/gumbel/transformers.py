@@ -6,7 +6,7 @@
 ...                custom_generate=gumbel.transformers.generate)
 
 The LM head and the draw are one pass, and no logits are formed: so it is for greedy texts, the
-temperature, top_k, top_p or min_p, a repetition penalty, suppressed tokens and a least length. What
+temperature, top_k, top_p, min_p, a repetition penalty, suppressed tokens and a least length. What
 else a GenerationConfig or a list of logits processors asks for is done by transformers on logits,
 from which the library draws: the texts are those asked for, at the cost of the logits.
 
@@ -158,13 +158,12 @@ def _least_length(rules: _Rules, processor: Any) -> bool:
     return True
 
 
-# min_p behind top_k is min_p before it: its bound goes by the likeliest token, which stays. Behind
-# top_p it is not, as top_p then counts the tokens that min_p would take.
+# Processors come in the order that generate() gives them, which is the library's "hf".
 _READERS: dict[type, Callable[[_Rules, Any], bool]] = {
     logits_process.TemperatureLogitsWarper: _temperature,
     logits_process.TopKLogitsWarper: _cut("top_k"),
     logits_process.TopPLogitsWarper: _cut("top_p", "top_k"),
-    logits_process.MinPLogitsWarper: _cut("min_p", "top_k"),
+    logits_process.MinPLogitsWarper: _cut("min_p", "top_k", "top_p"),
     logits_process.RepetitionPenaltyLogitsProcessor: _repetition,
     logits_process.SuppressTokensLogitsProcessor: _suppress,
     logits_process.MinLengthLogitsProcessor: _least_length,
@@ -231,7 +230,7 @@ class _FusedDraw:
         if rules.repetition != 1:
             self.history = History(len(ids), len(head.weight), like=ids)
             self.history.start(texts.prompts(ids))
-        self.parameters = {"temperature": 0.0} if greedy else dict(rules.truncation)
+        self.parameters = {"temperature": 0.0} if greedy else {"order": "hf", **rules.truncation}
         self.call: Optional[_prepared.PreparedCall] = None
 
     def _mask(self, ids: torch.Tensor) -> torch.Tensor:

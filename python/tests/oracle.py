@@ -106,11 +106,14 @@ def edit(y, mask=None, allowed=(), banned=(), bias=None, prompt=(), output=(), p
     return y - frequency * counts - presence * (counts > 0)
 
 
-def keep(z, min_p=0.0, top_k=0, top_p=1.0, joint=False, exact=False):
-    """Which tokens of a row the rules keep; sorts by (larger z, lower id)."""
+def keep(z, min_p=0.0, top_k=0, top_p=1.0, joint=False, last=False, exact=False):
+    """Which tokens of a row the rules keep, min_p first or last; sorts by (larger z, lower id)."""
     order = np.lexsort((np.arange(len(z)), -z))
     kept = z > -np.inf
-    left = kept & (z >= z.max() + np.log(min_p)) if min_p else kept
+    likely = kept & (z >= z.max() + np.log(min_p)) if min_p else kept
+    if last:
+        return likely & keep(z, top_k=top_k, top_p=top_p, exact=exact)
+    left = likely
     whole = kept if joint else left
     if top_k and top_k < whole.sum():
         chosen = order[whole[order]][:top_k]
@@ -132,8 +135,10 @@ def process(y, temperature, order="min_p,top_k,top_p", ties="all", **rules):
     z = y if temperature == 0 else y / temperature
     if temperature == 0:
         return z
-    judged = y if order == "before_temperature" else z
-    kept = keep(judged, **rules, joint=order == "joint", exact=ties == "exact")
+    last = order in ("hf", "top_k,top_p,min_p", "llama.cpp", "top_k,top_p,min_p,temperature")
+    joint = order in ("joint", "sglang", "joint,temperature", "mlx")
+    by_y = order in ("before_temperature", "llama.cpp", "mlx") or order.endswith(",temperature")
+    kept = keep(y if by_y else z, **rules, joint=joint, last=last, exact=ties == "exact")
     return np.where(kept, z, -np.inf)
 
 

@@ -69,6 +69,27 @@ REQUESTS = [
     {"temperature": [0.5, 1.0, 2.0, 0.0], "top_k": 20, "top_p": 0.8, "min_p": 0.02},
     {"temperature": 2.0, "top_k": 20, "top_p": 0.8, "min_p": 0.02, "order": "joint"},
     {"temperature": 2.0, "top_k": 20, "top_p": 0.8, "order": "before_temperature"},
+    {"temperature": 2.0, "top_k": 20, "top_p": 0.8, "min_p": 0.3, "order": "top_k,top_p,min_p"},
+    {"temperature": 0.8, "top_k": [40, 0, 9, 20], "top_p": 0.9, "min_p": 0.05, "order": "hf"},
+    {
+        "temperature": 0.8,
+        "top_k": [40, 0, 9, 20],
+        "top_p": 0.9,
+        "min_p": 0.05,
+        "order": "llama.cpp",
+        "ties": "exact",
+    },
+    {
+        "temperature": 1.5,
+        "top_k": 20,
+        "top_p": 0.7,
+        "min_p": [0.0, 0.02, 0.3, 1.0],
+        "order": "top_k,top_p,min_p,temperature",
+    },
+    {"temperature": 1.5, "top_k": 20, "top_p": 0.7, "min_p": 0.02, "order": "joint,temperature"},
+    {"temperature": 1.5, "top_p": 0.7, "min_p": [0.0, 0.02, 0.3, 1.0], "order": "mlx"},
+    {"temperature": 1.5, "top_k": 20, "top_p": 0.7, "min_p": 0.02, "order": "sglang"},
+    {"temperature": 1.5, "top_k": 20, "top_p": 0.7, "min_p": 0.02, "order": "vllm"},
     {"top_k": 20, "top_p": 0.8, "ties": "exact"},
     {"mask": MASK},
     {"mask": MASK[1]},
@@ -153,14 +174,40 @@ def test_raw_log_probabilities():
         np.testing.assert_allclose(out.top_logprobs[b], row[out.top_ids[b]] - norm, atol=1e-4)
 
 
+FIVE = np.log(np.array([[0.30, 0.25, 0.24, 0.11, 0.10]], dtype=np.float32))
+
+
 @pytest.mark.parametrize(
     "order, kept", [("min_p,top_k,top_p", 1), ("joint", 2), ("before_temperature", 1)]
 )
 def test_orders_differ(order, kept):
     """Of 3 tokens with 0.79 of the mass, the largest alone has 0.35 of it; of all, two have."""
-    logits = np.log(np.array([[0.30, 0.25, 0.24, 0.11, 0.10]], dtype=np.float32))
-    out = gumbel.sample_logits(logits, top_k=3, top_p=0.35, order=order, kept=True)
+    out = gumbel.sample_logits(FIVE, top_k=3, top_p=0.35, order=order, kept=True)
     assert out.kept.tolist() == [kept]
+
+
+# Temperature, min_p and top_p, with a top_k of 3; how many tokens each engine keeps.
+CUT_BY_ENGINES = [(1.5, 0.84, 0.52), (1.0, 0.82, 0.5), (1.0, 0.82, 0.35)]
+ENGINES = {
+    "vllm": ("min_p,top_k,top_p", [2, 1, 1]),
+    "hf": ("top_k,top_p,min_p", [2, 2, 1]),
+    "llama.cpp": ("top_k,top_p,min_p,temperature", [1, 2, 1]),
+    "sglang": ("joint", [3, 2, 2]),
+    "mlx": ("joint,temperature", [1, 2, 2]),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_orders_of_engines(engine):
+    order, kept = ENGINES[engine]
+    for named in (engine, order):
+        found = [
+            gumbel.sample_logits(
+                FIVE, temperature=t, top_k=3, min_p=m, top_p=p, order=named, kept=True
+            ).kept[0]
+            for t, m, p in CUT_BY_ENGINES
+        ]
+        assert found == kept
 
 
 def test_ties():

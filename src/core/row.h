@@ -87,16 +87,34 @@ GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t
     return t >= 0.0f && t < INFINITY ? 0 : GUMBEL_FLAG_TEMPERATURE;
 }
 
+/* Sets of orders, a bit each. min_p and top_k cut at the same values wherever they stand, so an
+ * order only tells which of them top_p comes behind, if not neither, and whether rules look at y or
+ * z: another order of these rules is a bit here and nothing elsewhere. */
+typedef enum gumbel_orders {
+    GUMBEL_ORDERS_BEHIND_MIN_P =
+        1 << GUMBEL_ORDER_MIN_P_TOP_K_TOP_P | 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE,
+    GUMBEL_ORDERS_BEHIND_TOP_K = GUMBEL_ORDERS_BEHIND_MIN_P | 1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P |
+                                 1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+    GUMBEL_ORDERS_OF_Y = 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE |
+                         1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE |
+                         1 << GUMBEL_ORDER_JOINT_TEMPERATURE,
+} gumbel_orders;
+
+GUMBEL_INLINE int gumbel_order_is_of(gumbel_order order, gumbel_orders set)
+{
+    return (int)set >> order & 1;
+}
+
 /* Row b's rules; nothing cuts a greedy row. A top_k of V or more keeps all. */
 GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t b, int greedy)
 {
     const gumbel_truncation *t = &p->truncation;
-    gumbel_rules r = {0.0f, 0, 1.0f, 0, 0, 0};
+    gumbel_rules r = {0.0f, 0, 1.0f, 0, 0, 0, 0};
     if (!(p->request & GUMBEL_REQUEST_TRUNCATION))
         return r;
-    r.joint = t->order == GUMBEL_ORDER_JOINT;
+    r.joint = !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_TOP_K);
     r.exact = t->ties == GUMBEL_TIES_EXACT;
-    r.before = t->order == GUMBEL_ORDER_BEFORE_TEMPERATURE;
+    r.before = gumbel_order_is_of(t->order, GUMBEL_ORDERS_OF_Y);
     if (greedy)
         return r;
     int64_t slot = gumbel_problem_slot(p, b);
@@ -106,6 +124,10 @@ GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t
     r.min_p = min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
     r.top_k = top_k > 0 && top_k < p->vocab ? top_k : 0;
     r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
+    if (!gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_MIN_P)) {
+        r.joint |= r.top_k == 0;
+        r.last = !r.joint && r.min_p > 0.0f && r.top_p < 1.0f;
+    }
     return r;
 }
 

@@ -2,8 +2,21 @@
 #include "core/rung.h"
 
 #include "core/fail.h"
+#include "core/row.h"
 #include <stdarg.h>
 #include <stdio.h>
+
+/* What a top_p beside other cuts needs; rows that turn off a top_k do not show here. */
+static uint32_t needs_of_order(const gumbel_truncation *t)
+{
+    if (!t->top_p.data)
+        return 0;
+    if (t->top_k.data && !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_TOP_K))
+        return GUMBEL_NEED_JOINT;
+    if (t->min_p.data && !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_MIN_P))
+        return t->top_k.data ? GUMBEL_NEED_MIN_P_LAST : GUMBEL_NEED_JOINT;
+    return 0;
+}
 
 static uint32_t needs_of_cuts(const gumbel_problem *p)
 {
@@ -15,9 +28,7 @@ static uint32_t needs_of_cuts(const gumbel_problem *p)
     needs |= t->top_k.data ? GUMBEL_NEED_TOP_K : 0;
     needs |= t->top_p.data ? GUMBEL_NEED_TOP_P : 0;
     needs |= t->ties == GUMBEL_TIES_EXACT ? GUMBEL_NEED_EXACT : 0;
-    if (t->order == GUMBEL_ORDER_JOINT && t->top_p.data && (t->top_k.data || t->min_p.data))
-        needs |= GUMBEL_NEED_JOINT;
-    return needs;
+    return needs | needs_of_order(t);
 }
 
 /* Whether tokens are listed whose logits are edited; penalties count lists without a history. */
@@ -56,12 +67,12 @@ void gumbel_text_add(gumbel_text *text, const char *format, ...)
 void gumbel_text_needs(gumbel_text *text, uint32_t needs)
 {
     static const char *const names[] = {
-        "mask",         "banned",         "bias",          "penalties",  "truncation",
-        "ranks",        "kept",           "num_top",       "raw",        "top_logits",
-        "given tokens", "allowed",        "num_best",      "lists",      "min_p",
-        "top_k",        "top_p",          "joint",         "exact",      "log-normaliser",
-        "samples",      "given noise",    "soft-cap",      "scale <= 0", "head bias",
-        "a part",       "processed rows", "product alone", "no token",
+        "mask",           "banned",  "bias",           "penalties",     "truncation",
+        "ranks",          "kept",    "num_top",        "raw",           "top_logits",
+        "given tokens",   "allowed", "num_best",       "lists",         "min_p",
+        "top_k",          "top_p",   "joint",          "min_p last",    "exact",
+        "log-normaliser", "samples", "given noise",    "soft-cap",      "scale <= 0",
+        "head bias",      "a part",  "processed rows", "product alone", "no token",
     };
     _Static_assert(1u << (sizeof names / sizeof *names) == GUMBEL_NEED_END, "a name for each");
     const char *comma = "";

@@ -13,29 +13,31 @@
 
 /* Bits of a call's needs: those of gumbel_request, and these behind them. */
 typedef enum gumbel_need {
-    GUMBEL_NEED_LISTS = GUMBEL_REQUEST_END << 0,    /* edits by lists of tokens */
-    GUMBEL_NEED_MIN_P = GUMBEL_REQUEST_END << 1,    /* as the host knows: rows may turn it off */
-    GUMBEL_NEED_TOP_K = GUMBEL_REQUEST_END << 2,    /* likewise */
-    GUMBEL_NEED_TOP_P = GUMBEL_REQUEST_END << 3,    /* likewise */
-    GUMBEL_NEED_JOINT = GUMBEL_REQUEST_END << 4,    /* a top_p of the whole, beside other cuts */
-    GUMBEL_NEED_EXACT = GUMBEL_REQUEST_END << 5,    /* ties at a cut are broken by id */
-    GUMBEL_NEED_MASS = GUMBEL_REQUEST_END << 6,     /* the log-normaliser */
-    GUMBEL_NEED_SAMPLES = GUMBEL_REQUEST_END << 7,  /* more than one */
-    GUMBEL_NEED_NOISE = GUMBEL_REQUEST_END << 8,    /* noise is given */
-    GUMBEL_NEED_SOFT_CAP = GUMBEL_REQUEST_END << 9, /* of logits */
-    GUMBEL_NEED_SCALE = GUMBEL_REQUEST_END << 10,   /* a factor that is not above 0 */
-    GUMBEL_NEED_BIAS = GUMBEL_REQUEST_END << 11,    /* of a head's tokens */
-    GUMBEL_NEED_PART = GUMBEL_REQUEST_END << 12,    /* summaries instead of outputs */
-    GUMBEL_NEED_ROWS = GUMBEL_REQUEST_END << 13,    /* processed rows, and no draw */
-    GUMBEL_NEED_PRODUCT = GUMBEL_REQUEST_END << 14, /* the product alone */
-    GUMBEL_NEED_EMPTY = GUMBEL_REQUEST_END << 15,   /* no token counts */
-    GUMBEL_NEED_END = GUMBEL_REQUEST_END << 16,
+    GUMBEL_NEED_LISTS = GUMBEL_REQUEST_END << 0, /* edits by lists of tokens */
+    GUMBEL_NEED_MIN_P = GUMBEL_REQUEST_END << 1, /* as the host knows: rows may turn it off */
+    GUMBEL_NEED_TOP_K = GUMBEL_REQUEST_END << 2, /* likewise */
+    GUMBEL_NEED_TOP_P = GUMBEL_REQUEST_END << 3, /* likewise */
+    GUMBEL_NEED_JOINT = GUMBEL_REQUEST_END << 4, /* a top_p of the whole, beside other cuts */
+    /* min_p behind a top_p of what a top_k left; rows that turn this off have one of the whole */
+    GUMBEL_NEED_MIN_P_LAST = GUMBEL_REQUEST_END << 5,
+    GUMBEL_NEED_EXACT = GUMBEL_REQUEST_END << 6,     /* ties at a cut are broken by id */
+    GUMBEL_NEED_MASS = GUMBEL_REQUEST_END << 7,      /* the log-normaliser */
+    GUMBEL_NEED_SAMPLES = GUMBEL_REQUEST_END << 8,   /* more than one */
+    GUMBEL_NEED_NOISE = GUMBEL_REQUEST_END << 9,     /* noise is given */
+    GUMBEL_NEED_SOFT_CAP = GUMBEL_REQUEST_END << 10, /* of logits */
+    GUMBEL_NEED_SCALE = GUMBEL_REQUEST_END << 11,    /* a factor that is not above 0 */
+    GUMBEL_NEED_BIAS = GUMBEL_REQUEST_END << 12,     /* of a head's tokens */
+    GUMBEL_NEED_PART = GUMBEL_REQUEST_END << 13,     /* summaries instead of outputs */
+    GUMBEL_NEED_ROWS = GUMBEL_REQUEST_END << 14,     /* processed rows, and no draw */
+    GUMBEL_NEED_PRODUCT = GUMBEL_REQUEST_END << 15,  /* the product alone */
+    GUMBEL_NEED_EMPTY = GUMBEL_REQUEST_END << 16,    /* no token counts */
+    GUMBEL_NEED_END = GUMBEL_REQUEST_END << 17,
 } gumbel_need;
 
 /* The cuts of a request. */
 #define GUMBEL_NEEDS_OF_CUTS                                                                       \
     (GUMBEL_REQUEST_TRUNCATION | GUMBEL_NEED_MIN_P | GUMBEL_NEED_TOP_K | GUMBEL_NEED_TOP_P |       \
-     GUMBEL_NEED_JOINT | GUMBEL_NEED_EXACT)
+     GUMBEL_NEED_JOINT | GUMBEL_NEED_MIN_P_LAST | GUMBEL_NEED_EXACT)
 
 /* One way to serve calls. A backend's row begins with it. */
 typedef struct gumbel_rung {

@@ -39,6 +39,7 @@ typedef struct gumbel_rules {
     int64_t top_k; /* 0: off */
     float top_p;   /* 1: off */
     int joint;     /* top_p looks at the whole distribution, not at what the others left */
+    int last;      /* min_p comes last: top_p looks at what top_k left; where all three are on */
     int exact;     /* ties at a cut are broken by id */
     int before;    /* values are y, not z */
 } gumbel_rules;
@@ -117,13 +118,17 @@ GUMBEL_INLINE gumbel_cut gumbel_stricter(gumbel_cut a, gumbel_cut b)
 
 /* ---------------------------------------------------------------------- how rules compose ---- */
 
-/* min_p comes first, then top_k of what it keeps, then top_p of what these keep, or of all. A
- * search finds the values; these functions make cuts of them. */
+/* The largest token always stays, so min_p's bound is the same wherever it comes, and the k-th
+ * largest the same before and behind it: an order only says what top_p weighs. That is what min_p
+ * and top_k leave, what top_k alone does, or all. What is kept is what all cuts keep. A search
+ * finds the values; these functions make cuts of them. */
 
-/* What min_p keeps. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_min_p(const gumbel_rules *r, float largest)
+/* What may be left out before top_k is looked for. */
+GUMBEL_INLINE gumbel_cut gumbel_cut_first(const gumbel_rules *r, float largest)
 {
-    gumbel_cut cut = {gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p)), GUMBEL_TIES_STAY};
+    gumbel_cut cut = {-FLT_MAX, GUMBEL_TIES_STAY};
+    if (!r->last)
+        cut.bound = gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p));
     return cut;
 }
 
@@ -134,11 +139,18 @@ GUMBEL_INLINE gumbel_cut gumbel_cut_top_k(const gumbel_rules *r, float value, in
     return cut;
 }
 
-/* What top_p weighs, where the rules before it keep `cut`. */
+/* What top_p weighs, where `cut` is left of the first cut by top_k. */
 GUMBEL_INLINE gumbel_cut gumbel_cut_weighed(const gumbel_rules *r, gumbel_cut cut)
 {
     gumbel_cut all = {-FLT_MAX, GUMBEL_TIES_STAY};
     return r->joint ? all : cut;
+}
+
+/* What min_p and top_k keep, likewise. */
+GUMBEL_INLINE gumbel_cut gumbel_cut_others(const gumbel_rules *r, gumbel_cut cut, float largest)
+{
+    gumbel_cut min_p = {gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p)), GUMBEL_TIES_STAY};
+    return r->last ? gumbel_stricter(cut, min_p) : cut;
 }
 
 /* What top_p keeps: the nucleus needs a mass and ends at `value`, whose tokens have mass `each`;

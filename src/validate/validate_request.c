@@ -123,7 +123,7 @@ static gumbel_status read_truncation(gumbel_problem *p, gumbel_error *error)
     READ_ROWS(t->min_p, "truncation.min_p");
     READ_ROWS(t->top_k, "truncation.top_k");
     READ_ROWS(t->top_p, "truncation.top_p");
-    GUMBEL_REFUSE_IF((int)t->order < 0 || t->order > GUMBEL_ORDER_BEFORE_TEMPERATURE, error,
+    GUMBEL_REFUSE_IF((int)t->order < 0 || t->order > GUMBEL_ORDER_JOINT_TEMPERATURE, error,
                      "sampling.truncation.order", "order is %d, which no gumbel_order has",
                      (int)t->order);
     GUMBEL_REFUSE_IF((int)t->ties < 0 || t->ties > GUMBEL_TIES_EXACT, error,

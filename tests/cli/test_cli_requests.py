@@ -111,6 +111,14 @@ class Request(SampleCase):
         hot = ("--temperature", 1000, "--min-p", 0.9)
         self.assertEqual(self.sample(*logits, *hot)["kept"], [5])
         self.assertEqual(self.sample(*logits, *hot, "--order", "before_temperature")["kept"], [1])
+        for order, kept in {"vllm": (2, 1), "hf": (2, 2), "top_k,top_p,min_p": (2, 2),
+                            "llama.cpp": (1, 2), "top_k,top_p,min_p,temperature": (1, 2),
+                            "sglang": (3, 2), "mlx": (1, 2), "joint,temperature": (1, 2)}.items():
+            rules = ("--order", order, "--top-k", 3)
+            hot = ("--temperature", 1.5, "--min-p", 0.84, "--top-p", 0.52)
+            cold = ("--min-p", 0.82, "--top-p", 0.5)
+            found = [self.sample(*logits, *rules, *at)["kept"] for at in (hot, cold)]
+            self.assertEqual(found, [[k] for k in kept], order)
         write_npy(self.path("tied.npy"), "<f4", (1, 4), [1, 2, 1, 1])
         tied = ("--logits", self.path("tied.npy"), "--kept", "--top-k", 2)
         self.assertEqual(self.sample(*tied)["kept"], [4])
@@ -221,7 +229,7 @@ class RequestErrors(SampleCase):
             "--top-k": ("-1", "1.5", "x", str(2**31)),
             "--top-p": ("0", "1.5", "-1", "nan", ""),
             "--min-p": ("-0.1", "2", "nan"),
-            "--order": ("", "top_k", "JOINT"),
+            "--order": ("", "top_k", "JOINT", "llama", "min_p,top_k,top_p,temperature"),
             "--ties": ("none", ""),
             "--ban": ("x", "1,,2", "-1", "1.5", str(2**31)),
             "--allow": ("x", "1,,2", "-1", "1.5", str(2**31)),

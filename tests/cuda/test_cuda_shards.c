@@ -59,7 +59,7 @@ static void request_masked(void)
                              .vocab = i % 3 ? 8 + 977 * i : 70000 + i,
                              .samples = 1,
                              .num_top = i % 2 ? 20 : 0,
-                             .order = (gumbel_order)(i / 2 % 3),
+                             .order = (gumbel_order)(i / 2 % REQUEST_ORDERS),
                              .ties = (gumbel_ties)(i % 2),
                              .truncation = 1,
                              .kind = 1 + ROW_MASKED,

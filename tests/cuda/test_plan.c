@@ -45,8 +45,8 @@ static gumbel_problem make_problem(int64_t batch, int64_t hidden_size, uint32_t 
 
 /* ------------------------------------------------------------------------ calls by name ---- */
 
-enum { K = 1, P = 2, MIN_P = 4, JOINT = 8, EXACT = 16 };
-enum { NUCLEUS = 19 }; /* among the calls */
+enum { K = 1, P = 2, MIN_P = 4, JOINT = 8, EXACT = 16, LAST = 32 };
+enum { NUCLEUS = 23 }; /* among the calls */
 
 static const struct call {
     const char *what;
@@ -73,6 +73,11 @@ static const struct call {
     {"k, logits, 16", 16, 0, 0, K, 0, 1, 0, 0, "team", "screened"},
     {"min_p, logits", 32, 0, 0, MIN_P, 1, 4, 0, 0, "blocks", "screened"},
     {"joint, logits", 32, 0, 0, K | P | JOINT, 0, 1, 0, 0, "team", "screened"},
+    {"min_p last, logits", 32, 0, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "blocks", "screened"},
+    {"min_p last, head", 32, 4096, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "hopper bounded",
+     "tensor screened"},
+    {"p of all, min_p last", 32, 0, 0, P | MIN_P | LAST, 0, 1, 0, 0, "team", "screened"},
+    {"p, and min_p last", 32, 0, 0, P | LAST, 0, 1, 0, 0, "pivots", "pivots"},
     {"exact ties", 32, 0, 0, K | EXACT, 0, 1, 0, 0, "blocks", "screened"},
     {"p, logits", 32, 0, 0, P, 0, 1, 0, 0, "pivots", "pivots"},
     {"p, head", 32, 4096, 0, P, 0, 1, 0, 0, "hopper pivots", "tensor pivots"},
@@ -96,7 +101,9 @@ static gumbel_problem problem_of(const struct call *c)
     p.truncation.top_k.data = c->cuts & K ? (int32_t *)something : NULL;
     p.truncation.top_p.data = c->cuts & P ? (float *)something : NULL;
     p.truncation.min_p.data = c->cuts & MIN_P ? (float *)something : NULL;
-    p.truncation.order = c->cuts & JOINT ? GUMBEL_ORDER_JOINT : (gumbel_order)0;
+    p.truncation.order = c->cuts & JOINT  ? GUMBEL_ORDER_JOINT
+                         : c->cuts & LAST ? GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE
+                                          : GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
     p.truncation.ties = c->cuts & EXACT ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
     p.with_mass = c->mass;
     p.sampling.num_samples = c->samples;

@@ -59,6 +59,29 @@ inline void cut_no_more(gumbel_truncation *cut)
     *cut = none;
 }
 
+/* What llama.cpp or transformers cut by, in rows of a usual temperature. */
+struct engine_cuts {
+    int32_t top_k;
+    float top_p, min_p, temperature;
+};
+
+/* Cut by a nucleus of what a top_k leaves, and by min_p behind that, which mostly goes deeper: of
+ * what it leaves alone the nucleus would be another. */
+inline void cut_as_engines(request *asked, int32_t top_k, engine_cuts *own, uint64_t *random)
+{
+    gumbel_truncation *cut = &asked->truncation;
+    own->top_k = top_k;
+    own->top_p = 0.3f + 0.05f * (float)random_below(random, 14);
+    own->min_p = 0.05f * (float)(1 + random_below(random, 12));
+    own->temperature = 0.6f + 0.3f * (float)random_below(random, 5);
+    asked->sampling.temperature = {&own->temperature, GUMBEL_SAME};
+    cut->top_k = {&own->top_k, GUMBEL_SAME};
+    cut->top_p = {&own->top_p, GUMBEL_SAME};
+    cut->min_p = {&own->min_p, GUMBEL_SAME};
+    cut->order = one_in(random, 2) ? GUMBEL_ORDER_TOP_K_TOP_P_MIN_P
+                                   : GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
+}
+
 /* What is wanted of an outcome: all, or tokens and some of the others. */
 inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 {

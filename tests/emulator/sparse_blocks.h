@@ -84,12 +84,13 @@ static bool bounds_are_sure(const gumbel_problem &q)
 struct row_cuts {
     int32_t top_k;
     float min_p;
+    bool whole; /* a top_p of the whole row */
 };
 
 static row_cuts cuts_of(const gumbel_problem &q, int64_t b)
 {
     const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
-    return {(int32_t)rules.top_k, rules.min_p};
+    return {(int32_t)rules.top_k, rules.min_p, rules.joint && rules.top_p < 1.0f};
 }
 
 /* Whether a product has a bound for row b, of a usual temperature, that penalties do not raise
@@ -101,14 +102,14 @@ static bool has_bound(const gumbel_problem &q, int64_t b)
     const float factor = q.scale * row.inverse_temperature;
     const row_cuts cuts = cuts_of(q, b);
     return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TARGET &&
-           !row.greedy && factor > 0x1p-50f && factor < 0x1p50f && raised.repetition >= 1 &&
-           raised.frequency >= 0 && raised.presence >= 0;
+           !cuts.whole && !row.greedy && factor > 0x1p-50f && factor < 0x1p50f &&
+           raised.repetition >= 1 && raised.frequency >= 0 && raised.presence >= 0;
 }
 
 /* How far below the largest logit of row b min_p cuts, and a bit more, as row_bound_of(). */
 static float distance_of_min_p(const gumbel_problem &q, int64_t b)
 {
-    const bool before = q.truncation.order == GUMBEL_ORDER_BEFORE_TEMPERATURE;
+    const bool before = gumbel_problem_rules(&q, b, 0).before;
     const float unit = q.scale * (before ? 1.0f : gumbel_problem_row(&q, b).inverse_temperature);
     return -1.001f * gumbel_min_p_bound(0.0f, gumbel_log_min_p(cuts_of(q, b).min_p)) / unit;
 }

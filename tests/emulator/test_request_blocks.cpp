@@ -25,8 +25,9 @@ struct test_problem {
     bool has_peaks;             /* the largest logits of blocks are given */
     sparse_blocks *sparse;      /* and some strips alone; or NULL */
     int multiprocessors;
-    uint64_t random; /* state */
-    char what[500];  /* for messages */
+    engine_cuts cuts; /* that replace them, too */
+    uint64_t random;  /* state */
+    char what[500];   /* for messages */
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -57,7 +58,7 @@ request_plan plan_of(uint64_t *random)
     plan.dtype = (gumbel_dtype)(1 + random_below(random, 3));
     plan.scale = one_in(random, 4) ? 0.5f : 0.0f;
     plan.soft_cap = one_in(random, 4) ? 5.0f * (float)(1 + 5 * random_below(random, 2)) : 0.0f;
-    plan.order = (gumbel_order)random_below(random, 3);
+    plan.order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan.ties = (gumbel_ties)random_below(random, 2);
     plan.transforms = !one_in(random, 3);
     plan.truncation = 1;
@@ -65,6 +66,14 @@ request_plan plan_of(uint64_t *random)
     plan.given_noise = one_in(random, 5);
     plan.seed = random_bits(random) >> 20;
     return plan;
+}
+
+/* Whether a top_p beside other cuts is of the whole row. */
+bool weighs_all(const gumbel_truncation &cut)
+{
+    return cut.order == GUMBEL_ORDER_JOINT || cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE ||
+           (!cut.top_k.data && (cut.order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P ||
+                                cut.order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE));
 }
 
 /* A request of which the host knows nothing that rules the kernel out: as blocks_tell() of the CUDA
@@ -82,7 +91,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
         request *asked = request_make(&plan, cpu);
         gumbel_truncation *cut = &asked->truncation;
         asked->transforms.banned = asked->transforms.bias = {};
-        if (cut->order == GUMBEL_ORDER_JOINT)
+        if (weighs_all(*cut))
             cut->top_p = {};
         if (cut->top_k.data || cut->min_p.data)
             return asked;
@@ -281,6 +290,9 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     test.asked = make_request(&test.random, sure, cpu);
     if (tied || !one_in(&test.random, sure ? 4 : 2))
         ask_for_few(&test);
+    else if (one_in(&test.random, 2))
+        cut_as_engines(test.asked, 2 + (int32_t)random_below(&test.random, 60), &test.cuts,
+                       &test.random);
     if (tied)
         tie_half(&test);
     if (sure && one_in(&test.random, 8))

@@ -35,7 +35,7 @@ request_plan plan_of(uint64_t *random)
     plan.batch = 1 + random_below(random, 6);
     plan.vocab = 1 + random_below(random, one_in(random, 2) ? 40000 : 600);
     choose_range(&plan, random);
-    plan.order = (gumbel_order)random_below(random, 3);
+    plan.order = (gumbel_order)random_below(random, 1 + GUMBEL_ORDER_TOP_K_TOP_P_MIN_P);
     plan.kind = one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
     plan.dtype = one_in(random, 2) ? GUMBEL_FLOAT32 : (gumbel_dtype)(1 + random_below(random, 3));
     plan.scale = one_in(random, 4) ? 0.5f : 0.0f;

@@ -17,6 +17,7 @@ enum problem_kind {
     PROBLEM_LONE,   /* the same of any rows */
     PROBLEM_HARD,   /* a top_k alone whose tokens lie in one share, or tie at the cut */
     PROBLEM_FEW,    /* a top_k that leaves few tokens, a min_p, with a top_p or without */
+    PROBLEM_ENGINE, /* a top_p of what a top_k leaves, few or many, and min_p behind it */
     PROBLEM_MASS,   /* a nucleus of all tokens of a row, which leaves few tokens */
 };
 
@@ -34,6 +35,7 @@ struct test_problem {
     request *asked;
     int32_t top_k; /* where one rule cuts alone, 0: by top_p */
     float min_p, top_p, temperature;
+    engine_cuts cuts;
     bool processed;             /* what the draw sees is asked for, and nothing is drawn */
     std::vector<int32_t> left;  /* rows that others did not serve; or none */
     std::vector<int32_t> given; /* tokens to score; or none */
@@ -53,7 +55,7 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
     if (kind != PROBLEM_ANY)
         plan.vocab = 4000 + random_below(random, 12000);
     plan.first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
-    plan.order = (gumbel_order)random_below(random, 3);
+    plan.order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan.ties = kind == PROBLEM_SUITED ? GUMBEL_TIES_ALL : (gumbel_ties)random_below(random, 2);
     plan.kind = kind == PROBLEM_SUITED || one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
     plan.truncation = 1;
@@ -131,10 +133,22 @@ void cut_to_few(test_problem *test)
         cut->top_k = {&test->top_k, GUMBEL_SAME};
     if (by & 2)
         cut->min_p = {&test->min_p, GUMBEL_SAME};
+    static const gumbel_order of_all[] = {/* these two where there is no top_k: */
+                                          GUMBEL_ORDER_TOP_K_TOP_P_MIN_P,
+                                          GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+                                          GUMBEL_ORDER_JOINT, GUMBEL_ORDER_JOINT_TEMPERATURE};
     if (mass && by)
-        cut->order = GUMBEL_ORDER_JOINT;
+        cut->order =
+            of_all[by & 1 ? 2 + random_below(&test->random, 2) : random_below(&test->random, 4)];
     if (mass || one_in(&test->random, 2))
         cut->top_p = (gumbel_row_f32){&test->top_p, GUMBEL_SAME};
+}
+
+/* One that a CTA's list serves, or hardly any does. */
+int32_t any_top_k(uint64_t *random)
+{
+    return one_in(random, 2) ? 2 + (int32_t)random_below(random, 60)
+                             : CUDA_REQUEST_TARGET + 1 + (int32_t)random_below(random, 3000);
 }
 
 /* Have tokens scored that are drawn, or not, or none. */
@@ -152,10 +166,11 @@ void give_tokens(test_problem *test)
 /* Its request points into the problem. */
 void make_test(test_problem *test, int index, gumbel_device *cpu)
 {
-    static const problem_kind kinds[] = {PROBLEM_ANY,  PROBLEM_SUITED, PROBLEM_LONE, PROBLEM_FEW,
-                                         PROBLEM_HARD, PROBLEM_LONE,   PROBLEM_MASS};
+    static const problem_kind kinds[] = {PROBLEM_ANY,  PROBLEM_SUITED, PROBLEM_LONE,
+                                         PROBLEM_FEW,  PROBLEM_HARD,   PROBLEM_LONE,
+                                         PROBLEM_MASS, PROBLEM_ENGINE};
     test->random = (uint64_t)index;
-    test->kind = kinds[index % 7];
+    test->kind = kinds[index % 8];
     request_plan plan = plan_of(test->kind, &test->random);
     test->asked = request_make(&plan, cpu);
     const bool suits = test->kind == PROBLEM_SUITED, hard = test->kind == PROBLEM_HARD;
@@ -165,6 +180,8 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
         cut_alone(test);
     else if (hard)
         cut_hard(test);
+    else if (test->kind == PROBLEM_ENGINE)
+        cut_as_engines(test->asked, any_top_k(&test->random), &test->cuts, &test->random);
     else if (test->kind != PROBLEM_ANY)
         cut_to_few(test);
     if (one_in(&test->random, 2)) /* lists edit in another way than masks and histories */

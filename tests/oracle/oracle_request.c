@@ -269,20 +269,36 @@ static int64_t first_by_rules(const keyed *sorted, int64_t count, const gumbel_s
     double min_p = row_f32(&rules->min_p, s, b, 0);
     double top_p = row_f32(&rules->top_p, s, b, 1);
     int64_t top_k = row_i32(&rules->top_k, s, b, 0);
-    int64_t by_min_p = min_p > 0 ? first_by_min_p(sorted, count, min_p, side) : count;
-    if (rules->order == GUMBEL_ORDER_JOINT)
+    int64_t by_min_p = min_p > 0 ? first_by_min_p(sorted, count, min_p, side) : count, left;
+    switch (rules->order) {
+    case GUMBEL_ORDER_JOINT:
+    case GUMBEL_ORDER_JOINT_TEMPERATURE:
         return smaller(by_min_p, smaller(first_by_top_k(sorted, count, top_k, rules->ties),
                                          first_by_top_p(sorted, count, top_p, rules->ties, side)));
-    int64_t by_top_k = first_by_top_k(sorted, by_min_p, top_k, rules->ties);
-    return first_by_top_p(sorted, by_top_k, top_p, rules->ties, side);
+    case GUMBEL_ORDER_TOP_K_TOP_P_MIN_P:
+    case GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE:
+        left = first_by_top_k(sorted, count, top_k, rules->ties);
+        left = first_by_top_p(sorted, left, top_p, rules->ties, side);
+        return min_p > 0 ? first_by_min_p(sorted, left, min_p, side) : left;
+    default:
+        left = first_by_top_k(sorted, by_min_p, top_k, rules->ties);
+        return first_by_top_p(sorted, left, top_p, rules->ties, side);
+    }
+}
+
+/* Whether the rules look at y, as the temperature comes last. */
+static int by_y(const gumbel_truncation *rules)
+{
+    return rules->order == GUMBEL_ORDER_BEFORE_TEMPERATURE ||
+           rules->order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE ||
+           rules->order == GUMBEL_ORDER_JOINT_TEMPERATURE;
 }
 
 int oracle_truncate_row(const gumbel_sampling *sampling, int64_t b, oracle_row *row)
 {
     const gumbel_truncation *rules = row->greedy ? NULL : sampling->truncation;
-    int by_y = rules && rules->order == GUMBEL_ORDER_BEFORE_TEMPERATURE;
     int64_t count;
-    keyed *sorted = sort_row(row, by_y ? row->y : row->z, &count);
+    keyed *sorted = sort_row(row, rules && by_y(rules) ? row->y : row->z, &count);
     for (int64_t i = 0; i < count; i++)
         row->order[i] = sorted[i].token;
     row->alive = row->fewest = row->most = row->kept = count;

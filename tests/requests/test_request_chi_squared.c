@@ -44,6 +44,9 @@ static const rules every_rule[] = {
     {"top_k 50, top_p 0.95, min_p 0.01", 1, 0.01f, 0.95f, 50, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
     {"joint top_k 20, top_p 0.8", 1, 0, 0.8f, 20, GUMBEL_ORDER_JOINT},
     {"top_p 0.8 before T 1.5", 1.5f, 0, 0.8f, 0, GUMBEL_ORDER_BEFORE_TEMPERATURE},
+    {"T 0.8, top_k 40, top_p 0.95, min_p 0.05", 0.8f, 0.05f, 0.95f, 40,
+     GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
+    {"the same before T", 0.8f, 0.05f, 0.95f, 40, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE},
 };
 #define RULES ((int)(sizeof every_rule / sizeof *every_rule))
 

@@ -115,7 +115,7 @@ static void every_kind_order_and_tie(void **state)
     verdicts seen = {0};
     uint64_t random = 13;
     for (int kind = 1; kind <= ROW_ALL_KINDS; kind++)
-        for (int order = 0; order < 3; order++)
+        for (int order = 0; order < REQUEST_ORDERS; order++)
             for (int ties = 0; ties < 2; ties++) {
                 request_plan plan = {.batch = 24,
                                      .vocab = 70 + kind * 97,
@@ -142,7 +142,7 @@ static void large_vocabularies(void **state)
                              .vocab = sizes[i % 4],
                              .samples = 1,
                              .num_top = 20,
-                             .order = (gumbel_order)(i % 3),
+                             .order = (gumbel_order)(i % REQUEST_ORDERS),
                              .ties = (gumbel_ties)(i % 2),
                              .transforms = i % 2,
                              .truncation = 1,
@@ -180,7 +180,7 @@ typedef struct cut {
 
 static void cuts_by_hand(void **state)
 {
-    enum { N = 5, CHAIN = 0, JOINT = 1, BEFORE = 2, ALL = 0, EXACT = 1 };
+    enum { N = 5, CHAIN = 0, JOINT, BEFORE, LAST, LAST_BEFORE, JOINT_BEFORE, ALL = 0, EXACT = 1 };
     static const float distinct[N] = {0.11f, 0.30f, 0.25f, 0.10f, 0.24f};
     static const float tied[N] = {0.1f, 0.2f, 0.4f, 0.2f, 0.1f};
     static const cut cuts[] = {
@@ -207,6 +207,20 @@ static void cuts_by_hand(void **state)
         {tied, 1, 0, 0.65f, 2, JOINT, ALL, 0x0e},
         {tied, 1, 0, 0.65f, 2, JOINT, EXACT, 0x06},
         {tied, 1, 0, 1, 7, JOINT, EXACT, 0x1f},
+        {distinct, 1, 0.82f, 0.5f, 0, CHAIN, ALL, 0x02}, /* 0.30 of the 0.55 that min_p leaves */
+        {distinct, 1, 0.82f, 0.5f, 0, LAST, ALL, 0x06},  /* of 1; 0.24 is 0.8 of 0.30 */
+        {distinct, 1, 0.82f, 0.5f, 3, CHAIN, ALL, 0x02},
+        {distinct, 1, 0.82f, 0.5f, 3, LAST, ALL, 0x06}, /* of 0.79 */
+        {distinct, 1, 0.82f, 0.35f, 3, LAST, ALL, 0x02},
+        {distinct, 1, 0.82f, 0.35f, 3, JOINT, ALL, 0x06},
+        {distinct, 1, 0.82f, 0.9f, 3, LAST, ALL, 0x06},
+        {distinct, 2, 0.85f, 0.9f, 0, LAST, ALL, 0x16}, /* the root of 0.24 / 0.30 is 0.89 */
+        {distinct, 2, 0.85f, 0.9f, 0, LAST_BEFORE, ALL, 0x02},
+        {distinct, 2, 0.5f, 0.35f, 3, LAST_BEFORE, ALL, 0x02},
+        {distinct, 2, 0.5f, 0.35f, 3, JOINT_BEFORE, ALL, 0x06},
+        {distinct, 2, 0.85f, 0.35f, 3, JOINT_BEFORE, ALL, 0x02},
+        {tied, 1, 0.3f, 0.65f, 2, LAST, ALL, 0x0e},
+        {tied, 1, 0.3f, 0.65f, 2, LAST, EXACT, 0x04}, /* 0.4 of 0.6 */
     };
     for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
         const cut *at = &cuts[c];

@@ -160,7 +160,7 @@ static void ties_at_the_least_float(void **state)
             asked a = {.name = "the least float", .logits = row, .vocab = vocab, .top_k = 3};
             assert_keeps(*state, &a, vocab);
             a.ties = GUMBEL_TIES_EXACT;
-            for (int order = 0; order < 3; order++) {
+            for (int order = 0; order < REQUEST_ORDERS; order++) {
                 a.order = (gumbel_order)order;
                 assert_keeps(*state, &a, 3);
                 make_softmax(*state, &a, made);
@@ -314,6 +314,26 @@ static void orders(void **state)
     assert_keeps(*state, &a, 2); /* 4 of 10 are not */
     a.top_p = 0.3f;
     assert_keeps(*state, &a, 1);
+    a = (asked){.name = "min_p last", .logits = row, .vocab = 4, .top_k = 3, .min_p = 0.7f};
+    a.top_p = 0.45f;
+    assert_keeps(*state, &a, 1); /* 4 of the 7 that min_p leaves */
+    a.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
+    assert_keeps(*state, &a, 2); /* of the 9 that top_k leaves 4 are less */
+    a.top_p = 0.44f;
+    assert_keeps(*state, &a, 1);
+    a.order = GUMBEL_ORDER_JOINT;
+    assert_keeps(*state, &a, 2); /* of 10 */
+    a.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
+    a.top_p = 0.9f;
+    assert_keeps(*state, &a, 2); /* 7 of 9 are less, but 2/4 < 0.7 */
+    a.temperature = 2;
+    assert_keeps(*state, &a, 3); /* sqrt(2/4) >= 0.7 */
+    a.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
+    assert_keeps(*state, &a, 2);
+    a.top_p = 0.44f;
+    assert_keeps(*state, &a, 1);
+    a.order = GUMBEL_ORDER_JOINT_TEMPERATURE;
+    assert_keeps(*state, &a, 2);
     a = (asked){.name = "temperature", .logits = row, .vocab = 4, .min_p = 0.4f, .temperature = 2};
     assert_keeps(*state, &a, 4); /* sqrt(1/4) >= 0.4 */
     a.order = GUMBEL_ORDER_BEFORE_TEMPERATURE;

@@ -97,6 +97,9 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     asked->cuts = ANY(cuts, random);
     asked->order =
         one_in(6, random) ? GUMBEL_ORDER_BEFORE_TEMPERATURE : GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
+    if ((asked->cuts & REQUEST_TOP_K) && one_in(2, random))
+        asked->order = one_in(2, random) ? GUMBEL_ORDER_TOP_K_TOP_P_MIN_P
+                                         : GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
     asked->ties = one_in(4, random) ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
     asked->transforms = asked->history = one_in(8, random);
     asked->samples = one_in(8, random) ? 2 : 1;
@@ -117,7 +120,7 @@ static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     asked->truncation = asked->usual = 1;
     asked->cuts = REQUEST_TOP_P;
     asked->scale = ANY(scales, random);
-    asked->order = (gumbel_order)random_below(random, 3);
+    asked->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan->outputs = (int)random_below(random, 4);
 }
 
@@ -142,7 +145,7 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
     asked->num_top = ANY(tops, random);
     asked->scale = ANY(scales, random);
     asked->soft_cap = ANY(caps, random);
-    asked->order = (gumbel_order)random_below(random, 3);
+    asked->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     asked->ties = (gumbel_ties)random_below(random, 2);
     asked->logprobs_of = one_in(4, random) ? GUMBEL_RAW : GUMBEL_PROCESSED;
     asked->usual = random_below(random, 3) > 0;

@@ -27,7 +27,7 @@ request_plan request_plan_at_random(int index, int fused)
     plan.dtype = fused ? 0 : dtypes[random_below(&state, 3)];
     plan.scale = scales[random_below(&state, 5)];
     plan.soft_cap = caps[random_below(&state, 6)];
-    plan.order = (gumbel_order)random_below(&state, 3);
+    plan.order = (gumbel_order)random_below(&state, REQUEST_ORDERS);
     plan.ties = (gumbel_ties)random_below(&state, 2);
     plan.logprobs_of = random_below(&state, 3) ? GUMBEL_PROCESSED : GUMBEL_RAW;
     plan.transforms = random_below(&state, 3) > 0;
@@ -46,7 +46,7 @@ request_plan request_plan_on_shard(int first, int vocab, int end, uint64_t *rand
                          .first_token = first + BLOCK * (1 + random_below(random, 2000)),
                          .samples = 1 + (int32_t)random_below(random, 2),
                          .num_top = REQUEST_SHARD_TOP,
-                         .order = (gumbel_order)random_below(random, 3),
+                         .order = (gumbel_order)random_below(random, REQUEST_ORDERS),
                          .ties = (gumbel_ties)random_below(random, 2),
                          .logprobs_of = (gumbel_distribution)random_below(random, 2),
                          .transforms = random_below(random, 4) == 0,
@@ -65,7 +65,8 @@ request_plan request_plan_on_shard(int first, int vocab, int end, uint64_t *rand
 
 const char *request_describe(const request_plan *plan)
 {
-    static const char *orders[] = {"chain", "joint", "before T"};
+    static const char *orders[] = {"chain",      "joint",         "before T",
+                                   "min_p last", "min_p last, T", "joint, T"};
     static char text[320];
     snprintf(text, sizeof text,
              "B %" PRId64 " V %" PRId64 " D %" PRId64 " S %d n %d %s first %" PRId64

@@ -27,6 +27,9 @@ typedef enum row_kind {
     ROW_ALL_KINDS,
 } row_kind;
 
+/* gumbel_order has so many. */
+#define REQUEST_ORDERS 6
+
 /* Cuts of a plan with usual numbers. */
 enum { REQUEST_TOP_K = 1, REQUEST_TOP_P = 2, REQUEST_MIN_P = 4 };
 

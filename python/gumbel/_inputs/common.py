@@ -36,6 +36,15 @@ ORDERS = {
     "min_p,top_k,top_p": _abi.ORDER_MIN_P_TOP_K_TOP_P,
     "joint": _abi.ORDER_JOINT,
     "before_temperature": _abi.ORDER_BEFORE_TEMPERATURE,
+    "top_k,top_p,min_p": _abi.ORDER_TOP_K_TOP_P_MIN_P,
+    "top_k,top_p,min_p,temperature": _abi.ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+    "joint,temperature": _abi.ORDER_JOINT_TEMPERATURE,
+    # Engines, by the order that they go in.
+    "vllm": _abi.ORDER_MIN_P_TOP_K_TOP_P,
+    "hf": _abi.ORDER_TOP_K_TOP_P_MIN_P,
+    "llama.cpp": _abi.ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+    "sglang": _abi.ORDER_JOINT,
+    "mlx": _abi.ORDER_JOINT_TEMPERATURE,
 }
 TIES = {"all": _abi.TIES_ALL, "exact": _abi.TIES_EXACT}
 # Fields of the C struct: the parameter, and what turns it off.
@@ -55,9 +64,11 @@ class Common(TypedDict, total=False):
     top_p        in (0, 1], one or [B]: from the likeliest that hold this share; 1: off.
     min_p        in [0, 1], one or [B]: from those at least so likely as this share of the likeliest
                  one's likelihood; 0: off.
-    order        how these three combine: "min_p,top_k,top_p", each on what the one before it left;
-                 "joint", each on the whole distribution; "before_temperature", as the first, on the
-                 distribution at temperature 1.
+    order        how these three combine, which an engine's name says, too: "min_p,top_k,top_p"
+                 ("vllm") and "top_k,top_p,min_p" ("hf"), each on what the one before it left;
+                 "joint" ("sglang"), each on the whole distribution. On the distribution at
+                 temperature 1: "before_temperature", as the first; "top_k,top_p,min_p,temperature"
+                 ("llama.cpp"), "joint,temperature" ("mlx").
     ties         at a cut: "all" of equal likelihood stay, or "exact": lower ids first.
     mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
     allowed      the only token ids that may be drawn, as `banned`; an empty list allows all.

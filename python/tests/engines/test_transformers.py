@@ -154,7 +154,8 @@ def test_without_a_seed_torch_decides(model, tokenizer):
 
 
 @pytest.mark.parametrize("rules", [{}, {"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.1, "top_k": 30},
-                                   {"min_p": 0.05, "top_p": 0.9}], ids=str)
+                                   {"min_p": 0.05, "top_p": 0.9},
+                                   {"top_k": 40, "top_p": 0.9, "min_p": 0.1}], ids=str)
 def test_first_tokens_have_the_law_of_the_processed_logits(model, tokenizer, rules):
     """By chi-squared, which a temperature wrong by 10% fails."""
     rows, batch = 4096, 1024
@@ -170,6 +171,23 @@ def test_first_tokens_have_the_law_of_the_processed_logits(model, tokenizer, rul
                                 return_dict_in_generate=True,
                                 **{**config, "temperature": temperature}).scores[0][0]
         assert (chi_squared(drawn, torch.softmax(scores.double(), -1)) < 6) == right
+
+
+@pytest.mark.parametrize("top_k", [0, 40])
+def test_its_rules_keep_what_its_processors_keep(model, tokenizer, top_k):
+    """Of float32 logits, where no sum is near a cut; and no logits are formed for a text."""
+    rules = {"do_sample": True, "temperature": 0.8, "top_k": top_k, "top_p": 0.9, "min_p": 0.1}
+    inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True).to(model.device)
+    out = model.generate(**inputs, max_new_tokens=16, output_scores=True, output_logits=True,
+                         return_dict_in_generate=True, **rules)
+    rules.pop("do_sample")
+    found = gumbel.process_logits(torch.cat(out.logits), order="hf", **rules)
+    first = gumbel.process_logits(torch.cat(out.logits), order="vllm", **rules)
+    wanted = torch.cat(out.scores).isfinite()
+    assert torch.equal(found.isfinite(), wanted)
+    assert not torch.equal(first.isfinite(), wanted)  # which is what min_p first would keep
+    texts(model, inputs, do_sample=True, seed=1, **rules)
+    assert model.head_calls == 0
 
 
 def chi_squared(drawn, probs):

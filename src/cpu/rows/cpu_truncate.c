@@ -47,8 +47,10 @@ static int64_t step_down(const cpu_kernels *kernels, const cpu_values *values, c
     return bin;
 }
 
-cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
-                        gumbel_wide needed, float floor, cpu_weight *bins)
+/* cpu_descend(), or its first step: values from `value` on then reach what was needed, but some of
+ * them may be too many. */
+static cpu_landing descend(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
+                           gumbel_wide needed, float floor, int rough, cpu_weight *bins)
 {
     cpu_landing landing = {0};
     uint32_t low = gumbel_key(floor), high = gumbel_key(values->largest * values->scale);
@@ -74,13 +76,19 @@ cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, in
         GUMBEL_ASSERT(start >= low && start <= high);
         high = bin_edge(&t, low, high, (uint32_t)bin + 1) - 1;
         low = start;
-        if (t.slope == 0.0f && t.shift == 0) {
+        if (rough || (t.slope == 0.0f && t.shift == 0)) {
             landing.reached = 1;
             landing.value = gumbel_of_key(low);
             return landing;
         }
     }
     return landing;
+}
+
+cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
+                        gumbel_wide needed, float floor, cpu_weight *bins)
+{
+    return descend(kernels, values, by_mass, needed, floor, 0, bins);
 }
 
 /* A value that the n-th largest is probably not below. The n-th largest of the blocks' largest
@@ -93,14 +101,18 @@ static float guess_nth(const cpu_kernels *kernels, const cpu_values *values, int
                         .stretches = 1,
                         .largest = values->largest,
                         .scale = values->scale};
-    if (n <= values->blocks) {
-        cpu_landing bound = cpu_descend(kernels, &peaks, 0, (gumbel_wide)n, floor, bins);
-        return bound.reached ? bound.value : floor;
-    }
+    /* Bins of equal width need a lower end: that of some peaks is mostly low enough. */
+    int64_t step = n > values->blocks ? 1 : 1 + values->blocks / CPU_PEAKS_SAMPLED;
     float lowest = values->largest;
-    for (int64_t k = 0; k < values->blocks; k++)
+    for (int64_t k = 0; k < values->blocks; k += step)
         lowest = fminf(lowest, values->peaks.v[k]);
-    return fmaxf(lowest * values->scale, floor);
+    lowest = fmaxf(lowest * values->scale, floor);
+    if (n > values->blocks)
+        return lowest;
+    cpu_landing bound = descend(kernels, &peaks, 0, (gumbel_wide)n, lowest, 1, bins);
+    if (!bound.reached && lowest > floor)
+        bound = descend(kernels, &peaks, 0, (gumbel_wide)n, floor, 1, bins);
+    return bound.reached ? bound.value : floor;
 }
 
 cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values, int64_t n,
@@ -157,18 +169,19 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
     spare /= 2 * CPU_SAMPLE_STEP;
     if (mass <= spare)
         return floor;
-    cpu_landing guess = cpu_descend(kernels, &sample, 1, mass - spare, floor, bins);
+    cpu_landing guess = descend(kernels, &sample, 1, mass - spare, floor, 1, bins);
     return guess.reached ? guess.value : floor;
 }
 
-/* top_p of what `cut` keeps, less `excess` of its tied tokens; jointly, of all that counts. */
+/* top_p of what min_p and top_k leave it, `behind` less `excess` of its tied tokens, where they
+ * keep `cut`; jointly, of all that counts. */
 static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values,
-                            const gumbel_rules *rules, gumbel_cut cut, int64_t excess,
-                            cpu_weight *bins)
+                            const gumbel_rules *rules, gumbel_cut behind, int64_t excess,
+                            gumbel_cut cut, cpu_weight *bins)
 {
     float m = values->largest;
-    gumbel_wide mass, gone = gumbel_token_mass(gumbel_exp(cut.bound - m));
-    int64_t count = weigh(kernels, values, gumbel_cut_weighed(rules, cut).bound, &mass);
+    gumbel_wide mass, gone = gumbel_token_mass(gumbel_exp(behind.bound - m));
+    int64_t count = weigh(kernels, values, gumbel_cut_weighed(rules, behind).bound, &mass);
     mass -= rules->joint ? 0 : gone * (uint64_t)excess;
     gumbel_wide needed = gumbel_nucleus(rules->top_p, mass);
     GUMBEL_ASSERT(needed <= mass);
@@ -190,11 +203,12 @@ gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
 {
     cpu_values unscaled = *values;
     unscaled.scale = 1.0f;
-    gumbel_cut cut = gumbel_cut_min_p(rules, values->largest);
+    gumbel_cut behind = gumbel_cut_first(rules, values->largest);
     int64_t excess = 0;
     if (rules->top_k > 0)
-        cut = cut_top_k(kernels, &unscaled, rules, cut, &excess, bins);
+        behind = cut_top_k(kernels, &unscaled, rules, behind, &excess, bins);
+    gumbel_cut cut = gumbel_cut_others(rules, behind, values->largest);
     if (rules->top_p < 1.0f)
-        cut = cut_top_p(kernels, &unscaled, rules, cut, excess, bins);
+        cut = cut_top_p(kernels, &unscaled, rules, behind, excess, cut, bins);
     return cut;
 }

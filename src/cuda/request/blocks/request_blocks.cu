@@ -76,7 +76,8 @@ __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_
     const gumbel_rules r = gumbel_problem_rules(&q, b, 0);
     if (!gumbel_problem_row_lives(&q, b))
         return false;
-    return is_greedy(q, b) || (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TARGET);
+    return is_greedy(q, b) ||
+           (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TARGET && !(r.joint && r.top_p < 1.0f));
 }
 
 /* Whether this CTA is the last one of row b; for all threads. */

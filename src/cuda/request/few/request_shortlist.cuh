@@ -103,12 +103,14 @@ __device__ __forceinline__ int cut_shortlist(const gumbel_rules &r, int count,
     if (r.top_k > 0 && r.top_k < count)
         head = r.exact ? (int)r.top_k : with_ties((int)r.top_k, count);
     const float largest = gumbel_of_key(shortlist().order[0].key);
+    int kept = head;
     if (r.min_p > 0.0f)
-        head = min(head, kept_by_min_p(count, largest, shared().row.log_min_p));
+        kept = min(head, kept_by_min_p(count, largest, shared().row.log_min_p));
     if (!(r.top_p < 1.0f))
-        return head;
-    int nucleus = nucleus_of_shortlist(r.top_p, r.joint ? count : head, largest, mass);
-    return min(head, r.exact ? nucleus : with_ties(nucleus, count));
+        return kept;
+    const int weighed = r.joint ? count : r.last ? head : kept;
+    int nucleus = nucleus_of_shortlist(r.top_p, weighed, largest, mass);
+    return min(kept, r.exact ? nucleus : with_ties(nucleus, count));
 }
 
 /* ----------------------------------------------------------------------------------- mass ---- */

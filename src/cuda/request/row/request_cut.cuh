@@ -120,14 +120,15 @@ template <class Source> struct cut_finder {
 template <class Finder>
 __device__ inline request_cut find_cut(Finder &finder, const gumbel_rules &r)
 {
-    gumbel_cut cut = gumbel_cut_min_p(&r, finder.largest);
+    gumbel_cut behind = gumbel_cut_first(&r, finder.largest);
     if (r.top_k > 0) {
-        landing k = finder.nth((uint64_t)r.top_k, cut.bound);
+        landing k = finder.nth((uint64_t)r.top_k, behind.bound);
         if (k.reached)
-            cut = gumbel_cut_top_k(&r, gumbel_of_key(k.key), (int64_t)k.above);
+            behind = gumbel_cut_top_k(&r, gumbel_of_key(k.key), (int64_t)k.above);
     }
+    gumbel_cut cut = gumbel_cut_others(&r, behind, finder.largest);
     if (r.top_p < 1.0f) {
-        gumbel_cut nucleus = finder.cut_top_p(r.top_p, r.exact, gumbel_cut_weighed(&r, cut));
+        gumbel_cut nucleus = finder.cut_top_p(r.top_p, r.exact, gumbel_cut_weighed(&r, behind));
         cut = gumbel_stricter(cut, nucleus);
     }
     return {cut.bound, finder.last_of_ties(cut)};

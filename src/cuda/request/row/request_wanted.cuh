@@ -62,7 +62,8 @@ __device__ __forceinline__ request_wanted wanted_of(const params &p, const reque
     bool top = p.problem.request & GUMBEL_REQUEST_TOP;
     int64_t k = greedy ? 1 : row.rules.top_k;
     uint32_t target = (uint32_t)(top && p.output.num_top > k ? p.output.num_top : k);
-    return {target, k > 0 && top ? -INFINITY : row.log_min_p, k == 0 && top};
+    const bool by_k = k > 0 && (top || row.rules.last); /* all of the k are */
+    return {target, by_k ? -INFINITY : row.log_min_p, k == 0 && top};
 }
 
 /* Whether candidates can serve a row, by its rules, and which are wanted. What is dropped has no
