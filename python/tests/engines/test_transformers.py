@@ -16,6 +16,7 @@ if not transformers.__version__.startswith(("5.16.", "5.17.")):
     pytest.skip("transformers 5.16 and 5.17 are known", allow_module_level=True)
 
 import gumbel.transformers  # noqa: E402
+from gumbel._transformers import heads  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGET = ROOT / "tests" / "models" / "kjv-target"
@@ -40,6 +41,7 @@ def model(request):
     made = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
     made.to(request.param).eval().head_calls = 0
 
+    @torch.compiler.disable  # or a compiled step would count when it is compiled, not when it runs
     def count(*_):
         made.head_calls += 1
 
@@ -56,8 +58,17 @@ def tokenizer():
     return made
 
 
+def compiled_everywhere():
+    """On a CPU, too, where transformers compiles nothing of itself; without a C++ compiler."""
+    made = transformers.CompileConfig(backend="eager", mode=None)
+    made._compile_all_devices = True
+    return made
+
+
 def texts(model, inputs, ours=True, **parameters):
     inputs = {name: value.to(model.device) for name, value in inputs.items()}
+    if parameters.get("compile_config") == "everywhere":
+        parameters["compile_config"] = compiled_everywhere()
     if ours:
         parameters["custom_generate"] = gumbel.transformers.generate
     model.head_calls = 0
@@ -69,6 +80,7 @@ def texts(model, inputs, ours=True, **parameters):
     [
         {},
         {"cache_implementation": "static"},
+        {"cache_implementation": "static", "compile_config": "everywhere"},
         {"use_cache": False},
         {"repetition_penalty": 1.3},
         {"min_new_tokens": 12, "eos_token_id": [269, 259]},
@@ -240,10 +252,10 @@ def test_a_head_that_is_more_than_a_product_is_called(model, tokenizer):
     """One whose logits are not those of its weight: they are formed, and drawn from."""
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
     hook = model.lm_head.register_forward_hook(lambda *given: given[2].flip(-1))
-    gumbel.transformers._heads.pop(model, None)
+    heads.forget(model)
     try:
         wanted = texts(model, inputs, ours=False, do_sample=False)
         assert torch.equal(texts(model, inputs, do_sample=False), wanted) and model.head_calls > 1
     finally:
         hook.remove()
-        gumbel.transformers._heads.pop(model, None)
+        heads.forget(model)
