@@ -159,8 +159,9 @@ def _check(model: Any, config: Any) -> None:
 
 def _check_drafts(ids: torch.Tensor, config: Any, kwargs: dict[str, Any]) -> None:
     if len(ids) != 1:
-        count = f"{len(ids)} texts"
-        raise ValueError(f"draft_model, prompt_lookup_num_tokens: one text at a time, not {count}")
+        raise ValueError(
+            f"draft_model, prompt_lookup_num_tokens: one text at a time, not {len(ids)}"
+        )
     cache = kwargs.get("past_key_values")
     if not kwargs["use_cache"] or cache is None:
         raise ValueError("use_cache: drafts need it")

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Sequence
 
 from transformers.generation import logits_process
+from transformers.generation.continuous_batching.cb_logits_processors import (
+    ContinuousBatchingTemperatureLogitsWarper,
+    ContinuousBatchingTopKLogitsWarper,
+    ContinuousBatchingTopPLogitsWarper,
+)
 
 
 @dataclass
@@ -23,6 +28,10 @@ class Rules:
         """Whether one more processor can be served, which is then among the rules."""
         reader = _READERS.get(type(processor))
         return reader is not None and reader(self, processor)
+
+    def edit_logits(self) -> bool:
+        """Whether anything is asked for but a temperature and cuts."""
+        return self.repetition != 1 or bool(self.suppressed) or bool(self.early)
 
 
 def _temperature(rules: Rules, processor: Any) -> bool:
@@ -77,6 +86,10 @@ _READERS: dict[type, Callable[[Rules, Any], bool]] = {
     logits_process.TemperatureLogitsWarper: _temperature,
     logits_process.TopKLogitsWarper: _cut("top_k"),
     logits_process.TopPLogitsWarper: _cut("top_p", "top_k"),
+    # The same, with a value a request; theirs is the default.
+    ContinuousBatchingTemperatureLogitsWarper: _temperature,
+    ContinuousBatchingTopKLogitsWarper: _cut("top_k"),
+    ContinuousBatchingTopPLogitsWarper: _cut("top_p", "top_k"),
     logits_process.MinPLogitsWarper: _cut("min_p", "top_k"),
     logits_process.RepetitionPenaltyLogitsProcessor: _repetition,
     logits_process.SuppressTokensLogitsProcessor: _suppress,
@@ -86,5 +99,6 @@ _READERS: dict[type, Callable[[Rules, Any], bool]] = {
 
 
 def rules_of(processors: Sequence[Any]) -> Optional[Rules]:
+    """What all these processors ask for; None where the library lacks one of it."""
     rules = Rules()
     return rules if all(rules.take(processor) for processor in processors) else None
