@@ -46,7 +46,7 @@ class BatchDraw:
             self.head, rules = None, Rules()
         else:
             self.head = head
-        self.copies = 1 if greedy else manager.num_return_sequences
+        self.copies = manager.num_return_sequences
         self.logprobs = "processed" if manager.continuous_batching_config.return_logprobs else None
         values = {"temperature": 0.0} if greedy else rules.truncation
         self.lines = {
@@ -61,7 +61,9 @@ class BatchDraw:
         }
         self.first = add_lines(processors)
 
-    def __call__(self, runner: Any, model: Any, batch: dict[str, Any], output: torch.Tensor) -> None:
+    def __call__(
+        self, runner: Any, model: Any, batch: dict[str, Any], output: torch.Tensor
+    ) -> None:
         """Run the model on a step, and write what is drawn into `output` [1 or 2, more than n]."""
         lines, indices = batch["logits_processor_args"], batch["logits_indices"]
         count = indices.shape[0]
@@ -82,11 +84,15 @@ class BatchDraw:
             drawn = torch.ops.gumbel.sample(
                 hidden, self.head.weight, **self.head.arguments(), **common
             )
-        sample = lines[self.first + 2].long()[:, None]
-        output[0, :count].copy_(drawn[0].long().gather(1, sample)[:, 0])
+        output[0, :count].copy_(self._pick(drawn[0], lines))
         if self.logprobs:
-            logprobs = drawn[2].gather(1, sample)[:, 0]
-            output[1, :count].copy_(logprobs.view(torch.int32))
+            output[1, :count].copy_(self._pick(drawn[2], lines).view(torch.int32))
+
+    def _pick(self, found: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
+        """Of the samples [n, copies] of each request its own: [n]."""
+        if self.copies == 1:
+            return found[:, 0].contiguous()
+        return found.gather(1, lines[self.first + 2].long()[:, None])[:, 0]
 
 
 def _lines_of(processors: Any) -> dict[str, int]:

@@ -166,4 +166,4 @@ def _check_drafts(ids: torch.Tensor, config: Any, kwargs: dict[str, Any]) -> Non
     if not kwargs["use_cache"] or cache is None:
         raise ValueError("use_cache: drafts need it")
     if isinstance(cache, StaticCache):
-        raise ValueError("cache_implementation: a static cache cannot forget drafts that were refused")
+        raise ValueError("cache_implementation: a static one forgets no refused drafts")
