@@ -48,14 +48,11 @@ class BatchDraw:
             self.head = head
         self.copies = manager.num_return_sequences
         self.logprobs = "processed" if manager.continuous_batching_config.return_logprobs else None
-        values = {"temperature": 0.0} if greedy else rules.truncation
-        self.lines = {
-            name: place
-            for name, place in _lines_of(processors.logits_processor).items()
-            if name in values and not greedy
-        }
+        values = rules.parameters(greedy)
+        lines = {} if greedy else _lines_of(processors.logits_processor)
+        self.lines = {name: line for name, line in lines.items() if name in values}
         self.constants = {
-            name: torch.tensor(value, dtype=DTYPES[name], device=manager.model.device)
+            name: _constant(name, value, manager.model.device)
             for name, value in values.items()
             if name not in self.lines
         }
@@ -99,6 +96,11 @@ def _lines_of(processors: Any) -> dict[str, int]:
     """Which line holds a parameter's value of each request."""
     own = [p for p in processors if isinstance(p, ContinuousBatchingLogitsProcessor)]
     return {PER_REQUEST[type(p)]: line for line, p in enumerate(own) if type(p) in PER_REQUEST}
+
+
+def _constant(name: str, value: Any, device: Any) -> Any:
+    """A parameter that all requests share, where the operators read it."""
+    return torch.tensor(value, dtype=DTYPES[name], device=device) if name in DTYPES else value
 
 
 def _processed(runner: Any, model: Any, batch: dict[str, Any]) -> torch.Tensor:

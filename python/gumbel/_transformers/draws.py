@@ -23,7 +23,7 @@ class FusedDraw:
         self.head, self.rules, self.texts = head, rules, texts
         self._masks(input_ids.device)
         self.history: Optional[History] = None
-        self.parameters = {"temperature": 0.0} if greedy else dict(rules.truncation)
+        self.parameters = rules.parameters(greedy)
         if rules.repetition != 1:
             self.history = History(len(input_ids), len(head.weight), like=input_ids)
             self.parameters["repetition_penalty"] = rules.repetition

@@ -29,6 +29,10 @@ class Rules:
         reader = _READERS.get(type(processor))
         return reader is not None and reader(self, processor)
 
+    def parameters(self, greedy: bool) -> dict[str, Any]:
+        """What a call of the library takes for the temperature and the cuts."""
+        return {"temperature": 0.0} if greedy else dict(self.truncation)
+
     def edit_logits(self) -> bool:
         """Whether anything is asked for but a temperature and cuts."""
         return self.repetition != 1 or bool(self.suppressed) or bool(self.early)

@@ -83,7 +83,7 @@ def test_texts_of_a_batch_are_those_of_generate(model, prompts, more):
 
 
 def test_what_the_library_lacks_is_done_by_transformers(model, prompts):
-    more = {"do_sample": True, "top_p": 0.9, "min_p": 0.1}
+    more = {"do_sample": True, "top_k": 0, "typical_p": 0.9}
     together = batch(model, prompts, configured(**more), SEEDS)
     assert model.head_calls > 0
     assert together == single(model, prompts, SEEDS, **more)

@@ -38,7 +38,7 @@ def continuations(model, tokenizer, ours, **given):
         inputs = tokenizer([STARTS[row % len(STARTS)] for row in rows], return_tensors="pt",
                            padding=True)
         more = {"seed": [1000 + row for row in rows]} if ours else {}
-        torch.manual_seed(at)
+        torch.manual_seed(1 + at)
         ids = texts(model, inputs, ours, tokens=TOKENS, eos_token_id=STOP, pad_token_id=PAD,
                     **more, **given)[:, inputs["input_ids"].shape[1] :].tolist()
         found += [row[: row.index(STOP) + 1] if STOP in row else row for row in ids]
