@@ -144,13 +144,12 @@ ModelRunner._forward_process_and_sample = _step
 @torch.no_grad()
 def head_of_paged(model: Any) -> Optional[Head]:
     """The head of a model that may be loaded for paged attention, which no plain forward has."""
-    ids = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     attention = model.config._attn_implementation
     if not attention.startswith("paged|"):
-        return head_of(model, ids)
+        return head_of(model)
     model.set_attn_implementation(attention[len("paged|") :])
     try:
-        return head_of(model, ids)
+        return head_of(model)
     finally:
         model.set_attn_implementation(attention)
 

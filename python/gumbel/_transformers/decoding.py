@@ -56,7 +56,7 @@ def generate(
     lookup = config.prompt_lookup_num_tokens is not None
     by_drafts = draft_model is not None or lookup
     if by_drafts:
-        _check_drafts(input_ids, config, model_kwargs)
+        _check_drafts(input_ids, draft_model, model_kwargs)
     if token_streamer is not None:
         streamer = token_streamer
         streamer.put(input_ids.cpu())
@@ -64,7 +64,7 @@ def generate(
     texts = Texts(input_ids, model_kwargs.get("attention_mask"), seed, copies)
     kept = _kept(config)
     rules = rules_of(logits_processor)
-    head = None if rules is None or kept else head_of(model, input_ids)
+    head = None if rules is None or kept else head_of(model)
     greedy = not config.do_sample
     draw: Draw = ProcessedDraw(logits_processor, greedy, texts, kept)
     if head is not None and rules is not None:
@@ -108,7 +108,7 @@ def _decode(
     ends = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
     done, first = False, True
     while model._has_unfinished_sequences(done, synced_gpus, device=ids.device):
-        step = None if first or not kwargs["use_cache"] else 1
+        step = _unseen(ids, kwargs) if first else 1 if kwargs["use_cache"] else None
         inputs = model.prepare_inputs_for_generation(
             ids, next_sequence_length=step, is_first_iteration=first, **kwargs
         )
@@ -135,6 +135,14 @@ def _decode(
     return ids, kwargs.get("past_key_values")
 
 
+def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
+    """How many of the prompt's ids a cache that came with it lacks; None: all that are given."""
+    cache, mask = kwargs.get("past_key_values"), kwargs.get("attention_mask")
+    if cache is None or mask is None or mask.shape != ids.shape:
+        return None
+    return int(ids.shape[1] - cache.get_seq_length())
+
+
 def _kept(config: Any) -> Optional[dict[str, list[Any]]]:
     """Where scores and logits are kept, if they are asked for."""
     if config.return_dict_in_generate and (config.output_scores or config.output_logits):
@@ -157,11 +165,16 @@ def _check(model: Any, config: Any) -> None:
             raise ValueError(f"{name}: not served; draft_model or prompt_lookup_num_tokens drafts")
 
 
-def _check_drafts(ids: torch.Tensor, config: Any, kwargs: dict[str, Any]) -> None:
+def _check_drafts(ids: torch.Tensor, draft_model: Any, kwargs: dict[str, Any]) -> None:
     if len(ids) != 1:
         raise ValueError(
             f"draft_model, prompt_lookup_num_tokens: one text at a time, not {len(ids)}"
         )
+    if draft_model is not None and draft_model.config.is_encoder_decoder:
+        raise ValueError("draft_model: it has an encoder; a decoder drafts")
+    mask = kwargs.get("attention_mask")
+    if mask is not None and mask.shape != ids.shape:
+        raise ValueError("input_ids: drafts need all ids of the prompt")
     cache = kwargs.get("past_key_values")
     if not kwargs["use_cache"] or cache is None:
         raise ValueError("use_cache: drafts need it")

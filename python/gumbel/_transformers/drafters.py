@@ -53,7 +53,7 @@ class ModelDrafter:
         kwargs: dict[str, Any],
     ) -> None:
         ids = ids.to(model.device)
-        head = None if rules is None else head_of(model, ids)
+        head = None if rules is None else head_of(model)
         self.model, self.target, self.texts = model, texts, texts.apart(model.device)
         self.draw: Draw = ProcessedDraw(processors, greedy, self.texts, None)
         if head is not None and rules is not None:

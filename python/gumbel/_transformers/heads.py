@@ -45,10 +45,10 @@ class Head:
 _heads: weakref.WeakKeyDictionary[Any, Optional[Head]] = weakref.WeakKeyDictionary()
 
 
-def head_of(model: Any, ids: torch.Tensor) -> Optional[Head]:
-    """The head of a model, tried on one token of `ids` [B, L] once; None: its logits are more."""
+def head_of(model: Any) -> Optional[Head]:
+    """The head of a model, tried on a few tokens once; None: its logits are more than a product."""
     if model not in _heads:
-        _heads[model] = _find_head(model, ids[:1, :1])
+        _heads[model] = _find_head(model, torch.arange(1, 4, device=model.device)[None])
     return _heads[model]
 
 

@@ -44,10 +44,10 @@ class Texts:
         self.seed = torch.tensor(seeds, dtype=torch.uint64).to(input_ids.device)
         self.copies = copies
         self.sample = torch.arange(rows, device=input_ids.device)[:, None] % copies
-        if self.mask is None:
+        if mask is None or mask.ndim != 2:
             self.position = torch.full((rows,), length - 1, device=input_ids.device)
-        else:
-            self.position = self.mask.long().sum(1) - 1
+        else:  # which is of all of the prompt, where the ids are of a part of it, or of none
+            self.position = mask.long().sum(1) - 1
 
     def pick(self, tokens: torch.Tensor) -> torch.Tensor:
         """Of the samples [B, copies] of each row its own: int64 [B]."""

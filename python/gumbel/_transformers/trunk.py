@@ -37,7 +37,7 @@ class Trunk:
         kwargs = copy.copy(self.kwargs)
         for grow in _GROW:
             kwargs = grow(kwargs, ids.shape[1])
-        new = None if self.first else ids.shape[1] - self.cache.get_seq_length()
+        new = ids.shape[1] - self.cache.get_seq_length()
         inputs = self.model.prepare_inputs_for_generation(
             ids, next_sequence_length=new, is_first_iteration=self.first, **kwargs
         )

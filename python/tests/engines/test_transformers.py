@@ -2,6 +2,8 @@
 """generate() of transformers with our decoding method: stock texts where they are greedy, the law
 of the model where they are drawn, one text for one seed and prompt, and no logits formed."""
 
+import copy
+
 import numpy as np
 import pytest
 from kjv import (  # noqa: F401, which skips where there is no transformers; fixtures
@@ -154,6 +156,23 @@ def test_texts_end(model, tokenizer):
         for row in found[:, inputs["input_ids"].shape[1] :].tolist():
             if 269 in row:
                 assert set(row[row.index(269) + 1 :]) <= {0}
+
+
+def test_prompts_of_which_a_cache_or_embeddings_hold_a_part(model, tokenizer):
+    inputs = tokenizer(PROMPTS[1], return_tensors="pt")
+    given = {"seed": 2, "eos_token_id": None, **DRAWN}
+    whole = texts(model, inputs, tokens=24, **given)
+    begun = texts(model, inputs, tokens=8, return_dict_in_generate=True, **given)
+    ids, cache = begun.sequences, begun.past_key_values
+    more = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    for by in ({}, {"prompt_lookup_num_tokens": 4}):
+        held = copy.deepcopy(cache)
+        assert torch.equal(texts(model, more, past_key_values=held, **by, **given), whole)
+    embeds = model.get_input_embeddings()(inputs["input_ids"].to(model.device)).detach()
+    asked = {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
+    assert torch.equal(texts(model, asked, **given), whole[:, -24:-8])
+    with pytest.raises(ValueError, match="input_ids: drafts need"):
+        texts(model, asked, prompt_lookup_num_tokens=4, **given)
 
 
 def test_refusals(model, tokenizer):
