@@ -84,6 +84,8 @@ def generate(
         streamer.end()
     if not config.return_dict_in_generate:
         return ids
+    for each in (kept or {}).values():
+        del each[ids.shape[1] - input_ids.shape[1] :]  # of drafts behind the end
     return GenerateDecoderOnlyOutput(
         sequences=ids,
         scores=tuple(kept["scores"]) if kept and config.output_scores else None,

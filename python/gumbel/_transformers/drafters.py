@@ -64,7 +64,7 @@ class ModelDrafter:
             for name in ("attention_mask", "position_ids", "token_type_ids")
             if kwargs.get(name) is not None
         }
-        cache = DynamicCache(config=model.config)
+        cache = DynamicCache()  # of all tokens: one that slides cannot go several steps back
         given = {"past_key_values": cache, "use_cache": True, **of_prompt}
         if model._supports_logits_to_keep():
             given["logits_to_keep"] = 1

@@ -51,4 +51,5 @@ class Trunk:
 
     def forget(self, length: int) -> None:
         """Have the cache hold the first `length` tokens at most."""
-        self.cache.crop(-max(0, self.cache.get_seq_length() - length))
+        if not self.first:  # layers that slide have nothing to crop before
+            self.cache.crop(-max(0, self.cache.get_seq_length() - length))

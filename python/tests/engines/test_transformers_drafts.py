@@ -129,11 +129,35 @@ def test_padding_and_stopping_criteria(model, draft, tokenizer):
     wide = texts(model, row, draft_model=draft, **given)
     assert torch.equal(wide[0, -32:], alone[0, -32:])
     strings = transformers.StopStringCriteria(tokenizer, ["the", "and"])
+    kept = {"return_dict_in_generate": True, "output_scores": True}
     for seed in range(4):
         given = {"seed": seed, "tokens": 32, "stopping_criteria": [strings], **DRAWN}
         inputs = tokenizer(PROMPT, return_tensors="pt")
         wanted = texts(model, inputs, **given)
         assert torch.equal(texts(model, inputs, draft_model=draft, **given), wanted)
+        out = texts(model, inputs, draft_model=draft, **kept, **given)
+        assert len(out.scores) == wanted.shape[1] - inputs["input_ids"].shape[1]
+
+
+def test_windows_that_slide(model, tokenizer):
+    """Over models whose every other layer sees 8 tokens: caches go back beyond what they hold."""
+    def sliding(path):
+        config = transformers.AutoConfig.from_pretrained(path)
+        config.use_sliding_window, config.sliding_window = True, 8
+        config.layer_types = ["sliding_attention", "full_attention"] * config.num_hidden_layers
+        config.layer_types = config.layer_types[: config.num_hidden_layers]
+        made = transformers.AutoModelForCausalLM.from_pretrained(
+            path, config=config, dtype=torch.float32
+        )
+        return made.to(model.device).eval()
+
+    target, smaller = sliding(TARGET), sliding(DRAFT)
+    for prompt in (PROMPTS[0], PROMPT):
+        inputs = tokenizer(prompt, return_tensors="pt")
+        given = {"seed": 3, "tokens": 32, "eos_token_id": None, **DRAWN}
+        alone = texts(target, inputs, **given)
+        for by in ({"draft_model": smaller}, LOOKUP):
+            assert torch.equal(texts(target, inputs, **by, **given), alone)
 
 
 def test_streams_and_caches(model, draft, tokenizer):
