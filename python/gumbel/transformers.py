@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts by Hugging Face transformers, drawn by libgumbel: a decoding method for generate().
+"""Texts by Hugging Face transformers, drawn by libgumbel: for generate() and generate_batch().
 
 >>> import gumbel.transformers
 >>> model.generate(**inputs, do_sample=True, temperature=0.8, top_k=50, seed=7,
@@ -9,6 +9,9 @@ The LM head and the draw are one pass, and no logits are formed: so it is for gr
 temperature, top_k, top_p or min_p, a repetition penalty, suppressed tokens and a least length. What
 else a GenerationConfig or a list of logits processors asks for is done by transformers on logits,
 from which the library draws: the texts are those asked for, at the cost of the logits.
+
+With draft_model= or prompt_lookup_num_tokens= several tokens come of one forward. generate_batch()
+serves many prompts by continuous batching, and patch_continuous_batching() every manager of it.
 
 One (seed, prompt) gives one text, alone or in a batch, padded or not, by drafts or without, up to
 the rounding of hidden states: the noise of a token depends on the seed, the token and its place in
