@@ -2,66 +2,22 @@
 """generate() of transformers with our decoding method: stock texts where they are greedy, the law
 of the model where they are drawn, one text for one seed and prompt, and no logits formed."""
 
-import json
-import os
-import subprocess
-from pathlib import Path
+import copy
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", minversion="2.9")
-transformers = pytest.importorskip("transformers")
-if not transformers.__version__.startswith(("5.16.", "5.17.")):
-    pytest.skip("transformers 5.16 and 5.17 are known", allow_module_level=True)
-
-import gumbel.transformers  # noqa: E402
-
-ROOT = Path(__file__).resolve().parents[3]
-TARGET = ROOT / "tests" / "models" / "kjv-target"
-BUILT = [
-    os.environ.get("GUMBEL_CLI"),
-    ROOT / "build/dev/cli/gumbel",
-    ROOT / "build/release/cli/gumbel",
-]
-COMMAND = next((path for path in BUILT if path and Path(path).is_file()), None)
-PROMPTS = ["In the beginning", "And the LORD said unto Moses", "Blessed are", "The king of"]
-DRAWN = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95}
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-    ),
-]
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def model(request):
-    made = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
-    made.to(request.param).eval().head_calls = 0
-
-    def count(*_):
-        made.head_calls += 1
-
-    made.lm_head.register_forward_hook(count)
-    made.generate(torch.tensor([[5]], device=made.device), max_new_tokens=1,
-                  custom_generate=gumbel.transformers.generate)  # tries the head, once
-    return made
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    made = transformers.AutoTokenizer.from_pretrained(TARGET, padding_side="left")
-    made.pad_token = "<|endoftext|>"
-    return made
-
-
-def texts(model, inputs, ours=True, **parameters):
-    inputs = {name: value.to(model.device) for name, value in inputs.items()}
-    if ours:
-        parameters["custom_generate"] = gumbel.transformers.generate
-    model.head_calls = 0
-    return model.generate(**inputs, max_new_tokens=parameters.pop("tokens", 16), **parameters)
+from kjv import (  # noqa: F401, which skips where there is no transformers; fixtures
+    DRAWN,
+    PROMPTS,
+    Streamer,
+    gumbel,
+    heads,
+    model,
+    texts,
+    tokenizer,
+    torch,
+    written,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +25,7 @@ def texts(model, inputs, ours=True, **parameters):
     [
         {},
         {"cache_implementation": "static"},
+        {"cache_implementation": "static", "compile_config": "everywhere"},
         {"use_cache": False},
         {"repetition_penalty": 1.3},
         {"min_new_tokens": 12, "eos_token_id": [269, 259]},
@@ -116,22 +73,12 @@ def test_a_text_depends_on_seed_and_prompt_alone(model, tokenizer):
 
 @pytest.mark.parametrize("sequences", [1, 3])
 def test_the_command_writes_the_same_texts(model, tokenizer, sequences):
-    """gumbel generate, whose products round in another order; its prompts begin with token 0."""
-    if COMMAND is None:
-        pytest.skip("the command is not built; GUMBEL_CLI names one")
     for prompt, seed in zip(PROMPTS, (3, 4, 5, 6)):
-        inputs = torch.tensor([[0, *tokenizer(prompt)["input_ids"]]])
+        ids, theirs = written(tokenizer, prompt, seed, sequences)
+        inputs = torch.tensor([ids])
         ours = texts(model, {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)},
                      seed=seed, num_return_sequences=sequences, eos_token_id=None, **DRAWN)
-        done = subprocess.run(
-            [COMMAND, "generate", "--model", TARGET, "--prompt", prompt, "--seed", str(seed),
-             "--samples", str(sequences), "--temperature", "0.8", "--top-k", "50",
-             "--top-p", "0.95", "--max-tokens", "16", "--ignore-eos", "--json"],
-            check=True, capture_output=True,
-        )
-        theirs = json.loads(done.stdout)["samples"]
-        for row, sample in zip(ours[:, inputs.shape[1] :].tolist(), theirs, strict=True):
-            assert row == sample["ids"], prompt
+        assert ours[:, len(ids) :].tolist() == theirs, prompt
 
 
 def test_sequences_of_a_prompt_are_samples_of_its_seed(model, tokenizer):
@@ -207,17 +154,6 @@ def chi_squared(drawn, probs):
     return (sum_ - free) / (2 * free) ** 0.5
 
 
-class Streamer:
-    def __init__(self):
-        self.tokens, self.ended = [], False
-
-    def put(self, tokens):
-        self.tokens += tokens.flatten().tolist()
-
-    def end(self):
-        self.ended = True
-
-
 def test_streamers_and_outputs(model, tokenizer):
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
     plain = texts(model, inputs, seed=1, **DRAWN)
@@ -240,6 +176,23 @@ def test_texts_end(model, tokenizer):
                 assert set(row[row.index(269) + 1 :]) <= {0}
 
 
+def test_prompts_of_which_a_cache_or_embeddings_hold_a_part(model, tokenizer):
+    inputs = tokenizer(PROMPTS[1], return_tensors="pt")
+    given = {"seed": 2, "eos_token_id": None, **DRAWN}
+    whole = texts(model, inputs, tokens=24, **given)
+    begun = texts(model, inputs, tokens=8, return_dict_in_generate=True, **given)
+    ids, cache = begun.sequences, begun.past_key_values
+    more = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    for by in ({}, {"prompt_lookup_num_tokens": 4}):
+        held = copy.deepcopy(cache)
+        assert torch.equal(texts(model, more, past_key_values=held, **by, **given), whole)
+    embeds = model.get_input_embeddings()(inputs["input_ids"].to(model.device)).detach()
+    asked = {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
+    assert torch.equal(texts(model, asked, **given), whole[:, -24:-8])
+    with pytest.raises(ValueError, match="input_ids: drafts need"):
+        texts(model, asked, prompt_lookup_num_tokens=4, **given)
+
+
 def test_refusals(model, tokenizer):
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
     for more, text in (
@@ -258,10 +211,10 @@ def test_a_head_that_is_more_than_a_product_is_called(model, tokenizer):
     """One whose logits are not those of its weight: they are formed, and drawn from."""
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
     hook = model.lm_head.register_forward_hook(lambda *given: given[2].flip(-1))
-    gumbel.transformers._heads.pop(model, None)
+    heads.forget(model)
     try:
         wanted = texts(model, inputs, ours=False, do_sample=False)
         assert torch.equal(texts(model, inputs, do_sample=False), wanted) and model.head_calls > 1
     finally:
         hook.remove()
-        gumbel.transformers._heads.pop(model, None)
+        heads.forget(model)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts of many prompts by continuous batching, with a seed a prompt."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Union
+
+import torch
+from transformers.generation.continuous_batching.utils import WorkloadHints
+
+from .batching import give, head_of_paged
+from .requests import CHILD
+from .texts import seeds_of
+
+STOP_SECONDS = 5.0  # that a manager has to end
+
+
+@torch.no_grad()
+def generate_batch(
+    model: Any,
+    inputs: Sequence[Sequence[int]],
+    generation_config: Any = None,
+    continuous_batching_config: Any = None,
+    *,
+    seed: Union[None, int, Sequence[int]] = None,
+    max_new_tokens: Optional[int] = None,
+    record_timestamps: bool = False,
+    warmup: bool = True,
+) -> dict[str, Any]:
+    """generate_batch() of a model by the library, with a seed a prompt; no logits are formed.
+
+    inputs       token ids of prompts, lists of any lengths.
+    seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
+                 Text s of num_return_sequences is sample s of its prompt's seed.
+
+    The others are generate_batch()'s own. The temperature, top_k, top_p and min_p are fused with
+    the head; other processors that continuous batching has are given logits.
+
+    Returns a GenerationOutput for each text by its request's id, those of a prompt together, in the
+    order of `inputs`; one that failed has an `error`. Raises ValueError for a bad seed, and
+    RuntimeError where the manager died.
+    """
+    if not len(inputs):
+        return {}
+    seeds = seeds_of(seed, len(inputs))
+    config = model.generation_config if generation_config is None else generation_config
+    copies = config.num_return_sequences or 1
+    most = config.max_new_tokens if max_new_tokens is None else max_new_tokens
+    hints = WorkloadHints(
+        max_prompt_length=max(len(prompt) for prompt in inputs),
+        max_generated_length=most or 0,
+        num_requests=len(inputs) * copies,
+    )
+    head = head_of_paged(model)
+    manager = model.init_continuous_batching(config, continuous_batching_config, hints)
+    give(manager, head)
+    try:
+        if warmup:
+            manager.warmup()
+        manager.start()
+        # Prompts that begin alike come one behind the other, and share blocks of the cache.
+        for at in sorted(range(len(inputs)), key=lambda at: list(inputs[at]), reverse=True):
+            manager.add_request(
+                inputs[at],
+                request_id=f"req_{at}",
+                max_new_tokens=most,
+                record_timestamps=record_timestamps,
+                seed=seeds[at],
+            )
+        found = _results(manager, len(inputs) * copies)
+    finally:
+        manager.stop(block=True, timeout=STOP_SECONDS)
+        manager.destroy()
+    ends = ["", *(f"{CHILD}{child}" for child in range(copies - 1))]
+    names = [f"req_{at}{end}" for at in range(len(inputs)) for end in ends]
+    return {name: found[name] for name in names}
+
+
+def _results(manager: Any, count: int) -> dict[str, Any]:
+    """The texts of `count` requests, finished or failed, by id."""
+    found: dict[str, Any] = {}
+    while len(found) < count:
+        output = manager.get_result(timeout=1)
+        if output is not None and output.is_finished():
+            found[output.request_id] = output
+        elif output is None and not manager.is_running():
+            raise RuntimeError(f"continuous batching ended with {len(found)} of {count} texts")
+    return found

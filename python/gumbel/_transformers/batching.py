@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of continuous batching, drawn by the library."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from transformers.generation.continuous_batching.cb_logits_processors import (
+    ContinuousBatchingLogitsProcessor,
+    ContinuousBatchingTemperatureLogitsWarper,
+    ContinuousBatchingTopKLogitsWarper,
+    ContinuousBatchingTopPLogitsWarper,
+)
+from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
+from transformers.generation.continuous_batching.model_runner import ModelRunner
+
+from .. import torch as operators  # noqa: F401, registers torch.ops.gumbel
+from .heads import Head, head_of
+from .requests import add_lines, seeds_in
+from .rules import Rules, rules_of
+
+# What a step has besides what a decoder's forward takes.
+NOT_OF_DECODERS = ("logits_to_keep", "logits_indices", "logits_processor_args")
+# Processors with a value a request, and the parameter that it is.
+PER_REQUEST: dict[type, str] = {
+    ContinuousBatchingTemperatureLogitsWarper: "temperature",
+    ContinuousBatchingTopKLogitsWarper: "top_k",
+    ContinuousBatchingTopPLogitsWarper: "top_p",
+}
+DTYPES = {
+    "temperature": torch.float32,
+    "top_k": torch.int32,
+    "top_p": torch.float32,
+    "min_p": torch.float32,
+}
+
+
+class BatchDraw:
+    """Draws one token of each request that a step completes."""
+
+    def __init__(self, manager: Any, head: Optional[Head]) -> None:
+        processors, greedy = manager.logit_processor, not manager.generation_config.do_sample
+        rules = rules_of(processors.logits_processor)
+        if head is None or rules is None or rules.edit_logits():
+            self.head, rules = None, Rules()
+        else:
+            self.head = head
+        self.copies = manager.num_return_sequences
+        self.logprobs = "processed" if manager.continuous_batching_config.return_logprobs else None
+        values = rules.parameters(greedy)
+        lines = {} if greedy else _lines_of(processors.logits_processor)
+        self.lines = {name: line for name, line in lines.items() if name in values}
+        self.constants = {
+            name: _constant(name, value, manager.model.device)
+            for name, value in values.items()
+            if name not in self.lines
+        }
+        self.first = add_lines(processors)
+
+    def __call__(
+        self, runner: Any, model: Any, batch: dict[str, Any], output: torch.Tensor
+    ) -> None:
+        """Run the model on a step, and write what is drawn into `output` [1 or 2, more than n]."""
+        lines, indices = batch["logits_processor_args"], batch["logits_indices"]
+        count = indices.shape[0]
+        common = {
+            **{name: lines[line].view(DTYPES[name]) for name, line in self.lines.items()},
+            **self.constants,
+            "seed": seeds_in(lines, self.first),
+            "position": batch["position_ids"][0, indices].long(),
+            "num_samples": self.copies,
+            "logprobs": self.logprobs,
+        }
+        if self.head is None:
+            scores = _processed(runner, model, batch)
+            drawn = torch.ops.gumbel.sample_logits(scores, **common)
+        else:
+            given = {name: value for name, value in batch.items() if name not in NOT_OF_DECODERS}
+            hidden = self.head.base(**given).last_hidden_state[0, indices]
+            drawn = torch.ops.gumbel.sample(
+                hidden, self.head.weight, **self.head.arguments(), **common
+            )
+        output[0, :count].copy_(self._pick(drawn[0], lines))
+        if self.logprobs:
+            output[1, :count].copy_(self._pick(drawn[2], lines).view(torch.int32))
+
+    def _pick(self, found: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
+        """Of the samples [n, copies] of each request its own: [n]."""
+        if self.copies == 1:
+            return found[:, 0].contiguous()
+        return found.gather(1, lines[self.first + 2].long()[:, None])[:, 0]
+
+
+def _lines_of(processors: Any) -> dict[str, int]:
+    """Which line holds a parameter's value of each request."""
+    own = [p for p in processors if isinstance(p, ContinuousBatchingLogitsProcessor)]
+    return {PER_REQUEST[type(p)]: line for line, p in enumerate(own) if type(p) in PER_REQUEST}
+
+
+def _constant(name: str, value: Any, device: Any) -> Any:
+    """A parameter that all requests share, where the operators read it."""
+    return torch.tensor(value, dtype=DTYPES[name], device=device) if name in DTYPES else value
+
+
+def _processed(runner: Any, model: Any, batch: dict[str, Any]) -> torch.Tensor:
+    """Processed logits [n, V] of the tokens that are drawn behind."""
+    indices = batch["logits_indices"]
+    logits = model(**batch).logits[0]
+    if "logits_to_keep" not in batch:
+        logits = logits[indices]
+    ids = batch["input_ids"][0, indices]
+    scores: torch.Tensor
+    scores = runner.logit_processor(ids, logits.float(), batch["logits_processor_args"])
+    return scores.contiguous()
+
+
+_stock_step = ModelRunner._forward_process_and_sample
+_stock_init = ContinuousBatchingManager.__init__
+
+
+def _step(
+    self: Any,
+    model: Any,
+    batch_data: dict[str, Any],
+    carry_over_ids: torch.Tensor,
+    prev_output_ids: torch.Tensor,
+    output_ids: torch.Tensor,
+) -> None:
+    """A step of a model runner: by the library where its manager was given to it."""
+    draw = getattr(self.logit_processor, "gumbel_draw", None)
+    if draw is None:
+        _stock_step(self, model, batch_data, carry_over_ids, prev_output_ids, output_ids)
+        return
+    self.inputs_and_outputs.carry_over_tokens(
+        batch_data["input_ids"], carry_over_ids, prev_output_ids
+    )
+    draw(self, model, batch_data, output_ids)
+
+
+ModelRunner._forward_process_and_sample = _step
+
+
+@torch.no_grad()
+def head_of_paged(model: Any) -> Optional[Head]:
+    """The head of a model that may be loaded for paged attention, which no plain forward has."""
+    attention = model.config._attn_implementation
+    if not attention.startswith("paged|"):
+        return head_of(model)
+    model.set_attn_implementation(attention[len("paged|") :])
+    try:
+        return head_of(model)
+    finally:
+        model.set_attn_implementation(attention)
+
+
+def give(manager: Any, head: Optional[Head]) -> None:
+    """Have the library draw for a manager that has not begun."""
+    if hasattr(manager.logit_processor, "gumbel_draw"):
+        return
+    if manager.batch_processor is not None:
+        raise RuntimeError(
+            "model: its cached manager draws by itself; "
+            "destroy_cached_continuous_batching_manager() first"
+        )
+    manager.logit_processor.gumbel_draw = BatchDraw(manager, head)
+
+
+def _init(self: Any, model: Any, *arguments: Any, **named: Any) -> None:
+    head = head_of_paged(model)
+    _stock_init(self, model, *arguments, **named)
+    give(self, head)
+
+
+def patch_continuous_batching() -> None:
+    """From now on have the library draw for every manager of continuous batching in this process.
+
+    add_request() of a manager then takes `seed`, an int of which the low 64 bits count; without one
+    torch's generator makes one. Further texts of a prompt, num_return_sequences, are further
+    samples of its seed. Steps form no logits, as CUDA graphs, compiled or not. For a single batch
+    generate_batch() does without this.
+    """
+    ContinuousBatchingManager.__init__ = _init

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decoding method: what generate(custom_generate=...) calls, a token a step or by drafts."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Union
+
+import torch
+from transformers import StaticCache
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from .assisted import decode_assisted
+from .drafters import ModelDrafter, NgramDrafter
+from .draws import Draw, FusedDraw, ProcessedDraw
+from .heads import Head, head_of
+from .rules import rules_of
+from .texts import Texts
+
+# Ways to draft that a GenerationConfig names and that are not served.
+OTHER_DRAFTS = ("assistant_early_exit", "use_mtp", "speculation_type", "assistant_ensemble_weight")
+
+
+@torch.no_grad()
+def generate(
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: Any = None,
+    stopping_criteria: Any = None,
+    generation_config: Any = None,
+    synced_gpus: bool = False,
+    streamer: Any = None,
+    *,
+    seed: Union[None, int, Sequence[int]] = None,
+    token_streamer: Any = None,
+    draft_model: Any = None,
+    **model_kwargs: Any,
+) -> Any:
+    """A decoding method for generate(custom_generate=...), which makes all arguments but three.
+
+    seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
+                 Sequence s of a prompt is sample s of its seed.
+    token_streamer, draft_model
+                 a streamer, and a model that drafts, as generate() takes them for `streamer` and
+                 `assistant_model`, but does not hand those on. It drafts as many tokens at once as
+                 its generation_config.num_assistant_tokens says, or 4.
+
+    By drafts, of a draft_model or of generate(prompt_lookup_num_tokens=), a single text is drawn,
+    the same as without: drafts are kept while they are what is drawn.
+
+    Returns what generate() returns: token ids [B, L], or a GenerateDecoderOnlyOutput. Raises
+    ValueError for what no text can be drawn with: encoders, beams, attentions and hidden states as
+    outputs; several texts, or a static cache, by drafts.
+    """
+    config = generation_config
+    _check(model, config)
+    lookup = config.prompt_lookup_num_tokens is not None
+    by_drafts = draft_model is not None or lookup
+    if by_drafts:
+        _check_drafts(input_ids, draft_model, model_kwargs)
+    if token_streamer is not None:
+        streamer = token_streamer
+        streamer.put(input_ids.cpu())
+    copies = (config.num_return_sequences or 1) if config.do_sample else 1
+    texts = Texts(input_ids, model_kwargs.get("attention_mask"), seed, copies)
+    kept = _kept(config)
+    rules = rules_of(logits_processor)
+    head = None if rules is None or kept else head_of(model)
+    greedy = not config.do_sample
+    draw: Draw = ProcessedDraw(logits_processor, greedy, texts, kept)
+    if head is not None and rules is not None:
+        draw = FusedDraw(head, rules, greedy, texts, input_ids)
+    given = (model, input_ids, head, draw, stopping_criteria, config, synced_gpus, streamer)
+    if not by_drafts:
+        ids, cache = _decode(*given, model_kwargs)
+    else:
+        if draft_model is None:
+            drafter: Any = NgramDrafter(config)
+        else:
+            drafter = ModelDrafter(
+                draft_model, input_ids, texts, rules, logits_processor, greedy, model_kwargs
+            )
+        ids, cache = decode_assisted(*given, drafter, model_kwargs)
+    if streamer is not None:
+        streamer.end()
+    if not config.return_dict_in_generate:
+        return ids
+    for each in (kept or {}).values():
+        del each[ids.shape[1] - input_ids.shape[1] :]  # of drafts behind the end
+    return GenerateDecoderOnlyOutput(
+        sequences=ids,
+        scores=tuple(kept["scores"]) if kept and config.output_scores else None,
+        logits=tuple(kept["logits"]) if kept and config.output_logits else None,
+        past_key_values=cache,
+    )
+
+
+def _decode(
+    model: Any,
+    ids: torch.Tensor,
+    head: Optional[Head],
+    draw: Draw,
+    criteria: Any,
+    config: Any,
+    synced_gpus: bool,
+    streamer: Any,
+    kwargs: dict[str, Any],
+) -> tuple[torch.Tensor, Any]:
+    """Texts [B, L], a token a step, and the cache."""
+    unfinished = torch.ones(len(ids), dtype=torch.long, device=ids.device)
+    ends = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
+    done, first = False, True
+    while model._has_unfinished_sequences(done, synced_gpus, device=ids.device):
+        step = _unseen(ids, kwargs) if first else 1 if kwargs["use_cache"] else None
+        inputs = model.prepare_inputs_for_generation(
+            ids, next_sequence_length=step, is_first_iteration=first, **kwargs
+        )
+        run = model if head is None else head.base
+        if head is not None:
+            inputs.pop("logits_to_keep", None)
+        if not first and model._valid_auto_compile_criteria(kwargs, config):
+            run = (head or model).get_compiled_call(config.compile_config)
+        out = run(**inputs, return_dict=True)
+        first = False
+        kwargs = model._update_model_kwargs_for_generation(out, kwargs)
+        if synced_gpus and done:
+            continue
+        tokens = draw(draw.rows(out), ids)
+        draw.texts.position += 1
+        if ends:
+            pad = config._pad_token_tensor.to(ids.device)
+            tokens = tokens * unfinished + pad * (1 - unfinished)
+        ids = torch.cat([ids, tokens[:, None]], -1)
+        if streamer is not None:
+            streamer.put(tokens.cpu())
+        unfinished = unfinished & ~criteria(ids, None)
+        done = not bool(unfinished.max())
+    return ids, kwargs.get("past_key_values")
+
+
+def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
+    """How many of the prompt's ids a cache that came with it lacks; None: all that are given."""
+    cache, mask = kwargs.get("past_key_values"), kwargs.get("attention_mask")
+    if cache is None or mask is None or mask.shape != ids.shape:
+        return None
+    return int(ids.shape[1] - cache.get_seq_length())
+
+
+def _kept(config: Any) -> Optional[dict[str, list[Any]]]:
+    """Where scores and logits are kept, if they are asked for."""
+    if config.return_dict_in_generate and (config.output_scores or config.output_logits):
+        return {"scores": [], "logits": []}
+    return None
+
+
+def _check(model: Any, config: Any) -> None:
+    if config is None:
+        raise TypeError("generate() of a model calls this, as custom_generate=")
+    if model.config.is_encoder_decoder:
+        raise ValueError("model: texts of models with an encoder are not drawn")
+    if (config.num_beams or 1) != 1:
+        raise ValueError(f"num_beams: {config.num_beams}; a draw has one")
+    for name in ("output_attentions", "output_hidden_states"):
+        if config.return_dict_in_generate and getattr(config, name):
+            raise ValueError(f"{name}: not kept; the default decoding method keeps them")
+    for name in OTHER_DRAFTS:
+        if getattr(config, name, None):
+            raise ValueError(f"{name}: not served; draft_model or prompt_lookup_num_tokens drafts")
+
+
+def _check_drafts(ids: torch.Tensor, draft_model: Any, kwargs: dict[str, Any]) -> None:
+    if len(ids) != 1:
+        raise ValueError(
+            f"draft_model, prompt_lookup_num_tokens: one text at a time, not {len(ids)}"
+        )
+    if draft_model is not None and draft_model.config.is_encoder_decoder:
+        raise ValueError("draft_model: it has an encoder; a decoder drafts")
+    mask = kwargs.get("attention_mask")
+    if mask is not None and mask.shape != ids.shape:
+        raise ValueError("input_ids: drafts need all ids of the prompt")
+    cache = kwargs.get("past_key_values")
+    if not kwargs["use_cache"] or cache is None:
+        raise ValueError("use_cache: drafts need it")
+    if isinstance(cache, StaticCache):
+        raise ValueError("cache_implementation: a static one forgets no refused drafts")

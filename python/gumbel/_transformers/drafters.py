@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What drafts the coming tokens of a text: a smaller model, or the text itself."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from transformers import DynamicCache
+from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
+
+from .draws import Draw, FusedDraw, ProcessedDraw
+from .heads import head_of
+from .rules import Rules
+from .texts import Texts
+from .trunk import Trunk
+
+DRAFT_TOKENS = 4  # the best length of a chain where a draft's step costs 5 to 15% of the target's
+
+
+class NgramDrafter:
+    """Drafts what followed the last few tokens where they stood before."""
+
+    def __init__(self, config: Any) -> None:
+        self.lookup = PromptLookupCandidateGenerator(
+            eos_token_id=config._eos_token_tensor,
+            num_output_tokens=config.prompt_lookup_num_tokens,
+            max_matching_ngram_size=config.max_matching_ngram_size or 2,
+            max_length=config.max_length,
+        )
+
+    def __call__(self, ids: torch.Tensor, most: int) -> torch.Tensor:
+        """Tokens [1, n] that may follow ids [1, L], n <= most."""
+        found, _ = self.lookup.get_candidates(ids)
+        end = ids.shape[1]
+        return found[:, end : end + most]
+
+
+class ModelDrafter:
+    """Drafts with the target's own noise, so that it draws what the target will, if it can.
+
+    kwargs       what the target takes for the prompt.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        ids: torch.Tensor,
+        texts: Texts,
+        rules: Optional[Rules],
+        processors: Any,
+        greedy: bool,
+        kwargs: dict[str, Any],
+    ) -> None:
+        ids = ids.to(model.device)
+        head = None if rules is None else head_of(model)
+        self.model, self.target, self.texts = model, texts, texts.apart(model.device)
+        self.draw: Draw = ProcessedDraw(processors, greedy, self.texts, None)
+        if head is not None and rules is not None:
+            self.draw = FusedDraw(head, rules, greedy, self.texts, ids)
+        self.count = model.generation_config.num_assistant_tokens or DRAFT_TOKENS
+        of_prompt = {
+            name: kwargs[name].to(model.device)
+            for name in ("attention_mask", "position_ids", "token_type_ids")
+            if kwargs.get(name) is not None
+        }
+        cache = DynamicCache()  # of all tokens: one that slides cannot go several steps back
+        given = {"past_key_values": cache, "use_cache": True, **of_prompt}
+        if model._supports_logits_to_keep():
+            given["logits_to_keep"] = 1
+        self.trunk = Trunk(model, head, given)
+
+    def __call__(self, ids: torch.Tensor, most: int) -> torch.Tensor:
+        """Tokens [1, n] that may follow ids [1, L], n <= most."""
+        found, end = ids.to(self.model.device), ids.shape[1]
+        self.trunk.forget(end - 1)
+        self.texts.position.copy_(self.target.position)
+        self.draw.restart(found)
+        for _ in range(min(self.count, most)):
+            token = self.draw(self.trunk.rows(found, 1, self.draw), found)
+            found = torch.cat([found, token[:, None]], -1)
+            self.texts.position += 1
+        return found[:, end:].to(ids.device)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws from what a model's forward gives: hidden states, or logits that others process."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+import torch
+
+from .. import _drafts, _prepared, _sampling
+from .._history import History
+from .heads import Head
+from .rules import Rules
+from .texts import Texts
+
+
+class FusedDraw:
+    """Draws from hidden states, step after step; no logits are formed."""
+
+    def __init__(
+        self, head: Head, rules: Rules, greedy: bool, texts: Texts, input_ids: torch.Tensor
+    ) -> None:
+        self.head, self.rules, self.texts = head, rules, texts
+        self._masks(input_ids.device)
+        self.history: Optional[History] = None
+        self.parameters = rules.parameters(greedy)
+        if rules.repetition != 1:
+            self.history = History(len(input_ids), len(head.weight), like=input_ids)
+            self.parameters["repetition_penalty"] = rules.repetition
+        self.restart(input_ids)
+        self.call: Optional[_prepared.PreparedCall] = None
+
+    def _masks(self, device: Any) -> None:
+        """What may be drawn from the least length on, and before."""
+        self.late = self.mask = self.early = None
+        if not self.rules.suppressed and not self.rules.early:
+            return
+        words = (len(self.head.weight) + 31) // 32
+        full = torch.full((words,), -1, dtype=torch.int32, device=device)
+        self.late = _without(full, self.rules.suppressed)
+        self.early = _without(self.late, self.rules.early)
+        self.mask, self.is_early = self.late.clone(), False
+
+    def restart(self, input_ids: torch.Tensor) -> None:
+        """Have the penalties count these texts [B, L], and nothing else."""
+        if self.history is not None:
+            self.history.start(self.texts.unpadded(input_ids))
+
+    def rows(self, out: Any, count: int = 1) -> torch.Tensor:
+        """The last rows of a forward's output: [B, D], or of a single text [count, D]."""
+        hidden: torch.Tensor = out.last_hidden_state
+        return (hidden[:, -1] if count == 1 else hidden[0, -count:]).contiguous()
+
+    def __call__(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+        """The tokens [B] behind texts [B, L]."""
+        early = input_ids.shape[1] < self.rules.least
+        if self.mask is not None and early != self.is_early:
+            self.mask.copy_(self.early if early else self.late)
+            self.is_early = early
+        if self.call is None:
+            self.call = self._prepare(rows)
+        drawn = self.texts.pick(self.call(rows).tokens)
+        if self.history is not None:
+            self.history.update(drawn)
+        return drawn
+
+    def _prepare(self, rows: torch.Tensor) -> _prepared.PreparedCall:
+        return _prepared.prepare_sample(
+            rows,
+            self.head.weight,
+            seed=self.texts.seed,
+            position=self.texts.position,
+            mask=self.mask,
+            history=self.history,
+            num_samples=self.texts.copies,
+            logprobs=None,
+            **self.head.arguments(),
+            **self.parameters,
+        )
+
+    def verify(
+        self, rows: torch.Tensor, candidates: torch.Tensor, limit: int, stop: list[int]
+    ) -> _drafts.VerifyOutput:
+        """Verify that `candidates` [1, L + n - 1] are what is drawn; row 0 follows its token L."""
+        count = len(rows)
+        found = _drafts.verify(
+            rows,
+            self.head.weight,
+            candidates[:, -count:].int().contiguous(),
+            limit=[limit],
+            stop=stop or None,
+            seed=self.texts.seed,
+            position=self.texts.position,
+            mask=self._row_masks(candidates.shape[1] - count + 1, count),
+            history=self.history,
+            logprobs=None,
+            **self.head.arguments(),
+            **self.parameters,
+        )
+        if self.history is not None:
+            self.history.update(found.tokens, counts=found.emitted)
+        return found
+
+    def _row_masks(self, length: int, count: int) -> Optional[torch.Tensor]:
+        if self.late is None or length >= self.rules.least:
+            return self.late
+        masks = self.late.expand(count, -1).clone()
+        masks[: self.rules.least - length] = self.early
+        return masks
+
+
+class ProcessedDraw:
+    """Draws from what transformers makes of the logits.
+
+    kept         "scores" and "logits": what transformers would return of them; None: nothing.
+    """
+
+    def __init__(
+        self, processors: Any, greedy: bool, texts: Texts, kept: Optional[dict[str, list[Any]]]
+    ) -> None:
+        self.processors, self.texts, self.kept = processors, texts, kept
+        self.temperature = 0.0 if greedy else 1.0
+
+    def restart(self, input_ids: torch.Tensor) -> None:
+        """Nothing is counted from step to step."""
+
+    def rows(self, out: Any, count: int = 1) -> torch.Tensor:
+        """The last rows of a forward's output: [B, V], or of a single text [count, V]."""
+        logits: torch.Tensor = out.logits
+        return logits[:, -1] if count == 1 else logits[0, -count:]
+
+    def _process(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+        raw = rows.to(copy=True, dtype=torch.float32, device=input_ids.device)
+        scores: torch.Tensor = self.processors(input_ids, raw)
+        if self.kept is not None:
+            self.kept["scores"].append(scores)
+            self.kept["logits"].append(raw)
+        return scores.contiguous()
+
+    def __call__(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+        """The tokens [B] behind texts [B, L]."""
+        drawn = _sampling.sample_logits(
+            self._process(rows, input_ids),
+            temperature=self.temperature,
+            seed=self.texts.seed,
+            position=self.texts.position,
+            num_samples=self.texts.copies,
+            logprobs=None,
+        )
+        return self.texts.pick(drawn.tokens)
+
+    def verify(
+        self, rows: torch.Tensor, candidates: torch.Tensor, limit: int, stop: list[int]
+    ) -> _drafts.VerifyOutput:
+        """Verify that `candidates` [1, L + n - 1] are what is drawn; row 0 follows its token L."""
+        count = len(rows)
+        length = candidates.shape[1] - count + 1
+        before = 0 if self.kept is None else len(self.kept["scores"])
+        scores = [
+            self._process(rows[j : j + 1], candidates[:, : length + j]) for j in range(count)
+        ]
+        found = _drafts.verify_logits(
+            torch.cat(scores),
+            candidates[:, -count:].int().contiguous(),
+            limit=[limit],
+            stop=stop or None,
+            temperature=self.temperature,
+            seed=self.texts.seed,
+            position=self.texts.position,
+            logprobs=None,
+        )
+        if self.kept is not None:
+            for of in self.kept.values():
+                del of[before + int(found.emitted) :]
+        return found
+
+
+Draw = Union[FusedDraw, ProcessedDraw]
+
+
+def _without(mask: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+    """A copy of a mask [words] without these tokens."""
+    mask = mask.clone()
+    words: dict[int, int] = {}
+    for token in tokens:
+        if 0 <= token < 32 * len(mask):
+            words[token >> 5] = words.get(token >> 5, 0) | 1 << (token & 31)
+    for word, bits in words.items():
+        mask[word] &= ~(bits - (bits >> 31 << 32))
+    return mask

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeds, samples and places of the texts of a batch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Sequence, Union
+
+import torch
+
+from .._inputs.numbers import integer
+
+SEED_END = 2**64
+
+
+def seeds_of(seed: Union[None, int, Sequence[int]], prompts: int) -> list[int]:
+    """A seed a prompt; where none is given torch's generator makes them.
+
+    Raises ValueError for a list of another length, and for what is not in [0, 2**64).
+    """
+    if seed is None:
+        made: list[int] = torch.randint(0, 2**63 - 1, (prompts,)).tolist()
+        return made
+    if isinstance(seed, (list, tuple)):
+        if len(seed) != prompts:
+            raise ValueError(f"seed: expected one, or {prompts}, one a prompt, got {len(seed)}")
+        return [integer(f"seed[{i}]", s, 0, SEED_END - 1) for i, s in enumerate(seed)]
+    return [integer("seed", seed, 0, SEED_END - 1)] * prompts
+
+
+class Texts:
+    """What the noise of B rows goes by: `copies` rows a prompt, row s of them its sample s.
+
+    seed         uint64 [B].
+    sample       int64 [B, 1].
+    position     int64 [B]: the index of each row's last token, which is the input that the next
+                 token's logits come from; padding does not count. Callers count it on.
+    """
+
+    def __init__(self, input_ids: torch.Tensor, mask: Any, seed: Any, copies: int) -> None:
+        rows, length = input_ids.shape
+        self.mask = mask if mask is not None and mask.shape == input_ids.shape else None
+        seeds = [s for s in seeds_of(seed, rows // copies) for _ in range(copies)]
+        self.seed = torch.tensor(seeds, dtype=torch.uint64).to(input_ids.device)
+        self.copies = copies
+        self.sample = torch.arange(rows, device=input_ids.device)[:, None] % copies
+        if mask is None or mask.ndim != 2:
+            self.position = torch.full((rows,), length - 1, device=input_ids.device)
+        else:  # which is of all of the prompt, where the ids are of a part of it, or of none
+            self.position = mask.long().sum(1) - 1
+
+    def pick(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Of the samples [B, copies] of each row its own: int64 [B]."""
+        return tokens.long().gather(1, self.sample)[:, 0]
+
+    def unpadded(self, input_ids: torch.Tensor) -> list[list[int]]:
+        """The tokens of each row [B, L] without the padding of its prompt."""
+        rows: list[list[int]] = input_ids.tolist()
+        if self.mask is None:
+            return rows
+        kept = self.mask.bool().tolist()
+        width = self.mask.shape[1]
+        return [
+            [t for t, k in zip(row, keep) if k] + row[width:] for row, keep in zip(rows, kept)
+        ]
+
+    def apart(self, device: Any) -> Texts:
+        """The same, on a device, with places of its own: for a draft."""
+        other = copy.copy(self)
+        other.seed, other.sample = self.seed.to(device), self.sample.to(device)
+        other.position = self.position.to(device, copy=True)
+        return other

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Continuous batching of transformers: the texts of generate(), and no logits formed."""
+
+import pytest
+from kjv import (  # noqa: F401, which skips where there is no transformers; fixtures
+    DRAWN,
+    PROMPTS,
+    gumbel,
+    model,
+    texts,
+    tokenizer,
+    torch,
+    transformers,
+    written,
+)
+from transformers.generation import ContinuousBatchingConfig
+from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
+
+SEEDS = [3, 4, 2**64 - 1, 0]
+
+
+@pytest.fixture(autouse=True)
+def room(model):
+    """On a CPU transformers looks with psutil for the room that its cache has."""
+    if model.device.type == "cpu":
+        pytest.importorskip("psutil")
+
+
+@pytest.fixture(scope="module")
+def prompts(tokenizer):
+    return [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+
+
+def batching(**more):
+    sizes = {"num_blocks": 32, "max_batch_tokens": 64, "block_size": 32}
+    return ContinuousBatchingConfig(**{**sizes, **more})
+
+
+def configured(tokens=16, eos=-1, **more):
+    return transformers.GenerationConfig(max_new_tokens=tokens, eos_token_id=eos, **more)
+
+
+def batch(model, prompts, config, seed=None, **more):
+    """The texts of a batch, drawn by the library."""
+    model.head_calls = 0
+    out = gumbel.transformers.generate_batch(model, prompts, config, batching(**more), seed=seed)
+    assert all(one.error is None for one in out.values())
+    return [one.generated_tokens for one in out.values()]
+
+
+def single(model, prompts, seeds, **more):
+    """The same by generate(), a prompt at a time."""
+    found = []
+    for prompt, seed in zip(prompts, seeds):
+        ids = torch.tensor([prompt])
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        given = {"eos_token_id": None, **more}
+        found += texts(model, inputs, seed=seed, **given)[:, len(prompt) :].tolist()
+    return found
+
+
+def test_greedy_texts_are_stock_texts_without_logits(model, prompts):
+    config = configured(do_sample=False)
+    stock = model.generate_batch(prompts, config, batching(return_logprobs=True))
+    model.head_calls = 0
+    ours = gumbel.transformers.generate_batch(
+        model, prompts, config, batching(return_logprobs=True)
+    )
+    assert model.head_calls == 0 and list(ours) == list(stock)
+    for name in stock:
+        assert ours[name].generated_tokens == stock[name].generated_tokens
+        assert ours[name].logprobs == pytest.approx(stock[name].logprobs, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        DRAWN,
+        {"do_sample": True, "top_k": 0, "min_p": 0.1},
+        {**DRAWN, "num_return_sequences": 3},
+    ],
+    ids=str,
+)
+def test_texts_of_a_batch_are_those_of_generate(model, prompts, more):
+    together = batch(model, prompts, configured(**more), SEEDS)
+    assert model.head_calls == 0
+    assert together == single(model, prompts, SEEDS, **more)
+
+
+def test_what_the_library_lacks_is_done_by_transformers(model, prompts):
+    more = {"do_sample": True, "top_k": 0, "typical_p": 0.9}
+    together = batch(model, prompts, configured(**more), SEEDS)
+    assert model.head_calls > 0
+    assert together == single(model, prompts, SEEDS, **more)
+
+
+def test_a_text_depends_on_seed_and_prompt_alone(model, prompts):
+    """In steps that split prompts, beside others that come and go, compiled."""
+    config = configured(**DRAWN)
+    alone = batch(model, prompts[1:2], config, 4)[0]
+    many = [*prompts, [0, *prompts[3] * 9], prompts[1], *prompts[:3] * 2]
+    seeds = list(range(100, 100 + len(many)))
+    seeds[5] = 4
+    assert batch(model, many, config, seeds, max_batch_tokens=7)[5] == alone
+    compiled = transformers.CompileConfig(backend="eager", mode=None)
+    given = {"varlen_compile_config": compiled, "decode_compile_config": compiled}
+    assert batch(model, prompts[:2], config, [9, 4], **given)[1] == alone
+    assert batch(model, prompts[1:2], config, 5)[0] != alone
+
+
+def test_the_command_writes_the_same_texts(model, tokenizer):
+    seeds = (3, 4, 5, 6)
+    theirs = [written(tokenizer, prompt, seed) for prompt, seed in zip(PROMPTS, seeds)]
+    ours = batch(model, [ids for ids, _ in theirs], configured(**DRAWN), seeds)
+    assert ours == [text for _, (text,) in theirs]
+
+
+def test_texts_end_and_without_a_seed_torch_decides(model, prompts):
+    config, found = configured(eos=[269, 259], **DRAWN), []
+    for state in (1, 1, 2):
+        torch.manual_seed(state)
+        found.append(batch(model, prompts, config))
+    assert found[0] == found[1] != found[2]
+    for text in sum(found, []):
+        assert len(text) == 16 or text[-1] in (269, 259)
+        assert not {269, 259} & set(text[:-1])
+    assert gumbel.transformers.generate_batch(model, []) == {}
+
+
+def test_managers_of_a_patched_process(model, prompts, monkeypatch):
+    """With a seed and a temperature a request; and stock managers beside, before."""
+    config = configured(**DRAWN)
+    stock = ContinuousBatchingManager.__init__
+    monkeypatch.setattr(ContinuousBatchingManager, "__init__", stock)
+    gumbel.transformers.patch_continuous_batching()
+    found, temperatures = {}, [0.5, 0.8, 1.5, 0.8]
+    model.head_calls = 0
+    with model.continuous_batching_context_manager(
+        config, continuous_batching_config=batching(per_request_processors=True)
+    ) as manager:
+        for prompt, seed, temperature in zip(prompts, SEEDS, temperatures):
+            manager.add_request(prompt, seed=seed, temperature=temperature)
+        manager.add_request(prompts[0])
+        while len(found) < 5:
+            one = manager.get_result(timeout=1)
+            if one is not None:
+                found[one.request_id] = one.generated_tokens
+    assert model.head_calls == 0
+    for row, temperature in enumerate(temperatures):
+        given = {**DRAWN, "temperature": temperature}
+        assert [found[f"req_{row}"]] == single(
+            model, prompts[row : row + 1], SEEDS[row : row + 1], **given
+        )
+    assert len(found["req_4"]) == 16
+
+
+def test_refusals(model, prompts):
+    config = configured(**DRAWN)
+    for seed, text in (([1, 2], "seed: expected one, or 4"), (-1, "seed: ")):
+        with pytest.raises(ValueError, match=text):
+            batch(model, prompts, config, seed)
+    model.generate_batch(prompts, config, batching(), persistent_manager=True)
+    with pytest.raises(RuntimeError, match="destroy_cached_continuous_batching_manager"):
+        batch(model, prompts, config)
+    model.destroy_cached_continuous_batching_manager()
+    assert len(batch(model, prompts, config)) == 4
