@@ -13,7 +13,10 @@
  * A draw of up to 64 rows starts while what comes before it ends, which in such a graph is another
  * draw. So both are timed once more, without pauses, behind a kernel that writes the hidden states,
  * as a norm does; its own time is in both.
+ *
+ * The share of the draw is what the fused draw takes beyond the same kernel with its draw off.
  */
+#define GUMBEL_EXPERIMENTAL
 #include <cuda_bf16.h>
 
 #include "cuda_measure.cuh"
@@ -23,7 +26,7 @@ static const char QUESTION[] =
 static const char CEILING[] =
     "max(2 D (V + B) bytes / read bandwidth of this run, 2 V D B / 790 TFLOP/s)";
 
-constexpr int64_t MAX_VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 256;
+constexpr int64_t MAX_VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 512;
 constexpr size_t WEIGHTS = size_t(128256) * 8192; /* elements of the largest LM head below */
 constexpr size_t BLAS_WORKSPACE = 64 << 20;
 constexpr useconds_t REST_US = 5000;
@@ -74,12 +77,19 @@ static void draw(const bench &b, int64_t B, int64_t V, int64_t D, float *logprob
     draw(b, make_head(b.hidden, b.weight, B, V, D), logprobs);
 }
 
-static void draw_from_logits(const bench &b, int64_t B, int64_t V)
+static void multiply_alone(const bench &b, int64_t B, int64_t V, int64_t D)
+{
+    const gumbel_head head = make_head(b.hidden, b.weight, B, V, D);
+    CHECKED(gumbel_multiply, b.gpu, b.stream, &head, b.workspace, b.workspace_bytes, &error);
+}
+
+static void draw_from_logits(const bench &b, int64_t B, int64_t V, int samples)
 {
     gumbel_logits logits = {};
     logits.struct_size = sizeof logits;
     logits.logits = {b.logits, GUMBEL_FLOAT32, B, V, 0};
     gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position);
+    sampling.num_samples = samples;
     gumbel_output output = make_output(b.tokens, nullptr);
     CHECKED(gumbel_sample_logits, b.gpu, b.stream, &logits, &sampling, &output, b.workspace,
             b.workspace_bytes, &error);
@@ -130,12 +140,14 @@ static void verify(const bench &b)
 struct fused_row {
     int64_t V, D, B;
     double floor_us, ratio, percent; /* ratio: fused / GEMM; percent: of the ceiling */
-    spread gemm, fused, logprobs, gemm_rested, fused_rested, logprobs_rested, gemm_behind,
+    double share;                    /* of the draw, percent */
+    spread gemm, fused, logprobs, alone, gemm_rested, fused_rested, logprobs_rested, gemm_behind,
         fused_behind, logprobs_behind;
 };
 
 struct logits_row {
     int64_t V, B;
+    int samples;
     spread draw;
 };
 
@@ -153,6 +165,7 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
     const captured gemm(b.stream, [&] { multiply(b, B, V, D); });
     const captured fused(b.stream, [&] { draw(b, B, V, D, nullptr); });
     const captured logprobs(b.stream, [&] { draw(b, B, V, D, b.logprobs); });
+    const captured alone(b.stream, [&] { multiply_alone(b, B, V, D); });
     const captured gemm_behind(b.stream, [&] {
         normalise(b.stream, b.hidden, B * D);
         multiply(b, B, V, D);
@@ -165,11 +178,12 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
         normalise(b.stream, b.hidden, B * D);
         draw(b, B, V, D, b.logprobs);
     });
-    const captured *const ways[] = {&gemm, &fused, &logprobs};
+    const captured *const ways[] = {&gemm, &fused, &logprobs, &alone};
+    const captured *const ways_rested[] = {&gemm, &fused, &logprobs};
     const captured *const ways_behind[] = {&gemm_behind, &fused_behind, &logprobs_behind};
     const auto times = time_in_turns(b.stream, ways);
     const auto behind = time_in_turns(b.stream, ways_behind);
-    const auto rested = time_in_turns(b.stream, ways, REST_US);
+    const auto rested = time_in_turns(b.stream, ways_rested, REST_US);
     fused_row row = {};
     row.V = V;
     row.D = D;
@@ -177,6 +191,7 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
     row.gemm = times[0];
     row.fused = times[1];
     row.logprobs = times[2];
+    row.alone = times[3];
     row.gemm_rested = rested[0];
     row.fused_rested = rested[1];
     row.logprobs_rested = rested[2];
@@ -187,35 +202,41 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
     row.ratio = row.fused.median / row.gemm.median;
     double ceiling = std::max(row.floor_us, 2.0 * V * D * B / FLOPS_PER_US);
     row.percent = 100 * ceiling / row.fused.median;
+    row.share = 100 * (1 - row.alone.median / row.fused.median);
     return row;
 }
 
 static void measure(const bench &b, report &r)
 {
     const int64_t shapes[][2] = {{151936, 4096}, {128256, 8192}, {151936, 2048}};
-    printf("\n%7s %5s %4s %10s %9s %9s %15s %11s %10s %8s %12s\n", "V", "D", "B", "floor us",
+    printf("\n%7s %5s %4s %10s %9s %9s %15s %11s %10s %8s %12s %7s\n", "V", "D", "B", "floor us",
            "GEMM us", "fused us", "with logprob us", "fused/GEMM", "% ceiling", "rested",
-           "behind norm");
+           "behind norm", "draw %");
     for (auto &shape : shapes) {
         make_weight(b, shape[0], shape[1]);
-        for (int64_t B : {1, 8, 16, 32, 64, 128, 256}) {
+        for (int64_t B : {1, 8, 16, 32, 64, 128, 256, 512}) {
             fused_row row = measure_fused(b, shape[0], shape[1], B);
-            printf("%7lld %5lld %4lld %10.1f %9.1f %9.1f %15.1f %11.3f %10.1f %8.3f %12.3f\n",
+            printf("%7lld %5lld %4lld %10.1f %9.1f %9.1f %15.1f %11.3f %10.1f %8.3f %12.3f %7.1f\n",
                    (long long)row.V, (long long)row.D, (long long)row.B, row.floor_us,
                    row.gemm.median, row.fused.median, row.logprobs.median, row.ratio, row.percent,
                    row.fused_rested.median / row.gemm_rested.median,
-                   row.fused_behind.median / row.gemm_behind.median);
+                   row.fused_behind.median / row.gemm_behind.median, row.share);
             fflush(stdout);
             r.fused.push_back(row);
         }
     }
     printf("\nfrom float32 logits; small batches stay in L2, as just behind the product\n");
-    printf("%7s %4s %9s\n", "V", "B", "us");
-    for (int64_t B : {1, 8, 64, 256}) {
+    const struct {
+        int64_t B;
+        int samples;
+    } draws[] = {{1, 1}, {8, 1}, {64, 1}, {256, 1}, {64, 4}, {64, 8}};
+    printf("%7s %4s %7s %9s\n", "V", "B", "samples", "us");
+    for (auto &a : draws) {
         std::vector<double> times;
-        time_call(b.stream, times, [&] { draw_from_logits(b, B, MAX_VOCAB); });
-        logits_row row = {MAX_VOCAB, B, describe(times)};
-        printf("%7lld %4lld %9.1f\n", (long long)row.V, (long long)B, row.draw.median);
+        time_call(b.stream, times, [&] { draw_from_logits(b, a.B, MAX_VOCAB, a.samples); });
+        logits_row row = {MAX_VOCAB, a.B, a.samples, describe(times)};
+        printf("%7lld %4lld %7d %9.1f\n", (long long)row.V, (long long)row.B, row.samples,
+               row.draw.median);
         r.logits.push_back(row);
     }
 }
@@ -248,19 +269,22 @@ static void write_json(const char *path, const report &r)
         write_spread(file, "gemm", row.gemm, ",");
         write_spread(file, "fused", row.fused, ",");
         write_spread(file, "fused_with_logprobs", row.logprobs, ",");
+        write_spread(file, "product_alone", row.alone, ",");
         write_spread(file, "gemm_rested", row.gemm_rested, ",");
         write_spread(file, "fused_rested", row.fused_rested, ",");
         write_spread(file, "fused_with_logprobs_rested", row.logprobs_rested, ",");
         write_spread(file, "gemm_behind_norm", row.gemm_behind, ",");
         write_spread(file, "fused_behind_norm", row.fused_behind, ",");
         write_spread(file, "fused_with_logprobs_behind_norm", row.logprobs_behind, ",");
-        fprintf(file, "      \"fused_vs_gemm\": %.5f,\n      \"percent_of_ceiling\": %.2f\n    }",
+        fprintf(file, "      \"fused_vs_gemm\": %.5f,\n      \"percent_of_ceiling\": %.2f,\n",
                 row.ratio, row.percent);
+        fprintf(file, "      \"percent_of_draw\": %.2f\n    }", row.share);
     }
     fprintf(file, "\n  ],\n  \"from_float32_logits\": [");
     for (size_t i = 0; i < r.logits.size(); i++) {
         fprintf(file, "%s\n    {\n      \"vocab\": %lld,\n      \"batch\": %lld,\n", i ? "," : "",
                 (long long)r.logits[i].V, (long long)r.logits[i].B);
+        fprintf(file, "      \"samples\": %d,\n", r.logits[i].samples);
         write_spread(file, "draw", r.logits[i].draw, "");
         fprintf(file, "    }");
     }

@@ -72,15 +72,16 @@ def cuda():
                      f"{gemm:.0f}", f"{fused:.0f}", f"{median(row['fused_with_logprobs']):.0f}",
                      f"{fused / gemm:.2f}",
                      f"{median(row['fused_rested']) / median(row['gemm_rested']):.2f}",
-                     f"{median(row['fused_behind_norm']) / median(row['gemm_behind_norm']):.2f}"])
+                     f"{median(row['fused_behind_norm']) / median(row['gemm_behind_norm']):.2f}",
+                     f"{row['percent_of_draw']:.0f}%"])
     return table(["V, D", "B", "read", "GEMM", "fused draw", "with log-probabilities",
-                  "fused / GEMM", "rested", "behind a norm"], rows)
+                  "fused / GEMM", "rested", "behind a norm", "the draw's share"], rows)
 
 
 def cuda_source():
     results = load("cuda-h200")
     times = ", ".join(f"{median(row['draw']):.0f} us at B = {row['batch']}"
-                      for row in results["from_float32_logits"])
+                      for row in results["from_float32_logits"] if row["samples"] == 1)
     return (f"Commit {results['commit']}, reading at "
             f"{results['read_bytes_per_second'] / 1e12:.2f} TB/s. From float32 logits, V = 151936: "
             f"{times}.\n")
