@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional, Sequence, Union
 
 import torch
 from transformers.generation.continuous_batching.utils import WorkloadHints
@@ -51,10 +52,7 @@ def generate_batch(
         max_generated_length=most or 0,
         num_requests=len(inputs) * copies,
     )
-    head = head_of_paged(model)
-    manager = model.init_continuous_batching(config, continuous_batching_config, hints)
-    give(manager, head)
-    try:
+    with _manager(model, config, continuous_batching_config, hints) as manager:
         if warmup:
             manager.warmup()
         manager.start()
@@ -68,12 +66,27 @@ def generate_batch(
                 seed=seeds[at],
             )
         found = _results(manager, len(inputs) * copies)
-    finally:
-        manager.stop(block=True, timeout=STOP_SECONDS)
-        manager.destroy()
     ends = ["", *(f"{CHILD}{child}" for child in range(copies - 1))]
     names = [f"req_{at}{end}" for at in range(len(inputs)) for end in ends]
     return {name: found[name] for name in names}
+
+
+@contextmanager
+def _manager(model: Any, config: Any, batching: Any, hints: Any) -> Iterator[Any]:
+    """A manager that draws by the library, and has ended behind it. One that fails before it starts
+    would leave the model with paged attention."""
+    attention = model.config._attn_implementation
+    head, manager = head_of_paged(model), None
+    try:
+        manager = model.init_continuous_batching(config, batching, hints)
+        give(manager, head)
+        yield manager
+    finally:
+        if manager is not None:
+            manager.stop(block=True, timeout=STOP_SECONDS)
+            manager.destroy()
+        if model.config._attn_implementation != attention:
+            model.set_attn_implementation(attention)
 
 
 def _results(manager: Any, count: int) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def test_a_text_depends_on_seed_and_prompt_alone(model, prompts):
     seeds = list(range(100, 100 + len(many)))
     seeds[5] = 4
     assert batch(model, many, config, seeds, max_batch_tokens=7)[5] == alone
-    compiled = transformers.CompileConfig(backend="eager", mode=None)
+    compiled = transformers.CompileConfig(backend="eager", mode="default")
     given = {"varlen_compile_config": compiled, "decode_compile_config": compiled}
     assert batch(model, prompts[:2], config, [9, 4], **given)[1] == alone
     assert batch(model, prompts[1:2], config, 5)[0] != alone
@@ -152,6 +152,19 @@ def test_managers_of_a_patched_process(model, prompts, monkeypatch):
             model, prompts[row : row + 1], SEEDS[row : row + 1], **given
         )
     assert len(found["req_4"]) == 16
+
+
+def test_a_manager_that_fails_leaves_the_model_as_it_was(model, prompts, monkeypatch):
+    def fail(self):
+        raise MemoryError("no room")
+
+    attention = model.config._attn_implementation
+    with monkeypatch.context() as patched:
+        patched.setattr(ContinuousBatchingManager, "warmup", fail)
+        with pytest.raises(MemoryError):
+            batch(model, prompts, configured(**DRAWN))
+    assert model.config._attn_implementation == attention
+    assert len(batch(model, prompts, configured(**DRAWN))) == 4
 
 
 def test_refusals(model, prompts):
