@@ -42,12 +42,29 @@ def cpu():
             fused = ways["fused draw"]
             read = ways["read weights"]["bytes"] / median(fused) / 1e3
             draw = 100 * (fused["vs_product"] - 1)
-            alone = median(ways["from logits, 1 thread"]) / batch
             rows.append([results["hidden"], batch, f"{median(fused) / 1e3:.1f} ms",
                          f"{read:.1f} GB/s", f"{100 * fused['of_ceiling']:.0f}%", f"{draw:+.1f}%",
-                         f"{alone:.0f} us", f"{result['workspace_bytes'] / 1024:.0f} KiB"])
+                         f"{result['workspace_bytes'] / 1024:.0f} KiB"])
     return table(["D", "B", "fused draw", "weights read at", "of the ceiling",
-                  "over the product alone", "from logits, 1 thread, a row", "workspace"], rows)
+                  "over the product alone", "workspace"], rows)
+
+
+def cpu_draw():
+    """One row a place of the logits, from bench_draw."""
+    results = load("cpu-draw")
+    times = {(p["place"], p["isa"], p["route"]): median(p) for p in results["rows"]}
+    wanted = {"a bare maximum": ("", "bare maximum"), "draw": ("avx512", "draw"),
+              "4 samples": ("avx512", "draw, 4 samples"),
+              "with the log-normaliser": ("avx512", "draw, log-normaliser"),
+              "greedy": ("avx512", "greedy"), "draw, AVX2": ("avx2", "draw")}
+    rows = [[place, *(f"{times[place, *way]:.1f}" for way in wanted.values())]
+            for place in dict.fromkeys(p["place"] for p in results["rows"])]
+    return table(["logits in", *wanted], rows)
+
+
+def cpu_draw_source():
+    results = load("cpu-draw")
+    return f"Commit {results['commit']}, {results['machine']}, {results['shape']}.\n"
 
 
 def cpu_source():
@@ -278,7 +295,8 @@ def rungs_source():
 
 
 PAGES = {
-    "README.md": {"cpu": cpu, "cpu-source": cpu_source, "cuda": cuda, "cuda-source": cuda_source,
+    "README.md": {"cpu": cpu, "cpu-source": cpu_source, "cpu-draw": cpu_draw,
+                  "cpu-draw-source": cpu_draw_source, "cuda": cuda, "cuda-source": cuda_source,
                   "peers": peers, "peers-source": peers_source, "requests": requests,
                   "over-plain": over_plain, "requests-source": requests_source},
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source},
