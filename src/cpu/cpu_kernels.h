@@ -57,11 +57,6 @@ typedef struct cpu_transform {
 /* Changes no bit: for widening alone. */
 static const cpu_transform cpu_identity = {.scale = 1.0f, .inverse_temperature = 1.0f};
 
-static inline int cpu_is_identity(const cpu_transform *t)
-{
-    return !t->bias && t->scale == 1.0f && t->soft_cap == 0.0f && t->inverse_temperature == 1.0f;
-}
-
 typedef struct cpu_kernels {
     gumbel_isa isa;
     int panel; /* batch rows a panel, where there are as many */

@@ -36,6 +36,9 @@
 /* A z this far above the threshold passes without a bound: exp() of it would not fit a float. */
 #define SCREEN_REACH 60.0f
 
+static const uint32_t lane_numbers[CPU_LANES] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                 8, 9, 10, 11, 12, 13, 14, 15};
+
 /* The words and bounds of a stretch's blocks, from one of an even number on. */
 typedef struct sweep_blocks {
     uint32_t r[STRETCH_BLOCKS];
@@ -86,11 +89,10 @@ LANES v16f lanes_reach(v16u r)
 
 LANES void make_blocks(sweep_blocks *blocks, const sweep_stretch *s, gumbel_stream stream)
 {
-    static const uint32_t places[CPU_LANES] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                               8, 9, 10, 11, 12, 13, 14, 15};
     UNROLLED
     for (int at = 0; at < STRETCH_BLOCKS; at += 2 * CPU_LANES) {
-        v16u w[4], counter = vu_add(vu_set((s->token >> 7) + (uint32_t)at / 2), vu_load(places));
+        v16u w[4],
+            counter = vu_add(vu_set((s->token >> 7) + (uint32_t)at / 2), vu_load(lane_numbers));
         philox_words(w, counter, GUMBEL_BLOCK_DOMAIN, stream);
         vu_zip(&w[0], &w[2]);
         vu_zip(&w[1], &w[3]);
@@ -234,13 +236,11 @@ LANES int load_block(gumbel_summary *flags, const float *y, float factor, v16f z
  * most noise was offered before. */
 LANES void collect_block(sweep_sample *x, const sweep_stretch *s, int b, const v16f z[4])
 {
-    static const uint32_t places[CPU_LANES] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                               8, 9, 10, 11, 12, 13, 14, 15};
     int first = (b - s->begin) * GUMBEL_BLOCK;
     sweep_waiting *w = &x->waiting;
     v16f bound = vf_set(x->blocks.least[b]);
     v16u r = vu_set(x->blocks.r[b]),
-         token = vu_add(vu_load(places), vu_set(s->token + (uint32_t)first));
+         token = vu_add(vu_load(lane_numbers), vu_set(s->token + (uint32_t)first));
     uint64_t place = UINT64_C(1) << x->blocks.place[b];
     UNROLLED
     for (int q = 0; q < 4; q++) {
