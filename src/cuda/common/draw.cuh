@@ -102,6 +102,12 @@ static __device__ __forceinline__ draw_block draw_block_of(const draw_philox &f,
     return draw_block_in(draw_words(f, token / (2 * GUMBEL_BLOCK), GUMBEL_BLOCK_DOMAIN), token);
 }
 
+/* The at-th of four values, at modulo four: what is indexed would lie in local memory. */
+static __device__ __forceinline__ float draw_choose(const float (&v)[4], int at)
+{
+    return at & 2 ? (at & 1 ? v[3] : v[2]) : at & 1 ? v[1] : v[0];
+}
+
 /* ------------------------------------------------------------------------------ the scores ---- */
 
 /* The soft-capped logit, out of line: unrolled, its fifty instructions would crowd the hot loop
@@ -118,8 +124,8 @@ static __device__ __forceinline__ float draw_noise(draw_block block, uint32_t to
     return gumbel_of_word(gumbel_block_noise_of(block.r, block.r2), token, r);
 }
 
-/* The same where no word is known: out of line, since who scores few tokens has one copy of it. */
-static __device__ __noinline__ float draw_noise_of_token(gumbel_stream stream, uint32_t token)
+/* The same where no word is known. */
+static __device__ __forceinline__ float draw_noise_of(const gumbel_stream &stream, uint32_t token)
 {
     const draw_philox f = draw_philox_of(stream);
     const draw_block block = draw_block_of(f, token);
@@ -127,6 +133,12 @@ static __device__ __noinline__ float draw_noise_of_token(gumbel_stream stream, u
     if (token % GUMBEL_BLOCK != block.place())
         r = draw_word(draw_words(f, token / 4, 0), token);
     return draw_noise(block, token, r);
+}
+
+/* That out of line, since who scores few tokens has one copy of it. */
+static __device__ __noinline__ float draw_noise_of_token(gumbel_stream stream, uint32_t token)
+{
+    return draw_noise_of(stream, token);
 }
 
 /* What a block's least exponential is not below, by its first word, and by its reach. */

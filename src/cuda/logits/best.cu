@@ -118,7 +118,7 @@ __device__ void score_drawn(const draw_philox &philox, const gumbel_row &row, co
     for (uint32_t may = find_winners(philox, (uint32_t)token, z, reach, draw_threshold(floor)); may;
          may &= may - 1) {
         const int i = __ffs(may) - 1;
-        const float own = i & 2 ? (i & 1 ? z[3] : z[2]) : i & 1 ? z[1] : z[0];
+        const float own = draw_choose(z, i);
         const float score = own + draw_noise_of_token(row.stream, (uint32_t)token + i);
         if (!(score <= floor))
             s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)token + i};

@@ -32,10 +32,10 @@ template <int n, class call> class epilogue
     const uint32_t own; /* place of this thread's first token in the tile */
 
   public:
-    /* For one tile; `index` is the thread's. */
-    __device__ __forceinline__ epilogue(const call &params, const shared_sm90<n> &memory, int tile,
-                                        int index)
-        : p(params), shared(memory), offers(params, memory, tile), lane(index % 32),
+    /* For the tile from token `first` on; `index` is the thread's. */
+    __device__ __forceinline__ epilogue(const call &params, const shared_sm90<n> &memory,
+                                        uint32_t first, int index)
+        : p(params), shared(memory), offers(params, memory, first), lane(index % 32),
           own(sm90_place(index % team::threads))
     {
     }
@@ -60,9 +60,7 @@ template <int n, class call> class epilogue
      * if they were. */
     __device__ __forceinline__ const sm90_bound *bounds_of(int half, int sample) const
     {
-        const uint32_t off = (uint32_t)p.problem.first_token % GUMBEL_BLOCK;
-        const int block = (int)((off + own / 16 * 16 + 64 * half) / GUMBEL_BLOCK);
-        return shared.bounds + (block * p.samples() + sample) * n;
+        return shared.bounds + shared.bounds_of(p, sample, own / 16 * 16 + 64 * half);
     }
 
     /* The rounds, of both halves, where a token passes. */

@@ -232,7 +232,7 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
     ptx_barrier_wait(&shared.served[own], turn & 1);
     if (first)
         tile_seeds<n, call>(p, shared, thread).plant(sum);
-    epilogue<n, call>(p, shared, tile, thread).draw(sum);
+    epilogue<n, call>(p, shared, first_token_of(p, tile), thread).draw(sum);
     ptx_barrier_arrive(&shared.drawn[own]);
     if (p.with_mass()) {
         if (teams == 2 && !first)
@@ -336,7 +336,8 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
         const uint32_t took = (uint32_t)clock() - ended;
         ended += took;
-        offer_list<n, call>(p, shared, tile - (int)gridDim.x).score(thread, SM90_SERVE_THREADS);
+        offer_list<n, call>(p, shared, first_token_of(p, tile - (int)gridDim.x))
+            .score(thread, SM90_SERVE_THREADS);
         if (tile >= p.tiles)
             break;
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are scored */
@@ -346,7 +347,7 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         const tile_reaches<n, call> reaches(p, shared, all, thread, first);
         sm90_sleep(ended, nap_of_tile(took, turn == 1));
         all.template each_floor<SM90_SERVE_THREADS>(
-            thread, [&](int i, int k, uint64_t) { all.set_bounds(i, reaches.of[k]); });
+            thread, [&](int i, int k) { all.set_bounds(i, reaches.of[k]); });
         ptx_barrier_arrive(&shared.served[turn % teams]);
     }
 }

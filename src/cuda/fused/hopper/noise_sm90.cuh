@@ -63,17 +63,6 @@ template <int n, class call> struct tile_reaches {
     }
 };
 
-/* g of a token, inline: a function that calls another one would take registers from the sums. */
-__device__ __forceinline__ float noise_of_token(const gumbel_stream &stream, uint32_t token)
-{
-    const draw_philox f = draw_philox_of(stream);
-    const draw_block block = draw_block_of(f, token);
-    uint32_t r = 0;
-    if (token % GUMBEL_BLOCK != block.place())
-        r = draw_word(draw_words(f, token / 4, 0), token);
-    return draw_noise(block, token, r);
-}
-
 } // namespace
 
 #endif

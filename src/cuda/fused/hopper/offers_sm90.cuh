@@ -27,9 +27,8 @@ template <int n, class call> class offer_list
 
   public:
     __device__ __forceinline__ offer_list(const call &params, const shared_sm90<n> &memory,
-                                          int tile)
-        : p(params), shared(memory),
-          first((uint32_t)p.problem.first_token + CUDA_SM90_TILE * (uint32_t)tile)
+                                          uint32_t first_token)
+        : p(params), shared(memory), first(first_token)
     {
     }
 
@@ -67,9 +66,11 @@ template <int n, class call> class offer_list
             return;
         }
         float score = z;
-        if (!draw.greedy)
-            score += noise_of_token(
-                {draw.seed, draw.position, draw.sample, p.problem.sampling.domain}, token);
+        if (!draw.greedy) { /* inline: a call in a call would take registers from the sums */
+            const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
+                                          p.problem.sampling.domain};
+            score += draw_noise_of(stream, token);
+        }
         keep_best(&shared.best[i], {score, z, (int)token, 0});
     }
 

@@ -52,7 +52,7 @@ template <int n, class call> class tile_seeds
     {
         const int all = n * p.samples();
         thresholds<n, call>(p, shared).template each<SM90_SERVE_THREADS>(server, [&](int i, int) {
-            const int place = i / n * n + shared.bound_place(i % n);
+            const int place = shared.first_bound_of(i);
             draw_block words[CUDA_SM90_BLOCKS];
             words_of_blocks(shared.draws[i], p.problem.sampling.domain, first, words);
 #pragma unroll
@@ -87,13 +87,6 @@ template <int n, class call> class tile_seeds
     }
 
   private:
-    /* Of a sample's first draw, in the block that holds a place of the tile. */
-    __device__ __forceinline__ int bounds_of(int sample, uint32_t place) const
-    {
-        const uint32_t off = (uint32_t)p.problem.first_token % GUMBEL_BLOCK;
-        return ((int)((off + place) / GUMBEL_BLOCK) * p.samples() + sample) * n;
-    }
-
     /* The sums of the tokens of most noise that this thread holds. */
     __device__ __forceinline__ void store(const sm90_sums<n> &sum) const
     {
@@ -103,7 +96,7 @@ template <int n, class call> class tile_seeds
         for (int sample = 0; sample < p.samples(); sample++)
 #pragma unroll
             for (int half = 0; half < team::halves; half++) {
-                const int at = bounds_of(sample, place + 64 * half);
+                const int at = shared.bounds_of(p, sample, place + 64 * half);
 #pragma unroll
                 for (int round = 0; round < rounds; round++)
                     store_round(sum[half] + 4 * groups * round, at + 8 * groups * round, own);
@@ -148,7 +141,7 @@ template <int n, class call> class tile_seeds
 
     __device__ __forceinline__ int place_of(int i, int block) const
     {
-        return block * n * p.samples() + i / n * n + shared.bound_place(i % n);
+        return block * n * p.samples() + shared.first_bound_of(i);
     }
 
     __device__ __forceinline__ uint32_t word_of(int i, int block) const

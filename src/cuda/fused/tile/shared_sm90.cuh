@@ -200,6 +200,20 @@ template <int n> struct shared_sm90 {
         return n < 16 ? i : (i & ~15) | (i & 6) << 1 | (i >> 2 & 2) | (i & 1);
     }
 
+    /* The first block's bound of draw i; the others' are S n bounds apart. */
+    __device__ __forceinline__ int first_bound_of(int i) const
+    {
+        return i / n * n + bound_place(i % n);
+    }
+
+    /* Where the bounds of a sample begin, of the block that holds a place of the tile. */
+    template <class call>
+    __device__ __forceinline__ int bounds_of(const call &p, int sample, uint32_t place) const
+    {
+        const uint32_t off = (uint32_t)p.problem.first_token % GUMBEL_BLOCK;
+        return ((int)((off + place) / GUMBEL_BLOCK) * p.samples() + sample) * n;
+    }
+
     /* [CUDA_SM90_BLOCKS][S][n], as bounds: in the first tile, the sum of each block's token of most
      * noise, or -inf. They lie where offers will. */
     __device__ __forceinline__ float *seeds(int all) const

@@ -43,8 +43,8 @@ template <int n, class call> class thresholds
         }
     }
 
-    /* The same with the draw's floor, to which its threshold is raised; floors are asked for side
-     * by side. */
+    /* The same behind raising the draw's threshold to its floor; floors are asked for side by side.
+     */
     template <int threads, class F>
     __device__ __forceinline__ void each_floor(int thread, F f) const
     {
@@ -52,7 +52,7 @@ template <int n, class call> class thresholds
         each<threads>(thread, [&](int i, int k) { floors[k] = load_floor(i); });
         each<threads>(thread, [&](int i, int k) {
             take_floor(i, floors[k]);
-            f(i, k, floors[k]);
+            f(i, k);
         });
     }
 
@@ -102,7 +102,7 @@ template <int n, class call> class thresholds
         const int all = n * p.samples();
         const bool off = p.problem.first_token % 16 != 0, done = shared.flags[i] != 0;
         const float unit = draw_unit(shared.slope(p, i)), threshold = shared.thresholds[i];
-        sm90_bound *own = shared.bounds + i / n * n + shared.bound_place(i % n);
+        sm90_bound *own = shared.bounds + shared.first_bound_of(i);
 #pragma unroll
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
             float reach = reaches[b];

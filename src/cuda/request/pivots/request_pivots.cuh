@@ -234,7 +234,7 @@ __device__ __noinline__ part_winner draw_part(pivot_row row, int64_t begin, floa
         for (uint32_t may = find_winners(philox, token, z.v, reach, threshold); may;
              may &= may - 1) {
             const int i = __ffs(may) - 1;
-            const float one = i & 2 ? (i & 1 ? z.v[3] : z.v[2]) : i & 1 ? z.v[1] : z.v[0];
+            const float one = draw_choose(z.v, i);
             draw_winner_offer(best, one + draw_noise_of_token(row.stream, token + i), one,
                               (int)token + i);
         }

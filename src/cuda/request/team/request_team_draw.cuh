@@ -121,7 +121,7 @@ struct team_draw {
 #pragma unroll 1
         for (; may; may &= may - 1) {
             int i = __ffs(may) - 1;
-            float own = i & 2 ? (i & 1 ? z[3] : z[2]) : i & 1 ? z[1] : z[0];
+            float own = draw_choose(z, i);
             draw_winner_offer(best, score(own, (uint32_t)id + i, block, words), own, id + i);
         }
         __syncwarp();

@@ -140,10 +140,7 @@ __device__ __noinline__ pivot_draw draw_above(share_source source, request_value
 #pragma unroll 1
         for (uint32_t may = find_winners(philox, id, z.v, reach, sure); may; may &= may - 1) {
             const int i = __ffs(may) - 1;
-            offer_token(i & 2   ? (i & 1 ? z.v[3] : z.v[2])
-                        : i & 1 ? z.v[1]
-                                : z.v[0],
-                        (int32_t)id + i);
+            offer_token(draw_choose(z.v, i), (int32_t)id + i);
         }
     }
     __syncthreads();
