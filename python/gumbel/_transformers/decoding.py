@@ -11,9 +11,8 @@ from transformers.generation import GenerateDecoderOnlyOutput
 
 from .assisted import decode_assisted
 from .drafters import ModelDrafter, NgramDrafter
-from .draws import Draw, FusedDraw, ProcessedDraw
-from .heads import Head, head_of
-from .rules import rules_of
+from .draws import Draw, draw_of
+from .heads import Head
 from .texts import Texts
 
 # Ways to draft that a GenerationConfig names and that are not served.
@@ -63,12 +62,8 @@ def generate(
     copies = (config.num_return_sequences or 1) if config.do_sample else 1
     texts = Texts(input_ids, model_kwargs.get("attention_mask"), seed, copies)
     kept = _kept(config)
-    rules = rules_of(logits_processor)
-    head = None if rules is None or kept else head_of(model)
     greedy = not config.do_sample
-    draw: Draw = ProcessedDraw(logits_processor, greedy, texts, kept)
-    if head is not None and rules is not None:
-        draw = FusedDraw(head, rules, greedy, texts, input_ids)
+    head, draw = draw_of(model, logits_processor, greedy, texts, input_ids, kept)
     given = (model, input_ids, head, draw, stopping_criteria, config, synced_gpus, streamer)
     if not by_drafts:
         ids, cache = _decode(*given, model_kwargs)
@@ -77,7 +72,7 @@ def generate(
             drafter: Any = NgramDrafter(config)
         else:
             drafter = ModelDrafter(
-                draft_model, input_ids, texts, rules, logits_processor, greedy, model_kwargs
+                draft_model, input_ids, texts, logits_processor, greedy, model_kwargs
             )
         ids, cache = decode_assisted(*given, drafter, model_kwargs)
     if streamer is not None:

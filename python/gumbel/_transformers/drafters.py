@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from transformers import DynamicCache
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-from .draws import Draw, FusedDraw, ProcessedDraw
-from .heads import head_of
-from .rules import Rules
+from .draws import draw_of
 from .texts import Texts
 from .trunk import Trunk
 
@@ -47,17 +45,13 @@ class ModelDrafter:
         model: Any,
         ids: torch.Tensor,
         texts: Texts,
-        rules: Optional[Rules],
         processors: Any,
         greedy: bool,
         kwargs: dict[str, Any],
     ) -> None:
         ids = ids.to(model.device)
-        head = None if rules is None else head_of(model)
         self.model, self.target, self.texts = model, texts, texts.apart(model.device)
-        self.draw: Draw = ProcessedDraw(processors, greedy, self.texts, None)
-        if head is not None and rules is not None:
-            self.draw = FusedDraw(head, rules, greedy, self.texts, ids)
+        head, self.draw = draw_of(model, processors, greedy, self.texts, ids)
         self.count = model.generation_config.num_assistant_tokens or DRAFT_TOKENS
         of_prompt = {
             name: kwargs[name].to(model.device)

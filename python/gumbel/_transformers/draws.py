@@ -9,8 +9,8 @@ import torch
 
 from .. import _drafts, _prepared, _sampling
 from .._history import History
-from .heads import Head
-from .rules import Rules
+from .heads import Head, head_of
+from .rules import Rules, rules_of
 from .texts import Texts
 
 
@@ -176,6 +176,22 @@ class ProcessedDraw:
 
 
 Draw = Union[FusedDraw, ProcessedDraw]
+
+
+def draw_of(
+    model: Any,
+    processors: Any,
+    greedy: bool,
+    texts: Texts,
+    input_ids: torch.Tensor,
+    kept: Optional[dict[str, list[Any]]] = None,
+) -> tuple[Optional[Head], Draw]:
+    """The head of a model and a fused draw, where that serves; or None and one from its logits."""
+    rules = rules_of(processors)
+    head = None if rules is None or kept else head_of(model)
+    if head is None or rules is None:
+        return None, ProcessedDraw(processors, greedy, texts, kept)
+    return head, FusedDraw(head, rules, greedy, texts, input_ids)
 
 
 def _without(mask: torch.Tensor, tokens: list[int]) -> torch.Tensor:
