@@ -47,7 +47,7 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumb
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
-    cuda_shape shape = {(v->rows + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 0};
+    cuda_shape shape = {(v->rows + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
     gumbel_verification copy = *v;
     GUMBEL_FORWARD(cuda_launch_alone(&job, cuda->expand_drafts, shape, &copy));
     if (!by)
@@ -63,12 +63,12 @@ gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream, const gumb
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     int nodes = v->draft.max_nodes * (int)sizeof(gumbel_node);
     if (by) {
-        cuda_shape shape = {v->draft.requests, CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES + nodes, 0};
+        cuda_shape shape = {v->draft.requests, CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES + nodes, 1};
         gumbel_weighing p = {*v, *by};
         GUMBEL_ASSERT(by->listed == 0 && by->target_rows && by->draft_rows);
         return cuda_launch_alone(&job, cuda->weigh_drafts, shape, &p);
     }
-    cuda_shape shape = {v->draft.requests, CUDA_DRAFT_THREADS, nodes, 0};
+    cuda_shape shape = {v->draft.requests, CUDA_DRAFT_THREADS, nodes, 1};
     gumbel_verification copy = *v;
     return cuda_launch_alone(&job, cuda->accept_drafts, shape, &copy);
 }

@@ -13,6 +13,7 @@
  *        and after each row, and around what lane 0 does alone.
  */
 #include "drafts/rules.h"
+#include "cuda/common/ptx.cuh"
 #include "cuda/policy/cuda_policy.h"
 
 namespace
@@ -102,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     gumbel_expand_drafts(const __grid_constant__ gumbel_verification v)
 {
     const int64_t b = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
+    ptx_wait_for_launch();
     if (b == 0 && v.of_row.path_offsets)
         v.of_row.path_offsets[0] = 0;
     if (b < v.rows)
@@ -113,6 +115,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
 {
     gumbel_node *nodes = nodes_of_request(0);
     const int64_t r = blockIdx.x;
+    ptx_wait_for_launch();
     const gumbel_span span = gumbel_draft_span(&v, r);
     gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
     if (is_asked(v, r, span)) {
@@ -132,6 +135,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     gumbel_choose_drafted(const __grid_constant__ gumbel_weighing p)
 {
     const int64_t b = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
+    ptx_wait_for_launch();
     if (b < p.verification.rows)
         gumbel_proposal_choose(&p.by, &p.verification, b);
 }
@@ -183,6 +187,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_WEIGH_THREADS)
 {
     const gumbel_verification &v = p.verification;
     const int64_t r = blockIdx.x;
+    ptx_wait_for_launch();
     const gumbel_span span = gumbel_draft_span(&v, r);
     gumbel_node *nodes = nodes_of_request(CUDA_WEIGH_BYTES);
     const gumbel_chain chain = {&p.by,      nullptr, &v,         r,
