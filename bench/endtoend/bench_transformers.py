@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does the library save of the time per token where PyTorch runs, end to end?
+
+Hugging Face transformers with models of Qwen3-1.7B's and Qwen3-8B's shapes, random weights, bf16:
+generate() with a static cache and a compiled forward, generate_batch(), and the whole decode step
+as one CUDA graph; stock, with our draw from logits, and fused. Answers are checked before anything
+is timed, and who fails is named and left out. Each model and number of sequences has a process of
+its own; they prepare side by side and measure one at a time, the contestants in turns.
+
+Takes 250 seconds on a GPU with 141 GB. What no time is left for is named; run again with --model
+and --batch, which adds to the same file. Needs torch, transformers and the package gumbel, built
+with the CUDA kernels: script/bench-gpu --transformers builds and runs all of it.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import torch
+from qwen_shapes import ASKED, LOGIT_DEVIATION, SHAPES, TINY
+from report import machine, write_json
+
+BATCHES = [1, 64, 8, 32]  # the first ones are those that bars stand for
+WAYS = {"step": 24, "generate": 5, "generate_batch": 2}  # rounds
+WORKER_BYTES = 4 << 30  # of a process beside its weights: context, cache, graphs, logits
+HERE = pathlib.Path(__file__).resolve().parent
+LEFT_OUT = "no time was left"
+
+
+class Worker:
+    """A process for one model and number of sequences. Nothing here waits without bound."""
+
+    def __init__(self, place, options, until):
+        self.place, self.answers = place, queue.Queue()
+        job = {**place, **options, "prepare_until": until}
+        self.process = subprocess.Popen(
+            [sys.executable, HERE / "text_worker.py", json.dumps(job)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        self.log = []
+        threading.Thread(target=self._read_answers, daemon=True).start()
+        threading.Thread(target=self._read_log, daemon=True).start()
+
+    def _read_answers(self):
+        for line in self.process.stdout:
+            self.answers.put(json.loads(line))
+        self.answers.put(None)
+
+    def _read_log(self):
+        for line in self.process.stderr:
+            self.log = [*self.log[-19:], line.rstrip()]
+
+    def answer(self, seconds):
+        """The next answer; a RuntimeError where it ended, or took longer."""
+        try:
+            found = self.answers.get(timeout=max(seconds, 0.01))
+        except queue.Empty:
+            self.end()
+            raise RuntimeError(LEFT_OUT) from None
+        if found is None:
+            last = next((line for line in reversed(self.log) if line.strip()), "without a word")
+            raise RuntimeError(f"its process ended: {last}"[:200])
+        return found
+
+    def ask(self, seconds, **command):
+        try:
+            self.process.stdin.write(json.dumps(command) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it ended, which answer() tells
+        return self.answer(seconds)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Bench:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.end = time.time() + arguments.seconds
+        self.shapes = TINY if arguments.tiny else SHAPES
+        self.points, self.skipped, self.entropies = [], [], {}
+
+    def skip(self, place, why):
+        self.skipped.append({**place, "reason": why})
+        print("skipped:", ", ".join(str(value) for value in (*place.values(), why)), flush=True)
+
+    def run(self):
+        """Waves of as many workers as the GPU has room for."""
+        left = [
+            {"model": model, "batch": batch}
+            for batch in self.arguments.batch or BATCHES
+            for model in self.arguments.model or SHAPES
+        ]
+        while left:
+            wave, left = self._fitting(left)
+            if time.time() > self.end - 30:
+                for place in wave:
+                    self.skip(place, LEFT_OUT)
+            else:
+                self._wave(wave)
+
+    def _fitting(self, places):
+        """The first of these that fit into the GPU together, and the others."""
+        if self.arguments.device == "cpu":
+            return places[:2], places[2:]  # two workers at once, as such machines are small
+        room, count = free_bytes(), 0
+        for place in places:
+            room -= SHAPES[place["model"]].weight_bytes() + WORKER_BYTES
+            if room < 0 and count:
+                break
+            count += 1
+        return places[:count], places[count:]
+
+    def _wave(self, places):
+        options = {
+            "device": self.arguments.device, "tiny": self.arguments.tiny, "ways": list(WAYS)
+        }
+        cores = os.cpu_count() or 1
+        threads = max(1, cores // len(places))
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+        rest = self.end - time.time()
+        until = time.time() + 0.6 * rest
+        workers = [Worker(place, options, until) for place in places]
+        try:
+            ready = [worker for worker in workers if self._prepared(worker)]
+            print(f"{len(ready)} of {len(places)} prepared, {self.end - time.time():.0f} s are left")
+            for way, rounds in WAYS.items():
+                for worker in ready:
+                    self._measure(worker, way, rounds)
+        finally:
+            for worker in workers:
+                worker.end()
+
+    def _prepared(self, worker):
+        try:
+            answer = worker.answer(self.end - 20 - time.time())
+        except RuntimeError as error:
+            self.skip(worker.place, str(error))
+            return False
+        self.entropies[worker.place["model"]] = answer["entropy"]
+        self._skip_all(worker.place, answer)
+        return True
+
+    def _skip_all(self, place, answer):
+        for each in answer["skipped"]:
+            self.skip({**place, "way": each["way"], "contestant": each["contestant"]},
+                      each["reason"])
+
+    def _measure(self, worker, way, rounds):
+        place = {**worker.place, "way": way}
+        if time.time() > self.end:
+            self.skip(place, LEFT_OUT)
+            return
+        if self.arguments.rounds:
+            rounds = self.arguments.rounds
+        try:
+            answer = worker.ask(60, way=way, rounds=rounds)
+        except RuntimeError as error:
+            self.skip(place, str(error))
+            return
+        self._skip_all(worker.place, answer)
+        for asked in ASKED:
+            point = point_of(answer["times"], answer["peak_bytes"], asked)
+            if point:
+                self.points.append({**place, "asked": asked, **point})
+                print_point(self.points[-1])
+
+
+def free_bytes():
+    query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id=0"]
+    done = subprocess.run(query, check=True, capture_output=True, text=True, timeout=30)
+    return int(done.stdout) << 20
+
+
+def point_of(times, peaks, asked):
+    """The spreads of one way to draw, what ours save, and what head and draw take of the step."""
+    point = {}
+    for name in ("stock", "logits", "fused"):
+        key = f"{name}, {asked}"
+        if key in times:
+            point[name] = times[key]
+            if peaks.get(key):
+                point[f"{name}_peak_bytes"] = peaks[key]
+    for name in ("logits", "fused"):
+        if name in point and "stock" in point:
+            ratio = point[name]["median_us"] / point["stock"]["median_us"]
+            point[f"{name}_vs_stock"] = round(ratio, 4)
+    if point and "trunk" in times:
+        point["trunk"], trunk = times["trunk"], times["trunk"]["median_us"]
+        if "head" in times:
+            point["head"] = times["head"]
+        for name in ("stock", "logits", "fused"):
+            if name in point:
+                share = 100 * (1 - trunk / point[name]["median_us"])
+                point[f"{name}_percent_of_head_and_draw"] = round(share, 2)
+    return point
+
+
+def print_point(point):
+    place = f"{point['model']:10} {point['batch']:3} {point['way']:14} {point['asked']:12}"
+    cells = []
+    for name in ("trunk", "head", "stock", "logits", "fused"):
+        if name in point:
+            spread = point[name]
+            low, high = spread["p10_us"], spread["p90_us"]
+            cells.append(f"{name} {spread['median_us']:.0f} ({low:.0f}..{high:.0f})")
+    for name in ("logits", "fused"):
+        if f"{name}_vs_stock" in point:
+            cells.append(f"{name}/stock {point[f'{name}_vs_stock']:.3f}")
+    print(place, "  ".join(cells), flush=True)
+
+
+def key_of(entry):
+    return tuple(entry.get(name) for name in ("model", "batch", "way", "asked", "contestant"))
+
+
+def merged(path, head, points, skipped):
+    """With what the file holds of the same commit and machine, where that was not measured now."""
+    try:
+        old = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        old = {}
+    same = all(old.get(name) == head[name] for name in ("commit", "gpu", "versions"))
+    measured = {key_of(point) for point in points}
+    places = {(entry["model"], entry["batch"]) for entry in (*points, *skipped)}
+    if same:
+        points = [p for p in old["transformers"] if key_of(p) not in measured] + points
+        skipped = [s for s in old["skipped"] if (s["model"], s["batch"]) not in places] + skipped
+        head = {**head, "entropy_nats": {**old["entropy_nats"], **head["entropy_nats"]}}
+    points = sorted(points, key=lambda p: (p["way"], p["model"], p["asked"], p["batch"]))
+    return {**head, "skipped": skipped, "transformers": points}
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE, or add")
+    parser.add_argument("--commit", default="unknown", help="that they are of")
+    parser.add_argument("--model", action="append", choices=list(SHAPES), help="only this one")
+    parser.add_argument("--batch", type=int, action="append", metavar="B", help="only this one")
+    parser.add_argument("--rounds", type=int, help="of each contestant")
+    parser.add_argument("--seconds", type=float, default=240, help="that it may take (240)")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small shapes, to try the program")
+    arguments = parser.parse_args()
+    if min(arguments.batch or [1]) < 1 or (arguments.rounds or 1) < 1:
+        parser.error("--batch and --rounds must be at least 1")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("no NVIDIA GPU is to be had")
+    return arguments
+
+
+def main():
+    arguments = parse()
+    head = {
+        "question": __doc__.splitlines()[0],
+        "commit": arguments.commit,
+        **machine(arguments.device),
+        "dtype": "bf16",
+        "models": {name: vars(shape) for name, shape in SHAPES.items()},
+        "logit_deviation": LOGIT_DEVIATION,
+        "asked": ASKED,
+    }
+    for key, value in head.items():
+        print(f"{key}: {value}")
+    bench = Bench(arguments)
+    try:
+        bench.run()
+    finally:  # what was measured before anything broke
+        head["entropy_nats"] = bench.entropies
+        if arguments.json:
+            write_json(
+                arguments.json, merged(arguments.json, head, bench.points, bench.skipped)
+            )
+    return 0 if bench.points else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

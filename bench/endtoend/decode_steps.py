@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole decode step as one CUDA graph: trunk, head, draw, and the positions counted on.
+
+No host is in the way, so what the ways to draw differ by is what an engine would gain. On a CPU the
+step is called instead.
+"""
+
+from __future__ import annotations
+
+import time
+
+import gumbel.torch  # noqa: F401, registers torch.ops.gumbel
+import torch
+from qwen_shapes import ASKED, prompts
+from spread import describe, in_turns
+from transformers import StaticCache
+from transformers.generation import logits_process
+
+LENGTH = 256  # tokens that the cache has room for; a static one is read whole
+START = 64  # where each turn begins
+REPLAYS = 4  # a turn
+
+
+def stock_draw(asked):
+    """As transformers draws: a float32 copy, its processors, softmax and multinomial."""
+    chain = []
+    if asked["temperature"] != 1:
+        chain.append(logits_process.TemperatureLogitsWarper(asked["temperature"]))
+    if asked["top_k"]:
+        chain.append(logits_process.TopKLogitsWarper(asked["top_k"]))
+    if asked["top_p"] < 1:
+        chain.append(logits_process.TopPLogitsWarper(asked["top_p"]))
+
+    def draw(step, hidden):
+        scores = step.logits(hidden).to(copy=True, dtype=torch.float32)
+        for processor in chain:
+            scores = processor(step.ids, scores)
+        return torch.multinomial(torch.softmax(scores, -1), 1)
+
+    return draw
+
+
+def parameters(asked, device):
+    """What the library takes for it, in tensors."""
+    dtypes = {"temperature": torch.float32, "top_k": torch.int32, "top_p": torch.float32}
+    off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    tensors = {
+        name: torch.tensor(asked[name], dtype=dtype, device=device)
+        for name, dtype in dtypes.items()
+        if asked[name] != off[name]
+    }
+    return {"order": "hf", "logprobs": None, **tensors}
+
+
+def logits_draw(asked, device):
+    common = parameters(asked, device)
+    return lambda step, hidden: torch.ops.gumbel.sample_logits(
+        step.logits(hidden), seed=step.seed, position=step.position, **common
+    )[0]
+
+
+def fused_draw(asked, device):
+    common = parameters(asked, device)
+    return lambda step, hidden: torch.ops.gumbel.sample(
+        hidden, step.weight, seed=step.seed, position=step.position, **common
+    )[0]
+
+
+class Step:
+    """A model's decode step for `batch` sequences, each with a token at START; `tokens` [B, 1] are
+    what was drawn last."""
+
+    def __init__(self, model, shape, batch, device):
+        self.model, self.device, self.vocab = model, device, shape.vocab
+        self.weight = model.lm_head.weight.detach()
+        self.trunk = torch.compile(
+            model.model.forward, dynamic=False, **({} if device == "cuda" else {"backend": "eager"})
+        )
+        self.cache = StaticCache(config=model.config, max_cache_len=LENGTH)
+        self.first = prompts(batch, shape, device)
+        self.ids = self.first[:, -1:].clone()
+        self.tokens = torch.zeros_like(self.ids)
+        self.seed = torch.arange(1, batch + 1, device=device)
+        self.position = torch.full((batch,), START, device=device)
+        self.slots = torch.arange(LENGTH, device=device)
+        self.model.model(input_ids=self.first, past_key_values=self.cache, use_cache=True)
+        for layer in self.cache.layers:  # more of a text than the prompt, though of noise
+            layer.keys[:, :, :START].normal_()
+            layer.values[:, :, :START].normal_()
+        self.restart()
+
+    def restart(self):
+        self.position.fill_(START)
+        self.ids.copy_(self.first[:, -1:])
+        for layer in self.cache.layers:
+            layer.cumulative_length.fill_(START)
+
+    def logits(self, hidden):
+        return self.model.lm_head(hidden)
+
+    def hidden(self):
+        seen = self.slots <= self.position[:, None, None, None]
+        out = self.trunk(
+            input_ids=self.ids,
+            position_ids=self.position[:, None],
+            attention_mask={"full_attention": seen},
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        return out.last_hidden_state[:, -1].contiguous()
+
+    def run(self, draw):
+        tokens = draw(self, self.hidden())
+        if tokens is not None:
+            self.tokens.copy_(tokens)
+            self.ids.copy_(tokens)
+        self.position += 1
+
+
+def ways(device):
+    """name -> how it draws; "trunk" and "head" draw nothing."""
+    found = {"trunk": lambda step, hidden: None, "head": head_alone}
+    for name, asked in ASKED.items():
+        found[f"stock, {name}"] = stock_draw(asked)
+        found[f"logits, {name}"] = logits_draw(asked, device)
+        found[f"fused, {name}"] = fused_draw(asked, device)
+    return found
+
+
+def head_alone(step, hidden):
+    step.logits(hidden)
+
+
+class Steps:
+    """Every way to draw as a graph of its own, over one cache."""
+
+    def __init__(self, model, shape, batch, device):
+        self.step = Step(model, shape, batch, device)
+        self.graphs, self.skipped = {}, {}
+        self.pool = torch.cuda.graph_pool_handle() if device == "cuda" else None
+        for name, draw in ways(device).items():
+            try:
+                self.graphs[name] = self._capture(draw)
+            except Exception as error:  # the others still compete
+                self.skipped[name] = error
+        self._check(batch)
+
+    def _capture(self, draw):
+        """A function that queues one step."""
+        for _ in range(2):  # what is compiled, tuned and allocated the first time is so now
+            self.step.restart()
+            self.step.run(draw)
+        if self.pool is None:
+            return lambda: self.step.run(draw)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            self.step.run(draw)
+        return graph.replay
+
+    def _drawn(self, name):
+        self.step.restart()
+        self.graphs[name]()
+        found = self.step.tokens[:, 0].clone()
+        if found.min() < 0 or found.max() >= self.step.vocab:
+            raise ValueError(f"{name}: tokens are not in [0, {self.step.vocab})")
+        return found
+
+    def _check(self, batch):
+        """Tokens are ids; fused ones are those from logits, which bfloat16 rounds, near ties apart."""
+        for name in ASKED:
+            names = [f"{way}, {name}" for way in ("logits", "fused", "stock")]
+            drawn = {each: self._drawn(each) for each in names if each in self.graphs}
+            if names[0] in drawn and names[1] in drawn:
+                differing = int((drawn[names[0]] != drawn[names[1]]).sum())
+                if differing > 1 + batch // 8:
+                    raise ValueError(f"{name}: {differing} of {batch} tokens differ, fused or not")
+            moved = self.step.position - START
+            if not bool((moved == 1).all()):
+                raise ValueError(f"{name}: a step counts positions on by {moved.tolist()}")
+
+    def _time(self, name):
+        self.step.restart()
+        return timed(self.graphs[name], self.step.device)
+
+    def measure(self, rounds):
+        """name -> spread of a step, in microseconds."""
+        turns = {name: lambda name=name: self._time(name) for name in self.graphs}
+        return {name: describe(times) for name, times in in_turns(turns, rounds).items()}
+
+
+def timed(replay, device):
+    """Microseconds of a step, of some in a row: a list of one."""
+    if device != "cuda":
+        begin = time.perf_counter()
+        replay()
+        return [(time.perf_counter() - begin) * 1e6]
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(REPLAYS):
+        replay()
+    end.record()
+    end.synchronize()
+    return [begin.elapsed_time(end) * 1e3 / REPLAYS]

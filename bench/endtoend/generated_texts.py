@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts by generate() and by generate_batch(): stock, with our draw from logits, and fused."""
+
+from __future__ import annotations
+
+import time
+
+import gumbel.transformers
+import torch
+import transformers
+from decode_steps import parameters
+from gumbel._transformers.decoding import _decode
+from gumbel._transformers.texts import Texts
+from qwen_shapes import ASKED, PROMPT, prompts
+from spread import describe, in_turns
+from transformers.generation import ContinuousBatchingConfig, StoppingCriteria
+
+TOKENS = 32  # of a text
+SKIPPED = 6  # of them, while the first of a new cache are captured
+NEAR_TIE = 2**-6  # of a logit in bfloat16: four roundings
+
+
+class Clock(StoppingCriteria):
+    """Never stops a text; notes when each token was asked after. generate() waits for each."""
+
+    def __init__(self):
+        self.times = []
+
+    def __call__(self, input_ids, scores, **_):
+        self.times.append(time.perf_counter())
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+    def steps(self):
+        """Microseconds of each token behind the first ones."""
+        pairs = zip(self.times[SKIPPED:], self.times[SKIPPED + 1 :])
+        return [(after - before) * 1e6 for before, after in pairs]
+
+
+class LogitsDraw:
+    """What a decoding method draws by: our operator, on the logits that the model's head forms."""
+
+    def __init__(self, asked, texts):
+        self.texts = texts
+        self.common = parameters(asked, texts.seed.device)
+        self.seed = texts.seed.view(torch.int64)
+
+    def rows(self, out):
+        return out.logits[:, -1]
+
+    def __call__(self, rows, input_ids):
+        drawn = torch.ops.gumbel.sample_logits(
+            rows, seed=self.seed, position=self.texts.position, **self.common
+        )
+        return drawn[0][:, 0].long()
+
+
+def from_logits(asked):
+    """A decoding method for generate(custom_generate=...)."""
+
+    @torch.no_grad()
+    def decode(
+        model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None,
+        synced_gpus=False, streamer=None, **kwargs
+    ):
+        draw = LogitsDraw(asked, Texts(input_ids, kwargs.get("attention_mask"), 1, 1))
+        given = (stopping_criteria, generation_config, synced_gpus, streamer, kwargs)
+        return _decode(model, input_ids, None, draw, *given)[0]
+
+    return decode
+
+
+def compile_config(device):
+    """None: what transformers compiles by on a GPU; on a CPU without a compiler."""
+    if device == "cuda":
+        return None
+    config = transformers.CompileConfig(backend="eager", mode=None)
+    config._compile_all_devices = True
+    return config
+
+
+class Generate:
+    """generate() with a static cache and a compiled forward."""
+
+    def __init__(self, model, shape, batch, device):
+        self.model, self.shape, self.device = model, shape, device
+        self.ids = prompts(batch, shape, device)
+        self.ways, self.skipped, self.peak_bytes = {}, {}, {}
+        self._check_greedy()
+        for name, asked in ASKED.items():
+            given = {"do_sample": True, **asked}
+            fused = {"custom_generate": gumbel.transformers.generate, "seed": 1}
+            self._add(f"stock, {name}", given)
+            self._add(f"logits, {name}", {**given, "custom_generate": from_logits(asked)})
+            self._add(f"fused, {name}", {**given, **fused})
+
+    def run(self, tokens=TOKENS, **given):
+        return self.model.generate(
+            self.ids,
+            attention_mask=torch.ones_like(self.ids),
+            max_new_tokens=tokens,
+            cache_implementation="static",
+            compile_config=compile_config(self.device),
+            pad_token_id=0,
+            **given,
+        )
+
+    def _check_greedy(self):
+        """Stock texts and fused ones agree, up to the first near tie of each."""
+        stock = self.run(do_sample=False, return_dict_in_generate=True, output_logits=True)
+        fused = self.run(do_sample=False, custom_generate=gumbel.transformers.generate)
+        theirs, ours = stock.sequences[:, PROMPT:], fused[:, PROMPT:]
+        for row, differs in enumerate((theirs != ours).tolist()):
+            if True in differs:
+                at = differs.index(True)
+                logits = stock.logits[at][row].float()
+                best, other = logits[theirs[row, at]].item(), logits[ours[row, at]].item()
+                if best - other > NEAR_TIE * abs(best):
+                    raise ValueError(f"greedy texts differ: logits {best:.4g} and {other:.4g}")
+
+    def _add(self, name, given):
+        """A way to write texts, if it can; what it writes are ids."""
+        try:
+            base = self._memory(reset=True)
+            for _ in range(2):  # what is compiled and captured the first time is so now
+                found = self.run(**given)
+            if found.min() < 0 or found.max() >= self.shape.vocab:
+                raise ValueError(f"tokens are not in [0, {self.shape.vocab})")
+            if found.shape[1] != PROMPT + TOKENS:
+                raise ValueError(f"{found.shape[1]} tokens, not {PROMPT + TOKENS}")
+            self.peak_bytes[name] = self._memory() - base
+            self.ways[name] = lambda: self._time(given)
+        except Exception as error:  # the others still compete
+            self.skipped[name] = error
+
+    def _memory(self, reset=False):
+        """Bytes allocated: now, and from then on the most; 0 on a CPU."""
+        if self.device != "cuda":
+            return 0
+        torch.cuda.synchronize()
+        if reset:
+            torch.cuda.reset_peak_memory_stats()
+            return torch.cuda.memory_allocated()
+        return torch.cuda.max_memory_allocated()
+
+    def _time(self, given):
+        clock = Clock()
+        self.run(stopping_criteria=transformers.StoppingCriteriaList([clock]), **given)
+        return clock.steps()
+
+    def measure(self, rounds):
+        return {name: describe(times) for name, times in in_turns(self.ways, rounds).items()}
+
+
+class GenerateBatch:
+    """generate_batch(): continuous batching of as many prompts, all begun at once."""
+
+    def __init__(self, model, shape, batch, device):
+        self.model, self.shape, self.batch = model, shape, batch
+        self.prompts = prompts(batch, shape, "cpu").tolist()
+        self.ways, self.skipped, self.peak_bytes = {}, {}, {}
+        for name, asked in ASKED.items():
+            config = transformers.GenerationConfig(
+                max_new_tokens=TOKENS, eos_token_id=-1, pad_token_id=0, do_sample=True, **asked
+            )
+            for way in ("stock", "fused"):
+                self.ways[f"{way}, {name}"] = lambda way=way, config=config: self._time(way, config)
+
+    def _batching(self):
+        """Room for these texts alone, so that several workers share a GPU."""
+        return ContinuousBatchingConfig(
+            num_blocks=2 * self.batch + 8,
+            block_size=64,
+            max_batch_tokens=max(64, self.batch * PROMPT),
+            max_requests_per_batch=self.batch,
+        )
+
+    def _time(self, way, config):
+        given = (self.prompts, config, self._batching())
+        if way == "stock":
+            found = self.model.generate_batch(*given, record_timestamps=True)
+        else:
+            found = gumbel.transformers.generate_batch(
+                self.model, *given, seed=1, record_timestamps=True
+            )
+        return self._steps(list(found.values()))
+
+    def _steps(self, texts):
+        """Microseconds of each token of the first text behind the first ones."""
+        for text in texts:
+            if text.error is not None or len(text.generated_tokens) != TOKENS:
+                raise ValueError(f"{text.error or len(text.generated_tokens)}, not {TOKENS} tokens")
+            if not 0 <= min(text.generated_tokens) <= max(text.generated_tokens) < self.shape.vocab:
+                raise ValueError(f"tokens are not in [0, {self.shape.vocab})")
+        if len(texts) != self.batch:
+            raise ValueError(f"{len(texts)} texts, not {self.batch}")
+        times = texts[0].timestamps[SKIPPED:]
+        return [(after - before) * 1e6 for before, after in zip(times, times[1:])]
+
+    def measure(self, rounds):
+        """In turns, each in a batch of its own; who fails is left out."""
+        found = {}
+        for name in list(self.ways):
+            try:
+                self.ways[name]()
+            except Exception as error:
+                self.skipped[name] = error
+                del self.ways[name]
+        for name, times in in_turns(self.ways, rounds).items():
+            found[name] = describe(times)
+        return found
