@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is the Gumbel-max trick worth without an engine: logits in, one token a row out?
+
+Rows and vocabularies of a well-known post, float32 and bfloat16 logits: softmax and
+torch.multinomial; the post's sampler, whose noise is made once and used at every step; the same
+with fresh noise at each step; FlashInfer where it can be imported; and the library. Tokens are
+checked before anything is timed: by their mean log-probability, and by whether two steps on the
+same logits draw anew, which tells a sampler from a constant. Graphs of each take turns. Behind
+that, how often each draws tokens that are rare.
+Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gpu --post builds and
+runs it.
+"""
+
+import argparse
+import math
+import sys
+import time
+
+import torch
+from post_contestants import contestants
+from report import machine, write_json
+from spread import describe, in_turns, reason
+
+SHAPES = [(32, 32000), (128, 50000), (512, 100000)]  # rows, vocabulary
+TINY = [(4, 512), (8, 1024)]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ROUNDS = 41
+CALLS = 4  # a replay
+LOGIT_DEVIATION = 2.5
+MAX_DEVIATIONS = 6.0  # of a mean log-probability from its expectation
+# Rows with one likely token and others each e^gap times rarer: rows, vocabulary, gap, steps. Noise
+# of 24 bits spans less than 20 between two tokens.
+RARE = (512, 100000, 20.0, 400)
+TINY_RARE = (8, 1024, 7.0, 40)
+
+
+# ----------------------------------------------------------------------------------- checks ----
+
+
+def deviations(logits, tokens):
+    """How far the mean log-probability of tokens [n, B] is from that of exact draws of these
+    logits [B, V], in standard deviations."""
+    logp = torch.log_softmax(logits.float(), -1)
+    mass = logp.exp()
+    means = (mass * logp).sum(-1)
+    variance = (mass * (logp - means[:, None]).square_()).sum().item()
+    found = logp.gather(1, tokens.T.long()).sum().item()
+    return (found - len(tokens) * means.sum().item()) / math.sqrt(len(tokens) * variance)
+
+
+def check(logits, steps):
+    """Of the tokens of some steps on the same logits: how far they are from exact draws, and the
+    share that differs between two steps; ValueError where they are no ids."""
+    tokens = torch.stack([step.reshape(-1) for step in steps])
+    if tokens.shape[1] != len(logits) or tokens.min() < 0 or tokens.max() >= logits.shape[1]:
+        raise ValueError(f"not {len(logits)} tokens in [0, {logits.shape[1]})")
+    changed = (tokens[1:] != tokens[:-1]).float().mean().item()
+    return deviations(logits, tokens), changed
+
+
+def rare_tokens(device, rows, vocab, gap, steps):
+    """How many draws give one of the rare tokens, for each contestant, and what is expected."""
+    logits = torch.full((rows, vocab), -gap, device=device)
+    logits[:, 0] = 0
+    mass = (vocab - 1) * math.exp(-gap)
+    found = {"expected": round(rows * steps * mass / (1 + mass), 1)}
+    for contestant in contestants(device):
+        try:
+            step, drawn = contestant.prepare(logits), 0
+            for _ in range(steps):
+                drawn += (step() != 0).sum()
+            found[contestant.name] = int(drawn)
+        except Exception as error:  # which the table names
+            print(f"rare tokens: {contestant.name}: {reason(error)}")
+    return found
+
+
+# --------------------------------------------------------------------------------- measuring ----
+
+
+def capture(step, device):
+    """A function that runs CALLS steps: the replay of a graph, or on a CPU the calls."""
+    def calls():
+        for _ in range(CALLS):
+            step()
+
+    if device == "cpu":
+        return calls
+    for _ in range(2):  # what is compiled and allocated the first time is so now
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        calls()
+    graph.replay()
+    torch.cuda.synchronize()
+    return graph.replay
+
+
+def timer(replay, device):
+    """A function that gives [microseconds of a step]."""
+    if device == "cpu":
+        def on_host():
+            begin = time.perf_counter()
+            replay()
+            return [(time.perf_counter() - begin) * 1e6 / CALLS]
+
+        return on_host
+
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def on_device():
+        begin.record()
+        replay()
+        end.record()
+        end.synchronize()
+        return [begin.elapsed_time(end) * 1e3 / CALLS]
+
+    return on_device
+
+
+def compete(logits, device, rounds, skip):
+    """name -> its times and what it draws, for one table row."""
+    found, timers = {}, {}
+    for contestant in contestants(device):
+        try:
+            step = contestant.prepare(logits)
+            off, changed = check(logits, [step().clone() for _ in range(4)])
+            if contestant.exact and not (abs(off) <= MAX_DEVIATIONS and changed > 0.2):
+                raise ValueError(f"{off:.1f} deviations off, {100 * changed:.0f}% drawn anew")
+            timers[contestant.name] = timer(capture(step, device), device)
+            found[contestant.name] = {
+                "deviations": round(off, 2), "percent_drawn_anew": round(100 * changed, 1)
+            }
+        except Exception as error:  # the others still compete
+            skip(contestant.name, reason(error))
+    for name, times in in_turns(timers, rounds).items():
+        found[name] = {**found[name], "time": describe(times)}
+    return found
+
+
+# ----------------------------------------------------------------------------------- reports ----
+
+
+def print_row(entry):
+    print(f"\n{entry['rows']} x {entry['vocab']}, {entry['dtype']}")
+    ours = entry["contestants"].get("gumbel")
+    for name, one in entry["contestants"].items():
+        took = one["time"]
+        ratio = took["median_us"] / ours["time"]["median_us"] if ours else math.nan
+        print(
+            f"  {name:22}{took['median_us']:10.1f} us  ({took['p10_us']:.1f}.."
+            f"{took['p90_us']:.1f})  {ratio:7.2f} of ours   {one['percent_drawn_anew']:5.1f}% "
+            "of tokens drawn anew",
+            flush=True,
+        )
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE")
+    parser.add_argument("--commit", default="unknown", help="that they are of")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of each ({ROUNDS})")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small shapes, to try the program")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("no NVIDIA GPU is to be had")
+    return arguments
+
+
+@torch.no_grad()
+def main():
+    arguments = parse()
+    torch.manual_seed(0)
+    torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself
+    skipped, entries = [], []
+    head = {
+        "question": __doc__.splitlines()[0],
+        "commit": arguments.commit,
+        **machine(arguments.device),
+        "logit_deviation": LOGIT_DEVIATION,
+        "rounds": arguments.rounds,
+        "contestants": {c.name: vars(c) for c in contestants(arguments.device)},
+    }
+    for contestant in head["contestants"].values():
+        del contestant["prepare"]
+        print(f"{contestant['name']:22}{contestant['about']}; {contestant['draws']}")
+    for rows, vocab in TINY if arguments.tiny else SHAPES:
+        for name, dtype in DTYPES.items():
+            place = {"rows": rows, "vocab": vocab, "dtype": name}
+            logits = LOGIT_DEVIATION * torch.randn(rows, vocab, device=arguments.device)
+            found = compete(
+                logits.to(dtype), arguments.device, arguments.rounds,
+                lambda who, why, place=place: skipped.append(
+                    {**place, "contestant": who, "reason": why}
+                ),
+            )
+            entries.append({**place, "contestants": found})
+            print_row(entries[-1])
+    rare = rare_tokens(arguments.device, *(TINY_RARE if arguments.tiny else RARE))
+    print("\nrare tokens drawn:", ", ".join(f"{name} {count}" for name, count in rare.items()))
+    for entry in skipped:
+        print("skipped:", ", ".join(f"{key} {value}" for key, value in entry.items()))
+    if arguments.json:
+        write_json(arguments.json, {**head, "skipped": skipped, "rare_tokens": rare, "post": entries})
+    return 0 if all("gumbel" in entry["contestants"] for entry in entries) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
