@@ -7,8 +7,8 @@ as one CUDA graph; stock, with our draw from logits, and fused. Answers are chec
 is timed, and who fails is named and left out. Each model and number of sequences has a process of
 its own; they prepare side by side and measure one at a time, the contestants in turns.
 
-Takes 250 seconds on a GPU with 141 GB. What no time is left for is named; run again with --model
-and --batch, which adds to the same file. Needs torch, transformers and the package gumbel, built
+Takes 250 seconds. What no time is left for is named; run again with --way, --model or --batch,
+which adds to the same file. Needs torch, transformers and the package gumbel, built
 with the CUDA kernels: script/bench-gpu --transformers builds and runs all of it.
 """
 
@@ -27,18 +27,20 @@ from qwen_shapes import ASKED, LOGIT_DEVIATION, SHAPES, TINY
 from report import machine, write_json
 
 BATCHES = [1, 64, 8, 32]  # the first ones are those that bars stand for
-WAYS = {"step": 24, "generate": 5, "generate_batch": 2}  # rounds
-WORKER_BYTES = 4 << 30  # of a process beside its weights: context, cache, graphs, logits
+ROUNDS = {"step": 12, "generate": 3, "generate_batch": 2}
+WORKER_BYTES = 5 << 30  # of a process beside its weights: context, cache, graphs, logits
 HERE = pathlib.Path(__file__).resolve().parent
 LEFT_OUT = "no time was left"
+PREPARING = 0.7  # of the time that is left: who takes longer is left out
+MOST = 90  # seconds that a worker may measure
 
 
 class Worker:
     """A process for one model and number of sequences. Nothing here waits without bound."""
 
-    def __init__(self, place, options, until):
+    def __init__(self, place, options):
         self.place, self.answers = place, queue.Queue()
-        job = {**place, **options, "prepare_until": until}
+        job = {**place, **options}
         self.process = subprocess.Popen(
             [sys.executable, HERE / "text_worker.py", json.dumps(job)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -54,7 +56,7 @@ class Worker:
 
     def _read_log(self):
         for line in self.process.stderr:
-            self.log = [*self.log[-19:], line.rstrip()]
+            self.log = [*self.log[-59:], line.rstrip()]
 
     def answer(self, seconds):
         """The next answer; a RuntimeError where it ended, or took longer."""
@@ -68,13 +70,12 @@ class Worker:
             raise RuntimeError(f"its process ended: {last}"[:200])
         return found
 
-    def ask(self, seconds, **command):
+    def ask(self, **command):
         try:
             self.process.stdin.write(json.dumps(command) + "\n")
             self.process.stdin.flush()
         except OSError:
             pass  # it ended, which answer() tells
-        return self.answer(seconds)
 
     def end(self):
         self.process.kill()
@@ -101,7 +102,7 @@ class Bench:
         ]
         while left:
             wave, left = self._fitting(left)
-            if time.time() > self.end - 30:
+            if self._left() < 50:
                 for place in wave:
                     self.skip(place, LEFT_OUT)
             else:
@@ -120,58 +121,67 @@ class Bench:
         return places[:count], places[count:]
 
     def _wave(self, places):
-        options = {
-            "device": self.arguments.device, "tiny": self.arguments.tiny, "ways": list(WAYS)
-        }
-        cores = os.cpu_count() or 1
-        threads = max(1, cores // len(places))
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
-        rest = self.end - time.time()
-        until = time.time() + 0.6 * rest
-        workers = [Worker(place, options, until) for place in places]
+        """Start these; for each way let all prepare, then measure one at a time."""
+        options = {"device": self.arguments.device, "tiny": self.arguments.tiny}
+        threads = str(max(1, (os.cpu_count() or 1) // len(places)))
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = os.environ["OMP_NUM_THREADS"] = threads
+        workers = [Worker(place, options) for place in places]
         try:
-            ready = [worker for worker in workers if self._prepared(worker)]
-            print(f"{len(ready)} of {len(places)} prepared, {self.end - time.time():.0f} s are left")
-            for way, rounds in WAYS.items():
-                for worker in ready:
-                    self._measure(worker, way, rounds)
+            left = self._answers(workers)
+            for worker, answer in left.items():
+                self.entropies[worker.place["model"]] = answer["entropy"]
+            for way in self.arguments.way or ROUNDS:
+                for worker in left:
+                    worker.ask(prepare=way)
+                left = self._answers(left)
+                took = max((answer["seconds"] for answer in left.values()), default=0)
+                print(f"{way}: {len(left)} prepared in {took:.0f} s, {self._left():.0f} s are left")
+                for worker, answer in left.items():
+                    self._skip_all(worker.place, answer)
+                left = {worker: None for worker in left if self._measure(worker, way)}
         finally:
             for worker in workers:
                 worker.end()
+                if any(worker.place.items() <= entry.items() for entry in self.skipped):
+                    print(worker.place, *worker.log, sep="\n", file=sys.stderr)
 
-    def _prepared(self, worker):
-        try:
-            answer = worker.answer(self.end - 20 - time.time())
-        except RuntimeError as error:
-            self.skip(worker.place, str(error))
-            return False
-        self.entropies[worker.place["model"]] = answer["entropy"]
-        self._skip_all(worker.place, answer)
-        return True
+    def _left(self):
+        return self.end - time.time()
+
+    def _answers(self, workers):
+        """The answers of those that give one in time; the others have ended."""
+        found, until = {}, time.time() + PREPARING * self._left()
+        for worker in workers:
+            try:
+                found[worker] = worker.answer(until - time.time())
+            except RuntimeError as error:
+                self.skip(worker.place, str(error))
+        return found
 
     def _skip_all(self, place, answer):
         for each in answer["skipped"]:
             self.skip({**place, "way": each["way"], "contestant": each["contestant"]},
                       each["reason"])
 
-    def _measure(self, worker, way, rounds):
+    def _measure(self, worker, way):
+        """Whether the worker still answers."""
         place = {**worker.place, "way": way}
-        if time.time() > self.end:
+        if self._left() < 0:
             self.skip(place, LEFT_OUT)
-            return
-        if self.arguments.rounds:
-            rounds = self.arguments.rounds
+            return True
+        worker.ask(measure=way, rounds=self.arguments.rounds or ROUNDS[way])
         try:
-            answer = worker.ask(60, way=way, rounds=rounds)
+            answer = worker.answer(min(MOST, self._left() + 10))
         except RuntimeError as error:
             self.skip(place, str(error))
-            return
+            return False
         self._skip_all(worker.place, answer)
         for asked in ASKED:
             point = point_of(answer["times"], answer["peak_bytes"], asked)
             if point:
                 self.points.append({**place, "asked": asked, **point})
                 print_point(self.points[-1])
+        return True
 
 
 def free_bytes():
@@ -245,6 +255,7 @@ def parse():
     parser.add_argument("--commit", default="unknown", help="that they are of")
     parser.add_argument("--model", action="append", choices=list(SHAPES), help="only this one")
     parser.add_argument("--batch", type=int, action="append", metavar="B", help="only this one")
+    parser.add_argument("--way", action="append", choices=list(ROUNDS), help="only this one")
     parser.add_argument("--rounds", type=int, help="of each contestant")
     parser.add_argument("--seconds", type=float, default=240, help="that it may take (240)")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")

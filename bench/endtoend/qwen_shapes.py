@@ -86,6 +86,6 @@ def prompts(batch, shape, device):
 
 def entropy(model, ids):
     """Mean nats of the next token's distribution at T = 1."""
-    logits = model(input_ids=ids).logits[:, -1].float()
+    logits = model(input_ids=ids, logits_to_keep=1).logits[:, -1].float()
     logp = torch.log_softmax(logits, -1)
     return -(logp.exp() * logp).sum(-1).mean().item()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One model and number of sequences of bench_transformers.py, in a process of its own.
 
-Several prepare side by side, since that compiles for a minute; then the parent has one at a time
-measure, by a line of JSON each on standard input: {"way": ..., "rounds": ...}. Answers are lines of
-JSON on standard output. All else that is written goes to standard error.
+It takes commands as lines of JSON on standard input: {"prepare": way}, which compiles for a minute
+and which several workers do side by side, then {"measure": way, "rounds": ...}, which one does at a
+time. Each has one line of JSON as its answer, on standard output. All else that is written goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 import time
+import traceback
 
 answers = os.fdopen(os.dup(1), "w", buffering=1)  # which no library prints to
 os.dup2(2, 1)
@@ -30,52 +32,55 @@ def say(**answer):
 
 
 def skipped(way, errors):
+    for error in errors.values():
+        traceback.print_exception(error)
     return [{"way": way, "contestant": name, "reason": reason(e)} for name, e in errors.items()]
 
 
 class Worker:
-    def __init__(self, job):
-        self.shape = (TINY if job["tiny"] else SHAPES)[job["model"]]
-        self.device, self.batch = job["device"], job["batch"]
-        self.model = make(self.shape, self.device)
-        self.ready, self.failed = {}, []
+    def __init__(self, model, batch, device, tiny):
+        self.shape = (TINY if tiny else SHAPES)[model]
+        self.device, self.batch = device, batch
+        self.model = make(self.shape, device)
+        self.ready = {}
 
-    def prepare(self, way, until):
-        begin = time.time()
+    def nats(self):
+        return round(entropy(self.model, prompts(self.batch, self.shape, self.device)), 3)
+
+    def prepare(self, way):
+        begin, failed = time.time(), []
         try:
-            if begin > until:
-                raise TimeoutError("no time was left to prepare it")
             self.ready[way] = WAYS[way](self.model, self.shape, self.batch, self.device)
-            self.failed += skipped(way, self.ready[way].skipped)
+            failed = skipped(way, self.ready[way].skipped)
         except Exception as error:  # the other ways are still measured
-            self.failed += skipped(way, {"all": error})
-        print(f"{way}: prepared in {time.time() - begin:.0f} s", file=sys.stderr, flush=True)
+            failed = skipped(way, {"all": error})
+        return {"skipped": failed, "seconds": round(time.time() - begin, 1)}
 
     def measure(self, way, rounds):
-        failed, found = [], {}
+        if way not in self.ready:
+            return {"times": {}, "peak_bytes": {}, "skipped": []}
+        ready, found, failed = self.ready[way], {}, []
+        before = set(ready.skipped)
         try:
-            if way in self.ready:
-                before = set(self.ready[way].skipped)
-                found = self.ready[way].measure(rounds)
-                new = {n: e for n, e in self.ready[way].skipped.items() if n not in before}
-                failed = skipped(way, new)
+            found = ready.measure(rounds)
+            new = {name: e for name, e in ready.skipped.items() if name not in before}
+            failed = skipped(way, new)
         except Exception as error:
             failed = skipped(way, {"all": error})
-        peak = getattr(self.ready.get(way), "peak_bytes", {})
-        say(times=found, peak_bytes=peak, skipped=failed)
+        return {"times": found, "peak_bytes": ready.peak_bytes, "skipped": failed}
 
 
 @torch.no_grad()
 def main():
-    job = json.loads(sys.argv[1])
     torch._dynamo.config.recompile_limit = 64  # a model's forward is compiled in several ways
-    worker = Worker(job)
-    nats = entropy(worker.model, prompts(worker.batch, worker.shape, worker.device))
-    for way in job["ways"]:
-        worker.prepare(way, job["prepare_until"])
-    say(entropy=round(nats, 3), skipped=worker.failed)
+    worker = Worker(**json.loads(sys.argv[1]))
+    say(entropy=worker.nats())
     for line in sys.stdin:
-        worker.measure(**json.loads(line))
+        command = json.loads(line)
+        if "prepare" in command:
+            say(**worker.prepare(command["prepare"]))
+        else:
+            say(**worker.measure(command["measure"], command["rounds"]))
 
 
 if __name__ == "__main__":
