@@ -205,7 +205,8 @@ def main():
     for entry in skipped:
         print("skipped:", ", ".join(f"{key} {value}" for key, value in entry.items()))
     if arguments.json:
-        write_json(arguments.json, {**head, "skipped": skipped, "rare_tokens": rare, "post": entries})
+        found = {"skipped": skipped, "rare_tokens": rare, "post": entries}
+        write_json(arguments.json, {**head, **found})
     return 0 if all("gumbel" in entry["contestants"] for entry in entries) else 1
 
 

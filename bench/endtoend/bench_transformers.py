@@ -124,7 +124,7 @@ class Bench:
         """Start these; for each way let all prepare, then measure one at a time."""
         options = {"device": self.arguments.device, "tiny": self.arguments.tiny}
         threads = str(max(1, (os.cpu_count() or 1) // len(places)))
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = os.environ["OMP_NUM_THREADS"] = threads
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"], os.environ["OMP_NUM_THREADS"] = threads, "1"
         workers = [Worker(place, options) for place in places]
         try:
             left = self._answers(workers)

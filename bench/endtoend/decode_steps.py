@@ -167,7 +167,7 @@ class Steps:
         return found
 
     def _check(self, batch):
-        """Tokens are ids; fused ones are those from logits, which bfloat16 rounds, near ties apart."""
+        """Tokens are ids; fused ones are those from logits, up to near ties in bfloat16."""
         for name in ASKED:
             names = [f"{way}, {name}" for way in ("logits", "fused", "stock")]
             drawn = {each: self._drawn(each) for each in names if each in self.graphs}

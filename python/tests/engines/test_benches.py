@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benches of bench/endtoend run to their end on a CPU, with small shapes: every contestant
+takes part, and who fails is named while the others go on. Nothing is learnt from their times."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from kjv import ROOT, torch  # noqa: F401, which skips where there is no transformers
+
+BENCHES = ROOT / "bench" / "endtoend"
+
+
+def run(name, path, *options, code=0):
+    command = [sys.executable, BENCHES / name, "--tiny", "--device", "cpu", "--rounds", "1"]
+    done = subprocess.run(
+        [*command, "--json", path, "--commit", "none", *options],
+        capture_output=True, text=True, timeout=300,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(path.read_text())
+
+
+def test_texts_of_transformers(tmp_path):
+    pytest.importorskip("psutil")
+    path = tmp_path / "texts.json"
+    first = run("bench_transformers.py", path, "--batch", "2", "--model", "Qwen3-1.7B")
+    assert first["skipped"] == [] and first["entropy_nats"].keys() == {"Qwen3-1.7B"}
+    both = run("bench_transformers.py", path, "--batch", "1", "--model", "Qwen3-8B",
+               "--way", "generate_batch")
+    assert both["skipped"] == []
+    places = [(p["model"], p["batch"], p["way"], p["asked"]) for p in both["transformers"]]
+    asked = ("plain", "top_k, top_p")
+    wanted = [("Qwen3-1.7B", 2, way, a) for way in ("generate", "generate_batch", "step")
+              for a in asked]
+    wanted[2:2] = [("Qwen3-8B", 1, "generate_batch", a) for a in asked]
+    assert sorted(places) == sorted(wanted)
+    for point in both["transformers"]:
+        ways = {"stock", "fused"} | ({"logits"} if point["way"] != "generate_batch" else set())
+        ways |= {"trunk", "head"} if point["way"] == "step" else set()
+        spreads = {name for name, value in point.items() if isinstance(value, dict)}
+        assert spreads == ways
+        for name in ways:
+            spread = point[name]
+            assert 0 < spread["p10_us"] <= spread["median_us"] <= spread["p90_us"]
+        ratio = point["fused"]["median_us"] / point["stock"]["median_us"]
+        assert point["fused_vs_stock"] == pytest.approx(ratio, abs=1e-3)
+
+
+def test_draws_of_the_post(tmp_path):
+    found = run("bench_post.py", tmp_path / "post.json")
+    assert {each["contestant"] for each in found["skipped"]} <= {"FlashInfer"}
+    assert [(p["rows"], p["dtype"]) for p in found["post"]] == [
+        (rows, dtype) for rows in (4, 8) for dtype in ("float32", "bfloat16")
+    ]
+    for entry in found["post"]:
+        entries = entry["contestants"]
+        assert entries["noise made once"]["percent_drawn_anew"] == 0
+        for name in ("multinomial", "fresh noise", "gumbel"):
+            assert entries[name]["percent_drawn_anew"] > 20 and entries[name]["time"]
+    rare = found["rare_tokens"]
+    assert abs(rare["gumbel"] - rare["expected"]) < 6 * rare["expected"] ** 0.5
+
+
+@pytest.fixture
+def benches(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHES)
+
+
+def test_a_draw_that_is_wrong_is_left_out(benches, monkeypatch):
+    import bench_post
+    from post_contestants import Contestant
+
+    logits = torch.zeros(64, 512)
+    logits[:, 0] = 6
+    skipped, real = [], bench_post.contestants
+
+    def with_wrong_ones(device):
+        wrong = {
+            "warm": lambda rows: lambda: torch.multinomial(torch.softmax(rows / 2, -1), 1),
+            "outside": lambda rows: lambda: torch.full((64,), 512),
+            "fails": lambda rows: 1 / 0,
+        }
+        added = [Contestant(name, "", "", True, prepare) for name, prepare in wrong.items()]
+        return [*real(device), *added]
+
+    monkeypatch.setattr(bench_post, "contestants", with_wrong_ones)
+    found = bench_post.compete(logits, "cpu", 1, lambda name, why: skipped.append(name))
+    assert {"warm", "outside", "fails"} == set(skipped) - {"FlashInfer"}
+    assert {"multinomial", "gumbel"} <= set(found)
+
+
+def test_a_fused_draw_that_is_wrong_is_told(benches, monkeypatch):
+    """By the step, whose tokens are compared with those from logits."""
+    import decode_steps
+    import qwen_shapes
+
+    shape = qwen_shapes.TINY["Qwen3-8B"]
+    with torch.no_grad():
+        model = qwen_shapes.make(shape, "cpu")
+        steps = decode_steps.Steps(model, shape, 16, "cpu")
+        assert not steps.skipped and len(steps.measure(1)) == 8
+        monkeypatch.setattr(decode_steps, "fused_draw", wrong_draw)
+        with pytest.raises(ValueError, match="tokens differ, fused or not"):
+            decode_steps.Steps(model, shape, 16, "cpu")
+
+
+def wrong_draw(asked, device):
+    return lambda step, hidden: torch.ops.gumbel.sample(
+        hidden, step.weight, seed=step.seed + 1, position=step.position, logprobs=None
+    )[0]
