@@ -6,7 +6,7 @@ usage: bench/plot.py [--check]
 
 Three plots a device: time over the batch, share of the read bandwidth over the batch, and the
 roofline; from a file of contestants one, their times over that of the fused draw; from one of
-requests one, their times over batch, k and p. --check draws nothing: it exits 1 where a plot in
+requests one, their times over batch, k and p; from one of texts one, what a token takes. --check draws nothing: it exits 1 where a plot in
 docs/ is missing, left over, or not of today's results and today's script, which each plot names by
 a digest. Where matplotlib is the version that drew a plot, --check also compares every byte.
 """
@@ -66,6 +66,15 @@ class Requests:
 
 
 @dataclasses.dataclass
+class Texts:
+    """A file of what a token of texts takes: stock, from logits and fused."""
+
+    machine: str
+    commit: str
+    points: list  # {model, batch, way, asked, fused_vs_stock}
+
+
+@dataclasses.dataclass
 class Results:
     """One file: microseconds by shape (V, D), series and batch."""
 
@@ -112,8 +121,11 @@ def peak_of(data):
 
 
 def read_results(path):
-    """None where the file has no times of a product or of requests."""
+    """None where the file has no times of a product, of requests or of texts."""
     data = json.loads(path.read_text(encoding="utf-8"))
+    if "transformers" in data:
+        points = [point for point in data["transformers"] if "fused_vs_stock" in point]
+        return Texts(data["gpu"], data["commit"], points)
     if "requests" in data:
         return Requests(data["gpu"], data["commit"], data["requests"])
     times = {}
@@ -146,6 +158,8 @@ def plots_of(folder):
             continue
         if isinstance(results[0], Requests):
             plots[group] = draw_requests, results, paths
+        elif isinstance(results[0], Texts):
+            plots[group] = draw_texts, results, paths
         elif all(each.bandwidth for each in results):
             plots[f"{group}-time"] = draw_time, results, paths
             plots[f"{group}-bandwidth"] = draw_bandwidth, results, paths
@@ -280,6 +294,32 @@ def draw_requests(pyplot, results):
     figure.suptitle(f"Requests from float32 logits, {source_of(results)}", fontsize="medium")
     figure.tight_layout()
     return figure
+
+
+def draw_texts(pyplot, results):
+    """What a fused draw's token takes over a stock one, over the number of sequences."""
+    points = results[0].points
+    models = sorted({point["model"] for point in points})
+    kinds = sorted({(point["way"], point["asked"]) for point in points})
+    figure, panels = pyplot.subplots(
+        1, len(models), figsize=(4.4 * len(models), 4.6), squeeze=False, sharey=True
+    )
+    for axes, model in zip(panels[0], models):
+        for i, (way, asked) in enumerate(kinds):
+            line = sorted(
+                (point["batch"], 100 * (point["fused_vs_stock"] - 1))
+                for point in points
+                if (point["model"], point["way"], point["asked"]) == (model, way, asked)
+            )
+            style = {"color": [*OURS.values(), *OTHERS][i], "marker": "o", "markersize": 3}
+            axes.plot(*zip(*line), label=f"{way}, {asked}", **style)
+        axes.axhline(0, color=GREY, linestyle="--")
+        axes.set_title(model)
+        set_batches(axes, sorted({point["batch"] for point in points}))
+        axes.set_xlabel("sequences")
+    panels[0][0].set_ylabel("time a token, fused over stock, %")
+    figure.suptitle(f"transformers, {source_of(results)}", fontsize="medium")
+    return finish_panels(figure, [panels[0]])
 
 
 def draw_bandwidth(pyplot, results):

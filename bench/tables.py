@@ -23,6 +23,12 @@ def load(name):
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
+def newest(question):
+    """The results of a question that may not have been measured, or been on another GPU; None."""
+    found = sorted(RESULTS.glob(f"cuda-*-{question}.json"))
+    return json.loads(found[-1].read_text()) if found else None
+
+
 def table(heads, rows):
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
@@ -169,6 +175,84 @@ def drafts_source():
             f"draft's D = {results['draft_hidden']}, medians in microseconds.\n")
 
 
+def end_to_end():
+    """What transformers gains, from bench_transformers: one row a model, request and batch."""
+    results = newest("transformers")
+    if results is None:
+        return ""
+    points = {(p["model"], p["asked"], p["batch"], p["way"]): p for p in results["transformers"]}
+    ways = {"step": ("stock", "logits", "fused"), "generate": ("stock", "logits", "fused"),
+            "generate_batch": ("stock", "fused")}
+    rows = []
+    for place in sorted({key[:3] for key in points}, key=lambda key: (key[0], key[1], key[2])):
+        row = list(place)
+        for way, contestants in ways.items():
+            point = points.get((*place, way), {})
+            row += [f"{median(point[name]) / 1e3:.2f}" if name in point else ""
+                    for name in contestants]
+            ratio = point.get("fused_vs_stock")
+            row.append(f"{100 * (ratio - 1):+.1f}%" if ratio else "")
+            if way == "step":
+                shares = [point.get(f"{name}_percent_of_head_and_draw")
+                          for name in ("stock", "fused")]
+                row.append(" / ".join(f"{share:.0f}%" for share in shares if share is not None))
+        rows.append(row)
+    heads = ["model", "drawn by", "sequences"]
+    for way, contestants in ways.items():
+        heads += [f"{way}, {contestants[0]}", *contestants[1:], "saved"]
+        heads += ["head and draw, stock / fused"] if way == "step" else []
+    heads = [{"logits": "from logits", "saved": "fused over stock"}.get(h, h) for h in heads]
+    return ("Texts by Hugging Face transformers, models of Qwen3's shapes with random weights, "
+            "bfloat16, static cache, compiled: milliseconds a\ntoken, stock, with our draw from "
+            "logits, and fused. \"step\" is the whole decode step as one CUDA graph, with no host "
+            "in its way\n(`script/bench-gpu --transformers`, "
+            "[bench/endtoend/](bench/endtoend)):\n\n" + table(heads, rows))
+
+
+def end_to_end_source():
+    results = newest("transformers")
+    if results is None:
+        return ""
+    versions, asked = results["versions"], results["asked"]["top_k, top_p"]
+    lacking = len(results["skipped"])
+    text = (f"Commit {results['commit']}, {results['gpu']}, torch {versions['torch']}, "
+            f"transformers {versions['transformers']}; \"top_k, top_p\" is "
+            f"T = {asked['temperature']}, k = {asked['top_k']}, p = {asked['top_p']}, \"plain\" "
+            "T = 1; medians.\n")
+    return text + (f"{lacking} measurements are lacking, by name in the results.\n" if lacking
+                   else "")
+
+
+def post():
+    """Draws from logits over the shapes of a post, from bench_post: one row a contestant."""
+    results = newest("post")
+    if results is None:
+        return ""
+    places = results["post"]
+    rows = []
+    for name, about in results["contestants"].items():
+        times = [place["contestants"].get(name) for place in places]
+        rare = results["rare_tokens"].get(name)
+        if any(times):
+            cells = (f"{median(one['time']):.0f}" if one else "" for one in times)
+            rows.append([about["about"], *cells, about["draws"], "" if rare is None else rare])
+    heads = [f"{p['rows']} x {p['vocab']:,}, {p['dtype']}" for p in places]
+    expected = results["rare_tokens"]["expected"]
+    return ("A token a row from logits, microseconds in graph replays (rows x vocabulary; "
+            "`script/bench-gpu --post`). Noise that is made once is\nfast since it draws nothing: "
+            "the same logits give the same token, step after step. The last column counts draws of "
+            "tokens that\nare e^20 times rarer than the likeliest:\n\n"
+            + table(["", *heads, "what it draws", f"rare, of {expected:.0f}"], rows))
+
+
+def post_source():
+    results = newest("post")
+    if results is None:
+        return ""
+    return (f"Commit {results['commit']}, {results['gpu']}, torch "
+            f"{results['versions']['torch']}; medians of {results['rounds']} rounds in turns.\n")
+
+
 def requests_source():
     return f"Commit {load('cuda-h200-requests')['commit']}.\n"
 
@@ -298,7 +382,9 @@ PAGES = {
     "README.md": {"cpu": cpu, "cpu-source": cpu_source, "cpu-draw": cpu_draw,
                   "cpu-draw-source": cpu_draw_source, "cuda": cuda, "cuda-source": cuda_source,
                   "peers": peers, "peers-source": peers_source, "requests": requests,
-                  "over-plain": over_plain, "requests-source": requests_source},
+                  "over-plain": over_plain, "requests-source": requests_source,
+                  "end-to-end": end_to_end, "end-to-end-source": end_to_end_source, "post": post,
+                  "post-source": post_source},
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source},
     "docs/kernels.md": {"products": products_ladder, "rows": rows_ladder,
                         "other-gpus": other_gpus, "rungs-source": rungs_source},

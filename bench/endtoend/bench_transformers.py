@@ -112,7 +112,7 @@ class Bench:
         """The first of these that fit into the GPU together, and the others."""
         if self.arguments.device == "cpu":
             return places[:2], places[2:]  # two workers at once, as such machines are small
-        room, count = free_bytes(), 0
+        room, count = torch.cuda.mem_get_info()[0], 0
         for place in places:
             room -= SHAPES[place["model"]].weight_bytes() + WORKER_BYTES
             if room < 0 and count:
@@ -182,12 +182,6 @@ class Bench:
                 self.points.append({**place, "asked": asked, **point})
                 print_point(self.points[-1])
         return True
-
-
-def free_bytes():
-    query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id=0"]
-    done = subprocess.run(query, check=True, capture_output=True, text=True, timeout=30)
-    return int(done.stdout) << 20
 
 
 def point_of(times, peaks, asked):

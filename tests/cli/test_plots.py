@@ -2,6 +2,7 @@
 """The plots in docs/ and the tables in README.md are of the results in bench/results/; checking
 needs no matplotlib."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -24,6 +25,33 @@ class Tables(unittest.TestCase):
         done = subprocess.run([sys.executable, ROOT / "bench" / "tables.py", "--check"],
                               capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_what_is_not_measured_yet_comes_with_its_file(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        root = pathlib.Path(folder.name)
+        for part in ("bench/results", "docs", "findings", "src/cuda/plan"):
+            shutil.copytree(ROOT / part, root / part)
+        for file in ("bench/tables.py", "README.md"):
+            shutil.copy(ROOT / file, root / file)
+        for old in root.glob("bench/results/cuda-*-transformers.json"):
+            old.unlink()
+        tables = [sys.executable, root / "bench" / "tables.py"]
+        subprocess.run(tables, check=True)
+        self.assertNotIn("| Qwen3-1.7B |", (root / "README.md").read_text())
+        point = {"model": "Qwen3-1.7B", "batch": 64, "asked": "plain", "way": "generate",
+                 "stock": {"median_us": 8000}, "fused": {"median_us": 6000},
+                 "fused_vs_stock": 0.75}
+        results = {"commit": "c", "gpu": "g", "versions": {"torch": "2", "transformers": "5"},
+                   "asked": {"top_k, top_p": {"temperature": 1, "top_k": 2, "top_p": 1}},
+                   "skipped": [], "transformers": [point]}
+        file = root / "bench" / "results" / "cuda-g-transformers.json"
+        file.write_text(json.dumps(results))
+        self.assertEqual(subprocess.run([*tables, "--check"], capture_output=True).returncode, 1)
+        subprocess.run(tables, check=True)
+        self.assertRegex((root / "README.md").read_text(),
+                         r"\| Qwen3-1.7B \| plain \| 64 \|.*\| 8.00 \|  \| 6.00 \| -25.0% \|")
+        subprocess.run([*tables, "--check"], check=True)
 
 
 class Plots(unittest.TestCase):
