@@ -30,10 +30,15 @@ try:
 except ImportError as missing:
     raise ImportError("gumbel.torch needs PyTorch: pip install 'torch>=2.9'") from missing
 
-from . import _drafts, _proposals, _sampling
-from ._inputs.arguments import TokenTensors
-from ._calls import SampleOutput
-from ._history import History
+OLDEST = (2, 9)  # of which the operators' registration and fake kernels are known
+
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
+    raise ImportError(f"gumbel.torch knows PyTorch from 2.9 on, not {torch.__version__}")
+
+from . import _drafts, _proposals, _sampling  # noqa: E402
+from ._inputs.arguments import TokenTensors  # noqa: E402
+from ._calls import SampleOutput  # noqa: E402
+from ._history import History  # noqa: E402
 
 _HEAD = "Tensor hidden, Tensor weight"
 _LOGITS = "Tensor logits"
