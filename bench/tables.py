@@ -215,10 +215,17 @@ def end_to_end_source():
         return ""
     versions, asked = results["versions"], results["asked"]["top_k, top_p"]
     lacking = len(results["skipped"])
+    told = [p for p in results["transformers"]
+            if {"stock_peak_bytes", "fused_peak_bytes"} <= p.keys()]
+    most = max(told, key=lambda p: p["stock_peak_bytes"], default=None)
     text = (f"Commit {results['commit']}, {results['gpu']}, torch {versions['torch']}, "
             f"transformers {versions['transformers']}; \"top_k, top_p\" is "
             f"T = {asked['temperature']}, k = {asked['top_k']}, p = {asked['top_p']}, \"plain\" "
             "T = 1; medians.\n")
+    if most:
+        stock, fused = (most[f"{name}_peak_bytes"] >> 20 for name in ("stock", "fused"))
+        text += (f"{most['batch']} texts of {most['model']} need {stock} MiB at most beside the "
+                 f"weights, fused ones {fused} MiB.\n")
     return text + (f"{lacking} measurements are lacking, by name in the results.\n" if lacking
                    else "")
 

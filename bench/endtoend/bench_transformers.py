@@ -216,6 +216,9 @@ def print_point(point):
             spread = point[name]
             low, high = spread["p10_us"], spread["p90_us"]
             cells.append(f"{name} {spread['median_us']:.0f} ({low:.0f}..{high:.0f})")
+    for name in ("stock", "fused"):
+        if f"{name}_peak_bytes" in point:
+            cells.append(f"{name} peaks at {point[f'{name}_peak_bytes'] >> 20} MiB")
     for name in ("logits", "fused"):
         if f"{name}_vs_stock" in point:
             cells.append(f"{name}/stock {point[f'{name}_vs_stock']:.3f}")
