@@ -17,6 +17,7 @@ import traceback
 
 answers = os.fdopen(os.dup(1), "w", buffering=1)  # which no library prints to
 os.dup2(2, 1)
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all that is needed is made here
 
 import torch  # noqa: E402
 from decode_steps import Steps  # noqa: E402
