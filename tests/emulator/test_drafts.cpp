@@ -41,20 +41,78 @@ gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t,
     return GUMBEL_OK;
 }
 
+/* Parts of a row at random, and a launch's tag. */
+void cut_rows(gumbel_weighing *p, gumbel_device *device)
+{
+    const gumbel_problem &q = p->by.target;
+    const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
+    p->chunk = CUDA_WEIGH_UNIT * (1 + random_below(&of(device)->random, 3));
+    p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
+    p->tag = 1 + random_below(&of(device)->random, 1u << 30);
+}
+
+/* What a kernel that weighs finds in its workspace: anything. */
+template <class T> std::vector<T> hostile(int64_t count)
+{
+    std::vector<T> made((size_t)count);
+    memset((void *)made.data(), 0x5a, made.size() * sizeof(T));
+    return made;
+}
+
 gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verification *v,
                             const gumbel_proposal *by, gumbel_error *)
 {
-    emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
-    if (by)
-        emulate_choose_drafted({*v, *by}, &of(device)->random, of(device)->what);
+    gumbel_weighing p = {};
+    if (!by) {
+        emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
+        return GUMBEL_OK;
+    }
+    p.verification = *v;
+    p.by = *by;
+    emulate_expand_weighed(p, &of(device)->random, of(device)->what);
     return GUMBEL_OK;
+}
+
+size_t weighing_size(const gumbel_device *, const gumbel_verification *, const gumbel_proposal *)
+{
+    return 0;
+}
+
+float inverse_cap(const gumbel_problem &q) { return q.soft_cap > 0.0f ? 1.0f / q.soft_cap : 0.0f; }
+
+void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_proposal &by)
+{
+    uint64_t *random = &of(device)->random;
+    const int64_t parts = by.target.vocab / CUDA_WEIGH_UNIT + 2;
+    auto masses = hostile<gumbel_summary>(2 * v.rows * parts);
+    auto row_counters = hostile<uint64_t>(2 * v.rows);
+    auto counters = hostile<uint64_t>(v.draft.requests);
+    auto contenders = hostile<gumbel_contender>(v.rows * parts);
+    gumbel_weighing p = {};
+    p.verification = v;
+    p.by = by;
+    p.inverse_caps[0] = inverse_cap(by.target);
+    p.inverse_caps[1] = inverse_cap(by.draft);
+    p.masses = masses.data();
+    p.row_counters = row_counters.data();
+    p.counters = counters.data();
+    p.contenders = contenders.data();
+    cut_rows(&p, device);
+    emulate_weigh_drafts(p, random, of(device)->what);
+    if (v.draft.rule == GUMBEL_RULE_BLOCK) {
+        cut_rows(&p, device);
+        emulate_sum_drafts(p, random, of(device)->what);
+    }
+    cut_rows(&p, device);
+    emulate_race_drafts(p, random, of(device)->what);
 }
 
 gumbel_status accept_drafts(gumbel_device *device, void *, const gumbel_verification *v,
                             const gumbel_proposal *by, gumbel_error *)
 {
     if (by)
-        emulate_weigh_drafts({*v, *by}, &of(device)->random, of(device)->what);
+        weigh(device, *v, *by);
     else
         emulate_accept_drafts(*v, &of(device)->random, of(device)->what);
     return GUMBEL_OK;
@@ -124,6 +182,7 @@ gumbel_backend make_backend()
     made.process = process;
     made.expand_drafts = expand_drafts;
     made.accept_drafts = accept_drafts;
+    made.weighing_size = weighing_size;
     return made;
 }
 
