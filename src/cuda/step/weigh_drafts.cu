@@ -165,7 +165,7 @@ __device__ void end_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_
 {
     const gumbel_verification &v = p.verification;
     const gumbel_problem &q = draft ? p.by.draft : p.by.target;
-    const int32_t drafted = gumbel_draft_behind(&v, b);
+    const int32_t drafted = p.by.weighed[b].drafted;
     sum.flags |= gumbel_problem_row_flags(&q, b);
     sum.best_id = sum.max_z > -INFINITY ? 0 : -1;
     const gumbel_row_status status = gumbel_summary_status(&sum);
@@ -193,6 +193,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     if (i >= v.rows)
         return;
     gumbel_draft_row(&v, i);
+    p.by.weighed[i].drafted = gumbel_draft_behind(&v, i);
     v.drawn.tokens[i] = -1;
     v.drawn.status[i] = GUMBEL_ROW_UNUSED;
 }
@@ -208,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
     if (v.of_row.slot[b] == GUMBEL_SLOT_UNUSED)
         return;
     const int64_t r = v.of_row.request[b];
-    const bool drafted = gumbel_draft_behind(&v, b) >= 0;
+    const bool drafted = p.by.weighed[b].drafted >= 0;
     if (threadIdx.x == 0) {
         parts_start(word_at(p.row_counters, row), p.tag);
         parts_start(word_at(p.counters, r), p.tag);
