@@ -29,9 +29,8 @@ gumbel_problem gumbel_proposal_product(const gumbel_problem *problem)
 {
     gumbel_problem p = *problem;
     p.request = 0;
+    p.with_path = 0;
     p.with_mass = 0;
-    p.sampling.num_samples = 1;
-    p.sampling.given = (gumbel_row_i32){NULL, 0};
     return p;
 }
 

@@ -61,20 +61,15 @@ GUMBEL_RULE_CODE float gumbel_chain_draft_model(const gumbel_chain *c, int32_t j
     return c->by->draft_logprobs[(c->first + j) * (1 + c->by->listed) + k];
 }
 
-/* Node j, of which no verdict is known. It is weighed where there is a draft behind it, q of that is
- * known, and both models draw at random: else the rules are the coupled one, since one of the two
- * has a single token. The coin is a standard exponential that decides about the draft. */
+/* Node j, without a verdict. It is weighed where there is a draft behind it, q of that is known,
+ * and both models draw at random: else the rules are the coupled one, since one of the two has a
+ * single token. The coin is a standard exponential that decides about the draft. */
 GUMBEL_RULE_CODE gumbel_weighed gumbel_weigh_node(const gumbel_chain *c, int32_t j)
 {
     const int64_t b = c->first + j;
-    gumbel_weighed w = {NAN,
-                        NAN,
-                        0.0f,
-                        0.0f,
-                        gumbel_draft_behind(c->v, b),
-                        c->v->drawn.status[b],
-                        0,
-                        GUMBEL_VERDICT_NONE};
+    gumbel_weighed w = {NAN, NAN, 0.0f, 0.0f, -1, GUMBEL_ROW_UNUSED, 0, GUMBEL_VERDICT_NONE};
+    w.drafted = gumbel_draft_behind(c->v, b);
+    w.status = c->v->drawn.status[b];
     if (w.drafted < 0)
         return w;
     w.target = gumbel_chain_target(c, j, 0);
@@ -127,8 +122,8 @@ GUMBEL_RULE_CODE float gumbel_weighed_ratio(const gumbel_weighed *w)
     return log_ratio > 0.0f ? 1.0f / gumbel_exp(-log_ratio) : gumbel_exp(log_ratio);
 }
 
-/* The r of each draft that a block weighs, which are those up to a row that says nothing of the next
- * one: how many. The row behind each but the last then has a sum by it. */
+/* The r of each draft that a block weighs, which are those up to a row that says nothing of the
+ * next one: how many. The row behind each but the last then has a sum by it. */
 GUMBEL_RULE_CODE int32_t gumbel_weigh_block(gumbel_weighed *nodes, int32_t count)
 {
     float r = 1.0f;
@@ -222,7 +217,7 @@ GUMBEL_RULE_CODE void gumbel_offer(gumbel_contender *best, int32_t id, float s, 
         gumbel_contend(best, id, s + gumbel_log(share), p);
 }
 
-/* --------------------------------------------------------------------------- what is emitted ---- */
+/* ----------------------------------------------------------------------- what is emitted ---- */
 
 /* Have a token be what is emitted behind node j. */
 GUMBEL_RULE_CODE void gumbel_chain_emit(const gumbel_chain *c, gumbel_node *nodes, int32_t j,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kernels are handed that weigh drafts. Both models' rows are cut into parts, a CTA each: first
- * their masses, of which the last CTA of a request makes its verdicts; for a block the sums that
- * these need; then a race in the rows whose verdict asks for one, behind which the last CTA of a
- * request has it walk. No CTA waits for another.
+ * What kernels are handed that weigh drafts. Both models' rows are cut into parts, a CTA each:
+ * first their masses, of which the last CTA of a request makes its verdicts; for a block the sums
+ * that these need; then a race in the rows whose verdict asks for one, behind which the last CTA of
+ * a request has it walk. No CTA waits for another.
  */
 #ifndef GUMBEL_DRAFTS_WEIGHING_H
 #define GUMBEL_DRAFTS_WEIGHING_H

@@ -163,17 +163,16 @@ gumbel_status process(gumbel_device *device, const gumbel_problem *problem, floa
     return GUMBEL_OK;
 }
 
-/* Logits of a head in float32, by a plain loop: products that are exact have the CPU's bits. */
+/* Logits of a head by a plain loop: products that are exact have the CPU's bits. */
 gumbel_status store(gumbel_device *, const gumbel_problem *q, float *logits, int64_t stride, void *,
                     gumbel_error *)
 {
     for (int64_t b = 0; b < q->batch; b++)
         for (int64_t i = 0; i < q->vocab; i++) {
-            const float *h = (const float *)q->hidden.data + b * q->hidden.stride;
-            const float *w = (const float *)q->weight.data + i * q->weight.stride;
             float sum = 0;
             for (int64_t k = 0; k < q->hidden_size; k++)
-                sum += h[k] * w[k];
+                sum += dtype_load(q->hidden.data, q->hidden.dtype, b * q->hidden.stride + k) *
+                       dtype_load(q->weight.data, q->weight.dtype, i * q->weight.stride + k);
             logits[b * stride + i] = sum;
         }
     return GUMBEL_OK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drafts weighed by the source of the kernels, over rows that are cut into parts at random: what the
-// CPU backend emits, bit for bit but for log-probabilities, twice, in another order.
+// Drafts weighed by the source of the kernels, over rows that are cut into parts at random: what
+// the CPU backend emits, within the tolerance of two logarithms, twice, in another order.
 #include "draft_device.h"
 
 extern "C" {

@@ -105,7 +105,7 @@ gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const
                               gumbel_error *error);
 
 /* The backend's jobs (cuda_backend.c, cuda_plan.c, cuda_softmax.c, cuda_history.c, cuda_step.c,
- * cuda_drafts.c); see backend.h. */
+ * cuda_run_drafts.c); see backend.h. */
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits);
 gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,
                              uint32_t more, size_t *bytes, gumbel_error *error);
