@@ -17,6 +17,7 @@ typedef struct verify_call {
     gumbel_proposal by;
     int proposed; /* `by` is there: the rule is not COUPLED */
     int reads;    /* its rows are read one at a time: memory is the host's */
+    int weighs;   /* kernels weigh them, and make what is emitted */
     gumbel_node *nodes;
 } verify_call;
 
@@ -43,8 +44,8 @@ static void carve(gumbel_cursor *cursor, verify_call *call)
     v->drawn.field = gumbel_carve(cursor, rows, 1, sizeof *v->drawn.field)
     CARVE_UNLESS_THERE(tokens, 1);
     CARVE_UNLESS_THERE(status, 1);
-    CARVE_UNLESS_THERE(logprobs, to->logprobs);
-    CARVE_UNLESS_THERE(scores, to->scores);
+    CARVE_UNLESS_THERE(logprobs, to->logprobs && !call->weighs);
+    CARVE_UNLESS_THERE(scores, to->scores && !call->weighs);
 #undef CARVE_UNLESS_THERE
     v->logprobs = v->drawn.logprobs;
     v->scores = v->drawn.scores;
@@ -139,6 +140,7 @@ static gumbel_status read_proposal(verify_call *call, const gumbel_device *devic
         return GUMBEL_OK;
     GUMBEL_FORWARD(check_rule(&call->draw, v, error));
     call->reads = device->backend->host_memory;
+    call->weighs = !call->reads;
     GUMBEL_FORWARD(
         gumbel_read_proposal(q, &v->draft, &call->draw, rows, reads && call->reads, error));
     GUMBEL_FORWARD(check_mask(q, rows, "draft.sampling.transforms.mask", error));
@@ -189,7 +191,10 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     p->position_by_row = 1;
     p->with_path = p->request & GUMBEL_REQUEST_PENALTIES && v->draft.max_nodes > 1;
     gumbel_output wanted = v->drawn;
-    wanted.logprobs = wanted.logprobs ? wanted.logprobs : v->verified.logprobs;
+    if (!call->weighs && !wanted.logprobs)
+        wanted.logprobs = v->verified.logprobs;
+    /* A row that was processed does not say what is wrong with it: its draw does. */
+    call->by.drawn = v->verified.rows || gumbel_proposal_whole(p).request;
     p->request |= gumbel_output_request(&wanted);
     p->with_mass = wanted.lse || wanted.logprobs;
     return gumbel_call_served(device, p, error);
@@ -223,13 +228,13 @@ static gumbel_status count_draw(const gumbel_device *device, const gumbel_proble
 
 /* What scoring and reading a model's rows takes. */
 static gumbel_status count_scores(const gumbel_device *device, const gumbel_problem *problem,
-                                  int32_t scored, int reads, size_t *most, gumbel_error *error)
+                                  int32_t scored, size_t *most, gumbel_error *error)
 {
     gumbel_problem p = gumbel_proposal_scored(problem, scored);
     GUMBEL_FORWARD(gumbel_call_served(device, &p, error));
     GUMBEL_FORWARD(count_draw(device, &p, 0, most, error));
-    p = reads ? gumbel_problem_slice(problem, 0, 1) : *problem;
-    if (reads && p.hidden_size > 0) {
+    p = gumbel_problem_slice(problem, 0, 1);
+    if (p.hidden_size > 0) {
         p = gumbel_proposal_scored(&p, GUMBEL_PROPOSAL_CHUNK);
         return count_draw(device, &p, 0, most, error);
     }
@@ -237,21 +242,58 @@ static gumbel_status count_scores(const gumbel_device *device, const gumbel_prob
     return count_draw(device, &p, GUMBEL_NEED_ROWS, most, error);
 }
 
+/* What storing and processing a model's rows takes where kernels weigh them. */
+static gumbel_status count_rows(const gumbel_device *device, const gumbel_problem *problem,
+                                size_t *most, gumbel_error *error)
+{
+    gumbel_problem p = gumbel_proposal_product(problem);
+    if (p.hidden_size > 0)
+        GUMBEL_FORWARD(count_draw(device, &p, GUMBEL_NEED_PRODUCT, most, error));
+    p = gumbel_proposal_whole(problem);
+    GUMBEL_FORWARD(gumbel_call_served(device, &p, error));
+    p = gumbel_proposal_stored(&p, NULL, gumbel_proposal_stride(&p));
+    return p.request ? count_draw(device, &p, GUMBEL_NEED_ROWS, most, error) : GUMBEL_OK;
+}
+
+/* What a rule but COUPLED takes of the workspace while a draw is not on its way. */
+static gumbel_status count_proposal(const gumbel_device *device, const verify_call *call,
+                                    size_t *most, gumbel_error *error)
+{
+    const gumbel_proposal *by = &call->by;
+    if (call->reads) {
+        GUMBEL_FORWARD(count_scores(device, &by->target, 1 + by->listed, most, error));
+        return count_scores(device, &by->draft, 1 + by->listed, most, error);
+    }
+    size_t weighing = device->backend->weighing_size(device, &call->v, by);
+    *most = weighing > *most ? weighing : *most;
+    GUMBEL_FORWARD(count_rows(device, &by->target, most, error));
+    return count_rows(device, &by->draft, most, error);
+}
+
+/* What the target's draw takes: from rows that are stored where kernels weigh these. */
+static gumbel_status count_target(const gumbel_device *device, const verify_call *call,
+                                  size_t *most, gumbel_error *error)
+{
+    gumbel_problem p = call->draw;
+    if (call->weighs && !call->by.drawn)
+        return GUMBEL_OK;
+    if (call->weighs)
+        p = gumbel_proposal_stored(&p, NULL, gumbel_proposal_stride(&p));
+    return count_draw(device, &p, 0, most, error);
+}
+
 static gumbel_status size_of_call(const gumbel_device *device, const verify_call *read,
                                   size_t *bytes, gumbel_error *error)
 {
     verify_call call = *read;
-    int32_t scored = 1 + call.by.listed;
     size_t used, draw = 0;
     *bytes = 0;
     if (call.v.draft.requests == 0)
         return GUMBEL_OK;
     lay_out(&call, NULL, &used);
-    GUMBEL_FORWARD(count_draw(device, &call.draw, 0, &draw, error));
-    if (call.proposed && call.v.rows > 0) {
-        GUMBEL_FORWARD(count_scores(device, &call.by.target, scored, call.reads, &draw, error));
-        GUMBEL_FORWARD(count_scores(device, &call.by.draft, scored, call.reads, &draw, error));
-    }
+    GUMBEL_FORWARD(count_target(device, &call, &draw, error));
+    if (call.proposed && call.v.rows > 0)
+        GUMBEL_FORWARD(count_proposal(device, &call, &draw, error));
     GUMBEL_REFUSE_IF(used == SIZE_MAX || __builtin_add_overflow(used, draw, bytes), error, "draft",
                      "so many rows and nodes are larger than any memory");
     return GUMBEL_OK;
@@ -269,15 +311,16 @@ static gumbel_status run(gumbel_device *device, verify_call *call, void *workspa
     if (v->rows > 0) {
         GUMBEL_ASSERT(v->drawn.tokens && v->drawn.status);
         GUMBEL_ASSERT(p->batch == v->rows && p->sampling.slots.of_row == v->of_row.slot);
-        GUMBEL_ASSERT(!v->verified.logprobs || v->drawn.logprobs);
-        GUMBEL_ASSERT(!v->verified.scores || v->drawn.scores);
+        GUMBEL_ASSERT(!v->verified.logprobs || v->logprobs);
+        GUMBEL_ASSERT(!v->verified.scores || v->scores);
         if (backend->host_memory)
             gumbel_drafts_expand(v);
         else
             GUMBEL_FORWARD(backend->expand_drafts(device, p->stream, v, by, error));
-        GUMBEL_FORWARD(backend->sample(device, p, &v->drawn, workspace, error));
-        if (by && !backend->host_memory)
-            GUMBEL_FORWARD(gumbel_proposal_queue(by, device, error));
+        if (by && call->weighs)
+            GUMBEL_FORWARD(gumbel_proposal_queue(by, device, p, v, error));
+        else
+            GUMBEL_FORWARD(backend->sample(device, p, &v->drawn, workspace, error));
     }
     return backend->host_memory ? gumbel_drafts_accept(v, by, device, call->nodes, error)
                                 : backend->accept_drafts(device, p->stream, v, by, error);

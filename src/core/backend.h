@@ -85,6 +85,14 @@ typedef struct gumbel_backend {
     gumbel_status (*accept_drafts)(gumbel_device *device, void *stream,
                                    const gumbel_verification *verification,
                                    const gumbel_proposal *by, gumbel_error *error);
+    /* Bytes of workspace in which accept_drafts() weighs the drafts of a rule but COUPLED.
+     * rows > 0; NULL where host_memory is 1. */
+    size_t (*weighing_size)(const gumbel_device *device, const gumbel_verification *verification,
+                            const gumbel_proposal *by);
+    /* Fill logits [B, V] at `stride`, an even one: l of a head's tokens that count, its bias in it.
+     * batch > 0; NULL where host_memory is 1. */
+    gumbel_status (*store)(gumbel_device *device, const gumbel_problem *problem, float *logits,
+                           int64_t stride, void *workspace, gumbel_error *error);
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);

@@ -25,35 +25,102 @@ gumbel_problem gumbel_proposal_scored(const gumbel_problem *problem, int32_t cou
     return p;
 }
 
+gumbel_problem gumbel_proposal_product(const gumbel_problem *problem)
+{
+    gumbel_problem p = *problem;
+    p.request = 0;
+    p.with_path = 0;
+    p.with_mass = 0;
+    return p;
+}
+
+static gumbel_tensor rows_at(const gumbel_problem *problem, float *rows, int64_t stride)
+{
+    return (gumbel_tensor){.data = rows,
+                           .dtype = GUMBEL_FLOAT32,
+                           .rows = problem->batch,
+                           .cols = problem->vocab,
+                           .stride = stride};
+}
+
+gumbel_problem gumbel_proposal_stored(const gumbel_problem *problem, float *rows, int64_t stride)
+{
+    gumbel_problem p = *problem;
+    if (p.hidden_size == 0)
+        return p;
+    p.hidden_size = 0;
+    p.bias = (gumbel_tensor){.data = NULL}; /* it is in them */
+    p.logits = rows_at(problem, rows, stride);
+    p.sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
+    return p;
+}
+
+/* Whether rows of the workspace hold what is read of a model on a GPU. */
+static int has_rows(const gumbel_problem *problem)
+{
+    return problem->hidden_size > 0 || gumbel_proposal_whole(problem).request != 0;
+}
+
+/* What of a model's rows is read there. */
+static gumbel_logit_rows locate(const gumbel_problem *problem, float *rows, int64_t stride)
+{
+    return (gumbel_logit_rows){has_rows(problem) ? rows_at(problem, rows, stride) : problem->logits,
+                               gumbel_proposal_whole(problem).request != 0};
+}
+
+/* The scores that a host asks for, and its rows, one at a time. */
+static void carve_reads(gumbel_proposal *by, gumbel_cursor *cursor, size_t rows, size_t vocab)
+{
+    size_t scored = 1 + (size_t)by->listed, tokens = rows * scored;
+    by->slot = gumbel_carve(cursor, rows, 1, sizeof *by->slot);
+    by->ids = gumbel_carve(cursor, rows, scored, sizeof *by->ids);
+    by->target_rows = gumbel_carve(cursor, vocab, 1, sizeof *by->target_rows);
+    by->draft_rows = gumbel_carve(cursor, vocab, 1, sizeof *by->draft_rows);
+    by->chunk = gumbel_carve(cursor, GUMBEL_PROPOSAL_CHUNK, 1, sizeof *by->chunk);
+    tokens = tokens > GUMBEL_PROPOSAL_CHUNK ? tokens : GUMBEL_PROPOSAL_CHUNK;
+    by->tokens = gumbel_carve(cursor, tokens, 1, sizeof *by->tokens);
+}
+
+/* All rows that a GPU reads and no caller has. */
+static void carve_rows(gumbel_proposal *by, gumbel_cursor *cursor, const gumbel_verification *v)
+{
+    const size_t rows = (size_t)v->rows;
+    by->row_stride = gumbel_proposal_stride(&by->target);
+    by->judged = gumbel_carve(cursor, (size_t)v->draft.requests, 1, sizeof *by->judged);
+    if (has_rows(&by->target))
+        by->target_rows =
+            gumbel_carve(cursor, rows, (size_t)by->row_stride, sizeof *by->target_rows);
+    if (has_rows(&by->draft))
+        by->draft_rows = gumbel_carve(cursor, rows, (size_t)by->row_stride, sizeof *by->draft_rows);
+    by->target_logits = locate(&by->target, by->target_rows, by->row_stride);
+    by->draft_logits = locate(&by->draft, by->draft_rows, by->row_stride);
+}
+
 void gumbel_proposal_carve(gumbel_proposal *by, gumbel_cursor *cursor,
                            const gumbel_problem *problem, const gumbel_verification *v, int reads)
 {
-    size_t rows = (size_t)v->rows, scored = 1 + (size_t)by->listed, vocab = (size_t)problem->vocab;
-    size_t tokens = rows * scored;
+    size_t rows = (size_t)v->rows, scored = 1 + (size_t)by->listed;
+    const int block = v->draft.rule == GUMBEL_RULE_BLOCK;
     GUMBEL_ASSERT(by->listed >= 0 && by->listed <= GUMBEL_BEST_MOST);
-    by->slot = gumbel_carve(cursor, rows, 1, sizeof *by->slot);
-    by->ids = gumbel_carve(cursor, rows, scored, sizeof *by->ids);
     by->target_logprobs = gumbel_carve(cursor, rows, scored, sizeof *by->target_logprobs);
     by->draft_logprobs = gumbel_carve(cursor, rows, scored, sizeof *by->draft_logprobs);
     by->target_lse = gumbel_carve(cursor, rows, 1, sizeof *by->target_lse);
     by->draft_lse = gumbel_carve(cursor, rows, 1, sizeof *by->draft_lse);
-    by->row_stride = reads ? 0 : (problem->vocab + 3) / 4 * 4; /* as kernels like it */
-    vocab = reads ? vocab : (size_t)by->row_stride;
-    by->target_rows = gumbel_carve(cursor, reads ? 1 : rows, vocab, sizeof *by->target_rows);
-    by->draft_rows = gumbel_carve(cursor, reads ? 1 : rows, vocab, sizeof *by->draft_rows);
-    if (reads) {
-        tokens = tokens > GUMBEL_PROPOSAL_CHUNK ? tokens : GUMBEL_PROPOSAL_CHUNK;
-        by->chunk = gumbel_carve(cursor, GUMBEL_PROPOSAL_CHUNK, 1, sizeof *by->chunk);
-    }
-    by->tokens = gumbel_carve(cursor, tokens, 1, sizeof *by->tokens);
+    by->weighed = gumbel_carve(cursor, rows, 1, sizeof *by->weighed);
+    by->sums = gumbel_carve(cursor, block ? rows : 0, 1, sizeof *by->sums);
     by->target = *problem;
-    by->target.sampling.slots.of_row = by->slot;
-    by->draft.sampling.slots = (gumbel_slots){by->slot, problem->sampling.slots.count};
     by->draft.sampling.position = problem->sampling.position;
     by->draft.position_by_row = 1;
     by->draft.stream = problem->stream;
     by->draft.list_of_row = problem->list_of_row;
     by->draft.path = problem->path;
+    by->draft.sampling.slots = problem->sampling.slots;
+    if (!reads) {
+        carve_rows(by, cursor, v);
+        return;
+    }
+    carve_reads(by, cursor, rows, (size_t)problem->vocab);
+    by->target.sampling.slots.of_row = by->draft.sampling.slots.of_row = by->slot;
 }
 
 /* ------------------------------------------------------------------------------- scoring ---- */
@@ -70,11 +137,19 @@ static gumbel_status score_rows(const gumbel_proposal *by, gumbel_device *device
     return gumbel_draw_rows(device, &p, p.batch, &out, by->workspace, error);
 }
 
+/* What row b drew as a draft, and is scored: its token, or -1. */
+static void choose(const gumbel_proposal *by, const gumbel_verification *v, int64_t b)
+{
+    int32_t drafted = gumbel_draft_behind(v, b);
+    by->ids[b * (1 + by->listed)] = drafted;
+    by->slot[b] = drafted >= 0 ? v->of_row.slot[b] : GUMBEL_SLOT_UNUSED;
+}
+
 gumbel_status gumbel_proposal_score(const gumbel_proposal *by, gumbel_device *device,
                                     const gumbel_verification *v, gumbel_error *error)
 {
     for (int64_t b = 0; b < v->rows; b++) {
-        gumbel_proposal_choose(by, v, b);
+        choose(by, v, b);
         for (int32_t k = 0; k < by->listed; k++)
             by->ids[b * (1 + by->listed) + 1 + k] = v->drawn.best_ids[b * by->listed + k];
     }
@@ -117,16 +192,40 @@ gumbel_status gumbel_proposal_read(const gumbel_proposal *by, gumbel_device *dev
     return device->backend->process(device, &p, z, p.vocab, by->workspace, error);
 }
 
+/* ------------------------------------------------------------------------------ on a GPU ---- */
+
+/* Multiply a model's head, if it has one, once. */
+static gumbel_status store(const gumbel_proposal *by, gumbel_device *device,
+                           const gumbel_problem *problem, float *rows, gumbel_error *error)
+{
+    gumbel_problem p = gumbel_proposal_product(problem);
+    return p.hidden_size > 0
+               ? device->backend->store(device, &p, rows, by->row_stride, by->workspace, error)
+               : GUMBEL_OK;
+}
+
+/* Make rows what a draw sees, if that is something else. */
+static gumbel_status process(const gumbel_proposal *by, gumbel_device *device,
+                             const gumbel_problem *problem, float *rows, gumbel_error *error)
+{
+    gumbel_problem p = gumbel_proposal_whole(problem);
+    p = gumbel_proposal_stored(&p, rows, by->row_stride);
+    return p.request
+               ? device->backend->process(device, &p, rows, by->row_stride, by->workspace, error)
+               : GUMBEL_OK;
+}
+
 gumbel_status gumbel_proposal_queue(const gumbel_proposal *by, gumbel_device *device,
+                                    const gumbel_problem *draw, const gumbel_verification *v,
                                     gumbel_error *error)
 {
-    gumbel_problem target = gumbel_proposal_whole(&by->target);
-    gumbel_problem draft = gumbel_proposal_whole(&by->draft);
-    GUMBEL_ASSERT(by->listed == 0 && by->row_stride >= target.vocab);
-    GUMBEL_FORWARD(score_rows(by, device, &by->target, by->target_logprobs, by->target_lse, error));
-    GUMBEL_FORWARD(score_rows(by, device, &by->draft, by->draft_logprobs, by->draft_lse, error));
-    GUMBEL_FORWARD(device->backend->process(device, &target, by->target_rows, by->row_stride,
-                                            by->workspace, error));
-    return device->backend->process(device, &draft, by->draft_rows, by->row_stride, by->workspace,
-                                    error);
+    GUMBEL_ASSERT(by->listed == 0 && by->row_stride >= by->target.vocab);
+    GUMBEL_FORWARD(store(by, device, &by->target, by->target_rows, error));
+    GUMBEL_FORWARD(store(by, device, &by->draft, by->draft_rows, error));
+    if (by->drawn) {
+        gumbel_problem p = gumbel_proposal_stored(draw, by->target_rows, by->row_stride);
+        GUMBEL_FORWARD(device->backend->sample(device, &p, &v->drawn, by->workspace, error));
+    }
+    GUMBEL_FORWARD(process(by, device, &by->target, by->target_rows, error));
+    return process(by, device, &by->draft, by->draft_rows, error);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which drafts of a chain are accepted by the rules that weigh both models' probabilities, and what
- * is drawn behind the last of them (docs/maths.md, section 12). A chain of one request is decided
- * from its root on, and each node's draw made what is emitted behind it; the walk (draft_walk.h)
- * then follows them.
+ * Which drafts of a chain are accepted by the rules that weigh probabilities, and what is drawn
+ * behind the last of them (docs/maths.md, section 12), one text for a CPU and a GPU.
  *
- * One text for a thread of a CPU and for all threads of a CTA, which go through it side by side and
- * see the same numbers; lane 0 alone writes. Whoever includes this defines the two functions that
- * read whole rows.
+ * Each node is weighed by itself: nothing of it depends on what was drawn. Then the chain is judged
+ * from its root on, and each node has a verdict. What the verdicts ask for is drawn after that, by
+ * whoever includes this, and made what is emitted behind the nodes; the walk (draft_walk.h) then
+ * follows them.
  */
 #ifndef GUMBEL_DRAFTS_RULES_H
 #define GUMBEL_DRAFTS_RULES_H
@@ -22,32 +21,15 @@
 #define GUMBEL_RULE_CODE static inline
 #endif
 
-/* A chain on its way. */
+/* A chain of one request. */
 typedef struct gumbel_chain {
     const gumbel_proposal *by;
-    gumbel_device *device; /* where memory is the host's */
     const gumbel_verification *v;
-    int64_t r, first;
-    gumbel_node *nodes;
-    int32_t count, lane;
+    int64_t r, first; /* the request, and its root's row */
+    int32_t count;    /* nodes */
 } gumbel_chain;
 
-/* A token that may be drawn behind the last accepted draft. */
-typedef struct gumbel_contender {
-    int32_t id; /* -1: none yet */
-    float score, logprob;
-} gumbel_contender;
-
-/* The sum of max(r p - q, 0) behind node j. */
-GUMBEL_RULE_CODE gumbel_status gumbel_sum_residual(const gumbel_chain *c, int32_t j, double r,
-                                                   double *sum, gumbel_error *error);
-
-/* The best token behind node j of a race by max(r p - q, 0), whose noise is that of `stream`. */
-GUMBEL_RULE_CODE gumbel_status gumbel_race_residual(const gumbel_chain *c, int32_t j, float r,
-                                                    gumbel_stream stream, gumbel_contender *best,
-                                                    gumbel_error *error);
-
-/* --------------------------------------------------------------------------------- nodes ---- */
+/* ------------------------------------------------------------------------------- weighing ---- */
 
 /* Noise of row j must not be met again by a block that was cut short: its domain names the row. */
 GUMBEL_RULE_CODE gumbel_stream gumbel_chain_stream(const gumbel_chain *c, gumbel_domain domain,
@@ -60,17 +42,12 @@ GUMBEL_RULE_CODE gumbel_stream gumbel_chain_stream(const gumbel_chain *c, gumbel
     return stream;
 }
 
-/* A standard exponential that decides about the draft x behind node j. */
-GUMBEL_RULE_CODE float gumbel_chain_coin(const gumbel_chain *c, int32_t j, int32_t x)
+/* That of a draw behind node j by max(r p - q, 0). */
+GUMBEL_RULE_CODE gumbel_stream gumbel_residual_stream(const gumbel_chain *c, int32_t j)
 {
-    return gumbel_exp(
-        -gumbel_of_token(gumbel_chain_stream(c, GUMBEL_DOMAIN_ACCEPT, j), (uint32_t)x));
-}
-
-/* The draft behind node j; -1: none. */
-GUMBEL_RULE_CODE int32_t gumbel_chain_draft(const gumbel_chain *c, int32_t j)
-{
-    return j + 1 < c->count ? c->nodes[j + 1].drafted : -1;
+    if (c->v->draft.rule == GUMBEL_RULE_BLOCK)
+        return gumbel_chain_stream(c, GUMBEL_DOMAIN_RESIDUAL, j);
+    return gumbel_problem_row(&c->by->target, c->first + j).stream;
 }
 
 /* The k-th scored log-probability of row j by either model; the first is the draft's. */
@@ -84,34 +61,103 @@ GUMBEL_RULE_CODE float gumbel_chain_draft_model(const gumbel_chain *c, int32_t j
     return c->by->draft_logprobs[(c->first + j) * (1 + c->by->listed) + k];
 }
 
-/* Whether q of node j is known, and both models draw at random: else the rules are the coupled one,
- * since one of the two has a single token. */
-GUMBEL_RULE_CODE int gumbel_chain_weighs(const gumbel_chain *c, int32_t j)
+/* Node j, without a verdict. It is weighed where there is a draft behind it, q of that is known,
+ * and both models draw at random: else the rules are the coupled one, since one of the two has a
+ * single token. The coin is a standard exponential that decides about the draft. */
+GUMBEL_RULE_CODE gumbel_weighed gumbel_weigh_node(const gumbel_chain *c, int32_t j)
 {
-    int64_t b = c->first + j;
-    return gumbel_chain_draft(c, j) >= 0 && !isnan(gumbel_chain_draft_model(c, j, 0)) &&
-           !gumbel_problem_row(&c->by->target, b).greedy &&
-           !gumbel_problem_row(&c->by->draft, b).greedy;
+    const int64_t b = c->first + j;
+    gumbel_weighed w = {NAN, NAN, 0.0f, 0.0f, -1, GUMBEL_ROW_UNUSED, 0, GUMBEL_VERDICT_NONE};
+    w.drafted = gumbel_draft_behind(c->v, b);
+    w.status = c->v->drawn.status[b];
+    if (w.drafted < 0)
+        return w;
+    w.target = gumbel_chain_target(c, j, 0);
+    w.draft = gumbel_chain_draft_model(c, j, 0);
+    w.weighs = !isnan(w.draft) && !gumbel_problem_row(&c->by->target, b).greedy &&
+               !gumbel_problem_row(&c->by->draft, b).greedy;
+    if (w.weighs)
+        w.coin = gumbel_exp(
+            -gumbel_of_token(gumbel_chain_stream(c, GUMBEL_DOMAIN_ACCEPT, j), (uint32_t)w.drafted));
+    return w;
 }
 
-/* Have a token be what is emitted behind node j. */
-GUMBEL_RULE_CODE void gumbel_chain_emit(const gumbel_chain *c, int32_t j, int32_t id, float score,
-                                        float logprob)
+/* ------------------------------------------------------------------------------- judging ---- */
+
+/* From node j on each emits its draw, as long as there may be a draft that holds it. */
+GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_weighed *nodes, int32_t j, int32_t count)
 {
-    const gumbel_verification *v = c->v;
-    if (c->lane != 0)
-        return;
-    c->nodes[j].drawn = id;
-    c->nodes[j].stops = gumbel_list_has(&v->draft.stop, c->r, id);
-    if (v->logprobs)
-        v->logprobs[c->first + j] = logprob;
-    if (v->scores)
-        v->scores[c->first + j] = score;
+    for (; j < count; j++) {
+        nodes[j].verdict = GUMBEL_VERDICT_DRAW;
+        if (nodes[j].status != GUMBEL_ROW_OK || nodes[j].drafted < 0)
+            return;
+    }
 }
 
-GUMBEL_RULE_CODE void gumbel_chain_accept(const gumbel_chain *c, int32_t j)
+/* Each draft with chance min(1, p / q): where -ln u >= ln q - ln p. */
+GUMBEL_RULE_CODE void gumbel_judge_rejection(gumbel_weighed *nodes, int32_t count)
 {
-    gumbel_chain_emit(c, j, gumbel_chain_draft(c, j), NAN, gumbel_chain_target(c, j, 0));
+    for (int32_t j = 0; j < count; j++) {
+        gumbel_weighed *w = &nodes[j];
+        if (w->status != GUMBEL_ROW_OK || !w->weighs) {
+            w->verdict = GUMBEL_VERDICT_DRAW;
+            if (w->status != GUMBEL_ROW_OK || w->drafted < 0)
+                return;
+        } else if (w->target > -INFINITY && !(w->coin < w->draft - w->target)) {
+            w->verdict = GUMBEL_VERDICT_DRAFT;
+        } else {
+            w->verdict = GUMBEL_VERDICT_RESIDUAL;
+            w->rest = 1.0f;
+            return;
+        }
+    }
+}
+
+/* p / q of the draft behind a node, or a number so large that no other matters. */
+GUMBEL_RULE_CODE float gumbel_weighed_ratio(const gumbel_weighed *w)
+{
+    float log_ratio = fminf(w->target - w->draft, 80.0f);
+    if (!(w->target > -INFINITY))
+        return 0.0f;
+    return log_ratio > 0.0f ? 1.0f / gumbel_exp(-log_ratio) : gumbel_exp(log_ratio);
+}
+
+/* The r of each draft that a block weighs, which are those up to a row that says nothing of the
+ * next one: how many. The row behind each but the last then has a sum by it. */
+GUMBEL_RULE_CODE int32_t gumbel_weigh_block(gumbel_weighed *nodes, int32_t count)
+{
+    float r = 1.0f;
+    int32_t j = 0;
+    for (; j < count && nodes[j].status == GUMBEL_ROW_OK && nodes[j].weighs; j++) {
+        r = fminf(1.0f, r * gumbel_weighed_ratio(&nodes[j]));
+        nodes[j].rest = r;
+    }
+    return j;
+}
+
+/* Algorithm 2 of arXiv 2403.10444: the longest prefix that its own coin accepts. sums[j]: that of
+ * row j by the r of the draft before it. */
+GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_weighed *nodes, int32_t count, int32_t drafts,
+                                         const uint64_t *sums)
+{
+    int32_t taken = 0;
+    for (int32_t j = 0; j < drafts; j++) {
+        double r = (double)nodes[j].rest, chance = r;
+        if (j + 1 < drafts) {
+            double sum = (double)sums[j + 1] / GUMBEL_RESIDUAL_UNITS;
+            chance = sum + 1 - r > 0 ? sum / (sum + 1 - r) : 1;
+        }
+        if (chance > 0 && (double)gumbel_exp(-nodes[j].coin) <= chance)
+            taken = j + 1;
+    }
+    for (int32_t j = 0; j < taken; j++)
+        nodes[j].verdict = GUMBEL_VERDICT_DRAFT;
+    if (taken < drafts) {
+        nodes[taken].rest = taken > 0 ? nodes[taken - 1].rest : 1.0f;
+        nodes[taken].verdict = GUMBEL_VERDICT_RESIDUAL;
+    } else {
+        gumbel_judge_coupled(nodes, drafts, count);
+    }
 }
 
 /* ------------------------------------------------------------------------------ residual ---- */
@@ -122,141 +168,85 @@ GUMBEL_RULE_CODE float gumbel_logprob_of(float z, float lse)
     return z > -INFINITY ? gumbel_logprob(z, lse) : -INFINITY;
 }
 
+/* max(r p - q, 0) of a token whose z are known, in units that add up alike in any order. */
+GUMBEL_RULE_CODE uint64_t gumbel_residual_of(float target, float target_lse, float draft,
+                                             float draft_lse, float r)
+{
+    float p = r * gumbel_exp(gumbel_logprob_of(target, target_lse));
+    float q = gumbel_exp(gumbel_logprob_of(draft, draft_lse));
+    return p > q ? (uint64_t)((p - q) * GUMBEL_RESIDUAL_UNITS) : 0;
+}
+
+/* A token that may be drawn. */
+typedef struct gumbel_contender {
+    int32_t id; /* -1: none yet */
+    float score, logprob;
+} gumbel_contender;
+
+GUMBEL_RULE_CODE gumbel_contender gumbel_contender_none(void)
+{
+    gumbel_contender none = {-1, -INFINITY, NAN};
+    return none;
+}
+
+/* The larger score wins; a tie goes to the lower id. */
+GUMBEL_RULE_CODE void gumbel_contend(gumbel_contender *best, int32_t id, float score, float logprob)
+{
+    if (score > best->score || (score == best->score && id < best->id)) {
+        best->id = id;
+        best->score = score;
+        best->logprob = logprob;
+    }
+}
+
+/* The better of two. */
+GUMBEL_RULE_CODE void gumbel_contend_all(gumbel_contender *best, const gumbel_contender *other)
+{
+    if (other->id >= 0)
+        gumbel_contend(best, other->id, other->score, other->logprob);
+}
+
 /* Offer a token whose score is s in a race by p: by max(r p - q, 0) it is ln(r - q / p) more. */
 GUMBEL_RULE_CODE void gumbel_offer(gumbel_contender *best, int32_t id, float s, float p, float q,
                                    float r)
 {
-    float share = r - gumbel_exp(q - p), score;
-    if (!(p > -INFINITY) || !(share > 0.0f))
+    if (!(p > -INFINITY) || !(q < p))
         return;
-    score = s + gumbel_log(share);
-    if (score > best->score || (score == best->score && id < best->id)) {
-        best->id = id;
-        best->score = score;
-        best->logprob = p;
-    }
+    float share = r - gumbel_exp(q - p);
+    if (share > 0.0f)
+        gumbel_contend(best, id, s + gumbel_log(share), p);
 }
 
-/* Offer the i-th token of two rows whose z are known, by the noise of a stream. */
-GUMBEL_RULE_CODE void gumbel_offer_at(gumbel_contender *best, int64_t i, int64_t first_token,
-                                      const float *target, float target_lse, const float *draft,
-                                      float draft_lse, float r, gumbel_stream stream)
+/* ----------------------------------------------------------------------- what is emitted ---- */
+
+/* Have a token be what is emitted behind node j. */
+GUMBEL_RULE_CODE void gumbel_chain_emit(const gumbel_chain *c, gumbel_node *nodes, int32_t j,
+                                        const gumbel_contender *token)
 {
-    uint32_t token = (uint32_t)(first_token + i);
-    float p = gumbel_logprob_of(target[i], target_lse);
-    float q = gumbel_logprob_of(draft[i], draft_lse);
-    if (p > -INFINITY && r * gumbel_exp(p) > gumbel_exp(q))
-        gumbel_offer(best, (int32_t)token, target[i] + gumbel_of_token(stream, token), p, q, r);
+    const gumbel_verification *v = c->v;
+    nodes[j].drawn = token->id;
+    nodes[j].stops = gumbel_list_has(&v->draft.stop, c->r, token->id);
+    if (v->logprobs)
+        v->logprobs[c->first + j] = token->logprob;
+    if (v->scores)
+        v->scores[c->first + j] = token->score;
 }
 
-/* max(r p - q, 0) of a token whose z are known. */
-GUMBEL_RULE_CODE double gumbel_residual_of(float target, float target_lse, float draft,
-                                           float draft_lse, double r)
+/* The draft behind node j: it is no draw, and has no score. */
+GUMBEL_RULE_CODE void gumbel_chain_accept(const gumbel_chain *c, gumbel_node *nodes, int32_t j)
 {
-    double p = (double)gumbel_exp(gumbel_logprob_of(target, target_lse));
-    double q = (double)gumbel_exp(gumbel_logprob_of(draft, draft_lse));
-    return r * p > q ? r * p - q : 0;
+    const gumbel_weighed *w = &c->by->weighed[c->first + j];
+    gumbel_contender token = {w->drafted, NAN, w->target};
+    gumbel_chain_emit(c, nodes, j, &token);
 }
 
-/* The best of those that the target's draw has listed. Whether no other token can be better. */
-GUMBEL_RULE_CODE int gumbel_settle_by_list(const gumbel_chain *c, int32_t j, gumbel_contender *best)
+/* What was drawn behind node j by max(r p - q, 0), which accepts no draft. */
+GUMBEL_RULE_CODE void gumbel_chain_replace(const gumbel_chain *c, gumbel_node *nodes, int32_t j,
+                                           const gumbel_contender *token)
 {
-    const gumbel_output *drawn = &c->v->drawn;
-    int32_t listed = c->by->listed;
-    int64_t at = (c->first + j) * listed;
-    for (int32_t k = 0; k < listed; k++) {
-        if (drawn->best_ids[at + k] < 0)
-            return best->id >= 0;
-        gumbel_offer(best, drawn->best_ids[at + k], drawn->best_scores[at + k],
-                     gumbel_chain_target(c, j, 1 + k), gumbel_chain_draft_model(c, j, 1 + k), 1.0f);
-    }
-    return listed > 0 && best->id >= 0 && best->score > drawn->best_scores[at + listed - 1];
-}
-
-/* Draw behind node j by max(r p - q, 0). Where rounding has left nothing of that, p and q are the
- * same, and the target's draw stands. */
-GUMBEL_RULE_CODE gumbel_status gumbel_draw_residual(const gumbel_chain *c, int32_t j, float r,
-                                                    gumbel_error *error)
-{
-    gumbel_contender best = {-1, -INFINITY, NAN};
-    if (!gumbel_settle_by_list(c, j, &best)) {
-        gumbel_stream stream = gumbel_problem_row(&c->by->target, c->first + j).stream;
-        if (c->v->draft.rule == GUMBEL_RULE_BLOCK)
-            stream = gumbel_chain_stream(c, GUMBEL_DOMAIN_RESIDUAL, j);
-        GUMBEL_FORWARD(gumbel_race_residual(c, j, r, stream, &best, error));
-    }
-    if (best.id >= 0)
-        gumbel_chain_emit(c, j, best.id, best.score, best.logprob);
-    if (j + 1 < c->count && c->lane == 0)
-        c->nodes[j + 1].drafted = -1; /* what is drawn accepts no draft */
-    return GUMBEL_OK;
-}
-
-/* ----------------------------------------------------------------------------- the rules ---- */
-
-/* Each draft with chance min(1, p / q): where -ln u >= ln q - ln p. */
-GUMBEL_RULE_CODE gumbel_status gumbel_reject(const gumbel_chain *c, gumbel_error *error)
-{
-    for (int32_t j = 0; j < c->count && c->nodes[j].status == GUMBEL_ROW_OK; j++) {
-        int32_t x = gumbel_chain_draft(c, j);
-        if (gumbel_chain_weighs(c, j)) {
-            float p = gumbel_chain_target(c, j, 0), q = gumbel_chain_draft_model(c, j, 0);
-            if (!(p > -INFINITY) || gumbel_chain_coin(c, j, x) < q - p)
-                return gumbel_draw_residual(c, j, 1.0f, error);
-            gumbel_chain_accept(c, j);
-        } else if (x < 0 || c->nodes[j].drawn != x) {
-            return GUMBEL_OK;
-        }
-    }
-    return GUMBEL_OK;
-}
-
-/* p / q of the draft behind node j, or a number so large that no other matters. */
-GUMBEL_RULE_CODE double gumbel_chain_ratio(const gumbel_chain *c, int32_t j)
-{
-    float p = gumbel_chain_target(c, j, 0);
-    return p > -INFINITY ? (double)gumbel_exp(fminf(p - gumbel_chain_draft_model(c, j, 0), 80.0f))
-                         : 0;
-}
-
-/* How many drafts are weighed: up to a row that says nothing of the next one. */
-GUMBEL_RULE_CODE int32_t gumbel_chain_weighed(const gumbel_chain *c)
-{
-    int32_t j = 0;
-    while (j < c->count && c->nodes[j].status == GUMBEL_ROW_OK && gumbel_chain_weighs(c, j))
-        j++;
-    return j;
-}
-
-/* Algorithm 2 of arXiv 2403.10444: the longest prefix that its own coin accepts. */
-GUMBEL_RULE_CODE gumbel_status gumbel_accept_block(const gumbel_chain *c, gumbel_error *error)
-{
-    int32_t drafts = gumbel_chain_weighed(c), taken = 0;
-    double r = 1, rest = 1;
-    for (int32_t j = 0; j < drafts; j++) {
-        double chance, sum;
-        r = fmin(1.0, r * gumbel_chain_ratio(c, j));
-        chance = r;
-        if (j + 1 < drafts) {
-            GUMBEL_FORWARD(gumbel_sum_residual(c, j + 1, r, &sum, error));
-            chance = sum + 1 - r > 0 ? sum / (sum + 1 - r) : 1;
-        }
-        float coin = gumbel_chain_coin(c, j, gumbel_chain_draft(c, j));
-        if (chance > 0 && (double)gumbel_exp(-coin) <= chance) {
-            taken = j + 1;
-            rest = r;
-        }
-    }
-    for (int32_t j = 0; j < taken; j++)
-        gumbel_chain_accept(c, j);
-    return taken < drafts ? gumbel_draw_residual(c, taken, (float)rest, error) : GUMBEL_OK;
-}
-
-/* Decide a chain by its rule, which is not COUPLED. */
-GUMBEL_RULE_CODE gumbel_status gumbel_decide_chain(const gumbel_chain *c, gumbel_error *error)
-{
-    return c->v->draft.rule == GUMBEL_RULE_BLOCK ? gumbel_accept_block(c, error)
-                                                 : gumbel_reject(c, error);
+    gumbel_chain_emit(c, nodes, j, token);
+    if (j + 1 < c->count)
+        nodes[j + 1].drafted = -1;
 }
 
 #endif

@@ -132,17 +132,58 @@ static void check_rules(int first, int count)
 
 static void rules(void) { check_rules(0, 60); }
 
+/* Over rows of many parts, from a graph that is replayed: what the CPU emits, each time. */
+static void check_wide(int first, int count, int64_t vocab_most)
+{
+    for (int index = first; index < first + count; index++) {
+        wide_drafts *asked = wide_make(index, vocab_most);
+        verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
+        verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+        verified_arrays *on_gpu = gpu_verified_make(found);
+        gpu_wide *made = gpu_wide_make(asked, on_gpu);
+        CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "wide rows %d", index);
+        gpu_graph graph = gpu_graph_begin();
+        gpu_wide_verify(graph.stream, made, on_gpu);
+        gpu_graph_end(&graph);
+        for (int turn = 0; turn < 3; turn++) {
+            gpu_graph_replay(&graph);
+            gpu_verified_fetch(on_gpu, found);
+            for (int64_t i = 0; i < found->nodes; i++)
+                found->histogram[i] /= (uint64_t)turn + 1;
+            CHECK(verified_same(wanted, found, TOLERANCE), "wide rows %d, turn %d", index, turn);
+        }
+        for (int32_t r = 0; r < asked->requests; r++)
+            draws_compared += wanted->emitted[r];
+        gpu_graph_free(&graph);
+        gpu_wide_free(made);
+        gpu_verified_free(on_gpu);
+        verified_free(found);
+        verified_free(wanted);
+        wide_free(asked);
+    }
+}
+
+static void wide(void)
+{
+    check_wide(0, 200, 5000);
+    check_wide(200, 60, 160000);
+}
+
+static void nightly_wide(void) { check_wide(260, 2000, 30000); }
+
 /* For compute-sanitizer, and for its racecheck, under which a row takes half a second. */
 static void small(void)
 {
     check_texts(0, 3, 8);
     check_rules(0, 4);
+    check_wide(0, 8, 5000);
 }
 
 static void few(void)
 {
     check_texts(1, 1, 2);
     check_rules(2, 1);
+    check_wide(3, 2, 3000);
 }
 
 /* Captured once, replayed with other tokens: those of the text, then none. */
@@ -264,7 +305,9 @@ int main(int argc, char **argv)
         {"draft_graphs", graphs},
         {"draft_rules", rules},
         {"draft_rows", rows_of_a_draw},
+        {"draft_wide", wide},
         {"nightly_texts", nightly_texts},
+        {"nightly_wide", nightly_wide},
         {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);

@@ -4,128 +4,16 @@
 // are fibers, and every text must be the one that the CPU backend decodes step by step. What is
 // wrong with a draft, which no host looks at, must spoil its own request alone. Histories that the
 // kernels keep must be those that the CPU backend keeps.
-#include "launch_step.h"
-#include "launch_team.h"
+#include "draft_device.h"
 #include "problems.h"
-
-#include "core/backend.h"
-#include "core/fail.h"
-#include "cuda/policy/cuda_policy.h"
 
 extern "C" {
 #include "draft_cycles.h"
 #include "outcome.h"
 }
 
-#include <string.h>
-
-#include <algorithm>
-#include <vector>
-
 namespace
 {
-
-/* A GPU whose kernels are fibers. It draws from logits alone. */
-struct emulated_device {
-    gumbel_device base;
-    uint64_t random;
-    const char *what;
-};
-
-emulated_device *of(gumbel_device *device) { return (emulated_device *)device; }
-
-gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t, size_t *bytes,
-                        gumbel_error *)
-{
-    *bytes = 0;
-    return GUMBEL_OK;
-}
-
-gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verification *v,
-                            const gumbel_proposal *by, gumbel_error *)
-{
-    emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
-    if (by)
-        emulate_choose_drafted({*v, *by}, &of(device)->random, of(device)->what);
-    return GUMBEL_OK;
-}
-
-gumbel_status accept_drafts(gumbel_device *device, void *, const gumbel_verification *v,
-                            const gumbel_proposal *by, gumbel_error *)
-{
-    if (by)
-        emulate_weigh_drafts({*v, *by}, &of(device)->random, of(device)->what);
-    else
-        emulate_accept_drafts(*v, &of(device)->random, of(device)->what);
-    return GUMBEL_OK;
-}
-
-/* Make the mask that lists of allowed tokens become. */
-std::vector<uint32_t> allow(gumbel_device *device, gumbel_problem *q)
-{
-    cuda_allow_params p = {};
-    p.problem = *q;
-    p.words = (q->vocab + 31) / 32;
-    p.pieces = (32 * p.words + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
-    p.masked = (q->request & GUMBEL_REQUEST_MASK) != 0;
-    std::vector<uint32_t> words((size_t)(q->batch * p.words));
-    p.allowed = words.data();
-    emulate_allow(p, &of(device)->random, of(device)->what);
-    q->request = (q->request & ~GUMBEL_REQUEST_ALLOWED) | GUMBEL_REQUEST_MASK;
-    q->mask_by_row = 1;
-    q->transforms.mask = {(const int32_t *)words.data(), p.words};
-    return words;
-}
-
-/* Serve rows by a team, to an output or as they are. */
-void serve(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
-{
-    std::vector<uint32_t> words;
-    p.problem = *problem;
-    if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
-        words = allow(device, &p.problem);
-    p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_request_share(p.problem.end_token);
-    emulate_team(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
-                 of(device)->what);
-}
-
-gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
-                     const gumbel_output *output, void *, gumbel_error *)
-{
-    cuda_request_params p = {};
-    p.output = *output;
-    serve(device, problem, p);
-    return GUMBEL_OK;
-}
-
-gumbel_status process(gumbel_device *device, const gumbel_problem *problem, float *processed,
-                      int64_t stride, void *, gumbel_error *)
-{
-    cuda_request_params p = {};
-    p.processed = processed;
-    p.processed_stride = stride;
-    serve(device, problem, p);
-    return GUMBEL_OK;
-}
-
-emulated_device make_device(const gumbel_backend *backend)
-{
-    emulated_device made = {{backend}, 1, ""};
-    return made;
-}
-
-gumbel_backend make_backend()
-{
-    gumbel_backend made = {};
-    made.serves = GUMBEL_REQUEST_END - 1;
-    made.call_size = call_size;
-    made.sample = sample;
-    made.process = process;
-    made.expand_drafts = expand_drafts;
-    made.accept_drafts = accept_drafts;
-    return made;
-}
 
 /* ------------------------------------------------------------------------------ drafts ---- */
 
@@ -218,11 +106,13 @@ bool texts_pass(int index, gumbel_device *cpu, emulated_device *device, draft_co
 /* By the rules that weigh probabilities the kernels must emit what the CPU backend does. */
 bool rules_pass(int index, gumbel_device *cpu, emulated_device *device, draft_counts *counts)
 {
-    texts_plan plan = texts_plan_at_random(2 * index);
+    texts_plan plan = texts_plan_at_random(index);
     texts *text = texts_make(&plan, cpu);
     int32_t progress[8] = {0};
     cycle *asked = cycle_make(text, progress, &device->random);
-    cycle_weigh(asked, index % 2 ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &device->random);
+    /* Blocks are verified from logits alone. */
+    const bool block = index / 2 % 2 && plan.hidden_size == 0;
+    cycle_weigh(asked, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &device->random);
     verified_arrays *wanted = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
     verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
     bool good = cycle_verify(cpu, asked, wanted) == GUMBEL_OK &&

@@ -66,6 +66,8 @@ static const gumbel_backend backend = {
     .advance = cuda_advance,
     .expand_drafts = cuda_expand_drafts,
     .accept_drafts = cuda_accept_drafts,
+    .weighing_size = cuda_weighing_size,
+    .store = cuda_store,
     .finish = cuda_finish_parts,
     .multiply = cuda_multiply,
 };
@@ -221,6 +223,16 @@ static gumbel_status get_softmax(cuda_device *cuda, gumbel_error *error)
     return GUMBEL_OK;
 }
 
+static gumbel_status get_weighing(cuda_device *cuda, gumbel_error *error)
+{
+    const cuda_module module = CUDA_MODULE_WEIGH_DRAFTS;
+    GUMBEL_FORWARD(
+        get_kernel(cuda, module, "gumbel_expand_weighed", &cuda->expand_weighed, error));
+    GUMBEL_FORWARD(get_kernel(cuda, module, "gumbel_weigh_drafts", &cuda->weigh_drafts, error));
+    GUMBEL_FORWARD(get_kernel(cuda, module, "gumbel_sum_drafts", &cuda->sum_drafts, error));
+    return get_kernel(cuda, module, "gumbel_race_drafts", &cuda->race_drafts, error);
+}
+
 static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
 {
     GUMBEL_FORWARD(
@@ -273,6 +285,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_ALLOW] = cuda_image_allow,
         [CUDA_MODULE_BEST] = cuda_image_best,
         [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
+        [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,
         [CUDA_MODULE_FINISH] = cuda_image_finish,
         [CUDA_MODULE_GATHER] = cuda_image_gather,
         [CUDA_MODULE_HISTORY] = cuda_image_history,
@@ -299,10 +312,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", &cuda->expand_drafts, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", &cuda->accept_drafts, error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_choose_drafted",
-                              &cuda->choose_drafted, error));
-    GUMBEL_FORWARD(
-        get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_weigh_drafts", &cuda->weigh_drafts, error));
+    GUMBEL_FORWARD(get_weighing(cuda, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_ALLOW, "gumbel_allow_tokens", &cuda->allow, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_FINISH, "gumbel_finish_any", &cuda->finish_any, error));

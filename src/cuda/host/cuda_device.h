@@ -36,6 +36,7 @@ typedef enum cuda_module {
     CUDA_MODULE_REQUEST_NAIVE,
     CUDA_MODULE_REQUEST_PIVOTS,
     CUDA_MODULE_SOFTMAX,
+    CUDA_MODULE_WEIGH_DRAFTS,
     CUDA_MODULE_REQUEST_BLOCKS, /* this and the next one where there are clusters */
     CUDA_MODULE_REQUEST_TEAM,
     CUDA_MODULE_FUSED_SM80,
@@ -69,8 +70,7 @@ typedef struct cuda_device {
     CUfunction best;
     CUfunction expand_drafts;
     CUfunction accept_drafts;
-    CUfunction choose_drafted;
-    CUfunction weigh_drafts;
+    CUfunction expand_weighed, weigh_drafts, sum_drafts, race_drafts;
     CUfunction allow;
     CUfunction finish, finish_any;
     CUfunction gather;
@@ -104,8 +104,8 @@ gumbel_status cuda_enter(const cuda_device *cuda, gumbel_error *error);
 gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const char *field,
                               gumbel_error *error);
 
-/* The backend's jobs (cuda_backend.c, cuda_plan.c, cuda_softmax.c, cuda_history.c, cuda_step.c);
- * see backend.h. */
+/* The backend's jobs (cuda_backend.c, cuda_plan.c, cuda_softmax.c, cuda_history.c, cuda_step.c,
+ * cuda_run_drafts.c); see backend.h. */
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits);
 gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,
                              uint32_t more, size_t *bytes, gumbel_error *error);
@@ -136,6 +136,10 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream,
 gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream,
                                  const gumbel_verification *verification, const gumbel_proposal *by,
                                  gumbel_error *error);
+size_t cuda_weighing_size(const gumbel_device *device, const gumbel_verification *verification,
+                          const gumbel_proposal *by);
+gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
+                         int64_t stride, void *workspace, gumbel_error *error);
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
                            gumbel_error *error);
 gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,

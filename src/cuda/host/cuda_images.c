@@ -19,6 +19,7 @@ IMAGE(advance);
 IMAGE(allow);
 IMAGE(best);
 IMAGE(drafts);
+IMAGE(weigh_drafts);
 IMAGE(finish);
 IMAGE(fused_sm80);
 IMAGE(fused_sm90);

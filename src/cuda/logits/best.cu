@@ -17,7 +17,7 @@
 namespace
 {
 
-constexpr int kThreads = CUDA_THREADS, kStep = 4 * kThreads;
+constexpr int kThreads = CUDA_THREADS, kBestStep = 4 * kThreads;
 
 struct scored {
     float score;
@@ -25,7 +25,7 @@ struct scored {
 };
 
 struct best_shared {
-    scored list[GUMBEL_BEST_MOST + 2 * kStep]; /* the best, and behind them what passed since */
+    scored list[GUMBEL_BEST_MOST + 2 * kBestStep]; /* the best, and behind them what passed since */
     scored warps[kThreads / 32];
     int count;
     float floor; /* what is not above it cannot be among the best; NaN: all are */
@@ -136,10 +136,10 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
     best_shared &s = shared();
     turn_blocks blocks = {};
     int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-    for (int turn = 0; begin < q.end_token; turn++, begin += kStep) {
+    for (int turn = 0; begin < q.end_token; turn++, begin += kBestStep) {
         const int64_t token = begin + 4 * (int64_t)threadIdx.x;
         if (draws && turn % kTurns == 0)
-            blocks = turn_blocks::of(philox, (uint32_t)(begin + threadIdx.x / 32 * 128), kStep);
+            blocks = turn_blocks::of(philox, (uint32_t)(begin + threadIdx.x / 32 * 128), kBestStep);
         const float reach = blocks.reach_of(turn);
         float z[4];
 #pragma unroll
@@ -151,7 +151,7 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
         else
             score_plainly(p, row, b, z, token);
         __syncthreads();
-        if (s.count > GUMBEL_BEST_MOST + kStep || isnan(s.floor))
+        if (s.count > GUMBEL_BEST_MOST + kBestStep || isnan(s.floor))
             cut_list(p.output.num_best);
         __syncthreads();
     }

@@ -20,7 +20,7 @@ static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem,
     job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = job->workspace.summaries;
     job->params.shared_floors = job->workspace.floors;
-    job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) != 0;
+    job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) && !job->params.stored;
 }
 
 /* The product of a call whose rows are served from its logits. */
@@ -71,7 +71,7 @@ static gumbel_status run(const cuda_job *job, const cuda_plan *plan)
     const gumbel_problem *p = &job->params.problem;
     GUMBEL_ASSERT(plan->product || plan->rows);
     GUMBEL_ASSERT(job->params.output.tokens || job->params.partials || job->processed ||
-                  job->params.multiply_only);
+                  job->params.multiply_only || job->params.stored);
     if (p->batch > INT32_MAX / p->sampling.num_samples)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B * S is 2^31 or more, which one call on CUDA does not take");
@@ -120,6 +120,16 @@ gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem
                             gumbel_error *error)
 {
     cuda_job job = {0};
+    return start(&job, device, problem, GUMBEL_NEED_PRODUCT, workspace, error);
+}
+
+gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
+                         int64_t stride, void *workspace, gumbel_error *error)
+{
+    cuda_job job = {.params = {.stored = logits, .stored_stride = stride}};
+    GUMBEL_ASSERT(problem->hidden_size > 0 && !problem->request && !problem->with_mass);
+    if (problem->end_token <= problem->first_token)
+        return GUMBEL_OK;
     return start(&job, device, problem, GUMBEL_NEED_PRODUCT, workspace, error);
 }
 

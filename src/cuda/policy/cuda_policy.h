@@ -384,11 +384,16 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 /* Shared memory of a CTA that lists the best scores of a draw (best.cu). */
 #define CUDA_BEST_BYTES 16640
 
-/* Threads that accept the drafts of a request: a warp; by a rule that weighs probabilities of rows,
- * as many as ask for a row of 150,000 tokens in 300 turns. */
+/* Threads that accept the drafts of a request by the coupled rule. */
 #define CUDA_DRAFT_THREADS 32
-#define CUDA_WEIGH_THREADS 512
-#define CUDA_WEIGH_BYTES   6160 /* of shared memory, beside the nodes */
+
+/* By a rule that weighs probabilities: threads of a CTA that takes a part of a row, CTAs that a
+ * multiprocessor holds of them, tokens that one takes at a time, and its shared memory beside the
+ * nodes of a request. */
+#define CUDA_WEIGH_THREADS 128
+#define CUDA_WEIGH_CTAS    8
+#define CUDA_WEIGH_UNIT    (CUDA_WEIGH_THREADS / 32 * CUDA_LOGITS_STEP)
+#define CUDA_WEIGH_BYTES   6400
 
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What surrounds a decode step: noise made ahead of time, positions that move on, drafts that are
- * laid out and accepted. One kernel each.
+ * What surrounds a decode step: noise made ahead of time, positions that move on. One kernel each.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
-#include "drafts/proposal.h"
 
 static gumbel_status check_draws(int64_t batch, int32_t num_samples, gumbel_error *error)
 {
@@ -40,35 +38,4 @@ gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_ste
     int64_t ctas = (step->batch + CUDA_ADVANCE_ROWS - 1) / CUDA_ADVANCE_ROWS;
     return cuda_launch_alone(&job, cuda->advance, cuda_ctas(step->position_stride ? ctas : 1),
                              &copy);
-}
-
-gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,
-                                 const gumbel_proposal *by, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
-    cuda_shape shape = {(v->rows + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
-    gumbel_verification copy = *v;
-    GUMBEL_FORWARD(cuda_launch_alone(&job, cuda->expand_drafts, shape, &copy));
-    if (!by)
-        return GUMBEL_OK;
-    gumbel_weighing p = {*v, *by};
-    return cuda_launch_alone(&job, cuda->choose_drafted, shape, &p);
-}
-
-gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,
-                                 const gumbel_proposal *by, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
-    int nodes = v->draft.max_nodes * (int)sizeof(gumbel_node);
-    if (by) {
-        cuda_shape shape = {v->draft.requests, CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES + nodes, 1};
-        gumbel_weighing p = {*v, *by};
-        GUMBEL_ASSERT(by->listed == 0 && by->target_rows && by->draft_rows);
-        return cuda_launch_alone(&job, cuda->weigh_drafts, shape, &p);
-    }
-    cuda_shape shape = {v->draft.requests, CUDA_DRAFT_THREADS, nodes, 1};
-    gumbel_verification copy = *v;
-    return cuda_launch_alone(&job, cuda->accept_drafts, shape, &copy);
 }

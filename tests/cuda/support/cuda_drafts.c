@@ -210,3 +210,54 @@ void gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arr
     if (report_call("gumbel_verify", status, &error))
         exit(1);
 }
+
+gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
+{
+    gpu_wide *made = make_zeroed(1, sizeof *made);
+    wide_drafts *w = &made->asked;
+    const size_t R = (size_t)host->requests, rows = (size_t)host->rows;
+    int count = 0;
+    *w = *host;
+#define PUT(pointer, bytes)                                                                        \
+    made->owned[count++] = (void *)(uintptr_t)((pointer) = gpu_copy((pointer), bytes))
+    PUT(w->target.logits.data, w->target_bytes);
+    PUT(w->drafted.logits.data, w->draft_bytes);
+    PUT(w->sampling.temperature.data, R * sizeof(float));
+    PUT(w->sampling.seed.data, R * sizeof(uint64_t));
+    PUT(w->sampling.position.data, R * sizeof(uint64_t));
+    PUT(w->draft_sampling.temperature.data, R * sizeof(float));
+    PUT(w->draft.tokens, rows * sizeof(int32_t));
+    PUT(w->draft.offsets, (R + 1) * sizeof(int32_t));
+    PUT(w->draft.nodes, R * sizeof(int32_t));
+#undef PUT
+    w->draft_sampling.seed = w->sampling.seed;
+    w->draft_sampling.position = w->sampling.position;
+    w->draft.logits = &w->drafted;
+    w->draft.sampling = &w->draft_sampling;
+    gumbel_error error = {"", ""};
+    gumbel_status status = gumbel_verify_workspace_size(
+        gpu, NULL, &w->target, &w->sampling, &w->draft, &into->to, &made->workspace_bytes, &error);
+    if (report_call("gumbel_verify_workspace_size", status, &error))
+        exit(1);
+    made->workspace = gpu_hostile(made->workspace_bytes);
+    return made;
+}
+
+void gpu_wide_free(gpu_wide *made)
+{
+    for (size_t i = 0; i < sizeof made->owned / sizeof *made->owned; i++)
+        gpu_free(made->owned[i]);
+    gpu_free(made->workspace);
+    free(made);
+}
+
+void gpu_wide_verify(CUstream stream, const gpu_wide *made, const verified_arrays *into)
+{
+    const wide_drafts *w = &made->asked;
+    gumbel_error error = {"", ""};
+    gumbel_status status =
+        gumbel_verify_logits(gpu, stream, &w->target, &w->sampling, &w->draft, &into->to,
+                             made->workspace, made->workspace_bytes, &error);
+    if (report_call("gumbel_verify_logits", status, &error))
+        exit(1);
+}

@@ -7,6 +7,7 @@
 
 #include "cuda_support.h"
 #include "draft_cycles.h"
+#include "wide_drafts.h"
 
 /* The same cycle with all that its call points at in device memory. */
 typedef struct gpu_cycle {
@@ -31,5 +32,17 @@ void gpu_verified_free(verified_arrays *made);
  * be one that is captured. They end the program on an error. */
 void gpu_cycle_prepare(gpu_cycle *made, const verified_arrays *into);
 void gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arrays *into);
+
+/* Wide rows likewise, to be verified into `into`. */
+typedef struct gpu_wide {
+    wide_drafts asked;
+    void *owned[9];
+    void *workspace;
+    size_t workspace_bytes;
+} gpu_wide;
+
+gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into);
+void gpu_wide_free(gpu_wide *made);
+void gpu_wide_verify(CUstream stream, const gpu_wide *made, const verified_arrays *into);
 
 #endif

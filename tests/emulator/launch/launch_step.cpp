@@ -6,6 +6,7 @@
 #include "cuda/logits/best.cu"
 #include "cuda/step/drafts.cu"
 #include "cuda/step/history.cu"
+#include "cuda/step/weigh_drafts.cu"
 
 // The CTAs of a launch run one after the other, so that what one shares may be static.
 #undef __shared__
@@ -48,17 +49,30 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
                                                        bytes, random, what);
 }
 
-void emulate_choose_drafted(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_expand_weighed(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_choose_drafted>(p, ctas_of(p.verification.rows), CUDA_THREADS,
-                                                    0, random, what);
+    const gumbel_verification &v = p.verification;
+    emulate<gumbel_weighing, gumbel_expand_weighed>(p, ctas_of(std::max(v.rows, v.draft.requests)),
+                                                    CUDA_THREADS, 0, random, what);
 }
 
 void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
-    const gumbel_draft &d = p.verification.draft;
     emulate<gumbel_weighing, gumbel_weigh_drafts>(
-        p, d.requests, CUDA_WEIGH_THREADS,
+        p, 2 * p.verification.rows * p.parts, CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES, random, what);
+}
+
+void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+{
+    emulate<gumbel_weighing, gumbel_sum_drafts>(p, p.verification.rows * p.parts,
+                                                CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES, random, what);
+}
+
+void emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+{
+    const gumbel_draft &d = p.verification.draft;
+    emulate<gumbel_weighing, gumbel_race_drafts>(
+        p, d.requests * p.parts, CUDA_WEIGH_THREADS,
         CUDA_WEIGH_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
 }
 

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A row of a model as its draw sees it: z, from logits in memory or from rows that are z already.
+ */
+#ifndef GUMBEL_CUDA_WEIGHED_ROW_CUH
+#define GUMBEL_CUDA_WEIGHED_ROW_CUH
+
+#include "cuda/common/logits_step.cuh"
+#include "drafts/weighing.h"
+
+namespace
+{
+
+/* Out of line, since its fifty instructions would crowd out all others. */
+__device__ __noinline__ float capped_z(float logit, float scale, float soft_cap, float inverse_cap,
+                                       float inverse_temperature)
+{
+    return gumbel_transform(logit, scale, soft_cap, inverse_cap, inverse_temperature);
+}
+
+struct weighed_row {
+    const unsigned char *from; /* token 0's, were it there */
+    gumbel_dtype dtype;
+    int first, end; /* tokens that count; others have z = -inf */
+    bool quads;     /* four from a multiple of 4 on can be loaded at once */
+    bool plain;     /* z = l * scale * inverse_temperature */
+    float scale, soft_cap, inverse_cap, inverse_temperature;
+
+    static __device__ __forceinline__ weighed_row of(const gumbel_weighing &p, bool draft,
+                                                     int64_t b)
+    {
+        const gumbel_problem &q = draft ? p.by.draft : p.by.target;
+        const gumbel_logit_rows &rows = draft ? p.by.draft_logits : p.by.target_logits;
+        const int size = rows.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
+        weighed_row row;
+        row.from = (const unsigned char *)rows.logits.data +
+                   (b * rows.logits.stride - q.first_token) * size;
+        row.dtype = rows.logits.dtype;
+        row.first = (int)q.first_token;
+        row.end = (int)q.end_token;
+        row.quads = (uintptr_t)row.from % (4 * size) == 0;
+        row.scale = rows.processed ? 1.0f : q.scale;
+        row.soft_cap = rows.processed ? 0.0f : q.soft_cap;
+        row.inverse_cap = p.inverse_caps[draft];
+        row.inverse_temperature =
+            rows.processed ? 1.0f : gumbel_problem_row(&q, b).inverse_temperature;
+        row.plain = row.soft_cap == 0.0f;
+        return row;
+    }
+
+    /* z of a token. */
+    __device__ __forceinline__ float at(int token) const
+    {
+        if (token < first || token >= end)
+            return -INFINITY;
+        return gumbel_transform(widen_element(from, dtype, token), scale, soft_cap, inverse_cap,
+                                inverse_temperature);
+    }
+
+    template <gumbel_dtype type, int stride>
+    __device__ __forceinline__ void load_of(int token, four (&z)[kQuads]) const
+    {
+#pragma unroll
+        for (int k = 0; k < kQuads; k++) {
+            const int at = token + stride * k;
+            if (quads && at >= first && at + 4 <= end) {
+                z[k] = ((const quad<type> *)((const typename quad<type>::element *)from + at))
+                           ->widen();
+                continue;
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                z[k].v[i] =
+                    at + i >= first && at + i < end ? widen_element(from, type, at + i) : -INFINITY;
+        }
+    }
+
+    /* Those of four quads, `stride` tokens apart, from a multiple of 4 on. */
+    template <int stride> __device__ __forceinline__ void load(int token, four (&z)[kQuads]) const
+    {
+        if (dtype == GUMBEL_FLOAT32)
+            load_of<GUMBEL_FLOAT32, stride>(token, z);
+        else if (dtype == GUMBEL_BFLOAT16)
+            load_of<GUMBEL_BFLOAT16, stride>(token, z);
+        else
+            load_of<GUMBEL_FLOAT16, stride>(token, z);
+        if (plain)
+#pragma unroll
+            for (int i = 0; i < 4 * kQuads; i++)
+                z[i / 4].v[i % 4] = z[i / 4].v[i % 4] * scale * inverse_temperature;
+        else
+#pragma unroll
+            for (int i = 0; i < 4 * kQuads; i++)
+                z[i / 4].v[i % 4] =
+                    capped_z(z[i / 4].v[i % 4], scale, soft_cap, inverse_cap, inverse_temperature);
+        if (!(scale > 0.0f))
+#pragma unroll
+            for (int i = 0; i < 4 * kQuads; i++) {
+                const int at = token + stride * (i / 4) + i % 4;
+                z[i / 4].v[i % 4] = at >= first && at < end ? z[i / 4].v[i % 4] : -INFINITY;
+            }
+    }
+};
+
+/* What of a step's z keeps a row from being drawn, as flags of a summary. */
+__device__ __forceinline__ uint32_t flags_of_step(const four (&z)[kQuads])
+{
+    uint32_t flags = 0;
+    if (!(largest_of_step(z) < INFINITY))
+#pragma unroll
+        for (int i = 0; i < 4 * kQuads; i++) {
+            const float own = z[i / 4].v[i % 4];
+            flags |= isnan(own) ? GUMBEL_FLAG_NAN : own == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+        }
+    return flags;
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wide_drafts.h"
+#include "inputs.h"
+#include "outcome.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
+
+/* Rows of logits at an odd stride, or at none. */
+static gumbel_tensor make_rows(void **data, size_t *bytes, int64_t rows, int64_t vocab,
+                               uint64_t *random)
+{
+    gumbel_dtype dtype = dtypes[random_below(random, 3)];
+    int64_t stride = vocab + (int64_t)random_below(random, 2) * random_below(random, 20);
+    *bytes = (size_t)(rows * stride) * dtype_size(dtype);
+    *data = make_zeroed(*bytes, 1);
+    return tensor_of(*data, dtype, rows, vocab, stride);
+}
+
+/* A row of the target, one of the draft that is not far from it, and the token that is likely by
+ * both; now and then one that cannot be drawn from. */
+static int64_t fill_row(wide_drafts *w, int64_t b, uint64_t *random)
+{
+    const gumbel_tensor *p = &w->target.logits, *q = &w->drafted.logits;
+    const float spread = 0.5f + (float)random_below(random, 4);
+    const int near = random_below(random, 3) > 0;
+    int64_t best = 0;
+    float most = -INFINITY;
+    for (int64_t i = 0; i < p->cols; i++) {
+        float z = spread * random_normal(random), other = near ? z : spread * random_normal(random);
+        other += 0.3f * random_normal(random);
+        dtype_store(w->target_data, p->dtype, b * p->stride + i, z);
+        dtype_store(w->draft_data, q->dtype, b * q->stride + i, other);
+        if (z + other > most) {
+            most = z + other;
+            best = i;
+        }
+    }
+    const int64_t spoiled = random_below(random, (uint32_t)p->cols);
+    switch (random_below(random, 24)) {
+    case 0:
+        dtype_store_nan(w->target_data, p->dtype, b * p->stride + spoiled);
+        break;
+    case 1:
+        dtype_store_infinite(w->target_data, p->dtype, b * p->stride + spoiled, 1);
+        break;
+    case 2:
+        dtype_store_nan(w->draft_data, q->dtype, b * q->stride + spoiled);
+        break;
+    case 3:
+        for (int64_t i = 0; i < p->cols; i++)
+            dtype_store_infinite(w->target_data, p->dtype, b * p->stride + i, -1);
+        break;
+    default:
+        break;
+    }
+    return best;
+}
+
+static void fill_requests(wide_drafts *w, uint64_t *random)
+{
+    int64_t end = 0;
+    for (int32_t r = 0; r < w->requests; r++) {
+        const int32_t of_r = (int32_t)random_below(random, (uint32_t)w->max_nodes + 1);
+        w->offsets[r] = (int32_t)end;
+        w->nodes[r] = of_r - (int32_t)(of_r > 1 && random_below(random, 6) == 0);
+        w->temperature[r] = random_below(random, 8) ? 0.3f + random_below(random, 10) * 0.1f : 0.0f;
+        w->draft_temperature[r] = random_below(random, 12) ? w->temperature[r] : 0.0f;
+        w->seed[r] = random_bits(random);
+        w->position[r] = random_below(random, 1000);
+        end += of_r;
+    }
+    w->offsets[w->requests] = (int32_t)end;
+    w->rows = end + random_below(random, 2); /* and one of padding */
+    w->rows += w->rows == 0;
+}
+
+wide_drafts *wide_make(int index, int64_t vocab_most)
+{
+    wide_drafts *w = make_zeroed(1, sizeof *w);
+    uint64_t random = 4000 + (uint64_t)index;
+    w->requests = 1 + (int32_t)random_below(&random, 4);
+    w->max_nodes = 1 + (int32_t)random_below(&random, 5);
+    const size_t R = (size_t)w->requests, most = R * (size_t)w->max_nodes + 1;
+    const int64_t vocab = 1 + random_below(&random, (uint32_t)vocab_most);
+    const int64_t first = random_below(&random, 3) ? 0 : random_below(&random, 200);
+    w->temperature = make_zeroed(R, sizeof *w->temperature);
+    w->draft_temperature = make_zeroed(R, sizeof *w->draft_temperature);
+    w->seed = make_zeroed(R, sizeof *w->seed);
+    w->position = make_zeroed(R, sizeof *w->position);
+    w->offsets = make_zeroed(R + 1, sizeof *w->offsets);
+    w->nodes = make_zeroed(R, sizeof *w->nodes);
+    w->tokens = make_zeroed(most, sizeof *w->tokens);
+    fill_requests(w, &random);
+    w->target = (gumbel_logits){.struct_size = sizeof w->target, .first_token = first};
+    w->target.scale = random_below(&random, 3) ? 0.0f : 0.7f;
+    w->target.soft_cap = random_below(&random, 4) ? 0.0f : 5.0f;
+    w->drafted = w->target;
+    w->target.logits = make_rows(&w->target_data, &w->target_bytes, w->rows, vocab, &random);
+    w->drafted.logits = make_rows(&w->draft_data, &w->draft_bytes, w->rows, vocab, &random);
+    for (int64_t b = 0; b < w->rows; b++) {
+        int64_t likely = fill_row(w, b, &random);
+        if (random_below(&random, 5) == 0)
+            likely = random_below(&random, (uint32_t)vocab);
+        if (b + 1 < w->rows)
+            w->tokens[b + 1] = random_below(&random, 20) ? (int32_t)(first + likely) : -1;
+    }
+    w->sampling = (gumbel_sampling){.struct_size = sizeof w->sampling,
+                                    .temperature = {w->temperature, 1},
+                                    .seed = {w->seed, 1},
+                                    .position = {w->position, 1}};
+    w->draft_sampling = w->sampling;
+    w->draft_sampling.temperature.data = w->draft_temperature;
+    w->draft_sampling.domain = GUMBEL_DOMAIN_DRAFT;
+    w->draft = (gumbel_draft){.struct_size = sizeof w->draft,
+                              .requests = w->requests,
+                              .max_nodes = w->max_nodes,
+                              .rule = index % 2 ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION,
+                              .tokens = w->tokens,
+                              .offsets = w->offsets,
+                              .nodes = w->nodes,
+                              .logits = &w->drafted,
+                              .sampling = &w->draft_sampling};
+    return w;
+}
+
+void wide_free(wide_drafts *w)
+{
+    void *owned[] = {w->target_data, w->draft_data,
+                     w->temperature, w->draft_temperature,
+                     w->seed,        w->position,
+                     w->tokens,      w->offsets,
+                     w->nodes,       w};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+}
+
+gumbel_status wide_verify(gumbel_device *device, const wide_drafts *w, verified_arrays *into)
+{
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    gumbel_status status = gumbel_verify_workspace_size(device, NULL, &w->target, &w->sampling,
+                                                        &w->draft, &into->to, &bytes, &error);
+    if (status != GUMBEL_OK)
+        return report_call("gumbel_verify_workspace_size", status, &error);
+    void *workspace = poisoned_workspace(bytes);
+    status = gumbel_verify_logits(device, NULL, &w->target, &w->sampling, &w->draft, &into->to,
+                                  workspace, bytes, &error);
+    free(workspace);
+    return report_call("gumbel_verify_logits", status, &error);
+}

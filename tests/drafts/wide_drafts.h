@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Drafts over rows of thousands of tokens, which kernels cut into parts: logits of all types at odd
+ * strides, some of which cannot be drawn from, and drafts of which some are likely.
+ */
+#ifndef TESTS_WIDE_DRAFTS_H
+#define TESTS_WIDE_DRAFTS_H
+
+#include "draft_cycles.h"
+
+typedef struct wide_drafts {
+    int32_t requests, max_nodes;
+    int64_t rows;
+    size_t target_bytes, draft_bytes; /* of the logits' data */
+    gumbel_logits target, drafted;
+    gumbel_sampling sampling, draft_sampling;
+    gumbel_draft draft;
+    void *target_data, *draft_data;
+    float *temperature, *draft_temperature;
+    uint64_t *seed, *position;
+    int32_t *tokens, *offsets, *nodes;
+} wide_drafts;
+
+/* The index-th, of at most `vocab_most` tokens. By turns of rejection and blocks. */
+wide_drafts *wide_make(int index, int64_t vocab_most);
+void wide_free(wide_drafts *made);
+
+/* Verify them on a CPU, or by a device whose memory is the host's to read. */
+gumbel_status wide_verify(gumbel_device *device, const wide_drafts *asked, verified_arrays *into);
+
+#endif

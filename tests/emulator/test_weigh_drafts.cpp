@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Drafts weighed by the source of the kernels, over rows that are cut into parts at random: what
+// the CPU backend emits, within the tolerance of two logarithms, twice, in another order.
+#include "draft_device.h"
+
+extern "C" {
+#include "outcome.h"
+#include "wide_drafts.h"
+}
+
+namespace
+{
+
+struct weigh_counts {
+    int64_t emitted, accepted, cut;
+};
+
+bool passes(int index, gumbel_device *cpu, emulated_device *device, weigh_counts *counts)
+{
+    wide_drafts *asked = wide_make(index, index % 8 ? 3000 : 14000);
+    verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    bool good = wide_verify(cpu, asked, wanted) == GUMBEL_OK;
+    for (int turn = 0; turn < 2 && good; turn++) {
+        verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+        good = wide_verify(&device->base, asked, found) == GUMBEL_OK &&
+               verified_same(wanted, found, 2e-6f);
+        verified_free(found);
+    }
+    if (!good)
+        printf("%s\n", device->what);
+    for (int32_t r = 0; r < asked->requests; r++) {
+        counts->emitted += wanted->emitted[r];
+        counts->accepted += wanted->accepted[r];
+        counts->cut += wanted->accepted[r] + 1 < asked->nodes[r];
+    }
+    verified_free(wanted);
+    wide_free(asked);
+    return good;
+}
+
+} // namespace
+
+/* usage: test_weigh_drafts [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    const gumbel_backend backend = make_backend();
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    emulated_device device = make_device(&backend);
+    weigh_counts counts = {};
+    char what[32];
+    device.what = what;
+    int failed = run_problems(argc, argv, 200, 10000, [&](int i) {
+        snprintf(what, sizeof what, "problem %d", i);
+        device.random = (uint64_t)i;
+        return passes(i, cpu, &device, &counts);
+    });
+    printf("%d tokens emitted, %d of them drafts; %d requests cut short\n", (int)counts.emitted,
+           (int)counts.accepted, (int)counts.cut);
+    gumbel_close(cpu);
+    return failed != 0;
+}
