@@ -30,7 +30,8 @@ try:
 except ImportError as missing:
     raise ImportError("gumbel.torch needs PyTorch: pip install 'torch>=2.9'") from missing
 
-from . import _drafts, _proposals, _sampling
+from . import _drafts, _sampling
+from ._inputs import proposals
 from ._inputs.arguments import TokenTensors
 from ._calls import SampleOutput
 from ._history import History
@@ -240,9 +241,9 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
     if hidden is not None and logits is not None:
         raise ValueError("draft_logits: drafts have a head or logits, not both")
     if hidden is not None:
-        proposal = _proposals.proposal(hidden, weight, **given)
+        proposal = proposals.proposal(hidden, weight, **given)
     elif logits is not None:
-        proposal = _proposals.proposal_logits(logits, **given)
+        proposal = proposals.proposal_logits(logits, **given)
     out = verify(*inputs, proposal=proposal, **_common(arguments))
     return [tensor for tensor in vars(out).values() if tensor is not None]
 
