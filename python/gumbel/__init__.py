@@ -17,7 +17,7 @@ from ._drafts import VerifyOutput, verify, verify_logits
 from ._history import History
 from ._noise import noise, philox4x32
 from ._prepared import PreparedCall, prepare_sample, prepare_sample_logits
-from ._proposals import Proposal, draft_domain, proposal, proposal_logits
+from ._inputs.proposals import Proposal, draft_domain, proposal, proposal_logits
 from ._sampling import (
     explain,
     process_logits,

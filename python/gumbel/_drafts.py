@@ -16,7 +16,7 @@ from ._inputs.arrays import NumpyArrays, address, layout, workspace
 from ._calls import WayIn, from_head, from_logits, of_logits
 from ._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
 from ._inputs.numbers import integer
-from ._proposals import Proposal
+from ._inputs.proposals import Proposal
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -35,7 +35,8 @@ OLDEST = (2, 9)  # of which the operators' registration and fake kernels are kno
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
     raise ImportError(f"gumbel.torch knows PyTorch from 2.9 on, not {torch.__version__}")
 
-from . import _drafts, _proposals, _sampling  # noqa: E402
+from . import _drafts, _sampling  # noqa: E402
+from ._inputs import proposals  # noqa: E402
 from ._inputs.arguments import TokenTensors  # noqa: E402
 from ._calls import SampleOutput  # noqa: E402
 from ._history import History  # noqa: E402
@@ -245,9 +246,9 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
     if hidden is not None and logits is not None:
         raise ValueError("draft_logits: drafts have a head or logits, not both")
     if hidden is not None:
-        proposal = _proposals.proposal(hidden, weight, **given)
+        proposal = proposals.proposal(hidden, weight, **given)
     elif logits is not None:
-        proposal = _proposals.proposal_logits(logits, **given)
+        proposal = proposals.proposal_logits(logits, **given)
     out = verify(*inputs, proposal=proposal, **_common(arguments))
     return [tensor for tensor in vars(out).values() if tensor is not None]
 

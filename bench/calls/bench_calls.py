@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What does a call from Python cost beyond the draw? The gumbel package, on tiny problems.
 
-usage: bench/bench_calls.py [--json FILE] [--commit TEXT]
+usage: bench/calls/bench_calls.py [--json FILE] [--commit TEXT]
 
 Run by a Python that has the package; torch's tensors are measured where torch is. One row of 64
 logits on one thread, plain and with five parameters: the C call alone, a prepared call, one with

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from numpy.typing import NDArray
 
-from . import _abi
-from ._calls import WayIn, from_head, from_logits, of_logits
-from ._inputs.common import Common, Request, takes_common
-from ._inputs.numbers import integer
+from .. import _abi
+from .._calls import WayIn, from_head, from_logits, of_logits
+from .common import Common, Request, takes_common
+from .numbers import integer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

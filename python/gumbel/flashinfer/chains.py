@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""flashinfer.sampling.chain_speculative_sampling: drafts accepted by rejection."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from .._drafts import verify_logits
+from .._inputs.proposals import proposal_logits
+from .._sampling import sample_logits
+from .seeds import Seed, get_seed_and_offset, seeds_of
+
+DOMAIN_ACCEPT = 2  # of the library's noise for what is weighed, gumbel.h
+
+
+def chain_speculative_sampling(
+    draft_probs: torch.Tensor,
+    draft_token_ids: torch.Tensor,
+    target_probs: torch.Tensor,
+    maybe_output_accepted_token_num: Optional[torch.Tensor] = None,
+    maybe_output_emitted_draft_token_num: Optional[torch.Tensor] = None,
+    deterministic: bool = True,
+    generator: Optional[torch.Generator] = None,
+    seed: Seed = None,
+    offset: Seed = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Accept each draft with chance min(1, p / q); draw the first that is not from max(p - q, 0).
+
+    draft_probs      [B, n, V]: q, what drafts were drawn with, by noise of their own.
+    draft_token_ids  [B, n]: the drafts.
+    target_probs     [B, n + 1, V]: p; behind n accepted drafts a token is drawn from the last row.
+    maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num
+                     int32 [B], to which the counts are added; None: to zeros.
+    seed, offset     as in gumbel.flashinfer.sampling; draft i is weighed at position offset + i.
+
+    Gives the tokens, int32 [B, n + 1] with -1 behind the last; how many drafts would be accepted
+    if each were weighed alone; and how many were emitted, to which one token is added. The text has
+    the law of p. By the library's rule "rejection": gumbel.verify_logits().
+    """
+    ids = _checked(draft_probs, draft_token_ids, target_probs)
+    batch, drafts, vocab = draft_probs.shape
+    wide, place = drafts + 1, target_probs.device
+    if seed is None or offset is None:
+        seed, offset = get_seed_and_offset(batch * wide, generator, place)
+    seeds_of(seed, offset, None, place, batch, 0)  # says what is wrong with them
+    noise = {"seed": _words(seed), "position": _words(offset)}
+
+    target = target_probs.float().log().reshape(-1, vocab)
+    proposed = torch.zeros((batch, wide, vocab), dtype=torch.float32, device=place)
+    torch.log(draft_probs.float(), out=proposed[:, :drafts])
+    nodes = torch.zeros((batch, wide), dtype=torch.int32, device=place)  # the root may be any token
+    nodes[:, 1:] = ids
+    out = verify_logits(
+        target,
+        nodes,
+        rule="rejection",
+        proposal=proposal_logits(proposed.view(-1, vocab)),
+        logprobs=None,
+        **noise,
+    )
+    alone = out.accepted + _later(draft_probs, ids, target_probs, out.accepted, noise)
+    counts = []
+    for found, into in (
+        (alone, maybe_output_accepted_token_num),
+        (out.accepted, maybe_output_emitted_draft_token_num),
+    ):
+        counts.append(found if into is None else into.add_(found))
+    return out.tokens, counts[0], counts[1]
+
+
+def _checked(draft_probs: Any, draft_token_ids: Any, target_probs: Any) -> torch.Tensor:
+    """The drafts, after a look at all shapes."""
+    given = {
+        "draft_probs": draft_probs,
+        "draft_token_ids": draft_token_ids,
+        "target_probs": target_probs,
+    }
+    for name, value in given.items():
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+        if value.device != target_probs.device:
+            raise ValueError(f"{name}: is on {value.device}, target_probs on {target_probs.device}")
+    if draft_probs.dim() != 3:
+        found = tuple(draft_probs.shape)
+        raise ValueError(f"draft_probs: expected the shape (batch, drafts, vocab), got {found}")
+    batch, drafts, vocab = draft_probs.shape
+    for name, shape in (
+        ("draft_token_ids", (batch, drafts)),
+        ("target_probs", (batch, drafts + 1, vocab)),
+    ):
+        if given[name].shape != shape:
+            raise ValueError(f"{name}: expected the shape {shape}, got {tuple(given[name].shape)}")
+    return draft_token_ids.to(torch.int32)
+
+
+def _words(value: Any) -> Any:
+    """A seed or an offset as the package takes it: one for all rows is a tensor without axes."""
+    if not isinstance(value, torch.Tensor):
+        return value & (2**64 - 1)
+    value = value.view(torch.uint64)
+    return value[0] if len(value) == 1 else value
+
+
+def _later(
+    draft_probs: torch.Tensor,
+    ids: torch.Tensor,
+    target_probs: torch.Tensor,
+    accepted: torch.Tensor,
+    noise: dict[str, Any],
+) -> torch.Tensor:
+    """How many drafts behind the first that was not accepted would be, each weighed alone: [B].
+
+    Their places' noise for that was not used by the call.
+    """
+    batch, drafts = ids.shape
+    vocab, place = draft_probs.shape[2], ids.device
+    known = (ids >= 0) & (ids < vocab)
+    at = ids.clamp(0, vocab - 1).long().unsqueeze(-1)
+    share = target_probs[:, :drafts].float().gather(2, at) / draft_probs.float().gather(2, at)
+    share = torch.where(known.unsqueeze(-1), share, 0).nan_to_num(0, posinf=1).clamp(0, 1)
+    steps = torch.arange(drafts, device=place)
+    spread = {
+        name: value.view(torch.int64).repeat_interleave(drafts)
+        if isinstance(value, torch.Tensor) and value.dim()
+        else value
+        for name, value in noise.items()
+    }
+    offsets = spread.pop("position")
+    if isinstance(offsets, torch.Tensor):
+        offsets = offsets.view(torch.int64)
+    else:
+        offsets -= (offsets >> 63) << 64
+    spread["position"] = (steps.repeat(batch) + offsets).view(torch.uint64)
+    if isinstance(spread["seed"], torch.Tensor):
+        spread["seed"] = spread["seed"].view(torch.uint64)
+    weighed = sample_logits(
+        torch.cat((share, 1 - share), -1).log().view(-1, 2),
+        domain=DOMAIN_ACCEPT,
+        logprobs=None,
+        **spread,
+    )
+    stands = weighed.tokens.view(batch, drafts) == 0
+    return (stands & (steps > accepted.unsqueeze(-1))).sum(-1, dtype=torch.int32)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Temperatures and what truncates: a number for all rows, or a tensor of one each."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from .calls import Parameter, Parameters, number, one_a_row
+
+INT32_MAX = 2**31 - 1
+# The least and the most, and whether the least itself is allowed.
+_RANGES = {
+    "top_p": (0.0, 1.0, False),
+    "min_p": (0.0, 1.0, True),
+    "temperature": (0.0, 3.0e38, False),
+}
+
+
+def limits_of(
+    rows: int, place: torch.device, indices: Optional[torch.Tensor], **given: Any
+) -> Parameters:
+    """The library's parameters of `rows` distributions, or of what `indices` takes of them.
+
+    given        temperature, top_k, top_p, min_p: a number or a tensor [rows], one a distribution.
+    """
+    return {name: _limit(name, value, rows, place, indices) for name, value in given.items()}
+
+
+def _limit(
+    name: str, value: Any, rows: int, place: torch.device, indices: Optional[torch.Tensor]
+) -> Parameter:
+    dtype = torch.int32 if name == "top_k" else torch.float32
+    if not isinstance(value, torch.Tensor):
+        return number(_checked(name, value), dtype, place)
+    if value.dim() != 1:
+        shape = tuple(value.shape)
+        raise ValueError(f"{name}: expected a number or a tensor of shape ({rows},), got {shape}")
+    if len(value) != rows:
+        raise ValueError(f"{name}: expected one a distribution, {rows}, got {len(value)}")
+    if value.device != place:
+        raise ValueError(f"{name}: is on {value.device}, the rows are on {place}")
+    if indices is not None:
+        value = value.index_select(0, indices)
+    if value.dtype is torch.int64:
+        value = value.clamp(max=INT32_MAX)
+    return one_a_row(value.detach().to(dtype).contiguous())
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name == "top_k":
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"top_k: expected an int or a tensor, got {type(value).__name__}")
+        if value < 1:
+            raise ValueError(f"top_k: must be at least 1, is {value}")
+        return min(value, INT32_MAX)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name}: expected a number or a tensor, got {type(value).__name__}")
+    least, most, closed = _RANGES[name]
+    if not (least < value <= most or (closed and value == least)):
+        raise ValueError(f"{name}: must be in {'[' if closed else '('}{least}, {most}]")
+    return float(value)

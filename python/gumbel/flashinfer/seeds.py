@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What (seed, offset) of FlashInfer's calls are to the library: (seed, position)."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+import torch
+
+from .calls import Parameter, Parameters, number, one_a_row
+
+Seed = Optional[Union[int, torch.Tensor]]
+_MASK = 2**64 - 1
+
+
+def get_seed_and_offset(
+    increment: int,
+    generator: Optional[torch.Generator] = None,
+    device: Optional[torch.device] = None,
+) -> tuple[int, int]:
+    """The seed and the offset that a call takes from a generator, which is advanced.
+
+    increment    how many random values the call stands for; rounded up to a multiple of 4.
+    generator    of `device`; None: that device's default one.
+
+    A generator of a GPU counts, and is advanced by the increment: the offset is where it then
+    stands. One of the CPU does not count: the seed is that which it was seeded with, and the offset
+    63 bits that it draws. Either way one manual_seed() gives one series of draws.
+    """
+    place = torch.device("cuda" if device is None else device)
+    if generator is None:
+        generator = _default_generator(place)
+    if generator.device.type == "cpu":
+        drawn = torch.empty((), dtype=torch.int64).random_(generator=generator)
+        return generator.initial_seed() & _MASK, int(drawn)
+    state = generator.get_state()
+    seed, offset = state.view(torch.int64).tolist()
+    offset += (increment + 3) // 4 * 4
+    generator.set_state(torch.tensor([seed, offset], dtype=torch.int64).view(torch.uint8))
+    return seed, offset
+
+
+def _default_generator(place: torch.device) -> torch.Generator:
+    if place.type == "cpu":
+        return torch.default_generator
+    torch.cuda.init()
+    index = torch.cuda.current_device() if place.index is None else place.index
+    return torch.cuda.default_generators[index]
+
+
+def seeds_of(
+    seed: Seed,
+    offset: Seed,
+    generator: Optional[torch.Generator],
+    place: torch.device,
+    rows: int,
+    increment: int,
+) -> Parameters:
+    """The library's seed and position of `rows` rows; from the generator where one is missing."""
+    if seed is None or offset is None:
+        seed, offset = get_seed_and_offset(increment, generator, place)
+    if isinstance(seed, torch.Tensor) != isinstance(offset, torch.Tensor):
+        raise ValueError("seed and offset must both be tensors or both be scalars")
+    return {
+        "seed": _words("seed", seed, rows, place, kept=True),
+        "position": _words("offset", offset, rows, place, kept=False),
+    }
+
+
+def _words(name: str, value: Any, rows: int, place: torch.device, kept: bool) -> Parameter:
+    """Unsigned integers of 64 bits, whose bits count."""
+    if not isinstance(value, torch.Tensor):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name}: expected an int or a tensor, got {type(value).__name__}")
+        return number(value & _MASK, torch.int64, place, kept)
+    if value.device != place:
+        raise ValueError(f"{name}: must be on {place}, is on {value.device}")
+    if value.dtype not in (torch.int64, torch.uint64):
+        raise ValueError(f"{name}: must be int64 or uint64, is {value.dtype}")
+    if value.dim() != 1:
+        raise ValueError(f"{name}: must be 1D, has the shape {tuple(value.shape)}")
+    if len(value) not in (1, rows):
+        raise ValueError(f"{name}: its length must be 1 or {rows}, is {len(value)}")
+    parameter = one_a_row(value.contiguous())
+    return parameter if len(value) == rows else parameter.of_all()

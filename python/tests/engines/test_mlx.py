@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/examples/mlx_sampler.py: texts by mlx-lm."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gumbel
+import numpy as np
+import pytest
+
+mx = pytest.importorskip("mlx.core")
+pytest.importorskip("mlx_lm")
+
+from mlx_lm.generate import generate_step  # noqa: E402
+from mlx_lm.utils import load_model  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = ROOT / "docs/examples/mlx_sampler.py"
+MODELS = ROOT / "tests/models"
+TARGET = MODELS / "kjv-target"
+HOW = {"temperature": 0.8, "top_k": 50, "top_p": 0.95}
+BUILT = [
+    os.environ.get("GUMBEL_CLI"),
+    ROOT / "build/dev/cli/gumbel",
+    ROOT / "build/release/cli/gumbel",
+]
+COMMAND = next((path for path in BUILT if path and Path(path).is_file()), None)
+GREEDY = json.loads((MODELS / "golden.json").read_text())["target"]["greedy"]
+
+sys.path.insert(0, str(EXAMPLE.parent))
+from mlx_sampler import sampler  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def model():
+    made, _ = load_model(TARGET)
+    made.set_dtype(mx.float32)
+    return made
+
+
+def text(model, ids, tokens=16, **how):
+    draw = sampler(len(ids), **how)
+    steps = generate_step(mx.array(ids), model, max_tokens=tokens, sampler=draw)
+    return [token for token, _ in steps]
+
+
+@pytest.mark.parametrize("golden", GREEDY, ids=lambda golden: golden["prompt"])
+def test_greedy_texts(model, golden):
+    wanted = golden["greedy_ids"]
+    assert text(model, golden["prompt_ids"], len(wanted), temperature=0) == wanted
+
+
+def test_texts_are_those_of_seed_and_position(model):
+    """Each token is drawn from the logits behind the text so far, at the last input token."""
+    prompt = GREEDY[0]["prompt_ids"]
+    made = text(model, prompt, seed=5, **HOW)
+    assert made == text(model, prompt, seed=5, **HOW)
+    assert made != text(model, prompt, seed=6, **HOW)
+    ids = prompt + made
+    logits = np.array(model(mx.array([ids]))[0])
+    for place in range(len(prompt), len(ids)):
+        row = logits[place - 1 : place]
+        drawn = gumbel.sample_logits(row, seed=5, position=place - 1, **HOW).tokens[0, 0]
+        assert drawn == ids[place]
+
+
+@pytest.mark.skipif(COMMAND is None, reason="the command is not built; GUMBEL_CLI names one")
+def test_texts_are_those_of_the_command(model):
+    golden = GREEDY[0]
+    done = subprocess.run(
+        [COMMAND, "generate", "--model", TARGET, "--prompt", golden["prompt"], "--seed", "7",
+         "--temperature", "0.8", "--top-k", "50", "--top-p", "0.95", "--max-tokens", "16",
+         "--ignore-eos", "--json"],
+        check=True, capture_output=True,
+    )
+    wanted = json.loads(done.stdout)["samples"][0]["ids"]
+    assert text(model, golden["prompt_ids"], seed=7, **HOW) == wanted
+
+
+def test_the_program():
+    command = [sys.executable, EXAMPLE, TARGET, "In the beginning", "3"]
+    runs = [subprocess.run(command, capture_output=True, text=True) for _ in range(2)]
+    assert runs[0].returncode == 0, runs[0].stderr
+    assert runs[0].stdout == runs[1].stdout and len(runs[0].stdout) > 20
