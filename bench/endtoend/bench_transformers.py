@@ -87,11 +87,16 @@ class Bench:
         self.arguments = arguments
         self.end = time.time() + arguments.seconds
         self.shapes = TINY if arguments.tiny else SHAPES
+        self.ways = arguments.way or list(ROUNDS)
         self.points, self.skipped, self.entropies = [], [], {}
 
     def skip(self, place, why):
         self.skipped.append({**place, "reason": why})
         print("skipped:", ", ".join(str(value) for value in (*place.values(), why)), flush=True)
+
+    def skip_ways(self, place, ways, why):
+        for way in ways:
+            self.skip({**place, "way": way}, why)
 
     def run(self):
         """Waves of as many workers as the GPU has room for."""
@@ -104,7 +109,7 @@ class Bench:
             wave, left = self._fitting(left)
             if self._left() < 50:
                 for place in wave:
-                    self.skip(place, LEFT_OUT)
+                    self.skip_ways(place, self.ways, LEFT_OUT)
             else:
                 self._wave(wave)
 
@@ -127,18 +132,18 @@ class Bench:
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"], os.environ["OMP_NUM_THREADS"] = threads, "1"
         workers = [Worker(place, options) for place in places]
         try:
-            left = self._answers(workers)
+            left = self._answers(workers, self.ways)
             for worker, answer in left.items():
                 self.entropies[worker.place["model"]] = answer["entropy"]
-            for way in self.arguments.way or ROUNDS:
+            for at, way in enumerate(self.ways):
                 for worker in left:
                     worker.ask(prepare=way)
-                left = self._answers(left)
+                left = self._answers(left, self.ways[at:])
                 took = max((answer["seconds"] for answer in left.values()), default=0)
                 print(f"{way}: {len(left)} prepared in {took:.0f} s, {self._left():.0f} s are left")
                 for worker, answer in left.items():
                     self._skip_all(worker.place, answer)
-                left = {worker: None for worker in left if self._measure(worker, way)}
+                left = [each for each in left if self._measure(each, self.ways[at:])]
         finally:
             for worker in workers:
                 worker.end()
@@ -148,14 +153,14 @@ class Bench:
     def _left(self):
         return self.end - time.time()
 
-    def _answers(self, workers):
+    def _answers(self, workers, ways):
         """The answers of those that give one in time; the others have ended."""
         found, until = {}, time.time() + PREPARING * self._left()
         for worker in workers:
             try:
                 found[worker] = worker.answer(until - time.time())
             except RuntimeError as error:
-                self.skip(worker.place, str(error))
+                self.skip_ways(worker.place, ways, str(error))
         return found
 
     def _skip_all(self, place, answer):
@@ -163,8 +168,9 @@ class Bench:
             self.skip({**place, "way": each["way"], "contestant": each["contestant"]},
                       each["reason"])
 
-    def _measure(self, worker, way):
-        """Whether the worker still answers."""
+    def _measure(self, worker, ways):
+        """Measure the first of these ways; whether the worker still answers."""
+        way = ways[0]
         place = {**worker.place, "way": way}
         if self._left() < 0:
             self.skip(place, LEFT_OUT)
@@ -173,7 +179,7 @@ class Bench:
         try:
             answer = worker.answer(min(MOST, self._left() + 10))
         except RuntimeError as error:
-            self.skip(place, str(error))
+            self.skip_ways(worker.place, ways, str(error))
             return False
         self._skip_all(worker.place, answer)
         for asked in ASKED:
@@ -226,7 +232,7 @@ def print_point(point):
 
 
 def key_of(entry):
-    return tuple(entry.get(name) for name in ("model", "batch", "way", "asked", "contestant"))
+    return entry["model"], entry["batch"], entry["way"]
 
 
 def merged(path, head, points, skipped):
@@ -237,10 +243,10 @@ def merged(path, head, points, skipped):
         old = {}
     same = all(old.get(name) == head[name] for name in ("commit", "gpu", "versions"))
     measured = {key_of(point) for point in points}
-    places = {(entry["model"], entry["batch"]) for entry in (*points, *skipped)}
+    tried = measured | {key_of(entry) for entry in skipped}
     if same:
         points = [p for p in old["transformers"] if key_of(p) not in measured] + points
-        skipped = [s for s in old["skipped"] if (s["model"], s["batch"]) not in places] + skipped
+        skipped = [s for s in old["skipped"] if key_of(s) not in tried] + skipped
         head = {**head, "entropy_nats": {**old["entropy_nats"], **head["entropy_nats"]}}
     points = sorted(points, key=lambda p: (p["way"], p["model"], p["asked"], p["batch"]))
     return {**head, "skipped": skipped, "transformers": points}

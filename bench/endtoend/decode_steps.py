@@ -138,7 +138,8 @@ class Steps:
         self.step = Step(model, shape, batch, device)
         self.graphs, self.skipped, self.peak_bytes = {}, {}, {}
         self.pool = torch.cuda.graph_pool_handle() if device == "cuda" else None
-        for name, draw in ways(device).items():
+        self.draws = ways(device)  # kept: graphs read the tensors that these were made with
+        for name, draw in self.draws.items():
             try:
                 self.graphs[name] = self._capture(draw)
             except Exception as error:  # the others still compete
