@@ -6,7 +6,8 @@
  *
  * script/bench-gpu --verify builds and runs it. R requests of G drafts each are verified from the
  * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, which is a draw and a
- * walk, and by rejection and blocks, for which the draft's own rows are read, too.
+ * walk, and by rejection and blocks, for which the draft's own rows are read, too. Behind a head
+ * these are made by the draft's head or, as `kept`, are logits that the drafter has left.
  */
 #include "gumbel/drafts.h"
 
@@ -16,7 +17,7 @@ static const char QUESTION_OF_DRAFTS[] = "what does verifying drafts cost on an 
 
 /* Of the draft's head. */
 constexpr int64_t DRAFT_HIDDEN = 1024;
-/* Rejection and blocks have both models' rows in the workspace. */
+/* Where both models have a head, their rows are in the workspace. */
 constexpr size_t VERIFY_WORKSPACE = size_t(1) << 30;
 
 /* R requests of M nodes, their drafts and what comes of them. */
@@ -71,7 +72,7 @@ static drafter describe_drafter(const bench &b, int64_t rows)
 }
 
 static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool fused,
-                          bool with_rows)
+                          bool with_rows, bool kept = false)
 {
     const drafter by = describe_drafter(b, c.rows());
     gumbel_sampling sampling = make_sampling(b.rows.temperature, b.rows.seed, b.rows.position);
@@ -83,8 +84,8 @@ static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool
     draft.rule = rule;
     draft.tokens = c.drafted;
     if (rule != GUMBEL_RULE_COUPLED) {
-        draft.head = fused ? &by.head : nullptr;
-        draft.logits = fused ? nullptr : &by.logits;
+        draft.head = fused && !kept ? &by.head : nullptr;
+        draft.logits = fused && !kept ? nullptr : &by.logits;
         draft.sampling = &by.sampling;
     }
     gumbel_verified verified = {};
@@ -133,7 +134,8 @@ static void make_drafts(const bench &b, const cycle &c, bool fused)
 struct verify_point {
     int64_t R, M;
     bool fused;
-    spread plain, coupled, rejection, block; /* block: from logits alone */
+    spread plain, coupled, rejection;
+    spread other; /* from a head rejection by logits that are kept, from logits block */
 };
 
 static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, void *workspace)
@@ -148,12 +150,17 @@ static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, vo
     auto by = [&](gumbel_rule rule) { verify_drafts(b, c, rule, fused, false); };
     const captured coupled(stream, [&] { by(GUMBEL_RULE_COUPLED); });
     const captured rejection(stream, [&] { by(GUMBEL_RULE_REJECTION); });
-    const captured block(stream, [&] { by(fused ? GUMBEL_RULE_COUPLED : GUMBEL_RULE_BLOCK); });
-    const captured *const ways[] = {&plain, &coupled, &rejection, &block};
+    const captured other(stream, [&] {
+        fused ? verify_drafts(b, c, GUMBEL_RULE_REJECTION, true, false, true)
+              : by(GUMBEL_RULE_BLOCK);
+    });
+    const captured *const ways[] = {&plain, &coupled, &rejection, &other};
     const auto times = time_in_turns(stream, ways);
     free_cycle(c);
     return {R, M, fused, times[0], times[1], times[2], times[3]};
 }
+
+static const char *other_name(const verify_point &at) { return at.fused ? "kept" : "block"; }
 
 static void print(const verify_point &at)
 {
@@ -163,9 +170,8 @@ static void print(const verify_point &at)
            (long long)(at.R * at.M), at.plain.median, at.coupled.median,
            at.coupled.median / at.plain.median, at.rejection.median,
            at.rejection.median / at.plain.median);
-    if (!at.fused)
-        printf(", block %8.1f (%.2f)", at.block.median, at.block.median / at.plain.median);
-    printf("\n");
+    printf(", %s %8.1f (%.2f)\n", other_name(at), at.other.median,
+           at.other.median / at.plain.median);
     fflush(stdout);
 }
 
@@ -182,12 +188,12 @@ static void write_json(const char *path, const char *commit,
         } ways[] = {{"plain", at.plain},
                     {"coupled", at.coupled},
                     {"rejection", at.rejection},
-                    {"block", at.block}};
+                    {other_name(at), at.other}};
         fprintf(file, "%s\n    {\"requests\": %lld, \"drafts\": %lld, \"way\": \"%s\"", comma,
                 (long long)at.R, (long long)at.M - 1, at.fused ? "fused" : "logits");
-        for (size_t i = 0; i < (at.fused ? 3 : 4); i++) {
+        for (const auto &way : ways) {
             fprintf(file, ",\n     ");
-            write_spread(file, ways[i].name, ways[i].times);
+            write_spread(file, way.name, way.times);
         }
         fprintf(file, "}");
         comma = ",";
