@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Drafts weighed by the source of the kernels, over rows that are cut into parts at random: what
-// the CPU backend emits, within the tolerance of two logarithms, whatever the order of threads, and whether the draft tells its
-// log-probabilities or not.
+// the CPU backend emits, within the tolerance of two logarithms, whatever the order of threads, and
+// whether the draft's call tells its log-probabilities or not.
 #include "draft_device.h"
 
 extern "C" {

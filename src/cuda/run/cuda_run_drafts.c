@@ -17,7 +17,7 @@ static void cut_rows(gumbel_weighing *p, const cuda_device *cuda, int64_t rows, 
     GUMBEL_ASSERT(p->parts >= 1 && p->parts <= most && p->chunk % CUDA_WEIGH_UNIT == 0);
 }
 
-/* Models whose rows are weighed: what a caller tells of the draft's is all that is asked of them. */
+/* Models whose rows are weighed: not the draft's, where its call has told what they come to. */
 static int64_t models_of(const gumbel_proposal *by) { return by->told ? 1 : 2; }
 
 /* Lay out what a weighing takes. */
@@ -85,10 +85,13 @@ static gumbel_status weigh(const cuda_job *job, const gumbel_verification *v,
     gumbel_weighing p = lay_out(&cursor, cuda, v, by);
     GUMBEL_ASSERT(by->listed == 0 && by->target_logits.logits.data);
     GUMBEL_ASSERT(by->dots || by->draft_logits.logits.data);
-    GUMBEL_FORWARD(launch(job, cuda->weigh_drafts, &p, models_of(by) * v->rows, CUDA_WEIGH_CTAS,CUDA_WEIGH_BYTES));
+    GUMBEL_FORWARD(launch(job, cuda->weigh_drafts, &p, models_of(by) * v->rows, CUDA_WEIGH_CTAS,
+                          CUDA_WEIGH_BYTES));
     if (v->draft.rule == GUMBEL_RULE_BLOCK)
-        GUMBEL_FORWARD(launch(job, cuda->sum_drafts, &p, v->rows, CUDA_WEIGH_CTAS, CUDA_WEIGH_BYTES));
-    return launch(job, cuda->race_drafts, &p, v->draft.requests, CUDA_RACE_CTAS,CUDA_WEIGH_BYTES + nodes);
+        GUMBEL_FORWARD(
+            launch(job, cuda->sum_drafts, &p, v->rows, CUDA_WEIGH_CTAS, CUDA_WEIGH_BYTES));
+    return launch(job, cuda->race_drafts, &p, v->draft.requests, CUDA_RACE_CTAS,
+                  CUDA_WEIGH_BYTES + nodes);
 }
 
 gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,

@@ -2,9 +2,9 @@
  *
  * A race behind a node: the target's own draw, or one by max(r p - q, 0). A token's score in the
  * second is at most its score in the first, so that in both whoever cannot come to the best score
- * so far by the noise of its block is passed over, and no q of it is read. Where the draft's head has
- * to be multiplied for each q, a race lists the best by p instead, whose best by max(p - q, 0) is
- * mostly the best of all.
+ * so far by the noise of its block is passed over, and no q of it is read. Where the draft's head
+ * has to be multiplied for each q, a race lists the best by p instead, whose best by max(p - q, 0)
+ * is mostly the best of all.
  */
 #ifndef GUMBEL_CUDA_DRAFT_RACE_CUH
 #define GUMBEL_CUDA_DRAFT_RACE_CUH
@@ -18,8 +18,7 @@ namespace
 constexpr int kTurn = 128; /* tokens of a warp's turn */
 static_assert(kQuads * kTurn == kStep && kTurns % kQuads == 0, "four turns are a step");
 
-/* A lane's part of a row of the draft's hidden states times the weights of a token; each lane's is a
- * part of the sum, to which the bias belongs. */
+/* What one of so many lanes adds to the draft's logit of a token, beside its bias. */
 __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b, int token,
                                              int lane, int lanes)
 {
@@ -165,8 +164,8 @@ struct draft_race {
                                    gumbel_logprob_of(z[i / 4].v[i % 4], target_lse));
                 continue;
             }
-            floor = fmaxf(floor,
-                          lists ? least_of_listed(best.score) : draw_floor_of_warp(best.score));
+            floor =
+                fmaxf(floor, lists ? least_of_listed(best.score) : draw_floor_of_warp(best.score));
             draw_step(&best, second, philox, blocks, turn, base + 4 * lane, z,
                       draw_threshold(floor));
         }
