@@ -6,7 +6,9 @@
  *
  * script/bench-gpu --verify builds and runs it. R requests of G drafts each are verified from the
  * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, which is a draw and a
- * walk, and by rejection and blocks, for which the draft's own rows are read, too.
+ * walk, and by rejection and blocks, for which the draft's own rows are read, too. Behind a head
+ * these are made by the draft's head or, as `kept`, are logits that the drafter has left; as `told`
+ * the drafter has left log-normalisers and log-probabilities, and its head is not multiplied.
  */
 #include "gumbel/drafts.h"
 
@@ -16,13 +18,14 @@ static const char QUESTION_OF_DRAFTS[] = "what does verifying drafts cost on an 
 
 /* Of the draft's head. */
 constexpr int64_t DRAFT_HIDDEN = 1024;
-/* Rejection and blocks have both models' rows in the workspace. */
+/* Where both models have a head, their rows are in the workspace. */
 constexpr size_t VERIFY_WORKSPACE = size_t(1) << 30;
 
 /* R requests of M nodes, their drafts and what comes of them. */
 struct cycle {
     int64_t R, M;
     int32_t *drafted, *row_tokens, *tokens, *emitted;
+    float *lse, *logprobs; /* of the draft's draws */
     void *workspace;
     int64_t rows() const { return R * M; }
 };
@@ -41,6 +44,8 @@ static cycle make_cycle(int64_t R, int64_t M, void *workspace)
     c.row_tokens = make<int32_t>(R * M);
     c.tokens = make<int32_t>(R * M);
     c.emitted = make<int32_t>(R);
+    c.lse = make<float>(R * M);
+    c.logprobs = make<float>(R * M);
     c.workspace = workspace;
     return c;
 }
@@ -49,7 +54,12 @@ static void free_cycle(const cycle &c)
 {
     for (int32_t *array : {c.drafted, c.row_tokens, c.tokens, c.emitted})
         CHECKED(cudaFree, array);
+    CHECKED(cudaFree, c.lse);
+    CHECKED(cudaFree, c.logprobs);
 }
+
+/* What a rule finds of the draft's rows, where its model has a head. */
+enum way { MULTIPLIED, KEPT, TOLD };
 
 static gumbel_head describe_head(const bench &b, shape s, int64_t rows, int64_t size)
 {
@@ -71,7 +81,7 @@ static drafter describe_drafter(const bench &b, int64_t rows)
 }
 
 static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool fused,
-                          bool with_rows)
+                          bool with_rows, way left = MULTIPLIED)
 {
     const drafter by = describe_drafter(b, c.rows());
     gumbel_sampling sampling = make_sampling(b.rows.temperature, b.rows.seed, b.rows.position);
@@ -83,8 +93,11 @@ static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool
     draft.rule = rule;
     draft.tokens = c.drafted;
     if (rule != GUMBEL_RULE_COUPLED) {
-        draft.head = fused ? &by.head : nullptr;
-        draft.logits = fused ? nullptr : &by.logits;
+        const bool has_head = fused && left != KEPT;
+        draft.head = has_head ? &by.head : nullptr;
+        draft.logits = has_head ? nullptr : &by.logits;
+        draft.lse = left == TOLD ? c.lse : nullptr;
+        draft.logprobs = left == TOLD ? c.logprobs : nullptr;
         draft.sampling = &by.sampling;
     }
     gumbel_verified verified = {};
@@ -130,10 +143,31 @@ static void make_drafts(const bench &b, const cycle &c, bool fused)
     }
 }
 
+/* Have the draft's call tell how likely its drafts were. */
+static void tell_drafts(const bench &b, const cycle &c)
+{
+    const drafter by = describe_drafter(b, c.rows());
+    std::vector<int32_t> given = copy_out(c.drafted, c.rows());
+    given.erase(given.begin());
+    given.push_back(-1);
+    int32_t *on_gpu = copy_in(given);
+    gumbel_sampling sampling = by.sampling;
+    sampling.given = {on_gpu, 1};
+    gumbel_output out = make_output(c.row_tokens, nullptr);
+    out.lse = c.lse;
+    out.logprobs = c.logprobs;
+    CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &by.head, &sampling, &out, c.workspace,
+            VERIFY_WORKSPACE, &error);
+    CHECKED(cudaStreamSynchronize, b.rows.stream);
+    CHECKED(cudaFree, on_gpu);
+}
+
 struct verify_point {
     int64_t R, M;
     bool fused;
-    spread plain, coupled, rejection, block; /* block: from logits alone */
+    spread plain, coupled, rejection;
+    spread other; /* from a head rejection by logits that are kept, from logits block */
+    spread told;  /* from a head alone */
 };
 
 static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, void *workspace)
@@ -148,12 +182,22 @@ static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, vo
     auto by = [&](gumbel_rule rule) { verify_drafts(b, c, rule, fused, false); };
     const captured coupled(stream, [&] { by(GUMBEL_RULE_COUPLED); });
     const captured rejection(stream, [&] { by(GUMBEL_RULE_REJECTION); });
-    const captured block(stream, [&] { by(fused ? GUMBEL_RULE_COUPLED : GUMBEL_RULE_BLOCK); });
-    const captured *const ways[] = {&plain, &coupled, &rejection, &block};
+    const captured other(stream, [&] {
+        fused ? verify_drafts(b, c, GUMBEL_RULE_REJECTION, true, false, KEPT)
+              : by(GUMBEL_RULE_BLOCK);
+    });
+    if (fused)
+        tell_drafts(b, c);
+    const captured told(stream, [&] {
+        verify_drafts(b, c, GUMBEL_RULE_REJECTION, fused, false, fused ? TOLD : MULTIPLIED);
+    });
+    const captured *const ways[] = {&plain, &coupled, &rejection, &other, &told};
     const auto times = time_in_turns(stream, ways);
     free_cycle(c);
-    return {R, M, fused, times[0], times[1], times[2], times[3]};
+    return {R, M, fused, times[0], times[1], times[2], times[3], times[4]};
 }
+
+static const char *other_name(const verify_point &at) { return at.fused ? "kept" : "block"; }
 
 static void print(const verify_point &at)
 {
@@ -163,8 +207,9 @@ static void print(const verify_point &at)
            (long long)(at.R * at.M), at.plain.median, at.coupled.median,
            at.coupled.median / at.plain.median, at.rejection.median,
            at.rejection.median / at.plain.median);
-    if (!at.fused)
-        printf(", block %8.1f (%.2f)", at.block.median, at.block.median / at.plain.median);
+    printf(", %s %8.1f (%.2f)", other_name(at), at.other.median, at.other.median / at.plain.median);
+    if (at.fused)
+        printf(", told %8.1f (%.2f)", at.told.median, at.told.median / at.plain.median);
     printf("\n");
     fflush(stdout);
 }
@@ -182,10 +227,11 @@ static void write_json(const char *path, const char *commit,
         } ways[] = {{"plain", at.plain},
                     {"coupled", at.coupled},
                     {"rejection", at.rejection},
-                    {"block", at.block}};
+                    {other_name(at), at.other},
+                    {"told", at.told}};
         fprintf(file, "%s\n    {\"requests\": %lld, \"drafts\": %lld, \"way\": \"%s\"", comma,
                 (long long)at.R, (long long)at.M - 1, at.fused ? "fused" : "logits");
-        for (size_t i = 0; i < (at.fused ? 3 : 4); i++) {
+        for (size_t i = 0; i < (at.fused ? 5 : 4); i++) {
             fprintf(file, ",\n     ");
             write_spread(file, ways[i].name, ways[i].times);
         }

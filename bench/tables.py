@@ -160,13 +160,14 @@ def drafts():
     rows = []
     for point in load("cuda-h200-drafts")["results"]:
         cells = [f"{median(point[way]):.0f}" if way in point else ""
-                 for way in ("plain", "coupled", "rejection", "block")]
+                 for way in ("plain", "coupled", "rejection", "kept", "told", "block")]
         ratio = median(point["coupled"]) / median(point["plain"])
         requests, drafts = point["requests"], point["drafts"]
         rows.append(["head" if point["way"] == "fused" else "logits", requests, drafts,
                      requests * (drafts + 1), *cells[:2], f"{ratio:.2f}", *cells[2:]])
     return table(["from", "requests", "drafts", "rows", "plain draw", "coupled",
-                  "coupled / plain", "rejection", "block"], rows)
+                  "coupled / plain", "rejection", "logits kept",
+                  "told", "block"], rows)
 
 
 def drafts_source():

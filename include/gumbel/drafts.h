@@ -72,6 +72,12 @@ typedef struct gumbel_draft {
                                       * draws: neither the target's nor one that a rule uses,
                                       * GUMBEL_DOMAIN_ACCEPT and GUMBEL_DOMAIN_RESIDUAL.
                                       * NULL: T = 1 and nothing else, domain GUMBEL_DOMAIN_DRAFT */
+    /* [n] Outputs `lse` and `logprobs` of that call, of row j as it drew node j + 1; both, or both
+     * NULL: they are computed again. With them CUDA multiplies the draft's head by few tokens alone
+     * where no edits or cuts are asked for, and reads few of the draft's logits. A number that is
+     * not that call's makes another law; NaN: q is not known. A CPU has no use for them. */
+    const float *lse;
+    const float *logprobs;
 } gumbel_draft;
 
 /* Why a request has ended. */
@@ -117,10 +123,13 @@ typedef struct gumbel_verified {
  *  repeats    by COUPLED, tokens, scores and log-probabilities have the bits that gumbel_sample()
  *             gives them, step by step, whatever was drafted. By the others, what is emitted is a
  *             function of all arguments.
- *  cost       REJECTION scores 1 + num_best tokens a row, 17 or those of `rows`, in a second pass
- *             over W and one over the draft's; of each 10,000 rejected drafts some read both again.
- *             BLOCK, from logits alone, reads the rows of each request's drafts twice. On CUDA both
- *             make all rows of both models whole.
+ *  cost       REJECTION, on a CPU, scores 1 + num_best tokens a row, 17 or those of `rows`, in a
+ *             second pass over W and one over the draft's; of each 10,000 rejected drafts some read
+ *             both again. BLOCK, from logits alone, reads the rows of each request's drafts twice.
+ *             On CUDA each head is multiplied once, and its logits stored; rows are read for their
+ *             log-normaliser, for BLOCK once more, and of each request one is drawn from. So it
+ *             pays to hand in the draft's logits where its draws have left them. `rows` costs a
+ *             draw of all rows beside.
  *  graphs     may be captured: replays read drafts and row parameters anew.
  *  threads    re-entrant.
  *  returns    as gumbel_sample(); GUMBEL_ERROR_UNSUPPORTED where a rule is not to be had.
@@ -138,7 +147,8 @@ GUMBEL_CALL gumbel_verify_logits(gumbel_device *device, void *stream, const gumb
 
 /* gumbel_verify_workspace_size(): bytes of workspace that a call with these arguments takes: those
  *  of the draw, some 32 n, and 4 n (M - 1) more where there are penalties. By a rule but COUPLED
- *  what scoring both models' rows takes, some 350 n, and 8 V; on CUDA 8 n V.
+ *  what scoring both models' rows takes, some 350 n, and 8 V; on CUDA 4 n V for each model that
+ *  has a head that is multiplied, or whose logits are edited or cut.
  *  head, logits  one of the two, the other NULL; data pointers are not followed
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.           since 0.2 */
 GUMBEL_CALL gumbel_verify_workspace_size(const gumbel_device *device, const gumbel_head *head,

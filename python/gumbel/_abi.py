@@ -228,6 +228,8 @@ class Draft(Sized):
         ("head", POINTER(Head)),
         ("logits", POINTER(Logits)),
         ("sampling", POINTER(Sampling)),
+        ("lse", c_void_p),
+        ("logprobs", c_void_p),
     ]
 
 

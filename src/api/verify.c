@@ -267,7 +267,7 @@ static gumbel_status count_proposal(const gumbel_device *device, const verify_ca
     size_t weighing = device->backend->weighing_size(device, &call->v, by);
     *most = weighing > *most ? weighing : *most;
     GUMBEL_FORWARD(count_rows(device, &by->target, most, error));
-    return count_rows(device, &by->draft, most, error);
+    return by->dots ? GUMBEL_OK : count_rows(device, &by->draft, most, error);
 }
 
 /* What the target's draw takes: from rows that are stored where kernels weigh these. */

@@ -84,13 +84,19 @@ static void carve_reads(gumbel_proposal *by, gumbel_cursor *cursor, size_t rows,
 /* All rows that a GPU reads and no caller has. */
 static void carve_rows(gumbel_proposal *by, gumbel_cursor *cursor, const gumbel_verification *v)
 {
+    by->told = v->draft.lse != NULL;
+    by->dots = by->told && by->draft.hidden_size > 0 && !gumbel_proposal_whole(&by->draft).request;
+    if (by->told) { /* nothing is written there */
+        by->draft_lse = (float *)(uintptr_t)v->draft.lse;
+        by->draft_logprobs = (float *)(uintptr_t)v->draft.logprobs;
+    }
     const size_t rows = (size_t)v->rows;
     by->row_stride = gumbel_proposal_stride(&by->target);
     by->judged = gumbel_carve(cursor, (size_t)v->draft.requests, 1, sizeof *by->judged);
     if (has_rows(&by->target))
         by->target_rows =
             gumbel_carve(cursor, rows, (size_t)by->row_stride, sizeof *by->target_rows);
-    if (has_rows(&by->draft))
+    if (has_rows(&by->draft) && !by->dots)
         by->draft_rows = gumbel_carve(cursor, rows, (size_t)by->row_stride, sizeof *by->draft_rows);
     by->target_logits = locate(&by->target, by->target_rows, by->row_stride);
     by->draft_logits = locate(&by->draft, by->draft_rows, by->row_stride);
@@ -221,7 +227,8 @@ gumbel_status gumbel_proposal_queue(const gumbel_proposal *by, gumbel_device *de
 {
     GUMBEL_ASSERT(by->listed == 0 && by->row_stride >= by->target.vocab);
     GUMBEL_FORWARD(store(by, device, &by->target, by->target_rows, error));
-    GUMBEL_FORWARD(store(by, device, &by->draft, by->draft_rows, error));
+    if (!by->dots)
+        GUMBEL_FORWARD(store(by, device, &by->draft, by->draft_rows, error));
     if (by->drawn) {
         gumbel_problem p = gumbel_proposal_stored(draw, by->target_rows, by->row_stride);
         GUMBEL_FORWARD(device->backend->sample(device, &p, &v->drawn, by->workspace, error));

@@ -71,6 +71,8 @@ struct gumbel_proposal {
     /* On a GPU. */
     gumbel_logit_rows target_logits, draft_logits;
     int drawn;             /* the target's draw has run, and left its status */
+    int told;              /* the draft's lse and logprobs are the caller's */
+    int dots;              /* and its head is multiplied by few tokens, its logits nowhere */
     gumbel_judged *judged; /* [R] */
 };
 

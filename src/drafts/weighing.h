@@ -10,6 +10,14 @@
 
 #include "drafts/rules.h"
 
+/* Where q of few tokens alone is known: the best tokens of a warp in the target's own race, and
+ * what no other token of the warp is above. */
+#define GUMBEL_LISTED 4
+typedef struct gumbel_short_list {
+    gumbel_contender of[GUMBEL_LISTED]; /* in order */
+    float bound;
+} gumbel_short_list;
+
 typedef struct gumbel_weighing {
     gumbel_verification verification;
     gumbel_proposal by;
@@ -21,6 +29,7 @@ typedef struct gumbel_weighing {
     uint64_t *row_counters;       /* [2, n]: parts that have ended, below the tag */
     uint64_t *counters;           /* [R]: rows, or parts, likewise */
     gumbel_contender *contenders; /* [n, parts] */
+    gumbel_short_list *lists;     /* [R, parts, warps of a CTA], where by.dots says so */
 } gumbel_weighing;
 
 #endif

@@ -42,6 +42,12 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->parents, sizeof *into->parents, "draft.parents", error));
     GUMBEL_FORWARD(gumbel_check_aligned(into->limit, sizeof *into->limit, "draft.limit", error));
+    GUMBEL_REFUSE_IF(!into->lse != !into->logprobs, error,
+                     into->lse ? "draft.logprobs" : "draft.lse",
+                     "lse and logprobs are of one call: both are handed in, or neither");
+    GUMBEL_FORWARD(gumbel_check_aligned(into->lse, sizeof *into->lse, "draft.lse", error));
+    GUMBEL_FORWARD(
+        gumbel_check_aligned(into->logprobs, sizeof *into->logprobs, "draft.logprobs", error));
     return gumbel_check_lists(&into->stop, 0, "draft.stop", error);
 }
 

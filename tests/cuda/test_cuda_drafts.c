@@ -132,7 +132,8 @@ static void check_rules(int first, int count)
 
 static void rules(void) { check_rules(0, 60); }
 
-/* Over rows of many parts, from a graph that is replayed: what the CPU emits, each time. */
+/* Over rows of many parts, from a graph that is replayed: what the CPU emits, each time, also where
+ * the draft tells its log-probabilities. */
 static void check_wide(int first, int count, int64_t vocab_most)
 {
     for (int index = first; index < first + count; index++) {
@@ -140,6 +141,8 @@ static void check_wide(int first, int count, int64_t vocab_most)
         verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
         verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
         verified_arrays *on_gpu = gpu_verified_make(found);
+        if (index / 2 % 2)
+            wide_tell(asked, cpu);
         gpu_wide *made = gpu_wide_make(asked, on_gpu);
         CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "wide rows %d", index);
         gpu_graph graph = gpu_graph_begin();

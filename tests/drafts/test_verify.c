@@ -126,6 +126,8 @@ MISTAKE(own_parent, c->parents[4] = 1)
 MISTAKE(negative_parent, c->parents[2] = -1)
 MISTAKE(negative_limit, c->limit[0] = -1)
 MISTAKE(falling_stop, c->draft.stop = (gumbel_token_lists){.offsets = falling, .ids = some_ids})
+MISTAKE(lse_alone, c->draft.lse = noise)
+MISTAKE(logprobs_alone, c->draft.logprobs = noise)
 MISTAKE(no_tokens, c->verified.tokens = NULL)
 MISTAKE(no_emitted, c->verified.emitted = NULL)
 MISTAKE(crooked, c->verified.path = (int32_t *)((char *)c->tokens + 2))
@@ -159,6 +161,8 @@ static void refusals(void **state)
         {"draft.parents", negative_parent},
         {"draft.limit", negative_limit},
         {"draft.stop", falling_stop},
+        {"draft.logprobs", lse_alone},
+        {"draft.lse", logprobs_alone},
         {"verified.tokens", no_tokens},
         {"verified.emitted", no_emitted},
         {"verified.path", crooked},

@@ -59,6 +59,69 @@ static int64_t fill_row(wide_drafts *w, int64_t b, uint64_t *random)
     return best;
 }
 
+/* Eighths, whose products and sums are exact. */
+static float *make_eighths(int64_t count, uint64_t *random)
+{
+    float *made = make_zeroed((size_t)count, sizeof *made);
+    for (int64_t i = 0; i < count; i++)
+        made[i] = 0.125f * ((float)random_below(random, 17) - 8);
+    return made;
+}
+
+static gumbel_head head_of(const wide_drafts *w, const float *hidden, const float *weight)
+{
+    const int64_t vocab = w->target.logits.cols, size = w->hidden_size;
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = tensor_of(hidden, GUMBEL_FLOAT32, w->rows, size, 0),
+                        .weight = tensor_of(weight, GUMBEL_FLOAT32, vocab, size, 0),
+                        .bias = tensor_of(w->bias, GUMBEL_FLOAT32, 1, vocab, 0),
+                        .scale = w->target.scale,
+                        .soft_cap = w->target.soft_cap,
+                        .first_token = w->target.first_token};
+    return head;
+}
+
+/* Heads, of which the draft's is not far from the target's. */
+static void make_heads(wide_drafts *w, uint64_t *random)
+{
+    const int64_t vocab = w->target.logits.cols, size = 1 + random_below(random, 40);
+    w->hidden_size = (int32_t)size;
+    w->hidden = make_eighths(w->rows * size, random);
+    w->weight = make_eighths(vocab * size, random);
+    w->bias = make_eighths(vocab, random);
+    w->draft_hidden = make_eighths(w->rows * size, random);
+    w->draft_weight = make_eighths(vocab * size, random);
+    for (int64_t i = 0; i < w->rows * size; i++)
+        if (random_below(random, 8))
+            w->draft_hidden[i] = w->hidden[i];
+    for (int64_t i = 0; i < vocab * size; i++)
+        if (random_below(random, 16))
+            w->draft_weight[i] = w->weight[i];
+    w->target_head = head_of(w, w->hidden, w->weight);
+    w->draft_head = head_of(w, w->draft_hidden, w->draft_weight);
+    w->draft.logits = NULL;
+    w->draft.head = &w->draft_head;
+}
+
+/* The token that is likely by both heads. */
+static int64_t likely_by_heads(const wide_drafts *w, int64_t b)
+{
+    const int64_t size = w->hidden_size;
+    int64_t best = 0;
+    float most = -INFINITY;
+    for (int64_t i = 0; i < w->target.logits.cols; i++) {
+        float sum = 0;
+        for (int64_t k = 0; k < size; k++)
+            sum += w->hidden[b * size + k] * w->weight[i * size + k] +
+                   w->draft_hidden[b * size + k] * w->draft_weight[i * size + k];
+        if (sum > most) {
+            most = sum;
+            best = i;
+        }
+    }
+    return best;
+}
+
 static void fill_requests(wide_drafts *w, uint64_t *random)
 {
     int64_t end = 0;
@@ -100,13 +163,6 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     w->drafted = w->target;
     w->target.logits = make_rows(&w->target_data, &w->target_bytes, w->rows, vocab, &random);
     w->drafted.logits = make_rows(&w->draft_data, &w->draft_bytes, w->rows, vocab, &random);
-    for (int64_t b = 0; b < w->rows; b++) {
-        int64_t likely = fill_row(w, b, &random);
-        if (random_below(&random, 5) == 0)
-            likely = random_below(&random, (uint32_t)vocab);
-        if (b + 1 < w->rows)
-            w->tokens[b + 1] = random_below(&random, 20) ? (int32_t)(first + likely) : -1;
-    }
     w->sampling = (gumbel_sampling){.struct_size = sizeof w->sampling,
                                     .temperature = {w->temperature, 1},
                                     .seed = {w->seed, 1},
@@ -123,6 +179,15 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
                               .nodes = w->nodes,
                               .logits = &w->drafted,
                               .sampling = &w->draft_sampling};
+    if (w->draft.rule == GUMBEL_RULE_REJECTION && index % 3 == 0)
+        make_heads(w, &random);
+    for (int64_t b = 0; b < w->rows; b++) {
+        int64_t likely = w->hidden_size ? likely_by_heads(w, b) : fill_row(w, b, &random);
+        if (random_below(&random, 5) == 0)
+            likely = random_below(&random, (uint32_t)vocab);
+        if (b + 1 < w->rows)
+            w->tokens[b + 1] = random_below(&random, 20) ? (int32_t)(first + likely) : -1;
+    }
     return w;
 }
 
@@ -137,17 +202,56 @@ void wide_free(wide_drafts *w)
         free(owned[i]);
 }
 
+void wide_tell(wide_drafts *w, gumbel_device *cpu)
+{
+    const size_t rows = (size_t)w->rows;
+    float *temperature = make_zeroed(rows, sizeof *temperature);
+    int32_t *given = make_zeroed(rows, sizeof *given), *tokens = make_zeroed(rows, sizeof *tokens);
+    w->lse = make_zeroed(rows, sizeof *w->lse);
+    w->logprobs = make_zeroed(rows, sizeof *w->logprobs);
+    for (int32_t r = 0; r < w->requests; r++)
+        for (int64_t b = w->offsets[r]; b < w->offsets[r + 1]; b++) {
+            temperature[b] = w->draft_temperature[r];
+            given[b] = b + 1 < w->rows ? w->tokens[b + 1] : -1;
+        }
+    const gumbel_sampling how = {
+        .struct_size = sizeof how, .temperature = {temperature, 1}, .given = {given, 1}};
+    const gumbel_output out = {
+        .struct_size = sizeof out, .tokens = tokens, .lse = w->lse, .logprobs = w->logprobs};
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    const gumbel_head *head = w->hidden_size ? &w->draft_head : NULL;
+    const gumbel_logits *logits = head ? NULL : &w->drafted;
+    gumbel_status status = gumbel_workspace_size(cpu, head, logits, &how, &out, &bytes, &error);
+    void *workspace = poisoned_workspace(bytes);
+    if (status == GUMBEL_OK)
+        status =
+            head ? gumbel_sample(cpu, NULL, head, &how, &out, workspace, bytes, &error)
+                 : gumbel_sample_logits(cpu, NULL, logits, &how, &out, workspace, bytes, &error);
+    if (report_call("scores of drafts", status, &error))
+        die("no scores");
+    w->draft.lse = w->lse;
+    w->draft.logprobs = w->logprobs;
+    free(workspace);
+    free(tokens);
+    free(given);
+    free(temperature);
+}
+
 gumbel_status wide_verify(gumbel_device *device, const wide_drafts *w, verified_arrays *into)
 {
     gumbel_error error = {"", ""};
     size_t bytes = 0;
-    gumbel_status status = gumbel_verify_workspace_size(device, NULL, &w->target, &w->sampling,
-                                                        &w->draft, &into->to, &bytes, &error);
+    const gumbel_head *head = w->hidden_size ? &w->target_head : NULL;
+    gumbel_status status = gumbel_verify_workspace_size(
+        device, head, head ? NULL : &w->target, &w->sampling, &w->draft, &into->to, &bytes, &error);
     if (status != GUMBEL_OK)
         return report_call("gumbel_verify_workspace_size", status, &error);
     void *workspace = poisoned_workspace(bytes);
-    status = gumbel_verify_logits(device, NULL, &w->target, &w->sampling, &w->draft, &into->to,
-                                  workspace, bytes, &error);
+    status = head ? gumbel_verify(device, NULL, head, &w->sampling, &w->draft, &into->to, workspace,
+                                  bytes, &error)
+                  : gumbel_verify_logits(device, NULL, &w->target, &w->sampling, &w->draft,
+                                         &into->to, workspace, bytes, &error);
     free(workspace);
-    return report_call("gumbel_verify_logits", status, &error);
+    return report_call("gumbel_verify", status, &error);
 }

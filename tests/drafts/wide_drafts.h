@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Drafts over rows of thousands of tokens, which kernels cut into parts: logits of all types at odd
- * strides, some of which cannot be drawn from, and drafts of which some are likely.
+ * strides, some of which cannot be drawn from, or heads whose products are exact; and drafts of
+ * which some are likely.
  */
 #ifndef TESTS_WIDE_DRAFTS_H
 #define TESTS_WIDE_DRAFTS_H
@@ -19,10 +20,18 @@ typedef struct wide_drafts {
     float *temperature, *draft_temperature;
     uint64_t *seed, *position;
     int32_t *tokens, *offsets, *nodes;
+    gumbel_head target_head, draft_head; /* with hidden_size > 0 */
+    int32_t hidden_size;
+    float *hidden, *weight, *bias, *draft_hidden, *draft_weight;
+    float *lse, *logprobs; /* [n] of the draft's draws, once they are told */
 } wide_drafts;
 
-/* The index-th, of at most `vocab_most` tokens. By turns of rejection and blocks. */
+/* The index-th, of at most `vocab_most` tokens. By turns of rejection and blocks, these from logits
+ * alone. */
 wide_drafts *wide_make(int index, int64_t vocab_most);
+
+/* Have the draft's call tell its log-normalisers and log-probabilities, as a CPU computes them. */
+void wide_tell(wide_drafts *made, gumbel_device *cpu);
 void wide_free(wide_drafts *made);
 
 /* Verify them on a CPU, or by a device whose memory is the host's to read. */

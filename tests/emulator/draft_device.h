@@ -84,6 +84,7 @@ void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_pro
     auto masses = hostile<gumbel_summary>(2 * v.rows * parts);
     auto row_counters = hostile<uint64_t>(2 * v.rows);
     auto counters = hostile<uint64_t>(v.draft.requests);
+    auto lists = hostile<gumbel_short_list>(v.draft.requests * parts * CUDA_WEIGH_THREADS / 32);
     auto contenders = hostile<gumbel_contender>(v.rows * parts);
     gumbel_weighing p = {};
     p.verification = v;
@@ -94,6 +95,7 @@ void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_pro
     p.row_counters = row_counters.data();
     p.counters = counters.data();
     p.contenders = contenders.data();
+    p.lists = lists.data();
     cut_rows(&p, device);
     emulate_weigh_drafts(p, random, of(device)->what);
     if (v.draft.rule == GUMBEL_RULE_BLOCK) {
@@ -169,7 +171,7 @@ gumbel_status store(gumbel_device *, const gumbel_problem *q, float *logits, int
 {
     for (int64_t b = 0; b < q->batch; b++)
         for (int64_t i = 0; i < q->vocab; i++) {
-            float sum = 0;
+            float sum = q->bias.data ? dtype_load(q->bias.data, q->bias.dtype, i) : 0.0f;
             for (int64_t k = 0; k < q->hidden_size; k++)
                 sum += dtype_load(q->hidden.data, q->hidden.dtype, b * q->hidden.stride + k) *
                        dtype_load(q->weight.data, q->weight.dtype, i * q->weight.stride + k);

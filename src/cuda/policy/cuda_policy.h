@@ -392,6 +392,7 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
  * nodes of a request. */
 #define CUDA_WEIGH_THREADS 128
 #define CUDA_WEIGH_CTAS    8
+#define CUDA_RACE_CTAS     4 /* of those that race */
 #define CUDA_WEIGH_UNIT    (CUDA_WEIGH_THREADS / 32 * CUDA_LOGITS_STEP)
 #define CUDA_WEIGH_BYTES   6400
 

@@ -7,15 +7,18 @@
 #include "cuda/run/cuda_run.h"
 #include "drafts/weighing.h"
 
-/* Parts of so many rows of a weighing, and their tokens. */
-static void cut_rows(gumbel_weighing *p, const cuda_device *cuda, int64_t rows)
+/* Parts of so many rows of a weighing, and their tokens, for so many CTAs a multiprocessor. */
+static void cut_rows(gumbel_weighing *p, const cuda_device *cuda, int64_t rows, int ctas)
 {
     int64_t range = cuda_range_of(&p->by.target);
-    int64_t most = cuda_parts_most((int64_t)cuda->multiprocessors * CUDA_WEIGH_CTAS, rows, 1);
+    int64_t most = cuda_parts_most((int64_t)cuda->multiprocessors * ctas, rows, 1);
     p->chunk = cuda_chunk(range, most, CUDA_WEIGH_UNIT);
     p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
     GUMBEL_ASSERT(p->parts >= 1 && p->parts <= most && p->chunk % CUDA_WEIGH_UNIT == 0);
 }
+
+/* Models whose rows are weighed: not the draft's, where its call has told what they come to. */
+static int64_t models_of(const gumbel_proposal *by) { return by->told ? 1 : 2; }
 
 /* Lay out what a weighing takes. */
 static gumbel_weighing lay_out(gumbel_cursor *cursor, const cuda_device *cuda,
@@ -27,10 +30,12 @@ static gumbel_weighing lay_out(gumbel_cursor *cursor, const cuda_device *cuda,
     p.inverse_caps[1] = cuda_inverse_cap(&by->draft);
     p.row_counters = gumbel_carve(cursor, 2 * rows, 1, sizeof *p.row_counters);
     p.counters = gumbel_carve(cursor, requests, 1, sizeof *p.counters);
-    cut_rows(&p, cuda, 2 * v->rows);
+    cut_rows(&p, cuda, models_of(by) * v->rows, CUDA_WEIGH_CTAS);
     p.masses = gumbel_carve(cursor, 2 * rows, (size_t)p.parts, sizeof *p.masses);
-    cut_rows(&p, cuda, v->draft.requests);
+    cut_rows(&p, cuda, v->draft.requests, CUDA_RACE_CTAS);
     p.contenders = gumbel_carve(cursor, rows, (size_t)p.parts, sizeof *p.contenders);
+    p.lists = gumbel_carve(cursor, by->dots ? requests : 0, (size_t)p.parts,
+                           CUDA_WEIGH_THREADS / 32 * sizeof *p.lists);
     return p;
 }
 
@@ -59,9 +64,9 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumb
 
 /* Queue a kernel over the parts of `rows`. */
 static gumbel_status launch(const cuda_job *job, CUfunction kernel, gumbel_weighing *p,
-                            int64_t rows, int shared_bytes)
+                            int64_t rows, int ctas, int shared_bytes)
 {
-    cut_rows(p, job->cuda, rows);
+    cut_rows(p, job->cuda, rows, ctas);
     p->tag = cuda_tag(job->cuda);
     if (rows > INT32_MAX / p->parts)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "draft",
@@ -78,11 +83,15 @@ static gumbel_status weigh(const cuda_job *job, const gumbel_verification *v,
     const int nodes = v->draft.max_nodes * (int)sizeof(gumbel_node);
     gumbel_cursor cursor = {by->workspace, 0};
     gumbel_weighing p = lay_out(&cursor, cuda, v, by);
-    GUMBEL_ASSERT(by->listed == 0 && by->target_logits.logits.data && by->draft_logits.logits.data);
-    GUMBEL_FORWARD(launch(job, cuda->weigh_drafts, &p, 2 * v->rows, CUDA_WEIGH_BYTES));
+    GUMBEL_ASSERT(by->listed == 0 && by->target_logits.logits.data);
+    GUMBEL_ASSERT(by->dots || by->draft_logits.logits.data);
+    GUMBEL_FORWARD(launch(job, cuda->weigh_drafts, &p, models_of(by) * v->rows, CUDA_WEIGH_CTAS,
+                          CUDA_WEIGH_BYTES));
     if (v->draft.rule == GUMBEL_RULE_BLOCK)
-        GUMBEL_FORWARD(launch(job, cuda->sum_drafts, &p, v->rows, CUDA_WEIGH_BYTES));
-    return launch(job, cuda->race_drafts, &p, v->draft.requests, CUDA_WEIGH_BYTES + nodes);
+        GUMBEL_FORWARD(
+            launch(job, cuda->sum_drafts, &p, v->rows, CUDA_WEIGH_CTAS, CUDA_WEIGH_BYTES));
+    return launch(job, cuda->race_drafts, &p, v->draft.requests, CUDA_RACE_CTAS,
+                  CUDA_WEIGH_BYTES + nodes);
 }
 
 gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,

@@ -211,17 +211,38 @@ void gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arr
         exit(1);
 }
 
+/* The heads, or the logits, of wide rows. */
+static int copy_wide_models(gpu_wide *made, int count)
+{
+    wide_drafts *w = &made->asked;
+#define PUT(pointer, bytes)                                                                        \
+    if (pointer)                                                                                   \
+    made->owned[count++] = (void *)(uintptr_t)((pointer) = gpu_copy((pointer), bytes))
+    if (w->hidden_size > 0) {
+        const size_t row = (size_t)w->hidden_size * sizeof(float);
+        const size_t vocab = (size_t)w->target_head.weight.rows, rows = (size_t)w->rows;
+        PUT(w->target_head.hidden.data, rows * row);
+        PUT(w->target_head.weight.data, vocab * row);
+        PUT(w->target_head.bias.data, vocab * sizeof(float));
+        PUT(w->draft_head.hidden.data, rows * row);
+        PUT(w->draft_head.weight.data, vocab * row);
+        w->draft_head.bias.data = w->target_head.bias.data;
+        w->draft.head = &w->draft_head;
+    } else {
+        PUT(w->target.logits.data, w->target_bytes);
+        PUT(w->drafted.logits.data, w->draft_bytes);
+        w->draft.logits = &w->drafted;
+    }
+    return count;
+}
+
 gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
 {
     gpu_wide *made = make_zeroed(1, sizeof *made);
     wide_drafts *w = &made->asked;
     const size_t R = (size_t)host->requests, rows = (size_t)host->rows;
-    int count = 0;
     *w = *host;
-#define PUT(pointer, bytes)                                                                        \
-    made->owned[count++] = (void *)(uintptr_t)((pointer) = gpu_copy((pointer), bytes))
-    PUT(w->target.logits.data, w->target_bytes);
-    PUT(w->drafted.logits.data, w->draft_bytes);
+    int count = copy_wide_models(made, 0);
     PUT(w->sampling.temperature.data, R * sizeof(float));
     PUT(w->sampling.seed.data, R * sizeof(uint64_t));
     PUT(w->sampling.position.data, R * sizeof(uint64_t));
@@ -229,14 +250,17 @@ gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
     PUT(w->draft.tokens, rows * sizeof(int32_t));
     PUT(w->draft.offsets, (R + 1) * sizeof(int32_t));
     PUT(w->draft.nodes, R * sizeof(int32_t));
+    PUT(w->draft.lse, rows * sizeof(float));
+    PUT(w->draft.logprobs, rows * sizeof(float));
 #undef PUT
     w->draft_sampling.seed = w->sampling.seed;
     w->draft_sampling.position = w->sampling.position;
-    w->draft.logits = &w->drafted;
     w->draft.sampling = &w->draft_sampling;
+    const gumbel_head *head = w->hidden_size > 0 ? &w->target_head : NULL;
     gumbel_error error = {"", ""};
-    gumbel_status status = gumbel_verify_workspace_size(
-        gpu, NULL, &w->target, &w->sampling, &w->draft, &into->to, &made->workspace_bytes, &error);
+    gumbel_status status =
+        gumbel_verify_workspace_size(gpu, head, head ? NULL : &w->target, &w->sampling, &w->draft,
+                                     &into->to, &made->workspace_bytes, &error);
     if (report_call("gumbel_verify_workspace_size", status, &error))
         exit(1);
     made->workspace = gpu_hostile(made->workspace_bytes);
@@ -256,8 +280,11 @@ void gpu_wide_verify(CUstream stream, const gpu_wide *made, const verified_array
     const wide_drafts *w = &made->asked;
     gumbel_error error = {"", ""};
     gumbel_status status =
-        gumbel_verify_logits(gpu, stream, &w->target, &w->sampling, &w->draft, &into->to,
-                             made->workspace, made->workspace_bytes, &error);
-    if (report_call("gumbel_verify_logits", status, &error))
+        w->hidden_size > 0
+            ? gumbel_verify(gpu, stream, &w->target_head, &w->sampling, &w->draft, &into->to,
+                            made->workspace, made->workspace_bytes, &error)
+            : gumbel_verify_logits(gpu, stream, &w->target, &w->sampling, &w->draft, &into->to,
+                                   made->workspace, made->workspace_bytes, &error);
+    if (report_call("gumbel_verify", status, &error))
         exit(1);
 }

@@ -36,7 +36,7 @@ void gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arr
 /* Wide rows likewise, to be verified into `into`. */
 typedef struct gpu_wide {
     wide_drafts asked;
-    void *owned[9];
+    void *owned[16];
     void *workspace;
     size_t workspace_bytes;
 } gpu_wide;

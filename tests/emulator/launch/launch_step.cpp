@@ -59,7 +59,8 @@ void emulate_expand_weighed(const gumbel_weighing &p, uint64_t *random, const ch
 void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
     emulate<gumbel_weighing, gumbel_weigh_drafts>(
-        p, 2 * p.verification.rows * p.parts, CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES, random, what);
+        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_WEIGH_THREADS,
+        CUDA_WEIGH_BYTES, random, what);
 }
 
 void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of a race behind a node, and its end: what they found is made what the node emits, and
+ * the request walks.
+ */
+#ifndef GUMBEL_CUDA_RACE_PARTS_CUH
+#define GUMBEL_CUDA_RACE_PARTS_CUH
+
+#include "cuda/step/draft_nodes.cuh"
+#include "cuda/step/draft_race.cuh"
+#include "cuda/step/weigh_parts.cuh"
+
+namespace
+{
+
+/* Whether a node is drawn, one of those between the first and the last. */
+__device__ __forceinline__ bool is_drawn(const gumbel_weighed &w)
+{
+    return w.verdict == GUMBEL_VERDICT_DRAW || w.verdict == GUMBEL_VERDICT_RESIDUAL;
+}
+
+/* The best of all threads', by all of them. */
+__device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &own)
+{
+    const gumbel_contender of_warp = best_of_warp(own);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        weigh_state().best[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+    gumbel_contender best = weigh_state().best[0];
+    for (int i = 1; i < kWeighWarps; i++)
+        gumbel_contend_all(&best, &weigh_state().best[i]);
+    return best;
+}
+
+/* Of a part the tokens that are a warp's, which are neighbours. */
+__device__ __forceinline__ tokens_of_part tokens_of_warp(tokens_of_part tokens)
+{
+    const int steps =
+        (tokens.end - tokens.begin + kWeighWarps * kStep - 1) / (kWeighWarps * kStep) * kStep;
+    tokens.begin += threadIdx.x / 32 * steps;
+    tokens.end = min(tokens.begin + steps, tokens.end);
+    return tokens;
+}
+
+/* The best of a race among some tokens. */
+__device__ __forceinline__ gumbel_contender race_of_cta(const draft_race &race,
+                                                        tokens_of_part tokens)
+{
+    float second = -INFINITY;
+    tokens = tokens_of_warp(tokens);
+    return best_of_cta(race.run<false>(tokens.begin, tokens.end, &second));
+}
+
+__device__ __forceinline__ tokens_of_part all_tokens(const gumbel_weighing &p)
+{
+    tokens_of_part all(p, 0);
+    all.end = (int)p.by.target.end_token;
+    return all;
+}
+
+/* Whether a node is drawn by the lists of its parts. */
+__device__ __forceinline__ bool is_listed(const gumbel_weighing &p, const gumbel_weighed &w)
+{
+    return p.by.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
+}
+
+/* Race for node j in a part of its row. */
+__device__ __forceinline__ void race_part(const gumbel_weighing &p, const gumbel_chain &c,
+                                          int32_t j, bool residual, int64_t part)
+{
+    const gumbel_contender best =
+        race_of_cta(draft_race::of(p, c, j, residual), tokens_of_part(p, part));
+    if (threadIdx.x == 0)
+        p.contenders[(c.first + j) * p.parts + part] = best;
+}
+
+/* Make what the parts of node j found what it emits, by a warp. */
+__device__ void end_race(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
+{
+    const gumbel_contender *from = p.contenders + (c.first + j) * p.parts;
+    gumbel_contender own = gumbel_contender_none();
+    for (int i = threadIdx.x % 32; i < p.parts; i += 32)
+        gumbel_contend_all(&own, &from[i]);
+    own = best_of_warp(own);
+    if (threadIdx.x % 32 != 0)
+        return;
+    if (p.by.weighed[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
+        gumbel_chain_emit(&c, weigh_nodes(), j, &own);
+    else if (own.id >= 0)
+        gumbel_chain_replace(&c, weigh_nodes(), j, &own);
+    else
+        weigh_state().drawn_again = j;
+}
+
+/* Where rounding has left nothing of max(r p - q, 0), p and q are the same, and the target's draw
+ * stands. So rare that one CTA may make it. */
+__device__ __noinline__ void draw_again(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
+{
+    const gumbel_contender best = race_of_cta(draft_race::of(p, c, j, false), all_tokens(p));
+    if (threadIdx.x == 0)
+        gumbel_chain_replace(&c, weigh_nodes(), j, &best);
+    __syncthreads();
+}
+
+/* q of a token of row b by the draft's head, by all threads. */
+__device__ __forceinline__ float draft_logprob(const gumbel_weighing &p, int64_t b, int token)
+{
+    float sum = dot_of_lane(p.by.draft, b, token, threadIdx.x, kWeighThreads);
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        sum += __shfl_xor_sync(~0u, sum, half);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        weigh_state().dots[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = weigh_state().dots[0];
+    for (int i = 1; i < kWeighWarps; i++)
+        sum += weigh_state().dots[i];
+    return gumbel_logprob_of(z_of_dot(p, b, token, sum), p.by.draft_lse[b]);
+}
+
+/* Draw behind node j by max(p - q, 0) from what its parts have listed, the likeliest first; where
+ * these do not settle it, by a race in the whole row, of which one in some thousands is. */
+__device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gumbel_chain &c,
+                                             int32_t j)
+{
+    const int64_t b = c.first + j;
+    const gumbel_short_list *lists = p.lists + c.r * p.parts * kWeighWarps;
+    gumbel_contender best = gumbel_contender_none();
+    float bound = -INFINITY, after = INFINITY;
+    int32_t behind = -1; /* of equal scores ids from here on are left */
+    for (int i = threadIdx.x; i < p.parts * kWeighWarps; i += kWeighThreads)
+        bound = fmaxf(bound, __ldcg(&lists[i].bound));
+    bound = best_of_cta({(int32_t)threadIdx.x, bound, 0.0f}).score;
+    while (true) {
+        gumbel_contender own = gumbel_contender_none();
+        for (int i = threadIdx.x; i < p.parts * kWeighWarps * GUMBEL_LISTED; i += kWeighThreads) {
+            const gumbel_contender *at = &lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED];
+            const gumbel_contender next = {__ldcg(&at->id), __ldcg(&at->score),
+                                           __ldcg(&at->logprob)};
+            if (next.score < after || (next.score == after && next.id > behind))
+                gumbel_contend_all(&own, &next);
+        }
+        own = best_of_cta(own);
+        if (own.id < 0 || own.score < best.score)
+            break;
+        gumbel_offer(&best, own.id, own.score, own.logprob, draft_logprob(p, b, own.id), 1.0f);
+        after = own.score;
+        behind = own.id;
+    }
+    if (bound > -INFINITY && !(best.id >= 0 && best.score > bound))
+        best = race_of_cta(draft_race::of(p, c, j, true), all_tokens(p));
+    if (threadIdx.x == 0 && best.id >= 0)
+        gumbel_chain_replace(&c, weigh_nodes(), j, &best);
+    else if (threadIdx.x == 0)
+        weigh_state().drawn_again = j;
+    __syncthreads();
+}
+
+/* Emit and walk, once all parts have raced. */
+__device__ gumbel_walked end_chain(const gumbel_weighing &p, const gumbel_chain &c,
+                                   const gumbel_judged &judged)
+{
+    const gumbel_verification &v = p.verification;
+    gumbel_node *nodes = weigh_nodes();
+    const gumbel_weighed *weighed = p.by.weighed + c.first;
+    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_DRAFT);
+    const gumbel_span span = {c.first, c.count, 1};
+    if (threadIdx.x == 0)
+        weigh_state().drawn_again = -1;
+    if (__syncthreads_or(!read_nodes(v, c.r, span, nodes, kWeighThreads)))
+        return w;
+    for (int32_t j = threadIdx.x; j < c.count; j += kWeighThreads)
+        if (weighed[j].verdict == GUMBEL_VERDICT_DRAFT)
+            gumbel_chain_accept(&c, nodes, j);
+    for (int32_t j = judged.first + threadIdx.x / 32; j < judged.end; j += kWeighWarps)
+        if (is_drawn(weighed[j]) && !is_listed(p, weighed[j]))
+            end_race(p, c, j);
+    __syncthreads();
+    /* No walk comes to what is behind a residual. */
+    if (judged.end > 0 && is_listed(p, weighed[judged.end - 1]))
+        draw_from_lists(p, c, judged.end - 1);
+    if (weigh_state().drawn_again >= 0)
+        draw_again(p, c, weigh_state().drawn_again);
+    if (threadIdx.x == 0)
+        w = gumbel_draft_walk(&v, c.r, c.first, nodes, c.count);
+    return w;
+}
+
+} // namespace
+
+#endif
