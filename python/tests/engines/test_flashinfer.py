@@ -320,7 +320,40 @@ def test_no_rows(device):
     assert fi.top_p_renorm_probs(torch.zeros((0, V), device=device), 0.5).shape == (0, V)
 
 
-def test_without_torch_the_error_says_what_to_install():
-    code = "import sys; sys.modules['torch'] = None; import gumbel.flashinfer"
+def test_calls_as_engines_make_them(device):
+    """vLLM's by keywords and with V as off; SGLang's with its own number for off."""
+    probs, logits = rows_for("probs", device), rows_for("logits", device)
+    k = torch.tensor([5, V, 2], dtype=torch.int32, device=device)
+    p = torch.tensor([0.9, 1.0, 0.5], device=device)
+    torch.manual_seed(0)
+    for call in (
+        lambda: fi.top_p_sampling_from_probs(probs, p, deterministic=True),
+        lambda: fi.top_k_sampling_from_probs(probs, k, deterministic=True),
+        lambda: fi.top_k_top_p_sampling_from_logits(logits, k, p, deterministic=True),
+        lambda: fi.top_k_top_p_sampling_from_probs(probs, k, p, filter_apply_order="joint"),
+        lambda: fi.min_p_sampling_from_probs(fi.top_k_renorm_prob(probs, k), p - 0.4),
+    ):
+        tokens = call()
+        assert tokens.dtype == torch.int32 and tokens.shape == (3,)
+        assert (probs.gather(1, tokens.long()[:, None]) > 0).all()
+    off = torch.full((3,), 1 << 30, dtype=torch.int32, device=device)
+    drawn = [
+        fi.top_k_top_p_sampling_from_probs(probs, each, 0.9, seed=3, offset=1)
+        for each in (off, torch.full_like(off, V), off.long() << 20)
+    ]
+    assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
+    wanted = fi.top_p_sampling_from_probs(probs, 0.9, seed=3, offset=1)
+    assert torch.equal(drawn[0], wanted)
+
+
+@pytest.mark.parametrize(
+    "module, package, text",
+    [
+        ("flashinfer", "torch", "gumbel.flashinfer needs PyTorch: pip install 'torch"),
+        ("sglang", "sglang", "gumbel.sglang needs SGLang: pip install 'sglang=="),
+    ],
+)
+def test_absent_packages_are_named(module, package, text):
+    code = f"import sys; sys.modules[{package!r}] = None; import gumbel.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "ImportError: gumbel.flashinfer needs PyTorch: pip install" in done.stderr
+    assert f"ImportError: {text}" in done.stderr
