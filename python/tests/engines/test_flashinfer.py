@@ -339,7 +339,7 @@ def test_calls_as_engines_make_them(device):
     off = torch.full((3,), 1 << 30, dtype=torch.int32, device=device)
     drawn = [
         fi.top_k_top_p_sampling_from_probs(probs, each, 0.9, seed=3, offset=1)
-        for each in (off, torch.full_like(off, V), off.long() << 20)
+        for each in (off, torch.full_like(off, V), off.long() * 4 + 2)
     ]
     assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
     wanted = fi.top_p_sampling_from_probs(probs, 0.9, seed=3, offset=1)
