@@ -10,7 +10,8 @@ indices      int32 or int64 [B]: output b is drawn from row indices[b], so that 
              several outputs; the tokens have its dtype. None: from row b, and int32.
 top_k, top_p, min_p
              a number, or a tensor of one a distribution row. Tokens as likely as the last that is
-             kept are kept, too.
+             kept are kept, too. ValueError for what is out of range; but what a tensor on CUDA
+             holds is not looked at, and out of range counts as off.
 deterministic  is taken and changes nothing: all calls give the same tokens each time.
 generator    where seeds come from if `seed` or `offset` is None, as get_seed_and_offset() says.
 check_nan    True: ValueError where the input holds a NaN, after a wait for it.

@@ -57,12 +57,14 @@ def seeds_of(
     increment: int,
 ) -> Parameters:
     """The library's seed and position of `rows` rows; from the generator where one is missing."""
-    if seed is None or offset is None:
+    drawn = seed is None or offset is None
+    if drawn:
         seed, offset = get_seed_and_offset(increment, generator, place)
     if isinstance(seed, torch.Tensor) != isinstance(offset, torch.Tensor):
         raise ValueError("seed and offset must both be tensors or both be scalars")
     return {
-        "seed": _words("seed", seed, rows, place, kept=True),
+        # A generator's seed stays; one that is given may be another each time.
+        "seed": _words("seed", seed, rows, place, kept=drawn),
         "position": _words("offset", offset, rows, place, kept=False),
     }
 
