@@ -34,10 +34,6 @@ class Parameter(NamedTuple):
     stride: int
     held: Any
 
-    def of_all(self) -> Parameter:
-        """The first of these for all rows; seeds are then mixed with the number of the row."""
-        return self._replace(stride=_abi.SAME)
-
 
 Parameters = Mapping[str, Parameter]
 _KINDS = {torch.float32: ctypes.c_float, torch.int32: ctypes.c_int32, torch.int64: ctypes.c_uint64}
@@ -80,9 +76,12 @@ def number(
     return Parameter(made.data_ptr(), _abi.SAME, made)
 
 
-def one_a_row(value: torch.Tensor) -> Parameter:
-    """A parameter that is a tensor [rows], of the library's dtype and without gaps."""
-    return Parameter(value.data_ptr(), 0, value)
+def one_a_row(value: torch.Tensor, rows: int) -> Parameter:
+    """A parameter that is a tensor [rows] or [1], of the library's dtype and without gaps.
+
+    One for all rows is, as a seed, mixed with the number of the row.
+    """
+    return Parameter(value.data_ptr(), 0 if value.shape[0] == rows else _abi.SAME, value)
 
 
 # ------------------------------------------------------------------------------------- the calls
@@ -221,8 +220,9 @@ def drawn(
     logits: torch.Tensor, given: Parameters, options: tuple[int, int] = PLAIN
 ) -> torch.Tensor:
     """A token of each row, int32 [B]; -1 for rows that hold a NaN or +inf, or nothing to draw."""
-    tokens = torch.empty(logits.shape[0], dtype=torch.int32, device=logits.device)
-    if len(tokens):
+    rows = logits.shape[0]
+    tokens = torch.empty(rows, dtype=torch.int32, device=logits.device)
+    if rows:
         call_of("sample_logits", logits, options, given).run(logits, given, tokens)
     return tokens
 
@@ -237,6 +237,6 @@ def transformed(
     """The rows that the library's "softmax" or "process_logits" makes, float32 [B, V]."""
     if out is None:
         out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
-    if len(out):
+    if out.shape[0]:
         call_of(function, logits, options, given).run(logits, given, out)
     return out

@@ -81,7 +81,6 @@ def _words(name: str, value: Any, rows: int, place: torch.device, kept: bool) ->
         raise ValueError(f"{name}: must be int64 or uint64, is {value.dtype}")
     if value.dim() != 1:
         raise ValueError(f"{name}: must be 1D, has the shape {tuple(value.shape)}")
-    if len(value) not in (1, rows):
-        raise ValueError(f"{name}: its length must be 1 or {rows}, is {len(value)}")
-    parameter = one_a_row(value.contiguous())
-    return parameter if len(value) == rows else parameter.of_all()
+    if value.shape[0] not in (1, rows):
+        raise ValueError(f"{name}: its length must be 1 or {rows}, is {value.shape[0]}")
+    return one_a_row(value.contiguous(), rows)
