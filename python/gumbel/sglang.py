@@ -28,11 +28,11 @@ _INSTALL = "pip install 'sglang==0.5.23'"
 
 try:
     import torch
-    from sglang.srt.layers import sampler as stock
+    from sglang.srt.layers import sampler as stock  # type: ignore[import-not-found, unused-ignore]
 except ImportError as missing:
     raise ImportError(f"gumbel.sglang needs SGLang: {_INSTALL} ({missing})") from missing
 
-from .flashinfer.calls import JOINT, drawn, number, rows_of, transformed
+from .flashinfer.calls import JOINT, Parameters, drawn, number, rows_of, transformed
 from .flashinfer.limits import limits_of
 from .flashinfer.seeds import seeds_of
 
@@ -72,7 +72,7 @@ def _limits(info: Any, greedy: bool) -> dict[str, torch.Tensor]:
     return limits
 
 
-class GumbelSampler(stock.Sampler):  # type: ignore[misc]
+class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
     """SGLang's sampler, whose tokens the library draws."""
 
     def forward(
@@ -95,7 +95,7 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc]
         info = sampling_info
         masks = getattr(info, "sampling_mask_batch_indices", None)
         if masks is not None or logprob_logits is not None or self.rl_on_policy_target is not None:
-            return super().forward(
+            tokens: torch.Tensor = super().forward(
                 logits_output,
                 info,
                 return_logprob,
@@ -104,6 +104,7 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc]
                 positions,
                 logprob_logits=logprob_logits,
             )
+            return tokens
         logits = self._preprocess_logits(logits_output.next_token_logits, info)
         tokens = self._drawn(logits, info, positions)
         if return_logprob:
@@ -118,8 +119,7 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc]
         logits = rows_of("next_token_logits", logits)
         rows, place = len(logits), logits.device
         if info.is_all_greedy:
-            given = {"temperature": number(0.0, torch.float32, place)}
-            return drawn(logits, given).clamp_(min=0)
+            return drawn(logits, {"temperature": number(0.0, torch.float32, place)}).clamp_(min=0)
         given = limits_of(rows, place, None, **_limits(info, True))
         given.update(_noise(info, positions, place, rows))
         return drawn(logits, given, JOINT).clamp_(min=0)
@@ -167,9 +167,9 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc]
         return drawn(logs, _noise(sampling_info, positions, logs.device, len(logs))).clamp_(min=0)
 
 
-def _noise(info: Any, positions: torch.Tensor, place: torch.device, rows: int) -> dict[str, Any]:
+def _noise(info: Any, positions: torch.Tensor, place: torch.device, rows: int) -> Parameters:
     """Seeds and positions: the requests' own, or one for all from torch's generator."""
     seeds = info.sampling_seed
     if seeds is not None:
-        return dict(seeds_of(seeds, positions.to(torch.int64), None, place, rows, 0))
-    return dict(seeds_of(None, None, None, place, rows, rows))
+        return seeds_of(seeds, positions.to(torch.int64), None, place, rows, 0)
+    return seeds_of(None, None, None, place, rows, rows)

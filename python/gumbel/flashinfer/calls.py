@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -35,8 +34,8 @@ class Parameter(NamedTuple):
     held: Any
 
 
-Parameters = Mapping[str, Parameter]
-_KINDS = {torch.float32: ctypes.c_float, torch.int32: ctypes.c_int32, torch.int64: ctypes.c_uint64}
+Parameters = dict[str, Parameter]
+_KINDS: dict[torch.dtype, Any] = {torch.float32: ctypes.c_float, torch.int32: ctypes.c_int32, torch.int64: ctypes.c_uint64}
 
 
 # ------------------------------------------------------------------------------ numbers for rows
@@ -209,7 +208,8 @@ def rows_of(name: str, rows: Any) -> torch.Tensor:
         rows = rows.float()
     if rows.stride(1) != 1 or rows.is_neg() or 0 <= rows.stride(0) < rows.shape[1]:
         rows = rows.resolve_neg().contiguous()
-    return rows
+    read: torch.Tensor = rows
+    return read
 
 
 PLAIN = (_abi.ORDER_MIN_P_TOP_K_TOP_P, _abi.TIES_ALL)

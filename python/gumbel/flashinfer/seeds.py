@@ -43,7 +43,7 @@ def get_seed_and_offset(
 def _default_generator(place: torch.device) -> torch.Generator:
     if place.type == "cpu":
         return torch.default_generator
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
     index = torch.cuda.current_device() if place.index is None else place.index
     return torch.cuda.default_generators[index]
 
