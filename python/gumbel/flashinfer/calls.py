@@ -35,7 +35,11 @@ class Parameter(NamedTuple):
 
 
 Parameters = dict[str, Parameter]
-_KINDS: dict[torch.dtype, Any] = {torch.float32: ctypes.c_float, torch.int32: ctypes.c_int32, torch.int64: ctypes.c_uint64}
+_KINDS: dict[torch.dtype, Any] = {
+    torch.float32: ctypes.c_float,
+    torch.int32: ctypes.c_int32,
+    torch.int64: ctypes.c_uint64,
+}
 
 
 # ------------------------------------------------------------------------------ numbers for rows
