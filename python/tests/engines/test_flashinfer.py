@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """gumbel.flashinfer: FlashInfer's signatures, dtypes and errors, and exact samples behind them."""
 
+import concurrent.futures
 import inspect
 import math
+import os
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", minversion="2.9")
 
 import gumbel.flashinfer as flashinfer  # noqa: E402
+from gumbel.flashinfer import calls  # noqa: E402
 from flashinfer_rules import (  # noqa: E402
     DEVICES,
     V,
@@ -344,6 +347,29 @@ def test_calls_as_engines_make_them(device):
     assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
     wanted = fi.top_p_sampling_from_probs(probs, 0.9, seed=3, offset=1)
     assert torch.equal(drawn[0], wanted)
+
+
+def test_threads_have_calls_of_their_own():
+    rows = rows_for("logits", "cpu", 8)
+    wanted = [fi.sampling_from_logits(rows, seed=n, offset=n).tolist() for n in range(50)]
+
+    def draw(n):
+        return fi.sampling_from_logits(rows, seed=n, offset=n).tolist()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(draw, range(50))) == wanted
+
+
+def test_a_forked_child_draws():
+    """By a device of its own: its parent's threads are not there."""
+    rows = torch.zeros(64, 4096)
+    wanted = fi.sampling_from_logits(rows, seed=1, offset=2)
+    child = os.fork()
+    if child == 0:
+        fresh = not calls._kept.calls  # or they would name the parent's device
+        same = torch.equal(fi.sampling_from_logits(rows, seed=1, offset=2), wanted)
+        os._exit(0 if same and fresh else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize(
