@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -34,13 +33,13 @@ class Parameter(NamedTuple):
     stride: int
     held: Any
 
-    def of_all(self) -> Parameter:
-        """The first of these for all rows; seeds are then mixed with the number of the row."""
-        return self._replace(stride=_abi.SAME)
 
-
-Parameters = Mapping[str, Parameter]
-_KINDS = {torch.float32: ctypes.c_float, torch.int32: ctypes.c_int32, torch.int64: ctypes.c_uint64}
+Parameters = dict[str, Parameter]
+_KINDS: dict[torch.dtype, Any] = {
+    torch.float32: ctypes.c_float,
+    torch.int32: ctypes.c_int32,
+    torch.int64: ctypes.c_uint64,
+}
 
 
 # ------------------------------------------------------------------------------ numbers for rows
@@ -80,9 +79,12 @@ def number(
     return Parameter(made.data_ptr(), _abi.SAME, made)
 
 
-def one_a_row(value: torch.Tensor) -> Parameter:
-    """A parameter that is a tensor [rows], of the library's dtype and without gaps."""
-    return Parameter(value.data_ptr(), 0, value)
+def one_a_row(value: torch.Tensor, rows: int) -> Parameter:
+    """A parameter that is a tensor [rows] or [1], of the library's dtype and without gaps.
+
+    One for all rows is, as a seed, mixed with the number of the row.
+    """
+    return Parameter(value.data_ptr(), 0 if value.shape[0] == rows else _abi.SAME, value)
 
 
 # ------------------------------------------------------------------------------------- the calls
@@ -210,7 +212,8 @@ def rows_of(name: str, rows: Any) -> torch.Tensor:
         rows = rows.float()
     if rows.stride(1) != 1 or rows.is_neg() or 0 <= rows.stride(0) < rows.shape[1]:
         rows = rows.resolve_neg().contiguous()
-    return rows
+    read: torch.Tensor = rows
+    return read
 
 
 PLAIN = (_abi.ORDER_MIN_P_TOP_K_TOP_P, _abi.TIES_ALL)
@@ -221,8 +224,9 @@ def drawn(
     logits: torch.Tensor, given: Parameters, options: tuple[int, int] = PLAIN
 ) -> torch.Tensor:
     """A token of each row, int32 [B]; -1 for rows that hold a NaN or +inf, or nothing to draw."""
-    tokens = torch.empty(logits.shape[0], dtype=torch.int32, device=logits.device)
-    if len(tokens):
+    rows = logits.shape[0]
+    tokens = torch.empty(rows, dtype=torch.int32, device=logits.device)
+    if rows:
         call_of("sample_logits", logits, options, given).run(logits, given, tokens)
     return tokens
 
@@ -237,6 +241,6 @@ def transformed(
     """The rows that the library's "softmax" or "process_logits" makes, float32 [B, V]."""
     if out is None:
         out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
-    if len(out):
+    if out.shape[0]:
         call_of(function, logits, options, given).run(logits, given, out)
     return out

@@ -45,14 +45,15 @@ def chain_speculative_sampling(
     if seed is None or offset is None:
         seed, offset = get_seed_and_offset(batch * wide, generator, place)
     seeds_of(seed, offset, None, place, batch, 0)  # says what is wrong with them
-    noise = {"seed": _words(seed), "position": _words(offset)}
+    noise: dict[str, Any] = {"seed": _words(seed), "position": _words(offset)}
 
-    target = target_probs.float().log().reshape(-1, vocab)
-    proposed = torch.zeros((batch, wide, vocab), dtype=torch.float32, device=place)
-    torch.log(draft_probs.float(), out=proposed[:, :drafts])
-    nodes = torch.zeros((batch, wide), dtype=torch.int32, device=place)  # the root may be any token
+    target: Any = target_probs.float().log().reshape(-1, vocab)
+    proposed: Any = torch.zeros((batch, wide, vocab), dtype=torch.float32, device=place)
+    torch.log(draft_probs.detach().float(), out=proposed[:, :drafts])
+    # The root may be any token.
+    nodes: Any = torch.zeros((batch, wide), dtype=torch.int32, device=place)
     nodes[:, 1:] = ids
-    out = verify_logits(
+    out: Any = verify_logits(
         target,
         nodes,
         rule="rejection",
@@ -61,7 +62,7 @@ def chain_speculative_sampling(
         **noise,
     )
     alone = out.accepted + _later(draft_probs, ids, target_probs, out.accepted, noise)
-    counts = []
+    counts: list[torch.Tensor] = []
     for found, into in (
         (alone, maybe_output_accepted_token_num),
         (out.accepted, maybe_output_emitted_draft_token_num),
@@ -92,7 +93,8 @@ def _checked(draft_probs: Any, draft_token_ids: Any, target_probs: Any) -> torch
     ):
         if given[name].shape != shape:
             raise ValueError(f"{name}: expected the shape {shape}, got {tuple(given[name].shape)}")
-    return draft_token_ids.to(torch.int32)
+    drafted: torch.Tensor = draft_token_ids.to(torch.int32)
+    return drafted
 
 
 def _words(value: Any) -> Any:
@@ -121,7 +123,7 @@ def _later(
     share = target_probs[:, :drafts].float().gather(2, at) / draft_probs.float().gather(2, at)
     share = torch.where(known.unsqueeze(-1), share, 0).nan_to_num(0, posinf=1).clamp(0, 1)
     steps = torch.arange(drafts, device=place)
-    spread = {
+    spread: dict[str, Any] = {
         name: value.view(torch.int64).repeat_interleave(drafts)
         if isinstance(value, torch.Tensor) and value.dim()
         else value
@@ -135,11 +137,12 @@ def _later(
     spread["position"] = (steps.repeat(batch) + offsets).view(torch.uint64)
     if isinstance(spread["seed"], torch.Tensor):
         spread["seed"] = spread["seed"].view(torch.uint64)
-    weighed = sample_logits(
-        torch.cat((share, 1 - share), -1).log().view(-1, 2),
+    chances: Any = torch.cat((share, 1 - share), -1).log().view(-1, 2)
+    weighed: Any = sample_logits(
+        chances,
         domain=DOMAIN_ACCEPT,
         logprobs=None,
         **spread,
     )
-    stands = weighed.tokens.view(batch, drafts) == 0
+    stands: torch.Tensor = weighed.tokens.view(batch, drafts) == 0
     return (stands & (steps > accepted.unsqueeze(-1))).sum(-1, dtype=torch.int32)

@@ -37,15 +37,15 @@ def _limit(
     if value.dim() != 1:
         shape = tuple(value.shape)
         raise ValueError(f"{name}: expected a number or a tensor of shape ({rows},), got {shape}")
-    if len(value) != rows:
-        raise ValueError(f"{name}: expected one a distribution, {rows}, got {len(value)}")
+    if value.shape[0] != rows:
+        raise ValueError(f"{name}: expected one a distribution, {rows}, got {value.shape[0]}")
     if value.device != place:
         raise ValueError(f"{name}: is on {value.device}, the rows are on {place}")
     if indices is not None:
         value = value.index_select(0, indices)
     if value.dtype is torch.int64:
         value = value.clamp(max=INT32_MAX)
-    return one_a_row(value.detach().to(dtype).contiguous())
+    return one_a_row(value.detach().to(dtype).contiguous(), value.shape[0])
 
 
 def _checked(name: str, value: Any) -> Any:

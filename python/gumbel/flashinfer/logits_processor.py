@@ -18,7 +18,7 @@ import torch
 
 from .calls import JOINT, PLAIN, rows_of, transformed
 from .limits import limits_of
-from .sampling import draw_rows
+from .sampling import ROUNDS, draw_rows, told
 from .. import _abi
 
 LIMITS = ("min_p", "top_k", "top_p")
@@ -259,8 +259,11 @@ def _run(
     if found.type is TensorType.PROBS:
         rows = rows.float().log()
     if kind is TensorType.INDICES:
-        seeds = tuple(parameters.get(name) for name in ("seed", "offset", "generator"))
-        made = draw_rows(rows, parameters.get("indices"), seeds, 32, options, **limits)
+        seed, offset, generator, indices = map(
+            parameters.get, ("seed", "offset", "generator", "indices")
+        )
+        tokens = draw_rows(rows, indices, (seed, offset, generator), ROUNDS, options, **limits)
+        made = told(tokens, indices)
     else:
         given = limits_of(len(rows), rows.device, None, **limits)
         function = "softmax" if kind is TensorType.PROBS else "process_logits"

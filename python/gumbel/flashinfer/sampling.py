@@ -10,7 +10,8 @@ indices      int32 or int64 [B]: output b is drawn from row indices[b], so that 
              several outputs; the tokens have its dtype. None: from row b, and int32.
 top_k, top_p, min_p
              a number, or a tensor of one a distribution row. Tokens as likely as the last that is
-             kept are kept, too.
+             kept are kept, too. ValueError for what is out of range; but what a tensor on CUDA
+             holds is not looked at, and out of range counts as off.
 deterministic  is taken and changes nothing: all calls give the same tokens each time.
 generator    where seeds come from if `seed` or `offset` is None, as get_seed_and_offset() says.
 check_nan    True: ValueError where the input holds a NaN, after a wait for it.
@@ -77,33 +78,45 @@ def refuse_nan(name: str, rows: torch.Tensor) -> None:
         raise ValueError(f"Input {name} contains NaN.")
 
 
+Seeds = tuple[Seed, Seed, Optional[torch.Generator]]
+
+
 def draw_rows(
     logits: torch.Tensor,
     indices: Optional[torch.Tensor],
-    seeds: tuple[Seed, Seed, Optional[torch.Generator]],
+    seeds: Seeds,
     increment: int,
     options: tuple[int, int] = PLAIN,
-    return_valid: bool = False,
     **limits: Any,
-) -> Drawn:
-    """Draw from logits by one call; `increment` is that of a row."""
-    rows, place, dtype = logits.shape[0], logits.device, torch.int32
+) -> torch.Tensor:
+    """Draw from logits by one call: int32, -1 where a row has no token; `increment` is a row's."""
+    rows, place = logits.shape[0], logits.device
     if indices is not None:
         if indices.dtype not in (torch.int32, torch.int64) or indices.dim() != 1:
             raise ValueError("indices: expected int32 or int64 of shape (batch,)")
         if indices.device != place:
             raise ValueError(f"indices: is on {indices.device}, the rows are on {place}")
-        logits, dtype = logits.index_select(0, indices), indices.dtype
+        logits = logits.index_select(0, indices)
     given = limits_of(rows, place, indices, **limits)
     batch = logits.shape[0]
     seed, offset, generator = seeds
     given.update(seeds_of(seed, offset, generator, place, batch, batch * increment))
-    tokens = drawn(logits, given, options)
-    valid = tokens >= 0 if return_valid else None
-    tokens = tokens.clamp_(min=0)  # a row without a token must not end its caller's gather
-    if dtype is not torch.int32:
-        tokens = tokens.to(dtype)
-    return tokens if valid is None else (tokens, valid)
+    return drawn(logits, given, options)
+
+
+def told(tokens: torch.Tensor, indices: Optional[torch.Tensor]) -> torch.Tensor:
+    """Tokens as they are given: a row without one must not end its caller's gather."""
+    tokens = tokens.clamp_(min=0)
+    return tokens if indices is None else tokens.to(indices.dtype)
+
+
+def _told_with(
+    tokens: torch.Tensor, indices: Optional[torch.Tensor], return_valid: bool
+) -> Drawn:
+    if not return_valid:
+        return told(tokens, indices)
+    valid = tokens >= 0
+    return told(tokens, indices), valid
 
 
 def _logs(probs: Any, check_nan: bool) -> torch.Tensor:
@@ -111,7 +124,8 @@ def _logs(probs: Any, check_nan: bool) -> torch.Tensor:
     probs = rows_of("probs", probs)
     if check_nan:
         refuse_nan("probs", probs)
-    return probs.float().log()
+    logs: torch.Tensor = probs.float().log()
+    return logs
 
 
 def sampling_from_logits(
@@ -127,7 +141,8 @@ def sampling_from_logits(
     logits = rows_of("logits", logits)
     if check_nan:
         refuse_nan("logits", logits)
-    return draw_rows(logits, indices, (seed, offset, generator), logits.shape[1])
+    tokens = draw_rows(logits, indices, (seed, offset, generator), logits.shape[1])
+    return told(tokens, indices)
 
 
 def sampling_from_probs(
@@ -142,7 +157,8 @@ def sampling_from_probs(
 ) -> Drawn:
     """Draw from probabilities."""
     logs = _logs(probs, check_nan)
-    return draw_rows(logs, indices, (seed, offset, generator), 1, return_valid=return_valid)
+    tokens = draw_rows(logs, indices, (seed, offset, generator), 1)
+    return _told_with(tokens, indices, return_valid)
 
 
 def top_p_sampling_from_probs(
@@ -158,7 +174,8 @@ def top_p_sampling_from_probs(
 ) -> Drawn:
     """Draw from the likeliest tokens that hold the share top_p, in (0, 1]."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
-    return draw_rows(logs, indices, seeds, ROUNDS, return_valid=return_valid, top_p=top_p)
+    tokens = draw_rows(logs, indices, seeds, ROUNDS, top_p=top_p)
+    return _told_with(tokens, indices, return_valid)
 
 
 def top_k_sampling_from_probs(
@@ -174,7 +191,8 @@ def top_k_sampling_from_probs(
 ) -> Drawn:
     """Draw from the top_k likeliest tokens; V or more are all of them."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
-    return draw_rows(logs, indices, seeds, ROUNDS, return_valid=return_valid, top_k=top_k)
+    tokens = draw_rows(logs, indices, seeds, ROUNDS, top_k=top_k)
+    return _told_with(tokens, indices, return_valid)
 
 
 def min_p_sampling_from_probs(
@@ -190,7 +208,8 @@ def min_p_sampling_from_probs(
 ) -> Drawn:
     """Draw from the tokens that have at least the share min_p of the likeliest one's mass."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
-    return draw_rows(logs, indices, seeds, 1, return_valid=return_valid, min_p=min_p)
+    tokens = draw_rows(logs, indices, seeds, 1, min_p=min_p)
+    return _told_with(tokens, indices, return_valid)
 
 
 def top_k_top_p_sampling_from_logits(
@@ -216,7 +235,8 @@ def top_k_top_p_sampling_from_logits(
     if check_nan:
         refuse_nan("probs", logits)  # which FlashInfer makes of them first
     seeds = (seed, offset, generator)
-    return draw_rows(logits, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
+    tokens = draw_rows(logits, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
+    return told(tokens, indices)
 
 
 def top_k_top_p_sampling_from_probs(
@@ -235,9 +255,8 @@ def top_k_top_p_sampling_from_probs(
     """Draw from probabilities by top_k and top_p; else as top_k_top_p_sampling_from_logits()."""
     options = order_of(filter_apply_order)
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
-    return draw_rows(
-        logs, indices, seeds, ROUNDS, options, return_valid, top_k=top_k, top_p=top_p
-    )
+    tokens = draw_rows(logs, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
+    return _told_with(tokens, indices, return_valid)
 
 
 def order_of(filter_apply_order: str) -> tuple[int, int]:

@@ -43,7 +43,7 @@ def get_seed_and_offset(
 def _default_generator(place: torch.device) -> torch.Generator:
     if place.type == "cpu":
         return torch.default_generator
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
     index = torch.cuda.current_device() if place.index is None else place.index
     return torch.cuda.default_generators[index]
 
@@ -57,12 +57,14 @@ def seeds_of(
     increment: int,
 ) -> Parameters:
     """The library's seed and position of `rows` rows; from the generator where one is missing."""
-    if seed is None or offset is None:
+    drawn = seed is None or offset is None
+    if drawn:
         seed, offset = get_seed_and_offset(increment, generator, place)
     if isinstance(seed, torch.Tensor) != isinstance(offset, torch.Tensor):
         raise ValueError("seed and offset must both be tensors or both be scalars")
     return {
-        "seed": _words("seed", seed, rows, place, kept=True),
+        # A generator's seed stays; one that is given may be another each time.
+        "seed": _words("seed", seed, rows, place, kept=drawn),
         "position": _words("offset", offset, rows, place, kept=False),
     }
 
@@ -79,7 +81,6 @@ def _words(name: str, value: Any, rows: int, place: torch.device, kept: bool) ->
         raise ValueError(f"{name}: must be int64 or uint64, is {value.dtype}")
     if value.dim() != 1:
         raise ValueError(f"{name}: must be 1D, has the shape {tuple(value.shape)}")
-    if len(value) not in (1, rows):
-        raise ValueError(f"{name}: its length must be 1 or {rows}, is {len(value)}")
-    parameter = one_a_row(value.contiguous())
-    return parameter if len(value) == rows else parameter.of_all()
+    if value.shape[0] not in (1, rows):
+        raise ValueError(f"{name}: its length must be 1 or {rows}, is {value.shape[0]}")
+    return one_a_row(value.contiguous(), rows)

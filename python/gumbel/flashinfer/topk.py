@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import torch
 
@@ -59,9 +60,11 @@ topk = top_k
 
 def _smallest_ids(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     if k > LISTED_MOST:
-        values, ids = torch.sort(rows, dim=-1, descending=True, stable=True)
-        return values[:, :k], ids[:, :k]
+        ordered, places = torch.sort(rows, dim=-1, descending=True, stable=True)
+        return ordered[:, :k], places[:, :k]
     # The library lists what can be drawn, which -inf cannot, and no row that has +inf.
     ends = torch.finfo(rows.dtype)
-    ids = largest(rows.clamp(ends.min, ends.max), k)[1].clamp(min=0).long()
+    clamped: Any = rows.clamp(ends.min, ends.max)
+    found: Any = largest(clamped, k)[1]
+    ids: torch.Tensor = found.clamp(min=0).long()
     return rows.gather(1, ids), ids

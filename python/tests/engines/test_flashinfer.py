@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """gumbel.flashinfer: FlashInfer's signatures, dtypes and errors, and exact samples behind them."""
 
+import concurrent.futures
 import inspect
 import math
+import os
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", minversion="2.9")
 
 import gumbel.flashinfer as flashinfer  # noqa: E402
+from gumbel.flashinfer import calls  # noqa: E402
 from flashinfer_rules import (  # noqa: E402
     DEVICES,
     V,
@@ -320,7 +323,63 @@ def test_no_rows(device):
     assert fi.top_p_renorm_probs(torch.zeros((0, V), device=device), 0.5).shape == (0, V)
 
 
-def test_without_torch_the_error_says_what_to_install():
-    code = "import sys; sys.modules['torch'] = None; import gumbel.flashinfer"
+def test_calls_as_engines_make_them(device):
+    """vLLM's by keywords and with V as off; SGLang's with its own number for off."""
+    probs, logits = rows_for("probs", device), rows_for("logits", device)
+    k = torch.tensor([5, V, 2], dtype=torch.int32, device=device)
+    p = torch.tensor([0.9, 1.0, 0.5], device=device)
+    torch.manual_seed(0)
+    for call in (
+        lambda: fi.top_p_sampling_from_probs(probs, p, deterministic=True),
+        lambda: fi.top_k_sampling_from_probs(probs, k, deterministic=True),
+        lambda: fi.top_k_top_p_sampling_from_logits(logits, k, p, deterministic=True),
+        lambda: fi.top_k_top_p_sampling_from_probs(probs, k, p, filter_apply_order="joint"),
+        lambda: fi.min_p_sampling_from_probs(fi.top_k_renorm_prob(probs, k), p - 0.4),
+    ):
+        tokens = call()
+        assert tokens.dtype == torch.int32 and tokens.shape == (3,)
+        assert (probs.gather(1, tokens.long()[:, None]) > 0).all()
+    off = torch.full((3,), 1 << 30, dtype=torch.int32, device=device)
+    drawn = [
+        fi.top_k_top_p_sampling_from_probs(probs, each, 0.9, seed=3, offset=1)
+        for each in (off, torch.full_like(off, V), off.long() * 4 + 2)
+    ]
+    assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
+    wanted = fi.top_p_sampling_from_probs(probs, 0.9, seed=3, offset=1)
+    assert torch.equal(drawn[0], wanted)
+
+
+def test_threads_have_calls_of_their_own():
+    rows = rows_for("logits", "cpu", 8)
+    wanted = [fi.sampling_from_logits(rows, seed=n, offset=n).tolist() for n in range(50)]
+
+    def draw(n):
+        return fi.sampling_from_logits(rows, seed=n, offset=n).tolist()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(draw, range(50))) == wanted
+
+
+def test_a_forked_child_draws():
+    """By a device of its own: its parent's threads are not there."""
+    rows = torch.zeros(64, 4096)
+    wanted = fi.sampling_from_logits(rows, seed=1, offset=2)
+    child = os.fork()
+    if child == 0:
+        fresh = not calls._kept.calls  # or they would name the parent's device
+        same = torch.equal(fi.sampling_from_logits(rows, seed=1, offset=2), wanted)
+        os._exit(0 if same and fresh else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    "module, package, text",
+    [
+        ("flashinfer", "torch", "gumbel.flashinfer needs PyTorch: pip install 'torch"),
+        ("sglang", "sglang", "gumbel.sglang needs SGLang: pip install 'sglang=="),
+    ],
+)
+def test_absent_packages_are_named(module, package, text):
+    code = f"import sys; sys.modules[{package!r}] = None; import gumbel.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "ImportError: gumbel.flashinfer needs PyTorch: pip install" in done.stderr
+    assert f"ImportError: {text}" in done.stderr

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/examples/mlx_sampler.py: texts by mlx-lm."""
 
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import gumbel
 import numpy as np
@@ -16,21 +13,9 @@ pytest.importorskip("mlx_lm")
 
 from mlx_lm.generate import generate_step  # noqa: E402
 from mlx_lm.utils import load_model  # noqa: E402
+from golden_texts import EXAMPLES, GREEDY, HOW, TARGET, written  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
-EXAMPLE = ROOT / "docs/examples/mlx_sampler.py"
-MODELS = ROOT / "tests/models"
-TARGET = MODELS / "kjv-target"
-HOW = {"temperature": 0.8, "top_k": 50, "top_p": 0.95}
-BUILT = [
-    os.environ.get("GUMBEL_CLI"),
-    ROOT / "build/dev/cli/gumbel",
-    ROOT / "build/release/cli/gumbel",
-]
-COMMAND = next((path for path in BUILT if path and Path(path).is_file()), None)
-GREEDY = json.loads((MODELS / "golden.json").read_text())["target"]["greedy"]
-
-sys.path.insert(0, str(EXAMPLE.parent))
+sys.path.insert(0, str(EXAMPLES))
 from mlx_sampler import sampler  # noqa: E402
 
 
@@ -67,21 +52,13 @@ def test_texts_are_those_of_seed_and_position(model):
         assert drawn == ids[place]
 
 
-@pytest.mark.skipif(COMMAND is None, reason="the command is not built; GUMBEL_CLI names one")
 def test_texts_are_those_of_the_command(model):
-    golden = GREEDY[0]
-    done = subprocess.run(
-        [COMMAND, "generate", "--model", TARGET, "--prompt", golden["prompt"], "--seed", "7",
-         "--temperature", "0.8", "--top-k", "50", "--top-p", "0.95", "--max-tokens", "16",
-         "--ignore-eos", "--json"],
-        check=True, capture_output=True,
-    )
-    wanted = json.loads(done.stdout)["samples"][0]["ids"]
-    assert text(model, golden["prompt_ids"], seed=7, **HOW) == wanted
+    wanted = written(GREEDY[0]["prompt"], 7)
+    assert text(model, GREEDY[0]["prompt_ids"], seed=7, **HOW) == wanted
 
 
 def test_the_program():
-    command = [sys.executable, EXAMPLE, TARGET, "In the beginning", "3"]
+    command = [sys.executable, EXAMPLES / "mlx_sampler.py", TARGET, "In the beginning", "3"]
     runs = [subprocess.run(command, capture_output=True, text=True) for _ in range(2)]
     assert runs[0].returncode == 0, runs[0].stderr
     assert runs[0].stdout == runs[1].stdout and len(runs[0].stdout) > 20
