@@ -25,20 +25,14 @@ fn main() -> gumbel::Result<()> {
 
     let mut tokens = [0; B];
     for position in 0..STEPS {
-        let head = Head::new(
-            Tensor::float32(&hidden, B, D),
-            Tensor::float32(&weight, V, D),
-        );
+        let head = Head::new(Tensor::float32(&hidden, B, D), Tensor::float32(&weight, V, D));
         let how = Sampling {
             temperature: 0.8.into(),
             seed: 42.into(),
             position: position.into(),
             ..Sampling::default()
         };
-        let mut out = Output {
-            tokens: (&mut tokens).into(),
-            ..Output::default()
-        };
+        let mut out = Output { tokens: (&mut tokens).into(), ..Output::default() };
         device.sample(&head, &how, &mut out, &mut space, Stream::NONE)?;
         println!("{:4} {:4}", tokens[0], tokens[1]);
         for (b, &token) in tokens.iter().enumerate() {

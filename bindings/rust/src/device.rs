@@ -3,10 +3,9 @@ use crate::drafts::{Draft, Verified};
 use crate::enums::Isa;
 use crate::error::{call, text_of, Error, Result};
 use crate::ffi;
-use crate::lowering::{extent, int32, int64, places_of, times, Check, Shape};
-use crate::lowering_calls::{CallC, Input, RowsOf, SamplingC, VerifyC};
+use crate::lowering::{int32, int64, Check};
+use crate::lowering_calls::{CallC, Input, VerifyC};
 use crate::parameters::*;
-use crate::views::{MatrixMut, Space, Tensor, View, ViewMut};
 use std::ffi::CString;
 use std::mem::size_of;
 use std::os::raw::{c_char, c_void};
@@ -17,7 +16,7 @@ pub type Summary = ffi::gumbel_summary;
 
 /// The stream of a GPU that a call is queued on. Default: none, as on a CPU.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream(*mut c_void);
+pub struct Stream(pub(crate) *mut c_void);
 
 impl Default for Stream {
     fn default() -> Self {
@@ -90,9 +89,7 @@ unsafe extern "C" fn run_pool(
 }
 
 fn c_string(field: &str, text: Option<&str>) -> Result<Option<CString>> {
-    text.map(CString::new)
-        .transpose()
-        .map_err(|_| Error::argument(field, "it has a NUL in it"))
+    text.map(CString::new).transpose().map_err(|_| Error::argument(field, "it has a NUL in it"))
 }
 
 fn c_pointer(text: &Option<CString>) -> *const c_char {
@@ -123,11 +120,7 @@ impl Device {
         // SAFETY: the strings and the pool outlive the call, the pool the device, too.
         call(|error| unsafe { ffi::gumbel_open(&to, &mut raw, error) })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::argument("device", "none was opened"))?;
-        let mut device = Device {
-            raw,
-            host: true,
-            _pool: pool,
-        };
+        let mut device = Device { raw, host: true, _pool: pool };
         device.host = !device.describe()?.name.starts_with("cuda");
         Ok(device)
     }
@@ -142,18 +135,12 @@ impl Device {
         self.host
     }
 
-    fn check(&self) -> Check {
-        Check {
-            host: self.host,
-            reads: true,
-        }
+    pub(crate) fn check(&self) -> Check {
+        Check { host: self.host, reads: true }
     }
 
     fn sizes_alone(&self) -> Check {
-        Check {
-            host: self.host,
-            reads: false,
-        }
+        Check { host: self.host, reads: false }
     }
 
     /// What this device is.
@@ -267,417 +254,4 @@ impl Device {
         })?;
         Ok(text_of(&text))
     }
-
-    // --------------------------------------------------------------------------- sampling ----
-
-    /// Draw tokens, from hidden states and LM head by one pass, or from logits.
-    ///
-    /// # Errors
-    /// An argument out of range or a view that is too small, a workspace that is, or what a GPU's
-    /// driver says; no output has been touched then.
-    pub fn sample<'s>(
-        &self,
-        input: &impl Input,
-        how: &Sampling<'_>,
-        out: &mut Output<'_>,
-        space: impl Into<Space<'s>>,
-        stream: Stream,
-    ) -> Result<()> {
-        let (check, space) = (self.check(), space.into());
-        check.space(&space)?;
-        let mut to = CallC::new(&check, input, how, Some(out))?;
-        let at = to.link();
-        // SAFETY: every view has at least the elements that the shapes say, in this device's
-        // memory; outputs and workspace are borrowed for writing.
-        call(|error| unsafe {
-            let (device, on) = (self.as_raw(), stream.0);
-            let (data, bytes) = (space.data, space.bytes);
-            if at.head.is_null() {
-                ffi::gumbel_sample_logits(
-                    device,
-                    on,
-                    at.logits,
-                    at.sampling,
-                    at.output,
-                    data,
-                    bytes,
-                    error,
-                )
-            } else {
-                ffi::gumbel_sample(
-                    device,
-                    on,
-                    at.head,
-                    at.sampling,
-                    at.output,
-                    data,
-                    bytes,
-                    error,
-                )
-            }
-        })
-    }
-
-    /// Summaries `[B, S]` of one shard or chunk of the vocabulary, from hidden states or logits.
-    pub fn partial<'a, 's>(
-        &self,
-        input: &impl Input,
-        how: &Sampling<'_>,
-        summaries: impl Into<ViewMut<'a, Summary>>,
-        space: impl Into<Space<'s>>,
-        stream: Stream,
-    ) -> Result<()> {
-        let (check, space, summaries) = (self.check(), space.into(), summaries.into());
-        check.space(&space)?;
-        let mut to = CallC::new(&check, input, how, None)?;
-        let into = check.required_mut("summaries", &summaries, to.sizes.draws())?;
-        let at = to.link();
-        // SAFETY: as in sample().
-        call(|error| unsafe {
-            let (device, on) = (self.as_raw(), stream.0);
-            let (data, bytes) = (space.data, space.bytes);
-            if at.head.is_null() {
-                ffi::gumbel_partial_logits(
-                    device,
-                    on,
-                    at.logits,
-                    at.sampling,
-                    into,
-                    data,
-                    bytes,
-                    error,
-                )
-            } else {
-                ffi::gumbel_partial(device, on, at.head, at.sampling, into, data, bytes, error)
-            }
-        })
-    }
-
-    /// What the draw sees: transformed logits, -inf where removed.
-    pub fn process_logits<'s>(
-        &self,
-        logits: &Logits<'_>,
-        how: &Sampling<'_>,
-        into: &mut MatrixMut<'_>,
-        space: impl Into<Space<'s>>,
-        stream: Stream,
-    ) -> Result<()> {
-        let call = ffi::gumbel_process_logits;
-        self.fill(call, "processed", logits, how, into, space.into(), stream)
-    }
-
-    /// The probabilities that the draw draws with.
-    pub fn softmax<'s>(
-        &self,
-        logits: &Logits<'_>,
-        how: &Sampling<'_>,
-        into: &mut MatrixMut<'_>,
-        space: impl Into<Space<'s>>,
-        stream: Stream,
-    ) -> Result<()> {
-        let call = ffi::gumbel_softmax;
-        self.fill(
-            call,
-            "probabilities",
-            logits,
-            how,
-            into,
-            space.into(),
-            stream,
-        )
-    }
-
-    /// [`process_logits`](Device::process_logits) into the logits themselves.
-    pub fn process_logits_in_place<'s>(
-        &self,
-        logits: &mut LogitsMut<'_>,
-        how: &Sampling<'_>,
-        space: impl Into<Space<'s>>,
-        stream: Stream,
-    ) -> Result<()> {
-        let read = Logits {
-            values: Tensor::in_place(&logits.values),
-            scale: logits.scale,
-            soft_cap: logits.soft_cap,
-            first_token: logits.first_token,
-            vocab_size: logits.vocab_size,
-        };
-        let call = ffi::gumbel_process_logits;
-        let into = &mut logits.values;
-        self.fill(call, "processed", &read, how, into, space.into(), stream)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn fill(
-        &self,
-        c_call: CFill,
-        field: &str,
-        logits: &Logits<'_>,
-        how: &Sampling<'_>,
-        into: &mut MatrixMut<'_>,
-        space: Space<'_>,
-        stream: Stream,
-    ) -> Result<()> {
-        let check = self.check();
-        check.space(&space)?;
-        let mut to = CallC::new(&check, logits, how, None)?;
-        let data = check.matrix(field, into, logits.values.rows, logits.values.cols)?;
-        let stride = int64(field, into.stride)?;
-        let at = to.link();
-        // SAFETY: as in sample(); the matrix is borrowed for writing.
-        call(|error| unsafe {
-            c_call(
-                self.as_raw(),
-                stream.0,
-                at.logits,
-                at.sampling,
-                data,
-                stride,
-                space.data,
-                space.bytes,
-                error,
-            )
-        })
-    }
-
-    // ----------------------------------------------------------------------------- drafts ----
-
-    /// Draw from n rows of hidden states or logits, and accept drafts.
-    ///
-    /// # Errors
-    /// As [`sample`](Device::sample); and where a rule is not to be had.
-    pub fn verify<'s>(
-        &self,
-        input: &impl Input,
-        how: &Sampling<'_>,
-        draft: &Draft<'_>,
-        out: &mut Verified<'_>,
-        space: impl Into<Space<'s>>,
-        stream: Stream,
-    ) -> Result<()> {
-        let (check, space) = (self.check(), space.into());
-        check.space(&space)?;
-        let mut to = VerifyC::new(&check, input, how, draft, out)?;
-        let at = to.link();
-        // SAFETY: as in sample().
-        call(|error| unsafe {
-            let (device, on) = (self.as_raw(), stream.0);
-            let (data, bytes) = (space.data, space.bytes);
-            if at.head.is_null() {
-                ffi::gumbel_verify_logits(
-                    device,
-                    on,
-                    at.logits,
-                    at.sampling,
-                    at.draft,
-                    at.verified,
-                    data,
-                    bytes,
-                    error,
-                )
-            } else {
-                ffi::gumbel_verify(
-                    device,
-                    on,
-                    at.head,
-                    at.sampling,
-                    at.draft,
-                    at.verified,
-                    data,
-                    bytes,
-                    error,
-                )
-            }
-        })
-    }
-
-    // ----------------------------------------------------------------------- decode steps ----
-
-    /// Store the tokens just drawn in the ring, and move positions on.
-    pub fn advance(&self, step: &mut Step<'_>, stream: Stream) -> Result<()> {
-        let to = self.check().step(step)?;
-        // SAFETY: every view has at least the elements that the shapes say.
-        call(|error| unsafe { ffi::gumbel_advance(self.as_raw(), stream.0, &to, error) })
-    }
-
-    /// Forget everything of `batch` rows, and count prompts and outputs.
-    pub fn history_start(
-        &self,
-        history: &mut History<'_>,
-        batch: usize,
-        slots: &Slots<'_>,
-        prompts: &TokenLists<'_>,
-        outputs: &TokenLists<'_>,
-        stream: Stream,
-    ) -> Result<()> {
-        let check = self.check();
-        let at = check.slots("slots", slots, batch)?;
-        let into = check.history("history", history, places_of(slots, batch))?;
-        let before = check.lists("prompts", prompts, batch)?;
-        let after = check.lists("outputs", outputs, batch)?;
-        let rows = int64("batch", batch)?;
-        // SAFETY: every view has at least the elements that the shapes say.
-        call(|error| unsafe {
-            ffi::gumbel_history_start(
-                self.as_raw(),
-                stream.0,
-                &into,
-                rows,
-                &at,
-                &before,
-                &after,
-                error,
-            )
-        })
-    }
-
-    /// Count more tokens of output: of each of `batch` rows of `tokens`, `stride` apart, the first
-    /// `counts`; absent: one.
-    #[allow(clippy::too_many_arguments)]
-    pub fn history_update<'a, 'b>(
-        &self,
-        history: &mut History<'_>,
-        batch: usize,
-        slots: &Slots<'_>,
-        tokens: impl Into<View<'a, i32>>,
-        stride: usize,
-        counts: impl Into<View<'b, i32>>,
-        stream: Stream,
-    ) -> Result<()> {
-        let (check, tokens, counts) = (self.check(), tokens.into(), counts.into());
-        let at = check.slots("slots", slots, batch)?;
-        let into = check.history("history", history, places_of(slots, batch))?;
-        let many = check.view("counts", &counts, batch)?;
-        let stride = stride.max(1);
-        let width = if many.is_null() { 1 } else { stride };
-        let of = check.required("tokens", &tokens, extent(batch, width, stride))?;
-        let (rows, stride) = (int64("batch", batch)?, int64("stride", stride)?);
-        // SAFETY: every view has at least the elements that the shapes say.
-        call(|error| unsafe {
-            ffi::gumbel_history_update(
-                self.as_raw(),
-                stream.0,
-                &into,
-                rows,
-                &at,
-                of,
-                stride,
-                many,
-                error,
-            )
-        })
-    }
-
-    // -------------------------------------------------------------------------- summaries ----
-
-    /// `into[i] = merge(into[i], from[i])`, in this device's memory; both are of one size.
-    pub fn merge<'a, 'b>(
-        &self,
-        into: impl Into<ViewMut<'a, Summary>>,
-        from: impl Into<View<'b, Summary>>,
-        stream: Stream,
-    ) -> Result<()> {
-        let check = self.check();
-        merge_by(self.as_raw(), check, &into.into(), &from.into(), stream)
-    }
-
-    /// Turn the summaries `[parts, B, S]` of all parts of a vocabulary into outputs.
-    pub fn finish<'a>(
-        &self,
-        summaries: impl Into<View<'a, Summary>>,
-        parts: usize,
-        batch: usize,
-        num_samples: usize,
-        out: &mut Output<'_>,
-        stream: Stream,
-    ) -> Result<()> {
-        let (check, summaries) = (self.check(), summaries.into());
-        let mut sizes = Shape::new(batch, 0, 0);
-        sizes.samples = num_samples;
-        let of = check.required("summaries", &summaries, times(parts, sizes.draws()))?;
-        let to = check.output(out, &sizes)?;
-        let parts = int32("parts", parts)?;
-        let (rows, samples) = (int64("batch", batch)?, int32("num_samples", num_samples)?);
-        // SAFETY: every view has at least the elements that the shapes say.
-        call(|error| unsafe {
-            ffi::gumbel_finish(
-                self.as_raw(),
-                stream.0,
-                of,
-                parts,
-                rows,
-                samples,
-                &to,
-                error,
-            )
-        })
-    }
-
-    /// The noise `[B, S, count]` of a coming step, at `stride` elements a draw, 0: `count`.
-    #[allow(clippy::too_many_arguments)]
-    pub fn prepare_noise<'a>(
-        &self,
-        how: &Sampling<'_>,
-        batch: usize,
-        first_token: usize,
-        count: usize,
-        noise: impl Into<ViewMut<'a, f32>>,
-        stride: usize,
-        stream: Stream,
-    ) -> Result<()> {
-        let (check, noise) = (self.check(), noise.into());
-        let mut sizes = Shape::new(batch, count, first_token);
-        let of = RowsOf {
-            batch,
-            places: batch,
-            mask_rows: None,
-        };
-        let mut to = SamplingC::new(&check, how, &mut sizes, of)?;
-        let all = extent(sizes.draws(), count, stride);
-        let into = check.required_mut("noise", &noise, all)?;
-        let (rows, count) = (int64("batch", batch)?, int64("count", count)?);
-        let (first, stride) = (int64("first_token", first_token)?, int64("stride", stride)?);
-        let sampling = to.link();
-        // SAFETY: every view has at least the elements that the shapes say.
-        call(|error| unsafe {
-            ffi::gumbel_prepare_noise(
-                self.as_raw(),
-                stream.0,
-                sampling,
-                rows,
-                first,
-                count,
-                into,
-                stride,
-                error,
-            )
-        })
-    }
-}
-
-type CFill = unsafe extern "C" fn(
-    *mut ffi::gumbel_device,
-    *mut c_void,
-    *const ffi::gumbel_logits,
-    *const ffi::gumbel_sampling,
-    *mut f32,
-    i64,
-    *mut c_void,
-    usize,
-    *mut ffi::gumbel_error,
-) -> i32;
-
-/// [`Device::merge`], without a device for summaries in host memory.
-pub(crate) fn merge_by(
-    device: *mut ffi::gumbel_device,
-    check: Check,
-    into: &ViewMut<'_, Summary>,
-    from: &View<'_, Summary>,
-    stream: Stream,
-) -> Result<()> {
-    let to = check.required_mut("into", into, from.len())?;
-    let of = check.required("from", from, into.len())?;
-    let count = int64("into", into.len())?;
-    // SAFETY: both have as many elements, in the device's memory.
-    call(|error| unsafe { ffi::gumbel_merge(device, stream.0, to, of, count, error) })
 }

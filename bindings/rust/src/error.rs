@@ -48,11 +48,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(status: Status, field: &str, message: impl Into<String>) -> Error {
-        Error {
-            status,
-            field: field.to_owned(),
-            message: message.into(),
-        }
+        Error { status, field: field.to_owned(), message: message.into() }
     }
 
     pub(crate) fn argument(field: &str, message: impl Into<String>) -> Error {
@@ -89,20 +85,14 @@ impl std::error::Error for Error {}
 
 /// The text that a C array holds, up to its NUL or its end.
 pub(crate) fn text_of(characters: &[c_char]) -> String {
-    let bytes: Vec<u8> = characters
-        .iter()
-        .take_while(|&&c| c != 0)
-        .map(|&c| c as u8)
-        .collect();
+    let bytes: Vec<u8> = characters.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Text in static storage of the library.
 pub(crate) fn static_text(text: *const c_char) -> &'static str {
     // SAFETY: the library's phrases are static, end in NUL, and are never NULL.
-    unsafe { CStr::from_ptr(text) }
-        .to_str()
-        .unwrap_or("unknown")
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("unknown")
 }
 
 /// Make a call that takes a `gumbel_error`, and turn what it says into a result.
@@ -111,12 +101,8 @@ pub(crate) fn call(make: impl FnOnce(*mut ffi::gumbel_error) -> i32) -> Result<(
     let strings_at = strings.as_mut_ptr();
     // SAFETY: the two bytes are in the struct; they make both strings empty.
     unsafe {
-        std::ptr::addr_of_mut!((*strings_at).field)
-            .cast::<c_char>()
-            .write(0);
-        std::ptr::addr_of_mut!((*strings_at).message)
-            .cast::<c_char>()
-            .write(0);
+        std::ptr::addr_of_mut!((*strings_at).field).cast::<c_char>().write(0);
+        std::ptr::addr_of_mut!((*strings_at).message).cast::<c_char>().write(0);
     }
     match make(strings_at) {
         ffi::GUMBEL_OK => Ok(()),

@@ -9,12 +9,7 @@ fn c_program() -> String {
     let mut text =
         String::from("#include <gumbel/drafts.h>\n#include <stdio.h>\nint main(void)\n{\n");
     for (name, _, fields) in ffi::layouts() {
-        writeln!(
-            text,
-            "printf(\"{name} %zu\\n\", sizeof(struct {name}));",
-            name = name
-        )
-        .unwrap();
+        writeln!(text, "printf(\"{name} %zu\\n\", sizeof(struct {name}));", name = name).unwrap();
         for (field, _, _) in fields {
             writeln!(
                 text,
@@ -53,11 +48,7 @@ fn structs_are_those_of_the_c_header() {
         .args([&program, &source])
         .output()
         .expect("a C compiler is needed to compare layouts");
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let printed = Command::new(&program).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(String::from_utf8(printed.stdout).unwrap(), rust_lines());

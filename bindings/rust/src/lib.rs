@@ -24,6 +24,7 @@
 //! functions ([`View::device`], [`ViewMut::device`], [`Space::device`], [`Stream::from_raw`]), and
 //! calls with them are queued. [`ffi`] is the C interface as it is.
 #![warn(missing_docs)]
+#![deny(unsafe_op_in_unsafe_fn)]
 
 mod device;
 mod drafts;
@@ -35,6 +36,8 @@ mod layout_test;
 mod lowering;
 mod lowering_calls;
 mod parameters;
+mod sampling;
+mod steps;
 mod views;
 
 pub use device::{Device, Stream, Summary};
@@ -124,10 +127,7 @@ pub fn clear(summaries: &mut [Summary]) {
 
 /// [`Device::merge`] in host memory, whatever device made the summaries.
 pub fn merge(into: &mut [Summary], from: &[Summary]) -> Result<()> {
-    let check = lowering::Check {
-        host: true,
-        reads: true,
-    };
+    let check = lowering::Check { host: true, reads: true };
     let (into, from) = (into.into(), from.into());
-    device::merge_by(std::ptr::null_mut(), check, &into, &from, Stream::NONE)
+    steps::merge_by(std::ptr::null_mut(), check, &into, &from, Stream::NONE)
 }

@@ -77,14 +77,12 @@ pub struct Check {
 impl Check {
     pub fn need(&self, field: &str, place: Place, has: usize, needed: usize) -> Result<()> {
         match (place, self.host) {
-            (Place::Host, false) => Err(Error::argument(
-                field,
-                "it is in host memory, and this device is a GPU",
-            )),
-            (Place::Device, true) => Err(Error::argument(
-                field,
-                "it is in a GPU's memory, and this device is a CPU",
-            )),
+            (Place::Host, false) => {
+                Err(Error::argument(field, "it is in host memory, and this device is a GPU"))
+            }
+            (Place::Device, true) => {
+                Err(Error::argument(field, "it is in a GPU's memory, and this device is a CPU"))
+            }
             _ if self.reads && has < needed => Err(Error::argument(
                 field,
                 format!("it has {} elements, {} are needed", has, needed),

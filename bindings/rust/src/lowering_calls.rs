@@ -92,11 +92,7 @@ fn transforms_of(
 ) -> Result<ffi::gumbel_transforms> {
     let places = sizes.places;
     let words = words_of(sizes.tokens_end);
-    let mask_rows = if t.mask.same {
-        mask_rows.min(1)
-    } else {
-        mask_rows
-    };
+    let mask_rows = if t.mask.same { mask_rows.min(1) } else { mask_rows };
     let mask = crate::lowering::extent(mask_rows, words, t.mask.stride);
     let lists = |field, of| to.lists(field, of, batch);
     let rows = |field, of| to.rows_f32(field, of, places);
@@ -162,14 +158,12 @@ pub(crate) mod sealed {
     }
     impl Sealed for Head<'_> {
         fn lower(&self, to: &Check) -> Result<(WayIn, Shape)> {
-            to.head(self)
-                .map(|(head, sizes)| (WayIn::Head(head), sizes))
+            to.head(self).map(|(head, sizes)| (WayIn::Head(head), sizes))
         }
     }
     impl Sealed for Logits<'_> {
         fn lower(&self, to: &Check) -> Result<(WayIn, Shape)> {
-            to.logits(self)
-                .map(|(logits, sizes)| (WayIn::Logits(logits), sizes))
+            to.logits(self).map(|(logits, sizes)| (WayIn::Logits(logits), sizes))
         }
     }
 }
@@ -198,19 +192,10 @@ impl CallC {
         out: Option<&Output<'_>>,
     ) -> Result<Self> {
         let (way_in, mut sizes) = input.lower(to)?;
-        let of = RowsOf {
-            batch: sizes.batch,
-            places: sizes.batch,
-            mask_rows: None,
-        };
+        let of = RowsOf { batch: sizes.batch, places: sizes.batch, mask_rows: None };
         let sampling = SamplingC::new(to, how, &mut sizes, of)?;
         let output = out.map(|out| to.output(out, &sizes)).transpose()?;
-        Ok(CallC {
-            way_in,
-            sampling,
-            output,
-            sizes,
-        })
+        Ok(CallC { way_in, sampling, output, sizes })
     }
 
     /// Valid while this call stays where it is.
@@ -256,16 +241,9 @@ impl VerifyC {
     ) -> Result<Self> {
         let (way_in, mut sizes) = input.lower(to)?;
         let n = sizes.batch;
-        let of = RowsOf {
-            batch: draft.requests,
-            places: draft.requests,
-            mask_rows: Some(n),
-        };
+        let of = RowsOf { batch: draft.requests, places: draft.requests, mask_rows: Some(n) };
         let sampling = SamplingC::new(to, how, &mut sizes, of)?;
-        let of_draft = RowsOf {
-            places: sizes.places,
-            ..of
-        };
+        let of_draft = RowsOf { places: sizes.places, ..of };
         let mut own = sizes;
         let proposal = draft.sampling.as_ref();
         let proposal = proposal.map(|how| SamplingC::new(to, how, &mut own, of_draft));

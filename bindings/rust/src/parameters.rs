@@ -95,13 +95,7 @@ impl<'a> Head<'a> {
 impl<'a> Logits<'a> {
     /// Of these values, with nothing else.
     pub fn new(values: Tensor<'a>) -> Self {
-        Logits {
-            values,
-            scale: 1.0,
-            soft_cap: 0.0,
-            first_token: 0,
-            vocab_size: 0,
-        }
+        Logits { values, scale: 1.0, soft_cap: 0.0, first_token: 0, vocab_size: 0 }
     }
 }
 
@@ -372,12 +366,6 @@ pub struct LogitsMut<'a> {
 impl<'a> LogitsMut<'a> {
     /// Of these values, with nothing else.
     pub fn new(values: MatrixMut<'a>) -> Self {
-        LogitsMut {
-            values,
-            scale: 1.0,
-            soft_cap: 0.0,
-            first_token: 0,
-            vocab_size: 0,
-        }
+        LogitsMut { values, scale: 1.0, soft_cap: 0.0, first_token: 0, vocab_size: 0 }
     }
 }

@@ -47,35 +47,20 @@ impl<T> Copy for View<'_, T> {}
 
 impl<T> Default for View<'_, T> {
     fn default() -> Self {
-        View {
-            data: ptr::null(),
-            len: 0,
-            place: Place::Absent,
-            lives: PhantomData,
-        }
+        View { data: ptr::null(), len: 0, place: Place::Absent, lives: PhantomData }
     }
 }
 
 impl<T> Default for ViewMut<'_, T> {
     fn default() -> Self {
-        ViewMut {
-            data: ptr::null_mut(),
-            len: 0,
-            place: Place::Absent,
-            lives: PhantomData,
-        }
+        ViewMut { data: ptr::null_mut(), len: 0, place: Place::Absent, lives: PhantomData }
     }
 }
 
 impl<'a, T, S: AsRef<[T]> + ?Sized> From<&'a S> for View<'a, T> {
     fn from(from: &'a S) -> Self {
         let slice = from.as_ref();
-        View {
-            data: slice.as_ptr(),
-            len: slice.len(),
-            place: Place::Host,
-            lives: PhantomData,
-        }
+        View { data: slice.as_ptr(), len: slice.len(), place: Place::Host, lives: PhantomData }
     }
 }
 
@@ -98,12 +83,7 @@ impl<'a, T> View<'a, T> {
     /// They are memory of the GPU that every call with this view is made for, and stay so, unwritten
     /// by others, until the call's stream has passed it.
     pub unsafe fn device(data: *const T, len: usize) -> Self {
-        View {
-            data,
-            len,
-            place: Place::Device,
-            lives: PhantomData,
-        }
+        View { data, len, place: Place::Device, lives: PhantomData }
     }
 
     pub(crate) fn pointer(&self) -> *const T {
@@ -131,12 +111,7 @@ impl<'a, T> ViewMut<'a, T> {
     /// # Safety
     /// As for [`View::device`]; neither read nor written by others until the stream has passed.
     pub unsafe fn device(data: *mut T, len: usize) -> Self {
-        ViewMut {
-            data,
-            len,
-            place: Place::Device,
-            lives: PhantomData,
-        }
+        ViewMut { data, len, place: Place::Device, lives: PhantomData }
     }
 
     pub(crate) fn pointer(&self) -> *mut T {
@@ -244,12 +219,7 @@ pub struct MatrixMut<'a> {
 impl<'a> MatrixMut<'a> {
     /// A matrix `[rows, cols]`.
     pub fn new(data: impl Into<ViewMut<'a, f32>>, rows: usize, cols: usize) -> Self {
-        MatrixMut {
-            data: data.into(),
-            rows,
-            cols,
-            stride: 0,
-        }
+        MatrixMut { data: data.into(), rows, cols, stride: 0 }
     }
 
     /// The same with rows `stride` elements apart, `cols` or more.
@@ -260,9 +230,10 @@ impl<'a> MatrixMut<'a> {
 }
 
 /// A row parameter, or with slots a slot's.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum Rows<'a, T> {
     /// What the field says.
+    #[default]
     Default,
     /// One value for all; in host memory, so not for a GPU.
     Value(T),
@@ -272,12 +243,6 @@ pub enum Rows<'a, T> {
     Same(View<'a, T>),
     /// One each, so many elements apart, 1 or more.
     Strided(View<'a, T>, usize),
-}
-
-impl<T> Default for Rows<'_, T> {
-    fn default() -> Self {
-        Rows::Default
-    }
 }
 
 macro_rules! rows_of_values {
@@ -312,12 +277,7 @@ impl<'a> Space<'a> {
     /// # Safety
     /// As for [`ViewMut::device`].
     pub unsafe fn device(data: *mut c_void, bytes: usize) -> Self {
-        Space {
-            data,
-            bytes,
-            place: Place::Device,
-            lives: PhantomData,
-        }
+        Space { data, bytes, place: Place::Device, lives: PhantomData }
     }
 }
 
@@ -364,10 +324,7 @@ impl Default for Workspace {
 impl Workspace {
     /// An empty one.
     pub const fn new() -> Self {
-        Workspace {
-            data: ptr::null_mut(),
-            bytes: 0,
-        }
+        Workspace { data: ptr::null_mut(), bytes: 0 }
     }
 
     /// Have `bytes` or more; what was there is lost where it grows.
@@ -379,11 +336,7 @@ impl Workspace {
             return Ok(());
         }
         let refused = || {
-            Error::new(
-                Status::Memory,
-                "workspace",
-                format!("{} bytes are not to be had", bytes),
-            )
+            Error::new(Status::Memory, "workspace", format!("{} bytes are not to be had", bytes))
         };
         let layout = Layout::from_size_align(bytes, ffi::GUMBEL_WORKSPACE_ALIGNMENT)
             .map_err(|_| refused())?;
@@ -408,10 +361,7 @@ impl Workspace {
             // SAFETY: reserve() allocated it with this layout, which was valid.
             unsafe {
                 let align = ffi::GUMBEL_WORKSPACE_ALIGNMENT;
-                dealloc(
-                    self.data,
-                    Layout::from_size_align_unchecked(self.bytes, align),
-                );
+                dealloc(self.data, Layout::from_size_align_unchecked(self.bytes, align));
             }
         }
     }
