@@ -66,7 +66,6 @@ fn a_history_counts_what_lists_say() {
         device.history_update(&mut history, B, &rows, &drawn.0, 1, &counts, Stream::NONE).unwrap();
         texts.iter_mut().zip(&drawn.0).for_each(|(text, &token)| text.push(token));
     }
-    drop(history);
     assert_eq!(memory.counts.iter().map(|&c| c as usize).sum::<usize>(), 4 * B);
 }
 
