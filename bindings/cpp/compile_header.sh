@@ -15,7 +15,8 @@ all='#define GUMBEL_EXPERIMENTAL
 #include <gumbel/gumbel.hpp>
 template class gumbel::basic_device<gumbel::as_values>;'
 for standard in 17 20; do
-    flags=(-std=c++$standard -fsyntax-only -Wall -Wextra -Wshadow -Werror -pedantic-errors -Iinclude)
+    flags=(-std=c++$standard -fsyntax-only -Iinclude -Wall -Wextra -Wshadow -Werror)
+    flags+=(-pedantic-errors)
     for exceptions in -fexceptions -fno-exceptions; do
         "$1" "${flags[@]}" $exceptions -x c++ - <<<"$all"
         for test in draws steps refusals; do
