@@ -24,6 +24,23 @@ pub struct View<'a, T> {
 }
 
 /// Elements that a call writes: a slice, or memory of a GPU. Default: none.
+///
+/// What it shows must outlive it, and is not to be had beside it:
+///
+/// ```compile_fail,E0597
+/// let mut out = gumbel::Output::default();
+/// {
+///     let mut tokens = vec![0; 4];
+///     out.tokens = (&mut tokens).into();
+/// }
+/// out.num_top = 0;
+/// ```
+/// ```compile_fail,E0499
+/// let mut floats = vec![0.0; 4];
+/// let mut out = gumbel::Output::default();
+/// out.logprobs = (&mut floats).into();
+/// out.scores = (&mut floats).into();
+/// ```
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
     data: *mut T,

@@ -282,6 +282,7 @@ class lowered_sampling
                           count mask_rows) noexcept
     {
         const count words = sizes.tokens_end / 32 + (sizes.tokens_end % 32 != 0);
+        transforms_ = {};
         transforms_.struct_size = sizeof transforms_;
         transforms_.mask.stride = t.mask_stride;
         transforms_.mask.data =
@@ -306,6 +307,7 @@ class lowered_sampling
 
     void lower_truncation(lowering &to, const truncation &t, count places) noexcept
     {
+        truncation_ = {};
         truncation_.struct_size = sizeof truncation_;
         to.lower(truncation_.min_p, "sampling.truncation.min_p", t.min_p, places);
         to.lower(truncation_.top_k, "sampling.truncation.top_k", t.top_k, places);
@@ -316,9 +318,9 @@ class lowered_sampling
     }
 
     gumbel_sampling into_ = {};
-    gumbel_transforms transforms_ = {};
-    gumbel_truncation truncation_ = {};
-    gumbel_history history_ = {};
+    gumbel_transforms transforms_; /* these three are filled where they are asked for */
+    gumbel_truncation truncation_;
+    gumbel_history history_;
 };
 
 } // namespace detail
