@@ -22,8 +22,8 @@
  *           matrix made from a bare pointer the caller vouches for the size. On a device "cuda:N"
  *           all pointers, in spans too, are to that GPU's memory, and stay valid until the stream
  *           has passed the call; values of row parameters are refused there.
- * Cost.     A call fills the C structs on the stack and looks at sizes, 50 to 80 ns where the smallest
- *           draw takes 850, and allocates nothing; explain() alone makes a string.
+ * Cost.     A call fills the C structs on the stack and looks at sizes, 50 to 80 ns where the
+ *           smallest draw takes 850, and allocates nothing; explain() alone makes a string.
  */
 #ifndef GUMBEL_GUMBEL_HPP
 #define GUMBEL_GUMBEL_HPP

@@ -97,8 +97,8 @@ impl<'a, T> View<'a, T> {
     /// `len` elements in the memory of a GPU.
     ///
     /// # Safety
-    /// They are memory of the GPU that every call with this view is made for, and stay so, unwritten
-    /// by others, until the call's stream has passed it.
+    /// They are memory of the GPU that every call with this view is made for, and stay so,
+    /// unwritten by others, until the call's stream has passed it.
     pub unsafe fn device(data: *const T, len: usize) -> Self {
         View { data, len, place: Place::Device, lives: PhantomData }
     }

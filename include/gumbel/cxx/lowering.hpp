@@ -242,8 +242,8 @@ class lowered_sampling
         : lowered_sampling(to, s, sizes, sizes.batch, sizes.batch, 0)
     {
     }
-    /* Of a verification, whose parameters are those of `batch` requests, in `places` where it has no
-     * slots itself, and whose mask is of `mask_rows`; 0: as the other parameters. */
+    /* Of a verification, whose parameters are those of `batch` requests, in `places` where it has
+     * no slots itself, and whose mask is of `mask_rows`; 0: as the other parameters. */
     lowered_sampling(lowering &to, const sampling &s, shape &sizes, count batch, count places,
                      count mask_rows) noexcept
     {

@@ -22,8 +22,8 @@ namespace gumbel
 /* Elements of a view whose size the caller vouches for. */
 inline constexpr std::size_t any_size = ~std::size_t{0};
 
-/* A pointer and a count of elements. Made of arrays, std::vector, std::array, std::span and all that
- * has data() and size(); not of a container that is about to die. */
+/* A pointer and a count of elements. Made of arrays, std::vector, std::array, std::span and all
+ * that has data() and size(); not of a container that is about to die. */
 template <class T> class span
 {
     template <class C>
