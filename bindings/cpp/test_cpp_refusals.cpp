@@ -251,6 +251,26 @@ static void devices()
     CHECK(reinterpret_cast<std::uintptr_t>(space.data()) % GUMBEL_WORKSPACE_ALIGNMENT == 0);
 }
 
+/* What a GPU would refuse, without one: a value of a row parameter, which is in host memory. */
+static void memory_of_another_device()
+{
+    const float there = 1; /* nothing follows the pointer */
+    for (const bool host : {false, true}) {
+        gumbel::error failure;
+        sampling how;
+        how.temperature = 0.8f;
+        const gumbel::detail::lowered_call<gumbel::head> call(failure, host, input.head(), how,
+                                                              nullptr);
+        CHECK(host == !failure);
+        CHECK(host || std::strcmp(failure.field(), "sampling.temperature") == 0);
+        gumbel::error none;
+        how.temperature = gumbel::row<float>::same(&there);
+        const gumbel::detail::lowered_call<gumbel::head> other(none, host, input.head(), how,
+                                                               nullptr);
+        CHECK(!none && other.sampling()->temperature.data == &there);
+    }
+}
+
 int main()
 {
     tensors();
@@ -260,5 +280,6 @@ int main()
     histories();
     drafts();
     devices();
+    memory_of_another_device();
     return report("test_cpp_refusals");
 }

@@ -35,6 +35,8 @@ pub mod ffi;
 mod layout_test;
 mod lowering;
 mod lowering_calls;
+#[cfg(test)]
+mod lowering_test;
 mod parameters;
 mod sampling;
 mod steps;
