@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Draws of random shapes, whose slices have exactly the elements that the shapes say, succeed;
-//! with one element less in any of them they are refused. A checker of memory finds what reads beyond.
+//! with one element less in any of them they are refused. A checker of memory finds what reads
+//! beyond.
 mod problem;
 
 use gumbel::{
