@@ -158,6 +158,7 @@ static void other_calls()
     out.tokens = tokens;
     CHECK(!device.finish(all, 2, B, 1, out) && !none.finish(all, 1, B, 1, out));
     CHECK(!device.finish(all, 1, INT64_MAX, 2, out) && !device.finish(all, -1, B, 1, out));
+    CHECK(!device.finish(few, 1, B, 0, out));
     CHECK(!device.prepare_noise({}, B, 0, V, {z.data(), z.size() - 1}));
     CHECK(!device.noise(0, 0, 0, 1u << 31, 0, z) && !device.philox4x32({}, {}, 17));
 

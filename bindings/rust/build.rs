@@ -5,9 +5,12 @@
 use std::env;
 use std::process::Command;
 
-// Versions of the library whose structs and functions src/ffi.rs declares.
-const LEAST: &str = "gumbel >= 0.2";
-const BELOW: &str = "gumbel < 0.3";
+/// The library's minor version is the crate's: its structs and functions are those of src/ffi.rs.
+fn versions() -> (String, String) {
+    let number = |name| env::var(name).unwrap().parse::<u32>().unwrap();
+    let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR"), number("CARGO_PKG_VERSION_MINOR"));
+    (format!("gumbel >= {}.{}", major, minor), format!("gumbel < {}.{}", major, minor + 1))
+}
 
 fn pkg_config(arguments: &[&str]) -> Result<String, String> {
     let command = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".to_owned());
@@ -23,7 +26,8 @@ fn pkg_config(arguments: &[&str]) -> Result<String, String> {
 }
 
 fn find() -> Result<(), String> {
-    let flags = pkg_config(&["--print-errors", "--cflags", "--libs", LEAST, BELOW])?;
+    let (least, below) = versions();
+    let flags = pkg_config(&["--print-errors", "--cflags", "--libs", &least, &below])?;
     for flag in flags.split_whitespace() {
         if let Some(folder) = flag.strip_prefix("-L") {
             println!("cargo:rustc-link-search=native={}", folder);
@@ -46,8 +50,8 @@ fn main() {
     }
     if let Err(reason) = find() {
         panic!(
-            "libgumbel 0.2 was not found: {}\nInstall it, or set PKG_CONFIG_PATH to the folder \
-             of its gumbel.pc",
+            "libgumbel was not found: {}\nInstall it, or set PKG_CONFIG_PATH to the folder of its \
+             gumbel.pc",
             reason
         );
     }

@@ -129,7 +129,20 @@ pub fn clear(summaries: &mut [Summary]) {
 
 /// [`Device::merge`] in host memory, whatever device made the summaries.
 pub fn merge(into: &mut [Summary], from: &[Summary]) -> Result<()> {
-    let check = lowering::Check { host: true, reads: true };
     let (into, from) = (into.into(), from.into());
-    steps::merge_by(std::ptr::null_mut(), check, &into, &from, Stream::NONE)
+    steps::merge_by(std::ptr::null_mut(), HOST, &into, &from, Stream::NONE)
 }
+
+/// [`Device::finish`] in host memory, whatever device made the summaries.
+pub fn finish(
+    summaries: &[Summary],
+    parts: usize,
+    batch: usize,
+    num_samples: usize,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    let shape = (parts, batch, num_samples);
+    steps::finish_by(std::ptr::null_mut(), HOST, &summaries.into(), shape, out, Stream::NONE)
+}
+
+const HOST: lowering::Check = lowering::Check { host: true, reads: true };

@@ -109,17 +109,8 @@ impl Device {
         out: &mut Output<'_>,
         stream: Stream,
     ) -> Result<()> {
-        let (check, summaries) = (self.check(), summaries.into());
-        let mut sizes = Shape::new(batch, 0, 0);
-        sizes.samples = num_samples;
-        let of = check.required("summaries", &summaries, times(parts, sizes.draws()))?;
-        let to = check.output(out, &sizes)?;
-        let parts = int32("parts", parts)?;
-        let (rows, samples) = (int64("batch", batch)?, int32("num_samples", num_samples)?);
-        // SAFETY: every view has at least the elements that the shapes say.
-        call(|error| unsafe {
-            ffi::gumbel_finish(self.as_raw(), stream.0, of, parts, rows, samples, &to, error)
-        })
+        let shape = (parts, batch, num_samples);
+        finish_by(self.as_raw(), self.check(), &summaries.into(), shape, out, stream)
     }
 
     /// The noise `[B, S, count]` of a coming step, at `stride` elements a draw, 0: `count`.
@@ -173,4 +164,25 @@ pub(crate) fn merge_by(
     let count = int64("into", into.len())?;
     // SAFETY: both have as many elements, in the device's memory.
     call(|error| unsafe { ffi::gumbel_merge(device, stream.0, to, of, count, error) })
+}
+
+/// [`Device::finish`], without a device for summaries in host memory; the shape is parts, B, S.
+pub(crate) fn finish_by(
+    device: *mut ffi::gumbel_device,
+    check: Check,
+    summaries: &View<'_, Summary>,
+    (parts, batch, num_samples): (usize, usize, usize),
+    out: &mut Output<'_>,
+    stream: Stream,
+) -> Result<()> {
+    let mut sizes = Shape::new(batch, 0, 0);
+    sizes.samples = num_samples.max(1);
+    let of = check.required("summaries", summaries, times(parts, sizes.draws()))?;
+    let to = check.output(out, &sizes)?;
+    let parts = int32("parts", parts)?;
+    let (rows, samples) = (int64("batch", batch)?, int32("num_samples", num_samples)?);
+    // SAFETY: every view has at least the elements that the shapes say.
+    call(|error| unsafe {
+        ffi::gumbel_finish(device, stream.0, of, parts, rows, samples, &to, error)
+    })
 }

@@ -218,6 +218,8 @@ fn other_calls_look_at_sizes_too() {
     assert!(device.finish(&all, 2, B, 1, &mut out, Stream::NONE).is_err());
     let mut out = Output { tokens: (&mut fewer).into(), ..Output::default() };
     assert!(device.finish(&all, 1, B, 1, &mut out, Stream::NONE).is_err());
+    assert!(device.finish(&all, 2, B, 0, &mut out, Stream::NONE).is_err());
+    assert!(gumbel::finish(&few, 1, B, 0, &mut out).is_err());
     assert!(device.finish(&all, 0, usize::MAX, 1, &mut out, Stream::NONE).is_err());
     assert!(device.prepare_noise(&how, B, 0, V, &mut z[1..], 0, Stream::NONE).is_err());
     assert!(noise(0, 0, 0, 1 << 31, 0, &mut z).is_err());

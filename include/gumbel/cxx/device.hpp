@@ -398,7 +398,7 @@ template <class Policy> class basic_device
     {
         detail::lowering to(failure, true);
         detail::shape sizes = detail::shape_of(batch, 0, 0);
-        sizes.samples = detail::sized(num_samples);
+        sizes.samples = num_samples == 0 ? 1 : detail::sized(num_samples);
         const detail::count rows = detail::times(sizes.batch, sizes.samples);
         to.need("summaries", summaries.data(), summaries.size(),
                 detail::times(detail::sized(parts), rows));
