@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# usage: compile_header.sh COMPILER
+#
+# Compile all of gumbel.hpp, the example and the tests by each standard, with exceptions and
+# without, warnings being errors. Exits 77 where there is no such compiler.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+if ! command -v "$1" >/dev/null; then
+    echo "$1 is not installed"
+    exit 77
+fi
+all='#define GUMBEL_EXPERIMENTAL
+#include <gumbel/gumbel.hpp>
+template class gumbel::basic_device<gumbel::as_values>;'
+for standard in 17 20; do
+    flags=(-std=c++$standard -fsyntax-only -Iinclude -Wall -Wextra -Wshadow -Werror)
+    flags+=(-pedantic-errors)
+    for exceptions in -fexceptions -fno-exceptions; do
+        "$1" "${flags[@]}" $exceptions -x c++ - <<<"$all"
+        for test in draws steps refusals; do
+            "$1" "${flags[@]}" $exceptions bindings/cpp/test_cpp_$test.cpp
+        done
+    done
+    "$1" "${flags[@]}" -x c++ - <<<"$all
+template class gumbel::basic_device<gumbel::as_exceptions>;"
+    "$1" "${flags[@]}" docs/examples/engine.cpp
+    "$1" "${flags[@]}" bindings/cpp/test_cpp_exceptions.cpp
+done

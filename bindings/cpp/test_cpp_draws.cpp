@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is drawn through gumbel.hpp is what the C interface draws, bit by bit.
+ */
+#include "check.hpp"
+
+#include <array>
+#include <cmath>
+#if __cplusplus >= 202002L
+#include <span>
+#endif
+
+using gumbel::sampling;
+
+static sampling how()
+{
+    sampling s;
+    s.temperature = 0.8f;
+    s.seed = 42;
+    s.position = 7;
+    return s;
+}
+
+static void known_tokens(const problem &of, gumbel::values::device &device)
+{
+    gumbel::head in = of.head();
+    in.hidden.rows = 2;
+    sampling s = how();
+    s.position = 0;
+    std::array<std::int32_t, 2> tokens{};
+    gumbel::output out;
+    out.tokens = tokens;
+    gumbel::workspace space = space_of(*device.workspace_size(in, s, &out));
+    CHECK(device.sample(in, s, out, space));
+    CHECK(tokens[0] == 269 && tokens[1] == 983); /* the first line of docs/examples/engine.c */
+}
+
+/* The same draw by the C interface, without the wrapper. */
+static drawn draw_by_c(const problem &of, gumbel::values::device &device, int samples)
+{
+    const auto draws = static_cast<std::size_t>(B * samples);
+    drawn into = {std::vector<std::int32_t>(draws), std::vector<float>(draws),
+                  std::vector<float>(draws)};
+    gumbel_head in = {};
+    in.struct_size = sizeof in;
+    in.hidden = {of.hidden.data(), GUMBEL_FLOAT32, B, D, 0, {0, 0}};
+    in.weight = {of.weight.data(), GUMBEL_FLOAT32, V, D, 0, {0, 0}};
+    const float temperatures[] = {0, 0.5f, 0.8f, 1.3f};
+    const std::uint64_t seed = 42, position = 7;
+    const std::int32_t k = 50;
+    gumbel_truncation kept = {};
+    kept.struct_size = sizeof kept;
+    kept.top_k = {&k, GUMBEL_SAME};
+    gumbel_sampling s = {};
+    s.struct_size = sizeof s;
+    s.temperature = {temperatures, 0};
+    s.seed = {&seed, GUMBEL_SAME};
+    s.position = {&position, GUMBEL_SAME};
+    s.num_samples = samples;
+    s.truncation = &kept;
+    gumbel_output out = {};
+    out.struct_size = sizeof out;
+    out.tokens = into.tokens.data();
+    out.logprobs = into.logprobs.data();
+    out.scores = into.scores.data();
+    gumbel::workspace space = space_of(1 << 22);
+    CHECK(gumbel_sample(device.get(), nullptr, &in, &s, &out, space.data(), space.bytes(),
+                        nullptr) == GUMBEL_OK);
+    return into;
+}
+
+static void requests(const problem &of, gumbel::values::device &device)
+{
+    const std::vector<float> temperatures = {0, 0.5f, 0.8f, 1.3f};
+    gumbel::truncation kept;
+    kept.top_k = 50;
+    sampling s = how();
+    s.temperature = temperatures;
+    s.truncation = &kept;
+    for (int samples : {1, 3}) {
+        s.num_samples = samples;
+        CHECK(draw(device, of.head(), s) == draw_by_c(of, device, samples));
+    }
+}
+
+static void outputs(const problem &of, gumbel::values::device &device)
+{
+    std::vector<std::int32_t> tokens(B), status(B, -1), ranks(B), kept(B), ids(B * 5),
+        best_ids(B * 3);
+    std::vector<float> logprobs(B), scores(B), lse(B), top(B * 5), raw(B * 5), best(B * 3);
+    gumbel::output out;
+    out.tokens = tokens;
+    out.logprobs = logprobs;
+    out.scores = scores;
+    out.lse = lse;
+    out.status = status;
+    out.ranks = ranks;
+    out.kept = kept;
+    out.top_ids = ids;
+    out.top_logprobs = top;
+    out.top_logits = raw;
+    out.num_top = 5;
+    out.best_ids = best_ids;
+    out.best_scores = best;
+    out.num_best = 3;
+    const gumbel::logits in = of.logits();
+    gumbel::workspace space = space_of(*device.workspace_size(in, how(), &out));
+    CHECK(device.sample_logits(in, how(), out, space));
+    for (int b = 0; b < B; b++) {
+        CHECK(status[b] == static_cast<int>(gumbel::row_status::ok) && kept[b] == V);
+        CHECK(raw[b * 5] == of.scores[b * V + ids[b * 5]] && raw[b * 5] >= raw[b * 5 + 1]);
+        CHECK(top[b * 5] >= top[b * 5 + 1] && top[b * 5] >= logprobs[b]);
+        CHECK(best_ids[b * 3] == tokens[b] && best[b * 3] == scores[b]);
+        CHECK(std::isfinite(lse[b]) && ranks[b] >= 1);
+    }
+}
+
+static void what_the_draw_sees(const problem &of, gumbel::values::device &device)
+{
+    std::vector<float> z(B * V), p(B * V), own = of.scores;
+    gumbel::workspace space = space_of(*device.workspace_size(of.logits(), how()));
+    CHECK(device.process_logits(of.logits(), how(), gumbel::matrix(z, B, V), space));
+    CHECK(device.softmax(of.logits(), how(), gumbel::matrix(p, B, V), space));
+    gumbel::logits in_place = of.logits();
+    in_place.values = gumbel::matrix(own, B, V);
+    CHECK(device.process_logits(in_place, how(), gumbel::matrix(own, B, V), space));
+    CHECK(same_bits(z, own) && std::fabs(z[3] - of.scores[3] / 0.8f) < 1e-5);
+    for (int b = 0; b < B; b++) {
+        double sum = 0;
+        for (int i = 0; i < V; i++)
+            sum += p[b * V + i];
+        CHECK(std::fabs(sum - 1) < 1e-4);
+    }
+}
+
+static void shards(const problem &of, gumbel::values::device &device)
+{
+    constexpr int half = 512;
+    gumbel::head first = of.head(), second = of.head();
+    first.weight = gumbel::matrix(of.weight.data(), half, D);
+    first.vocab_size = V;
+    second.weight = gumbel::matrix(of.weight.data() + half * D, V - half, D);
+    second.first_token = half;
+    std::vector<gumbel::summary> parts(2 * B);
+    gumbel::clear(parts);
+    CHECK(parts[0].best_id == -1);
+    gumbel::workspace space = space_of(*device.workspace_size(of.head(), how()));
+    CHECK(device.partial(first, how(), {parts.data(), B}, space));
+    CHECK(device.partial(second, how(), {parts.data() + B, B}, space));
+    const drawn whole = draw(device, of.head(), how());
+
+    drawn found = whole;
+    const auto finish = [&](gumbel::span<const gumbel::summary> summaries, int count, bool host) {
+        std::fill(found.tokens.begin(), found.tokens.end(), -2);
+        std::fill(found.scores.begin(), found.scores.end(), 0.0f);
+        gumbel::output out;
+        out.tokens = found.tokens;
+        out.logprobs = found.logprobs;
+        out.scores = found.scores;
+        CHECK(host ? gumbel::values::device::finish_host(summaries, count, B, 1, out)
+                   : device.finish(summaries, count, B, 1, out));
+        return found == whole;
+    };
+    CHECK(finish(parts, 2, false) && finish(parts, 2, true));
+    std::vector<gumbel::summary> into(parts.begin(), parts.begin() + B), again = into;
+    CHECK(device.merge(into, {parts.data() + B, B}) && finish(into, 1, false));
+    CHECK(gumbel::values::device::merge_host(again, {parts.data() + B, B}));
+    CHECK(finish(again, 1, true));
+    CHECK(device.partial_logits(of.logits(), how(), again, space));
+    finish(again, 1, true);
+    CHECK(found.tokens == draw(device, of.logits(), how()).tokens);
+}
+
+static void given_and_noise(const problem &of, gumbel::values::device &device)
+{
+    const drawn plain = draw(device, of.logits(), how());
+    sampling given = how();
+    given.given = plain.tokens;
+    const drawn scored = draw(device, of.logits(), given);
+    CHECK(scored.tokens == plain.tokens && same_bits(scored.logprobs, plain.logprobs));
+
+    std::vector<float> ahead(B * V), own(V);
+    CHECK(device.prepare_noise(how(), B, 0, V, ahead));
+    sampling with = how();
+    with.noise = ahead;
+    CHECK(draw(device, of.head(), with) == draw(device, of.head(), how()));
+    for (std::uint64_t b = 0; b < B; b++) {
+        CHECK(device.noise(gumbel::row_seed(42, b), 7, 0, gumbel::target_domain, 0, own));
+        CHECK(std::memcmp(own.data(), &ahead[b * V], V * sizeof(float)) == 0);
+    }
+    const auto block = device.philox4x32({}, {}); /* the published answer */
+    CHECK(block && (*block)[0] == 0x6627e8d5 && (*block)[3] == 0x9b00dbd8);
+}
+
+static void transforms(const problem &of, gumbel::values::device &device)
+{
+    const std::vector<std::int64_t> offsets = {0, 1, 2, 3, 4};
+    const std::vector<std::int32_t> ids = {5, 6, 7, 8};
+    const std::vector<float> pushes(B, 1e6f);
+    gumbel::transforms only, pushed;
+    only.allowed.offsets = offsets;
+    only.allowed.ids = ids;
+    pushed.bias = {offsets, ids, pushes};
+    sampling s = how();
+    for (const gumbel::transforms *t : {&only, &pushed}) {
+        s.transforms = t;
+        CHECK(draw(device, of.head(), s).tokens == ids);
+    }
+}
+
+/* Rows by stride, by a pointer for all, and by views of every kind. */
+static void views(const problem &of, gumbel::values::device &device)
+{
+    const float wide[] = {0.5f, 9, 0.6f, 9, 0.7f, 9, 0.8f}, one = 0.8f;
+    std::array<float, B> narrow = {0.5f, 0.6f, 0.7f, 0.8f};
+    sampling strided = how(), each = how(), same = how();
+    strided.temperature = gumbel::row<float>::strided(wide, 2);
+    each.temperature = narrow;
+    same.temperature = gumbel::row<float>::same(&one);
+    CHECK(draw(device, of.head(), strided) == draw(device, of.head(), each));
+    CHECK(draw(device, of.head(), same) == draw(device, of.head(), how()));
+#if __cplusplus >= 202002L
+    each.temperature = std::span<float>(narrow);
+    CHECK(draw(device, of.head(), strided) == draw(device, of.head(), each));
+#endif
+    gumbel::head wider = of.head();
+    std::vector<float> padded(B * (D + 3));
+    for (int b = 0; b < B; b++)
+        std::memcpy(&padded[b * (D + 3)], &of.hidden[b * D], D * sizeof(float));
+    wider.hidden = gumbel::matrix(padded, B, D, D + 3);
+    CHECK(draw(device, wider, how()) == draw(device, of.head(), how()));
+    static_assert(!std::is_convertible_v<std::vector<float>, gumbel::span<const float>>,
+                  "a view of what is about to die");
+    static_assert(!std::is_convertible_v<const std::vector<float> &, gumbel::span<float>>);
+    static_assert(!std::is_copy_constructible_v<gumbel::values::device> &&
+                  std::is_nothrow_move_constructible_v<gumbel::values::device>);
+}
+
+static void devices(const problem &of, gumbel::values::device &device)
+{
+    const auto info = device.describe();
+    CHECK(info && std::strcmp(info->name, "cpu") == 0 && device.in_host_memory());
+    CHECK(gumbel::isa_available(gumbel::isa::reference));
+    CHECK(std::strcmp(gumbel::to_string(gumbel::isa::reference), "reference") == 0);
+    CHECK(gumbel::version() == GUMBEL_VERSION && *gumbel::version_string() == '0');
+    CHECK(*gumbel::to_string(gumbel::status::argument) &&
+          *gumbel::to_string(gumbel::row_status::nan));
+    const auto text = device.explain(of.head(), how());
+    CHECK(text && text->size() > 3);
+    gumbel::limits most;
+    most.batch = B;
+    most.hidden_size = D;
+    CHECK(*device.workspace_most(most) > 0);
+
+    gumbel::device_options options;
+    options.threads = 5;
+    options.parallel_for = [](void *, std::int32_t count, gumbel_task task, void *argument) {
+        for (std::int32_t i = count - 1; i >= 0; i--)
+            task(argument, i);
+    };
+    gumbel::values::device pooled = open_device(options);
+    CHECK(draw(pooled, of.head(), how()) == draw(device, of.head(), how()));
+    gumbel::values::device moved = std::move(pooled);
+    CHECK(!pooled && moved && moved.describe()->threads == 5);
+    pooled = std::move(moved);
+    CHECK(draw(pooled, of.head(), how()) == draw(device, of.head(), how()));
+}
+
+int main()
+{
+    const problem of;
+    gumbel::values::device device = open_device();
+    known_tokens(of, device);
+    requests(of, device);
+    outputs(of, device);
+    what_the_draw_sees(of, device);
+    shards(of, device);
+    given_and_noise(of, device);
+    transforms(of, device);
+    views(of, device);
+    devices(of, device);
+    return report("test_cpp_draws");
+}

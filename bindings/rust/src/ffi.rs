@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The C interface as it is: `gumbel/gumbel.h` and `gumbel/drafts.h`, which document every item.
+//!
+//! Enums are `i32` here, as C hands them over. A struct's first field `struct_size` is its size.
+#![allow(non_camel_case_types, missing_docs)]
+
+use std::mem::size_of;
+use std::os::raw::{c_char, c_int, c_void};
+
+pub const GUMBEL_OK: i32 = 0;
+pub const GUMBEL_SAME: i64 = -1;
+pub const GUMBEL_WORKSPACE_ALIGNMENT: usize = 64;
+
+/// An open device, which is known by its pointer alone.
+#[repr(C)]
+pub struct gumbel_device {
+    _opaque: [u8; 0],
+}
+
+/// Declare C structs; all are plain data, for which zero is the default.
+macro_rules! c_structs {
+    ($($name:ident, $bytes:literal { $($field:ident: $type:ty,)* })*) => {
+        $(
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            pub struct $name { $(pub $field: $type,)* }
+            impl Default for $name {
+                fn default() -> Self {
+                    // SAFETY: integers, floats, arrays of them and pointers may be zero.
+                    unsafe { std::mem::zeroed() }
+                }
+            }
+            #[cfg(target_pointer_width = "64")]
+            const _: () = assert!(size_of::<$name>() == $bytes);
+        )*
+
+        /// The structs and the fields of each, in the order of the header, with name, offset and
+        /// size: for the test that compares them with those of the C compiler.
+        #[cfg(test)]
+        #[allow(clippy::type_complexity)]
+        pub(crate) fn layouts() -> Vec<(&'static str, usize, Vec<(&'static str, usize, usize)>)> {
+            fn size_behind<T>(_: *const T) -> usize { size_of::<T>() }
+            vec![$({
+                let value = <$name>::default();
+                let start = &value as *const _ as usize;
+                let fields = vec![$((
+                    stringify!($field),
+                    std::ptr::addr_of!(value.$field) as usize - start,
+                    size_behind(std::ptr::addr_of!(value.$field)),
+                ),)*];
+                (stringify!($name), size_of::<$name>(), fields)
+            },)*]
+        }
+    };
+}
+
+pub type gumbel_task = unsafe extern "C" fn(argument: *mut c_void, index: i32);
+pub type gumbel_parallel_for = unsafe extern "C" fn(
+    context: *mut c_void,
+    count: i32,
+    task: gumbel_task,
+    argument: *mut c_void,
+);
+
+c_structs! {
+    gumbel_error, 256 {
+        field: [c_char; 48],
+        message: [c_char; 208],
+    }
+    gumbel_device_options, 56 {
+        struct_size: usize,
+        device: *const c_char,
+        isa: i32,
+        threads: i32,
+        tile: i32,
+        parallel_for: Option<gumbel_parallel_for>,
+        parallel_context: *mut c_void,
+        rungs: *const c_char,
+    }
+    gumbel_device_info, 216 {
+        struct_size: usize,
+        isa: i32,
+        threads: i32,
+        tile: i32,
+        name: [c_char; 64],
+        description: [c_char; 128],
+    }
+    gumbel_tensor, 56 {
+        data: *const c_void,
+        dtype: i32,
+        rows: i64,
+        cols: i64,
+        stride: i64,
+        reserved: [i64; 2],
+    }
+    gumbel_head, 200 {
+        struct_size: usize,
+        hidden: gumbel_tensor,
+        weight: gumbel_tensor,
+        bias: gumbel_tensor,
+        scale: f32,
+        soft_cap: f32,
+        first_token: i64,
+        vocab_size: i64,
+    }
+    gumbel_logits, 88 {
+        struct_size: usize,
+        logits: gumbel_tensor,
+        scale: f32,
+        soft_cap: f32,
+        first_token: i64,
+        vocab_size: i64,
+    }
+    gumbel_row_f32, 16 {
+        data: *const f32,
+        stride: i64,
+    }
+    gumbel_row_i32, 16 {
+        data: *const i32,
+        stride: i64,
+    }
+    gumbel_row_u64, 16 {
+        data: *const u64,
+        stride: i64,
+    }
+    gumbel_slots, 16 {
+        of_row: *const i32,
+        count: i64,
+    }
+    gumbel_token_lists, 32 {
+        offsets: *const i64,
+        ids: *const i32,
+        values: *const f32,
+        reserved: i64,
+    }
+    gumbel_history, 48 {
+        struct_size: usize,
+        vocab_size: i64,
+        prompt: *mut u32,
+        output: *mut u32,
+        counts: *mut c_void,
+        count_bits: i32,
+        reserved: i32,
+    }
+    gumbel_transforms, 240 {
+        struct_size: usize,
+        mask: gumbel_row_i32,
+        allowed: gumbel_token_lists,
+        banned: gumbel_token_lists,
+        bias: gumbel_token_lists,
+        repetition: gumbel_row_f32,
+        frequency: gumbel_row_f32,
+        presence: gumbel_row_f32,
+        history: *const gumbel_history,
+        prompt_tokens: gumbel_token_lists,
+        output_tokens: gumbel_token_lists,
+    }
+    gumbel_truncation, 64 {
+        struct_size: usize,
+        min_p: gumbel_row_f32,
+        top_k: gumbel_row_i32,
+        top_p: gumbel_row_f32,
+        order: i32,
+        ties: i32,
+    }
+    gumbel_sampling, 144 {
+        struct_size: usize,
+        temperature: gumbel_row_f32,
+        seed: gumbel_row_u64,
+        position: gumbel_row_u64,
+        num_samples: i32,
+        first_sample: u32,
+        transforms: *const gumbel_transforms,
+        truncation: *const gumbel_truncation,
+        slots: gumbel_slots,
+        live_rows: *const i32,
+        given: gumbel_row_i32,
+        noise: *const f32,
+        noise_stride: i64,
+        domain: u32,
+        math: i32,
+    }
+    gumbel_output, 120 {
+        struct_size: usize,
+        tokens: *mut i32,
+        logprobs: *mut f32,
+        scores: *mut f32,
+        lse: *mut f32,
+        status: *mut i32,
+        ranks: *mut i32,
+        kept: *mut i32,
+        top_ids: *mut i32,
+        top_logprobs: *mut f32,
+        num_top: i32,
+        logprobs_of: i32,
+        top_logits: *mut f32,
+        best_ids: *mut i32,
+        best_scores: *mut f32,
+        num_best: i32,
+    }
+    gumbel_limits, 40 {
+        struct_size: usize,
+        batch: i64,
+        vocab_size: i64,
+        hidden_size: i64,
+        num_samples: i32,
+        requests: i32,
+    }
+    gumbel_step, 88 {
+        struct_size: usize,
+        batch: i64,
+        num_samples: i32,
+        reserved: i32,
+        tokens: *const i32,
+        position: *mut u64,
+        position_stride: i64,
+        ring: *mut i32,
+        ring_length: i64,
+        slots: gumbel_slots,
+        live_rows: *const i32,
+    }
+    gumbel_summary, 48 {
+        best_score: f32,
+        best_z: f32,
+        best_id: i32,
+        max_z: f32,
+        mass: [u64; 3],
+        mass_exponent: i32,
+        flags: u32,
+    }
+    gumbel_draft, 120 {
+        struct_size: usize,
+        requests: i64,
+        max_nodes: i32,
+        rule: i32,
+        tokens: *const i32,
+        offsets: *const i32,
+        nodes: *const i32,
+        parents: *const i32,
+        limit: *const i32,
+        stop: gumbel_token_lists,
+        head: *const gumbel_head,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+    }
+    gumbel_verified, 104 {
+        struct_size: usize,
+        tokens: *mut i32,
+        emitted: *mut i32,
+        accepted: *mut i32,
+        path: *mut i32,
+        last_row: *mut i32,
+        position: *mut u64,
+        finished: *mut i32,
+        status: *mut i32,
+        logprobs: *mut f32,
+        scores: *mut f32,
+        histogram: *mut u64,
+        rows: *const gumbel_output,
+    }
+}
+
+extern "C" {
+    pub fn gumbel_version() -> c_int;
+    pub fn gumbel_version_string() -> *const c_char;
+    pub fn gumbel_status_string(status: i32) -> *const c_char;
+    pub fn gumbel_row_status_string(status: i32) -> *const c_char;
+    pub fn gumbel_isa_name(isa: i32) -> *const c_char;
+    pub fn gumbel_isa_available(isa: i32) -> c_int;
+    pub fn gumbel_open(
+        options: *const gumbel_device_options,
+        device: *mut *mut gumbel_device,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_close(device: *mut gumbel_device);
+    pub fn gumbel_describe(device: *const gumbel_device, info: *mut gumbel_device_info) -> i32;
+    pub fn gumbel_workspace_size(
+        device: *const gumbel_device,
+        head: *const gumbel_head,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        output: *const gumbel_output,
+        bytes: *mut usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_workspace_most(
+        device: *const gumbel_device,
+        limits: *const gumbel_limits,
+        bytes: *mut usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_sample(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        head: *const gumbel_head,
+        sampling: *const gumbel_sampling,
+        output: *const gumbel_output,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_sample_logits(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        output: *const gumbel_output,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_process_logits(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        processed: *mut f32,
+        stride: i64,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_softmax(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        probabilities: *mut f32,
+        stride: i64,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_advance(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        step: *const gumbel_step,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_history_start(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        history: *const gumbel_history,
+        batch: i64,
+        slots: *const gumbel_slots,
+        prompts: *const gumbel_token_lists,
+        outputs: *const gumbel_token_lists,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_history_update(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        history: *const gumbel_history,
+        batch: i64,
+        slots: *const gumbel_slots,
+        tokens: *const i32,
+        token_stride: i64,
+        counts: *const i32,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_partial(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        head: *const gumbel_head,
+        sampling: *const gumbel_sampling,
+        summaries: *mut gumbel_summary,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_partial_logits(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        summaries: *mut gumbel_summary,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_summary_clear(summaries: *mut gumbel_summary, count: i64);
+    pub fn gumbel_merge(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        into: *mut gumbel_summary,
+        from: *const gumbel_summary,
+        count: i64,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_finish(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        summaries: *const gumbel_summary,
+        parts: i32,
+        batch: i64,
+        num_samples: i32,
+        output: *const gumbel_output,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_philox4x32(
+        counter: *const u32,
+        key: *const u32,
+        rounds: c_int,
+        out: *mut u32,
+    ) -> i32;
+    pub fn gumbel_noise(
+        seed: u64,
+        position: u64,
+        sample: u32,
+        domain: u32,
+        first_token: i64,
+        count: i64,
+        out: *mut f32,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_prepare_noise(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        sampling: *const gumbel_sampling,
+        batch: i64,
+        first_token: i64,
+        count: i64,
+        noise: *mut f32,
+        noise_stride: i64,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_row_seed(seed: u64, row: u64) -> u64;
+    pub fn gumbel_explain(
+        device: *const gumbel_device,
+        head: *const gumbel_head,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        output: *const gumbel_output,
+        text: *mut c_char,
+        size: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_verify(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        head: *const gumbel_head,
+        sampling: *const gumbel_sampling,
+        draft: *const gumbel_draft,
+        verified: *const gumbel_verified,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_verify_logits(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        draft: *const gumbel_draft,
+        verified: *const gumbel_verified,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_verify_workspace_size(
+        device: *const gumbel_device,
+        head: *const gumbel_head,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        draft: *const gumbel_draft,
+        verified: *const gumbel_verified,
+        bytes: *mut usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The structs of the C interface, filled from those of Rust. What a call would read or write
+//! beyond a view's end is refused here, and so is memory of the other kind of device; ranges and
+//! all else by the C call itself.
+use crate::error::{Error, Result};
+use crate::ffi;
+use crate::parameters::*;
+use crate::views::{MatrixMut, Place, Rows, Space, Tensor, View, ViewMut};
+use std::mem::size_of;
+use std::ptr;
+
+pub(crate) fn times(a: usize, b: usize) -> usize {
+    a.saturating_mul(b)
+}
+
+/// Elements from the first to the last one of `rows` rows of `width`, at `stride`; 0: `width`.
+pub(crate) fn extent(rows: usize, width: usize, stride: usize) -> usize {
+    if rows == 0 || width == 0 {
+        return 0;
+    }
+    let stride = if stride == 0 { width } else { stride };
+    times(rows - 1, stride).saturating_add(width)
+}
+
+pub(crate) fn words_of(tokens: usize) -> usize {
+    tokens / 32 + (tokens % 32 != 0) as usize
+}
+
+pub(crate) fn int64(field: &str, size: usize) -> Result<i64> {
+    i64::try_from(size).map_err(|_| Error::argument(field, format!("{} is too large", size)))
+}
+
+pub(crate) fn int32(field: &str, size: usize) -> Result<i32> {
+    i32::try_from(size).map_err(|_| Error::argument(field, format!("{} is too large", size)))
+}
+
+/// Sizes of a call's arguments: B, S, V, first_token + V, and B or slots.
+#[derive(Clone, Copy, Default)]
+pub struct Shape {
+    pub batch: usize,
+    pub samples: usize,
+    pub vocab: usize,
+    pub tokens_end: usize,
+    pub places: usize,
+}
+
+impl Shape {
+    pub fn new(batch: usize, vocab: usize, first_token: usize) -> Self {
+        Shape {
+            batch,
+            samples: 1,
+            vocab,
+            tokens_end: first_token.saturating_add(vocab),
+            places: batch,
+        }
+    }
+    pub fn draws(&self) -> usize {
+        times(self.batch, self.samples)
+    }
+}
+
+/// B, or slots where there are.
+pub(crate) fn places_of(slots: &Slots<'_>, batch: usize) -> usize {
+    match slots.of_row.place() {
+        Place::Absent => batch,
+        _ => slots.count,
+    }
+}
+
+/// What a device's calls take: memory of the host or of a GPU, and whether they follow pointers.
+#[derive(Clone, Copy)]
+pub struct Check {
+    pub host: bool,
+    pub reads: bool,
+}
+
+impl Check {
+    pub fn need(&self, field: &str, place: Place, has: usize, needed: usize) -> Result<()> {
+        match (place, self.host) {
+            (Place::Host, false) => {
+                Err(Error::argument(field, "it is in host memory, and this device is a GPU"))
+            }
+            (Place::Device, true) => {
+                Err(Error::argument(field, "it is in a GPU's memory, and this device is a CPU"))
+            }
+            _ if self.reads && has < needed => Err(Error::argument(
+                field,
+                format!("it has {} elements, {} are needed", has, needed),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What must be there where it has elements.
+    pub fn required<T>(&self, field: &str, view: &View<'_, T>, needed: usize) -> Result<*const T> {
+        self.need(field, view.place(), view.len(), needed)?;
+        Ok(view.pointer())
+    }
+    pub fn required_mut<T>(
+        &self,
+        field: &str,
+        view: &ViewMut<'_, T>,
+        needed: usize,
+    ) -> Result<*mut T> {
+        self.need(field, view.place(), view.len(), needed)?;
+        Ok(view.pointer())
+    }
+
+    /// What may be absent.
+    pub fn view<T>(&self, field: &str, view: &View<'_, T>, needed: usize) -> Result<*const T> {
+        match view.place() {
+            Place::Absent => Ok(ptr::null()),
+            _ => self.required(field, view, needed),
+        }
+    }
+    pub fn view_mut<T>(&self, field: &str, view: &ViewMut<'_, T>, needed: usize) -> Result<*mut T> {
+        match view.place() {
+            Place::Absent => Ok(ptr::null_mut()),
+            _ => self.required_mut(field, view, needed),
+        }
+    }
+
+    pub fn space(&self, space: &Space<'_>) -> Result<()> {
+        self.need("workspace", space.place, 0, 0)
+    }
+
+    pub fn tensor(&self, field: &str, t: &Tensor<'_>) -> Result<ffi::gumbel_tensor> {
+        if t.place != Place::Absent {
+            self.need(field, t.place, t.len, extent(t.rows, t.cols, t.stride))?;
+        }
+        Ok(ffi::gumbel_tensor {
+            data: t.data,
+            dtype: t.dtype as i32,
+            rows: int64(field, t.rows)?,
+            cols: int64(field, t.cols)?,
+            stride: int64(field, t.stride)?,
+            reserved: [0; 2],
+        })
+    }
+
+    /// Pointer and stride of a row parameter of `places` rows or slots.
+    fn rows<T>(&self, field: &str, rows: &Rows<'_, T>, places: usize) -> Result<(*const T, i64)> {
+        match rows {
+            Rows::Default => Ok((ptr::null(), 0)),
+            Rows::Value(value) => {
+                self.need(field, Place::Host, 1, 1)?;
+                Ok((value, ffi::GUMBEL_SAME))
+            }
+            Rows::Each(view) => Ok((self.view(field, view, places)?, 0)),
+            Rows::Same(view) => Ok((self.view(field, view, 1)?, ffi::GUMBEL_SAME)),
+            Rows::Strided(view, stride) => {
+                let data = self.view(field, view, extent(places, 1, *stride))?;
+                Ok((data, int64(field, *stride)?))
+            }
+        }
+    }
+
+    pub fn rows_f32(
+        &self,
+        field: &str,
+        rows: &Rows<'_, f32>,
+        places: usize,
+    ) -> Result<ffi::gumbel_row_f32> {
+        let (data, stride) = self.rows(field, rows, places)?;
+        Ok(ffi::gumbel_row_f32 { data, stride })
+    }
+
+    pub fn rows_i32(
+        &self,
+        field: &str,
+        rows: &Rows<'_, i32>,
+        places: usize,
+    ) -> Result<ffi::gumbel_row_i32> {
+        let (data, stride) = self.rows(field, rows, places)?;
+        Ok(ffi::gumbel_row_i32 { data, stride })
+    }
+
+    pub fn rows_u64(
+        &self,
+        field: &str,
+        rows: &Rows<'_, u64>,
+        places: usize,
+    ) -> Result<ffi::gumbel_row_u64> {
+        let (data, stride) = self.rows(field, rows, places)?;
+        Ok(ffi::gumbel_row_u64 { data, stride })
+    }
+
+    pub fn slots(&self, field: &str, slots: &Slots<'_>, batch: usize) -> Result<ffi::gumbel_slots> {
+        Ok(ffi::gumbel_slots {
+            of_row: self.view(field, &slots.of_row, batch)?,
+            count: int64(field, slots.count)?,
+        })
+    }
+
+    pub fn lists(
+        &self,
+        field: &str,
+        lists: &TokenLists<'_>,
+        batch: usize,
+    ) -> Result<ffi::gumbel_token_lists> {
+        let has = lists.ids.len();
+        let into = ffi::gumbel_token_lists {
+            offsets: self.view(field, &lists.offsets, batch.saturating_add(1))?,
+            ids: self.view(field, &lists.ids, 0)?,
+            values: self.view(field, &lists.values, has)?,
+            reserved: 0,
+        };
+        if let (true, Some(offsets)) = (self.reads, lists.offsets.on_host()) {
+            for &end in &offsets[..=batch] {
+                if end > 0 && end as u64 > has as u64 {
+                    let text = format!("it has {} ids, an offset is {}", has, end);
+                    return Err(Error::argument(field, text));
+                }
+            }
+        }
+        Ok(into)
+    }
+
+    pub fn history(
+        &self,
+        field: &str,
+        history: &History<'_>,
+        places: usize,
+    ) -> Result<ffi::gumbel_history> {
+        let words = times(places, words_of(history.vocab_size));
+        let all = times(places, history.vocab_size);
+        match &history.counts {
+            Counts::Bits16(view) => self.need(field, view.place(), view.len(), all)?,
+            Counts::Bits32(view) => self.need(field, view.place(), view.len(), all)?,
+        }
+        let (counts, count_bits) = history.counts_raw();
+        Ok(ffi::gumbel_history {
+            struct_size: size_of::<ffi::gumbel_history>(),
+            vocab_size: int64(field, history.vocab_size)?,
+            prompt: self.required_mut(field, &history.prompt, words)?,
+            output: self.required_mut(field, &history.output, words)?,
+            counts,
+            count_bits,
+            reserved: 0,
+        })
+    }
+
+    pub fn head(&self, head: &Head<'_>) -> Result<(ffi::gumbel_head, Shape)> {
+        let into = ffi::gumbel_head {
+            struct_size: size_of::<ffi::gumbel_head>(),
+            hidden: self.tensor("head.hidden", &head.hidden)?,
+            weight: self.tensor("head.weight", &head.weight)?,
+            bias: self.tensor("head.bias", &head.bias)?,
+            scale: head.scale,
+            soft_cap: head.soft_cap,
+            first_token: int64("head.first_token", head.first_token)?,
+            vocab_size: int64("head.vocab_size", head.vocab_size)?,
+        };
+        let sizes = Shape::new(head.hidden.rows, head.weight.rows, head.first_token);
+        Ok((into, sizes))
+    }
+
+    pub fn logits(&self, logits: &Logits<'_>) -> Result<(ffi::gumbel_logits, Shape)> {
+        let into = ffi::gumbel_logits {
+            struct_size: size_of::<ffi::gumbel_logits>(),
+            logits: self.tensor("logits.values", &logits.values)?,
+            scale: logits.scale,
+            soft_cap: logits.soft_cap,
+            first_token: int64("logits.first_token", logits.first_token)?,
+            vocab_size: int64("logits.vocab_size", logits.vocab_size)?,
+        };
+        let sizes = Shape::new(logits.values.rows, logits.values.cols, logits.first_token);
+        Ok((into, sizes))
+    }
+
+    pub fn output(&self, out: &Output<'_>, sizes: &Shape) -> Result<ffi::gumbel_output> {
+        let (rows, draws) = (sizes.batch, sizes.draws());
+        let top = times(rows, out.num_top);
+        let best = times(rows, out.num_best);
+        Ok(ffi::gumbel_output {
+            struct_size: size_of::<ffi::gumbel_output>(),
+            tokens: self.view_mut("output.tokens", &out.tokens, draws)?,
+            logprobs: self.view_mut("output.logprobs", &out.logprobs, draws)?,
+            scores: self.view_mut("output.scores", &out.scores, draws)?,
+            lse: self.view_mut("output.lse", &out.lse, rows)?,
+            status: self.view_mut("output.status", &out.status, rows)?,
+            ranks: self.view_mut("output.ranks", &out.ranks, draws)?,
+            kept: self.view_mut("output.kept", &out.kept, rows)?,
+            top_ids: self.view_mut("output.top_ids", &out.top_ids, top)?,
+            top_logprobs: self.view_mut("output.top_logprobs", &out.top_logprobs, top)?,
+            num_top: int32("output.num_top", out.num_top)?,
+            logprobs_of: out.logprobs_of as i32,
+            top_logits: self.view_mut("output.top_logits", &out.top_logits, top)?,
+            best_ids: self.view_mut("output.best_ids", &out.best_ids, best)?,
+            best_scores: self.view_mut("output.best_scores", &out.best_scores, best)?,
+            num_best: int32("output.num_best", out.num_best)?,
+        })
+    }
+
+    pub fn matrix(
+        &self,
+        field: &str,
+        m: &MatrixMut<'_>,
+        rows: usize,
+        cols: usize,
+    ) -> Result<*mut f32> {
+        if (m.rows, m.cols) != (rows, cols) {
+            let text = format!("it is [{}, {}], not [{}, {}]", m.rows, m.cols, rows, cols);
+            return Err(Error::argument(field, text));
+        }
+        self.required_mut(field, &m.data, extent(rows, cols, m.stride))
+    }
+
+    pub fn step(&self, step: &Step<'_>) -> Result<ffi::gumbel_step> {
+        let samples = step.num_samples.max(1);
+        let places = places_of(&step.slots, step.batch);
+        let (positions, stride) = if step.position_same {
+            (1, ffi::GUMBEL_SAME)
+        } else {
+            let all = extent(places, 1, step.position_stride);
+            (all, int64("step.position_stride", step.position_stride)?)
+        };
+        let of_ring = times(step.ring_length, times(places, samples));
+        Ok(ffi::gumbel_step {
+            struct_size: size_of::<ffi::gumbel_step>(),
+            batch: int64("step.batch", step.batch)?,
+            num_samples: int32("step.num_samples", samples)?,
+            reserved: 0,
+            tokens: self.view("step.tokens", &step.tokens, times(step.batch, samples))?,
+            position: self.view_mut("step.position", &step.position, positions)?,
+            position_stride: stride,
+            ring: self.view_mut("step.ring", &step.ring, of_ring)?,
+            ring_length: int64("step.ring_length", step.ring_length)?,
+            slots: self.slots("step.slots", &step.slots, step.batch)?,
+            live_rows: self.view("step.live_rows", &step.live_rows, 1)?,
+        })
+    }
+}

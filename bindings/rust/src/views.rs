@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+use crate::error::{Error, Result, Status};
+use crate::ffi;
+use std::alloc::{alloc, dealloc, Layout};
+use std::marker::PhantomData;
+use std::os::raw::c_void;
+use std::ptr;
+
+/// Where what a view shows lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Absent,
+    Host,
+    Device,
+}
+
+/// Elements that a call reads: a slice, or memory of a GPU. Default: none.
+#[derive(Debug)]
+pub struct View<'a, T> {
+    data: *const T,
+    len: usize,
+    place: Place,
+    lives: PhantomData<&'a [T]>,
+}
+
+/// Elements that a call writes: a slice, or memory of a GPU. Default: none.
+///
+/// What it shows must outlive it, and is not to be had beside it:
+///
+/// ```compile_fail,E0597
+/// let mut out = gumbel::Output::default();
+/// {
+///     let mut tokens = vec![0; 4];
+///     out.tokens = (&mut tokens).into();
+/// }
+/// out.num_top = 0;
+/// ```
+/// ```compile_fail,E0499
+/// let mut floats = vec![0.0; 4];
+/// let mut out = gumbel::Output::default();
+/// out.logprobs = (&mut floats).into();
+/// out.scores = (&mut floats).into();
+/// ```
+#[derive(Debug)]
+pub struct ViewMut<'a, T> {
+    data: *mut T,
+    len: usize,
+    place: Place,
+    lives: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: they are what the slices would be; memory of a GPU is touched by calls alone.
+unsafe impl<T: Sync> Send for View<'_, T> {}
+unsafe impl<T: Sync> Sync for View<'_, T> {}
+unsafe impl<T: Send> Send for ViewMut<'_, T> {}
+unsafe impl<T: Sync> Sync for ViewMut<'_, T> {}
+
+impl<T> Clone for View<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for View<'_, T> {}
+
+impl<T> Default for View<'_, T> {
+    fn default() -> Self {
+        View { data: ptr::null(), len: 0, place: Place::Absent, lives: PhantomData }
+    }
+}
+
+impl<T> Default for ViewMut<'_, T> {
+    fn default() -> Self {
+        ViewMut { data: ptr::null_mut(), len: 0, place: Place::Absent, lives: PhantomData }
+    }
+}
+
+impl<'a, T, S: AsRef<[T]> + ?Sized> From<&'a S> for View<'a, T> {
+    fn from(from: &'a S) -> Self {
+        let slice = from.as_ref();
+        View { data: slice.as_ptr(), len: slice.len(), place: Place::Host, lives: PhantomData }
+    }
+}
+
+impl<'a, T, S: AsMut<[T]> + ?Sized> From<&'a mut S> for ViewMut<'a, T> {
+    fn from(from: &'a mut S) -> Self {
+        let slice = from.as_mut();
+        ViewMut {
+            data: slice.as_mut_ptr(),
+            len: slice.len(),
+            place: Place::Host,
+            lives: PhantomData,
+        }
+    }
+}
+
+impl<'a, T> View<'a, T> {
+    /// `len` elements in the memory of a GPU.
+    ///
+    /// # Safety
+    /// They are memory of the GPU that every call with this view is made for, and stay so,
+    /// unwritten by others, until the call's stream has passed it.
+    pub unsafe fn device(data: *const T, len: usize) -> Self {
+        View { data, len, place: Place::Device, lives: PhantomData }
+    }
+
+    pub(crate) fn pointer(&self) -> *const T {
+        self.data
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+    /// The slice, of what is in host memory.
+    pub(crate) fn on_host(&self) -> Option<&[T]> {
+        match self.place {
+            // SAFETY: it was made of a slice that lives for 'a.
+            Place::Host => Some(unsafe { std::slice::from_raw_parts(self.data, self.len) }),
+            _ => None,
+        }
+    }
+}
+
+impl<'a, T> ViewMut<'a, T> {
+    /// `len` elements in the memory of a GPU.
+    ///
+    /// # Safety
+    /// As for [`View::device`]; neither read nor written by others until the stream has passed.
+    pub unsafe fn device(data: *mut T, len: usize) -> Self {
+        ViewMut { data, len, place: Place::Device, lives: PhantomData }
+    }
+
+    pub(crate) fn pointer(&self) -> *mut T {
+        self.data
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+}
+
+/// Elements that a tensor may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Dtype {
+    Float32 = 1,
+    Float16 = 2,
+    Bfloat16 = 3,
+}
+
+/// A row-major matrix that a call reads. Default: none.
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor<'a> {
+    pub(crate) data: *const c_void,
+    pub(crate) len: usize,
+    pub(crate) place: Place,
+    pub(crate) dtype: Dtype,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) stride: usize,
+    lives: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: as a slice of numbers.
+unsafe impl Send for Tensor<'_> {}
+unsafe impl Sync for Tensor<'_> {}
+
+impl Default for Tensor<'_> {
+    fn default() -> Self {
+        Tensor::of(View::<f32>::default(), Dtype::Float32, 0, 0)
+    }
+}
+
+impl<'a> Tensor<'a> {
+    fn of<T>(data: View<'a, T>, dtype: Dtype, rows: usize, cols: usize) -> Self {
+        Tensor {
+            data: data.data.cast(),
+            len: data.len,
+            place: data.place,
+            dtype,
+            rows,
+            cols,
+            stride: 0,
+            lives: PhantomData,
+        }
+    }
+
+    /// What a call overwrites as it reads it: pointers alone, used while `of` is borrowed.
+    pub(crate) fn in_place(of: &MatrixMut<'_>) -> Self {
+        Tensor {
+            data: of.data.data as *const c_void,
+            len: of.data.len,
+            place: of.data.place,
+            dtype: Dtype::Float32,
+            rows: of.rows,
+            cols: of.cols,
+            stride: of.stride,
+            lives: PhantomData,
+        }
+    }
+
+    /// A float32 matrix `[rows, cols]`.
+    pub fn float32(data: impl Into<View<'a, f32>>, rows: usize, cols: usize) -> Self {
+        Tensor::of(data.into(), Dtype::Float32, rows, cols)
+    }
+
+    /// A float16 matrix, of the elements' bits.
+    pub fn float16(bits: impl Into<View<'a, u16>>, rows: usize, cols: usize) -> Self {
+        Tensor::of(bits.into(), Dtype::Float16, rows, cols)
+    }
+
+    /// A bfloat16 matrix, of the elements' bits.
+    pub fn bfloat16(bits: impl Into<View<'a, u16>>, rows: usize, cols: usize) -> Self {
+        Tensor::of(bits.into(), Dtype::Bfloat16, rows, cols)
+    }
+
+    /// The same with rows `stride` elements apart, `cols` or more.
+    pub fn strided(mut self, stride: usize) -> Self {
+        self.stride = stride;
+        self
+    }
+}
+
+/// A float32 matrix that a call writes.
+#[derive(Debug)]
+pub struct MatrixMut<'a> {
+    pub(crate) data: ViewMut<'a, f32>,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) stride: usize,
+}
+
+impl<'a> MatrixMut<'a> {
+    /// A matrix `[rows, cols]`.
+    pub fn new(data: impl Into<ViewMut<'a, f32>>, rows: usize, cols: usize) -> Self {
+        MatrixMut { data: data.into(), rows, cols, stride: 0 }
+    }
+
+    /// The same with rows `stride` elements apart, `cols` or more.
+    pub fn strided(mut self, stride: usize) -> Self {
+        self.stride = stride;
+        self
+    }
+}
+
+/// A row parameter, or with slots a slot's.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Rows<'a, T> {
+    /// What the field says.
+    #[default]
+    Default,
+    /// One value for all; in host memory, so not for a GPU.
+    Value(T),
+    /// One each.
+    Each(View<'a, T>),
+    /// One value in memory for all.
+    Same(View<'a, T>),
+    /// One each, so many elements apart, 1 or more.
+    Strided(View<'a, T>, usize),
+}
+
+macro_rules! rows_of_values {
+    ($($element:ty)*) => {$(
+        impl From<$element> for Rows<'_, $element> {
+            fn from(value: $element) -> Self {
+                Rows::Value(value)
+            }
+        }
+    )*};
+}
+rows_of_values!(f32 i32 u64);
+
+impl<'a, T, S: AsRef<[T]> + ?Sized> From<&'a S> for Rows<'a, T> {
+    fn from(values: &'a S) -> Self {
+        Rows::Each(values.into())
+    }
+}
+
+/// The workspace of a call: a [`Workspace`], bytes aligned to 64, or memory of a GPU.
+#[derive(Debug)]
+pub struct Space<'a> {
+    pub(crate) data: *mut c_void,
+    pub(crate) bytes: usize,
+    pub(crate) place: Place,
+    lives: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Space<'a> {
+    /// `bytes` in the memory of a GPU.
+    ///
+    /// # Safety
+    /// As for [`ViewMut::device`].
+    pub unsafe fn device(data: *mut c_void, bytes: usize) -> Self {
+        Space { data, bytes, place: Place::Device, lives: PhantomData }
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for Space<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        Space {
+            data: bytes.as_mut_ptr().cast(),
+            bytes: bytes.len(),
+            place: Place::Host,
+            lives: PhantomData,
+        }
+    }
+}
+
+impl<'a> From<&'a mut Workspace> for Space<'a> {
+    fn from(workspace: &'a mut Workspace) -> Self {
+        Space {
+            data: workspace.data.cast(),
+            bytes: workspace.bytes,
+            place: Place::Host,
+            lives: PhantomData,
+        }
+    }
+}
+
+/// Aligned host memory, which grows when [`reserve`](Workspace::reserve) asks for more and at no
+/// other time.
+#[derive(Debug)]
+pub struct Workspace {
+    data: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: it owns its memory, and gives it out by &mut alone.
+unsafe impl Send for Workspace {}
+unsafe impl Sync for Workspace {}
+
+impl Default for Workspace {
+    fn default() -> Self {
+        Workspace::new()
+    }
+}
+
+impl Workspace {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Workspace { data: ptr::null_mut(), bytes: 0 }
+    }
+
+    /// Have `bytes` or more; what was there is lost where it grows.
+    ///
+    /// # Errors
+    /// [`Status::Memory`], and then all is as before.
+    pub fn reserve(&mut self, bytes: usize) -> Result<()> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        let refused = || {
+            Error::new(Status::Memory, "workspace", format!("{} bytes are not to be had", bytes))
+        };
+        let layout = Layout::from_size_align(bytes, ffi::GUMBEL_WORKSPACE_ALIGNMENT)
+            .map_err(|_| refused())?;
+        // SAFETY: the layout is not empty.
+        let data = unsafe { alloc(layout) };
+        if data.is_null() {
+            return Err(refused());
+        }
+        self.free();
+        self.data = data;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Bytes that it has.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn free(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: reserve() allocated it with this layout, which was valid.
+            unsafe {
+                let align = ffi::GUMBEL_WORKSPACE_ALIGNMENT;
+                dealloc(self.data, Layout::from_size_align_unchecked(self.bytes, align));
+            }
+        }
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        self.free();
+    }
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libgumbel for C++17, inside: the structs of the C interface, filled from those of C++. Views that
+ * are smaller than a call's shapes say are refused here; ranges and all else by the C call itself.
+ */
+#ifndef GUMBEL_CXX_LOWERING_HPP
+#define GUMBEL_CXX_LOWERING_HPP
+
+#include <gumbel/cxx/parameters.hpp>
+
+namespace gumbel
+{
+namespace detail
+{
+
+using count = std::uint64_t;
+
+/* A size that the C call will refuse if it is negative counts as none. */
+constexpr count sized(std::int64_t size) noexcept
+{
+    return size > 0 ? static_cast<count>(size) : 0;
+}
+
+/* a * b, or the largest count where that does not hold it. */
+constexpr count times(count a, count b) noexcept
+{
+    constexpr count half = count{1} << 32;
+    if (a < half && b < half)
+        return a * b;
+    return b != 0 && a > ~count{0} / b ? ~count{0} : a * b;
+}
+constexpr count plus(count a, count b) noexcept { return a > ~count{0} - b ? ~count{0} : a + b; }
+
+/* Elements from the first to the last one of `rows` rows of `width`, at `stride`. */
+constexpr count extent(count rows, count width, std::int64_t stride) noexcept
+{
+    if (rows == 0 || width == 0)
+        return 0;
+    if (stride == GUMBEL_SAME)
+        return width;
+    return plus(times(rows - 1, stride == 0 ? width : sized(stride)), width);
+}
+
+/* The sizes of a call's arguments: B, S, V, and where parameters of rows lie. */
+struct shape {
+    count batch = 0;
+    count samples = 1;
+    count vocab = 0;
+    count tokens_end = 0; /* first_token + V */
+    count places = 0;     /* B or slots */
+};
+
+constexpr shape shape_of(std::int64_t batch, std::int64_t vocab, std::int64_t first) noexcept
+{
+    shape sizes;
+    sizes.batch = sizes.places = sized(batch);
+    sizes.vocab = sized(vocab);
+    sizes.tokens_end = plus(sizes.vocab, sized(first));
+    return sizes;
+}
+
+constexpr count places_of(const slots &s, count batch) noexcept
+{
+    return s.of_row.absent() ? batch : sized(s.count);
+}
+
+/* What fills C structs and looks at sizes; `reads` tells whether the call follows pointers, and
+ * `host` whether their memory is the host's. */
+class lowering
+{
+  public:
+    lowering(error &failure, bool host, bool reads = true) noexcept
+        : failure_(failure), host_(host), reads_(reads)
+    {
+    }
+
+    bool host() const noexcept { return host_; }
+    bool reads() const noexcept { return reads_; }
+    void refuse(const char *field, const char *message) noexcept
+    {
+        failure_.refuse(field, message);
+    }
+
+    template <class T> T *data(const char *field, const span<T> &view, count needed) noexcept
+    {
+        if (!view.absent())
+            need(field, view.data(), view.size(), needed);
+        return view.data();
+    }
+    void need(const char *field, const void *data, count has, count needed) noexcept
+    {
+        if (!reads_)
+            return;
+        if (has < needed)
+            failure_.refuse_size(field, has, needed);
+        else if (data == nullptr && needed > 0)
+            failure_.refuse(field, "it has a size, and its pointer is null");
+    }
+
+    gumbel_tensor lower(const char *field, const tensor &t) noexcept
+    {
+        gumbel_tensor into = {t.data, static_cast<gumbel_dtype>(t.type), t.rows, t.cols, t.stride,
+                              {0, 0}};
+        if (t.rows > 0 && t.cols > 0)
+            need(field, t.data, t.size, extent(sized(t.rows), sized(t.cols), t.stride));
+        return into;
+    }
+
+    /* Row parameters of `places` rows or slots, into a gumbel_row_*. */
+    template <class Into, class T>
+    void lower(Into &into, const char *field, const row<T> &values, count places) noexcept
+    {
+        if (values.absent())
+            return;
+        if (values.is_value() && !host_)
+            refuse(field, "a value is in host memory, and this device is a GPU: use row::same()");
+        need(field, values.data(), values.size(), extent(places, 1, values.stride()));
+        into.data = values.data();
+        into.stride = values.stride();
+    }
+
+    gumbel_slots lower(const char *field, const slots &s, count batch) noexcept
+    {
+        return {data(field, s.of_row, batch), s.count};
+    }
+
+    gumbel_token_lists lower(const char *field, const token_lists &lists, count batch) noexcept
+    {
+        const count has = lists.ids.size();
+        gumbel_token_lists into = {data(field, lists.offsets, plus(batch, 1)), lists.ids.data(),
+                                   lists.values.data(), 0};
+        if (!reads_)
+            return into;
+        if (!lists.values.absent() && lists.values.size() < has)
+            failure_.refuse_size(field, lists.values.size(), has);
+        if (host_ && !lists.offsets.absent() && lists.offsets.size() > batch)
+            for (count b = 0; b <= batch; b++)
+                if (sized(lists.offsets[b]) > has)
+                    failure_.refuse_size(field, has, sized(lists.offsets[b]));
+        return into;
+    }
+
+    gumbel_history lower(const char *field, const history &h, count places) noexcept
+    {
+        gumbel_history into = {};
+        const count tokens = sized(h.vocab_size), words = tokens / 32 + (tokens % 32 != 0);
+        into.struct_size = sizeof into;
+        into.vocab_size = h.vocab_size;
+        into.prompt = data(field, h.prompt, times(places, words));
+        into.output = data(field, h.output, times(places, words));
+        into.counts = h.counts.data;
+        into.count_bits = h.counts.bits;
+        if (h.counts.data != nullptr || h.counts.size > 0)
+            need(field, h.counts.data, h.counts.size, times(places, tokens));
+        return into;
+    }
+
+    gumbel_head lower(const head &h, shape &sizes) noexcept
+    {
+        gumbel_head into = {};
+        into.struct_size = sizeof into;
+        into.hidden = lower("head.hidden", h.hidden);
+        into.weight = lower("head.weight", h.weight);
+        if (h.bias.data != nullptr || h.bias.rows != 0)
+            into.bias = lower("head.bias", h.bias);
+        into.scale = h.scale;
+        into.soft_cap = h.soft_cap;
+        into.first_token = h.first_token;
+        into.vocab_size = h.vocab_size;
+        sizes = shape_of(h.hidden.rows, h.weight.rows, h.first_token);
+        return into;
+    }
+
+    gumbel_logits lower(const logits &l, shape &sizes) noexcept
+    {
+        gumbel_logits into = {};
+        into.struct_size = sizeof into;
+        into.logits = lower("logits.logits", l.values);
+        into.scale = l.scale;
+        into.soft_cap = l.soft_cap;
+        into.first_token = l.first_token;
+        into.vocab_size = l.vocab_size;
+        sizes = shape_of(l.values.rows, l.values.cols, l.first_token);
+        return into;
+    }
+
+    gumbel_output lower(const output &o, const shape &sizes) noexcept
+    {
+        gumbel_output into = {};
+        const count draws = times(sizes.batch, sizes.samples);
+        const count top = times(sizes.batch, sized(o.num_top));
+        const count best = times(sizes.batch, sized(o.num_best));
+        into.struct_size = sizeof into;
+        into.tokens = data("output.tokens", o.tokens, draws);
+        into.logprobs = data("output.logprobs", o.logprobs, draws);
+        into.scores = data("output.scores", o.scores, draws);
+        into.lse = data("output.lse", o.lse, sizes.batch);
+        into.status = data("output.status", o.status, sizes.batch);
+        into.ranks = data("output.ranks", o.ranks, draws);
+        into.kept = data("output.kept", o.kept, sizes.batch);
+        into.top_ids = data("output.top_ids", o.top_ids, top);
+        into.top_logprobs = data("output.top_logprobs", o.top_logprobs, top);
+        into.num_top = o.num_top;
+        into.logprobs_of = static_cast<gumbel_distribution>(o.logprobs_of);
+        into.top_logits = data("output.top_logits", o.top_logits, top);
+        into.best_ids = data("output.best_ids", o.best_ids, best);
+        into.best_scores = data("output.best_scores", o.best_scores, best);
+        into.num_best = o.num_best;
+        return into;
+    }
+
+    gumbel_step lower(const step &s) noexcept
+    {
+        gumbel_step into = {};
+        const count samples = s.num_samples == 0 ? 1 : sized(s.num_samples);
+        const count rows = sized(s.batch), places = places_of(s.slots, rows);
+        into.struct_size = sizeof into;
+        into.batch = s.batch;
+        into.num_samples = s.num_samples;
+        into.tokens = data("step.tokens", s.tokens, times(rows, samples));
+        into.position = data("step.position", s.position, extent(places, 1, s.position_stride));
+        into.position_stride = s.position_stride;
+        into.ring = data("step.ring", s.ring, times(sized(s.ring_length), times(places, samples)));
+        into.ring_length = s.ring_length;
+        into.slots = lower("step.slots", s.slots, rows);
+        into.live_rows = s.live_rows;
+        return into;
+    }
+
+  private:
+    error &failure_;
+    bool host_;
+    bool reads_;
+};
+
+/* A sampling's C structs, which point at each other: neither copied nor moved. */
+class lowered_sampling
+{
+  public:
+    /* Of a call with rows and parameters in step. `sizes` gains samples and places. */
+    lowered_sampling(lowering &to, const sampling &s, shape &sizes) noexcept
+        : lowered_sampling(to, s, sizes, sizes.batch, sizes.batch, 0)
+    {
+    }
+    /* Of a verification, whose parameters are those of `batch` requests, in `places` where it has
+     * no slots itself, and whose mask is of `mask_rows`; 0: as the other parameters. */
+    lowered_sampling(lowering &to, const sampling &s, shape &sizes, count batch, count places,
+                     count mask_rows) noexcept
+    {
+        sizes.samples = s.num_samples == 0 ? 1 : sized(s.num_samples);
+        sizes.places = places_of(s.slots, places);
+        into_.struct_size = sizeof into_;
+        to.lower(into_.temperature, "sampling.temperature", s.temperature, sizes.places);
+        to.lower(into_.seed, "sampling.seed", s.seed, sizes.places);
+        to.lower(into_.position, "sampling.position", s.position, sizes.places);
+        into_.num_samples = s.num_samples;
+        into_.first_sample = s.first_sample;
+        if (s.transforms != nullptr)
+            lower_transforms(to, *s.transforms, sizes, batch,
+                             mask_rows > 0 ? mask_rows : sizes.places);
+        if (s.truncation != nullptr)
+            lower_truncation(to, *s.truncation, sizes.places);
+        into_.slots = to.lower("sampling.slots", s.slots, batch);
+        into_.live_rows = s.live_rows;
+        into_.given.stride = s.given_stride;
+        into_.given.data =
+            to.data("sampling.given", s.given, extent(sizes.batch, sizes.samples, s.given_stride));
+        into_.noise =
+            to.data("sampling.noise", s.noise,
+                    extent(times(sizes.batch, sizes.samples), sizes.vocab, s.noise_stride));
+        into_.noise_stride = s.noise_stride;
+        into_.domain = s.domain;
+        into_.math = static_cast<gumbel_math>(s.math);
+    }
+    lowered_sampling(const lowered_sampling &) = delete;
+    lowered_sampling &operator=(const lowered_sampling &) = delete;
+
+    const gumbel_sampling *get() const noexcept { return &into_; }
+
+  private:
+    void lower_transforms(lowering &to, const transforms &t, const shape &sizes, count batch,
+                          count mask_rows) noexcept
+    {
+        const count words = sizes.tokens_end / 32 + (sizes.tokens_end % 32 != 0);
+        transforms_ = {};
+        transforms_.struct_size = sizeof transforms_;
+        transforms_.mask.stride = t.mask_stride;
+        transforms_.mask.data =
+            to.data("sampling.transforms.mask", t.mask, extent(mask_rows, words, t.mask_stride));
+        transforms_.allowed = to.lower("sampling.transforms.allowed", t.allowed, batch);
+        transforms_.banned = to.lower("sampling.transforms.banned", t.banned, batch);
+        transforms_.bias = to.lower("sampling.transforms.bias", t.bias, batch);
+        to.lower(transforms_.repetition, "sampling.transforms.repetition", t.repetition,
+                 sizes.places);
+        to.lower(transforms_.frequency, "sampling.transforms.frequency", t.frequency, sizes.places);
+        to.lower(transforms_.presence, "sampling.transforms.presence", t.presence, sizes.places);
+        if (t.history != nullptr) {
+            history_ = to.lower("sampling.transforms.history", *t.history, sizes.places);
+            transforms_.history = &history_;
+        }
+        transforms_.prompt_tokens =
+            to.lower("sampling.transforms.prompt_tokens", t.prompt_tokens, batch);
+        transforms_.output_tokens =
+            to.lower("sampling.transforms.output_tokens", t.output_tokens, batch);
+        into_.transforms = &transforms_;
+    }
+
+    void lower_truncation(lowering &to, const truncation &t, count places) noexcept
+    {
+        truncation_ = {};
+        truncation_.struct_size = sizeof truncation_;
+        to.lower(truncation_.min_p, "sampling.truncation.min_p", t.min_p, places);
+        to.lower(truncation_.top_k, "sampling.truncation.top_k", t.top_k, places);
+        to.lower(truncation_.top_p, "sampling.truncation.top_p", t.top_p, places);
+        truncation_.order = static_cast<gumbel_order>(t.order);
+        truncation_.ties = static_cast<gumbel_ties>(t.ties);
+        into_.truncation = &truncation_;
+    }
+
+    gumbel_sampling into_ = {};
+    gumbel_transforms transforms_; /* these three are filled where they are asked for */
+    gumbel_truncation truncation_;
+    gumbel_history history_;
+};
+
+} // namespace detail
+} // namespace gumbel
+
+#endif /* GUMBEL_CXX_LOWERING_HPP */

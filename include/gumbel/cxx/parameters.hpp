@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libgumbel for C++17: what a call is given, as plain structs whose defaults are those of gumbel.h,
+ * where every field is explained. Shapes are as there; what a view shows is checked against them.
+ */
+#ifndef GUMBEL_CXX_PARAMETERS_HPP
+#define GUMBEL_CXX_PARAMETERS_HPP
+
+#include <gumbel/cxx/views.hpp>
+#include <gumbel/drafts.h>
+
+namespace gumbel
+{
+
+/* ------------------------------------------------------------------------------ devices ---- */
+
+enum class isa : int {
+    automatic = GUMBEL_ISA_AUTO,
+    reference = GUMBEL_ISA_REFERENCE,
+    avx2 = GUMBEL_ISA_AVX2,
+    avx512 = GUMBEL_ISA_AVX512,
+    neon = GUMBEL_ISA_NEON,
+};
+
+struct device_options {
+    const char *device = nullptr; /* "cpu" where it is null, or "cuda:N" */
+    gumbel::isa isa = isa::automatic;
+    std::int32_t threads = 0;
+    std::int32_t tile = 0;
+    gumbel_parallel_for parallel_for = nullptr;
+    void *parallel_context = nullptr;
+    const char *rungs = nullptr;
+};
+
+using device_info = gumbel_device_info;
+
+/* ------------------------------------------------------------------------------ ways in ---- */
+
+struct head {
+    tensor hidden; /* [B, D] */
+    tensor weight; /* [V, D] */
+    tensor bias;   /* [1, V] or absent */
+    float scale = 1;
+    float soft_cap = 0;
+    std::int64_t first_token = 0;
+    std::int64_t vocab_size = 0; /* 0: first_token + V */
+};
+
+struct logits {
+    tensor values; /* [B, V] */
+    float scale = 1;
+    float soft_cap = 0;
+    std::int64_t first_token = 0;
+    std::int64_t vocab_size = 0;
+};
+
+/* --------------------------------------------------------------------------- parameters ---- */
+
+struct slots {
+    span<const std::int32_t> of_row; /* [B] or absent */
+    std::int64_t count = 0;
+};
+
+struct token_lists {
+    span<const std::int64_t> offsets; /* [B + 1] or absent */
+    span<const std::int32_t> ids;
+    span<const float> values; /* one an id, of a bias alone */
+};
+
+/* How often tokens occur, [B or slots, vocab_size], in 16 bits or in 32. */
+struct token_counts {
+    constexpr token_counts() noexcept = default;
+    constexpr token_counts(span<std::uint16_t> of) noexcept
+        : data(of.data()), size(of.size()), bits(16)
+    {
+    }
+    constexpr token_counts(span<std::int32_t> of) noexcept
+        : data(of.data()), size(of.size()), bits(32)
+    {
+    }
+
+    void *data = nullptr;
+    std::size_t size = 0;
+    std::int32_t bits = 16;
+};
+
+struct history {
+    std::int64_t vocab_size = 0;
+    span<std::uint32_t> prompt; /* [B or slots, ceil(vocab_size / 32)] */
+    span<std::uint32_t> output; /* the same */
+    token_counts counts;
+};
+
+struct transforms {
+    span<const std::int32_t> mask; /* [B or slots, words], at mask_stride words */
+    std::int64_t mask_stride = 0;  /* 0: ceil((first_token + V) / 32); GUMBEL_SAME: one for all */
+    token_lists allowed;
+    token_lists banned;
+    token_lists bias;
+    row<float> repetition;
+    row<float> frequency;
+    row<float> presence;
+    const gumbel::history *history = nullptr;
+    token_lists prompt_tokens;
+    token_lists output_tokens;
+};
+
+enum class order : int {
+    min_p_top_k_top_p = GUMBEL_ORDER_MIN_P_TOP_K_TOP_P,
+    joint = GUMBEL_ORDER_JOINT,
+    before_temperature = GUMBEL_ORDER_BEFORE_TEMPERATURE,
+    top_k_top_p_min_p = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P,
+    top_k_top_p_min_p_temperature = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+    joint_temperature = GUMBEL_ORDER_JOINT_TEMPERATURE,
+};
+
+enum class ties : int { all = GUMBEL_TIES_ALL, exact = GUMBEL_TIES_EXACT };
+
+struct truncation {
+    row<float> min_p;
+    row<std::int32_t> top_k;
+    row<float> top_p;
+    gumbel::order order = order::min_p_top_k_top_p;
+    gumbel::ties ties = ties::all;
+};
+
+/* Values of sampling's `domain`. */
+inline constexpr std::uint32_t target_domain = GUMBEL_DOMAIN_TARGET;
+inline constexpr std::uint32_t draft_domain = GUMBEL_DOMAIN_DRAFT;
+inline constexpr std::uint32_t accept_domain = GUMBEL_DOMAIN_ACCEPT;
+inline constexpr std::uint32_t residual_domain = GUMBEL_DOMAIN_RESIDUAL;
+inline constexpr std::uint32_t group_domain = GUMBEL_DOMAIN_GROUP;
+inline constexpr std::uint32_t stream_domain = GUMBEL_DOMAIN_STREAM;
+
+enum class math : int { exact = GUMBEL_MATH_EXACT, fast = GUMBEL_MATH_FAST };
+
+struct sampling {
+    row<float> temperature; /* default 1 */
+    row<std::uint64_t> seed;
+    row<std::uint64_t> position;
+    std::int32_t num_samples = 1;
+    std::uint32_t first_sample = 0;
+    const gumbel::transforms *transforms = nullptr;
+    const gumbel::truncation *truncation = nullptr;
+    gumbel::slots slots;
+    const std::int32_t *live_rows = nullptr; /* [1] */
+    span<const std::int32_t> given;          /* [B, S], at given_stride elements a row */
+    std::int64_t given_stride = 0;
+    span<const float> noise; /* [B, S, V], at noise_stride elements a draw */
+    std::int64_t noise_stride = 0;
+    std::uint32_t domain = target_domain;
+    gumbel::math math = math::exact;
+};
+
+/* What calls stay within, for one workspace that serves them all. */
+struct limits {
+    std::int64_t batch = 0;
+    std::int64_t vocab_size = 0;
+    std::int64_t hidden_size = 0;
+    std::int32_t num_samples = 1;
+    bool requests = false;
+};
+
+/* ------------------------------------------------------------------------------ results ---- */
+
+enum class distribution : int { processed = GUMBEL_PROCESSED, raw = GUMBEL_RAW };
+
+enum class row_status : std::int32_t {
+    ok = GUMBEL_ROW_OK,
+    nan = GUMBEL_ROW_NAN,
+    infinite = GUMBEL_ROW_INFINITE,
+    empty = GUMBEL_ROW_EMPTY,
+    temperature = GUMBEL_ROW_TEMPERATURE,
+    slot = GUMBEL_ROW_SLOT,
+    unused = GUMBEL_ROW_UNUSED,
+    draft = GUMBEL_ROW_DRAFT,
+};
+
+struct output {
+    span<std::int32_t> tokens;  /* [B, S] */
+    span<float> logprobs;       /* [B, S], as all below or absent */
+    span<float> scores;         /* [B, S] */
+    span<float> lse;            /* [B] */
+    span<std::int32_t> status;  /* [B], each a row_status */
+    span<std::int32_t> ranks;   /* [B, S] */
+    span<std::int32_t> kept;    /* [B] */
+    span<std::int32_t> top_ids; /* [B, num_top] */
+    span<float> top_logprobs;   /* [B, num_top] */
+    std::int32_t num_top = 0;
+    distribution logprobs_of = distribution::processed;
+    span<float> top_logits;      /* [B, num_top] */
+    span<std::int32_t> best_ids; /* [B, num_best] */
+    span<float> best_scores;     /* [B, num_best] */
+    std::int32_t num_best = 0;
+};
+
+using summary = gumbel_summary;
+
+struct step {
+    std::int64_t batch = 0;
+    std::int32_t num_samples = 1;
+    span<const std::int32_t> tokens; /* [B, S] */
+    span<std::uint64_t> position;    /* [B or slots], at position_stride elements */
+    std::int64_t position_stride = 0;
+    span<std::int32_t> ring; /* [ring_length, B or slots, S] or absent */
+    std::int64_t ring_length = 0;
+    gumbel::slots slots;
+    const std::int32_t *live_rows = nullptr;
+};
+
+/* ------------------------------------------------------------------------------- drafts ---- */
+
+enum class rule : int {
+    coupled = GUMBEL_RULE_COUPLED,
+    rejection = GUMBEL_RULE_REJECTION,
+    block = GUMBEL_RULE_BLOCK,
+};
+
+/* R requests, M nodes at most, n rows. */
+struct draft {
+    std::int64_t requests = 0;
+    std::int32_t max_nodes = 0;
+    gumbel::rule rule = rule::coupled;
+    span<const std::int32_t> tokens;  /* [n] */
+    span<const std::int32_t> offsets; /* [R + 1] or absent */
+    span<const std::int32_t> nodes;   /* [R] or absent */
+    span<const std::int32_t> parents; /* [n] or absent */
+    span<const std::int32_t> limit;   /* [R] or absent */
+    token_lists stop;                 /* R lists */
+    const gumbel::head *head = nullptr;
+    const gumbel::logits *logits = nullptr;
+    const gumbel::sampling *sampling = nullptr;
+};
+
+enum class finish_reason : std::int32_t {
+    none = GUMBEL_FINISHED_NOT,
+    stop = GUMBEL_FINISHED_STOP,
+    limit = GUMBEL_FINISHED_LIMIT,
+};
+
+struct verified {
+    span<std::int32_t> tokens;     /* [R, M] */
+    span<std::int32_t> emitted;    /* [R] */
+    span<std::int32_t> accepted;   /* [R], as all below or absent */
+    span<std::int32_t> path;       /* [R, M] */
+    span<std::int32_t> last_row;   /* [R] */
+    span<std::uint64_t> position;  /* [R or slots] */
+    span<std::int32_t> finished;   /* [R], each a finish_reason */
+    span<std::int32_t> status;     /* [R], each a row_status */
+    span<float> logprobs;          /* [R, M] */
+    span<float> scores;            /* [R, M] */
+    span<std::uint64_t> histogram; /* [M] */
+    const output *rows = nullptr;  /* of n rows */
+};
+
+} // namespace gumbel
+
+#endif /* GUMBEL_CXX_PARAMETERS_HPP */
