@@ -128,8 +128,8 @@ typedef struct gumbel_verified {
  *             both again. BLOCK, from logits alone, reads the rows of each request's drafts twice.
  *             On CUDA each head is multiplied once, and its logits stored; rows are read for their
  *             log-normaliser, for BLOCK once more, and of each request one is drawn from. So it
- *             pays to hand in the draft's logits where its draws have left them. `rows` costs a
- *             draw of all rows beside.
+ *             pays to hand in the draft's `lse` and `logprobs`, or its logits, where its draws have
+ *             left them. `rows` costs a draw of all rows beside.
  *  graphs     may be captured: replays read drafts and row parameters anew.
  *  threads    re-entrant.
  *  returns    as gumbel_sample(); GUMBEL_ERROR_UNSUPPORTED where a rule is not to be had.

@@ -68,12 +68,22 @@ static float *make_eighths(int64_t count, uint64_t *random)
     return made;
 }
 
-static gumbel_head head_of(const wide_drafts *w, const float *hidden, const float *weight)
+/* The same numbers in another type. */
+static void *narrow(const float *numbers, gumbel_dtype dtype, int64_t count)
+{
+    void *made = make_zeroed((size_t)count, dtype_size(dtype));
+    for (int64_t i = 0; i < count; i++)
+        dtype_store(made, dtype, i, numbers[i]);
+    return made;
+}
+
+static gumbel_head head_of(const wide_drafts *w, const void *hidden, const void *weight,
+                           gumbel_dtype dtype)
 {
     const int64_t vocab = w->target.logits.cols, size = w->hidden_size;
     gumbel_head head = {.struct_size = sizeof head,
-                        .hidden = tensor_of(hidden, GUMBEL_FLOAT32, w->rows, size, 0),
-                        .weight = tensor_of(weight, GUMBEL_FLOAT32, vocab, size, 0),
+                        .hidden = tensor_of(hidden, dtype, w->rows, size, 0),
+                        .weight = tensor_of(weight, dtype, vocab, size, 0),
                         .bias = tensor_of(w->bias, GUMBEL_FLOAT32, 1, vocab, 0),
                         .scale = w->target.scale,
                         .soft_cap = w->target.soft_cap,
@@ -97,8 +107,13 @@ static void make_heads(wide_drafts *w, uint64_t *random)
     for (int64_t i = 0; i < vocab * size; i++)
         if (random_below(random, 16))
             w->draft_weight[i] = w->weight[i];
-    w->target_head = head_of(w, w->hidden, w->weight);
-    w->draft_head = head_of(w, w->draft_hidden, w->draft_weight);
+    const gumbel_dtype dtype = dtypes[random_below(random, 3)];
+    w->narrow[0] = narrow(w->hidden, dtype, w->rows * size);
+    w->narrow[1] = narrow(w->weight, dtype, vocab * size);
+    w->narrow[2] = narrow(w->draft_hidden, dtype, w->rows * size);
+    w->narrow[3] = narrow(w->draft_weight, dtype, vocab * size);
+    w->target_head = head_of(w, w->narrow[0], w->narrow[1], dtype);
+    w->draft_head = head_of(w, w->narrow[2], w->narrow[3], dtype);
     w->draft.logits = NULL;
     w->draft.head = &w->draft_head;
 }
@@ -198,6 +213,8 @@ void wide_free(wide_drafts *w)
                      w->seed,        w->position,
                      w->tokens,      w->offsets,
                      w->nodes,       w};
+    for (int i = 0; i < 4; i++)
+        free(w->narrow[i]);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }

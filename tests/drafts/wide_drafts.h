@@ -23,6 +23,7 @@ typedef struct wide_drafts {
     gumbel_head target_head, draft_head; /* with hidden_size > 0 */
     int32_t hidden_size;
     float *hidden, *weight, *bias, *draft_hidden, *draft_weight;
+    void *narrow[4];       /* the heads' data, of a type that holds these exactly */
     float *lse, *logprobs; /* [n] of the draft's draws, once they are told */
 } wide_drafts;
 

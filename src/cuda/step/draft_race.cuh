@@ -18,6 +18,20 @@ namespace
 constexpr int kTurn = 128; /* tokens of a warp's turn */
 static_assert(kQuads * kTurn == kStep && kTurns % kQuads == 0, "four turns are a step");
 
+/* Every lanes-th product of two rows of one type, from `lane` on: eight are asked for at once. */
+template <gumbel_dtype type>
+__device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t from_a,
+                                             const gumbel_tensor &b, int64_t from_b, int lane,
+                                             int lanes)
+{
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int64_t k = lane; k < a.cols; k += lanes)
+        sum = fmaf(widen_element(a.data, type, from_a + k), widen_element(b.data, type, from_b + k),
+                   sum);
+    return sum;
+}
+
 /* What one of so many lanes adds to the draft's logit of a token, beside its bias. */
 __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b, int token,
                                              int lane, int lanes)
@@ -25,6 +39,10 @@ __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b,
     const int64_t hidden = b * q.hidden.stride;
     const int64_t weight = (token - q.first_token) * q.weight.stride;
     float sum = 0.0f;
+    if (q.hidden.dtype == GUMBEL_BFLOAT16 && q.weight.dtype == GUMBEL_BFLOAT16)
+        return dot_of_rows<GUMBEL_BFLOAT16>(q.hidden, hidden, q.weight, weight, lane, lanes);
+    if (q.hidden.dtype == GUMBEL_FLOAT16 && q.weight.dtype == GUMBEL_FLOAT16)
+        return dot_of_rows<GUMBEL_FLOAT16>(q.hidden, hidden, q.weight, weight, lane, lanes);
     for (int64_t k = lane; k < q.hidden_size; k += lanes)
         sum = fmaf(widen_element(q.hidden.data, q.hidden.dtype, hidden + k),
                    widen_element(q.weight.data, q.weight.dtype, weight + k), sum);

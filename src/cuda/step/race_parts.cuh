@@ -75,13 +75,21 @@ __device__ __forceinline__ void race_part(const gumbel_weighing &p, const gumbel
         p.contenders[(c.first + j) * p.parts + part] = best;
 }
 
+/* What another CTA wrote. */
+__device__ __forceinline__ gumbel_contender fetch(const gumbel_contender *from)
+{
+    return {__ldcg(&from->id), __ldcg(&from->score), __ldcg(&from->logprob)};
+}
+
 /* Make what the parts of node j found what it emits, by a warp. */
 __device__ void end_race(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
 {
     const gumbel_contender *from = p.contenders + (c.first + j) * p.parts;
     gumbel_contender own = gumbel_contender_none();
-    for (int i = threadIdx.x % 32; i < p.parts; i += 32)
-        gumbel_contend_all(&own, &from[i]);
+    for (int i = threadIdx.x % 32; i < p.parts; i += 32) {
+        const gumbel_contender next = fetch(&from[i]);
+        gumbel_contend_all(&own, &next);
+    }
     own = best_of_warp(own);
     if (threadIdx.x % 32 != 0)
         return;
@@ -136,9 +144,7 @@ __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gum
     while (true) {
         gumbel_contender own = gumbel_contender_none();
         for (int i = threadIdx.x; i < p.parts * kWeighWarps * GUMBEL_LISTED; i += kWeighThreads) {
-            const gumbel_contender *at = &lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED];
-            const gumbel_contender next = {__ldcg(&at->id), __ldcg(&at->score),
-                                           __ldcg(&at->logprob)};
+            const gumbel_contender next = fetch(&lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED]);
             if (next.score < after || (next.score == after && next.id > behind))
                 gumbel_contend_all(&own, &next);
         }

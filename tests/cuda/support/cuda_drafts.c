@@ -219,7 +219,7 @@ static int copy_wide_models(gpu_wide *made, int count)
     if (pointer)                                                                                   \
     made->owned[count++] = (void *)(uintptr_t)((pointer) = gpu_copy((pointer), bytes))
     if (w->hidden_size > 0) {
-        const size_t row = (size_t)w->hidden_size * sizeof(float);
+        const size_t row = (size_t)w->hidden_size * dtype_size(w->target_head.weight.dtype);
         const size_t vocab = (size_t)w->target_head.weight.rows, rows = (size_t)w->rows;
         PUT(w->target_head.hidden.data, rows * row);
         PUT(w->target_head.weight.data, vocab * row);
