@@ -4,12 +4,12 @@
  *
  * usage: bench_llama_cpp MODEL.gguf STEPS      (bench_llama_cpp.py builds it and its model)
  *
- * top_k 40, top_p 0.95, min_p 0.05, T = 0.8. One text, decoded by two contexts in turns, one of them
+ * top_k 40, top_p 0.95, min_p 0.05, T = 0.8. One text, decoded by two contexts in turns, one
  * with our sampler in its graph; on each row of logits all ways draw in turns. One thread; its
  * processor time in microseconds, printed as JSON: median, p10 and p90. That ours draw the same
  * token by every way, one that llama.cpp's own chain could have drawn, is checked at every step.
  */
-#include "gumbel_llama.h"
+#include <gumbel_llama.h>
 
 #include <stdio.h>
 #include <stdlib.h>

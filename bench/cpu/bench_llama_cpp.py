@@ -5,7 +5,7 @@
 usage: bench/cpu/bench_llama_cpp.py [--steps N] [--json FILE] [--commit TEXT]
 
 Run by a Python that has llama-cpp-python, gguf and gumbel, as script/test-engines makes one. Builds
-bench_llama_cpp.c, and kjv-target with a head padded to 151936 rows, of bfloat16; prints medians with
+bench_llama_cpp.c, and kjv-target with a head padded to 151936 rows of bfloat16; prints medians with
 p10 and p90, and the ratios to llama.cpp's own.
 """
 

@@ -4,7 +4,7 @@
  *
  * llama.cpp hands a sampler a view of one row of the logits, while it builds the graph:
  *     VIEW <- PAD <- MUL_MAT 'result_output' (weight of the LM head, hidden states)
- * Where that is so to the letter, the draw takes weight and hidden state instead, and the product is
+ * Where that is so to the letter, the draw takes weight and hidden state, and the product is
  * left out. That leans on the graph's shape and not on a promise, so that anything else, and every
  * batch of several outputs, whose product is one for all, is drawn from the view.
  *

@@ -67,7 +67,8 @@ LAYER = {
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-WHOLE = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+WHOLE = {"model.embed_tokens.weight": "token_embd.weight",
+         "model.norm.weight": "output_norm.weight",
          "lm_head.weight": "output.weight"}
 
 
