@@ -120,13 +120,16 @@ static llama_token draw_from_logits(struct gumbel_llama_state *state, gumbel_dev
 {
     const struct ggml_tensor *logits = dst->src[0], *ids = dst->src[1];
     const float *row = logits->data;
+    const int64_t count = ggml_nelements(logits); /* a row or, behind other samplers, a column */
 
     state->report.in_graph++;
     if (ids) {
-        if (!gumbel_llama_scatter(state, ids->data, row, sizeof *row, (size_t)logits->ne[0]))
+        if (ids->type != GGML_TYPE_I32 || ggml_nelements(ids) != count)
+            return gumbel_llama_fail(state, "candidates", "the graph has others than llama_token");
+        if (!gumbel_llama_scatter(state, ids->data, row, sizeof *row, (size_t)count))
             return -1;
         row = state->row;
-    } else if (logits->ne[0] != state->n_vocab) {
+    } else if (count != state->n_vocab) {
         return gumbel_llama_fail(state, "n_vocab", "the graph has another number of logits");
     }
     const gumbel_logits from = gumbel_llama_logits(state, row, 1);
@@ -230,10 +233,12 @@ void gumbel_llama_backend_apply(struct llama_sampler *sampler, struct ggml_conte
     if (state->product) {
         arguments[0] = state->product->src[0];
         arguments[1] = state->product->src[1];
-    } else if (arguments[0]->type != GGML_TYPE_F32) {
-        arguments[0] = ggml_cast(context, arguments[0], GGML_TYPE_F32);
-    } else if (!ggml_is_contiguous(arguments[0])) {
-        arguments[0] = ggml_cont(context, arguments[0]);
+    } else {
+        if (arguments[0]->type != GGML_TYPE_F32)
+            arguments[0] = ggml_cast(context, arguments[0], GGML_TYPE_F32);
+        for (int i = 0; i < 2; i++)
+            if (arguments[i] && !ggml_is_contiguous(arguments[i]))
+                arguments[i] = ggml_cont(context, arguments[i]);
     }
     data->sampled =
         ggml_custom_4d(context, GGML_TYPE_I32, 1, 1, 1, 1, arguments, arguments[1] ? 2 : 1,

@@ -24,6 +24,7 @@ enum way { SAMPLE, ROW, GRAPH };
 static const llama_token prompt[PROMPT] = {0, 1204, 269, 700};
 static struct llama_model *model;
 static int32_t vocab_size;
+static int32_t threads = 1;
 static int failures, checks;
 
 #define CHECK(condition, ...)                                                                      \
@@ -50,7 +51,7 @@ static struct llama_context_params context_params(void)
     params.n_ctx = CONTEXT;
     params.n_batch = params.n_ubatch = 64;
     params.n_seq_max = 2;
-    params.n_threads = params.n_threads_batch = 2;
+    params.n_threads = params.n_threads_batch = threads;
     return params;
 }
 
@@ -193,6 +194,23 @@ static void test_ways_write_one_text(void)
     }
 }
 
+/* Threads of ggml take part in a draw, and do not show. */
+static void test_threads(void)
+{
+    llama_token wanted[8], text[8];
+    struct llama_sampler *chain = chain_of(ours(6, PROMPT), NULL);
+    write_text(GRAPH, chain, prompt, PROMPT, wanted, 8);
+    llama_sampler_free(chain);
+    for (threads = 2; threads <= 3; threads++) {
+        chain = chain_of(ours(6, PROMPT), NULL);
+        write_text(GRAPH, chain, prompt, PROMPT, text, 8);
+        CHECK(equal_tokens(text, wanted, 8) == 8, "%d threads", threads);
+        CHECK(report_of(chain).failed == 0, "%d threads", threads);
+        llama_sampler_free(chain);
+    }
+    threads = 1;
+}
+
 /* Behind llama.cpp's own top_k in the graph there is a list of candidates. */
 static void test_behind_a_sampler_in_the_graph(void)
 {
@@ -266,12 +284,12 @@ static void test_a_fused_draw_computes_no_product(void)
 static void test_a_sequence_without_a_sampler_has_logits(void)
 {
     struct llama_sampler *chains[2] = {chain_of(ours(1, PROMPT), NULL), NULL};
-    struct engine with = engine_open(context_params(), chains, 2);
-    struct engine without = engine_open(context_params(), NULL, 0);
     llama_token text[8];
 
     write_text(SAMPLE, chains[0], prompt, PROMPT, text, 8);
     llama_sampler_reset(chains[0]);
+    struct engine with = engine_open(context_params(), chains, 2);
+    struct engine without = engine_open(context_params(), NULL, 0);
     for (int32_t i = 0; i < PROMPT; i++) {
         feed(&with, prompt[i], i, 0, i == PROMPT - 1);
         feed(&without, prompt[i], i, 1, i == PROMPT - 1);
@@ -286,8 +304,8 @@ static void test_a_sequence_without_a_sampler_has_logits(void)
             for (int32_t i = 0; i < PROMPT; i++)
                 feed(&with, prompt[i], i, 1, i == PROMPT - 1);
         else {
-            feed(&with, prompt[step % PROMPT], PROMPT + step, 1, true);
-            feed(&without, prompt[step % PROMPT], PROMPT + step, 1, true);
+            feed(&with, prompt[step % PROMPT], PROMPT + step - 1, 1, true);
+            feed(&without, prompt[step % PROMPT], PROMPT + step - 1, 1, true);
             decode(&without);
         }
         decode(&with);
@@ -463,6 +481,7 @@ int main(int argc, char **argv)
         failed = print_text(argc - 2, argv + 2);
     } else {
         test_ways_write_one_text();
+        test_threads();
         test_behind_a_sampler_in_the_graph();
         test_a_fused_draw_computes_no_product();
         test_a_sequence_without_a_sampler_has_logits();
