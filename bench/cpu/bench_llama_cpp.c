@@ -4,8 +4,8 @@
  *
  * usage: bench_llama_cpp MODEL.gguf STEPS      (bench_llama_cpp.py builds it and its model)
  *
- * top_k 40, top_p 0.95, min_p 0.05, T = 0.8. One text, decoded by two contexts in turns, one
- * with our sampler in its graph; on each row of logits all ways draw in turns. One thread; its
+ * top_k 40, top_p 0.95, min_p 0.05, T = 0.8. One text, decoded by three contexts in turns, two
+ * with our sampler in the graph; on each row of logits all ways draw in turns. One thread; its
  * processor time in microseconds, printed as JSON: median, p10 and p90. That ours draw the same
  * token by every way, one that llama.cpp's own chain could have drawn, is checked at every step.
  */
@@ -25,7 +25,8 @@ enum way {
     OURS_APPLY,
     OURS_ROW, /* gumbel_llama_sample(), from the row of logits */
     DECODE,
-    DECODE_IN_GRAPH, /* and the draw */
+    DECODE_IN_GRAPH, /* and the draw, from logits */
+    DECODE_FUSED,    /* and the draw, from hidden states */
     WAYS
 };
 
@@ -35,7 +36,8 @@ static const char *const names[WAYS] = {"llama_sampler_sample, llama.cpp's chain
                                         "apply, ours",
                                         "gumbel_llama_sample",
                                         "llama_decode",
-                                        "llama_decode, ours in the graph"};
+                                        "llama_decode, ours in the graph",
+                                        "llama_decode, ours fused"};
 static double times[WAYS][STEPS_MOST];
 
 static double now(void)
@@ -77,7 +79,7 @@ static struct llama_sampler *theirs(void)
     return chain;
 }
 
-static struct llama_sampler *ours(int32_t vocab_size)
+static struct llama_sampler *ours(int32_t vocab_size, bool fused)
 {
     struct gumbel_llama_params params = gumbel_llama_default_params();
     gumbel_error error = {"", ""};
@@ -85,6 +87,7 @@ static struct llama_sampler *ours(int32_t vocab_size)
     params.top_k = 40;
     params.top_p = .95f;
     params.min_p = .05f;
+    params.fused = fused;
     struct llama_sampler *sampler = gumbel_llama_init(vocab_size, &params, &error);
     if (!sampler)
         fail(error.message);
@@ -136,8 +139,8 @@ static int rank_of(const float *logits, int32_t vocab_size, llama_token token)
 }
 
 struct bench {
-    struct llama_context *stock, *graph;
-    struct llama_sampler *theirs, *sample, *apply, *row, *fused;
+    struct llama_context *stock, *graph, *fusing;
+    struct llama_sampler *theirs, *sample, *apply, *row, *in_graph, *fused;
     llama_token_data_array array;
     int32_t vocab_size;
 };
@@ -147,6 +150,7 @@ static llama_token step(struct bench *b, llama_token token, int at)
 {
     times[DECODE][at] = time_decode(b->stock, token);
     times[DECODE_IN_GRAPH][at] = time_decode(b->graph, token);
+    times[DECODE_FUSED][at] = time_decode(b->fusing, token);
     const float *logits = llama_get_logits_ith(b->stock, -1);
     llama_token drawn[WAYS];
 
@@ -162,9 +166,12 @@ static llama_token step(struct bench *b, llama_token token, int at)
     drawn[OURS_ROW] = gumbel_llama_sample(b->row, b->stock, -1);
     times[OURS_ROW][at] = now() - start;
     llama_sampler_accept(b->apply, drawn[OURS_ROW]);
+    llama_sampler_accept(b->in_graph, drawn[OURS_ROW]);
     llama_sampler_accept(b->fused, drawn[OURS_ROW]);
 
-    if (drawn[OURS_APPLY] != drawn[OURS_ROW] || drawn[OURS_SAMPLE] != drawn[OURS_ROW])
+    if (drawn[OURS_APPLY] != drawn[OURS_ROW] ||
+        llama_get_sampled_token_ith(b->graph, -1) != drawn[OURS_ROW] ||
+        drawn[OURS_SAMPLE] != drawn[OURS_ROW])
         fail("ways of ours draw different tokens");
     if (rank_of(logits, b->vocab_size, drawn[OURS_ROW]) >= 40 ||
         rank_of(logits, b->vocab_size, drawn[THEIRS_SAMPLE]) >= 40)
@@ -204,12 +211,14 @@ int main(int argc, char **argv)
         fail("no model");
     struct bench b = {.vocab_size = llama_vocab_n_tokens(llama_model_get_vocab(model))};
     b.theirs = theirs();
-    b.sample = ours(b.vocab_size);
-    b.apply = ours(b.vocab_size);
-    b.row = ours(b.vocab_size);
-    b.fused = ours(b.vocab_size);
+    b.sample = ours(b.vocab_size, false);
+    b.apply = ours(b.vocab_size, false);
+    b.row = ours(b.vocab_size, false);
+    b.in_graph = ours(b.vocab_size, false);
+    b.fused = ours(b.vocab_size, true);
     b.stock = context_of(model, NULL);
-    b.graph = context_of(model, b.fused);
+    b.graph = context_of(model, b.in_graph);
+    b.fusing = context_of(model, b.fused);
     b.array.size = (size_t)b.vocab_size;
     b.array.data = malloc(b.array.size * sizeof *b.array.data);
     if (!b.array.data)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much time does llama.cpp spend in its own chain of samplers, and how much in ours?
 
-usage: bench/cpu/bench_llama_cpp.py [--steps N] [--json FILE] [--commit TEXT]
+usage: bench/cpu/bench_llama_cpp.py [--dtype bf16|f32|q8_0] [--steps N] [--json FILE] [--commit TEXT]
 
 Run by a Python that has llama-cpp-python, gguf and gumbel, as script/test-engines makes one. Builds
 bench_llama_cpp.c, and kjv-target with a head padded to 151936 rows of bfloat16; prints medians with
@@ -36,15 +36,25 @@ def processor():
     return found[1] if found else platform.processor()
 
 
+def version_of(package):
+    """None of what is used by LLAMA_PREFIX or GUMBEL_FLAGS and not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dtype", default="bf16", choices=["bf16", "f32", "q8_0"])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--commit", default="")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        model = harness.write_gguf(ROOT / "tests/models/kjv-target", folder / "m.gguf", rows=ROWS)
+        model = harness.write_gguf(ROOT / "tests/models/kjv-target", folder / "m.gguf",
+                                   arguments.dtype, ROWS)
         program = harness.build(ROOT / "bench/cpu/bench_llama_cpp.c", folder / "bench")
         command = [program, model, str(arguments.steps)]
         measured = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
@@ -59,14 +69,15 @@ def main():
         whole / (us["llama_decode"][0] + us["gumbel_llama_sample"][0]), 3)
     ratios["a step, drawn in the graph"] = round(
         whole / us["llama_decode, ours in the graph"][0], 3)
+    ratios["a step, fused"] = round(whole / us["llama_decode, ours fused"][0], 3)
     for name, ratio in ratios.items():
         print(f"{name:45} {ratio:9.2f} times less than llama.cpp's own chain")
     if arguments.json:
         result = {
             "question": "how much time do llama.cpp's own samplers take, and how much ours?",
-            "version": importlib.metadata.version("gumbel"), "commit": arguments.commit,
-            "llama-cpp-python": importlib.metadata.version("llama-cpp-python"),
-            "cpu": processor(), "times": "median, p10, p90", **measured, "ratios": ratios,
+            "version": version_of("gumbel"), "commit": arguments.commit,
+            "llama-cpp-python": version_of("llama-cpp-python"),
+            "cpu": processor(), "weights": arguments.dtype, "times": "median, p10, p90", **measured, "ratios": ratios,
         }
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 

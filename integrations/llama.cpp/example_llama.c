@@ -87,8 +87,8 @@ int main(int argc, char **argv)
 
     struct gumbel_llama_report report;
     if (gumbel_llama_describe(chain, &report))
-        printf("%d fused, %d from logits in the graph, %d failed\n", (int)report.fused,
-               (int)report.in_graph, (int)report.failed);
+        printf("%d in the graph, %d fused, %d failed\n", (int)report.in_graph, (int)report.fused,
+               (int)report.failed);
     if (chain)
         llama_sampler_free(chain);
     llama_model_free(model);

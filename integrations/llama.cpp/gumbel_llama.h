@@ -8,11 +8,11 @@
  *   llama_sampler_sample()  as any sampler of a chain, from its array of candidates
  *   gumbel_llama_sample()   from the context's row of logits, without an array of candidates
  *   in the graph            the chain is given to llama_context_params.samplers: the token is drawn
- *                           while llama_decode() runs. With weights of F32, F16 or BF16 in host
- *                           memory and one output the draw is fused with the product of the LM
- *                           head, and no logits are formed. Its hidden states are not rounded to
- *                           the weights' type, as ggml's product rounds them: its logits are more
- *                           exact, and not the same bits. All else draws in the graph from logits.
+ *                           while llama_decode() runs, from ggml's logits; or, with `fused`, from
+ *                           the hidden state and the LM head's weights, and no logits are formed:
+ *                           of one output, with weights of F32, F16 or BF16 in host memory. Hidden
+ *                           states are then not rounded to the weights' type, as ggml's product
+ *                           rounds them: logits are more exact, and not the same bits.
  *
  * Compile gumbel_llama*.c with the engine, against the llama.h of the library that is linked: its
  * struct llama_sampler_i has no stable layout, and a header that does not fit is refused there.
@@ -59,6 +59,8 @@ struct gumbel_llama_params {
                                * llama.cpp ends the process where no token is chosen; in an array
                                * without it the first candidate does. gumbel_llama_describe() counts
                                * these. Default 0 */
+    bool fused; /* in the graph, draw from weights and hidden state where it can be, without logits;
+                 * default false: from ggml's logits */
     int32_t threads; /* of draws outside the graph; default 1. In the graph llama.cpp's own serve */
 };
 

@@ -4,9 +4,9 @@
  *
  * llama.cpp hands a sampler a view of one row of the logits, while it builds the graph:
  *     VIEW <- PAD <- MUL_MAT 'result_output' (weight of the LM head, hidden states)
- * Where that is so to the letter, the draw takes weight and hidden state, and the product is
- * left out. That leans on the graph's shape and not on a promise, so that anything else, and every
- * batch of several outputs, whose product is one for all, is drawn from the view.
+ * Where that is so to the letter, a fused draw takes weight and hidden state, and the product is
+ * left out. That leans on the graph's shape and not on a promise, so that every batch of several
+ * outputs, whose product is one for all, is drawn from its logits, and anything else from the view.
  *
  * Whether the product may be left out shows when a batch comes: llama.cpp calls the samplers of its
  * sequences, and of these alone, before it computes. If it calls ours, the one row is ours, and
@@ -184,25 +184,32 @@ static bool is_plain_weight(const struct ggml_tensor *t)
            ggml_backend_buffer_is_host(t->buffer);
 }
 
-/* The LM head's product, if `logits` is the first row that it makes, unchanged, and the only one;
- * else NULL. */
-static struct ggml_tensor *product_of(const struct gumbel_llama_state *state,
-                                      const struct llama_sampler_data *data)
+/* The logits of all outputs, of which data->logits is row *row behind llama.cpp's padding; NULL if
+ * it is something else, as behind another sampler. */
+static struct ggml_tensor *unpadded(const struct gumbel_llama_state *state,
+                                    const struct llama_sampler_data *data, int64_t *row)
 {
-    const struct ggml_tensor *view = data->logits;
-    if (data->candidates || view->op != GGML_OP_VIEW || view->view_offs != 0 || !view->view_src ||
-        view->view_src->op != GGML_OP_PAD)
+    const struct ggml_tensor *view = data->logits, *pad = view->view_src;
+    if (data->candidates || view->op != GGML_OP_VIEW || !pad || pad->op != GGML_OP_PAD)
         return NULL;
-    struct ggml_tensor *product = view->view_src->src[0];
-    if (!product || product->op != GGML_OP_MUL_MAT || product->type != GGML_TYPE_F32 ||
-        strcmp(product->name, "result_output") != 0 || !is_matrix(product, state->n_vocab, 1))
+    struct ggml_tensor *logits = pad->src[0];
+    if (!logits || logits->type != GGML_TYPE_F32 || !ggml_is_contiguous(logits) ||
+        !is_matrix(logits, state->n_vocab, logits->ne[1]) ||
+        !is_matrix(pad, state->n_vocab, logits->ne[1] + 1) || pad->op_params[0] != 0 ||
+        pad->op_params[2] != 0 || view->view_offs % logits->nb[1] != 0)
         return NULL;
-    const struct ggml_tensor *weight = product->src[0], *hidden = product->src[1];
-    if (!weight || !hidden || !is_plain_weight(weight) ||
-        !is_matrix(weight, hidden->ne[0], state->n_vocab) || hidden->type != GGML_TYPE_F32 ||
-        hidden->nb[0] != sizeof(float) || !is_matrix(hidden, weight->ne[0], 1))
-        return NULL;
-    return product;
+    *row = (int64_t)(view->view_offs / logits->nb[1]);
+    return *row < logits->ne[1] ? logits : NULL;
+}
+
+/* Whether `logits` is the LM head's product alone, of the one output. */
+static bool is_product(const struct gumbel_llama_state *state, const struct ggml_tensor *logits)
+{
+    const struct ggml_tensor *weight = logits->src[0], *hidden = logits->src[1];
+    return logits->op == GGML_OP_MUL_MAT && strcmp(logits->name, "result_output") == 0 &&
+           logits->ne[1] == 1 && weight && hidden && is_plain_weight(weight) &&
+           is_matrix(weight, hidden->ne[0], state->n_vocab) && hidden->type == GGML_TYPE_F32 &&
+           hidden->nb[0] == sizeof(float) && is_matrix(hidden, weight->ne[0], 1);
 }
 
 bool gumbel_llama_backend_init(struct llama_sampler *sampler, ggml_backend_buffer_type_t type,
@@ -227,12 +234,17 @@ void gumbel_llama_backend_apply(struct llama_sampler *sampler, struct ggml_conte
 {
     struct gumbel_llama_state *state = sampler->ctx;
     struct ggml_tensor *arguments[2] = {data->logits, data->candidates};
+    int64_t row = 0;
+    struct ggml_tensor *logits = unpadded(state, data, &row);
     (void)graph;
 
-    state->product = product_of(state, data);
+    state->product = logits && state->params.fused && is_product(state, logits) ? logits : NULL;
     if (state->product) {
-        arguments[0] = state->product->src[0];
-        arguments[1] = state->product->src[1];
+        arguments[0] = logits->src[0];
+        arguments[1] = logits->src[1];
+    } else if (logits) {
+        /* The padding, which takes longer than a draw, is not computed if nobody reads it. */
+        arguments[0] = ggml_view_1d(context, logits, logits->ne[0], (size_t)row * logits->nb[1]);
     } else {
         if (arguments[0]->type != GGML_TYPE_F32)
             arguments[0] = ggml_cast(context, arguments[0], GGML_TYPE_F32);

@@ -4,7 +4,7 @@
  *        test_llama_model MODEL.gguf WAY SEED COUNT TOKEN...
  *                                             print COUNT tokens behind these, drawn by T = 0.8,
  *                                             top_k 50, top_p 0.95 in vLLM's order; WAY is
- *                                             sample, row or graph
+ *                                             sample, row, graph or fused
  *
  * Prints a line for each check that fails; exits 1 if one did.
  */
@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum { TEXT = 64, PROMPT = 4, CONTEXT = 512 };
-enum way { SAMPLE, ROW, GRAPH };
+enum way { SAMPLE, ROW, GRAPH, FUSED };
 
 static const llama_token prompt[PROMPT] = {0, 1204, 269, 700};
 static struct llama_model *model;
@@ -109,21 +109,22 @@ static struct llama_sampler *chain_of(struct llama_sampler *first, struct llama_
     return chain;
 }
 
-static struct gumbel_llama_params text_params(uint64_t seed, int32_t length)
+static struct gumbel_llama_params text_params(uint64_t seed, int32_t length, bool fused)
 {
     struct gumbel_llama_params params = gumbel_llama_default_params();
     params.seed = seed;
     params.position = length - 1;
     params.temperature = .8f;
     params.top_k = 50;
+    params.fused = fused;
     params.top_p = .95f;
     params.order = GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
     return params;
 }
 
-static struct llama_sampler *ours(uint64_t seed, int32_t length)
+static struct llama_sampler *ours(uint64_t seed, int32_t length, bool fused)
 {
-    const struct gumbel_llama_params params = text_params(seed, length);
+    const struct gumbel_llama_params params = text_params(seed, length, fused);
     gumbel_error error = {"", ""};
     struct llama_sampler *sampler = gumbel_llama_init(vocab_size, &params, &error);
     if (!sampler) {
@@ -137,7 +138,7 @@ static struct llama_sampler *ours(uint64_t seed, int32_t length)
 static void write_text(enum way way, struct llama_sampler *chain, const llama_token *tokens,
                        int32_t length, llama_token *text, int32_t count)
 {
-    struct engine engine = engine_open(context_params(), &chain, way == GRAPH);
+    struct engine engine = engine_open(context_params(), &chain, way >= GRAPH);
     for (int32_t i = 0; i < length; i++)
         feed(&engine, tokens[i], i, 0, i == length - 1);
     for (int32_t i = 0; i < count; i++) {
@@ -172,7 +173,7 @@ static void test_ways_write_one_text(void)
     llama_token wanted[TEXT], text[TEXT];
 
     for (uint64_t seed = 1; seed <= 3; seed++) {
-        struct llama_sampler *chain = chain_of(ours(seed, PROMPT), NULL);
+        struct llama_sampler *chain = chain_of(ours(seed, PROMPT, true), NULL);
         write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
         CHECK(report_of(chain).candidates == TEXT, "drawn from candidates");
 
@@ -182,15 +183,18 @@ static void test_ways_write_one_text(void)
         CHECK(report_of(chain).rows == TEXT, "drawn from rows");
         llama_sampler_free(chain);
 
-        /* A chain takes part in one context's graph, once. */
-        chain = chain_of(ours(seed, PROMPT), NULL);
-        write_text(GRAPH, chain, prompt, PROMPT, text, TEXT);
-        CHECK(equal_tokens(text, wanted, TEXT) == TEXT, "in the graph, seed %d: %d of %d equal",
-              (int)seed, equal_tokens(text, wanted, TEXT), TEXT);
-        const struct gumbel_llama_report report = report_of(chain);
-        CHECK(report.fused == TEXT && report.in_graph == 0, "%d fused", (int)report.fused);
-        CHECK(report.position == PROMPT - 1 + TEXT, "position %d", (int)report.position);
-        llama_sampler_free(chain);
+        for (enum way way = GRAPH; way <= FUSED; way++) {
+            /* A chain takes part in one context's graph, once. */
+            chain = chain_of(ours(seed, PROMPT, way == FUSED), NULL);
+            write_text(way, chain, prompt, PROMPT, text, TEXT);
+            CHECK(equal_tokens(text, wanted, TEXT) == TEXT, "way %d, seed %d: %d of %d equal", way,
+                  (int)seed, equal_tokens(text, wanted, TEXT), TEXT);
+            const struct gumbel_llama_report report = report_of(chain);
+            CHECK((way == FUSED ? report.fused : report.in_graph) == TEXT, "%d fused, %d not",
+                  (int)report.fused, (int)report.in_graph);
+            CHECK(report.position == PROMPT - 1 + TEXT, "position %d", (int)report.position);
+            llama_sampler_free(chain);
+        }
     }
 }
 
@@ -198,14 +202,13 @@ static void test_ways_write_one_text(void)
 static void test_threads(void)
 {
     llama_token wanted[8], text[8];
-    struct llama_sampler *chain = chain_of(ours(6, PROMPT), NULL);
-    write_text(GRAPH, chain, prompt, PROMPT, wanted, 8);
+    struct llama_sampler *chain = chain_of(ours(6, PROMPT, true), NULL);
+    write_text(FUSED, chain, prompt, PROMPT, wanted, 8);
     llama_sampler_free(chain);
     for (threads = 2; threads <= 3; threads++) {
-        chain = chain_of(ours(6, PROMPT), NULL);
-        write_text(GRAPH, chain, prompt, PROMPT, text, 8);
-        CHECK(equal_tokens(text, wanted, 8) == 8, "%d threads", threads);
-        CHECK(report_of(chain).failed == 0, "%d threads", threads);
+        chain = chain_of(ours(6, PROMPT, true), NULL);
+        write_text(FUSED, chain, prompt, PROMPT, text, 8);
+        CHECK(equal_tokens(text, wanted, 8) == 8 && report_of(chain).fused == 8, "%d", threads);
         llama_sampler_free(chain);
     }
     threads = 1;
@@ -215,10 +218,10 @@ static void test_threads(void)
 static void test_behind_a_sampler_in_the_graph(void)
 {
     llama_token wanted[TEXT], text[TEXT];
-    struct llama_sampler *chain = chain_of(llama_sampler_init_top_k(40), ours(5, PROMPT));
+    struct llama_sampler *chain = chain_of(llama_sampler_init_top_k(40), ours(5, PROMPT, true));
     write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
     llama_sampler_free(chain);
-    chain = chain_of(llama_sampler_init_top_k(40), ours(5, PROMPT));
+    chain = chain_of(llama_sampler_init_top_k(40), ours(5, PROMPT, true));
     write_text(GRAPH, chain, prompt, PROMPT, text, TEXT);
     CHECK(equal_tokens(text, wanted, TEXT) == TEXT, "%d equal", equal_tokens(text, wanted, TEXT));
     const struct gumbel_llama_report report = report_of(chain);
@@ -254,7 +257,7 @@ static struct watch watched(bool graph)
 {
     struct watch watch = {0, 0};
     struct llama_context_params params = context_params();
-    struct llama_sampler *chain = chain_of(ours(2, PROMPT), NULL);
+    struct llama_sampler *chain = chain_of(ours(2, PROMPT, true), NULL);
     params.cb_eval = watch_product;
     params.cb_eval_user_data = &watch;
     struct engine engine = engine_open(params, &chain, graph);
@@ -283,7 +286,7 @@ static void test_a_fused_draw_computes_no_product(void)
 /* Another sequence, without a sampler, has its logits, although the graph holds ours. */
 static void test_a_sequence_without_a_sampler_has_logits(void)
 {
-    struct llama_sampler *chains[2] = {chain_of(ours(1, PROMPT), NULL), NULL};
+    struct llama_sampler *chains[2] = {chain_of(ours(1, PROMPT, true), NULL), NULL};
     llama_token text[8];
 
     write_text(SAMPLE, chains[0], prompt, PROMPT, text, 8);
@@ -329,7 +332,7 @@ static void test_two_sequences(void)
     llama_token wanted[2][16], text[2][16];
     struct llama_sampler *chains[2];
     for (int s = 0; s < 2; s++) {
-        chains[s] = chain_of(ours(20 + (uint64_t)s, PROMPT), NULL);
+        chains[s] = chain_of(ours(20 + (uint64_t)s, PROMPT, true), NULL);
         write_text(SAMPLE, chains[s], prompt, PROMPT, wanted[s], 16);
         llama_sampler_reset(chains[s]);
     }
@@ -364,7 +367,7 @@ static int drafted_text(const llama_token *known, llama_token *text, bool hidden
 {
     enum { DRAFT = 3 };
     struct llama_context_params params = context_params();
-    struct llama_sampler *chain = chain_of(ours(2, PROMPT), NULL);
+    struct llama_sampler *chain = chain_of(ours(2, PROMPT, true), NULL);
     params.embeddings = hidden;
     params.pooling_type = LLAMA_POOLING_TYPE_NONE;
     struct engine engine = engine_open(params, NULL, 0);
@@ -417,7 +420,7 @@ static bool take_head(struct ggml_tensor *tensor, bool ask, void *context)
 static void test_drafts(void)
 {
     llama_token wanted[TEXT], text[TEXT];
-    struct llama_sampler *chain = chain_of(ours(2, PROMPT), NULL);
+    struct llama_sampler *chain = chain_of(ours(2, PROMPT, true), NULL);
     write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
     llama_sampler_free(chain);
     int steps = drafted_text(wanted, text, false, NULL);
@@ -450,17 +453,18 @@ static void errors_alone(enum ggml_log_level level, const char *text, void *cont
 
 static int print_text(int count, char **words)
 {
-    static const char *const ways[] = {"sample", "row", "graph"};
+    static const char *const ways[] = {"sample", "row", "graph", "fused"};
     int way = 0;
-    while (way < 3 && strcmp(words[0], ways[way]) != 0)
+    while (way < 4 && strcmp(words[0], ways[way]) != 0)
         way++;
     const int32_t length = count - 3, drawn = atoi(words[2]);
-    if (way == 3 || length < 1 || length > 64 || drawn < 1 || length + drawn > CONTEXT)
+    if (way == 4 || length < 1 || length > 64 || drawn < 1 || length + drawn > CONTEXT)
         return 2;
     llama_token tokens[64], text[CONTEXT];
     for (int32_t i = 0; i < length; i++)
         tokens[i] = atoi(words[3 + i]);
-    struct llama_sampler *chain = chain_of(ours(strtoull(words[1], NULL, 10), length), NULL);
+    struct llama_sampler *chain =
+        chain_of(ours(strtoull(words[1], NULL, 10), length, way == FUSED), NULL);
     write_text((enum way)way, chain, tokens, length, text, drawn);
     for (int32_t i = 0; i < drawn; i++)
         printf("%d%c", text[i], i + 1 < drawn ? ' ' : '\n');
