@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much time does llama.cpp spend in its own chain of samplers, and how much in ours?
 
-usage: bench/cpu/bench_llama_cpp.py [--dtype bf16|f32|q8_0] [--steps N] [--json FILE] [--commit TEXT]
+usage: bench/cpu/bench_llama_cpp.py [--dtype bf16|f32] [--steps N] [--json FILE] [--commit TEXT]
 
 Run by a Python that has llama-cpp-python, gguf and gumbel, as script/test-engines makes one. Builds
 bench_llama_cpp.c, and kjv-target with a head padded to 151936 rows of bfloat16; prints medians with
@@ -46,7 +46,7 @@ def version_of(package):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dtype", default="bf16", choices=["bf16", "f32", "q8_0"])
+    parser.add_argument("--dtype", default="bf16", choices=["bf16", "f32"])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--commit", default="")
@@ -77,7 +77,8 @@ def main():
             "question": "how much time do llama.cpp's own samplers take, and how much ours?",
             "version": version_of("gumbel"), "commit": arguments.commit,
             "llama-cpp-python": version_of("llama-cpp-python"),
-            "cpu": processor(), "weights": arguments.dtype, "times": "median, p10, p90", **measured, "ratios": ratios,
+            "cpu": processor(), "weights": arguments.dtype, "times": "median, p10, p90",
+            **measured, "ratios": ratios,
         }
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 
