@@ -28,7 +28,7 @@ llama_token gumbel_llama_fail(struct gumbel_llama_state *state, const char *fiel
 
 /* ------------------------------------------------------------------------------ history ---- */
 
-static bool is_penalised(const struct gumbel_llama_params *params)
+bool gumbel_llama_is_penalised(const struct gumbel_llama_params *params)
 {
     return params->penalty_last_n != 0 &&
            (params->repetition != 1 || params->frequency != 0 || params->presence != 0);
@@ -58,7 +58,7 @@ void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token tok
     const int64_t window = state->params.penalty_last_n;
     int64_t place = state->history_count;
 
-    if (!is_penalised(&state->params) || token < 0)
+    if (!gumbel_llama_is_penalised(&state->params) || token < 0)
         return;
     if (window > 0)
         place %= window;
@@ -111,7 +111,7 @@ void gumbel_llama_request_of(struct gumbel_llama_state *state, bool masked,
     if (p->bias_count > 0)
         r->transforms.bias = (gumbel_token_lists){
             .offsets = r->bias_offsets, .ids = state->bias_ids, .values = state->bias_values};
-    if (is_penalised(p)) {
+    if (gumbel_llama_is_penalised(p)) {
         r->transforms.repetition.data = &r->repetition;
         r->transforms.frequency.data = &r->frequency;
         r->transforms.presence.data = &r->presence;
@@ -173,17 +173,31 @@ llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *d
     return token;
 }
 
+/* What no sampler has touched lies there by id: lay it out, a block at a time, without a branch a
+ * token; false at the first block that is otherwise. */
+static bool copy_by_id(float *row, const char *id, const char *logit, size_t stride, size_t count)
+{
+    enum { BLOCK = 256 };
+    for (size_t start = 0; start < count; start += BLOCK) {
+        const size_t end = count - start < BLOCK ? count : start + BLOCK;
+        llama_token differs = 0;
+        for (size_t i = start; i < end; i++) {
+            differs |= *(const llama_token *)(id + i * stride) ^ (llama_token)i;
+            row[i] = *(const float *)(logit + i * stride);
+        }
+        if (differs != 0)
+            return false;
+    }
+    return true;
+}
+
 bool gumbel_llama_scatter(struct gumbel_llama_state *state, const void *ids, const void *logits,
                           size_t stride, size_t count)
 {
     const char *id = ids, *logit = logits;
     const size_t n = (size_t)state->n_vocab;
-    size_t i = 0;
 
-    /* What no sampler has touched lies there by id. */
-    for (; count == n && i < n && *(const llama_token *)(id + i * stride) == (llama_token)i; i++)
-        state->row[i] = *(const float *)(logit + i * stride);
-    if (count == n && i == n)
+    if (count == n && copy_by_id(state->row, id, logit, stride, n))
         return true;
     for (size_t j = 0; j < n; j++)
         state->row[j] = -INFINITY;

@@ -56,7 +56,8 @@ struct gumbel_llama_state *gumbel_llama_state_of(const struct llama_sampler *sam
 
 void gumbel_llama_set_error(gumbel_error *error, const char *field, const char *message);
 
-/* Accepted tokens that penalties count; room for more; one more. */
+/* Whether there are penalties; accepted tokens that they count; room for more; one more. */
+bool gumbel_llama_is_penalised(const struct gumbel_llama_params *params);
 int64_t gumbel_llama_history_length(const struct gumbel_llama_state *state);
 bool gumbel_llama_history_grow(struct gumbel_llama_state *state, int64_t room);
 void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token token);

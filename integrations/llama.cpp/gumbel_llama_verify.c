@@ -34,7 +34,8 @@ static gumbel_status check(const struct gumbel_llama_state *state,
         return refuse(GUMBEL_ERROR_ARGUMENT, error, "position", "no token has been accepted yet");
     if (draft->count > 0 && state->params.mask)
         return refuse(GUMBEL_ERROR_UNSUPPORTED, error, "mask", "cannot be asked behind a draft");
-    if (window > 0 && state->history_count + draft->count > window)
+    if (gumbel_llama_is_penalised(&state->params) && window > 0 &&
+        state->history_count + draft->count > window)
         return refuse(GUMBEL_ERROR_UNSUPPORTED, error, "penalty_last_n",
                       "the window would move within the draft");
     return GUMBEL_OK;

@@ -424,6 +424,45 @@ static void test_other_samplers_are_told_apart(void)
     llama_sampler_free(chain);
 }
 
+static void refuses_draft(const struct gumbel_llama_params *params, int32_t count, int32_t first,
+                          gumbel_status wanted, const char *field)
+{
+    const llama_token drafts[4] = {1, 2, 3, 4};
+    const struct gumbel_llama_draft draft = {.tokens = drafts, .count = count, .first = first};
+    struct llama_sampler *sampler = made(params);
+    llama_token tokens[5];
+    int32_t emitted = -7;
+    gumbel_error error = {"", ""};
+    for (int32_t i = 0; i < 4; i++)
+        llama_sampler_accept(sampler, i);
+    /* It is refused before the context is looked at. */
+    const gumbel_status status =
+        gumbel_llama_verify(sampler, NULL, &draft, tokens, &emitted, &error);
+    CHECK(status == wanted && strcmp(error.field, field) == 0, "%s: %d, '%s' '%s'", field, status,
+          error.field, error.message);
+    CHECK(emitted == -7 && report_of(sampler).position == params->position + 4, "left alone");
+    llama_sampler_free(sampler);
+}
+
+static void test_refused_drafts(void)
+{
+    struct gumbel_llama_params params = gumbel_llama_default_params();
+    int asked = 0, emitted;
+
+    refuses_draft(&params, -1, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
+    refuses_draft(&params, 1024, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
+    refuses_draft(&params, 4, -1, GUMBEL_ERROR_ARGUMENT, "draft.first");
+    params.presence = 1;
+    params.penalty_last_n = 7; /* four are accepted already */
+    refuses_draft(&params, 4, 0, GUMBEL_ERROR_UNSUPPORTED, "penalty_last_n");
+    params = gumbel_llama_default_params();
+    params.mask = allow_position;
+    params.mask_context = &asked;
+    refuses_draft(&params, 1, 0, GUMBEL_ERROR_UNSUPPORTED, "mask");
+    CHECK(gumbel_llama_verify(NULL, NULL, NULL, NULL, &emitted, NULL) == GUMBEL_ERROR_ARGUMENT,
+          "no sampler");
+}
+
 int main(void)
 {
     test_equals_the_librarys_draw();
@@ -437,6 +476,7 @@ int main(void)
     test_what_cannot_be_drawn();
     test_bad_parameters();
     test_other_samplers_are_told_apart();
+    test_refused_drafts();
     printf("%d checks, %d failed\n", checks, failures);
     return failures > 0;
 }
