@@ -20,11 +20,11 @@ for standard in 17 20; do
     for exceptions in -fexceptions -fno-exceptions; do
         "$1" "${flags[@]}" $exceptions -x c++ - <<<"$all"
         for test in draws steps refusals; do
-            "$1" "${flags[@]}" $exceptions bindings/cpp/test_cpp_$test.cpp
+            "$1" "${flags[@]}" $exceptions integrations/cpp/test_cpp_$test.cpp
         done
     done
     "$1" "${flags[@]}" -x c++ - <<<"$all
 template class gumbel::basic_device<gumbel::as_exceptions>;"
     "$1" "${flags[@]}" docs/examples/engine.cpp
-    "$1" "${flags[@]}" bindings/cpp/test_cpp_exceptions.cpp
+    "$1" "${flags[@]}" integrations/cpp/test_cpp_exceptions.cpp
 done

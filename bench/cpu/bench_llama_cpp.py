@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much time does llama.cpp spend in its own chain of samplers, and how much in ours?
+
+usage: bench/cpu/bench_llama_cpp.py [--dtype bf16|f32] [--steps N] [--json FILE] [--commit TEXT]
+
+Run by a Python that has llama-cpp-python, gguf and gumbel, as script/test-engines makes one. Builds
+bench_llama_cpp.c, and kjv-target with a head padded to 151936 rows of bfloat16; prints medians with
+p10 and p90, and the ratios to llama.cpp's own.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "integrations" / "llama.cpp"))
+import llama_harness as harness  # noqa: E402
+
+ROWS = 151936
+RATIOS = {
+    "a token by llama_sampler_sample": "llama_sampler_sample, ours",
+    "a token from the row": "gumbel_llama_sample",
+}
+
+
+def processor():
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+    found = re.search(r"model name\s*: (.*)", text)
+    return found[1] if found else platform.processor()
+
+
+def version_of(package):
+    """None of what is used by LLAMA_PREFIX or GUMBEL_FLAGS and not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dtype", default="bf16", choices=["bf16", "f32"])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--commit", default="")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        model = harness.write_gguf(ROOT / "tests/models/kjv-target", folder / "m.gguf",
+                                   arguments.dtype, ROWS)
+        program = harness.build(ROOT / "bench/cpu/bench_llama_cpp.c", folder / "bench")
+        command = [program, model, str(arguments.steps)]
+        measured = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    us = measured["us"]
+    for name, (median, low, high) in us.items():
+        print(f"{name:45} {median:9.1f} us ({low:.1f}..{high:.1f})")
+    theirs = us["llama_sampler_sample, llama.cpp's chain"][0]
+    ratios = {name: round(theirs / us[way][0], 2) for name, way in RATIOS.items()}
+    ratios["apply alone"] = round(us["apply, llama.cpp's chain"][0] / us["apply, ours"][0], 2)
+    whole = us["llama_decode"][0] + theirs
+    ratios["a step, drawn from the row"] = round(
+        whole / (us["llama_decode"][0] + us["gumbel_llama_sample"][0]), 3)
+    ratios["a step, drawn in the graph"] = round(
+        whole / us["llama_decode, ours in the graph"][0], 3)
+    ratios["a step, fused"] = round(whole / us["llama_decode, ours fused"][0], 3)
+    for name, ratio in ratios.items():
+        print(f"{name:45} {ratio:9.2f} times less than llama.cpp's own chain")
+    if arguments.json:
+        result = {
+            "question": "how much time do llama.cpp's own samplers take, and how much ours?",
+            "version": version_of("gumbel"), "commit": arguments.commit,
+            "llama-cpp-python": version_of("llama-cpp-python"),
+            "cpu": processor(), "weights": arguments.dtype, "times": "median, p10, p90",
+            **measured, "ratios": ratios,
+        }
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

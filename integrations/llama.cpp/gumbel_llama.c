@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sampler: its state, and what llama.cpp calls outside the graph.
+ */
+#include "gumbel_llama_state.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The layout that this file fills: twelve callbacks, copy_state() the last. */
+_Static_assert(sizeof(struct llama_sampler_i) == 12 * sizeof(void (*)(void)) &&
+                   offsetof(struct llama_sampler_i, copy_state) == 11 * sizeof(void (*)(void)),
+               "this llama.h has another struct llama_sampler_i than llama.cpp 0c1e57098, which "
+               "gumbel_llama.c fits");
+_Static_assert(sizeof(llama_token) == sizeof(int32_t), "llama_token is not 32 bits");
+
+struct gumbel_llama_params gumbel_llama_default_params(void)
+{
+    return (struct gumbel_llama_params){.temperature = 1,
+                                        .top_p = 1,
+                                        .order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+                                        .repetition = 1,
+                                        .penalty_last_n = -1,
+                                        .threads = 1};
+}
+
+/* --------------------------------------------------------------- what llama.cpp calls ---- */
+
+static const char *sampler_name(const struct llama_sampler *sampler)
+{
+    (void)sampler;
+    return "gumbel";
+}
+
+static void sampler_accept(struct llama_sampler *sampler, llama_token token)
+{
+    struct gumbel_llama_state *state = sampler->ctx;
+    gumbel_llama_history_push(state, token);
+    state->report.position++;
+}
+
+/* The place of a token among candidates, whose usual one is that of its id; -1 without. */
+static int64_t place_of(const llama_token_data_array *candidates, llama_token token)
+{
+    if (token >= 0 && (size_t)token < candidates->size && candidates->data[token].id == token)
+        return token;
+    for (size_t i = 0; i < candidates->size; i++)
+        if (candidates->data[i].id == token)
+            return (int64_t)i;
+    return -1;
+}
+
+static void sampler_apply(struct llama_sampler *sampler, llama_token_data_array *candidates)
+{
+    struct gumbel_llama_state *state = sampler->ctx;
+    const llama_token_data *data = candidates->data;
+    llama_token token = -1;
+
+    if (candidates->size == 0)
+        return;
+    if (gumbel_llama_scatter(state, &data->id, &data->logit, sizeof *data, candidates->size)) {
+        const gumbel_logits logits = gumbel_llama_logits(state, state->row, 1);
+        token = gumbel_llama_draw(state, state->device, NULL, &logits);
+    }
+    state->report.candidates++;
+    if (token < 0)
+        state->report.failed++;
+    candidates->selected = place_of(candidates, token < 0 ? state->params.failed_token : token);
+    if (candidates->selected < 0)
+        candidates->selected = 0;
+}
+
+static void sampler_reset(struct llama_sampler *sampler)
+{
+    struct gumbel_llama_state *state = sampler->ctx;
+    state->history_count = 0;
+    state->report = (struct gumbel_llama_report){.position = state->params.position};
+}
+
+static void state_free(struct gumbel_llama_state *state)
+{
+    gumbel_close(state->device);
+    gumbel_close(state->graph_device);
+    free(state->workspace);
+    free(state->row);
+    free(state->words);
+    free(state->bias_ids);
+    free(state->bias_values);
+    free(state->history);
+    free(state);
+}
+
+static void sampler_free(struct llama_sampler *sampler) { state_free(sampler->ctx); }
+
+/* Copies what draws have changed; the graph's tensors stay those of `to`. */
+static void sampler_copy_state(const struct llama_sampler *from, struct llama_sampler *to)
+{
+    const struct gumbel_llama_state *source = from->ctx;
+    struct gumbel_llama_state *state = to->ctx;
+    const int64_t length = gumbel_llama_history_length(source);
+
+    state->report = source->report;
+    if (!gumbel_llama_history_grow(state, length)) {
+        gumbel_llama_fail(state, "penalty_last_n", "there is no memory for accepted tokens");
+        return;
+    }
+    if (length > 0)
+        memcpy(state->history, source->history, (size_t)length * sizeof *state->history);
+    state->history_count = source->history_count;
+}
+
+static struct llama_sampler *sampler_clone(const struct llama_sampler *sampler);
+
+static struct llama_sampler_i interface = {
+    .name = sampler_name,
+    .accept = sampler_accept,
+    .apply = sampler_apply,
+    .reset = sampler_reset,
+    .clone = sampler_clone,
+    .free = sampler_free,
+    .backend_init = gumbel_llama_backend_init,
+    .backend_apply = gumbel_llama_backend_apply,
+    .backend_set_input = gumbel_llama_backend_set_input,
+    .backend_reset = gumbel_llama_backend_reset,
+    .copy_state = sampler_copy_state,
+};
+
+/* ------------------------------------------------------------------------- init, clone ---- */
+
+/* Copies of the caller's arrays, and room for a row. */
+static bool state_allocate(struct gumbel_llama_state *state,
+                           const struct gumbel_llama_params *params)
+{
+    const size_t n = (size_t)state->n_vocab, listed = (size_t)params->bias_count;
+    state->row = malloc(n * sizeof *state->row);
+    state->bias_ids = malloc((listed + 1) * sizeof *state->bias_ids);
+    state->bias_values = malloc((listed + 1) * sizeof *state->bias_values);
+    if (params->mask)
+        state->words = malloc((n + 31) / 32 * sizeof *state->words);
+    if (!state->row || !state->bias_ids || !state->bias_values || (params->mask && !state->words))
+        return false;
+    for (size_t i = 0; i < listed; i++) {
+        state->bias_ids[i] = params->bias[i].token;
+        state->bias_values[i] = params->bias[i].bias;
+    }
+    return true;
+}
+
+/* Open the device and have the library judge the parameters, by one draw that nobody sees: a mask
+ * is not asked, and where bias bans all the row is empty, which is no error. */
+static gumbel_status state_open(struct gumbel_llama_state *state, gumbel_error *error)
+{
+    struct gumbel_llama_request r;
+    const gumbel_device_options options = {.struct_size = sizeof options,
+                                           .threads = state->params.threads};
+    const gumbel_logits logits = gumbel_llama_logits(state, state->row, 1);
+    int32_t token;
+    const gumbel_output output = {.struct_size = sizeof output, .tokens = &token};
+    size_t bytes = 0;
+    gumbel_status status = gumbel_open(&options, &state->device, error);
+
+    if (status != GUMBEL_OK)
+        return status;
+    memset(state->row, 0, (size_t)state->n_vocab * sizeof *state->row);
+    gumbel_llama_request_of(state, false, &r);
+    status =
+        gumbel_workspace_size(state->device, NULL, &logits, &r.sampling, &output, &bytes, error);
+    if (status != GUMBEL_OK)
+        return status;
+    if (!gumbel_llama_workspace(state, bytes)) {
+        gumbel_llama_set_error(error, "n_vocab", "there is no memory for a workspace");
+        return GUMBEL_ERROR_MEMORY;
+    }
+    return gumbel_sample_logits(state->device, NULL, &logits, &r.sampling, &output,
+                                state->workspace, bytes, error);
+}
+
+/* What the library does not see as it is; the field at fault, or NULL. */
+static const char *refused(int32_t n_vocab, const struct gumbel_llama_params *p,
+                           const char **message)
+{
+    *message = "is not in [1, 2^31)";
+    if (n_vocab < 1)
+        return "n_vocab";
+    *message = "is below -1";
+    if (p->position < -1)
+        return "position";
+    if (p->penalty_last_n < -1)
+        return "penalty_last_n";
+    *message = "is negative, or the list is missing";
+    if (p->bias_count < 0 || (p->bias_count > 0 && !p->bias))
+        return "bias_count";
+    *message = "is not in [0, n_vocab)";
+    if (p->failed_token < 0 || p->failed_token >= n_vocab)
+        return "failed_token";
+    for (int32_t i = 0; i < p->bias_count; i++)
+        if (p->bias[i].token < 0 || p->bias[i].token >= n_vocab)
+            return "bias";
+    return NULL;
+}
+
+struct llama_sampler *gumbel_llama_init(int32_t n_vocab, const struct gumbel_llama_params *params,
+                                        gumbel_error *error)
+{
+    const struct gumbel_llama_params defaults = gumbel_llama_default_params();
+    const struct gumbel_llama_params *p = params ? params : &defaults;
+    const char *message, *field = refused(n_vocab, p, &message);
+
+    if (field) {
+        gumbel_llama_set_error(error, field, message);
+        return NULL;
+    }
+    struct gumbel_llama_state *state = calloc(1, sizeof *state);
+    if (!state) {
+        gumbel_llama_set_error(error, "n_vocab", "there is no memory for a sampler");
+        return NULL;
+    }
+    state->n_vocab = n_vocab;
+    state->params = *p;
+    state->params.bias = NULL;
+    state->report.position = p->position;
+    atomic_store(&state->job.closed, 1);
+    bool made = state_allocate(state, p);
+    if (!made)
+        gumbel_llama_set_error(error, "n_vocab", "there is no memory for a row of logits");
+    made = made && state_open(state, error) == GUMBEL_OK;
+    struct llama_sampler *sampler = made ? llama_sampler_init(&interface, state) : NULL;
+    if (!sampler)
+        state_free(state);
+    return sampler;
+}
+
+static struct llama_sampler *sampler_clone(const struct llama_sampler *sampler)
+{
+    const struct gumbel_llama_state *state = sampler->ctx;
+    const int32_t listed = state->params.bias_count;
+    struct gumbel_llama_params params = state->params;
+    llama_logit_bias *bias = malloc(((size_t)listed + 1) * sizeof *bias);
+
+    for (int32_t i = 0; bias && i < listed; i++)
+        bias[i] = (llama_logit_bias){state->bias_ids[i], state->bias_values[i]};
+    params.bias = bias;
+    struct llama_sampler *clone = bias ? gumbel_llama_init(state->n_vocab, &params, NULL) : NULL;
+    free(bias);
+    if (clone)
+        sampler_copy_state(sampler, clone);
+    return clone;
+}
+
+/* ----------------------------------------------------------------------------- callers ---- */
+
+static struct gumbel_llama_state *own_state(const struct llama_sampler *sampler)
+{
+    return sampler && sampler->iface == &interface ? sampler->ctx : NULL;
+}
+
+struct gumbel_llama_state *gumbel_llama_state_of(const struct llama_sampler *sampler)
+{
+    struct gumbel_llama_state *state = own_state(sampler);
+    /* Only reads; llama.h asks for a sampler that is not const. */
+    struct llama_sampler *chain = (struct llama_sampler *)sampler;
+
+    if (state || !chain || !llama_sampler_chain_get(chain, -1))
+        return state;
+    for (int32_t i = 0; i < llama_sampler_chain_n(chain) && !state; i++)
+        state = own_state(llama_sampler_chain_get(chain, i));
+    return state;
+}
+
+bool gumbel_llama_describe(const struct llama_sampler *sampler, struct gumbel_llama_report *report)
+{
+    const struct gumbel_llama_state *state = gumbel_llama_state_of(sampler);
+    if (state)
+        *report = state->report;
+    return state != NULL;
+}
+
+bool gumbel_llama_set_position(struct llama_sampler *sampler, int64_t position)
+{
+    struct gumbel_llama_state *state = gumbel_llama_state_of(sampler);
+    if (state)
+        state->report.position = position;
+    return state != NULL;
+}
+
+llama_token gumbel_llama_sample(struct llama_sampler *sampler, struct llama_context *context,
+                                int32_t i)
+{
+    struct gumbel_llama_state *state = gumbel_llama_state_of(sampler);
+    llama_token token = llama_get_sampled_token_ith(context, i);
+
+    if (!state)
+        return -1;
+    if (token < 0) {
+        if (!own_state(sampler) && llama_sampler_chain_n(sampler) != 1)
+            return llama_sampler_sample(sampler, context, i);
+        const float *row = llama_get_logits_ith(context, i);
+        if (!row)
+            return -1;
+        const gumbel_logits logits = gumbel_llama_logits(state, row, 1);
+        token = gumbel_llama_draw(state, state->device, NULL, &logits);
+        state->report.rows++;
+        if (token < 0) {
+            state->report.failed++;
+            token = state->params.failed_token;
+        }
+    }
+    llama_sampler_accept(sampler, token);
+    return token;
+}

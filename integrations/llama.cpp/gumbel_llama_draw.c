@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One draw: its parameters in the library's words, what has been accepted, a row of candidates.
+ */
+#include "gumbel_llama_state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------- errors ---- */
+
+void gumbel_llama_set_error(gumbel_error *error, const char *field, const char *message)
+{
+    if (!error)
+        return;
+    snprintf(error->field, sizeof error->field, "%s", field);
+    snprintf(error->message, sizeof error->message, "%s", message);
+}
+
+llama_token gumbel_llama_fail(struct gumbel_llama_state *state, const char *field,
+                              const char *message)
+{
+    gumbel_llama_set_error(&state->report.error, field, message);
+    return -1;
+}
+
+/* ------------------------------------------------------------------------------ history ---- */
+
+bool gumbel_llama_is_penalised(const struct gumbel_llama_params *params)
+{
+    return params->penalty_last_n != 0 &&
+           (params->repetition != 1 || params->frequency != 0 || params->presence != 0);
+}
+
+int64_t gumbel_llama_history_length(const struct gumbel_llama_state *state)
+{
+    const int64_t window = state->params.penalty_last_n;
+    return window > 0 && state->history_count > window ? window : state->history_count;
+}
+
+bool gumbel_llama_history_grow(struct gumbel_llama_state *state, int64_t room)
+{
+    if (room <= state->history_room)
+        return true;
+    int32_t *grown = realloc(state->history, (size_t)room * sizeof *grown);
+    if (!grown)
+        return false;
+    state->history = grown;
+    state->history_room = room;
+    return true;
+}
+
+/* Where the window is full the oldest token gives way: penalties ask for counts, not for order. */
+void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token token)
+{
+    const int64_t window = state->params.penalty_last_n;
+    int64_t place = state->history_count;
+
+    if (!gumbel_llama_is_penalised(&state->params) || token < 0)
+        return;
+    if (window > 0)
+        place %= window;
+    if (place >= state->history_room && !gumbel_llama_history_grow(state, 2 * place + 64)) {
+        gumbel_llama_fail(state, "penalty_last_n", "there is no memory for accepted tokens");
+        return;
+    }
+    state->history[place] = token;
+    state->history_count++;
+}
+
+/* -------------------------------------------------------------------------------- draws ---- */
+
+/* Ask the mask which tokens may come; the words, or NULL for all. */
+static const int32_t *masked_words(struct gumbel_llama_state *state)
+{
+    const struct gumbel_llama_params *params = &state->params;
+    if (!params->mask)
+        return NULL;
+    memset(state->words, 0xff, ((size_t)state->n_vocab + 31) / 32 * sizeof *state->words);
+    if (!params->mask(params->mask_context, state->report.position, state->words, state->n_vocab))
+        return NULL;
+    return (const int32_t *)state->words;
+}
+
+void gumbel_llama_request_of(struct gumbel_llama_state *state, bool masked,
+                             struct gumbel_llama_request *r)
+{
+    const struct gumbel_llama_params *p = &state->params;
+    *r = (struct gumbel_llama_request){.temperature = p->temperature,
+                                       .top_p = p->top_p,
+                                       .min_p = p->min_p,
+                                       .repetition = p->repetition,
+                                       .frequency = p->frequency,
+                                       .presence = p->presence,
+                                       .top_k = p->top_k,
+                                       .seed = p->seed,
+                                       .position = (uint64_t)state->report.position,
+                                       .bias_offsets = {0, p->bias_count},
+                                       .history_offsets = {0, gumbel_llama_history_length(state)}};
+    r->truncation = (gumbel_truncation){.struct_size = sizeof r->truncation,
+                                        .min_p = {&r->min_p},
+                                        .top_k = {&r->top_k},
+                                        .top_p = {&r->top_p},
+                                        .order = p->order,
+                                        .ties = p->ties};
+    r->transforms = (gumbel_transforms){.struct_size = sizeof r->transforms};
+    if (masked)
+        r->transforms.mask.data = masked_words(state);
+    if (p->bias_count > 0)
+        r->transforms.bias = (gumbel_token_lists){
+            .offsets = r->bias_offsets, .ids = state->bias_ids, .values = state->bias_values};
+    if (gumbel_llama_is_penalised(p)) {
+        r->transforms.repetition.data = &r->repetition;
+        r->transforms.frequency.data = &r->frequency;
+        r->transforms.presence.data = &r->presence;
+        r->transforms.output_tokens =
+            (gumbel_token_lists){.offsets = r->history_offsets, .ids = state->history};
+    }
+    r->sampling = (gumbel_sampling){.struct_size = sizeof r->sampling,
+                                    .temperature = {&r->temperature},
+                                    .seed = {&r->seed},
+                                    .position = {&r->position},
+                                    .transforms = &r->transforms,
+                                    .truncation = &r->truncation};
+}
+
+bool gumbel_llama_workspace(struct gumbel_llama_state *state, size_t bytes)
+{
+    const size_t unit = GUMBEL_WORKSPACE_ALIGNMENT;
+    if (state->workspace && bytes <= state->workspace_bytes)
+        return true;
+    free(state->workspace);
+    state->workspace_bytes = (bytes / unit + 1) * unit;
+    state->workspace = aligned_alloc(unit, state->workspace_bytes);
+    return state->workspace != NULL;
+}
+
+gumbel_logits gumbel_llama_logits(const struct gumbel_llama_state *state, const float *data,
+                                  int64_t rows)
+{
+    return (gumbel_logits){
+        .struct_size = sizeof(gumbel_logits),
+        .logits = {.data = data, .dtype = GUMBEL_FLOAT32, .rows = rows, .cols = state->n_vocab}};
+}
+
+llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *device,
+                              const gumbel_head *head, const gumbel_logits *logits)
+{
+    struct gumbel_llama_request r;
+    gumbel_error error = {"", ""};
+    int32_t token = -1, row = GUMBEL_ROW_OK;
+    const gumbel_output output = {.struct_size = sizeof output, .tokens = &token, .status = &row};
+    size_t bytes = 0;
+
+    if (state->report.position < 0)
+        return gumbel_llama_fail(state, "position", "no token has been accepted yet");
+    gumbel_llama_request_of(state, true, &r);
+    gumbel_status status =
+        gumbel_workspace_size(device, head, logits, &r.sampling, &output, &bytes, &error);
+    if (status == GUMBEL_OK && !gumbel_llama_workspace(state, bytes))
+        return gumbel_llama_fail(state, "n_vocab", "there is no memory for a workspace");
+    if (status == GUMBEL_OK)
+        status = head ? gumbel_sample(device, NULL, head, &r.sampling, &output, state->workspace,
+                                      bytes, &error)
+                      : gumbel_sample_logits(device, NULL, logits, &r.sampling, &output,
+                                             state->workspace, bytes, &error);
+    if (status != GUMBEL_OK)
+        return gumbel_llama_fail(state, error.field, error.message);
+    if (row != GUMBEL_ROW_OK)
+        return gumbel_llama_fail(state, "logits", gumbel_row_status_string(row));
+    return token;
+}
+
+/* What no sampler has touched lies there by id: lay it out, a block at a time, without a branch a
+ * token; false at the first block that is otherwise. */
+static bool copy_by_id(float *row, const char *id, const char *logit, size_t stride, size_t count)
+{
+    enum { BLOCK = 256 };
+    for (size_t start = 0; start < count; start += BLOCK) {
+        const size_t end = count - start < BLOCK ? count : start + BLOCK;
+        llama_token differs = 0;
+        for (size_t i = start; i < end; i++) {
+            differs |= *(const llama_token *)(id + i * stride) ^ (llama_token)i;
+            row[i] = *(const float *)(logit + i * stride);
+        }
+        if (differs != 0)
+            return false;
+    }
+    return true;
+}
+
+bool gumbel_llama_scatter(struct gumbel_llama_state *state, const void *ids, const void *logits,
+                          size_t stride, size_t count)
+{
+    const char *id = ids, *logit = logits;
+    const size_t n = (size_t)state->n_vocab;
+
+    if (count == n && copy_by_id(state->row, id, logit, stride, n))
+        return true;
+    for (size_t j = 0; j < n; j++)
+        state->row[j] = -INFINITY;
+    for (size_t j = 0; j < count; j++) {
+        const llama_token token = *(const llama_token *)(id + j * stride);
+        if (token < 0 || token >= state->n_vocab) {
+            gumbel_llama_fail(state, "candidates", "an id is none of the vocabulary's n_vocab");
+            return false;
+        }
+        state->row[token] = *(const float *)(logit + j * stride);
+    }
+    return true;
+}

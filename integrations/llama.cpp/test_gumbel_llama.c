@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * usage: test_gumbel_llama
+ *
+ * The sampler without a model: on arrays of candidates, beside the library's own calls and
+ * llama.cpp's own samplers. Prints a line for each check that fails; exits 1 if one did.
+ */
+#include "gumbel_llama.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { V = 997, STEPS = 48 };
+
+static int failures, checks;
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        checks++;                                                                                  \
+        if (!(condition)) {                                                                        \
+            failures++;                                                                            \
+            printf("%s:%d: %s: ", __func__, __LINE__, #condition);                                 \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* Logits of step `step`, between -6 and 6. */
+static void make_logits(int step, float *logits)
+{
+    for (uint32_t i = 0; i < V; i++) {
+        uint32_t x = (i + 1) * 2654435761u ^ (uint32_t)(step + 1) * 0x9e3779b9u;
+        x ^= x >> 15;
+        x *= 2246822519u;
+        x ^= x >> 13;
+        logits[i] = (float)(x % 12001) / 1000 - 6;
+    }
+}
+
+static llama_token_data_array make_array(const float *logits, llama_token_data *data)
+{
+    for (int32_t i = 0; i < V; i++)
+        data[i] = (llama_token_data){i, logits[i], 0};
+    return (llama_token_data_array){.data = data, .size = V, .selected = -1};
+}
+
+static struct llama_sampler *made(const struct gumbel_llama_params *params)
+{
+    gumbel_error error = {"", ""};
+    struct llama_sampler *sampler = gumbel_llama_init(V, params, &error);
+    if (!sampler) {
+        printf("gumbel_llama_init: %s: %s\n", error.field, error.message);
+        exit(2);
+    }
+    return sampler;
+}
+
+static llama_token drawn(struct llama_sampler *sampler, const float *logits)
+{
+    static llama_token_data data[V];
+    llama_token_data_array array = make_array(logits, data);
+    llama_sampler_apply(sampler, &array);
+    return array.selected < 0 ? -1 : array.data[array.selected].id;
+}
+
+/* The library's own draw. */
+static llama_token direct(const float *logits, uint64_t position, float temperature, int32_t top_k,
+                          float top_p, float min_p, uint64_t seed)
+{
+    static _Alignas(64) char workspace[1 << 20];
+    static gumbel_device *device;
+    const gumbel_truncation truncation = {.struct_size = sizeof truncation,
+                                          .min_p = {&min_p},
+                                          .top_k = {&top_k},
+                                          .top_p = {&top_p},
+                                          .order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE};
+    const gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                      .temperature = {&temperature},
+                                      .seed = {&seed},
+                                      .position = {&position},
+                                      .truncation = &truncation};
+    const gumbel_logits from = {
+        .struct_size = sizeof from,
+        .logits = {.data = logits, .dtype = GUMBEL_FLOAT32, .rows = 1, .cols = V}};
+    int32_t token = -1;
+    const gumbel_output output = {.struct_size = sizeof output, .tokens = &token};
+    if ((!device && gumbel_open(NULL, &device, NULL) != GUMBEL_OK) ||
+        gumbel_sample_logits(device, NULL, &from, &sampling, &output, workspace, sizeof workspace,
+                             NULL) != GUMBEL_OK)
+        exit(2);
+    return token;
+}
+
+/* -------------------------------------------------------------------------------- draws ---- */
+
+static void test_equals_the_librarys_draw(void)
+{
+    static const struct {
+        float temperature, top_p, min_p;
+        int32_t top_k;
+    } asked[] = {{0, 1, 0, 0}, {1, 1, 0, 0}, {.8f, .95f, .05f, 40}, {1.5f, .5f, 0, 0}};
+    float logits[V];
+
+    for (size_t a = 0; a < sizeof asked / sizeof *asked; a++) {
+        struct gumbel_llama_params params = gumbel_llama_default_params();
+        params.seed = 7 + a;
+        params.position = 3;
+        params.temperature = asked[a].temperature;
+        params.top_k = asked[a].top_k;
+        params.top_p = asked[a].top_p;
+        params.min_p = asked[a].min_p;
+        struct llama_sampler *sampler = made(&params);
+        for (int step = 0; step < STEPS; step++) {
+            make_logits(step, logits);
+            const llama_token wanted =
+                direct(logits, 3 + (uint64_t)step, params.temperature, params.top_k, params.top_p,
+                       params.min_p, params.seed);
+            const llama_token token = drawn(sampler, logits);
+            CHECK(token == wanted, "parameters %zu, step %d: %d, not %d", a, step, token, wanted);
+            llama_sampler_accept(sampler, token);
+        }
+        llama_sampler_free(sampler);
+    }
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    const uint32_t x = (uint32_t)((const llama_token_data *)a)->id * 2654435761u;
+    const uint32_t y = (uint32_t)((const llama_token_data *)b)->id * 2654435761u;
+    return x < y ? -1 : x > y;
+}
+
+static void test_order_of_candidates_does_not_show(void)
+{
+    struct llama_sampler *sampler = made(NULL);
+    llama_token_data data[V];
+    float logits[V];
+
+    for (int step = 0; step < STEPS; step++) {
+        make_logits(step, logits);
+        const llama_token wanted = drawn(sampler, logits);
+        llama_token_data_array array = make_array(logits, data);
+        qsort(data, V, sizeof *data, by_hash);
+        llama_sampler_apply(sampler, &array);
+        CHECK(array.data[array.selected].id == wanted, "step %d", step);
+        llama_sampler_accept(sampler, wanted);
+    }
+    llama_sampler_free(sampler);
+}
+
+/* Noise goes by id: behind llama.cpp's own top_k and temperature the draw is the library's with the
+ * same parameters, and that of all tokens wherever this one is inside. */
+static void test_behind_llamas_own_samplers(void)
+{
+    struct gumbel_llama_params params = gumbel_llama_default_params();
+    struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
+    float logits[V];
+    int inside = 0;
+
+    params.seed = 11;
+    llama_sampler_chain_add(chain, llama_sampler_init_top_k(40));
+    llama_sampler_chain_add(chain, llama_sampler_init_temp(.5f));
+    llama_sampler_chain_add(chain, made(&params));
+    for (int step = 0; step < STEPS; step++) {
+        make_logits(step, logits);
+        const uint64_t position = (uint64_t)step;
+        const llama_token token = drawn(chain, logits);
+        const llama_token cut = direct(logits, position, .5f, 40, 1, 0, 11);
+        CHECK(token == cut, "step %d: %d, not %d", step, token, cut);
+        const llama_token whole = direct(logits, position, .5f, 0, 1, 0, 11);
+        int larger = 0;
+        for (int i = 0; i < V; i++)
+            larger += logits[i] > logits[whole];
+        if (larger < 40) {
+            inside++;
+            CHECK(token == whole, "step %d: %d, not %d", step, token, whole);
+        }
+        llama_sampler_accept(chain, token);
+    }
+    CHECK(inside > STEPS / 4, "only %d draws of all tokens were inside", inside);
+    llama_sampler_free(chain);
+}
+
+/* ------------------------------------------------------------ penalties, bias, masks ---- */
+
+static void test_penalties_are_llamas_own(void)
+{
+    for (int window = -1; window < 20; window += 4) {
+        struct gumbel_llama_params params = gumbel_llama_default_params();
+        params.temperature = 0;
+        params.repetition = 1.7f;
+        params.frequency = .9f;
+        params.presence = .4f;
+        params.penalty_last_n = window;
+        struct llama_sampler *ours = made(&params);
+        struct llama_sampler *theirs =
+            llama_sampler_chain_init(llama_sampler_chain_default_params());
+        llama_sampler_chain_add(
+            theirs, llama_sampler_init_penalties(V, window < 0 ? STEPS : window, 1.7f, .9f, .4f));
+        llama_sampler_chain_add(theirs, llama_sampler_init_greedy());
+        float logits[V];
+        int changed = 0;
+        for (int step = 0; step < STEPS; step++) {
+            make_logits(step % 3, logits); /* few rows, so that tokens come again */
+            const llama_token wanted = drawn(theirs, logits), token = drawn(ours, logits);
+            CHECK(token == wanted, "window %d, step %d: %d, not %d", window, step, token, wanted);
+            changed += wanted != direct(logits, 0, 0, 0, 1, 0, 0);
+            llama_sampler_accept(ours, wanted);
+            llama_sampler_accept(theirs, wanted);
+        }
+        CHECK(window == 0 || changed > STEPS / 4, "window %d: %d steps changed", window, changed);
+        llama_sampler_free(ours);
+        llama_sampler_free(theirs);
+    }
+}
+
+static void test_bias(void)
+{
+    const llama_logit_bias bias[] = {{5, 30}, {6, 31}, {6, -INFINITY}};
+    struct gumbel_llama_params params = gumbel_llama_default_params();
+    float logits[V];
+
+    params.bias = bias;
+    params.bias_count = 3;
+    struct llama_sampler *sampler = made(&params), *clone = llama_sampler_clone(sampler);
+    make_logits(0, logits);
+    CHECK(drawn(sampler, logits) == 5, "the token with the largest bias");
+    llama_sampler_free(sampler);
+    CHECK(drawn(clone, logits) == 5, "a clone has the list of its own");
+    llama_sampler_free(clone);
+}
+
+static bool allow_position(void *context, int64_t position, uint32_t *words, int32_t n_vocab)
+{
+    int *asked = context;
+    ++*asked;
+    if (position == 1)
+        return false;
+    memset(words, 0, ((size_t)n_vocab + 31) / 32 * sizeof *words);
+    words[(position + 100) / 32] |= 1u << ((position + 100) & 31);
+    return true;
+}
+
+static void test_mask(void)
+{
+    struct gumbel_llama_params params = gumbel_llama_default_params();
+    float logits[V];
+    int asked = 0;
+
+    params.mask = allow_position;
+    params.mask_context = &asked;
+    struct llama_sampler *sampler = made(&params);
+    for (int step = 0; step < 8; step++) {
+        make_logits(step, logits);
+        const llama_token token = drawn(sampler, logits);
+        const llama_token wanted =
+            step == 1 ? direct(logits, 1, 1, 0, 1, 0, 0) : (llama_token)(step + 100);
+        CHECK(token == wanted, "step %d: %d", step, token);
+        llama_sampler_accept(sampler, token);
+    }
+    CHECK(asked == 8, "asked %d times", asked);
+    llama_sampler_free(sampler);
+}
+
+/* ----------------------------------------------------------------------------- state ---- */
+
+static struct gumbel_llama_report report_of(const struct llama_sampler *sampler)
+{
+    struct gumbel_llama_report report = {0};
+    CHECK(gumbel_llama_describe(sampler, &report), "a sampler of ours");
+    return report;
+}
+
+static void test_clone_reset_and_copy(void)
+{
+    struct gumbel_llama_params params = gumbel_llama_default_params();
+    float logits[V];
+    llama_token first[STEPS];
+
+    params.seed = UINT64_MAX;
+    params.repetition = 1.3f;
+    params.frequency = .2f;
+    params.penalty_last_n = 13;
+    params.position = 9;
+    struct llama_sampler *sampler = made(&params), *clone = NULL, *copy = made(&params);
+    for (int step = 0; step < STEPS; step++) {
+        make_logits(step % 2, logits);
+        if (step == STEPS / 2) {
+            clone = llama_sampler_clone(sampler);
+            llama_sampler_copy(sampler, copy);
+        }
+        first[step] = drawn(sampler, logits);
+        llama_sampler_accept(sampler, first[step]);
+    }
+    for (int step = STEPS / 2; step < STEPS; step++) {
+        make_logits(step % 2, logits);
+        CHECK(drawn(clone, logits) == first[step], "clone, step %d", step);
+        CHECK(drawn(copy, logits) == first[step], "copy, step %d", step);
+        llama_sampler_accept(clone, first[step]);
+        llama_sampler_accept(copy, first[step]);
+    }
+    CHECK(report_of(sampler).position == 9 + STEPS, "every token moves on by one");
+    llama_sampler_reset(sampler);
+    CHECK(report_of(sampler).position == 9 && report_of(sampler).candidates == 0, "reset");
+    for (int step = 0; step < STEPS; step++) {
+        make_logits(step % 2, logits);
+        CHECK(drawn(sampler, logits) == first[step], "after a reset, step %d", step);
+        llama_sampler_accept(sampler, first[step]);
+    }
+    llama_sampler_free(sampler);
+    llama_sampler_free(clone);
+    llama_sampler_free(copy);
+}
+
+static void test_positions(void)
+{
+    struct gumbel_llama_params params = gumbel_llama_default_params();
+    float logits[V];
+
+    make_logits(0, logits);
+    params.position = -1;
+    struct llama_sampler *sampler = made(&params);
+    drawn(sampler, logits);
+    CHECK(report_of(sampler).failed == 1, "no token has come yet");
+    CHECK(strcmp(report_of(sampler).error.field, "position") == 0, "the field is named");
+    for (int i = 0; i < 4; i++) /* a prompt of four tokens */
+        llama_sampler_accept(sampler, i);
+    CHECK(drawn(sampler, logits) == direct(logits, 3, 1, 0, 1, 0, 0), "the fourth token's logits");
+    CHECK(gumbel_llama_set_position(sampler, 1ll << 40), "set");
+    CHECK(drawn(sampler, logits) == direct(logits, 1ull << 40, 1, 0, 1, 0, 0), "a far one");
+    llama_sampler_free(sampler);
+}
+
+/* ----------------------------------------------------------------------------- errors ---- */
+
+static void test_what_cannot_be_drawn(void)
+{
+    struct gumbel_llama_params params = gumbel_llama_default_params();
+    float logits[V];
+    llama_token_data data[2] = {{3, 1, 0}, {V, 2, 0}};
+    llama_token_data_array odd = {.data = data, .size = 2, .selected = -1}, empty = {0};
+
+    params.failed_token = 17;
+    struct llama_sampler *sampler = made(&params);
+    make_logits(0, logits);
+    logits[5] = NAN;
+    CHECK(drawn(sampler, logits) == 17, "NaN");
+    for (int i = 0; i < V; i++)
+        logits[i] = -INFINITY;
+    CHECK(drawn(sampler, logits) == 17, "nothing allowed");
+    CHECK(report_of(sampler).failed == 2, "both are counted");
+    CHECK(report_of(sampler).error.message[0] != '\0', "and told");
+    llama_sampler_apply(sampler, &odd);
+    CHECK(odd.selected == 0, "an id out of range: the first candidate");
+    CHECK(strcmp(report_of(sampler).error.field, "candidates") == 0, "and told");
+    empty.selected = -1;
+    llama_sampler_apply(sampler, &empty);
+    CHECK(empty.selected == -1, "no candidates");
+    make_logits(1, logits);
+    CHECK(drawn(sampler, logits) == direct(logits, 0, 1, 0, 1, 0, 0), "it goes on");
+    llama_sampler_free(sampler);
+}
+
+static void refuses(int32_t n_vocab, const struct gumbel_llama_params *params, const char *field)
+{
+    gumbel_error error = {"", ""};
+    struct llama_sampler *sampler = gumbel_llama_init(n_vocab, params, &error);
+    CHECK(!sampler && strstr(error.field, field) && error.message[0], "%s: '%s' '%s'", field,
+          error.field, error.message);
+    CHECK(!gumbel_llama_init(n_vocab, params, NULL), "%s without an error struct", field);
+    if (sampler)
+        llama_sampler_free(sampler);
+}
+
+static void test_bad_parameters(void)
+{
+    const llama_logit_bias bias[] = {{V, 1}}, nan_bias[] = {{1, NAN}};
+    const struct gumbel_llama_params good = gumbel_llama_default_params();
+    struct gumbel_llama_params p;
+
+    refuses(0, &good, "n_vocab");
+    refuses(-5, &good, "n_vocab");
+#define REFUSES(field_, value, name) (p = good, p.field_ = (value), refuses(V, &p, name))
+    REFUSES(temperature, -1, "temperature");
+    REFUSES(temperature, NAN, "temperature");
+    REFUSES(temperature, INFINITY, "temperature");
+    REFUSES(top_k, -1, "top_k");
+    REFUSES(top_p, 0, "top_p");
+    REFUSES(top_p, 1.5f, "top_p");
+    REFUSES(min_p, -.5f, "min_p");
+    REFUSES(min_p, NAN, "min_p");
+    REFUSES(order, (gumbel_order)99, "order");
+    REFUSES(ties, (gumbel_ties)99, "ties");
+    REFUSES(repetition, 0, "repetition");
+    REFUSES(frequency, NAN, "frequency");
+    REFUSES(presence, INFINITY, "presence");
+    REFUSES(penalty_last_n, -2, "penalty_last_n");
+    REFUSES(position, -2, "position");
+    REFUSES(failed_token, V, "failed_token");
+    REFUSES(threads, 5000, "threads");
+    REFUSES(bias_count, 1, "bias_count");
+    p = good;
+    p.bias_count = 1;
+    p.bias = bias;
+    refuses(V, &p, "bias");
+    p.bias = nan_bias;
+    refuses(V, &p, "bias");
+}
+
+static void test_other_samplers_are_told_apart(void)
+{
+    struct llama_sampler *greedy = llama_sampler_init_greedy();
+    struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
+    struct gumbel_llama_report report;
+    llama_sampler_chain_add(chain, greedy);
+    CHECK(!gumbel_llama_describe(greedy, &report), "another sampler");
+    CHECK(!gumbel_llama_describe(chain, &report), "a chain without ours");
+    CHECK(!gumbel_llama_describe(NULL, &report), "none");
+    CHECK(!gumbel_llama_set_position(chain, 3), "a chain without ours");
+    llama_sampler_chain_add(chain, made(NULL));
+    CHECK(gumbel_llama_describe(chain, &report), "a chain with ours");
+    llama_sampler_free(chain);
+}
+
+static void refuses_draft(const struct gumbel_llama_params *params, int32_t count, int32_t first,
+                          gumbel_status wanted, const char *field)
+{
+    const llama_token drafts[4] = {1, 2, 3, 4};
+    const struct gumbel_llama_draft draft = {.tokens = drafts, .count = count, .first = first};
+    struct llama_sampler *sampler = made(params);
+    llama_token tokens[5];
+    int32_t emitted = -7;
+    gumbel_error error = {"", ""};
+    for (int32_t i = 0; i < 4; i++)
+        llama_sampler_accept(sampler, i);
+    /* It is refused before the context is looked at. */
+    const gumbel_status status =
+        gumbel_llama_verify(sampler, NULL, &draft, tokens, &emitted, &error);
+    CHECK(status == wanted && strcmp(error.field, field) == 0, "%s: %d, '%s' '%s'", field, status,
+          error.field, error.message);
+    CHECK(emitted == -7 && report_of(sampler).position == params->position + 4, "left alone");
+    llama_sampler_free(sampler);
+}
+
+static void test_refused_drafts(void)
+{
+    struct gumbel_llama_params params = gumbel_llama_default_params();
+    int asked = 0, emitted;
+
+    refuses_draft(&params, -1, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
+    refuses_draft(&params, 1024, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
+    refuses_draft(&params, 4, -1, GUMBEL_ERROR_ARGUMENT, "draft.first");
+    params.presence = 1;
+    params.penalty_last_n = 7; /* four are accepted already */
+    refuses_draft(&params, 4, 0, GUMBEL_ERROR_UNSUPPORTED, "penalty_last_n");
+    params = gumbel_llama_default_params();
+    params.mask = allow_position;
+    params.mask_context = &asked;
+    refuses_draft(&params, 1, 0, GUMBEL_ERROR_UNSUPPORTED, "mask");
+    CHECK(gumbel_llama_verify(NULL, NULL, NULL, NULL, &emitted, NULL) == GUMBEL_ERROR_ARGUMENT,
+          "no sampler");
+}
+
+int main(void)
+{
+    test_equals_the_librarys_draw();
+    test_order_of_candidates_does_not_show();
+    test_behind_llamas_own_samplers();
+    test_penalties_are_llamas_own();
+    test_bias();
+    test_mask();
+    test_clone_reset_and_copy();
+    test_positions();
+    test_what_cannot_be_drawn();
+    test_bad_parameters();
+    test_other_samplers_are_told_apart();
+    test_refused_drafts();
+    printf("%d checks, %d failed\n", checks, failures);
+    return failures > 0;
+}

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampler of integrations/llama.cpp, built against an installed llama-cpp-python: the programs
+in C that test it, with and without sanitizers, and the text of `gumbel generate`."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "integrations" / "llama.cpp"))
+import llama_harness as harness  # noqa: E402
+
+pytest.importorskip("gguf")
+if not harness.llama_folders():
+    pytest.skip("no llama-cpp-python with its headers", allow_module_level=True)
+if not shutil.which("cc"):
+    pytest.skip("no C compiler", allow_module_level=True)
+
+TARGET = ROOT / "tests" / "models" / "kjv-target"
+BUILT = [os.environ.get("GUMBEL_CLI"), ROOT / "build/dev/cli/gumbel",
+         ROOT / "build/release/cli/gumbel"]
+COMMAND = next((path for path in BUILT if path and pathlib.Path(path).is_file()), None)
+SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+OPTIONS = {"plain": ["-O2"], "sanitized": SANITIZED}
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def programs(request, tmp_path_factory):
+    """Builds a program by its name, once a way to compile."""
+    folder = tmp_path_factory.mktemp(request.param)
+
+    def program(name):
+        out = folder / name
+        if not out.exists():
+            harness.build(harness.HERE / f"{name}.c", out, OPTIONS[request.param])
+        return out
+
+    return program
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Writes kjv-target with matrices of a type, once each."""
+    folder = tmp_path_factory.mktemp("models")
+
+    def model(dtype):
+        out = folder / f"{dtype}.gguf"
+        return out if out.exists() else harness.write_gguf(TARGET, out, dtype)
+
+    return model
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_on_arrays(programs):
+    assert re.search(r"\d{3} checks, 0 failed", run(programs("test_gumbel_llama")))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_with_a_model(programs, models, dtype):
+    assert re.search(r"\d{2} checks, 0 failed", run(programs("test_llama_model"), models(dtype)))
+
+
+def test_quantised_weights_are_drawn_from_logits(programs, models):
+    """The product is ggml's, in the graph, too, so that every way draws the same tokens."""
+    text = [run(programs("test_llama_model"), models("q8_0"), way, "3", "48", "0", "1204")
+            for way in ("sample", "row", "graph", "fused")]
+    assert len(text[0].split()) == 48 and len(set(text)) == 1
+
+
+@pytest.mark.parametrize("way", ["sample", "row", "graph", "fused"])
+def test_the_command_writes_the_same_text(programs, models, way):
+    if COMMAND is None:
+        pytest.skip("the command is not built; GUMBEL_CLI names one")
+    equal = 0
+    for seed, prompt in enumerate(["In the beginning", "And the LORD said", "Blessed are"], 3):
+        done = run(COMMAND, "generate", "--model", TARGET, "--prompt", prompt, "--seed", str(seed),
+                   "--temperature", "0.8", "--top-k", "50", "--top-p", "0.95",
+                   "--max-tokens", "24", "--ignore-eos", "--json")
+        written = json.loads(done)
+        ids, wanted = written["prompt_ids"], written["samples"][0]["ids"]
+        found = run(programs("test_llama_model"), models("f32"), way, str(seed), "24",
+                    *map(str, ids))
+        equal += [int(token) for token in found.split()] == wanted
+    assert equal >= 2, "by hidden states rounded otherwise one of three may part"
+
+
+def test_another_layout_is_refused_by_name(tmp_path):
+    """A llama.h whose samplers have a callback less."""
+    folder = harness.llama_folders()[0]
+    for header in folder.glob("*.h"):
+        shutil.copy(header, tmp_path)
+    text = (tmp_path / "llama.h").read_text()
+    cut = re.sub(r"\n[^\n]*\(\*copy_state\)\([^\n]*", "", text)
+    assert cut != text
+    (tmp_path / "llama.h").write_text(cut)
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        harness.build(harness.HERE / "test_gumbel_llama.c", tmp_path / "out", include=tmp_path)
+    assert "this llama.h has another struct llama_sampler_i" in caught.value.stderr
+
+
+def test_the_example_runs(programs, models):
+    lines = run(programs("example_llama"), models("bf16"), "7", "12", "0", "1204").splitlines()
+    assert len(lines[0].split()) == 12
+    assert "12 in the graph" in lines[1]
