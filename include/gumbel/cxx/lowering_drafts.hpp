@@ -112,6 +112,8 @@ template <class In> class lowered_verify
         }
         if (d.sampling != nullptr)
             draft_.sampling = proposal_.get();
+        draft_.lse = to_.data("draft.lse", d.lse, rows_);
+        draft_.logprobs = to_.data("draft.logprobs", d.logprobs, rows_);
     }
 
     void lower_verified(const gumbel::verified &v, count most) noexcept

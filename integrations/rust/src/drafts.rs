@@ -31,6 +31,10 @@ pub struct Draft<'a> {
     pub logits: Option<Logits<'a>>,
     /// By which parameters it did.
     pub sampling: Option<Sampling<'a>>,
+    /// `[n]` or absent: log-normalisers of the draws that it was drafted by.
+    pub lse: View<'a, f32>,
+    /// `[n]` or absent: log-probabilities of those.
+    pub logprobs: View<'a, f32>,
 }
 
 impl Default for Draft<'_> {
@@ -48,6 +52,8 @@ impl Default for Draft<'_> {
             head: None,
             logits: None,
             sampling: None,
+            lse: View::default(),
+            logprobs: View::default(),
         }
     }
 }

@@ -228,7 +228,7 @@ c_structs! {
         mass_exponent: i32,
         flags: u32,
     }
-    gumbel_draft, 120 {
+    gumbel_draft, 136 {
         struct_size: usize,
         requests: i64,
         max_nodes: i32,
@@ -242,6 +242,8 @@ c_structs! {
         head: *const gumbel_head,
         logits: *const gumbel_logits,
         sampling: *const gumbel_sampling,
+        lse: *const f32,
+        logprobs: *const f32,
     }
     gumbel_verified, 104 {
         struct_size: usize,

@@ -309,6 +309,8 @@ fn draft_of(to: &Check, d: &Draft<'_>, n: usize) -> Result<ffi::gumbel_draft> {
         head: ptr::null(),
         logits: ptr::null(),
         sampling: ptr::null(),
+        lse: to.view("draft.lse", &d.lse, n)?,
+        logprobs: to.view("draft.logprobs", &d.logprobs, n)?,
     })
 }
 
