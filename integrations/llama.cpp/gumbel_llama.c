@@ -8,11 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout that this file fills: twelve callbacks, copy_state() the last. */
-_Static_assert(sizeof(struct llama_sampler_i) == 12 * sizeof(void (*)(void)) &&
-                   offsetof(struct llama_sampler_i, copy_state) == 11 * sizeof(void (*)(void)),
-               "this llama.h has another struct llama_sampler_i than llama.cpp 0c1e57098, which "
-               "gumbel_llama.c fits");
+/* The layout that this file fills: twelve callbacks, copy_state() the last. The first assertion
+ * speaks where a header lacks one that the second and the compiler would miss. */
+#define OTHER_LAYOUT                                                                               \
+    "this llama.h has another struct llama_sampler_i than llama.cpp 0c1e57098, which "             \
+    "gumbel_llama.c fits"
+_Static_assert(sizeof(struct llama_sampler_i) == 12 * sizeof(void (*)(void)), OTHER_LAYOUT);
+_Static_assert(offsetof(struct llama_sampler_i, copy_state) == 11 * sizeof(void (*)(void)),
+               OTHER_LAYOUT);
 _Static_assert(sizeof(llama_token) == sizeof(int32_t), "llama_token is not 32 bits");
 
 struct gumbel_llama_params gumbel_llama_default_params(void)
