@@ -9,7 +9,8 @@ Three plots a device: time over the batch, share of the read bandwidth over the 
 roofline; from a file of contestants one, their times over that of the fused draw; from one of
 requests one, their times over batch, k and p. --check draws nothing: it exits 1 where a plot in
 docs/plots/ is missing, left over, or not of today's results and today's script, which each plot
-names by a digest. Where matplotlib is the version that drew a plot, --check also compares every byte.
+names by a digest. Where matplotlib is the version that drew a plot, --check also compares every
+byte.
 """
 
 import dataclasses
