@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-PROGRAM = pathlib.Path(__file__).parent / "typed" / "program.py"
+PROGRAM = pathlib.Path(__file__).parent / "typed_program.py"
 
 
 @pytest.fixture(scope="module")
