@@ -11,6 +11,26 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
 
+class Elsewhere:
+    """An array of another library, which speaks DLPack, as torch's tensors do."""
+
+    def __init__(self, array: Floats) -> None:
+        self.array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __dlpack__(self, *, stream: Optional[int] = None, max_version: Any = None) -> Any:
+        return self.array.__dlpack__(stream=None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
 def draws(hidden: Floats, weight: Floats) -> list[gumbel.SampleOutput]:
     logits: Floats = hidden @ weight.T
     tokens: Ints = np.zeros(len(hidden), np.int32)
@@ -74,6 +94,8 @@ def main() -> None:
     weight = np.cos(np.arange(128 * 32, dtype=np.float32)).reshape(128, 32)
     text: str = gumbel.explain(weight, hidden, top_k=5)
     assert text and about.version == version
+    elsewhere = gumbel.sample(Elsewhere(hidden), weight, seed=3)
+    assert np.array_equal(elsewhere.tokens, gumbel.sample(hidden, weight, seed=3).tokens)
     assert first_logprob(draws(hidden, weight)[0]) is not None
     assert len(rows(hidden @ weight.T)) == 4
     assert np.array_equal(
