@@ -5,6 +5,7 @@ import ast
 import importlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,23 @@ def test_a_guide_says_what_its_program_prints(page, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == printed, f"{page.name} says otherwise"
+
+
+def test_the_command_writes_the_text_of_transformers():
+    """As the page says, by the very command that it shows."""
+    built = [os.environ.get("GUMBEL_CLI"), ROOT / "build/dev/cli/gumbel"]
+    command = next((path for path in built if path and Path(path).is_file()), None)
+    if not command:
+        pytest.skip("the command is not built")
+    page = (ROOT / "docs/guides/transformers.md").read_text(encoding="utf-8")
+    shown = shlex.split(re.search(r"`(gumbel generate [^`]*)`", page)[1])
+    shown[shown.index("FOLDER")] = str(ROOT / "tests/models/kjv-target")
+    options = ["--echo", "--max-tokens", re.search(r'"max_new_tokens": (\d+)', page)[1]]
+    done = subprocess.run(
+        [command, *shown[1:], *options], check=True, capture_output=True, text=True, timeout=120
+    )
+    printed = program_of(ROOT / "docs/guides/transformers.md")[2]
+    assert done.stdout.splitlines()[0] == printed.splitlines()[0]
 
 
 def test_every_way_in_is_listed():
