@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the measurements in bench/results/ as SVG into docs/. Needs matplotlib, but not to check.
+"""Draw the measurements in bench/results/ as SVG into docs/plots/. Needs matplotlib, but not to
+check.
 
 usage: bench/plot.py [--check]
 
 Three plots a device: time over the batch, share of the read bandwidth over the batch, and the
 roofline; from a file of contestants one, their times over that of the fused draw; from one of
 requests one, their times over batch, k and p; from one of texts one, what a token takes. --check
-draws nothing: it exits 1 where a plot in docs/ is missing, left over, or not of today's results and
-today's script, which each plot names by a digest. Where matplotlib is the version that drew a plot,
---check also compares every byte.
+draws nothing: it exits 1 where a plot in docs/plots/ is missing, left over, or not of today's
+results and today's script, which each plot names by a digest. Where matplotlib is the version that
+drew a plot, --check also compares every byte.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
-DOCS = ROOT / "docs"
+PLOTS = ROOT / "docs" / "plots"
 
 ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
 # What a series is called in the files: what it is called here.
@@ -437,12 +438,12 @@ def matplotlib_version():
 
 
 def faults(plots):
-    """What is wrong with the plots in docs/, a line each."""
-    for path in sorted(DOCS.glob("*.svg")):
+    """What is wrong with the plots in docs/plots/, a line each."""
+    for path in sorted(PLOTS.glob("*.svg")):
         if path.stem not in plots:
             yield f"{path.name}: no results that it could be of"
     for name, plot in plots.items():
-        path = DOCS / f"{name}.svg"
+        path = PLOTS / f"{name}.svg"
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         drawn_by = re.search(r"Matplotlib v([\w.]+)", text)
         if not text:
@@ -465,7 +466,7 @@ def main():
     if not matplotlib_version():
         sys.exit("plot: matplotlib is needed: pip install matplotlib")
     for name, plot in plots.items():
-        (DOCS / f"{name}.svg").write_text(render(*plot), encoding="utf-8")
+        (PLOTS / f"{name}.svg").write_text(render(*plot), encoding="utf-8")
     return 0
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from . import _abi
 from ._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
-from ._inputs.arrays import NumpyArrays, address, layout, workspace
+from ._inputs.arrays import Array, NumpyArrays, address, layout, workspace
 from ._calls import WayIn, from_head, from_logits, of_logits
 from ._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
 from ._inputs.numbers import integer
@@ -60,9 +60,9 @@ class Draft:
 
 @takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
 def verify(
-    hidden: NDArray[Any],
-    weight: NDArray[Any],
-    tokens: NDArray[Any],
+    hidden: Array,
+    weight: Array,
+    tokens: Array,
     *,
     offsets: Optional[Any] = None,
     max_nodes: Optional[int] = None,
@@ -72,7 +72,7 @@ def verify(
     stop: Optional[Tokens] = None,
     rule: str = "coupled",
     proposal: Optional[Proposal] = None,
-    bias: Optional[NDArray[Any]] = None,
+    bias: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -122,8 +122,8 @@ def verify(
 
 @takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
 def verify_logits(
-    logits: NDArray[Any],
-    tokens: NDArray[Any],
+    logits: Array,
+    tokens: Array,
     *,
     offsets: Optional[Any] = None,
     max_nodes: Optional[int] = None,

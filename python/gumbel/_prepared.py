@@ -7,11 +7,10 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import _abi
 from ._inputs.arguments import matrix
-from ._inputs.arrays import address, layout, taken
+from ._inputs.arrays import Array, address, layout, taken
 from ._calls import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of, scratch_of
 from ._inputs.common import Common, Request, takes_common
 from ._inputs.tensors import is_tensor
@@ -68,7 +67,7 @@ class PreparedCall:
             ctypes.byref(self._error),
         )
 
-    def __call__(self, inputs: Optional[NDArray[Any]] = None) -> SampleOutput:
+    def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         """Draw; from `inputs` from now on, if they are given: hidden states, or logits."""
         if inputs is not None:
             self._point_to(inputs)
@@ -103,10 +102,10 @@ def _kind(inputs: Any) -> Any:
 
 @takes_common()
 def prepare_sample(
-    hidden: NDArray[Any],
-    weight: NDArray[Any],
+    hidden: Array,
+    weight: Array,
     *,
-    bias: Optional[NDArray[Any]] = None,
+    bias: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -128,7 +127,7 @@ def prepare_sample(
 
 @takes_common()
 def prepare_sample_logits(
-    logits: NDArray[Any],
+    logits: Array,
     *,
     scale: float = 1.0,
     softcap: float = 0.0,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import _abi
 from ._inputs.arguments import row_tokens
-from ._inputs.arrays import address
+from ._inputs.arrays import Array, address
 from ._calls import (
     SampleOutput,
     WayIn,
@@ -33,10 +33,10 @@ TEXT_BYTES = 4096  # what an explanation has room for
 
 @takes_common()
 def sample(
-    hidden: NDArray[Any],
-    weight: NDArray[Any],
+    hidden: Array,
+    weight: Array,
     *,
-    bias: Optional[NDArray[Any]] = None,
+    bias: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -68,7 +68,7 @@ def sample(
 
 @takes_common()
 def sample_logits(
-    logits: NDArray[Any],
+    logits: Array,
     *,
     scale: float = 1.0,
     softcap: float = 0.0,
@@ -85,11 +85,11 @@ def sample_logits(
 
 @takes_common("given", "num_samples", "ranks", "num_best")
 def score(
-    hidden: NDArray[Any],
-    weight: NDArray[Any],
-    tokens: NDArray[Any],
+    hidden: Array,
+    weight: Array,
+    tokens: Array,
     *,
-    bias: Optional[NDArray[Any]] = None,
+    bias: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -111,8 +111,8 @@ def score(
 
 @takes_common("given", "num_samples", "ranks", "num_best")
 def score_logits(
-    logits: NDArray[Any],
-    tokens: NDArray[Any],
+    logits: Array,
+    tokens: Array,
     *,
     scale: float = 1.0,
     softcap: float = 0.0,
@@ -136,7 +136,7 @@ def _score(call: Any, way_in: WayIn, request: Request, tokens: Any) -> SampleOut
 
 @takes_common()
 def process_logits(
-    logits: NDArray[Any],
+    logits: Array,
     *,
     scale: float = 1.0,
     softcap: float = 0.0,
@@ -155,7 +155,7 @@ def process_logits(
 
 @takes_common()
 def softmax(
-    logits: NDArray[Any],
+    logits: Array,
     *,
     scale: float = 1.0,
     softcap: float = 0.0,
@@ -172,7 +172,7 @@ def softmax(
     return _rows(_abi.lib.gumbel_softmax, logits, shared, common)
 
 
-def top_k(logits: NDArray[Any], k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """The k largest logits of every row and their ids: float32 and int32 [B, k], k <= 128.
 
     Larger ones first, then lower ids; -inf and -1 after the last that is above -inf. A row with a
@@ -205,8 +205,8 @@ def _rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
 
 @takes_common()
 def explain(
-    weight_or_logits: NDArray[Any],
-    hidden: Optional[NDArray[Any]] = None,
+    weight_or_logits: Array,
+    hidden: Optional[Array] = None,
     **common: Unpack[Common],
 ) -> str:
     """Which kernels would serve a call, and why those that come before them would not.

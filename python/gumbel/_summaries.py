@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._inputs.arrays import NumpyArrays, address, arrays_of, layout
+from ._inputs.arrays import Array, NumpyArrays, address, arrays_of, layout
 from ._calls import SampleOutput, WayIn, call_library, from_head, from_logits, of_logits
 from ._inputs.common import Common, Request, takes_common
 from ._inputs.tensors import is_tensor
@@ -29,11 +29,11 @@ _NOT_OF_PARTS = (
 
 @takes_common(*_NOT_OF_PARTS)
 def partial(
-    hidden: NDArray[Any],
-    weight: NDArray[Any],
+    hidden: Array,
+    weight: Array,
     *,
     first_token: int = 0,
-    bias: Optional[NDArray[Any]] = None,
+    bias: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -55,7 +55,7 @@ def partial(
 
 @takes_common(*_NOT_OF_PARTS)
 def partial_logits(
-    logits: NDArray[Any],
+    logits: Array,
     *,
     first_token: int = 0,
     scale: float = 1.0,
@@ -74,10 +74,11 @@ def _partial(call: Any, way_in: WayIn, request: Request) -> Any:
     return made
 
 
-def merge(into: NDArray[Any], other: NDArray[Any]) -> None:
+def merge(into: Array, other: Array) -> None:
     """Merge the summaries of `other` into those of `into`, one by one, where they lie.
 
-    Both have one shape and lie on one device. Any order and any tree give the same bits.
+    Both are of one shape, as [B, num_samples] of partial(), and lie on one device. Any order and
+    any tree give the same bits.
     """
     arrays = arrays_of({"into": into, "other": other}, None, None)
     shape = _shape("into", into)
@@ -91,7 +92,7 @@ def merge(into: NDArray[Any], other: NDArray[Any]) -> None:
     _abi.check(status, error)
 
 
-def finish(summaries: NDArray[Any]) -> SampleOutput:
+def finish(summaries: Array) -> SampleOutput:
     """What summaries [B, num_samples] of a whole vocabulary say: tokens, logprobs, lse and status.
 
     Those of several parts may come as [parts, B, num_samples], as ranks gather them: they are

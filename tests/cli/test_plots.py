@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots in docs/ and the tables in README.md are of the results in bench/results/; checking
-needs no matplotlib."""
+"""The plots in docs/plots/ and the tables in README.md are of the results in bench/results/;
+checking needs no matplotlib."""
 
 import json
 import pathlib
@@ -68,11 +68,11 @@ class Plots(unittest.TestCase):
         self.assertEqual(check(self.root), (0, []))
 
     def test_faults_are_told(self):
-        docs, results = self.root / "docs", self.root / "bench" / "results"
+        plots, results = self.root / "docs" / "plots", self.root / "bench" / "results"
         file = results / "cuda-h200.json"
         file.write_text(file.read_text().replace('"median_us": 2', '"median_us": 3', 1))
-        (docs / "cpu-bf16-time.svg").unlink()
-        (docs / "left-over.svg").write_text("<svg/>")
+        (plots / "cpu-bf16-time.svg").unlink()
+        (plots / "left-over.svg").write_text("<svg/>")
         (results / "another-question.json").write_text('{"question": "none of a product"}')
         code, faults = check(self.root)
         self.assertEqual(code, 1)

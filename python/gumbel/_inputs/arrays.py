@@ -5,13 +5,27 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple, Optional, Protocol, Tuple, Union
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import _abi
 from .._device import open_device
 from .tensors import check_memory, check_numbers, is_tensor
+
+
+class SpeaksDLPack(Protocol):
+    """A tensor of torch, or an array of any library that speaks DLPack."""
+
+    @property
+    def shape(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __dlpack_device__(self) -> Any: ...
+
+
+Array = Union[NDArray[Any], SpeaksDLPack]
 
 
 class Layout(NamedTuple):

@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from numpy.typing import NDArray
 
 from .. import _abi
 from .._calls import WayIn, from_head, from_logits, of_logits
+from .arrays import Array
 from .common import Common, Request, takes_common
 from .numbers import integer
 
@@ -61,10 +61,10 @@ class Proposal:
 
 @takes_common(*NOT_OF_DRAFTS)
 def proposal(
-    hidden: NDArray[Any],
-    weight: NDArray[Any],
+    hidden: Array,
+    weight: Array,
     *,
-    bias: Optional[NDArray[Any]] = None,
+    bias: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -88,7 +88,7 @@ def proposal(
 
 @takes_common(*NOT_OF_DRAFTS)
 def proposal_logits(
-    logits: NDArray[Any],
+    logits: Array,
     *,
     scale: float = 1.0,
     softcap: float = 0.0,

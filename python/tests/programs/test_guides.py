@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of docs/guides run as they stand, and print what their pages say."""
+
+import ast
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem != "README")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+
+
+def program_of(page):
+    """(language, program, what it prints or None): the first block of each kind."""
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    programs = [at for at, block in enumerate(blocks) if block[0] in ("c", "python")]
+    if not programs:
+        return None, None, None
+    language, text = blocks[programs[0]]
+    printed = [said for kind, said in blocks[programs[0] :] if kind == "text"]
+    return language, text, printed[0] if printed else None
+
+
+def modules_of(text):
+    """Every module that a program in Python imports."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def skip_without(module):
+    try:
+        importlib.import_module(module)
+    except ImportError as missing:
+        pytest.skip(f"{module}: {missing}")
+
+
+def compiled(text, folder):
+    """A program in C, built as the page says; headers that are not ours may be missing."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    (folder / "program.c").write_text(text)
+    found = subprocess.run(
+        [sys.executable, "-m", "gumbel", "--cflags", "--libs"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    flags = found.stdout.split()
+    command = ["cc", "-std=c17", "-Wall", "-Wextra", "-Werror", "program.c", "-o", "program"]
+    for header in re.findall(r"^#include <([^>]+)>", text, re.M):
+        (folder / "one.c").write_text(f"#include <{header}>\n")
+        tried = subprocess.run(["cc", "-E", "one.c", *flags], cwd=folder, capture_output=True)
+        if tried.returncode:
+            pytest.skip(f"no header {header} (CPATH and LIBRARY_PATH say where others lie)")
+    done = subprocess.run([*command, *flags], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [str(folder / "program")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_a_guide_says_what_its_program_prints(page, tmp_path):
+    language, text, printed = program_of(page)
+    if printed is None:
+        pytest.skip(f"{page.name} has no program that runs here")
+    if language == "python":
+        for module in modules_of(text):
+            skip_without(module)
+        (tmp_path / "program.py").write_text(text)
+        command = [sys.executable, str(tmp_path / "program.py")]
+    else:
+        command = compiled(text, tmp_path)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == printed, f"{page.name} says otherwise"
+
+
+def test_the_command_writes_the_text_of_transformers():
+    """As the page says, by the very command that it shows."""
+    built = [os.environ.get("GUMBEL_CLI"), ROOT / "build/dev/cli/gumbel"]
+    command = next((path for path in built if path and Path(path).is_file()), None)
+    if not command:
+        pytest.skip("the command is not built")
+    page = (ROOT / "docs/guides/transformers.md").read_text(encoding="utf-8")
+    shown = shlex.split(re.search(r"`(gumbel generate [^`]*)`", page)[1])
+    shown[shown.index("FOLDER")] = str(ROOT / "tests/models/kjv-target")
+    options = ["--echo", "--max-tokens", re.search(r'"max_new_tokens": (\d+)', page)[1]]
+    done = subprocess.run(
+        [command, *shown[1:], *options], check=True, capture_output=True, text=True, timeout=120
+    )
+    printed = program_of(ROOT / "docs/guides/transformers.md")[2]
+    assert done.stdout.splitlines()[0] == printed.splitlines()[0]
+
+
+def test_every_way_in_is_listed():
+    """Each page has its line in the index, with a program that this test finds."""
+    index = (ROOT / "docs/guides/README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| \[[^\]]+\]\((\w+\.md)\)", index, re.M)) == [
+        page.name for page in PAGES
+    ]
+    for name in ("c", "python", "torch", "transformers"):
+        assert program_of(ROOT / f"docs/guides/{name}.md")[2], name

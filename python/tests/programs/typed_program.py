@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that uses the whole public API with types, for mypy --strict; it runs, too."""
+
+from typing import Any, Optional
+
+import gumbel
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+
+
+class Elsewhere:
+    """An array of another library, which speaks DLPack, as torch's tensors do."""
+
+    def __init__(self, array: Floats) -> None:
+        self.array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __dlpack__(self, *, stream: Optional[int] = None, max_version: Any = None) -> Any:
+        return self.array.__dlpack__(stream=None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def draws(hidden: Floats, weight: Floats) -> list[gumbel.SampleOutput]:
+    logits: Floats = hidden @ weight.T
+    tokens: Ints = np.zeros(len(hidden), np.int32)
+    return [
+        gumbel.sample(hidden, weight, temperature=[0.5] * len(hidden), seed=1, position=17),
+        gumbel.sample_logits(logits, top_k=40, top_p=0.9, min_p=0.01, order="vllm", ranks=True),
+        gumbel.sample_logits(logits, banned=[7], logit_bias={3: 1.5}, top_logprobs=2, kept=True),
+        gumbel.sample_logits(logits, num_best=4, live_rows=1, isa="reference", threads=1),
+        gumbel.score(hidden, weight, tokens, softcap=30.0),
+        gumbel.score_logits(logits, tokens, logprobs="raw"),
+    ]
+
+
+def rows(logits: Floats) -> tuple[Floats, Floats, Floats, Ints]:
+    values, ids = gumbel.top_k(logits, 3)
+    return gumbel.process_logits(logits, min_p=0.1), gumbel.softmax(logits), values, ids
+
+
+def steps(hidden: Floats, weight: Floats) -> Ints:
+    position = np.zeros(len(hidden), np.uint64)
+    history = gumbel.History(num_slots=len(hidden), vocab_size=len(weight))
+    history.start([[1, 2]] * len(hidden))
+    call: gumbel.PreparedCall = gumbel.prepare_sample(
+        hidden, weight, position=position, history=history, presence_penalty=0.5
+    )
+    output: gumbel.SampleOutput = call()
+    history.update(output.tokens)
+    position += 1
+    return call(hidden).tokens
+
+
+def shards(hidden: Floats, weight: Floats) -> Ints:
+    summaries: NDArray[np.void] = gumbel.partial(hidden, weight[:64], vocab_size=len(weight))
+    other = gumbel.partial(hidden, weight[64:], first_token=64, vocab_size=len(weight))
+    gumbel.merge(summaries, other)
+    return gumbel.finish(summaries).tokens
+
+
+def words() -> tuple[Floats, NDArray[np.uint32], int]:
+    noise = gumbel.noise(1, 17, 5)
+    return noise, gumbel.philox4x32([1, 2, 3, 4], [5, 6]), gumbel.draft_domain(1)
+
+
+def verified(hidden: Floats, weight: Floats) -> Ints:
+    output: gumbel.VerifyOutput = gumbel.verify(
+        hidden, weight, np.array([[0, 5]], np.int32), temperature=0.0, position=3
+    )
+    return output.tokens
+
+
+def first_logprob(output: gumbel.SampleOutput) -> Optional[np.float32]:
+    logprobs: Optional[Floats] = output.logprobs
+    first: Any = None if logprobs is None else logprobs[0, 0]
+    return None if first is None else np.float32(first)
+
+
+def main() -> None:
+    about: gumbel.Info = gumbel.info(threads=1)
+    version: str = gumbel.__version__
+    hidden = np.eye(2, 32, dtype=np.float32)
+    weight = np.cos(np.arange(128 * 32, dtype=np.float32)).reshape(128, 32)
+    text: str = gumbel.explain(weight, hidden, top_k=5)
+    assert text and about.version == version
+    elsewhere = gumbel.sample(Elsewhere(hidden), weight, seed=3)
+    assert np.array_equal(elsewhere.tokens, gumbel.sample(hidden, weight, seed=3).tokens)
+    assert first_logprob(draws(hidden, weight)[0]) is not None
+    assert len(rows(hidden @ weight.T)) == 4
+    assert np.array_equal(
+        shards(hidden, weight), gumbel.sample(hidden, weight, logprobs=None).tokens
+    )
+    assert steps(hidden, weight).shape == (2, 1) and len(words()[0]) == 5
+    assert verified(hidden, weight).shape[0] == 1
+
+
+if __name__ == "__main__":
+    main()
