@@ -105,6 +105,7 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
                 logprob_logits=logprob_logits,
             )
             return tokens
+        stock.maybe_detect_nan(logits_output.next_token_logits, "sampler: next_token_logits")
         logits = self._preprocess_logits(logits_output.next_token_logits, info)
         tokens = self._drawn(logits, info, positions)
         if return_logprob:
