@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws from hidden states where logits were put off, else from logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Optional
+
+import torch
+
+from .. import _drafts, _prepared, _sampling
+from .._calls import SampleOutput
+from .counts import counts
+from .lazy import LazyLogits, is_lazy, looked_at
+from .masks import both
+
+TOP_MOST = 128  # of the likeliest tokens, that the library gives
+CALLS_KEPT = 64  # that are prepared; a batch of another size is another call
+
+
+@dataclass
+class Asks:
+    """What the requests of a step ask for, in the library's terms.
+
+    rows         a number a request: temperature, seed, position, top_k, top_p, min_p. With `slots`
+                 among them, int32 [B], the others are of slots.
+    more         what else a call takes: logit_bias, banned, allowed, penalties and their texts.
+    mask         int32 [n, words], a row of each row of logits: tokens that may be drawn.
+    """
+
+    rows: dict[str, torch.Tensor]
+    more: dict[str, Any] = field(default_factory=dict)
+    mask: Optional[torch.Tensor] = None
+
+    def edit_logits(self) -> bool:
+        """Whether anything is asked for but a temperature and cuts."""
+        return bool(self.more) or self.mask is not None
+
+
+@dataclass
+class Likeliest:
+    """What log-probabilities are asked for: of how many tokens, and by which logits."""
+
+    count: int
+    raw: bool
+
+
+@dataclass
+class Drawn:
+    """Tokens int32 [B, 1], and of those and the likeliest ones ids, log-probabilities, ranks."""
+
+    tokens: torch.Tensor
+    ids: Optional[torch.Tensor] = None  # int32 [B, 1 + count]
+    logprobs: Optional[torch.Tensor] = None  # float32 [B, 1 + count]
+    ranks: Optional[torch.Tensor] = None  # int32 [B]
+
+
+def _masked(logits: Any, asks: Asks) -> Asks:
+    """What is asked, with the mask that the logits would have had."""
+    if not is_lazy(logits) or logits.mask is None:
+        return asks
+    return replace(asks, mask=both(asks.mask, logits.mask))
+
+
+def source(logits: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Which calls take these logits, what those take first, and what else of them."""
+    if is_lazy(logits):
+        return "head", (logits.hidden, logits.weight), logits.head
+    return "logits", (looked_at(logits),), {}
+
+
+_CALLS = {
+    "head": (_sampling.sample, _sampling.score, _drafts.verify),
+    "logits": (_sampling.sample_logits, _sampling.score_logits, _drafts.verify_logits),
+}
+
+
+class Drawer:
+    """Draws of a runner, step after step; calls that come again are kept ready."""
+
+    def __init__(self) -> None:
+        self.ready: dict[Any, tuple[_prepared.PreparedCall, dict[str, torch.Tensor]]] = {}
+
+    def draw(
+        self,
+        logits: Any,
+        asks: Asks,
+        likeliest: Optional[Likeliest] = None,
+        took: Optional[str] = "logits",
+    ) -> Drawn:
+        """Draw a token of each row; `took` is how a draw from logits is counted, None: it is not."""
+        asks = _masked(logits, asks)
+        twice = likeliest is not None and likeliest.raw and asks.edit_logits()
+        if likeliest is not None and likeliest.raw and isinstance(logits, LazyLogits):
+            # Raw logits are those behind scale, cap and grammar here, not the product alone.
+            if twice or not logits.is_plain:
+                logits = logits.get()
+        counts.add("fused" if is_lazy(logits) else took)
+        if likeliest is None and not asks.edit_logits():
+            return Drawn(self._plain(logits, asks))
+        kind, inputs, given = source(logits)
+        sample, score, _ = _CALLS[kind]
+        wanted = {} if likeliest is None or twice else _wanted(likeliest)
+        out = sample(*inputs, **given, **arguments(asks), **{"logprobs": None, **wanted})
+        tokens = out.tokens.clamp(min=0)
+        if likeliest is None:
+            return Drawn(tokens)
+        if twice:
+            out = score(*inputs, out.tokens, top_logprobs=likeliest.count, **given)
+        return _drawn(tokens, out)
+
+    def _plain(self, logits: Any, asks: Asks) -> torch.Tensor:
+        """The tokens of a draw that takes a number a row and nothing else."""
+        kind, inputs, given = source(logits)
+        first, rows = inputs[0], asks.rows
+        sizes = tuple((name, len(value)) for name, value in rows.items())
+        key = (kind, first.shape, first.stride(), first.dtype, inputs[-1].data_ptr(), sizes)
+        if kind == "logits":
+            key = key[:4] + (sizes,)
+        if key not in self.ready:
+            while len(self.ready) >= CALLS_KEPT:
+                self.ready.pop(next(iter(self.ready)))
+            held = {name: torch.empty_like(value) for name, value in rows.items()}
+            _copy(rows, held)
+            self.ready[key] = (_prepare(kind, inputs, given, held), held)
+        call, held = self.ready[key]
+        _copy(rows, held)
+        # The results are the next call's, too, and a token is of the vocabulary whatever happens.
+        return call(first).tokens.clamp(min=0)  # type: ignore[attr-defined, no-any-return]
+
+
+def _copy(rows: dict[str, torch.Tensor], held: dict[str, torch.Tensor]) -> None:
+    for name, value in rows.items():
+        held[name].copy_(value)
+
+
+def _prepare(kind: str, inputs: Any, given: Any, rows: Any) -> _prepared.PreparedCall:
+    prepare = _prepared.prepare_sample if kind == "head" else _prepared.prepare_sample_logits
+    return prepare(*inputs, **given, **_numbers(rows), order="vllm", logprobs=None)
+
+
+def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
+    """What a call takes for a number a row; of seeds the bits count."""
+    more = {"num_slots": len(rows["seed"])} if "slots" in rows else {}
+    return {**rows, "seed": rows["seed"].view(torch.uint64), **more}
+
+
+def arguments(asks: Asks) -> dict[str, Any]:
+    """What a call takes for what is asked."""
+    return {**_numbers(asks.rows), **asks.more, "mask": asks.mask, "order": "vllm"}
+
+
+def _wanted(likeliest: Likeliest) -> dict[str, Any]:
+    return {
+        "logprobs": "raw" if likeliest.raw else "processed",
+        "top_logprobs": likeliest.count,
+        "ranks": True,
+    }
+
+
+def _drawn(tokens: torch.Tensor, out: SampleOutput) -> Drawn:
+    """What vLLM is told: the drawn token first, then the likeliest."""
+    ids: Any = tokens
+    logprobs: Any = out.logprobs
+    if out.top_ids is not None:
+        ids = torch.cat((ids, out.top_ids.clamp(min=0)), 1)  # type: ignore[call-overload]
+        logprobs = torch.cat((logprobs, out.top_logprobs), 1)
+    ranks: Any = out.ranks
+    return Drawn(tokens, ids, logprobs, ranks.view(-1))
+
+
+def verify(
+    logits: Any,
+    asks: Asks,
+    tokens: torch.Tensor,
+    offsets: torch.Tensor,
+    most: int,
+    took: str = "logits",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Accept drafts while they are what is drawn.
+
+    tokens       int32 [n]: of each row of logits the token before it, a request's root first.
+    offsets      int32 [R + 1]: where the rows of each request begin.
+    most         rows that a request has at most.
+
+    Returns tokens int32 [R, most], -1 behind the last, and how many of them count, int32 [R].
+    """
+    asks = _masked(logits, asks)
+    counts.add("fused" if is_lazy(logits) else took)
+    kind, inputs, given = source(logits)
+    out = _CALLS[kind][2](
+        *inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given, **arguments(asks)
+    )
+    found: Any = out.tokens
+    found[:, 0].clamp_(min=0)  # a token a request, whatever happens
+    emitted: Any = out.emitted
+    return found, emitted.clamp(min=1)
