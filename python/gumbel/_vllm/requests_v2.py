@@ -52,7 +52,7 @@ class Slots:
         first = batch.logits_indices[batch.cu_num_logits[:-1].long()]
         self.positions[slots.long()] = batch.positions[first]
         temperature = states.temperature.gpu
-        rows = {"slots": slots, "seed": states.seeds.gpu, "position": self.positions}
+        rows = {"slots": slots.int(), "seed": states.seeds.gpu, "position": self.positions}
         if processed:
             return {**rows, "temperature": (temperature > 0).float()}
         rows["temperature"] = temperature
