@@ -9,7 +9,6 @@ from typing import Any, Optional
 import torch
 
 from .. import _drafts, _prepared, _sampling
-from .._calls import SampleOutput
 from .counts import counts
 from .lazy import LazyLogits, is_lazy, looked_at
 from .masks import both
@@ -22,8 +21,7 @@ CALLS_KEPT = 64  # that are prepared; a batch of another size is another call
 class Asks:
     """What the requests of a step ask for, in the library's terms.
 
-    rows         a number a request: temperature, seed, position, top_k, top_p, min_p. With `slots`
-                 among them, int32 [B], the others are of slots.
+    rows         a number a request, [B]: temperature, seed, position, top_k, top_p, min_p.
     more         what else a call takes: logit_bias, banned, allowed, penalties and their texts.
     mask         int32 [n, words], a row of each row of logits: tokens that may be drawn.
     """
@@ -107,16 +105,14 @@ class Drawer:
             return Drawn(tokens)
         if twice:
             out = score(*inputs, out.tokens, top_logprobs=likeliest.count, **given)
-        return _drawn(tokens, out)
+        return _drawn(tokens, out, asks.edit_logits())
 
     def _plain(self, logits: Any, asks: Asks) -> torch.Tensor:
         """The tokens of a draw that takes a number a row and nothing else."""
         kind, inputs, given = source(logits)
         first, rows = inputs[0], asks.rows
-        sizes = tuple((name, len(value)) for name, value in rows.items())
-        key = (kind, first.shape, first.stride(), first.dtype, inputs[-1].data_ptr(), sizes)
-        if kind == "logits":
-            key = key[:4] + (sizes,)
+        weight = inputs[1].data_ptr() if kind == "head" else 0
+        key = (weight, first.shape, first.stride(), first.dtype, *rows)
         if key not in self.ready:
             while len(self.ready) >= CALLS_KEPT:
                 self.ready.pop(next(iter(self.ready)))
@@ -141,8 +137,7 @@ def _prepare(kind: str, inputs: Any, given: Any, rows: Any) -> _prepared.Prepare
 
 def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
     """What a call takes for a number a row; of seeds the bits count."""
-    more = {"num_slots": len(rows["seed"])} if "slots" in rows else {}
-    return {**rows, "seed": rows["seed"].view(torch.uint64), **more}
+    return {**rows, "seed": rows["seed"].view(torch.uint64)}
 
 
 def arguments(asks: Asks) -> dict[str, Any]:
@@ -158,15 +153,29 @@ def _wanted(likeliest: Likeliest) -> dict[str, Any]:
     }
 
 
-def _drawn(tokens: torch.Tensor, out: SampleOutput) -> Drawn:
+def _drawn(tokens: torch.Tensor, out: Any, some_removed: bool) -> Drawn:
     """What vLLM is told: the drawn token first, then the likeliest."""
-    ids: Any = tokens
-    logprobs: Any = out.logprobs
+    ids, logprobs = tokens, out.logprobs
     if out.top_ids is not None:
-        ids = torch.cat((ids, out.top_ids.clamp(min=0)), 1)  # type: ignore[call-overload]
+        top = out.top_ids
+        if some_removed:
+            missing = top < 0
+            others = _others(torch.cat((tokens, top), 1), top.shape[1])
+            places = (missing.cumsum(1) - 1).clamp(min=0)
+            top = torch.where(missing, others.gather(1, places), top)
+        ids = torch.cat((tokens, top.clamp(min=0)), 1)
         logprobs = torch.cat((logprobs, out.top_logprobs), 1)
-    ranks: Any = out.ranks
-    return Drawn(tokens, ids, logprobs, ranks.view(-1))
+    return Drawn(tokens, ids, logprobs, out.ranks.view(-1))
+
+
+def _others(ids: torch.Tensor, count: int) -> torch.Tensor:
+    """The first `count` token ids of each row that are not among its `ids`.
+
+    vLLM names removed tokens, too, by an id each, where fewer than it asked for are left.
+    """
+    candidates = torch.arange(count + ids.shape[1], dtype=ids.dtype, device=ids.device)
+    taken = (candidates.unsqueeze(-1) == ids.unsqueeze(1)).any(-1)
+    return candidates[taken.int().argsort(dim=1, stable=True)[:, :count]]
 
 
 def verify(

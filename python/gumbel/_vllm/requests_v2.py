@@ -28,7 +28,6 @@ class Slots:
         self.listed = np.zeros(count, bool)  # has biases or allowed tokens
         self.biases: list[dict[int, float]] = [{} for _ in range(count)]
         self.allowed: list[list[int]] = [[] for _ in range(count)]
-        self.positions = torch.zeros(count, dtype=torch.int64, device=sampler.req_states.device)
 
     def add(self, slot: int, parameters: Any) -> None:
         """Note what a request asks for that now has this slot."""
@@ -47,22 +46,22 @@ class Slots:
         return not self.left_to_vllm[batch.idx_mapping_np].any()
 
     def rows(self, batch: Any, processed: bool = False) -> dict[str, torch.Tensor]:
-        """Numbers of the slots; `processed`: for logits that are behind temperature and cuts."""
-        states, slots = self.sampler.sampling_states, batch.idx_mapping
-        first = batch.logits_indices[batch.cu_num_logits[:-1].long()]
-        self.positions[slots.long()] = batch.positions[first]
-        temperature = states.temperature.gpu
-        rows = {"slots": slots.int(), "seed": states.seeds.gpu, "position": self.positions}
+        """Numbers of the requests; `processed`: for logits behind temperature and cuts."""
+        states, slots, found = self.sampler.sampling_states, batch.idx_mapping, batch.idx_mapping_np
+        first = batch.logits_indices
+        if len(first) != len(found):  # drafts are verified
+            first = first[batch.cu_num_logits[:-1].long()]
+        rows = {"seed": states.seeds.gpu[slots], "position": batch.positions[first]}
+        temperature = states.temperature.gpu[slots]
         if processed:
             return {**rows, "temperature": (temperature > 0).float()}
         rows["temperature"] = temperature
-        found = batch.idx_mapping_np
         if (states.top_k.np[found] != states.vocab_size).any():
-            rows["top_k"] = states.top_k.gpu
+            rows["top_k"] = states.top_k.gpu[slots]
         if (states.top_p.np[found] != 1).any():
-            rows["top_p"] = states.top_p.gpu
+            rows["top_p"] = states.top_p.gpu[slots]
         if (states.min_p.np[found] != 0).any():
-            rows["min_p"] = states.min_p.gpu
+            rows["min_p"] = states.min_p.gpu[slots]
         return rows
 
     def asks(self, batch: Any) -> Asks:
