@@ -15,7 +15,7 @@ from vllm.v1.sample.logits_processor.builtin import (
 )
 
 from . import masks
-from .draws import TOP_MOST, Asks, Likeliest
+from .drawer import TOP_MOST, Asks, Likeliest
 
 _SEEDS = -(2**63), 2**63 - 1
 

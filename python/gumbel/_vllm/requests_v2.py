@@ -11,7 +11,7 @@ from vllm.v1.worker.gpu.sample.bad_words import BadWordsState
 from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
 
-from .draws import TOP_MOST, Asks, Likeliest
+from .drawer import TOP_MOST, Asks, Likeliest
 
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
 

@@ -18,7 +18,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from . import masks
 from .counts import counts
-from .draws import Asks, Drawer, verify
+from .drawer import Asks, Drawer, verify
 from .lazy import is_lazy, looked_at, put_off
 from .requests_v1 import Step, asks_of, likeliest_of, rows_of
 from .support import is_served

@@ -21,7 +21,7 @@ from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
 from . import masks
 from .counts import counts
-from .draws import Asks, Drawer, verify
+from .drawer import Asks, Drawer, verify
 from .lazy import is_lazy, looked_at, put_off
 from .requests_v2 import Slots
 from .support import refusal
