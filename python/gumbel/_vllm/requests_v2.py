@@ -46,21 +46,19 @@ class Slots:
         return not self.left_to_vllm[batch.idx_mapping_np].any()
 
     def rows(self, batch: Any, processed: bool = False) -> dict[str, torch.Tensor]:
-        """Numbers of the requests; `processed`: for logits behind temperature and cuts."""
+        """Numbers of the requests; `processed`: for logits behind the temperature and min_p."""
         states, slots, found = self.sampler.sampling_states, batch.idx_mapping, batch.idx_mapping_np
         first = batch.logits_indices
         if len(first) != len(found):  # drafts are verified
             first = first[batch.cu_num_logits[:-1].long()]
         rows = {"seed": states.seeds.gpu[slots], "position": batch.positions[first]}
         temperature = states.temperature.gpu[slots]
-        if processed:
-            return {**rows, "temperature": (temperature > 0).float()}
-        rows["temperature"] = temperature
+        rows["temperature"] = (temperature > 0).float() if processed else temperature
         if (states.top_k.np[found] != states.vocab_size).any():
             rows["top_k"] = states.top_k.gpu[slots]
         if (states.top_p.np[found] != 1).any():
             rows["top_p"] = states.top_p.gpu[slots]
-        if (states.min_p.np[found] != 0).any():
+        if not processed and (states.min_p.np[found] != 0).any():
             rows["min_p"] = states.min_p.gpu[slots]
         return rows
 

@@ -93,21 +93,18 @@ def _forward(
 def _draw_processed(
     self: Any, logits: torch.Tensor, generators: Any, k: Any, p: Any
 ) -> tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """The draw of vLLM's own sampler, from logits that its processors have changed."""
+    """The draw of vLLM's own sampler, from logits behind its processors, temperature and min_p."""
     step = _now()
     if step is None:
         return _stock_call(self, logits, generators, k, p)  # type: ignore[no-any-return]
-    logits = apply_top_k_top_p(logits, k, p)
-    metadata = step.runner.input_batch.sampling_metadata
-    rows = rows_of(metadata, step, len(logits))
-    kept = {name: rows[name] for name in ("seed", "position")}
-    kept["temperature"] = torch.ones_like(rows["temperature"])
-    drawn = _drawer(self).draw(logits, Asks(kept), took=None)
+    rows = rows_of(step.runner.input_batch.sampling_metadata, step, len(logits))
+    rows["temperature"] = torch.ones_like(rows["temperature"])
     returned = None
-    if self.logprobs_mode == "processed_logits":
-        returned = logits
-    elif self.logprobs_mode == "processed_logprobs":
+    if self.logprobs_mode in PROCESSED_LOGPROBS_MODES:
+        logits = returned = apply_top_k_top_p(logits, k, p)
+    if self.logprobs_mode == "processed_logprobs":
         returned = logits.log_softmax(dim=-1, dtype=torch.float32)
+    drawn = _drawer(self).draw(logits, Asks(rows), took=None)
     return drawn.tokens.view(-1), returned
 
 

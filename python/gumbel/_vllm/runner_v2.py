@@ -62,9 +62,10 @@ class Sampler:
         base = self.base
 
         def draw(processed: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
-            processed = base.sampling_states.apply_top_k_top_p(
-                processed, batch.expanded_idx_mapping, batch.idx_mapping_np
-            )
+            if base.logprobs_mode.startswith("processed"):
+                processed = base.sampling_states.apply_top_k_top_p(
+                    processed, batch.expanded_idx_mapping, batch.idx_mapping_np
+                )
             asks = Asks(self.slots.rows(batch, processed=True))
             drawn = self.drawer.draw(processed, asks, took=None)
             return drawn.tokens.view(-1).long(), processed
@@ -159,7 +160,7 @@ class Verifier:
 
 
 def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor) -> torch.Tensor:
-    """Logits [n, V] behind vLLM's processors, temperature and cuts."""
+    """Logits [n, V] behind vLLM's processors, the temperature and min_p."""
     changed: torch.Tensor = base.apply_sampling_params(
         logits,
         batch.expanded_idx_mapping,
@@ -169,6 +170,7 @@ def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor
         tokens,
         batch.expanded_local_pos,
         batch.seq_lens_cpu_upper_bound.numpy(),
+        skip_top_k_top_p=not base.logprobs_mode.startswith("processed"),
     )
     return changed
 
