@@ -86,7 +86,7 @@ class Drawer:
         likeliest: Optional[Likeliest] = None,
         took: Optional[str] = "logits",
     ) -> Drawn:
-        """Draw a token of each row; `took` is how a draw from logits is counted, None: it is not."""
+        """Draw a token of each row; `took` says how one from logits is counted, None: not."""
         asks = _masked(logits, asks)
         twice = likeliest is not None and likeliest.raw and asks.edit_logits()
         if likeliest is not None and likeliest.raw and isinstance(logits, LazyLogits):

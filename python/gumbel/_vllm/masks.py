@@ -39,3 +39,24 @@ def both(one: Optional[torch.Tensor], other: Optional[torch.Tensor]) -> Optional
 def full(rows: int, vocab: int, device: Any) -> torch.Tensor:
     """A mask that allows everything."""
     return torch.full((rows, (vocab + 31) // 32), -1, dtype=torch.int32, device=device)
+
+
+def of_grammars(
+    given: Any, counts: list[int], places: list[Optional[int]], rows: int, vocab: int
+) -> torch.Tensor:
+    """A mask int32 [rows, words] of what grammars give some requests, on the host.
+
+    given        int32 [any, words or more], as NumPy has it: each request's rows, side by side, or
+                 the same number of rows for each, of which it uses the first.
+    counts       rows that each of these requests uses.
+    places       the row of the first; None: it is not in this batch.
+    """
+    mask = full(rows, vocab, "cpu")
+    bits = torch.from_numpy(given)[:, : mask.shape[1]]
+    compact = sum(counts) == len(bits)
+    first = 0
+    for count, place in zip(counts, places):
+        if place is not None:
+            mask[place : place + count] = bits[first : first + count]
+        first += count if compact else len(bits) // len(counts)
+    return mask

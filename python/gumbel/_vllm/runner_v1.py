@@ -176,22 +176,20 @@ def _logprobs(self: Any, count: int, metadata: Any, logits: Any, found: Any) -> 
 def _grammar(scheduler_output: Any, grammar_output: Any, input_batch: Any, logits: Any) -> None:
     """Keep a grammar's mask for the draw, where logits are put off."""
     if not is_lazy(logits):
-        return _stock_grammar(scheduler_output, grammar_output, input_batch, looked_at(logits))
+        _stock_grammar(scheduler_output, grammar_output, input_batch, looked_at(logits))
+        return
     drafts = scheduler_output.scheduled_spec_decode_tokens
-    first, rows = 0, {}
+    first, places = 0, {}
     for request in input_batch.req_ids:
-        rows[request] = first
+        places[request] = first
         first += 1 + len(drafts.get(request, ()))
-    mask = masks.full(*logits.shape, "cpu")
-    given = torch.from_numpy(grammar_output.grammar_bitmask)
-    first = 0
-    for request in grammar_output.structured_output_request_ids:
-        count = 1 + len(drafts.get(request, ()))
-        if request in rows:
-            mask[rows[request] : rows[request] + count] = given[
-                first : first + count, : mask.shape[1]
-            ]
-        first += count
+    asking = grammar_output.structured_output_request_ids
+    mask = masks.of_grammars(
+        grammar_output.grammar_bitmask,
+        [1 + len(drafts.get(request, ())) for request in asking],
+        [places.get(request) for request in asking],
+        *logits.shape,
+    )
     logits.mask = mask.to(logits.device, non_blocking=True)
 
 

@@ -99,7 +99,7 @@ def counted(base: Any, sampled: torch.Tensor, batch: Any) -> Any:
 
 
 class Verifier:
-    """vLLM's verification of drafts, which accepts those of n-grams while they are what is drawn."""
+    """vLLM's verification, which accepts drafts of n-grams while they are what is drawn."""
 
     def __init__(self, base: Any, sampler: Sampler) -> None:
         self.base, self.sampler = base, sampler
@@ -205,16 +205,17 @@ def _grammar(
             self, looked_at(logits), input_batch, grammar_req_ids, grammar_bitmask
         )
         return
-    mask = masks.full(*logits.shape, "cpu")
-    given = torch.from_numpy(grammar_bitmask)
-    ends, first = input_batch.cu_num_logits_np, 0
-    for request in grammar_req_ids:
-        place = input_batch.req_ids.index(request)
-        count = int(ends[place + 1] - ends[place])
-        mask[ends[place] : ends[place + 1]] = given[first : first + count, : mask.shape[1]]
-        first += count
-    if grammar_req_ids:
-        logits.mask = mask.to(logits.device, non_blocking=True)
+    if not grammar_req_ids:
+        return
+    ends = input_batch.cu_num_logits_np
+    places = [input_batch.req_ids.index(request) for request in grammar_req_ids]
+    mask = masks.of_grammars(
+        grammar_bitmask,
+        [int(ends[place + 1] - ends[place]) for place in places],
+        [int(ends[place]) for place in places],
+        *logits.shape,
+    )
+    logits.mask = mask.to(logits.device, non_blocking=True)
 
 
 def install() -> None:

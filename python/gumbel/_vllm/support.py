@@ -38,8 +38,8 @@ def refusal(config: Any) -> Optional[str]:
         "watermarks are in the noise": getattr(config, "watermark_config", None) is not None,
         "replayed traces are not drawn": getattr(model, "enable_trace_replay", False),
         "masks of sampling are asked for": getattr(model, "return_sampling_mask", False),
-        "drafts are verified by no law": (
-            getattr(drafts, "rejection_sample_method", None) == "synthetic"
+        "drafts are accepted by another law than the model's": (
+            getattr(drafts, "rejection_sample_method", None) in ("synthetic", "fly")
         ),
         "drafts are cut on the device": getattr(drafts, "enable_adaptive_verification", False),
     }

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 from vllm_jobs import need_vllm
 
@@ -84,6 +85,7 @@ def configuration(model=(), parallel=(), drafts=None, **more):
         {"model": {"enable_trace_replay": True}},
         {"model": {"return_sampling_mask": True}},
         {"drafts": {"rejection_sample_method": "synthetic"}},
+        {"drafts": {"rejection_sample_method": "fly"}},
         {"drafts": {"enable_adaptive_verification": True}},
         {"watermark_config": object()},
     ],
@@ -186,7 +188,7 @@ def test_raw_log_probabilities_are_of_the_logits_as_vllm_has_them(layers):
 
 @pytest.mark.parametrize(
     "change",
-    [{"tp_size": 2}, {"quant_method": object()}, {"weight": torch.zeros(VOCAB + 24, COLS).double()}],
+    [{"tp_size": 2}, {"quant_method": object()}, {"weight": torch.zeros(VOCAB, COLS).double()}],
     ids=lambda change: next(iter(change)),
 )
 def test_other_heads_are_multiplied_at_once(layers, change):
@@ -208,3 +210,16 @@ def test_masks_are_bits():
     assert masks.both(None, words) is words and masks.both(words, None) is words
     assert torch.equal(masks.both(words, words), words)
     assert (masks.full(2, 33, "cpu") == -1).all() and masks.full(2, 33, "cpu").shape == (2, 2)
+
+
+@pytest.mark.parametrize("stride", [None, 3], ids=["side by side", "three rows each"])
+def test_grammars_give_rows_in_the_layouts_of_both_versions(stride):
+    counts, places = [2, 3, 1], [4, None, 0]
+    of_rows = [[10, 11], [20, 21, 22], [30]]
+    given = []
+    for count, values in zip(counts, of_rows):
+        given += values + [-7] * ((stride or count) - count)
+    bits = np.array(given, np.int32).reshape(-1, 1).repeat(3, 1)
+    mask = masks.of_grammars(bits, counts, places, 6, 64)
+    assert mask[:, 0].tolist() == mask[:, 1].tolist() == [30, -1, -1, -1, 10, 11]
+    assert mask.shape == (6, 2)

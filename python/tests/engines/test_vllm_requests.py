@@ -120,4 +120,4 @@ def test_drafts_change_no_text(runner):
 
 def test_drafts_save_steps():
     _, job = by_drafts("V1")
-    assert job.counts(0)["fused"] < 2 * 8 and job.counts(0)["fused"] <= written("V1").counts(0)["fused"]
+    assert 0 < job.counts(0)["fused"] < written("V1").counts(0)["fused"]

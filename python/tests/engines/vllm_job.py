@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that has vLLM write texts on this CPU: what the tests of the plugin run apart.
 
-Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2", "processes":
-whether the engine has one of its own, "rounds": [[[token ids, parameters], …], …]}. Writes to the
-file that it is given what came of each round: of each request its texts, each with ids and
-log-probabilities, and the plugin's counts after it, where they are this process's.
+Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
+"processes": whether the engine has one of its own, "rounds": [[[token ids, parameters], …], …]}.
+Writes to the file that it is given what came of each round: of each request its texts, each with
+ids and log-probabilities, and the plugin's counts after it, where they are this process's.
 """
 
 import json
