@@ -12,9 +12,10 @@ from .. import _drafts, _prepared, _sampling
 from .counts import counts
 from .lazy import LazyLogits, is_lazy, looked_at
 from .masks import both
+from .threads import threads_for
 
 TOP_MOST = 128  # of the likeliest tokens, that the library gives
-CALLS_KEPT = 64  # that are prepared; a batch of another size is another call
+CALLS_KEPT = 32  # that are prepared; a batch of another size is another call
 
 
 @dataclass
@@ -97,6 +98,7 @@ class Drawer:
         if likeliest is None and not asks.edit_logits():
             return Drawn(self._plain(logits, asks))
         kind, inputs, given = source(logits)
+        given = {**given, **threads_for(inputs[0])}
         sample, score, _ = _CALLS[kind]
         wanted = {} if likeliest is None or twice else _wanted(likeliest)
         out = sample(*inputs, **given, **arguments(asks), **{"logprobs": None, **wanted})
@@ -113,13 +115,14 @@ class Drawer:
         first, rows = inputs[0], asks.rows
         weight = inputs[1].data_ptr() if kind == "head" else 0
         key = (weight, first.shape, first.stride(), first.dtype, *rows)
-        if key not in self.ready:
-            while len(self.ready) >= CALLS_KEPT:
+        if key in self.ready:
+            call, held = self.ready.pop(key)
+        else:
+            if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes
                 self.ready.pop(next(iter(self.ready)))
-            held = {name: torch.empty_like(value) for name, value in rows.items()}
-            _copy(rows, held)
-            self.ready[key] = (_prepare(kind, inputs, given, held), held)
-        call, held = self.ready[key]
+            held = {name: value.clone() for name, value in rows.items()}
+            call = _prepare(kind, inputs, given, held)
+        self.ready[key] = call, held
         _copy(rows, held)
         # The results are the next call's, too, and a token is of the vocabulary whatever happens.
         return call(first).tokens.clamp(min=0)  # type: ignore[attr-defined, no-any-return]
@@ -132,7 +135,8 @@ def _copy(rows: dict[str, torch.Tensor], held: dict[str, torch.Tensor]) -> None:
 
 def _prepare(kind: str, inputs: Any, given: Any, rows: Any) -> _prepared.PreparedCall:
     prepare = _prepared.prepare_sample if kind == "head" else _prepared.prepare_sample_logits
-    return prepare(*inputs, **given, **_numbers(rows), order="vllm", logprobs=None)
+    given = {**given, **threads_for(inputs[0]), **_numbers(rows)}
+    return prepare(*inputs, **given, order="vllm", logprobs=None)
 
 
 def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
@@ -197,8 +201,9 @@ def verify(
     asks = _masked(logits, asks)
     counts.add("fused" if is_lazy(logits) else took)
     kind, inputs, given = source(logits)
+    given = {**given, **threads_for(tokens), **arguments(asks)}
     out = _CALLS[kind][2](
-        *inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given, **arguments(asks)
+        *inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given
     )
     found: Any = out.tokens
     found[:, 0].clamp_(min=0)  # a token a request, whatever happens

@@ -84,12 +84,17 @@ def is_lazy(logits: Any) -> bool:
 @contextlib.contextmanager
 def put_off(asked: bool = True) -> Iterator[None]:
     """Put off the products of LM heads that this thread comes to within."""
-    before = getattr(_state, "open", False)
+    before = is_put_off()
     _state.open = asked
     try:
         yield
     finally:
         _state.open = before
+
+
+def is_put_off() -> bool:
+    """Whether products of this thread are put off now: whether it draws for a step."""
+    return getattr(_state, "open", False)
 
 
 _stock = LogitsProcessor.forward
@@ -128,7 +133,7 @@ def _forward(
     def make() -> Any:
         return _stock(self, lm_head, hidden_states, embedding_bias, *rest, **named)
 
-    if not getattr(_state, "open", False) or rest or named:
+    if not is_put_off() or rest or named:
         return make()
     head = _head(self, lm_head, embedding_bias)
     if head is None or hidden_states.dim() != 2 or hidden_states.dtype not in _DTYPES:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
+from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.sample.logits_processor.builtin import (
     LogitBiasLogitsProcessor,
     MinPLogitsProcessor,
@@ -35,7 +36,7 @@ class Step:
         """int64 [B]: where the token that each request is drawn behind first stands."""
         last: torch.Tensor = self.runner.seq_lens[:requests].long() - 1
         if self.drafts is not None:
-            last -= torch.tensor(self.drafts, device=last.device)
+            last -= async_tensor_h2d(self.drafts, device=last.device, dtype=torch.int64)
         return last
 
 
@@ -145,8 +146,9 @@ def _allowed(metadata: Any, step: Step) -> Optional[torch.Tensor]:
         return None
     mask = masks.pack(~forbidden)
     if step.drafts is not None:
-        repeats = torch.tensor(step.drafts, device=mask.device) + 1
-        mask = mask.repeat_interleave(repeats, 0)
+        rows = len(step.drafts) + sum(step.drafts)
+        repeats = async_tensor_h2d(step.drafts, device=mask.device, dtype=torch.int64) + 1
+        mask = mask.repeat_interleave(repeats, 0, output_size=rows)
     return mask
 
 

@@ -22,9 +22,9 @@ from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 from . import masks
 from .counts import counts
 from .drawer import Asks, Drawer, verify
-from .lazy import is_lazy, looked_at, put_off
+from .lazy import is_lazy, is_put_off, looked_at, put_off
 from .requests_v2 import Slots
-from .support import refusal
+from .support import is_served
 
 _stock_sample = GPUModelRunner.sample
 _stock_custom = ModelState.custom_sampler
@@ -47,6 +47,8 @@ class Sampler:
 
     def __call__(self, logits: Any, input_batch: Any) -> SamplerOutput:
         """A token a request."""
+        if not is_put_off():  # a rehearsal
+            return self.base(logits, input_batch)
         served, likeliest = self.slots.likeliest(input_batch)
         if not served or self.base.compute_nans or not self.slots.serves(input_batch):
             return self._processed(looked_at(logits), input_batch)
@@ -116,8 +118,8 @@ class Verifier:
     ) -> SamplerOutput:
         """The tokens of each request: accepted drafts and one more."""
         sampler, batch = self.sampler, input_batch
-        if draft_logits is not None or sampler.base.compute_nans:
-            counts.stock += 1
+        if draft_logits is not None or sampler.base.compute_nans or not is_put_off():
+            counts.stock += is_put_off()
             return self.base(looked_at(logits), batch, draft_logits, invalid_drafts)
         states = sampler.base.sampling_states
         tokens, _ = gather_draft_sampled(
@@ -186,7 +188,7 @@ def _sample(self: Any, *arguments: Any, **named: Any) -> Any:
 def _custom_sampler(self: Any, sampler: Any) -> Any:
     """Our samplers, where the configuration is served and the model has none of its own."""
     own = _stock_custom(self, sampler)
-    if own is not None or refusal(self.vllm_config) is not None:
+    if own is not None or not is_served(self):
         return own
     made = Sampler(sampler)
     drafts = self.vllm_config.speculative_config

@@ -7,8 +7,10 @@ import atexit
 import functools
 from typing import Any, Optional
 
+import torch
 import vllm
 
+from .. import _sampling
 from .counts import logger, tell
 
 VERSIONS = ("0.32.", "0.33.")  # what the hooks know by their source
@@ -46,11 +48,27 @@ def refusal(config: Any) -> Optional[str]:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def is_served(runner: Any) -> bool:
-    """Whether this runner's draws are the library's."""
-    found: Optional[bool] = getattr(runner, "_gumbel_serves", None)
+@functools.cache
+def _draws_on(device: torch.device) -> bool:
+    """Whether the library draws there; a package without kernels does not on a GPU."""
+    try:
+        _sampling.sample(torch.zeros(1, 8, device=device), torch.zeros(8, 8, device=device))
+    except (RuntimeError, TypeError, ValueError) as error:
+        logger.warning("gumbel: draws are vLLM's own, as the library has none here: %s", error)
+        return False
+    return True
+
+
+def is_served(owner: Any) -> bool:
+    """Whether draws of this runner, or of this state of a model, are the library's."""
+    found: Optional[bool] = getattr(owner, "_gumbel_serves", None)
     if found is None:
-        runner._gumbel_serves = found = refusal(runner.vllm_config) is None
+        config = owner.vllm_config
+        found = refusal(config) is None and _draws_on(owner.device)
+        owner._gumbel_serves = found
+        if found:
+            kind = "V2" if config.use_v2_model_runner else "V1"
+            logger.info("gumbel: draws are libgumbel's, by the %s runner", kind)
     return found
 
 
@@ -68,7 +86,7 @@ def _hook_runners() -> None:
 
 
 def _start(config: Any) -> None:
-    """Serve a worker of this configuration, or log why it is not served."""
+    """Hook the runners for a worker of this configuration, or log why it is not served."""
     reason = refusal(config)
     if reason is None:
         try:
@@ -77,9 +95,6 @@ def _start(config: Any) -> None:
             reason = f"its code is not what it was: {other}"
     if reason is not None:
         logger.warning("gumbel: draws are vLLM's own, as %s", reason)
-        return
-    kind = "V2" if config.use_v2_model_runner else "V1"
-    logger.info("gumbel: draws are libgumbel's, by the %s runner", kind)
 
 
 @functools.cache

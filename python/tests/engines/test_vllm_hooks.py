@@ -2,6 +2,7 @@
 """The plugin's pieces, without an engine: what it serves and what it leaves to vLLM, logits that
 are put off, heads in vLLM's order, masks."""
 
+import os
 import subprocess
 import sys
 import types
@@ -26,6 +27,30 @@ from vllm.v1.worker.worker_base import WorkerBase
 before = WorkerBase.__init__
 gumbel.vllm.register()
 assert WorkerBase.__init__ is before
+"""
+
+BOUND = """
+import os
+import threading
+import time
+import torch
+from gumbel._vllm.threads import threads_for
+first, second = sorted(os.sched_getaffinity(0))[:2]
+def other():
+    os.sched_setaffinity(0, {second})
+    done.wait()
+done = threading.Event()
+torch.set_num_threads(2)
+os.sched_setaffinity(0, {first})  # as vLLM binds its threads
+threading.Thread(target=other).start()
+while {second} not in [os.sched_getaffinity(int(t)) for t in os.listdir("/proc/self/task")]:
+    time.sleep(0.01)
+before = set(os.listdir("/proc/self/task"))
+assert threads_for(torch.zeros(1)) == {"threads": 2}
+started = set(os.listdir("/proc/self/task")) - before
+done.set()
+assert len(started) == 1 and os.sched_getaffinity(0) == {first}
+assert second in os.sched_getaffinity(int(*started))
 """
 
 
@@ -54,6 +79,12 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (  # noqa: E402
 )
 
 ROWS, COLS, VOCAB = 5, 32, 1000
+
+
+def test_threads_are_those_of_vllm_and_where_they_are():
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one processor")
+    output_of(BOUND)
 
 
 def test_an_unknown_version_is_refused_by_name():
@@ -95,6 +126,14 @@ def test_configurations_that_are_not_served_are_named(asked):
     assert support.refusal(configuration()) is None
     assert support.refusal(configuration(drafts={"rejection_sample_method": "standard"})) is None
     assert support.refusal(configuration(**asked))
+
+
+def test_a_device_without_draws_is_left_to_vllm():
+    for device, draws in (("cpu", True), ("meta", False)):
+        owner = types.SimpleNamespace(
+            vllm_config=configuration(use_v2_model_runner=False), device=torch.device(device)
+        )
+        assert support.is_served(owner) is draws
 
 
 class Head(UnquantizedEmbeddingMethod):
