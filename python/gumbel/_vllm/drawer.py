@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -68,7 +68,7 @@ def source(logits: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return "logits", (looked_at(logits),), {}
 
 
-_CALLS = {
+_CALLS: dict[str, tuple[Callable[..., Any], ...]] = {
     "head": (_sampling.sample, _sampling.score, _drafts.verify),
     "logits": (_sampling.sample_logits, _sampling.score_logits, _drafts.verify_logits),
 }
@@ -125,7 +125,9 @@ class Drawer:
         self.ready[key] = call, held
         _copy(rows, held)
         # The results are the next call's, too, and a token is of the vocabulary whatever happens.
-        return call(first).tokens.clamp(min=0)  # type: ignore[attr-defined, no-any-return]
+        drawn: Any = call(first)
+        tokens: torch.Tensor = drawn.tokens.clamp(min=0)
+        return tokens
 
 
 def _copy(rows: dict[str, torch.Tensor], held: dict[str, torch.Tensor]) -> None:

@@ -70,11 +70,12 @@ def _seeds(metadata: Any, requests: int, device: Any) -> torch.Tensor:
         given = torch.tensor(seeds, device=device), torch.tensor(missing, device=device)
         given += (any(missing),)
         metadata._gumbel_seeds = given
-    seeds, missing, some = given
-    if not some:
-        return seeds  # type: ignore[no-any-return]
-    drawn = torch.randint(*_SEEDS, (requests,)).to(device, non_blocking=True)
-    return torch.where(missing, drawn, seeds)
+    found: torch.Tensor
+    found, absent, some = given
+    if some:
+        drawn = torch.randint(*_SEEDS, (requests,)).to(device, non_blocking=True)
+        found = torch.where(absent, drawn, found)
+    return found
 
 
 def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
