@@ -16,6 +16,9 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from .counts import counts
 from .masks import forbid
 
+# On a CPU torch multiplies more rows of 16 bits faster than the library, whose sums are in float32;
+# from logits the draw itself takes no longer. findings/engines_vllm.md has the numbers.
+CPU_ROWS_MOST = 8
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _state = threading.local()  # .open: whether products of this thread are put off
 
@@ -137,6 +140,9 @@ def _forward(
         return make()
     head = _head(self, lm_head, embedding_bias)
     if head is None or hidden_states.dim() != 2 or hidden_states.dtype not in _DTYPES:
+        return make()
+    short = hidden_states.is_cpu and lm_head.weight.dtype != torch.float32
+    if short and len(hidden_states) > CPU_ROWS_MOST:
         return make()
     return LazyLogits(hidden_states, lm_head.weight.detach(), head, make)
 

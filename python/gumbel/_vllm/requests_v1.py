@@ -72,7 +72,7 @@ def _seeds(metadata: Any, requests: int, device: Any) -> torch.Tensor:
         metadata._gumbel_seeds = given
     found: torch.Tensor
     found, absent, some = given
-    if some:
+    if some and not metadata.all_greedy:
         drawn = torch.randint(*_SEEDS, (requests,)).to(device, non_blocking=True)
         found = torch.where(absent, drawn, found)
     return found

