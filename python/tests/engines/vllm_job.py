@@ -14,7 +14,6 @@ import sys
 
 def interpret_triton():
     """Have the V2 runner's kernels interpreted, as Triton has no compiler for CPUs."""
-    os.environ.update(TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1")
     import triton.backends
 
     class Driver:
@@ -46,6 +45,7 @@ def main():
         DO_NOT_TRACK="1",
     )
     if job["runner"] == "V2":
+        os.environ.update(TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1")
         interpret_triton()
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
@@ -93,3 +93,5 @@ def main():
 
 if __name__ == "__main__":
     main()
+elif os.environ.get("TRITON_INTERPRET") == "1":  # a process that vLLM has started
+    interpret_triton()
