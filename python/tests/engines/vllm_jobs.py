@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 TARGET = ROOT / "tests" / "models" / "kjv-target"
 JOB = Path(__file__).with_name("vllm_job.py")
-LIMIT = 1200  # seconds; an interpreted runner on a busy machine takes some minutes
+LIMIT = 600  # seconds; an interpreted runner on a busy machine takes some minutes
 RUNNERS = ["V1", "V2"]
 PROMPTS = [[0, 5, 9, 100], [0, 300, 20], [0, 7, 77, 777, 1000]]
 
