@@ -15,6 +15,7 @@ from .masks import both
 from .threads import threads_for
 
 TOP_MOST = 128  # of the likeliest tokens, that the library gives
+_CHANGING = ("seed", "position")  # of the rows of one batch of requests
 CALLS_KEPT = 32  # that are prepared; a batch of another size is another call
 
 
@@ -22,14 +23,17 @@ CALLS_KEPT = 32  # that are prepared; a batch of another size is another call
 class Asks:
     """What the requests of a step ask for, in the library's terms.
 
-    rows         a number a request, [B]: temperature, seed, position, top_k, top_p, min_p.
+    rows         a number a request, [B]: temperature, seed, position, top_k, top_p, min_p; of
+                 greedy ones the first alone.
     more         what else a call takes: logit_bias, banned, allowed, penalties and their texts.
     mask         int32 [n, words], a row of each row of logits: tokens that may be drawn.
+    settled      while this is the same object, so are the rows, seed and position apart.
     """
 
     rows: dict[str, torch.Tensor]
     more: dict[str, Any] = field(default_factory=dict)
     mask: Optional[torch.Tensor] = None
+    settled: Any = None
 
     def edit_logits(self) -> bool:
         """Whether anything is asked for but a temperature and cuts."""
@@ -78,7 +82,7 @@ class Drawer:
     """Draws of a runner, step after step; calls that come again are kept ready."""
 
     def __init__(self) -> None:
-        self.ready: dict[Any, tuple[_prepared.PreparedCall, dict[str, torch.Tensor]]] = {}
+        self.ready: dict[Any, tuple[_prepared.PreparedCall, dict[str, torch.Tensor], Any]] = {}
 
     def draw(
         self,
@@ -115,24 +119,23 @@ class Drawer:
         first, rows = inputs[0], asks.rows
         weight = inputs[1].data_ptr() if kind == "head" else 0
         key = (weight, first.shape, first.stride(), first.dtype, *rows)
-        if key in self.ready:
-            call, held = self.ready.pop(key)
-        else:
+        known = self.ready.pop(key, None)
+        if known is None:
             if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes
                 self.ready.pop(next(iter(self.ready)))
             held = {name: value.clone() for name, value in rows.items()}
             call = _prepare(kind, inputs, given, held)
-        self.ready[key] = call, held
-        _copy(rows, held)
+        else:
+            call, held, settled = known
+            same = settled is not None and settled is asks.settled
+            for name in _CHANGING if same else rows:
+                if name in rows:
+                    held[name].copy_(rows[name])
+        self.ready[key] = call, held, asks.settled
         # The results are the next call's, too, and a token is of the vocabulary whatever happens.
         drawn: Any = call(first)
         tokens: torch.Tensor = drawn.tokens.clamp(min=0)
         return tokens
-
-
-def _copy(rows: dict[str, torch.Tensor], held: dict[str, torch.Tensor]) -> None:
-    for name, value in rows.items():
-        held[name].copy_(value)
 
 
 def _prepare(kind: str, inputs: Any, given: Any, rows: Any) -> _prepared.PreparedCall:
@@ -143,7 +146,7 @@ def _prepare(kind: str, inputs: Any, given: Any, rows: Any) -> _prepared.Prepare
 
 def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
     """What a call takes for a number a row; of seeds the bits count."""
-    return {**rows, "seed": rows["seed"].view(torch.uint64)}
+    return {**rows, "seed": rows["seed"].view(torch.uint64)} if "seed" in rows else rows
 
 
 def arguments(asks: Asks) -> dict[str, Any]:

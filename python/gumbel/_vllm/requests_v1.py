@@ -41,12 +41,12 @@ class Step:
 
 
 def rows_of(metadata: Any, step: Step, requests: int) -> dict[str, torch.Tensor]:
-    """Seeds, positions, temperatures and cuts of the requests."""
+    """Seeds, positions, temperatures and cuts of the requests; greedy ones have no others."""
+    if metadata.all_greedy:
+        return {"temperature": torch.zeros(requests, device=step.runner.seq_lens.device)}
     positions = step.positions(requests)
     rows = {"seed": _seeds(metadata, requests, positions.device), "position": positions}
     rows["temperature"] = metadata.temperature
-    if metadata.temperature is None:
-        rows["temperature"] = torch.zeros(requests, device=positions.device)
     if metadata.top_k is not None:
         rows["top_k"] = metadata.top_k
     if metadata.top_p is not None:
@@ -72,7 +72,7 @@ def _seeds(metadata: Any, requests: int, device: Any) -> torch.Tensor:
         metadata._gumbel_seeds = given
     found: torch.Tensor
     found, absent, some = given
-    if some and not metadata.all_greedy:
+    if some:
         drawn = torch.randint(*_SEEDS, (requests,)).to(device, non_blocking=True)
         found = torch.where(absent, drawn, found)
     return found
@@ -107,7 +107,7 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
         more["banned"] = [banned.get(row, []) for row in range(requests)]
     if not metadata.no_penalties:
         more.update(_penalties(metadata, step, requests))
-    return Asks(rows, more, _allowed(metadata, step))
+    return Asks(rows, more, _allowed(metadata, step), settled=metadata)
 
 
 def _ban_ends(processor: Any, step: Step, banned: dict[int, list[int]]) -> bool:
