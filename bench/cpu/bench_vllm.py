@@ -156,23 +156,24 @@ def check(threads):
         raise SystemExit(f"only {same} of 8 greedy texts in float32 are the same")
 
 
-def compare(model, vocab, options):
+def compare(model, vocab, options, rows):
     engines = started(model, "bfloat16", options.threads)
     print(f"V = {vocab}: {same_texts(engines)} of 8 greedy texts in bfloat16 are the same")
-    rows = []
     for name, asked in ASKED.items():
         for requests in REQUESTS:
             for engine in engines.values():  # warm, for this kind
                 engine.write(requests, asked)
             found = measure(engines, requests, asked, options.rounds)
             rows.append({"vocab": vocab, "asked": name, "requests": requests, **found})
+            if options.json:  # what is measured stays, if the rest is not
+                result = {**about(options), "results": rows}
+                pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
             speeds = found["tokens_per_s"]
             print(f"V = {vocab}, {name}, {requests}: {speeds['plugin']:.0f} tokens/s, stock "
                   f"{speeds['stock']:.0f}; x {found['faster']:.2f}, CPU x "
                   f"{found['faster_cpu']:.2f}; {found['counts']['fused']} of "
                   f"{found['counts']['steps']} steps fused", flush=True)
     ended(engines)
-    return rows
 
 
 def about(options):
@@ -198,13 +199,11 @@ def main():
     parser.add_argument("--commit", default="")
     options = parser.parse_args()
     check(options.threads)
-    rows = compare(str(MODEL), VOCAB, options)
+    rows = []
+    compare(str(MODEL), VOCAB, options, rows)
     with tempfile.TemporaryDirectory() as folder:
         large = with_vocabulary(pathlib.Path(folder), LARGE)
-        rows += compare(str(large), LARGE, options)
-    if options.json:
-        result = {**about(options), "results": rows}
-        pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        compare(str(large), LARGE, options, rows)
 
 
 if __name__ == "__main__":
