@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How steps were drawn, counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from vllm.logger import init_logger
+
+logger = init_logger("vllm.gumbel")
+
+
+@dataclass
+class Counts:
+    """Steps of this process's workers, each counted once by how its tokens were drawn."""
+
+    fused: int = 0  #: from hidden states; no logits were formed
+    logits: int = 0  #: from logits, all of the request served by the library
+    processed: int = 0  #: from logits that vLLM's own processors changed first
+    stock: int = 0  #: by vLLM
+    materialised: int = 0  #: how often a product that was put off was needed after all
+
+    @property
+    def steps(self) -> int:
+        """All of them."""
+        return self.fused + self.logits + self.processed + self.stock
+
+    def add(self, name: Optional[str]) -> None:
+        """Count one of `name`, or nothing."""
+        if name is not None:
+            setattr(self, name, getattr(self, name) + 1)
+
+    def line(self) -> str:
+        """The counts in words."""
+        return (
+            f"{self.fused} of {self.steps} steps drawn without logits, {self.logits} from logits, "
+            f"{self.processed} from logits that vLLM processed, {self.stock} by vLLM"
+        )
+
+
+counts = Counts()
+
+
+def tell() -> None:
+    """Log the counts of this process, if it drew anything."""
+    if counts.steps:
+        logger.info("gumbel: %s", counts.line())

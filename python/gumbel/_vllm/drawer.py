@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws from hidden states where logits were put off, else from logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Optional
+
+import torch
+
+from .. import _drafts, _prepared, _sampling
+from .counts import counts
+from .lazy import LazyLogits, is_lazy, looked_at
+from .masks import both
+from .threads import threads_for
+
+TOP_MOST = 128  # of the likeliest tokens, that the library gives
+_CHANGING = ("seed", "position")  # of the rows of one batch of requests
+CALLS_KEPT = 32  # that are prepared; a batch of another size is another call
+
+
+@dataclass
+class Asks:
+    """What the requests of a step ask for, in the library's terms.
+
+    rows         a number a request, [B]: temperature, seed, position, top_k, top_p, min_p; of
+                 greedy ones the first alone.
+    more         what else a call takes: logit_bias, banned, allowed, penalties and their texts.
+    mask         int32 [n, words], a row of each row of logits: tokens that may be drawn.
+    settled      while this is the same object, so are the rows, seed and position apart.
+    """
+
+    rows: dict[str, torch.Tensor]
+    more: dict[str, Any] = field(default_factory=dict)
+    mask: Optional[torch.Tensor] = None
+    settled: Any = None
+
+    def edit_logits(self) -> bool:
+        """Whether anything is asked for but a temperature and cuts."""
+        return bool(self.more) or self.mask is not None
+
+
+@dataclass
+class Likeliest:
+    """What log-probabilities are asked for: of how many tokens, and by which logits."""
+
+    count: int
+    raw: bool
+
+
+@dataclass
+class Drawn:
+    """Tokens int32 [B, 1], and of those and the likeliest ones ids, log-probabilities, ranks."""
+
+    tokens: torch.Tensor
+    ids: Optional[torch.Tensor] = None  # int32 [B, 1 + count]
+    logprobs: Optional[torch.Tensor] = None  # float32 [B, 1 + count]
+    ranks: Optional[torch.Tensor] = None  # int32 [B]
+
+
+def _masked(logits: Any, asks: Asks) -> Asks:
+    """What is asked, with the mask that the logits would have had."""
+    if not is_lazy(logits) or logits.mask is None:
+        return asks
+    return replace(asks, mask=both(asks.mask, logits.mask))
+
+
+def source(logits: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Which calls take these logits, what those take first, and what else of them."""
+    if is_lazy(logits):
+        return "head", (logits.hidden, logits.weight), logits.head
+    return "logits", (looked_at(logits),), {}
+
+
+_CALLS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "head": (_sampling.sample, _sampling.score, _drafts.verify),
+    "logits": (_sampling.sample_logits, _sampling.score_logits, _drafts.verify_logits),
+}
+
+
+class Drawer:
+    """Draws of a runner, step after step; calls that come again are kept ready."""
+
+    def __init__(self) -> None:
+        self.ready: dict[Any, tuple[_prepared.PreparedCall, dict[str, torch.Tensor], Any]] = {}
+
+    def draw(
+        self,
+        logits: Any,
+        asks: Asks,
+        likeliest: Optional[Likeliest] = None,
+        took: Optional[str] = "logits",
+    ) -> Drawn:
+        """Draw a token of each row; `took` says how one from logits is counted, None: not."""
+        asks = _masked(logits, asks)
+        twice = likeliest is not None and likeliest.raw and asks.edit_logits()
+        if likeliest is not None and likeliest.raw and isinstance(logits, LazyLogits):
+            # Raw logits are those behind scale, cap and grammar here, not the product alone.
+            if twice or not logits.is_plain:
+                logits = logits.get()
+        counts.add("fused" if is_lazy(logits) else took)
+        if likeliest is None and not asks.edit_logits():
+            return Drawn(self._plain(logits, asks))
+        kind, inputs, given = source(logits)
+        given = {**given, **threads_for(inputs[0])}
+        sample, score, _ = _CALLS[kind]
+        wanted = {} if likeliest is None or twice else _wanted(likeliest)
+        out = sample(*inputs, **given, **arguments(asks), **{"logprobs": None, **wanted})
+        tokens = out.tokens.clamp(min=0)
+        if likeliest is None:
+            return Drawn(tokens)
+        if twice:
+            out = score(*inputs, out.tokens, top_logprobs=likeliest.count, **given)
+        return _drawn(tokens, out, asks.edit_logits())
+
+    def _plain(self, logits: Any, asks: Asks) -> torch.Tensor:
+        """The tokens of a draw that takes a number a row and nothing else."""
+        kind, inputs, given = source(logits)
+        first, rows = inputs[0], asks.rows
+        weight = inputs[1].data_ptr() if kind == "head" else 0
+        key = (weight, first.shape, first.stride(), first.dtype, *rows)
+        known = self.ready.pop(key, None)
+        if known is None:
+            if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes
+                self.ready.pop(next(iter(self.ready)))
+            held = {name: value.clone() for name, value in rows.items()}
+            call = _prepare(kind, inputs, given, held)
+        else:
+            call, held, settled = known
+            same = settled is not None and settled is asks.settled
+            for name in _CHANGING if same else rows:
+                if name in rows:
+                    held[name].copy_(rows[name])
+        self.ready[key] = call, held, asks.settled
+        # The results are the next call's, too, and a token is of the vocabulary whatever happens.
+        drawn: Any = call(first)
+        tokens: torch.Tensor = drawn.tokens.clamp(min=0)
+        return tokens
+
+
+def _prepare(kind: str, inputs: Any, given: Any, rows: Any) -> _prepared.PreparedCall:
+    prepare = _prepared.prepare_sample if kind == "head" else _prepared.prepare_sample_logits
+    given = {**given, **threads_for(inputs[0]), **_numbers(rows)}
+    return prepare(*inputs, **given, order="vllm", logprobs=None)
+
+
+def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
+    """What a call takes for a number a row; of seeds the bits count."""
+    return {**rows, "seed": rows["seed"].view(torch.uint64)} if "seed" in rows else rows
+
+
+def arguments(asks: Asks) -> dict[str, Any]:
+    """What a call takes for what is asked."""
+    return {**_numbers(asks.rows), **asks.more, "mask": asks.mask, "order": "vllm"}
+
+
+def _wanted(likeliest: Likeliest) -> dict[str, Any]:
+    return {
+        "logprobs": "raw" if likeliest.raw else "processed",
+        "top_logprobs": likeliest.count,
+        "ranks": True,
+    }
+
+
+def _drawn(tokens: torch.Tensor, out: Any, some_removed: bool) -> Drawn:
+    """What vLLM is told: the drawn token first, then the likeliest."""
+    ids, logprobs = tokens, out.logprobs
+    if out.top_ids is not None:
+        top = out.top_ids
+        if some_removed:
+            missing = top < 0
+            others = _others(torch.cat((tokens, top), 1), top.shape[1])
+            places = (missing.cumsum(1) - 1).clamp(min=0)
+            top = torch.where(missing, others.gather(1, places), top)
+        ids = torch.cat((tokens, top.clamp(min=0)), 1)
+        logprobs = torch.cat((logprobs, out.top_logprobs), 1)
+    return Drawn(tokens, ids, logprobs, out.ranks.view(-1))
+
+
+def _others(ids: torch.Tensor, count: int) -> torch.Tensor:
+    """The first `count` token ids of each row that are not among its `ids`.
+
+    vLLM names removed tokens, too, by an id each, where fewer than it asked for are left.
+    """
+    candidates = torch.arange(count + ids.shape[1], dtype=ids.dtype, device=ids.device)
+    taken = (candidates.unsqueeze(-1) == ids.unsqueeze(1)).any(-1)
+    return candidates[taken.int().argsort(dim=1, stable=True)[:, :count]]
+
+
+def verify(
+    logits: Any,
+    asks: Asks,
+    tokens: torch.Tensor,
+    offsets: torch.Tensor,
+    most: int,
+    took: str = "logits",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Accept drafts while they are what is drawn.
+
+    tokens       int32 [n]: of each row of logits the token before it, a request's root first.
+    offsets      int32 [R + 1]: where the rows of each request begin.
+    most         rows that a request has at most.
+
+    Returns tokens int32 [R, most], -1 behind the last, and how many of them count, int32 [R].
+    """
+    asks = _masked(logits, asks)
+    counts.add("fused" if is_lazy(logits) else took)
+    kind, inputs, given = source(logits)
+    given = {**given, **threads_for(tokens), **arguments(asks)}
+    out = _CALLS[kind][2](
+        *inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given
+    )
+    found: Any = out.tokens
+    found[:, 0].clamp_(min=0)  # a token a request, whatever happens
+    emitted: Any = out.emitted
+    return found, emitted.clamp(min=1)

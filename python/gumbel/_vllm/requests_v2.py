@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the requests in the slots of the V2 runner's sampler ask for, in the library's terms."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from vllm.v1.worker.gpu.sample.bad_words import BadWordsState
+from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
+from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
+
+from .drawer import TOP_MOST, Asks, Likeliest
+
+_KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
+
+
+class Slots:
+    """What the host knows of the requests in a sampler's slots."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+        states = sampler.sampling_states
+        count = states.max_num_reqs
+        self.others = any(type(it) not in _KNOWN for it in sampler.logits_processors)
+        self.left_to_vllm = np.zeros(count, bool)
+        self.listed = np.zeros(count, bool)  # has biases or allowed tokens
+        self.biases: list[dict[int, float]] = [{} for _ in range(count)]
+        self.allowed: list[list[int]] = [[] for _ in range(count)]
+
+    def add(self, slot: int, parameters: Any) -> None:
+        """Note what a request asks for that now has this slot."""
+        self.left_to_vllm[slot] = self.others or bool(
+            use_penalty(parameters)
+            or parameters.bad_words_token_ids
+            or (parameters.min_tokens and parameters.all_stop_token_ids)
+            or getattr(parameters, "thinking_token_budget", None) is not None
+        )
+        self.biases[slot] = dict(parameters.logit_bias or {})
+        self.allowed[slot] = list(parameters.allowed_token_ids or ())
+        self.listed[slot] = bool(self.biases[slot] or self.allowed[slot])
+
+    def serves(self, batch: Any) -> bool:
+        """Whether the library has all that the requests of a batch ask for."""
+        return not self.left_to_vllm[batch.idx_mapping_np].any()
+
+    def rows(self, batch: Any, processed: bool = False) -> dict[str, torch.Tensor]:
+        """Numbers of the requests; `processed`: for logits behind the temperature and min_p."""
+        states, slots, found = self.sampler.sampling_states, batch.idx_mapping, batch.idx_mapping_np
+        first = batch.logits_indices
+        if len(first) != len(found):  # drafts are verified
+            first = first[batch.cu_num_logits[:-1].long()]
+        rows = {"seed": states.seeds.gpu[slots], "position": batch.positions[first]}
+        temperature = states.temperature.gpu[slots]
+        rows["temperature"] = (temperature > 0).float() if processed else temperature
+        if (states.top_k.np[found] != states.vocab_size).any():
+            rows["top_k"] = states.top_k.gpu[slots]
+        if (states.top_p.np[found] != 1).any():
+            rows["top_p"] = states.top_p.gpu[slots]
+        if not processed and (states.min_p.np[found] != 0).any():
+            rows["min_p"] = states.min_p.gpu[slots]
+        return rows
+
+    def asks(self, batch: Any) -> Asks:
+        """All that the requests of a batch ask for."""
+        more: dict[str, Any] = {}
+        found = batch.idx_mapping_np
+        if self.listed[found].any():
+            biases = [self.biases[slot] for slot in found]
+            allowed = [self.allowed[slot] for slot in found]
+            if any(biases):
+                more["logit_bias"] = biases
+            if any(allowed):
+                more["allowed"] = allowed
+        return Asks(self.rows(batch), more)
+
+    def likeliest(self, batch: Any) -> tuple[bool, Optional[Likeliest]]:
+        """Whether the library gives the log-probabilities asked for, and what they are."""
+        asked = self.sampler.get_logprobs_dims(batch.idx_mapping_np)
+        if asked is None:
+            return True, None
+        count, ids = asked
+        mode = self.sampler.logprobs_mode
+        served = count <= TOP_MOST and not ids and mode in ("raw_logprobs", "processed_logprobs")
+        return served, Likeliest(count, mode == "raw_logprobs") if served else None

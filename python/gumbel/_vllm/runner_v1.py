@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks of vLLM's V1 runner: its step, its sampler, its verification of drafts, its grammars."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any, Optional
+
+import torch
+from vllm.config.model import PROCESSED_LOGPROBS_MODES
+from vllm.v1.outputs import LogprobsTensors, SamplerOutput
+from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler, apply_top_k_top_p
+from vllm.v1.sample.rejection_sampler import RejectionSampler
+from vllm.v1.sample.sampler import Sampler
+from vllm.v1.worker import gpu_model_runner
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+from . import masks
+from .counts import counts
+from .drawer import Asks, Drawer, verify
+from .lazy import is_lazy, looked_at, put_off
+from .requests_v1 import Step, asks_of, likeliest_of, rows_of
+from .support import is_served
+
+_step = threading.local()  # .now: the Step that this thread samples
+_stock_execute = GPUModelRunner.execute_model
+_stock_sample = GPUModelRunner._sample
+_stock_forward = Sampler.forward
+_stock_reject = RejectionSampler.forward
+_stock_call = TopKTopPSampler.__call__
+_stock_grammar = gpu_model_runner.apply_grammar_bitmask
+
+
+def _now() -> Optional[Step]:
+    return getattr(_step, "now", None)
+
+
+@functools.wraps(_stock_execute)
+def _execute_model(self: Any, *arguments: Any, **named: Any) -> Any:
+    """A step's forward, whose logits are put off."""
+    with put_off(is_served(self) and not self.broadcast_pp_output):
+        return _stock_execute(self, *arguments, **named)
+
+
+@functools.wraps(_stock_sample)
+def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
+    """A step's draw, of which samplers learn the runner and its drafts."""
+    if not is_served(self):
+        return _stock_sample(self, logits, spec_decode_metadata)
+    drafts = None if spec_decode_metadata is None else spec_decode_metadata.num_draft_tokens
+    _step.now = Step(self, drafts)
+    try:
+        return _stock_sample(self, logits, spec_decode_metadata)
+    finally:
+        _step.now = None
+
+
+def _drawer(sampler: Any) -> Drawer:
+    found: Optional[Drawer] = sampler.__dict__.get("_gumbel")
+    if found is None:
+        found = sampler.__dict__["_gumbel"] = Drawer()
+    return found
+
+
+@functools.wraps(_stock_forward)
+def _forward(
+    self: Any,
+    logits: Any,
+    sampling_metadata: Any,
+    predict_bonus_token: bool = False,
+    logprobs_mode_override: Any = None,
+) -> Any:
+    """The sampler: a token a request."""
+    step = _now()
+    rest = (predict_bonus_token, logprobs_mode_override)
+    if step is None:  # a rehearsal, or a runner that is not served
+        return _stock_forward(self, looked_at(logits), sampling_metadata, *rest)
+    served, likeliest = likeliest_of(
+        sampling_metadata, logprobs_mode_override or self.logprobs_mode
+    )
+    asks = asks_of(sampling_metadata, step, len(logits)) if served else None
+    if asks is None:
+        counts.processed += 1
+        return _stock_forward(self, looked_at(logits), sampling_metadata, *rest)
+    drawn = _drawer(self).draw(logits, asks, likeliest)
+    tensors = None
+    if likeliest is not None:
+        tensors = LogprobsTensors(drawn.ids, drawn.logprobs, drawn.ranks)
+    return SamplerOutput(sampled_token_ids=drawn.tokens, logprobs_tensors=tensors)
+
+
+def _draw_processed(
+    self: Any, logits: torch.Tensor, generators: Any, k: Any, p: Any
+) -> tuple[torch.Tensor, Optional[torch.Tensor]]:
+    """The draw of vLLM's own sampler, from logits behind its processors, temperature and min_p."""
+    step = _now()
+    if step is None:
+        return _stock_call(self, logits, generators, k, p)  # type: ignore[no-any-return]
+    rows = rows_of(step.runner.input_batch.sampling_metadata, step, len(logits))
+    rows["temperature"] = torch.ones_like(rows["temperature"])
+    returned = None
+    if self.logprobs_mode in PROCESSED_LOGPROBS_MODES:
+        logits = returned = apply_top_k_top_p(logits, k, p)
+    if self.logprobs_mode == "processed_logprobs":
+        returned = logits.log_softmax(dim=-1, dtype=torch.float32)
+    drawn = _drawer(self).draw(logits, Asks(rows), took=None)
+    return drawn.tokens.view(-1), returned
+
+
+# ------------------------------------------------------------------------------------- drafts
+
+
+@functools.wraps(_stock_reject)
+def _reject(
+    self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any
+) -> Any:
+    """The verification of drafts: those of n-grams are accepted while they are what is drawn."""
+    step = _now()
+    if step is None or draft_probs is not None or self.synthetic_mode:
+        counts.stock += step is not None
+        _step.now = None  # a bonus token is one of the law that theirs are of
+        return _stock_reject(
+            self, metadata, draft_probs, looked_at(logits), sampling_metadata
+        )
+    asks = asks_of(sampling_metadata, step, len(metadata.num_draft_tokens))
+    count, took = sampling_metadata.max_num_logprobs, "logits"
+    if count is not None:
+        logits = looked_at(logits)
+    shown = logits
+    if asks is None or (count is not None and self.is_processed_logprobs_mode):
+        logits = _processed(self, metadata, looked_at(logits), sampling_metadata)
+        asks = Asks(rows_of(sampling_metadata, step, len(metadata.num_draft_tokens)))
+        took = "processed"
+        shown = logits if self.is_processed_logprobs_mode else shown
+    found = _verified(logits, asks, metadata, took)
+    tensors = None
+    if count is not None:
+        tensors = _logprobs(self, count, metadata, shown, found)
+    return SamplerOutput(sampled_token_ids=found, logprobs_tensors=tensors)
+
+
+def _verified(logits: Any, asks: Asks, metadata: Any, took: str) -> torch.Tensor:
+    """Tokens int32 [B, most drafts + 1], -1 behind the last of each request."""
+    ends = metadata.cu_num_sampled_tokens
+    offsets = ends.new_zeros(len(ends) + 1)
+    offsets[1:] = ends
+    tokens = ends.new_zeros(len(logits))
+    tokens[metadata.target_logits_indices.long() + 1] = metadata.draft_token_ids
+    most = metadata.max_spec_len + 1
+    return verify(logits, asks, tokens, offsets, most, took)[0]
+
+
+def _processed(
+    self: Any, metadata: Any, logits: torch.Tensor, sampling_metadata: Any
+) -> torch.Tensor:
+    """Logits [n, V] that vLLM's processors changed, before any temperature."""
+    changed = logits.to(torch.float32, copy=True)
+    drafts, last = metadata.target_logits_indices.long(), metadata.bonus_logits_indices.long()
+    changed[drafts] = self.apply_logits_processors(changed[drafts], sampling_metadata, metadata)
+    changed[last] = self.sampler.apply_logits_processors(changed[last], sampling_metadata, True)
+    return changed
+
+
+def _logprobs(self: Any, count: int, metadata: Any, logits: Any, found: Any) -> Any:
+    drafts, last = metadata.target_logits_indices.long(), metadata.bonus_logits_indices.long()
+    return self._get_logprobs_tensors(
+        count, metadata, logits, logits[drafts], logits[last], found
+    )
+
+
+# ----------------------------------------------------------------------------------- grammars
+
+
+@functools.wraps(_stock_grammar)
+def _grammar(scheduler_output: Any, grammar_output: Any, input_batch: Any, logits: Any) -> None:
+    """Keep a grammar's mask for the draw, where logits are put off."""
+    if not is_lazy(logits):
+        _stock_grammar(scheduler_output, grammar_output, input_batch, looked_at(logits))
+        return
+    drafts = scheduler_output.scheduled_spec_decode_tokens
+    first, places = 0, {}
+    for request in input_batch.req_ids:
+        places[request] = first
+        first += 1 + len(drafts.get(request, ()))
+    asking = grammar_output.structured_output_request_ids
+    mask = masks.of_grammars(
+        grammar_output.grammar_bitmask,
+        [1 + len(drafts.get(request, ())) for request in asking],
+        [places.get(request) for request in asking],
+        *logits.shape,
+    )
+    logits.mask = mask.to(logits.device, non_blocking=True)
+
+
+def install() -> None:
+    """Replace these functions of vLLM; once a process."""
+    GPUModelRunner.execute_model = _execute_model
+    GPUModelRunner._sample = _sample
+    Sampler.forward = _forward
+    RejectionSampler.forward = _reject
+    TopKTopPSampler.__call__ = _draw_processed
+    gpu_model_runner.apply_grammar_bitmask = _grammar

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks of vLLM's V2 runner, and the samplers that it is given by its own hook for samplers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Optional
+
+import torch
+from vllm.v1.outputs import LogprobsTensors
+from vllm.v1.worker.gpu.input_batch import get_num_sampled_and_rejected
+from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+from vllm.v1.worker.gpu.model_states.interface import ModelState
+from vllm.v1.worker.gpu.sample.output import SamplerOutput
+from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
+from vllm.v1.worker.gpu.spec_decode.rejection_sampler import (
+    RejectionSampler,
+    gather_draft_sampled,
+)
+from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
+
+from . import masks
+from .counts import counts
+from .drawer import Asks, Drawer, verify
+from .lazy import is_lazy, is_put_off, looked_at, put_off
+from .requests_v2 import Slots
+from .support import is_served
+
+_stock_sample = GPUModelRunner.sample
+_stock_custom = ModelState.custom_sampler
+_stock_grammar = StructuredOutputsWorker.apply_grammar_bitmask
+
+
+class Sampler:
+    """vLLM's sampler of a V2 runner, whose draws are the library's."""
+
+    def __init__(self, base: Any) -> None:
+        self.base, self.slots, self.drawer = base, Slots(base), Drawer()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> None:
+        """Take a request into a slot."""
+        self.base.add_request(req_idx, sampling_params)
+        self.slots.add(req_idx, sampling_params)
+
+    def __call__(self, logits: Any, input_batch: Any) -> SamplerOutput:
+        """A token a request."""
+        if not is_put_off():  # a rehearsal
+            return self.base(logits, input_batch)
+        served, likeliest = self.slots.likeliest(input_batch)
+        if not served or self.base.compute_nans or not self.slots.serves(input_batch):
+            return self._processed(looked_at(logits), input_batch)
+        drawn = self.drawer.draw(logits, self.slots.asks(input_batch), likeliest)
+        tensors = None
+        if likeliest is not None:
+            tensors = LogprobsTensors(drawn.ids, drawn.logprobs, drawn.ranks)
+        return self._output(drawn.tokens, tensors, input_batch)
+
+    def _processed(self, logits: torch.Tensor, batch: Any) -> Any:
+        """vLLM's own sampler, with the library's draw in place of its own."""
+        counts.processed += 1
+        base = self.base
+
+        def draw(processed: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            if base.logprobs_mode.startswith("processed"):
+                processed = base.sampling_states.apply_top_k_top_p(
+                    processed, batch.expanded_idx_mapping, batch.idx_mapping_np
+                )
+            asks = Asks(self.slots.rows(batch, processed=True))
+            drawn = self.drawer.draw(processed, asks, took=None)
+            return drawn.tokens.view(-1).long(), processed
+
+        base._sample_random = draw
+        try:
+            return base(logits, batch)
+        finally:
+            del base._sample_random
+
+    def _output(self, tokens: torch.Tensor, logprobs: Any, batch: Any) -> SamplerOutput:
+        sampled, rejected = counted(self.base, batch.seq_lens.new_ones(batch.num_reqs), batch)
+        return SamplerOutput(
+            sampled_token_ids=tokens.long(),
+            logprobs_tensors=logprobs,
+            num_nans=None,
+            num_sampled=sampled,
+            num_rejected=rejected,
+        )
+
+
+def counted(base: Any, sampled: torch.Tensor, batch: Any) -> Any:
+    """How many tokens requests get, none where a prompt is not read yet, and lose."""
+    return get_num_sampled_and_rejected(
+        sampled,
+        batch.seq_lens,
+        batch.cu_num_logits,
+        batch.idx_mapping,
+        base.req_states.prefill_len.gpu,
+    )
+
+
+class Verifier:
+    """vLLM's verification, which accepts drafts of n-grams while they are what is drawn."""
+
+    def __init__(self, base: Any, sampler: Sampler) -> None:
+        self.base, self.sampler = base, sampler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
+
+    def __call__(
+        self,
+        logits: Any,
+        input_batch: Any,
+        draft_logits: Optional[torch.Tensor] = None,
+        invalid_drafts: Optional[torch.Tensor] = None,
+    ) -> SamplerOutput:
+        """The tokens of each request: accepted drafts and one more."""
+        sampler, batch = self.sampler, input_batch
+        if draft_logits is not None or sampler.base.compute_nans or not is_put_off():
+            counts.stock += is_put_off()
+            return self.base(looked_at(logits), batch, draft_logits, invalid_drafts)
+        states = sampler.base.sampling_states
+        tokens, _ = gather_draft_sampled(
+            batch.input_ids,
+            batch.positions,
+            batch.logits_indices,
+            batch.expanded_idx_mapping,
+            batch.expanded_local_pos,
+            sampler.base.req_states.prefill_len.gpu,
+        )
+        wanted = states.max_num_logprobs(batch.idx_mapping_np)
+        if wanted != NO_LOGPROBS:
+            logits = looked_at(logits)
+        shown, took, asks = logits, "logits", None
+        shows_processed = sampler.base.logprobs_mode.startswith("processed")
+        if sampler.slots.serves(batch) and not (wanted != NO_LOGPROBS and shows_processed):
+            asks = sampler.slots.asks(batch)
+        else:
+            logits = _processed(sampler.base, looked_at(logits), batch, tokens)
+            asks = Asks(sampler.slots.rows(batch, processed=True))
+            took = "processed"
+            shown = logits if shows_processed else shown
+        if invalid_drafts is not None:
+            tokens = tokens.masked_fill(invalid_drafts, -1)
+        most = self.base.num_speculative_steps + 1
+        found, emitted = verify(logits, asks, tokens.int(), batch.cu_num_logits, most, took)
+        found = found.long()
+        tensors = None
+        if wanted != NO_LOGPROBS:
+            layout = batch.cu_num_logits, batch.cu_num_logits_np
+            tensors = self.base._get_logprobs_tensors(found, emitted, shown, *layout, wanted)
+        sampled, rejected = counted(sampler.base, emitted, batch)
+        return SamplerOutput(
+            sampled_token_ids=found,
+            logprobs_tensors=tensors,
+            num_nans=None,
+            num_sampled=sampled,
+            num_rejected=rejected,
+        )
+
+
+def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Logits [n, V] behind vLLM's processors, the temperature and min_p."""
+    changed: torch.Tensor = base.apply_sampling_params(
+        logits,
+        batch.expanded_idx_mapping,
+        batch.idx_mapping,
+        batch.idx_mapping_np,
+        batch.positions[batch.logits_indices],
+        tokens,
+        batch.expanded_local_pos,
+        batch.seq_lens_cpu_upper_bound.numpy(),
+        skip_top_k_top_p=not base.logprobs_mode.startswith("processed"),
+    )
+    return changed
+
+
+@functools.wraps(_stock_sample)
+def _sample(self: Any, *arguments: Any, **named: Any) -> Any:
+    """A step's draw, whose logits are put off."""
+    with put_off(isinstance(self.sampler, Sampler)):
+        return _stock_sample(self, *arguments, **named)
+
+
+@functools.wraps(_stock_custom)
+def _custom_sampler(self: Any, sampler: Any) -> Any:
+    """Our samplers, where the configuration is served and the model has none of its own."""
+    own = _stock_custom(self, sampler)
+    if own is not None or not is_served(self):
+        return own
+    made = Sampler(sampler)
+    drafts = self.vllm_config.speculative_config
+    if drafts is None:
+        return made, None
+    return made, Verifier(RejectionSampler(sampler, drafts, self.device), made)
+
+
+@functools.wraps(_stock_grammar)
+def _grammar(
+    self: Any, logits: Any, input_batch: Any, grammar_req_ids: Any, grammar_bitmask: Any
+) -> None:
+    """Keep a grammar's mask for the draw, where logits are put off."""
+    if not is_lazy(logits):
+        _stock_grammar(
+            self, looked_at(logits), input_batch, grammar_req_ids, grammar_bitmask
+        )
+        return
+    if not grammar_req_ids:
+        return
+    ends = input_batch.cu_num_logits_np
+    places = [input_batch.req_ids.index(request) for request in grammar_req_ids]
+    mask = masks.of_grammars(
+        grammar_bitmask,
+        [int(ends[place + 1] - ends[place]) for place in places],
+        [int(ends[place]) for place in places],
+        *logits.shape,
+    )
+    logits.mask = mask.to(logits.device, non_blocking=True)
+
+
+def install() -> None:
+    """Replace these functions of vLLM; once a process."""
+    GPUModelRunner.sample = _sample
+    ModelState.custom_sampler = _custom_sampler
+    StructuredOutputsWorker.apply_grammar_bitmask = _grammar

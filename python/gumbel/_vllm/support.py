@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which versions and configurations of vLLM are served, and the hooks' way in."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from typing import Any, Optional
+
+import torch
+import vllm
+
+from .. import _sampling
+from .counts import logger, tell
+
+VERSIONS = ("0.32.", "0.33.")  # what the hooks know by their source
+
+
+def unknown_version(version: str) -> Optional[str]:
+    """Why this version of vLLM keeps its own draws; None: it is served."""
+    if version.startswith(VERSIONS):
+        return None
+    known = " and ".join(prefix + "x" for prefix in VERSIONS)
+    return f"vLLM {version} is not known, but {known} are"
+
+
+def refusal(config: Any) -> Optional[str]:
+    """Why an engine of this configuration keeps vLLM's own draws; None: it is served."""
+    model, parallel = config.model_config, config.parallel_config
+    drafts = config.speculative_config
+    reasons = {
+        "ranks of tensor parallelism hold a part of the vocabulary each": (
+            parallel.tensor_parallel_size > 1
+        ),
+        "ranks of a launcher of its own are sent each other's logits": (
+            parallel.pipeline_parallel_size > 1
+            and parallel.distributed_executor_backend == "external_launcher"
+        ),
+        "a pooling model draws nothing": model.runner_type == "pooling",
+        "watermarks are in the noise": getattr(config, "watermark_config", None) is not None,
+        "replayed traces are not drawn": getattr(model, "enable_trace_replay", False),
+        "masks of sampling are asked for": getattr(model, "return_sampling_mask", False),
+        "drafts are accepted by another law than the model's": (
+            getattr(drafts, "rejection_sample_method", None) in ("synthetic", "fly")
+        ),
+        "drafts are cut on the device": getattr(drafts, "enable_adaptive_verification", False),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+@functools.cache
+def _draws_on(device: torch.device) -> bool:
+    """Whether the library draws there; a package without kernels does not on a GPU."""
+    try:
+        _sampling.sample(torch.zeros(1, 8, device=device), torch.zeros(8, 8, device=device))
+    except (RuntimeError, TypeError, ValueError) as error:
+        logger.warning("gumbel: draws are vLLM's own, as the library has none here: %s", error)
+        return False
+    return True
+
+
+def is_served(owner: Any) -> bool:
+    """Whether draws of this runner, or of this state of a model, are the library's."""
+    found: Optional[bool] = getattr(owner, "_gumbel_serves", None)
+    if found is None:
+        config = owner.vllm_config
+        found = refusal(config) is None and _draws_on(owner.device)
+        owner._gumbel_serves = found
+        if found:
+            kind = "V2" if config.use_v2_model_runner else "V1"
+            logger.info("gumbel: draws are libgumbel's, by the %s runner", kind)
+    return found
+
+
+@functools.cache
+def _hook_runners() -> None:
+    """Replace what draws in this process; once."""
+    from vllm.v1.worker import gpu_model_runner  # noqa: F401, which both kinds need
+
+    from . import lazy, runner_v1, runner_v2
+
+    lazy.install()
+    runner_v1.install()
+    runner_v2.install()
+    atexit.register(tell)
+
+
+def _start(config: Any) -> None:
+    """Hook the runners for a worker of this configuration, or log why it is not served."""
+    reason = refusal(config)
+    if reason is None:
+        try:
+            _hook_runners()
+        except (ImportError, AttributeError) as other:
+            reason = f"its code is not what it was: {other}"
+    if reason is not None:
+        logger.warning("gumbel: draws are vLLM's own, as %s", reason)
+
+
+@functools.cache
+def register() -> None:
+    """Have workers of vLLM in this process draw by libgumbel; what vLLM's plugins are called as.
+
+    Cheap and safe to call again: engines, front ends and workers all load plugins. Nothing is
+    replaced until a worker is made, and nothing where `vllm serve` has no use for it.
+    """
+    reason = unknown_version(vllm.__version__)
+    if reason is not None:
+        logger.warning("gumbel: draws are vLLM's own, as %s", reason)
+        return
+    from vllm.v1.worker.worker_base import WorkerBase
+
+    stock = WorkerBase.__init__
+
+    @functools.wraps(stock)
+    def made(self: Any, vllm_config: Any, *rest: Any, **named: Any) -> None:
+        stock(self, vllm_config, *rest, **named)
+        _start(vllm_config)
+
+    WorkerBase.__init__ = made

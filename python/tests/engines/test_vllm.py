@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM with the plugin: stock texts where they are greedy, without logits; one text for one seed
+and prompt, in any batch, process and runner, and by the other ways in; the law of the model."""
+
+import functools
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+from vllm_jobs import PROMPTS, ROOT, RUNNERS, TARGET, need_vllm, request, run
+
+need_vllm()
+
+DRAWN = {"temperature": 0.8, "top_k": 50, "top_p": 0.95}
+SEEDS = [7, 2**63 - 1, -3]
+OTHERS = [
+    {"temperature": 1.0, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
+    {"temperature": 0},
+    {"temperature": 0.7, "repetition_penalty": 1.2, "logprobs": 2},
+    {"temperature": 1.3, "seed": 7},
+]
+SHORT = 6
+GREEDY = [request(prompt, 24) for prompt in PROMPTS]
+ALONE = [
+    [request(prompt, SHORT, seed=seed, **DRAWN)] for prompt, seed in zip(PROMPTS, SEEDS)
+]
+AMONG = [
+    [
+        *(request(PROMPTS[row % 3], SHORT, **OTHERS[row % 4]) for row in range(17)),
+        *(texts[0] for texts in ALONE),
+        *(request(PROMPTS[row % 2], SHORT, **OTHERS[row % 4]) for row in range(20)),
+    ]
+]
+ROUNDS = [GREEDY, *ALONE, *AMONG]
+
+
+@functools.cache
+def written(runner, processes=False):
+    return run(ROUNDS, runner, processes=processes, max_num_seqs=40)
+
+
+def first_token_names():
+    """The prompts that begin with token 0, as the command begins its own."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer.from_file(str(TARGET / "tokenizer.json"))
+    texts = ["In the beginning", "Blessed are", "The king of"]
+    return [(text, [0, *made.encode(text, add_special_tokens=False).ids]) for text in texts]
+
+
+@functools.cache
+def of_texts(runner):
+    rounds = [
+        [request(ids, seed=seed, **DRAWN)]
+        for seed, (_, ids) in zip((3, 4, 5), first_token_names())
+    ]
+    return [job[0] for job in map(run(rounds, runner).ids, range(len(rounds)))]
+
+
+@functools.cache
+def stock_greedy():
+    return run([GREEDY], plugin=False).ids(0)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_greedy_texts_are_stock_texts_without_logits(runner):
+    job = written(runner)
+    assert job.ids(0) == stock_greedy()
+    found = job.counts(0)
+    assert found == {"fused": 24, "logits": 0, "processed": 0, "stock": 0, "materialised": 0}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_the_log_says_which_runner_draws_and_how(runner):
+    log = written(runner).log
+    assert f"draws are libgumbel's, by the {runner} runner" in log
+    assert "steps drawn without logits" in log
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["one process", "processes"])
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_text_depends_on_seed_and_prompt_alone(runner, processes):
+    job = written(runner, processes)
+    alone = [job.ids(1 + row)[0] for row in range(3)]
+    assert job.ids(4)[17:20] == alone
+    assert len({tuple(text) for text in alone}) == 3
+    assert alone == [written("V1").ids(1 + row)[0] for row in range(3)]
+
+
+def test_another_seed_writes_another_text():
+    seeds = [[request(PROMPTS[0], seed=seed, **DRAWN) for seed in (1, 2, 1)]]
+    one, two, again = run(seeds).ids(0)
+    assert one == again and one != two
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_the_command_writes_the_same_texts(runner):
+    built = [os.environ.get("GUMBEL_CLI"), ROOT / "build/dev/cli/gumbel",
+             ROOT / "build/release/cli/gumbel"]
+    command = next((path for path in built if path and os.path.isfile(path)), None)
+    if command is None:
+        pytest.skip("the command is not built; GUMBEL_CLI names one")
+    for (text, _), seed, found in zip(first_token_names(), (3, 4, 5), of_texts(runner)):
+        done = subprocess.run(
+            [command, "generate", "--model", TARGET, "--prompt", text, "--seed", str(seed),
+             "--temperature", "0.8", "--top-k", "50", "--top-p", "0.95", "--max-tokens", "16",
+             "--ignore-eos", "--json"],
+            check=True, capture_output=True,
+        )
+        assert json.loads(done.stdout)["samples"][0]["ids"] == found, text
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_transformers_writes_the_same_texts(runner):
+    transformers = pytest.importorskip("transformers")
+    if not transformers.__version__.startswith(("5.16.", "5.17.")):
+        pytest.skip("gumbel.transformers knows transformers 5.16 and 5.17")
+    import gumbel.transformers
+    import torch
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
+    for (text, ids), seed, found in zip(first_token_names(), (3, 4, 5), of_texts(runner)):
+        inputs = torch.tensor([ids])
+        made = model.generate(
+            inputs, attention_mask=torch.ones_like(inputs), do_sample=True, seed=seed,
+            max_new_tokens=16, eos_token_id=None, custom_generate=gumbel.transformers.generate,
+            **DRAWN,
+        )
+        assert made[0, len(ids) :].tolist() == found, text
+
+
+def chi_squared(counts, probabilities):
+    """The z-score of Pearson's statistic, over tokens that are expected 5 times and the rest."""
+    expected = probabilities * counts.sum()
+    often = expected >= 5
+    seen = np.append(counts[often], counts[~often].sum())
+    wanted = np.append(expected[often], expected[~often].sum())
+    free = len(seen) - 1
+    statistic = ((seen - wanted) ** 2 / wanted).sum()
+    # Wilson and Hilferty's cube root is close to normal.
+    return ((statistic / free) ** (1 / 3) - (1 - 2 / (9 * free))) / (2 / (9 * free)) ** 0.5
+
+
+def test_first_tokens_have_the_models_law():
+    load_file = pytest.importorskip("safetensors.numpy").load_file
+    golden = load_file(ROOT / "tests/models/golden.safetensors")
+    prompt = golden["context"][0, : golden["positions"][0] + 1].tolist()
+    requests = [request(prompt, 1, temperature=1.0, seed=seed) for seed in range(4096)]
+    drawn = [ids[0] for ids in run([requests], max_num_seqs=256).ids(0)]
+    counts = np.bincount(drawn, minlength=golden["target.logits"].shape[1])
+    logits = golden["target.logits"][0].astype(np.float64)
+
+    def score(temperature):
+        scaled = np.exp((logits - logits.max()) / temperature)
+        return chi_squared(counts, scaled / scaled.sum())
+
+    assert abs(score(1.0)) < 3.9  # p = 1e-4
+    assert score(1.1) > 5 and score(0.9) > 5  # a temperature 10% off shows

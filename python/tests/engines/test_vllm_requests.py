@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that a request can ask vLLM for, with the plugin: greedy texts, log-probabilities and ranks
+are stock ones, and drawn texts are the same on both runners, by drafts of n-grams or without."""
+
+import functools
+
+import pytest
+from vllm_jobs import RUNNERS, need_vllm, request, run
+
+need_vllm()
+
+PROMPTS = [[0, 5, 9, 100, 5, 9, 100], [0, 300, 20, 300, 20]]
+ENDS = {"ignore_eos": False, "stop_token_ids": [12, 268, 259]}
+PENALTIES = {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.3}
+GRAMMAR = {"structured_outputs": {"regex": "(the |and |king |lord )*x"}, "ignore_eos": False}
+ASKED = {
+    "nothing": {},
+    "logprobs": {"logprobs": 3},
+    "prompt_logprobs": {"prompt_logprobs": 2},
+    "penalties": PENALTIES,
+    "penalties and logprobs": {**PENALTIES, "logprobs": 2},
+    "logit_bias": {"logit_bias": {"12": -3.0, "268": -4.0, "300": 2.0}},
+    "allowed_token_ids": {"allowed_token_ids": [12, 268, 300, 259, 288, 1000]},
+    "bad_words": {"bad_words": [" and", " and all", ","]},
+    "min_tokens": {"min_tokens": 5, **ENDS},
+    "choice": {"structured_outputs": {"choice": ["the LORD said", "and he"]}, "ignore_eos": False},
+    "grammar and logprobs": {**GRAMMAR, "logprobs": 2},
+    "many logprobs": {"logprobs": 200},
+}
+NAMES = list(ASKED)
+# How the steps of each kind of request are drawn; of the rest all are fused.
+FROM_LOGITS = {"penalties and logprobs": "logits", "grammar and logprobs": "logits",
+               "many logprobs": "processed"}
+BY_V2 = dict.fromkeys(["penalties", "penalties and logprobs", "bad_words", "min_tokens"],
+                      "processed")
+DRAWN = {"temperature": 0.8, "top_k": 20, "top_p": 0.95, "seed": 5}
+NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3,
+          "prompt_lookup_min": 1}
+# vLLM does not do these with drafts, and says so.
+WITHOUT_DRAFTS = ("logit_bias", "prompt_logprobs", "many logprobs")
+
+
+def rounds(names, **more):
+    return [[request(prompt, 8, **ASKED[name], **more) for prompt in PROMPTS] for name in names]
+
+
+@functools.cache
+def written(runner):
+    return run(rounds(NAMES) + rounds(NAMES, **DRAWN), runner)
+
+
+@functools.cache
+def stock():
+    return run(rounds(NAMES), plugin=False)
+
+
+@functools.cache
+def by_drafts(runner):
+    names = [name for name in NAMES if name not in WITHOUT_DRAFTS]
+    job = run(rounds(names) + rounds(names, **DRAWN), runner, speculative_config=NGRAMS)
+    return names, job
+
+
+def alike(one, other):
+    """Whether two results are the same, numbers to a thousandth."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or abs(one - other) < 1e-3
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return one == other
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_greedy_requests_are_stock_ones(runner, name):
+    at = NAMES.index(name)
+    found, wanted = (job.rounds[at]["requests"] for job in (written(runner), stock()))
+    assert alike(found, wanted), (found, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_steps_are_drawn_in_the_shortest_way(runner, name):
+    found = written(runner).counts(NAMES.index(name))
+    took = FROM_LOGITS.get(name, "fused")
+    if runner == "V2":
+        took = BY_V2.get(name, took)
+    assert found[took] > 0
+    assert sum(found.values()) == found[took] + found["materialised"]
+    assert (found["materialised"] == 0) == (took == "fused")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_runners_draw_one_text(name):
+    at = len(NAMES) + NAMES.index(name)
+    one, other = (job.rounds[at]["requests"] for job in map(written, RUNNERS))
+    assert [request["texts"][0]["ids"] for request in one] == [
+        request["texts"][0]["ids"] for request in other
+    ]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_drafts_change_no_text(runner):
+    names, job = by_drafts(runner)
+    shown = ("logprobs", "penalties and logprobs")
+    for at, name in enumerate(names):
+        for drawn in (0, 1):
+            wanted = written("V1").rounds[drawn * len(NAMES) + NAMES.index(name)]["requests"]
+            found = job.rounds[drawn * len(names) + at]["requests"]
+            for one, other in zip(found, wanted):
+                one, other = one["texts"][0], other["texts"][0]
+                assert one["ids"] == other["ids"], name
+                if name in shown:
+                    assert alike(one["logprobs"], other["logprobs"]), name
+    assert sum(job.counts(0).values()) == job.counts(0)["fused"] > 0
+    assert job.rounds[-1]["counts"]["stock"] == 0
+
+
+def test_drafts_save_steps():
+    _, job = by_drafts("V1")
+    assert 0 < job.counts(0)["fused"] < written("V1").counts(0)["fused"]

