@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libgumbel_dist: a vocabulary split over ranks, one token.
+ *
+ * Each of R ranks holds a shard of the head's rows, or of the logits' columns. Every rank makes the
+ * same call with its own shard, and every rank gets the answer: the tokens, scores, log-probabilities,
+ * kept counts, ranks and lists, bit for bit, that one device with the whole vocabulary gives. Ranks
+ * exchange what their shards come to, not their logits:
+ *
+ *   request                                          exchanges   bytes that a rank sends a row
+ *   plain, greedy, samples, log-probabilities; also  1           48 S
+ *     with scale, soft-cap, bias, masks, penalties
+ *   all others                                       2 or more   4 V' (1 + raw + S noise), in pieces
+ *
+ * V' is the largest shard; `raw` is 1 where logits as they are count (raw log-probabilities,
+ * top_logits), and noise counts where it is given. A call's first exchange has also 256 bytes by
+ * which ranks agree; what does not fit into its frame goes with one exchange more. Where shards meet
+ * at other tokens than multiples of 64, log-probabilities and log-normalisers are served as the
+ * others. gumbel_group_traffic() counts all of it.
+ *
+ * What gumbel.h says of memory, strides, CUDA, errors and structs holds here, too.
+ *
+ * Agreement.  Before anything is drawn, all ranks compare digests of what they were given. Where one
+ *             passes other parameters than the rest, or a call that is refused, every rank gets an
+ *             error that names the field and the rank, and the group serves on. What belongs to a
+ *             shard is not compared: tensors, masks, histories, banned tokens, biases, lists of
+ *             tokens that penalties count; nor are hidden states, of which ranks hold the same.
+ * Time-outs.  An exchange ends within the group's time-out. A rank that died, hangs, or made another
+ *             call is an error of the call on all others; then the group is spent: each further call
+ *             on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that returned
+ *             GUMBEL_ERROR_GROUP are undefined.
+ * Threads.    One call of a group at a time, on each rank; all ranks make the calls of a group in
+ *             the same order. Several groups at once do not disturb each other.
+ */
+#ifndef GUMBEL_DIST_H
+#define GUMBEL_DIST_H
+
+#include <gumbel/drafts.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GUMBEL_RANKS_MOST 65536
+
+/* ----------------------------------------------------------------------------- transports ---- */
+
+/* An all-gather that an engine has: `bytes` from `send` of every rank r go to receive + r * bytes of
+ * all ranks. It returns 0 when that is done, and another value where it could not be within
+ * timeout_ms milliseconds; then it may have written `why`, of GUMBEL_WHY_BYTES bytes, a sentence that
+ * ends in NUL. It must not wait longer, whatever other ranks do. `stream` is the call's. */
+#define GUMBEL_WHY_BYTES 128
+typedef int (*gumbel_all_gather)(void *context, void *stream, const void *send, void *receive,
+                                 size_t bytes, int64_t timeout_ms, char *why);
+
+/* How the ranks of a group reach each other. Other makers: gumbel/dist_mpi.h. */
+typedef struct gumbel_transport {
+    size_t struct_size;
+    int32_t rank;  /* 0..ranks - 1 */
+    int32_t ranks; /* R, 1..GUMBEL_RANKS_MOST */
+    gumbel_all_gather all_gather;
+    void (*destroy)(void *context); /* called by gumbel_group_close(); may be NULL */
+    void *context;                  /* handed to both */
+} gumbel_transport;
+
+/* --------------------------------------------------------------------------------- groups ---- */
+
+typedef struct gumbel_group gumbel_group;
+
+typedef struct gumbel_group_options {
+    size_t struct_size;
+    int64_t first_token; /* global id of this rank's row 0 */
+    int64_t rows;        /* rows of its shard, V of its calls; 0: it has none, and takes part */
+    int64_t timeout_ms;  /* of one exchange, 1..2^31; 0: 30,000 */
+    size_t frame_bytes;  /* what a call's first exchange carries, 256..2^30; 0: 4096. A plain call
+                          * of (frame_bytes - 256) / 48 draws is one exchange. Same on all ranks */
+} gumbel_group_options;
+
+/* gumbel_group_open(): make a group, on all ranks at once.
+ *  transport  the group owns its context from success on; on an error it stays the caller's
+ *  device     of this rank, which must outlive the group: on a CPU. Ranks' devices may differ; bits
+ *             are one device's where all have the same bits, as CPUs have.
+ *  options    Shards tile a range of tokens without holes, in any order of ranks, of any sizes.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_UNSUPPORTED (the
+ *             device, or another version of libgumbel), GUMBEL_ERROR_GROUP (shards do not tile, ranks
+ *             disagree, one does not answer): on every rank.                          since 0.2 */
+GUMBEL_CALL gumbel_group_open(const gumbel_transport *transport, gumbel_device *device,
+                              const gumbel_group_options *options, gumbel_group **group,
+                              gumbel_error *error);
+
+/* Free a group and destroy its transport. NULL is allowed. No exchange is made. since 0.2 */
+GUMBEL_API void gumbel_group_close(gumbel_group *group);
+
+/* What a group has sent from this rank since it was opened. */
+typedef struct gumbel_traffic {
+    size_t struct_size;
+    int64_t calls;        /* that came to an exchange */
+    int64_t exchanges;    /* all-gathers, that of gumbel_group_open() included */
+    int64_t bytes;        /* that this rank handed to them */
+    int64_t rows;         /* drawn, or scored */
+    int64_t rows_by_rows; /* of these, rows whose logits were gathered */
+} gumbel_traffic;
+
+/* Writes at most traffic->struct_size bytes.
+ *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                         since 0.2 */
+GUMBEL_CALL gumbel_group_traffic(const gumbel_group *group, gumbel_traffic *traffic);
+
+/* ---------------------------------------------------------------------------------- calls ---- */
+
+/* gumbel_group_workspace_size(): as gumbel_workspace_size(), of this rank's part of a call.
+ *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.                since 0.2 */
+GUMBEL_CALL gumbel_group_workspace_size(const gumbel_group *group, const gumbel_head *head,
+                                        const gumbel_logits *logits,
+                                        const gumbel_sampling *sampling,
+                                        const gumbel_output *output, size_t *bytes,
+                                        gumbel_error *error);
+
+/* gumbel_group_sample(): gumbel_sample() of the whole vocabulary.             [Lemma 4.9]
+ *  head       this rank's shard: first_token and weight.rows are those of the group's options; a rank
+ *             without rows passes a weight without rows. vocab_size is of the whole vocabulary, 0
+ *             its end: a vocabulary padded to the group has it less.
+ *  sampling   the same on all ranks, but for what belongs to a shard: see above. Lists of tokens may
+ *             be whole or the shard's alone; `allowed` is whole. A mask and a history have
+ *             the shape that gumbel_sample() of the shard asks for, and only the shard's bits and
+ *             counts are read. Noise is the shard's, [B, S, V]. Given tokens are of the whole.
+ *  output     every rank has it whole; all ranks ask for the same.
+ *  workspace  gumbel_group_workspace_size() bytes; else as gumbel_sample()
+ *  returns    as gumbel_sample(), and GUMBEL_ERROR_GROUP.                              since 0.2 */
+GUMBEL_CALL gumbel_group_sample(gumbel_group *group, void *stream, const gumbel_head *head,
+                                const gumbel_sampling *sampling, const gumbel_output *output,
+                                void *workspace, size_t workspace_bytes, gumbel_error *error);
+
+/* gumbel_group_sample_logits(): the same from this rank's columns of the logits. since 0.2 */
+GUMBEL_CALL gumbel_group_sample_logits(gumbel_group *group, void *stream,
+                                       const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                       const gumbel_output *output, void *workspace,
+                                       size_t workspace_bytes, gumbel_error *error);
+
+/* gumbel_group_verify(): gumbel_verify() of the whole vocabulary, by GUMBEL_RULE_COUPLED. All ranks
+ *  pass the same draft, which is compared; other rules with a draft's distribution are
+ *  GUMBEL_ERROR_UNSUPPORTED.
+ *  else       as gumbel_group_sample() and gumbel_verify().                            since 0.2 */
+GUMBEL_CALL gumbel_group_verify(gumbel_group *group, void *stream, const gumbel_head *head,
+                                const gumbel_sampling *sampling, const gumbel_draft *draft,
+                                const gumbel_verified *verified, void *workspace,
+                                size_t workspace_bytes, gumbel_error *error);
+GUMBEL_CALL gumbel_group_verify_logits(gumbel_group *group, void *stream,
+                                       const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                       const gumbel_draft *draft, const gumbel_verified *verified,
+                                       void *workspace, size_t workspace_bytes,
+                                       gumbel_error *error);
+
+/* gumbel_group_verify_workspace_size(): of either. since 0.2 */
+GUMBEL_CALL gumbel_group_verify_workspace_size(
+    const gumbel_group *group, const gumbel_head *head, const gumbel_logits *logits,
+    const gumbel_sampling *sampling, const gumbel_draft *draft, const gumbel_verified *verified,
+    size_t *bytes, gumbel_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* GUMBEL_DIST_H */
