@@ -3,32 +3,33 @@
  * libgumbel_dist: a vocabulary split over ranks, one token.
  *
  * Each of R ranks holds a shard of the head's rows, or of the logits' columns. Every rank makes the
- * same call with its own shard, and every rank gets the answer: the tokens, scores, log-probabilities,
- * kept counts, ranks and lists, bit for bit, that one device with the whole vocabulary gives. Ranks
- * exchange what their shards come to, not their logits:
+ * same call with its own shard, and every rank gets the answer: the tokens, scores,
+ * log-probabilities, kept counts, ranks and lists, bit for bit, that one device with the whole
+ * vocabulary gives. Ranks exchange what their shards come to, not their logits:
  *
  *   request                                          exchanges   bytes that a rank sends a row
  *   plain, greedy, samples, log-probabilities; also  1           48 S
  *     with scale, soft-cap, bias, masks, penalties
- *   all others                                       2 or more   4 V' (1 + raw + S noise), in pieces
+ *   all others                                       2 or more   4 V' (1 + raw + S noise)
  *
  * V' is the largest shard; `raw` is 1 where logits as they are count (raw log-probabilities,
  * top_logits), and noise counts where it is given. A call's first exchange has also 256 bytes by
- * which ranks agree; what does not fit into its frame goes with one exchange more. Where shards meet
- * at other tokens than multiples of 64, log-probabilities and log-normalisers are served as the
- * others. gumbel_group_traffic() counts all of it.
+ * which ranks agree; what does not fit into its frame goes with one exchange more. Where shards
+ * meet at other tokens than multiples of 64, log-probabilities and log-normalisers are served as
+ * the others. gumbel_group_traffic() counts all of it.
  *
  * What gumbel.h says of memory, strides, CUDA, errors and structs holds here, too.
  *
- * Agreement.  Before anything is drawn, all ranks compare digests of what they were given. Where one
- *             passes other parameters than the rest, or a call that is refused, every rank gets an
- *             error that names the field and the rank, and the group serves on. What belongs to a
- *             shard is not compared: tensors, masks, histories, banned tokens, biases, lists of
- *             tokens that penalties count; nor are hidden states, of which ranks hold the same.
- * Time-outs.  An exchange ends within the group's time-out. A rank that died, hangs, or made another
- *             call is an error of the call on all others; then the group is spent: each further call
- *             on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that returned
- *             GUMBEL_ERROR_GROUP are undefined.
+ * Agreement.  Before anything is drawn, all ranks compare digests of what they were given. Where
+ *             one passes other parameters than the rest, or a call that is refused, every rank
+ *             gets an error that names the field and the rank, and the group serves on. What
+ *             belongs to a shard is not compared: tensors, masks, histories, banned tokens,
+ *             biases, lists of tokens that penalties count; nor are hidden states, of which ranks
+ *             hold the same.
+ * Time-outs.  An exchange ends within the group's time-out. A rank that died, hangs, or made
+ *             another call is an error of the call on all others; then the group is spent: each
+ *             further call on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that
+ *             returned GUMBEL_ERROR_GROUP are undefined.
  * Threads.    One call of a group at a time, on each rank; all ranks make the calls of a group in
  *             the same order. Several groups at once do not disturb each other.
  */
@@ -45,10 +46,10 @@ extern "C" {
 
 /* ----------------------------------------------------------------------------- transports ---- */
 
-/* An all-gather that an engine has: `bytes` from `send` of every rank r go to receive + r * bytes of
- * all ranks. It returns 0 when that is done, and another value where it could not be within
- * timeout_ms milliseconds; then it may have written `why`, of GUMBEL_WHY_BYTES bytes, a sentence that
- * ends in NUL. It must not wait longer, whatever other ranks do. `stream` is the call's. */
+/* An all-gather that an engine has: `bytes` from `send` of every rank r go to receive + r * bytes
+ * of all ranks. It returns 0 when that is done, and another value where it could not be within
+ * timeout_ms milliseconds; then it may have written `why`, of GUMBEL_WHY_BYTES bytes, a sentence
+ * that ends in NUL. It must not wait longer, whatever other ranks do. `stream` is the call's. */
 #define GUMBEL_WHY_BYTES 128
 typedef int (*gumbel_all_gather)(void *context, void *stream, const void *send, void *receive,
                                  size_t bytes, int64_t timeout_ms, char *why);
@@ -82,8 +83,8 @@ typedef struct gumbel_group_options {
  *             are one device's where all have the same bits, as CPUs have.
  *  options    Shards tile a range of tokens without holes, in any order of ranks, of any sizes.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_UNSUPPORTED (the
- *             device, or another version of libgumbel), GUMBEL_ERROR_GROUP (shards do not tile, ranks
- *             disagree, one does not answer): on every rank.                          since 0.2 */
+ *             device, or another version of libgumbel), GUMBEL_ERROR_GROUP (shards do not tile,
+ *             ranks disagree, one does not answer): on every rank.                    since 0.2 */
 GUMBEL_CALL gumbel_group_open(const gumbel_transport *transport, gumbel_device *device,
                               const gumbel_group_options *options, gumbel_group **group,
                               gumbel_error *error);
@@ -116,11 +117,11 @@ GUMBEL_CALL gumbel_group_workspace_size(const gumbel_group *group, const gumbel_
                                         gumbel_error *error);
 
 /* gumbel_group_sample(): gumbel_sample() of the whole vocabulary.             [Lemma 4.9]
- *  head       this rank's shard: first_token and weight.rows are those of the group's options; a rank
- *             without rows passes a weight without rows. vocab_size is of the whole vocabulary, 0
- *             its end: a vocabulary padded to the group has it less.
- *  sampling   the same on all ranks, but for what belongs to a shard: see above. Lists of tokens may
- *             be whole or the shard's alone; `allowed` is whole. A mask and a history have
+ *  head       this rank's shard: first_token and weight.rows are those of the group's options; a
+ *             rank without rows passes a weight without rows. vocab_size is of the whole
+ *             vocabulary, 0 its end: a vocabulary padded to the group has it less.
+ *  sampling   the same on all ranks, but for what belongs to a shard: see above. Lists of tokens
+ *             may be whole or the shard's alone; `allowed` is whole. A mask and a history have
  *             the shape that gumbel_sample() of the shard asks for, and only the shard's bits and
  *             counts are read. Noise is the shard's, [B, S, V]. Given tokens are of the whole.
  *  output     every rank has it whole; all ranks ask for the same.
@@ -151,10 +152,12 @@ GUMBEL_CALL gumbel_group_verify_logits(gumbel_group *group, void *stream,
                                        gumbel_error *error);
 
 /* gumbel_group_verify_workspace_size(): of either. since 0.2 */
-GUMBEL_CALL gumbel_group_verify_workspace_size(
-    const gumbel_group *group, const gumbel_head *head, const gumbel_logits *logits,
-    const gumbel_sampling *sampling, const gumbel_draft *draft, const gumbel_verified *verified,
-    size_t *bytes, gumbel_error *error);
+GUMBEL_CALL gumbel_group_verify_workspace_size(const gumbel_group *group, const gumbel_head *head,
+                                               const gumbel_logits *logits,
+                                               const gumbel_sampling *sampling,
+                                               const gumbel_draft *draft,
+                                               const gumbel_verified *verified, size_t *bytes,
+                                               gumbel_error *error);
 
 #ifdef __cplusplus
 }

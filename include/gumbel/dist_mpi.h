@@ -14,16 +14,17 @@ extern "C" {
 #endif
 
 /* gumbel_mpi_transport(): a transport over the ranks of a communicator, which all call.
- *  communicator  is duplicated, so that exchanges and the caller's own messages never meet; errors on
- *                the duplicate return. MPI must be initialised, and finalised behind
+ *  communicator  is duplicated, so that exchanges and the caller's own messages never meet; errors
+ *                on the duplicate return. MPI must be initialised, and finalised behind
  *                gumbel_group_close(), on each rank.
  *  transport     receives it, with struct_size set; gumbel_group_open() takes it over
  *  waits         Duplicating is MPI's own, without a time-out. An exchange is a non-blocking
  *                MPI_Iallgather that is asked for until the group's time-out; the receiving memory
  *                of one that failed is the transport's own, and stays until the process ends.
- *  threads       of exchanges that run at once, in several groups, MPI must have been initialised for
- *                MPI_THREAD_MULTIPLE.
- *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_GROUP. since 0.2 */
+ *  threads       of exchanges that run at once, in several groups, MPI must have been initialised
+ *                for MPI_THREAD_MULTIPLE.
+ *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_GROUP. since
+ *                0.2 */
 GUMBEL_CALL gumbel_mpi_transport(MPI_Comm communicator, gumbel_transport *transport,
                                  gumbel_error *error);
 

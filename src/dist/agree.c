@@ -49,19 +49,17 @@ static void describe_row(dist_header *header, const gumbel_problem *p, int64_t b
     }
     const gumbel_row_i32 *given = &p->sampling.given;
     if (given->data)
-        header->digests[DIST_GIVEN] =
-            dist_digest(header->digests[DIST_GIVEN],
-                        given->data + (p->first_row + b) * given->stride,
-                        (size_t)p->sampling.num_samples * sizeof *given->data);
+        header->digests[DIST_GIVEN] = dist_digest(
+            header->digests[DIST_GIVEN], given->data + (p->first_row + b) * given->stride,
+            (size_t)p->sampling.num_samples * sizeof *given->data);
 }
 
 /* Which outputs there are. */
 static void describe_output(dist_header *header, const gumbel_output *out)
 {
-    const void *const pointers[] = {out->logprobs,     out->scores,     out->lse,
-                                    out->ranks,        out->kept,       out->top_ids,
-                                    out->top_logprobs, out->top_logits, out->best_ids,
-                                    out->best_scores};
+    const void *const pointers[] = {
+        out->logprobs, out->scores,       out->lse,        out->ranks,    out->kept,
+        out->top_ids,  out->top_logprobs, out->top_logits, out->best_ids, out->best_scores};
     uint64_t there = 0;
     for (int i = 0; i < 10; i++)
         there |= (uint64_t)(pointers[i] != NULL) << i;

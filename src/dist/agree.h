@@ -34,7 +34,7 @@ typedef struct dist_header {
     uint64_t step;     /* which call of the group this is */
     int64_t end_token; /* of what counts in its shard; its first token where nothing does */
     uint64_t digests[DIST_FIELDS];
-    char field[48];   /* the argument at fault, where status is an error */
+    char field[48];    /* the argument at fault, where status is an error */
     char reserved[64]; /* 0 */
 } dist_header;
 

@@ -25,9 +25,10 @@ static gumbel_status fit_range(const gumbel_group *group, int64_t *first_token, 
     const dist_shard *own = dist_own(group);
     char field[48];
     snprintf(field, sizeof field, "%s.first_token", name);
-    GUMBEL_REFUSE_IF(rows != own->rows || (rows > 0 && *first_token != own->first_token), error,
-                     field, "tokens %" PRId64 " .. + %" PRId64 " are not the rank's shard, %" PRId64
-                     " .. + %" PRId64, *first_token, rows, own->first_token, own->rows);
+    GUMBEL_REFUSE_IF(
+        rows != own->rows || (rows > 0 && *first_token != own->first_token), error, field,
+        "tokens %" PRId64 " .. + %" PRId64 " are not the rank's shard, %" PRId64 " .. + %" PRId64,
+        *first_token, rows, own->first_token, own->rows);
     if (rows == 0)
         *first_token = group->end_token > 1 ? group->end_token - 1 : 0;
     if (rows == 0 && (*vocab_size == 0 || *vocab_size > *first_token))
@@ -61,8 +62,7 @@ static gumbel_status fit_logits(const gumbel_group *group, gumbel_logits *l,
     GUMBEL_FORWARD(
         fit_range(group, &l->first_token, &l->vocab_size, l->logits.cols, "logits", error));
     if (l->logits.cols == 0)
-        l->logits =
-            (gumbel_tensor){&no_element, GUMBEL_FLOAT32, l->logits.rows, 1, 0, {0, 0}};
+        l->logits = (gumbel_tensor){&no_element, GUMBEL_FLOAT32, l->logits.rows, 1, 0, {0, 0}};
     return GUMBEL_OK;
 }
 
@@ -175,8 +175,7 @@ gumbel_status gumbel_group_sample_logits(gumbel_group *group, void *stream,
 /* ------------------------------------------------------------------------- verification ---- */
 
 /* What only a rule but COUPLED looks at, and what all ranks must have alike. */
-static gumbel_status read_draft(gumbel_group *group, const gumbel_draft *draft,
-                                gumbel_error *error)
+static gumbel_status read_draft(gumbel_group *group, const gumbel_draft *draft, gumbel_error *error)
 {
     gumbel_draft d = {0};
     GUMBEL_REFUSE_IF(!draft, error, "draft", "draft is NULL");
@@ -256,10 +255,12 @@ gumbel_status gumbel_group_verify_logits(gumbel_group *group, void *stream,
                   workspace_bytes, error);
 }
 
-gumbel_status gumbel_group_verify_workspace_size(
-    const gumbel_group *group, const gumbel_head *head, const gumbel_logits *logits,
-    const gumbel_sampling *sampling, const gumbel_draft *draft, const gumbel_verified *verified,
-    size_t *bytes, gumbel_error *error)
+gumbel_status gumbel_group_verify_workspace_size(const gumbel_group *group, const gumbel_head *head,
+                                                 const gumbel_logits *logits,
+                                                 const gumbel_sampling *sampling,
+                                                 const gumbel_draft *draft,
+                                                 const gumbel_verified *verified, size_t *bytes,
+                                                 gumbel_error *error)
 {
     fitted f;
     int64_t vocab_size;

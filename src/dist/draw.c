@@ -19,8 +19,7 @@ gumbel_status dist_count(const gumbel_group *group, const gumbel_problem *proble
                          size_t *most, gumbel_error *error)
 {
     size_t bytes;
-    GUMBEL_FORWARD(
-        group->device->backend->call_size(group->device, problem, more, &bytes, error));
+    GUMBEL_FORWARD(group->device->backend->call_size(group->device, problem, more, &bytes, error));
     *most = bytes > *most ? bytes : *most;
     return GUMBEL_OK;
 }

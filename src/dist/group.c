@@ -96,12 +96,11 @@ static gumbel_status read_group_options(gumbel_group_options *into,
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, options, "options", error));
     into->timeout_ms = into->timeout_ms ? into->timeout_ms : TIMEOUT_MS;
     into->frame_bytes = into->frame_bytes ? into->frame_bytes : FRAME_BYTES;
-    GUMBEL_REFUSE_IF(into->first_token < 0 || into->rows < 0 ||
-                         into->first_token > (INT64_C(1) << 31) ||
-                         into->rows > (INT64_C(1) << 31) - into->first_token,
-                     error, "options.rows",
-                     "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31",
-                     into->first_token, into->rows);
+    GUMBEL_REFUSE_IF(
+        into->first_token < 0 || into->rows < 0 || into->first_token > (INT64_C(1) << 31) ||
+            into->rows > (INT64_C(1) << 31) - into->first_token,
+        error, "options.rows", "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31",
+        into->first_token, into->rows);
     GUMBEL_REFUSE_IF(into->timeout_ms < 1 || into->timeout_ms > INT64_C(1) << 31, error,
                      "options.timeout_ms", "timeout_ms is %" PRId64 "; it must be in 1..2^31",
                      into->timeout_ms);

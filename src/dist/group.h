@@ -24,17 +24,17 @@ struct gumbel_group {
     gumbel_transport transport;
     int64_t timeout_ms;
     size_t frame_bytes;
-    dist_shard *shards; /* [ranks] */
+    dist_shard *shards;             /* [ranks] */
     int64_t first_token, end_token; /* what shards tile */
     int64_t rows_most;              /* of a shard */
     int aligned;                    /* shards meet at multiples of a block */
-    unsigned char *frame;  /* what this rank sends first */
-    unsigned char *frames; /* [ranks] of all of them */
-    uint64_t step;         /* exchanges of headers so far */
-    int broken;            /* an exchange failed: ranks may stand at different ones */
-    int entered;           /* the call came to its exchange */
-    int64_t vocab_size;    /* of the call: 0, or where the whole's tokens end */
-    uint64_t drafted;      /* digest of the call's draft */
+    unsigned char *frame;           /* what this rank sends first */
+    unsigned char *frames;          /* [ranks] of all of them */
+    uint64_t step;                  /* exchanges of headers so far */
+    int broken;                     /* an exchange failed: ranks may stand at different ones */
+    int entered;                    /* the call came to its exchange */
+    int64_t vocab_size;             /* of the call: 0, or where the whole's tokens end */
+    uint64_t drafted;               /* digest of the call's draft */
     gumbel_traffic traffic;
 };
 

@@ -2,8 +2,8 @@
  *
  * Draws by whole rows. Every rank makes its processed logits y, which its own masks, histories and
  * lists have edited; they are gathered some rows at a time, and the rank's device draws from them
- * as from the logits of one that holds all: by (2) of gumbel.h with y for l, to the bit. Logits as they
- * are travel beside them where they count, and are scored as given tokens are.
+ * as from the logits of one that holds all: by (2) of gumbel.h with y for l, to the bit. Logits as
+ * they are travel beside them where they count, and are scored as given tokens are.
  */
 #include "dist/draw.h"
 
@@ -16,14 +16,14 @@
 
 typedef struct row_call {
     dist_draw *draw;
-    int raw, noise;  /* what travels beside y: noise is S rows */
-    int64_t kinds;   /* rows that travel for a row */
-    int64_t vocab;   /* of the whole */
-    int64_t piece;   /* rows of one exchange */
+    int raw, noise;    /* what travels beside y: noise is S rows */
+    int64_t kinds;     /* rows that travel for a row */
+    int64_t vocab;     /* of the whole */
+    int64_t piece;     /* rows of one exchange */
     float *y, *logits; /* [B, V] of the shard */
-    float *sent;     /* [kinds, piece, V'] */
-    float *received; /* [R, kinds, piece, V'] */
-    float *whole;    /* [kinds, piece, V]: y, logits, noise */
+    float *sent;       /* [kinds, piece, V'] */
+    float *received;   /* [R, kinds, piece, V'] */
+    float *whole;      /* [kinds, piece, V]: y, logits, noise */
     int32_t *tokens, *top_ids, *status, *scratch;
     float *scores, *lse;
 } row_call;
@@ -62,8 +62,8 @@ static gumbel_problem gathered(const row_call *c, int64_t first, int64_t count, 
     w.vocab = c->vocab;
     w.hidden_size = 0;
     w.hidden = w.weight = w.bias = (gumbel_tensor){0};
-    w.logits = (gumbel_tensor){.dtype = GUMBEL_FLOAT32, .rows = w.batch, .cols = c->vocab,
-                               .stride = c->vocab};
+    w.logits = (gumbel_tensor){
+        .dtype = GUMBEL_FLOAT32, .rows = w.batch, .cols = c->vocab, .stride = c->vocab};
     w.scale = 1.0f;
     w.soft_cap = 0.0f;
     w.first_token = group->first_token;
@@ -136,8 +136,8 @@ static void carve(row_call *c, gumbel_cursor *cursor)
     size_t batch = (size_t)p->batch, own = (size_t)dist_own(group)->rows, size = sizeof(float);
     size_t most = (size_t)group->rows_most, ranks = (size_t)group->transport.ranks;
     size_t samples = (size_t)p->sampling.num_samples, piece = (size_t)c->piece;
-    size_t moving = (size_t)c->kinds * piece, wide = samples > GUMBEL_TOP_MOST ? samples
-                                                                               : GUMBEL_TOP_MOST;
+    size_t moving = (size_t)c->kinds * piece,
+           wide = samples > GUMBEL_TOP_MOST ? samples : GUMBEL_TOP_MOST;
     c->y = gumbel_carve(cursor, batch, own, size);
     c->logits = gumbel_carve(cursor, c->raw ? batch : 0, own, size);
     c->sent = gumbel_carve(cursor, moving, most, size);
@@ -210,8 +210,8 @@ static gumbel_status gather(const row_call *c, int64_t first, int64_t count, gum
                 memcpy(to, own_row(c, first + b, kind), (size_t)own * sizeof *to);
             memset(to + own, 0, (size_t)(most - own) * sizeof *to);
         }
-    GUMBEL_FORWARD(dist_gather(group, c->sent, c->received, (size_t)(moving * most) * sizeof(float),
-                               error));
+    GUMBEL_FORWARD(
+        dist_gather(group, c->sent, c->received, (size_t)(moving * most) * sizeof(float), error));
     for (int32_t r = 0; r < group->transport.ranks; r++) {
         const dist_shard *s = &group->shards[r];
         for (int64_t at = 0; at < moving && s->rows > 0; at++)

@@ -121,8 +121,8 @@ int shards_same(const shard_outcome *whole, const shard_outcome *other, const ch
         return 0;
     }
     return same(whole->best_scores, other->best_scores, best, "best_scores", what) &&
-           same(whole->top_logits, other->top_logits,
-                batch * (size_t)whole->drawn->output.num_top, "top_logits", what);
+           same(whole->top_logits, other->top_logits, batch * (size_t)whole->drawn->output.num_top,
+                "top_logits", what);
 }
 
 gumbel_status shards_draw_whole(gumbel_device *device, const request *asked, int fused,

@@ -85,8 +85,7 @@ static gumbel_traffic check(const devices *on, const request *asked, int32_t ran
                             int wide, size_t frame_bytes, uint64_t *random)
 {
     int fused = asked->product != NULL;
-    shard_cut cut =
-        shards_cut(asked->plan.first_token, asked->plan.vocab, ranks, aligned, random);
+    shard_cut cut = shards_cut(asked->plan.first_token, asked->plan.vocab, ranks, aligned, random);
     shard_outcome expected = shards_outcome(asked, wide);
     shared_call call = {.place = thread_ranks_make(ranks),
                         .asked = asked,
@@ -114,8 +113,8 @@ static void every_request(void **state)
     for (int i = 0; i < how_many(240); i++) {
         request_plan plan = request_plan_at_random(i * 5 + 3, i % 3 == 0);
         request *asked = request_make(&plan, on.all[0]);
-        check(&on, asked, 1 + (int32_t)random_below(&random, 8), i % 2, 1,
-              i % 4 == 0 ? 256 : 0, &random);
+        check(&on, asked, 1 + (int32_t)random_below(&random, 8), i % 2, 1, i % 4 == 0 ? 256 : 0,
+              &random);
         request_free(asked);
     }
     close_devices(&on);
@@ -191,10 +190,10 @@ static void given_tokens(void **state)
         size_t draws = (size_t)(plan.batch * plan.samples);
         int32_t *given = make_zeroed(draws, sizeof *given);
         for (size_t at = 0; at < draws; at++)
-            given[at] = random_below(&random, 6) == 0
-                            ? -1
-                            : (int32_t)(plan.first_token +
-                                        random_below(&random, (uint32_t)plan.vocab));
+            given[at] =
+                random_below(&random, 6) == 0
+                    ? -1
+                    : (int32_t)(plan.first_token + random_below(&random, (uint32_t)plan.vocab));
         asked->sampling.given = (gumbel_row_i32){given, 0};
         check(&on, asked, 1 + (int32_t)random_below(&random, 5), i % 2, 1, 0, &random);
         free(given);
