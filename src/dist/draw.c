@@ -2,7 +2,7 @@
  *
  * The table of a group: what a draw takes, and the draw, plain or by whole rows.
  */
-#include "dist/draw.h"
+#include "dist/rows.h"
 
 #include "core/fail.h"
 #include "core/output.h"
@@ -79,10 +79,39 @@ gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_err
     return GUMBEL_OK;
 }
 
+gumbel_status dist_draw_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+{
+    const gumbel_problem *p = draw->p;
+    dist_rows rows = dist_rows_of(draw, cursor);
+    int64_t *which = gumbel_carve(cursor, (size_t)p->batch, 1, sizeof *which);
+    if (!draw->output) {
+        size_t local = 0;
+        draw->end_token = draw->group->end_token;
+        GUMBEL_FORWARD(dist_rows_count(&rows, &local, error));
+        gumbel_carve(cursor, local, 1, 1);
+        return GUMBEL_OK;
+    }
+    draw->local = cursor->base + cursor->used;
+    GUMBEL_FORWARD(dist_rows_make(&rows, error));
+    GUMBEL_FORWARD(dist_begin(draw, NULL, NULL, 0, NULL, error));
+    for (int64_t b = 0; b < p->batch; b++)
+        which[b] = b;
+    return dist_rows_serve(&rows, which, p->batch, error);
+}
+
+/* Whether the tokens that ranks list may tell a draw: nothing is given, and raw masses merge. */
+static int listed_tells(const gumbel_group *group, const gumbel_problem *p)
+{
+    return !(p->request & GUMBEL_REQUEST_GIVEN) && !p->sampling.noise &&
+           (group->aligned || !(p->request & GUMBEL_REQUEST_RAW));
+}
+
 static gumbel_status run(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
-    return dist_is_plain(draw->group, draw->p) ? dist_draw_plain(draw, cursor, error)
-                                               : dist_draw_rows(draw, cursor, error);
+    if (dist_is_plain(draw->group, draw->p))
+        return dist_draw_plain(draw, cursor, error);
+    return listed_tells(draw->group, draw->p) ? dist_draw_candidates(draw, cursor, error)
+                                              : dist_draw_rows(draw, cursor, error);
 }
 
 static gumbel_status call_size(const gumbel_device *device, const gumbel_problem *problem,

@@ -27,8 +27,11 @@ gumbel_status dist_count(const gumbel_group *group, const gumbel_problem *proble
 /* Draw plain rows: summaries are gathered and finished. */
 gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error);
 
-/* Draw any rows: processed logits are gathered, and served as by one device. With a NULL
- * draw->output the workspace is counted alone. */
+/* Draw any rows: by the tokens that ranks list, and rows that these do not tell by whole rows. With
+ * a NULL draw->output the workspace is counted alone. */
+gumbel_status dist_draw_candidates(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error);
+
+/* Draw rows that have given tokens or noise: by whole rows. */
 gumbel_status dist_draw_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error);
 
 /* Exchange headers, with `bytes` of payload or none, and learn where tokens end. */

@@ -5,7 +5,7 @@
  * as from the logits of one that holds all: by (2) of gumbel.h with y for l, to the bit. Logits as
  * they are travel beside them where they count, and are scored as given tokens are.
  */
-#include "dist/draw.h"
+#include "dist/rows.h"
 
 #include "core/fail.h"
 #include "core/output.h"
@@ -14,19 +14,10 @@
 /* Bytes that all ranks' rows of one exchange take at most, if there are several rows. */
 #define PIECE_BYTES (INT64_C(64) << 20)
 
-typedef struct row_call {
-    dist_draw *draw;
-    int raw, noise;    /* what travels beside y: noise is S rows */
-    int64_t kinds;     /* rows that travel for a row */
-    int64_t vocab;     /* of the whole */
-    int64_t piece;     /* rows of one exchange */
-    float *y, *logits; /* [B, V] of the shard */
-    float *sent;       /* [kinds, piece, V'] */
-    float *received;   /* [R, kinds, piece, V'] */
-    float *whole;      /* [kinds, piece, V]: y, logits, noise */
-    int32_t *tokens, *top_ids, *status, *scratch;
-    float *scores, *lse;
-} row_call;
+/* Rows first .. + count of the batch, which lie from row `at` on among those of a piece. */
+typedef struct row_run {
+    int64_t first, count, at;
+} row_run;
 
 /* The rank's part of a problem, as what makes its processed logits. */
 static gumbel_problem processing(const gumbel_problem *p)
@@ -55,7 +46,7 @@ static gumbel_problem storing(const gumbel_problem *p)
 }
 
 /* Rows first .. of the whole, of which `logits` has [count, V]. */
-static gumbel_problem gathered(const row_call *c, int64_t first, int64_t count, const float *logits)
+static gumbel_problem gathered(const dist_rows *c, row_run run, const float *logits)
 {
     const gumbel_group *group = c->draw->group;
     gumbel_problem w = *c->draw->p;
@@ -71,31 +62,31 @@ static gumbel_problem gathered(const row_call *c, int64_t first, int64_t count, 
     w.with_path = 0;
     w.sampling.noise = NULL;
     w.sampling.noise_stride = 0;
-    w = gumbel_problem_slice(&w, first, count);
+    w = gumbel_problem_slice(&w, run.first, run.count);
     w.logits.data = logits;
     return w;
 }
 
 /* The draw of a piece. */
-static gumbel_problem drawing(const row_call *c, int64_t first, int64_t count, uint32_t outputs)
+static gumbel_problem drawing(const dist_rows *c, row_run run, uint32_t outputs)
 {
-    gumbel_problem w = gathered(c, first, count, c->whole);
+    gumbel_problem w = gathered(c, run, c->whole ? c->whole + run.at * c->vocab : NULL);
     w.request &= GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN;
     w.request |= outputs;
     w.with_mass = 1;
     if (c->noise) {
-        w.sampling.noise = c->whole ? c->whole + (1 + c->raw) * c->piece * c->vocab : NULL;
+        int64_t at = (1 + c->raw) * c->piece + run.at * w.sampling.num_samples;
+        w.sampling.noise = c->whole ? c->whole + at * c->vocab : NULL;
         w.sampling.noise_stride = c->vocab;
     }
     return w;
 }
 
 /* Tokens scored by the logits as they are, `each` a row. */
-static gumbel_problem scoring(const row_call *c, int64_t first, int64_t count, const int32_t *ids,
-                              int32_t each)
+static gumbel_problem scoring(const dist_rows *c, row_run run, const int32_t *ids, int32_t each)
 {
-    const float *raw = c->whole ? c->whole + c->piece * c->vocab : NULL;
-    gumbel_problem w = gathered(c, first, count, raw);
+    const float *raw = c->whole ? c->whole + (c->piece + run.at) * c->vocab : NULL;
+    gumbel_problem w = gathered(c, run, raw);
     w.first_row = 0;
     w.request = GUMBEL_REQUEST_GIVEN | GUMBEL_REQUEST_RAW;
     w.sampling = (gumbel_sampling){.num_samples = each, .given = {ids, each}};
@@ -106,8 +97,9 @@ static gumbel_problem scoring(const row_call *c, int64_t first, int64_t count, c
 }
 
 /* The most that calls of the rank's device take. */
-static gumbel_status count_local(const row_call *c, size_t *most, gumbel_error *error)
+gumbel_status dist_rows_count(const dist_rows *c, size_t *most, gumbel_error *error)
 {
+    const row_run all = {0, c->piece, 0};
     const gumbel_group *group = c->draw->group;
     const gumbel_problem *p = c->draw->p;
     gumbel_problem q = processing(p);
@@ -118,18 +110,18 @@ static gumbel_status count_local(const row_call *c, size_t *most, gumbel_error *
         q = storing(p);
         GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_ROWS, most, error));
     }
-    q = drawing(c, 0, c->piece, (p->request & outputs) | GUMBEL_REQUEST_TOP);
+    q = drawing(c, all, (p->request & outputs) | GUMBEL_REQUEST_TOP);
     GUMBEL_FORWARD(dist_count(group, &q, 0, most, error));
     if (!c->raw)
         return GUMBEL_OK;
     static const int32_t none;
-    q = scoring(c, 0, c->piece, &none, p->sampling.num_samples);
+    q = scoring(c, all, &none, p->sampling.num_samples);
     GUMBEL_FORWARD(dist_count(group, &q, 0, most, error));
-    q = scoring(c, 0, c->piece, &none, GUMBEL_TOP_MOST);
+    q = scoring(c, all, &none, GUMBEL_TOP_MOST);
     return dist_count(group, &q, 0, most, error);
 }
 
-static void carve(row_call *c, gumbel_cursor *cursor)
+static void carve(dist_rows *c, gumbel_cursor *cursor)
 {
     const gumbel_group *group = c->draw->group;
     const gumbel_problem *p = c->draw->p;
@@ -151,9 +143,7 @@ static void carve(row_call *c, gumbel_cursor *cursor)
     c->lse = gumbel_carve(cursor, piece, 1, size);
 }
 
-/* Make this rank's rows. A row that something spoils is NaN in all of the shard; where +inf does
- * it, so is the whole row told. */
-static gumbel_status make_rows(const row_call *c, gumbel_error *error)
+gumbel_status dist_rows_make(const dist_rows *c, gumbel_error *error)
 {
     const dist_draw *draw = c->draw;
     gumbel_device *device = draw->group->device;
@@ -178,7 +168,7 @@ static gumbel_status make_rows(const row_call *c, gumbel_error *error)
 }
 
 /* Row `kind` of row b, of this rank. */
-static const float *own_row(const row_call *c, int64_t b, int64_t kind)
+static const float *own_row(const dist_rows *c, int64_t b, int64_t kind)
 {
     const gumbel_problem *p = c->draw->p;
     if (kind == 0)
@@ -190,15 +180,16 @@ static const float *own_row(const row_call *c, int64_t b, int64_t kind)
 }
 
 /* Where a row of kind `kind` lies among `piece` rows: noise goes by rows, then samples. */
-static int64_t place_of(const row_call *c, int64_t kind, int64_t row)
+static int64_t place_of(const dist_rows *c, int64_t kind, int64_t row)
 {
     int64_t before = 1 + c->raw, samples = c->kinds - before;
     return kind < before ? kind * c->piece + row
                          : before * c->piece + row * samples + (kind - before);
 }
 
-/* Gather rows first .. + count, and lay them side by side. */
-static gumbel_status gather(const row_call *c, int64_t first, int64_t count, gumbel_error *error)
+/* Gather `count` rows and lay them side by side. */
+static gumbel_status gather(const dist_rows *c, const int64_t *which, int64_t count,
+                            gumbel_error *error)
 {
     gumbel_group *group = c->draw->group;
     int64_t most = group->rows_most, moving = c->kinds * c->piece;
@@ -207,7 +198,7 @@ static gumbel_status gather(const row_call *c, int64_t first, int64_t count, gum
         for (int64_t b = 0; b < count; b++) {
             float *to = c->sent + place_of(c, kind, b) * most;
             if (own > 0)
-                memcpy(to, own_row(c, first + b, kind), (size_t)own * sizeof *to);
+                memcpy(to, own_row(c, which[b], kind), (size_t)own * sizeof *to);
             memset(to + own, 0, (size_t)(most - own) * sizeof *to);
         }
     GUMBEL_FORWARD(
@@ -223,11 +214,11 @@ static gumbel_status gather(const row_call *c, int64_t first, int64_t count, gum
 
 /* Log-probabilities of ids [count, each] by the logits as they are, to `into`, and the rows'
  * log-normalisers. */
-static gumbel_status score(const row_call *c, int64_t first, int64_t count, const int32_t *ids,
-                           int32_t each, float *into, gumbel_error *error)
+static gumbel_status score(const dist_rows *c, row_run run, const int32_t *ids, int32_t each,
+                           float *into, gumbel_error *error)
 {
     gumbel_device *device = c->draw->group->device;
-    gumbel_problem w = scoring(c, first, count, ids, each);
+    gumbel_problem w = scoring(c, run, ids, each);
     const gumbel_output out = {.struct_size = sizeof out,
                                .tokens = c->scratch,
                                .logprobs = into,
@@ -237,15 +228,15 @@ static gumbel_status score(const row_call *c, int64_t first, int64_t count, cons
 }
 
 /* Write what logits as they are tell of a piece that is drawn. */
-static gumbel_status read_raw(const row_call *c, int64_t first, int64_t count,
-                              const gumbel_output *out, const gumbel_output *drawn,
-                              gumbel_error *error)
+static gumbel_status read_raw(const dist_rows *c, row_run run, const gumbel_output *out,
+                              const gumbel_output *drawn, gumbel_error *error)
 {
+    const int64_t count = run.count;
     const gumbel_group *group = c->draw->group;
     int32_t samples = c->draw->p->sampling.num_samples, n = out->num_top;
     int raw = out->logprobs_of == GUMBEL_RAW;
     if (raw && (out->logprobs || out->lse))
-        GUMBEL_FORWARD(score(c, first, count, drawn->tokens, samples, c->scores, error));
+        GUMBEL_FORWARD(score(c, run, drawn->tokens, samples, c->scores, error));
     for (int64_t b = 0; b < count; b++) {
         int ok = drawn->status[b] == GUMBEL_ROW_OK;
         for (int32_t s = 0; s < samples && raw && out->logprobs; s++)
@@ -254,7 +245,7 @@ static gumbel_status read_raw(const row_call *c, int64_t first, int64_t count,
             out->lse[b] = ok ? c->lse[b] : NAN;
     }
     if (raw && out->top_logprobs && n > 0)
-        GUMBEL_FORWARD(score(c, first, count, drawn->top_ids, n, c->scores, error));
+        GUMBEL_FORWARD(score(c, run, drawn->top_ids, n, c->scores, error));
     for (int64_t at = 0; at < count * n; at++) {
         int32_t id = drawn->top_ids[at];
         float none = drawn->status[at / n] == GUMBEL_ROW_OK ? -INFINITY : NAN;
@@ -262,19 +253,19 @@ static gumbel_status read_raw(const row_call *c, int64_t first, int64_t count,
             out->top_logprobs[at] = id < 0 ? none : c->scores[at];
         if (out->top_logits)
             out->top_logits[at] =
-                id < 0 ? none
-                       : c->whole[(c->piece + at / n) * c->vocab + (id - group->first_token)];
+                id < 0
+                    ? none
+                    : c->whole[(c->piece + run.at + at / n) * c->vocab + (id - group->first_token)];
     }
     return GUMBEL_OK;
 }
 
-/* Draw rows first .. + count, which are gathered. */
-static gumbel_status draw_piece(const row_call *c, int64_t first, int64_t count,
-                                gumbel_error *error)
+/* Draw rows that are gathered. */
+static gumbel_status draw_run(const dist_rows *c, row_run run, gumbel_error *error)
 {
     const gumbel_problem *p = c->draw->p;
     gumbel_device *device = c->draw->group->device;
-    gumbel_output out = gumbel_output_slice(c->draw->output, first, p->sampling.num_samples);
+    gumbel_output out = gumbel_output_slice(c->draw->output, run.first, p->sampling.num_samples);
     gumbel_output drawn = out;
     drawn.top_logits = NULL;
     if (c->raw) {
@@ -290,39 +281,55 @@ static gumbel_status draw_piece(const row_call *c, int64_t first, int64_t count,
                        (out.num_best > 0 ? GUMBEL_REQUEST_BEST : 0);
     if (out.num_top > 0 && (drawn.top_ids || drawn.top_logprobs))
         outputs |= GUMBEL_REQUEST_TOP;
-    gumbel_problem w = drawing(c, first, count, outputs);
+    gumbel_problem w = drawing(c, run, outputs);
     w.with_mass = drawn.lse || drawn.logprobs;
     GUMBEL_FORWARD(device->backend->sample(device, &w, &drawn, c->draw->local, error));
-    return c->raw ? read_raw(c, first, count, &out, &drawn, error) : GUMBEL_OK;
+    return c->raw ? read_raw(c, run, &out, &drawn, error) : GUMBEL_OK;
 }
 
-gumbel_status dist_draw_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+gumbel_problem dist_rows_problem(const dist_rows *c, const float *values)
 {
-    gumbel_group *group = draw->group;
+    gumbel_problem q = *c->draw->p;
+    q.hidden_size = 0;
+    q.hidden = q.weight = q.bias = (gumbel_tensor){0};
+    q.logits = (gumbel_tensor){values, GUMBEL_FLOAT32, q.batch, q.vocab, q.vocab, {0, 0}};
+    q.scale = 1.0f;
+    q.soft_cap = 0.0f;
+    q.request = 0;
+    q.with_path = 0;
+    q.with_mass = 1;
+    return q;
+}
+
+dist_rows dist_rows_of(dist_draw *draw, gumbel_cursor *cursor)
+{
+    const gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
-    row_call c = {.draw = draw,
-                  .raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0,
-                  .noise = p->sampling.noise != NULL,
-                  .vocab = group->end_token - group->first_token};
+    dist_rows c = {.draw = draw,
+                   .raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0,
+                   .noise = p->sampling.noise != NULL,
+                   .vocab = group->end_token - group->first_token};
     c.kinds = 1 + c.raw + (c.noise ? p->sampling.num_samples : 0);
     c.piece = PIECE_BYTES / (c.kinds * group->rows_most * group->transport.ranks * 4);
     c.piece = c.piece < 1 ? 1 : c.piece > p->batch ? p->batch : c.piece;
     carve(&c, cursor);
-    if (!draw->output) {
-        size_t local = 0;
-        draw->end_token = group->end_token;
-        GUMBEL_FORWARD(count_local(&c, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
-        return GUMBEL_OK;
-    }
-    draw->local = cursor->base + cursor->used;
-    GUMBEL_FORWARD(make_rows(&c, error));
-    GUMBEL_FORWARD(dist_begin(draw, NULL, NULL, 0, NULL, error));
-    group->traffic.rows_by_rows += p->batch;
-    for (int64_t first = 0; first < p->batch; first += c.piece) {
-        int64_t count = p->batch - first < c.piece ? p->batch - first : c.piece;
-        GUMBEL_FORWARD(gather(&c, first, count, error));
-        GUMBEL_FORWARD(draw_piece(&c, first, count, error));
+    return c;
+}
+
+gumbel_status dist_rows_serve(const dist_rows *c, const int64_t *which, int64_t count,
+                              gumbel_error *error)
+{
+    c->draw->group->traffic.rows_by_rows += count;
+    for (int64_t done = 0; done < count; done += c->piece) {
+        int64_t rows = count - done < c->piece ? count - done : c->piece;
+        GUMBEL_FORWARD(gather(c, which + done, rows, error));
+        for (int64_t at = 0; at < rows;) {
+            row_run run = {which[done + at], 1, at};
+            while (at + run.count < rows && which[done + at + run.count] == run.first + run.count)
+                run.count++;
+            GUMBEL_FORWARD(draw_run(c, run, error));
+            at += run.count;
+        }
     }
     return GUMBEL_OK;
 }
