@@ -57,7 +57,7 @@ int32_t dist_list_tokens(const float *y, int64_t count, int64_t first, dist_scal
         if (z == INFINITY || value == INFINITY)
             *flags |= GUMBEL_FLAG_INFINITE;
         /* Ids rise, so an equal of the last comes behind it. */
-        if (!(value > last))
+        if (!(value > last) || most == 0)
             continue;
         const dist_entry e = {.value = value, .z = y[i], .id = (int32_t)(first + i)};
         int full = listed == most;

@@ -202,10 +202,53 @@ static void given_tokens(void **state)
     close_devices(&on);
 }
 
+/* k = 50 and p = .95 take one exchange, two where p weighs all tokens, and no row is gathered. */
+static void usual_cuts_take_few_exchanges(void **state)
+{
+    static const int32_t k = 50;
+    static const float p = 0.95f, min_p = 0.02f, warm = 0.8f;
+    devices on = open_devices();
+    uint64_t random = 35;
+    (void)state;
+    for (int order = 0; order < REQUEST_ORDERS; order++)
+        for (int i = 0; i < 12; i++) {
+            request_plan plan = {.batch = 5,
+                                 .vocab = 2000 + 300 * i,
+                                 .hidden_size = i % 4 == 3 ? 20 : 0,
+                                 .samples = 1 + i % 2,
+                                 .num_top = i % 3 * 10,
+                                 .order = (gumbel_order)order,
+                                 .ties = (gumbel_ties)(i / 2 % 2),
+                                 .truncation = 1,
+                                 .transforms = i % 2,
+                                 .usual = 1,
+                                 .kind = 1 + ROW_GAUSSIAN,
+                                 .seed = 40 + (uint64_t)i};
+            request *asked = request_make(&plan, on.all[0]);
+            gumbel_truncation *t = &asked->truncation;
+            *t = (gumbel_truncation){.struct_size = sizeof *t,
+                                     .top_k = {&k, GUMBEL_SAME},
+                                     .top_p = {&p, GUMBEL_SAME},
+                                     .order = plan.order,
+                                     .ties = plan.ties};
+            if (i % 5 == 0)
+                t->min_p = (gumbel_row_f32){&min_p, GUMBEL_SAME};
+            asked->sampling.temperature = (gumbel_row_f32){&warm, GUMBEL_SAME};
+            gumbel_traffic traffic = check(&on, asked, 1 + i % 8, 1, 1, 1 << 16, &random);
+            int joint = order == GUMBEL_ORDER_JOINT || order == GUMBEL_ORDER_JOINT_TEMPERATURE;
+            if (plan.hidden_size == 0) /* columns of a small product may tie */
+                assert_int_equal(traffic.rows_by_rows, 0);
+            assert_in_range(traffic.exchanges - 1, 1, traffic.rows_by_rows > 0 ? 3 : 1 + joint);
+            request_free(asked);
+        }
+    close_devices(&on);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_draws), cmocka_unit_test(every_request),
-        cmocka_unit_test(every_kind_order_and_tie), cmocka_unit_test(given_tokens)};
+        cmocka_unit_test(usual_cuts_take_few_exchanges), cmocka_unit_test(every_kind_order_and_tie),
+        cmocka_unit_test(given_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
