@@ -7,16 +7,25 @@
  * log-probabilities, kept counts, ranks and lists, bit for bit, that one device with the whole
  * vocabulary gives. Ranks exchange what their shards come to, not their logits:
  *
- *   request                                          exchanges   bytes that a rank sends a row
- *   plain, greedy, samples, log-probabilities; also  1           48 S
- *     with scale, soft-cap, bias, masks, penalties
- *   all others                                       2 or more   4 V' (1 + raw + S noise)
+ *   request                                   exchanges  bytes that a rank sends a row
+ *   plain, greedy, samples, log-probabilities 1          48 S
+ *     also with scale, soft-cap, bias, masks,
+ *     penalties
+ *   min-p, top-k, top-p behind top-k; lists   1          16 + 8 C, where nothing cuts 48 S more
+ *   top-p of all tokens; ranks of tokens and  2          those, and 16 + 8 S
+ *     raw log-probabilities where nothing cuts
+ *   a row whose cut C tokens do not tell;     1 or 2     4 V' (1 + raw + S noise)
+ *     given tokens or noise                   more
  *
- * V' is the largest shard; `raw` is 1 where logits as they are count (raw log-probabilities,
- * top_logits), and noise counts where it is given. A call's first exchange has also 256 bytes by
- * which ranks agree; what does not fit into its frame goes with one exchange more. Where shards
- * meet at other tokens than multiples of 64, log-probabilities and log-normalisers are served as
- * the others. gumbel_group_traffic() counts all of it.
+ * C is the largest top_k of the batch's rows, 128 of a row with another cut alone, or num_top, and
+ * 14 to 16 more, which tell that no token of equal value is missing: 64 for k = 50, 528 bytes. It
+ * ends at 1024. Logits as they are (top_logits, raw log-probabilities) add 4 C, raw ones 48 more. A
+ * row that C tokens do not tell, as one of many equal values, goes on with its whole row: nothing
+ * is approximate. V' is the largest shard, `raw` 1 where logits as they are count. The first
+ * exchange has also 256 bytes by which ranks agree; what does not fit into its frame goes with one
+ * exchange more. Where shards meet at other tokens than multiples of 64, log-probabilities of rows
+ * that nothing cuts, and raw ones, are served by whole rows. gumbel_group_traffic() counts all of
+ * it.
  *
  * What gumbel.h says of memory, strides, CUDA, errors and structs holds here, too.
  *
@@ -74,7 +83,7 @@ typedef struct gumbel_group_options {
     int64_t rows;        /* rows of its shard, V of its calls; 0: it has none, and takes part */
     int64_t timeout_ms;  /* of one exchange, 1..2^31; 0: 30,000 */
     size_t frame_bytes;  /* what a call's first exchange carries, 256..2^30; 0: 4096. A plain call
-                          * of (frame_bytes - 256) / 48 draws is one exchange. Same on all ranks */
+                          * of (frame_bytes - 256) / 48 draws fits into it. Same on all ranks */
 } gumbel_group_options;
 
 /* gumbel_group_open(): make a group, on all ranks at once.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The head of a row: its tokens of largest value, in the order of the truncation rules, larger value
- * first, then lower id. What a rule keeps is a head; where it lies within what is known of one, a
- * cut is certain.
+ * The head of a row: its tokens of largest value, in the order of the truncation rules, larger
+ * value first, then lower id. What a rule keeps is a head; where it lies within what is known of
+ * one, a cut is certain.
  */
 #ifndef GUMBEL_DIST_HEAD_H
 #define GUMBEL_DIST_HEAD_H
@@ -36,9 +36,9 @@ typedef struct dist_scale {
 
 dist_scale dist_scale_of(const gumbel_problem *whole, int64_t b);
 
-/* List the `most` first tokens of y [count], whose first is token `first`, that have a value, in any
- * order. heap: [most] of scratch. *finite is how many have a z above -inf, *more whether there are
- * others than those listed; +inf is told in *flags. Returns how many are listed. */
+/* List the `most` first tokens of y [count], whose first is token `first`, that have a value, in
+ * any order. heap: [most] of scratch. *finite is how many have a z above -inf, *more whether there
+ * are others than those listed; +inf is told in *flags. Returns how many are listed. */
 int32_t dist_list_tokens(const float *y, int64_t count, int64_t first, dist_scale scale,
                          int32_t most, dist_entry *heap, dist_token *list, int32_t *finite,
                          int32_t *more, uint32_t *flags);
