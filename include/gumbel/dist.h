@@ -39,6 +39,13 @@
  *             another call is an error of the call on all others; then the group is spent: each
  *             further call on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that
  *             returned GUMBEL_ERROR_GROUP are undefined.
+ * CUDA.       On a device "cuda:N" a group serves plain calls, as the table has them; others are
+ *             GUMBEL_ERROR_UNSUPPORTED, by the field's name, and each rank has a row or more. A call
+ *             queues its work and one all-gather of 48 S bytes a row, and may be captured. Ranks
+ *             compare what the host knows of it, in one blocking exchange of host memory, where
+ *             that is not what the call before had; so a call is made once before it is captured.
+ *             What device memory holds is not compared. A call does not wait for other ranks, and
+ *             so it does not see that one is gone: gumbel_group_wait() does.
  * Threads.    One call of a group at a time, on each rank; all ranks make the calls of a group in
  *             the same order. Several groups at once do not disturb each other.
  */
@@ -63,15 +70,42 @@ extern "C" {
 typedef int (*gumbel_all_gather)(void *context, void *stream, const void *send, void *receive,
                                  size_t bytes, int64_t timeout_ms, char *why);
 
-/* How the ranks of a group reach each other. Other makers: gumbel/dist_mpi.h. */
+/* How the ranks of a group reach each other. Makers: gumbel_nccl_transport() below, and
+ * gumbel/dist_mpi.h. */
 typedef struct gumbel_transport {
     size_t struct_size;
-    int32_t rank;  /* 0..ranks - 1 */
-    int32_t ranks; /* R, 1..GUMBEL_RANKS_MOST */
-    gumbel_all_gather all_gather;
+    int32_t rank;                   /* 0..ranks - 1 */
+    int32_t ranks;                  /* R, 1..GUMBEL_RANKS_MOST */
+    gumbel_all_gather all_gather;   /* of host memory; `stream` is NULL */
     void (*destroy)(void *context); /* called by gumbel_group_close(); may be NULL */
-    void *context;                  /* handed to both */
+    void *context;                  /* handed to all */
+    gumbel_all_gather queue; /* for CUDA devices, else NULL: the same of device memory, queued on
+                              * `stream`. It does not wait, and 0 means that it is queued */
+    /* For CUDA devices: wait for all that is queued on `stream`, timeout_ms at most. Where that is
+     * too long, what ranks have not done is given up, and the return is not 0. */
+    int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);
 } gumbel_transport;
+
+/* gumbel_nccl_transport(): a transport over an NCCL communicator, on its GPU.
+ *  communicator  an ncclComm_t, which stays the caller's and must outlive the group; no other call
+ *                may use it while one of the group is under way. NULL: the transport makes its own
+ *                of `id`, on `ordinal`. A second one is split off for exchanges of host memory: all
+ *                ranks make the call.
+ *  id            [GUMBEL_NCCL_ID_BYTES] of gumbel_nccl_id(), the same on all ranks; NULL with a
+ *                communicator, where rank, ranks and ordinal are not read
+ *  library       libnccl.so.2 and libcuda.so.1 are opened at run time
+ *  waits         Making a communicator is NCCL's own, without a time-out. An exchange that runs
+ *                over its time has the communicator aborted (ncclCommAbort), the caller's too.
+ *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (no NCCL, no driver),
+ *                GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_DEVICE.                             since 0.2 */
+#define GUMBEL_NCCL_ID_BYTES 128
+GUMBEL_CALL gumbel_nccl_transport(void *communicator, const char *id, int32_t rank, int32_t ranks,
+                                  int32_t ordinal, gumbel_transport *transport,
+                                  gumbel_error *error);
+
+/* Make an id for the ranks of one communicator; one of them makes it, and tells the others.
+ *  returns  as gumbel_nccl_transport().                                               since 0.2 */
+GUMBEL_CALL gumbel_nccl_id(char id[GUMBEL_NCCL_ID_BYTES], gumbel_error *error);
 
 /* --------------------------------------------------------------------------------- groups ---- */
 
@@ -88,8 +122,8 @@ typedef struct gumbel_group_options {
 
 /* gumbel_group_open(): make a group, on all ranks at once.
  *  transport  the group owns its context from success on; on an error it stays the caller's
- *  device     of this rank, which must outlive the group: on a CPU. Ranks' devices may differ; bits
- *             are one device's where all have the same bits, as CPUs have.
+ *  device     of this rank, which must outlive the group. Ranks' devices may differ; bits are one
+ *             device's where all have the same bits, as CPUs have.
  *  options    Shards tile a range of tokens without holes, in any order of ranks, of any sizes.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_UNSUPPORTED (the
  *             device, or another version of libgumbel), GUMBEL_ERROR_GROUP (shards do not tile,
@@ -101,7 +135,13 @@ GUMBEL_CALL gumbel_group_open(const gumbel_transport *transport, gumbel_device *
 /* Free a group and destroy its transport. NULL is allowed. No exchange is made. since 0.2 */
 GUMBEL_API void gumbel_group_close(gumbel_group *group);
 
-/* What a group has sent from this rank since it was opened. */
+/* gumbel_group_wait(): wait until all that is queued on `stream` is done, within the group's
+ *                      time-out. Where it is not, the group is spent, and no rank's kernels hang.
+ *  On a CPU, whose calls are done on return, there is nothing to wait for.
+ *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_GROUP.                     since 0.2 */
+GUMBEL_CALL gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error *error);
+
+/* What a group has sent from this rank since it was opened; replays of graphs are not seen. */
 typedef struct gumbel_traffic {
     size_t struct_size;
     int64_t calls;        /* that came to an exchange */

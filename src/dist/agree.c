@@ -72,7 +72,7 @@ static void describe_output(dist_header *header, const gumbel_output *out)
 /* Which transforms there are; what belongs to a shard may be absent where it has none. */
 #define SHARED_TRANSFORMS (GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_ALLOWED)
 
-void dist_describe(dist_header *header, const gumbel_problem *p, const gumbel_output *output)
+void dist_describe_host(dist_header *header, const gumbel_problem *p, const gumbel_output *output)
 {
     uint32_t transforms = p->request & SHARED_TRANSFORMS;
     int noise = p->sampling.noise != NULL;
@@ -93,6 +93,11 @@ void dist_describe(dist_header *header, const gumbel_problem *p, const gumbel_ou
     ADD(DIST_TRUNCATION, p->truncation.order);
     ADD(DIST_TRUNCATION, p->truncation.ties);
     describe_output(header, output);
+}
+
+void dist_describe(dist_header *header, const gumbel_problem *p, const gumbel_output *output)
+{
+    dist_describe_host(header, p, output);
     for (int64_t b = 0; b < p->batch; b++)
         describe_row(header, p, b);
 }

@@ -47,6 +47,10 @@ uint64_t dist_digest(uint64_t digest, const void *data, size_t bytes);
 /* A header of a call that has nothing yet. */
 dist_header dist_header_at(uint64_t step);
 
+/* Fill the digests of a header from what the host knows of a call whose parameters lie on a GPU. */
+void dist_describe_host(dist_header *header, const gumbel_problem *problem,
+                        const gumbel_output *output);
+
 /* Fill the digests of a header from a checked problem and what is asked of it. */
 void dist_describe(dist_header *header, const gumbel_problem *problem, const gumbel_output *output);
 

@@ -92,7 +92,8 @@ static gumbel_status fit(const gumbel_group *group, fitted *f, const gumbel_head
 static gumbel_status settle(gumbel_group *group, gumbel_status status, gumbel_error *found,
                             gumbel_error *error)
 {
-    if (!group->entered) {
+    /* On a GPU a call that is refused is this rank's alone to know. */
+    if (!group->entered && group->table.host_memory) {
         dist_header header = dist_header_at(group->step + 1);
         header.status = (int32_t)status;
         memcpy(header.field, found->field, sizeof header.field);
@@ -220,6 +221,9 @@ static gumbel_status verify(gumbel_group *group, void *stream, const gumbel_head
     gumbel_error found = {"", ""};
     GUMBEL_FORWARD(begin(group, error));
     gumbel_status status = fit(group, &f, head, logits, &group->vocab_size, &found);
+    if (status == GUMBEL_OK && !group->table.host_memory)
+        status = gumbel_fail(&found, GUMBEL_ERROR_UNSUPPORTED, "draft",
+                             "ranks on GPUs serve plain calls alone");
     if (status == GUMBEL_OK)
         status = read_draft(group, draft, &found);
     if (status == GUMBEL_OK)

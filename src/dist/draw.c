@@ -7,6 +7,7 @@
 #include "core/fail.h"
 #include "core/output.h"
 #include "maths/summary.h"
+#include "validate/validate.h"
 
 #define NEEDS_ROWS (~(uint32_t)GUMBEL_REQUEST_TRANSFORMS)
 
@@ -106,8 +107,68 @@ static int listed_tells(const gumbel_group *group, const gumbel_problem *p)
            (group->aligned || !(p->request & GUMBEL_REQUEST_RAW));
 }
 
+/* What the host knows of a call on a GPU, compared where it is not what the last call was. */
+static gumbel_status agree_on_device(dist_draw *draw, gumbel_error *error)
+{
+    gumbel_group *group = draw->group;
+    const gumbel_problem *p = draw->p;
+    dist_header header = dist_header_at(group->step + 1);
+    dist_describe_host(&header, p, draw->output);
+    header.digests[DIST_VOCAB_SIZE] =
+        dist_digest(DIST_DIGEST_START, &group->vocab_size, sizeof group->vocab_size);
+    uint64_t digest = dist_digest(DIST_DIGEST_START, header.digests, sizeof header.digests);
+    group->traffic.rows += p->batch;
+    group->entered = 1;
+    if (group->agreed == digest) {
+        group->traffic.calls++;
+        return GUMBEL_OK;
+    }
+    header.end_token = p->end_token;
+    group->agreed = 0;
+    GUMBEL_FORWARD(dist_exchange(group, &header, NULL, NULL, 0, NULL, error));
+    group->agreed = digest;
+    return GUMBEL_OK;
+}
+
+/* A plain draw on a GPU: all of it is queued. */
+static gumbel_status draw_on_device(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+{
+    gumbel_group *group = draw->group;
+    gumbel_device *device = group->device;
+    gumbel_problem p = *draw->p;
+    size_t batch = (size_t)p.batch, samples = (size_t)p.sampling.num_samples, local = 0;
+    gumbel_summary *own = gumbel_carve(cursor, batch, samples, sizeof *own);
+    gumbel_summary *all =
+        gumbel_carve(cursor, (size_t)group->transport.ranks * batch, samples, sizeof *all);
+    uint32_t more = p.request & NEEDS_ROWS;
+    if (more)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED,
+                           gumbel_request_field((gumbel_request)(more & -more)),
+                           "ranks on GPUs serve plain calls alone");
+    if (!group->aligned && p.with_mass)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.first_token",
+                           "on GPUs log-probabilities need shards that meet at multiples of 64");
+    p.with_mass = 1;
+    if (!draw->output) {
+        GUMBEL_FORWARD(dist_count(group, &p, GUMBEL_NEED_PART, &local, error));
+        gumbel_carve(cursor, local, 1, 1);
+        return GUMBEL_OK;
+    }
+    GUMBEL_FORWARD(agree_on_device(draw, error));
+    GUMBEL_FORWARD(device->backend->partial(device, &p, own, cursor->base + cursor->used, error));
+    GUMBEL_FORWARD(dist_queue(group, p.stream, own, all, batch * samples * sizeof *own, error));
+    const gumbel_finish_call call = {.summaries = all,
+                                     .parts = group->transport.ranks,
+                                     .batch = p.batch,
+                                     .num_samples = p.sampling.num_samples,
+                                     .output = draw->output};
+    return device->backend->finish(device, p.stream, &call, error);
+}
+
 static gumbel_status run(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
+    if (!draw->group->table.host_memory)
+        return draw_on_device(draw, cursor, error);
     if (dist_is_plain(draw->group, draw->p))
         return dist_draw_plain(draw, cursor, error);
     return listed_tells(draw->group, draw->p) ? dist_draw_candidates(draw, cursor, error)
@@ -147,7 +208,7 @@ static int64_t whole_end(const gumbel_device *device, const gumbel_problem *prob
 gumbel_backend dist_table(const gumbel_device *device)
 {
     gumbel_backend table = {.serves = device->backend->serves,
-                            .host_memory = 1,
+                            .host_memory = device->backend->host_memory,
                             .call_size = call_size,
                             .sample = sample,
                             .whole_end = whole_end};

@@ -42,6 +42,36 @@ gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, 
                        why[0] ? why : "a rank does not answer");
 }
 
+gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, void *receive,
+                         size_t bytes, gumbel_error *error)
+{
+    char why[GUMBEL_WHY_BYTES] = "";
+    const gumbel_transport *t = &group->transport;
+    group->traffic.exchanges++;
+    group->traffic.bytes += (int64_t)bytes;
+    if (t->queue(t->context, stream, send, receive, bytes, group->timeout_ms, why) == 0)
+        return GUMBEL_OK;
+    group->broken = 1;
+    why[sizeof why - 1] = '\0';
+    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an exchange cannot be queued: %s", why);
+}
+
+gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error *error)
+{
+    char why[GUMBEL_WHY_BYTES] = "";
+    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    const gumbel_transport *t = &group->transport;
+    if (group->broken)
+        return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
+    if (group->device->backend->host_memory ||
+        t->wait(t->context, stream, group->timeout_ms, why) == 0)
+        return GUMBEL_OK;
+    group->broken = 1;
+    why[sizeof why - 1] = '\0';
+    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "within %" PRId64 " ms: %s",
+                       group->timeout_ms, why);
+}
+
 const dist_header *dist_header_of(const gumbel_group *group, int32_t rank)
 {
     return (const dist_header *)(group->frames + (size_t)rank * group->frame_bytes);
@@ -161,16 +191,19 @@ static gumbel_status meet(gumbel_group *group, const hello *own, hello *all, gum
     return tile(group, error);
 }
 
-static gumbel_status check_device(const gumbel_device *device, gumbel_error *error)
+static gumbel_status check_device(const gumbel_device *device, const gumbel_transport *t,
+                                  int64_t rows, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     if (gumbel_version() != GUMBEL_VERSION)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
                            "libgumbel is version %s, and libgumbel_dist of another",
                            gumbel_version_string());
-    if (!device->backend->host_memory || !device->backend->store)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
-                           "groups are served on CPUs alone");
+    if (device->backend->host_memory)
+        return GUMBEL_OK;
+    GUMBEL_REFUSE_IF(!t->queue || !t->wait, error, "transport",
+                     "it has no exchanges of device memory");
+    GUMBEL_REFUSE_IF(rows == 0, error, "options.rows", "a rank on a GPU has a row or more");
     return GUMBEL_OK;
 }
 
@@ -209,7 +242,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
     gumbel_error refused = {"", ""};
     gumbel_status status = read_group_options(&o, options, &refused);
     if (status == GUMBEL_OK)
-        status = check_device(device, &refused);
+        status = check_device(device, &t, o.rows, &refused);
     gumbel_group *made = allocate(&t, status == GUMBEL_OK ? o.frame_bytes : FRAME_BYTES, &all);
     if (!made || !all || !made->shards || !made->frame || !made->frames) {
         if (made)

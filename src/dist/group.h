@@ -35,6 +35,7 @@ struct gumbel_group {
     int entered;                    /* the call came to its exchange */
     int64_t vocab_size;             /* of the call: 0, or where the whole's tokens end */
     uint64_t drafted;               /* digest of the call's draft */
+    uint64_t agreed; /* of a CUDA device's call: digest of what ranks compared last */
     gumbel_traffic traffic;
 };
 
@@ -47,6 +48,10 @@ static inline const dist_shard *dist_own(const gumbel_group *group)
 /* One all-gather of `bytes` a rank. */
 gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
                           gumbel_error *error);
+
+/* Queue one all-gather of device memory. */
+gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, void *receive,
+                         size_t bytes, gumbel_error *error);
 
 /* Exchange headers and `bytes` of payload, which goes to received[rank * bytes] of all, once all
  * ranks are seen to agree. `rest` has room for (ranks + 1) * bytes. */

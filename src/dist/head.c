@@ -172,9 +172,6 @@ static gumbel_cut cut_top_p(const gumbel_rules *r, const dist_head *h, gumbel_wi
         gumbel_wide at = (gumbel_wide)each * (uint64_t)(end - i);
         if (each > 0 && above + at >= needed)
             return gumbel_stricter(cut, gumbel_cut_top_p(r->exact, value, needed, above, each));
-        /* Equals that are not listed may be what it needs. */
-        if (end == h->count && !h->complete)
-            break;
         above += at;
     }
     return cut;

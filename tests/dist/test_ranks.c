@@ -244,11 +244,43 @@ static void usual_cuts_take_few_exchanges(void **state)
     close_devices(&on);
 }
 
+/* Rules before the temperature tell tokens apart that have one z: lists go by that, then by id. */
+static void temperatures_that_make_equals(void **state)
+{
+    static const int32_t k = 5;
+    static const float hot = 3e38f;
+    devices on = open_devices();
+    uint64_t random = 36;
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        request_plan plan = {.batch = 3,
+                             .vocab = 900,
+                             .samples = 1,
+                             .num_top = 1 + i,
+                             .order = i % 2 ? GUMBEL_ORDER_BEFORE_TEMPERATURE
+                                            : GUMBEL_ORDER_JOINT_TEMPERATURE,
+                             .truncation = 1,
+                             .kind = 1 + ROW_GAUSSIAN,
+                             .scale = 1e-5f,
+                             .seed = 60 + (uint64_t)i};
+        request *asked = request_make(&plan, on.all[0]);
+        gumbel_truncation *t = &asked->truncation;
+        *t = (gumbel_truncation){
+            .struct_size = sizeof *t, .top_k = {&k, GUMBEL_SAME}, .order = plan.order};
+        asked->sampling.temperature = (gumbel_row_f32){&hot, GUMBEL_SAME};
+        check(&on, asked, 1 + i % 5, 1, 1, 0, &random);
+        request_free(asked);
+    }
+    close_devices(&on);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_draws), cmocka_unit_test(every_request),
-        cmocka_unit_test(usual_cuts_take_few_exchanges), cmocka_unit_test(every_kind_order_and_tie),
-        cmocka_unit_test(given_tokens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plain_draws),
+                                       cmocka_unit_test(every_request),
+                                       cmocka_unit_test(usual_cuts_take_few_exchanges),
+                                       cmocka_unit_test(temperatures_that_make_equals),
+                                       cmocka_unit_test(every_kind_order_and_tie),
+                                       cmocka_unit_test(given_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
