@@ -183,12 +183,10 @@ int32_t dist_cut_head(const gumbel_rules *r, const dist_head *h, gumbel_wide mas
     gumbel_cut behind = gumbel_cut_first(r, largest);
     GUMBEL_ASSERT(h->count > 0);
     if (r->top_k > 0) {
-        int32_t reached = count_from(h, behind.bound);
-        if (reached >= r->top_k) {
+        /* Where a head is shorter than that, what it tells is cut by others, or not known. */
+        if (count_from(h, behind.bound) >= r->top_k) {
             float value = h->at[r->top_k - 1].value;
             behind = gumbel_cut_top_k(r, value, count_above(h, value));
-        } else if (!h->complete && reached == h->count) {
-            return -1;
         }
     }
     gumbel_cut cut = gumbel_cut_others(r, behind, largest);
