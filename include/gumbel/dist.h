@@ -40,12 +40,12 @@
  *             further call on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that
  *             returned GUMBEL_ERROR_GROUP are undefined.
  * CUDA.       On a device "cuda:N" a group serves plain calls, as the table has them; others are
- *             GUMBEL_ERROR_UNSUPPORTED, by the field's name, and each rank has a row or more. A call
- *             queues its work and one all-gather of 48 S bytes a row, and may be captured. Ranks
- *             compare what the host knows of it, in one blocking exchange of host memory, where
- *             that is not what the call before had; so a call is made once before it is captured.
- *             What device memory holds is not compared. A call does not wait for other ranks, and
- *             so it does not see that one is gone: gumbel_group_wait() does.
+ *             GUMBEL_ERROR_UNSUPPORTED, by the field's name, and each rank has a row or more. A
+ *             call queues its work and one all-gather of 48 S bytes a row, and may be captured.
+ *             Ranks compare what the host knows of it, in one blocking exchange of host memory,
+ *             where that is not what the call before had; so a call is made once before it is
+ *             captured. What device memory holds is not compared. A call does not wait for other
+ *             ranks, and so it does not see that one is gone: gumbel_group_wait() does.
  * Threads.    One call of a group at a time, on each rank; all ranks make the calls of a group in
  *             the same order. Several groups at once do not disturb each other.
  */
@@ -207,6 +207,52 @@ GUMBEL_CALL gumbel_group_verify_workspace_size(const gumbel_group *group, const 
                                                const gumbel_draft *draft,
                                                const gumbel_verified *verified, size_t *bytes,
                                                gumbel_error *error);
+
+/* ------------------------------------------------------- groups whose draws are not ours ---- */
+
+/* The paper's grouped draws, for parts of a vocabulary (ranks, chunks) whose samplers are black
+ * boxes: of each part the log-mass, ln sum exp(z), and a token that it has drawn of itself are
+ * known. A part is drawn by its log-mass, and its token taken. Tokens have the law of one draw from
+ * all, but are not the tokens that gumbel_sample() draws: noise is of the parts, in domains of its
+ * own. What parts draw must be independent of each other and of these domains. Both calls are of
+ * host memory, and take of `sampling` seed, position, slots, num_samples and first_sample. */
+
+/* gumbel_draw_group(): draw a part of many, and take its token.   [FlashSampling, Algorithms B.2
+ *                      and B.4]
+ *  parts        1..GUMBEL_PARTS_MOST
+ *  log_masses   [parts, B], as ranks gather them; -inf of a part that is empty
+ *  tokens       [parts, B, S] what each part drew; not read of an empty part
+ *  drawn        [B, S] the token; -1 of a row that is not GUMBEL_ROW_OK
+ *  which        [B, S] the part; may be NULL
+ *  lse          [B] ln of the whole mass; may be NULL
+ *  status       [B] a gumbel_row_status: a NaN or +inf among the masses, or no mass; may be NULL
+ *  threads      re-entrant
+ *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.2 */
+GUMBEL_CALL gumbel_draw_group(int32_t parts, int64_t batch, const float *log_masses,
+                              const int32_t *tokens, const gumbel_sampling *sampling,
+                              int32_t *drawn, int32_t *which, float *lse, int32_t *status,
+                              gumbel_error *error);
+
+/* What a stream of parts has come to, of one row and sample. Plain data; all zero is no state. */
+typedef struct gumbel_stream_draw {
+    double log_mass; /* of the parts so far */
+    int32_t token;   /* -1: none yet */
+    uint32_t flags;  /* bit 0: a NaN was seen, bit 1: a +inf */
+} gumbel_stream_draw;
+
+/* Make `count` of them empty. since 0.2 */
+GUMBEL_API void gumbel_stream_draw_clear(gumbel_stream_draw *draws, int64_t count);
+
+/* gumbel_stream_draw_add(): one part more: its token replaces the one so far with chance its mass
+ *                           over all mass.                       [FlashSampling, Algorithm B.3]
+ *  part         its number in the stream, 0..2^30 - 1, another one in each call
+ *  log_masses   [B]; tokens [B, S], as above
+ *  draws        [B, S], read and written
+ *  threads      re-entrant where draws differ
+ *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.2 */
+GUMBEL_CALL gumbel_stream_draw_add(int32_t part, int64_t batch, const float *log_masses,
+                                   const int32_t *tokens, const gumbel_sampling *sampling,
+                                   gumbel_stream_draw *draws, gumbel_error *error);
 
 #ifdef __cplusplus
 }

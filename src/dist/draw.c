@@ -2,7 +2,7 @@
  *
  * The table of a group: what a draw takes, and the draw, plain or by whole rows.
  */
-#include "dist/rows.h"
+#include "dist/rows/rows.h"
 
 #include "core/fail.h"
 #include "core/output.h"

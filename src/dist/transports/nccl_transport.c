@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-gathers over NCCL: of device memory, queued on the caller's stream, and of host memory, by way
- * of a buffer on the GPU and a stream of the transport's own, which is looked at until time is over.
- * Neither NCCL's headers nor CUDA's are needed to build it: what it calls is declared here, as their
- * stable ABIs have it.
+ * All-gathers over NCCL: of device memory, queued on the caller's stream, and of host memory, by
+ * way of a buffer on the GPU and a stream of the transport's own, which is looked at until time is
+ * over. Neither NCCL's headers nor CUDA's are needed to build it: what it calls is declared here,
+ * as their stable ABIs have it.
  */
 #define _GNU_SOURCE
 #include "gumbel/dist.h"
@@ -30,7 +30,7 @@ typedef struct nccl_id {
     F(init, "ncclCommInitRank", (void **, int, nccl_id, int))                                      \
     F(split, "ncclCommSplit", (void *, int, int, void **, void *))                                 \
     F(destroy, "ncclCommDestroy", (void *))                                                        \
-    F(abort, "ncclCommAbort", (void *))                                                            \
+    F(give_up, "ncclCommAbort", (void *))                                                          \
     F(async_error, "ncclCommGetAsyncError", (void *, int *))                                       \
     F(count, "ncclCommCount", (void *, int *))                                                     \
     F(rank, "ncclCommUserRank", (void *, int *))                                                   \
@@ -122,8 +122,8 @@ static int failed(char *why, const char *call, int code)
 static int give_up(nccl_context *c, char *why, const char *words)
 {
     snprintf(why, GUMBEL_WHY_BYTES, "%s", words);
-    c->nccl.abort(c->communicator);
-    c->nccl.abort(c->side);
+    c->nccl.give_up(c->communicator);
+    c->nccl.give_up(c->side);
     c->aborted = 1;
     return 1;
 }

@@ -5,7 +5,7 @@
  * as from the logits of one that holds all: by (2) of gumbel.h with y for l, to the bit. Logits as
  * they are travel beside them where they count, and are scored as given tokens are.
  */
-#include "dist/rows.h"
+#include "dist/rows/rows.h"
 
 #include "core/fail.h"
 #include "core/output.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "dist/head.h"
+#include "dist/rows/head.h"
 
 #include "core/fail.h"
 
