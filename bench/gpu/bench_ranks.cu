@@ -15,7 +15,7 @@
 
 #include <cuda_bf16.h>
 
-#include "cuda_measure.cuh"
+#include "bench/cuda_measure.cuh"
 #include <gumbel/dist.h>
 
 static const char QUESTION[] = "what does a draw over ranks cost beyond that of one shard?";

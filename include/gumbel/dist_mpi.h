@@ -23,10 +23,20 @@ extern "C" {
  *                of one that failed is the transport's own, and stays until the process ends.
  *  threads       of exchanges that run at once, in several groups, MPI must have been initialised
  *                for MPI_THREAD_MULTIPLE.
- *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_GROUP. since
- *                0.2 */
+ *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_GROUP.
+ *                                                                                      since 0.2 */
 GUMBEL_CALL gumbel_mpi_transport(MPI_Comm communicator, gumbel_transport *transport,
                                  gumbel_error *error);
+
+/* gumbel_mpi_world(): a transport over all ranks that mpirun has started, for programs that know
+ *  nothing of MPI: it is initialised, for MPI_THREAD_MULTIPLE, unless it is already.
+ *  returns       as gumbel_mpi_transport(), and GUMBEL_ERROR_UNSUPPORTED where MPI cannot be
+ *                initialised.                                                        since 0.2 */
+GUMBEL_CALL gumbel_mpi_world(gumbel_transport *transport, gumbel_error *error);
+
+/* Finalise MPI where gumbel_mpi_world() initialised it; behind gumbel_group_close(). With a group
+ * that is spent it does nothing, as MPI might wait for a rank that is no more. since 0.2 */
+GUMBEL_API void gumbel_mpi_world_end(void);
 
 #ifdef __cplusplus
 }

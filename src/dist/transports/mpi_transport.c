@@ -16,6 +16,10 @@
 #define EAGER_LOOKS 200
 #define SLEEP_NS    50000
 
+/* Whether gumbel_mpi_world() initialised MPI, and whether it can be finalised in order. MPI itself is
+ * one to a process. */
+static int world_made, world_spent;
+
 typedef struct mpi_context {
     MPI_Comm communicator;
     int ranks;
@@ -104,8 +108,10 @@ static void destroy(void *context)
 {
     mpi_context *c = context;
     int finalised = 1;
-    if (c->spent) /* MPI may still write to its memory, and freeing the communicator would wait */
+    if (c->spent) { /* MPI may still write to its memory, and freeing the communicator would wait */
+        world_spent = 1;
         return;
+    }
     MPI_Finalized(&finalised);
     if (!finalised)
         MPI_Comm_free(&c->communicator);
@@ -150,4 +156,25 @@ gumbel_status gumbel_mpi_transport(MPI_Comm communicator, gumbel_transport *tran
                                     .destroy = destroy,
                                     .context = c};
     return GUMBEL_OK;
+}
+
+gumbel_status gumbel_mpi_world(gumbel_transport *transport, gumbel_error *error)
+{
+    int initialised = 0, provided;
+    MPI_Initialized(&initialised);
+    if (!initialised) {
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+            return refuse(error, GUMBEL_ERROR_UNSUPPORTED, "transport",
+                          "MPI cannot be initialised");
+        world_made = 1;
+    }
+    return gumbel_mpi_transport(MPI_COMM_WORLD, transport, error);
+}
+
+void gumbel_mpi_world_end(void)
+{
+    int finalised = 1;
+    MPI_Finalized(&finalised);
+    if (world_made && !world_spent && !finalised)
+        MPI_Finalize();
 }
