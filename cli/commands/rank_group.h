@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An LM head whose rows are split over processes that mpirun has started: each draws from its own,
+ * and all get the same tokens. Everything else of a model is the same on all of them.
+ */
+#ifndef GUMBEL_CLI_RANK_GROUP_H
+#define GUMBEL_CLI_RANK_GROUP_H
+
+#include "decoder/generate.h"
+
+struct rank_group;
+
+/* Join the processes by `kind`, which is "mpi", for a head of `weight`; a failure ends the command.
+ * Ranks but the first have nowhere to print to from then on. Leave with rank_group_close(), where
+ * NULL is allowed. */
+struct rank_group *rank_group_open(const char *kind, gumbel_device *device, gumbel_tensor weight);
+void rank_group_close(struct rank_group *group);
+
+/* A generate_draw; `context` is a struct rank_group. */
+gumbel_status rank_group_draw(void *context, const gumbel_head *head,
+                              const gumbel_sampling *sampling, const gumbel_output *output,
+                              gumbel_error *error);
+
+#endif
