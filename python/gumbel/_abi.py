@@ -470,5 +470,6 @@ def check(status: int, error: Error | None = None) -> None:
         message = f"{_parameter(text(error.field))}: {text(error.message)}"
     else:
         message = text(lib.gumbel_status_string(status))
-    kinds = {ERROR_UNSUPPORTED: RuntimeError, ERROR_MEMORY: MemoryError, ERROR_DEVICE: RuntimeError}
+    kinds = {ERROR_MEMORY: MemoryError}
+    kinds.update(dict.fromkeys((ERROR_UNSUPPORTED, ERROR_DEVICE, ERROR_GROUP), RuntimeError))
     raise kinds.get(status, ValueError)(message)

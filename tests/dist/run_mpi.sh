@@ -3,7 +3,7 @@
 #
 # usage: run_mpi.sh PROGRAM RANKS WAY [TRIES]
 #
-# Run ranks_mpi under mpirun: WAY is "agree ROUNDS", "differ", "hang" or "kill". Of the last two the
+# Run mpi_ranks under mpirun: WAY is "agree ROUNDS", "differ", "hang" or "kill". Of the last two the
 # lines of the ranks that are left are counted, as mpirun has its own view of a rank that ends so.
 # Exit 77 where there is no mpirun, 1 where a rank saw something else.
 set -u

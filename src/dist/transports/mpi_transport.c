@@ -16,8 +16,8 @@
 #define EAGER_LOOKS 200
 #define SLEEP_NS    50000
 
-/* Whether gumbel_mpi_world() initialised MPI, and whether it can be finalised in order. MPI itself is
- * one to a process. */
+/* Whether gumbel_mpi_world() initialised MPI, and whether it can be finalised in order. MPI itself
+ * is one to a process. */
 static int world_made, world_spent;
 
 typedef struct mpi_context {

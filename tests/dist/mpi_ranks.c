@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * usage: mpirun -n N ranks_mpi agree ROUNDS | hang | kill | differ
+ * usage: mpirun -n N mpi_ranks agree ROUNDS | hang | kill | differ
  *
  * Ranks that are processes: what they draw is what each would draw alone; and what the others see
  * of one that stops, is killed, or passes other parameters. Every rank prints a line; 0: all is
