@@ -21,6 +21,8 @@ extern "C" {
  *  waits         Duplicating is MPI's own, without a time-out. An exchange is a non-blocking
  *                MPI_Iallgather that is asked for until the group's time-out; the receiving memory
  *                of one that failed is the transport's own, and stays until the process ends.
+ *  launchers     end all ranks when one dies, before they can tell; Open MPI's mpirun leaves them
+ *                with --enable-recovery. MPICH's did not, whatever it was told.
  *  threads       of exchanges that run at once, in several groups, MPI must have been initialised
  *                for MPI_THREAD_MULTIPLE.
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_GROUP.

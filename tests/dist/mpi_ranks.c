@@ -114,6 +114,7 @@ static int fail(gumbel_device *device, int rank, int ranks, const char *how)
 int main(int argc, char **argv)
 {
     int rank = 0, ranks = 1, well;
+    signal(SIGUSR1, SIG_IGN); /* by which MPICH's launcher tells of a rank that died */
     if (argc < 2 || MPI_Init(&argc, &argv) != MPI_SUCCESS)
         return 2;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

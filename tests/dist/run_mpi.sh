@@ -15,6 +15,9 @@ if mpirun --version 2>&1 | grep -q "Open MPI"; then
     options="--oversubscribe --enable-recovery"
 else
     options="-disable-auto-cleanup"
+    case $way in
+    kill) echo "skipped: MPICH's launcher ends the other ranks, too"; exit 77 ;;
+    esac
 fi
 try=0
 while [ "$try" -lt "$tries" ]; do
