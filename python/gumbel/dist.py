@@ -2,8 +2,8 @@
 """Ranks: a vocabulary split over processes, one token.
 
 Every rank holds some rows of the LM head, or some columns of the logits, makes the same call with
-its own, and gets the answer: to the bit the tokens, scores and log-probabilities of one process that
-holds all. Not imported by `import gumbel`; CPU arrays and tensors alone.
+its own, and gets the answer: to the bit the tokens, scores and log-probabilities of one process
+that holds all. Not imported by `import gumbel`; CPU arrays and tensors alone.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Group:
 
     first_token, rows
                    this rank's shard: its rows of the head. Shards tile the vocabulary, in any order
-                   of ranks; `rows` may be 0. Where they meet at multiples of 64 tokens, a plain draw
-                   sends 48 bytes a row.
+                   of ranks; `rows` may be 0. Where they meet at multiples of 64 tokens, a plain
+                   draw sends 48 bytes a row.
     process_group  of torch.distributed, which moves CPU tensors (gloo); None: the default one
     all_gather     instead of that, with rank and ranks: takes the bytes of this rank and seconds,
                    returns those of all ranks, one behind the other, or raises
