@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, ODD = 1, VOCAB = 300, BATCH = 4, WIDTH = 8 };
+enum { RANKS = 3, ODD = 1, VOCAB = 300, BATCH = 4, WORKSPACE = 1 << 20 };
 
 /* What the odd rank does otherwise than the rest. */
 typedef struct fault {
@@ -150,9 +150,10 @@ typedef struct scene {
     thread_ranks *place;
     gumbel_device *device[RANKS];
     gumbel_group *group[RANKS];
-    const float *logits; /* [BATCH, VOCAB] */
-    const fault *odd;    /* NULL: all agree */
-    int absent;          /* the odd rank does not come */
+    const float *logits;       /* [BATCH, VOCAB] */
+    unsigned char *workspaces; /* [RANKS, WORKSPACE] */
+    const fault *odd;          /* NULL: all agree */
+    int absent;                /* the odd rank does not come */
     int64_t timeout_ms;
     int32_t tokens[RANKS][BATCH];
     gumbel_status status[RANKS];
@@ -188,14 +189,14 @@ static void draw_rank(void *argument, int32_t r)
                                        .cols = VOCAB / RANKS,
                                        .stride = VOCAB},
                             .first_token = r * VOCAB / RANKS};
-    static _Alignas(64) unsigned char workspaces[RANKS][1 << 20];
+    unsigned char *workspace = s->workspaces + (size_t)r * WORKSPACE;
     if (r == ODD && s->absent)
         return;
     if (r == ODD && s->odd)
         s->odd->apply(&logits, &sampling, &output);
     s->error[r] = (gumbel_error){"", ""};
     s->status[r] = gumbel_group_sample_logits(s->group[r], NULL, &logits, &sampling, &output,
-                                              workspaces[r], sizeof workspaces[r], &s->error[r]);
+                                              workspace, WORKSPACE, &s->error[r]);
 }
 
 static void begin(scene *s, int64_t timeout_ms)
@@ -205,6 +206,7 @@ static void begin(scene *s, int64_t timeout_ms)
     for (int i = 0; i < BATCH * VOCAB; i++)
         logits[i] = 2 * random_normal(&random);
     *s = (scene){.place = thread_ranks_make(RANKS), .logits = logits, .timeout_ms = timeout_ms};
+    s->workspaces = poisoned_workspace((size_t)RANKS * WORKSPACE);
     for (int r = 0; r < RANKS; r++)
         s->device[r] = open_device(GUMBEL_ISA_AUTO, 1, 0);
     thread_ranks_run(RANKS, open_rank, s);
@@ -220,6 +222,7 @@ static void end(scene *s)
     }
     thread_ranks_free(s->place);
     free((void *)(uintptr_t)s->logits);
+    free(s->workspaces);
 }
 
 static void assert_all_agree(scene *s)
@@ -286,6 +289,60 @@ static void absence_ends_the_call(void **state)
             }
     }
     end(&s);
+}
+
+/* Two groups of the same ranks, whose calls take turns on each rank, and ranks that come late. */
+typedef struct pair {
+    scene *scenes[2];
+    int turns;
+} pair;
+
+static void draw_in_turns(void *argument, int32_t r)
+{
+    pair *p = argument;
+    const struct timespec late = {0, 1000000 * (RANKS - r)};
+    for (int turn = 0; turn < p->turns; turn++) {
+        if (turn % RANKS == r)
+            nanosleep(&late, NULL);
+        draw_rank(p->scenes[turn % 2], r);
+        if (p->scenes[turn % 2]->status[r] != GUMBEL_OK)
+            return;
+    }
+}
+
+/* One group of a pair on threads of its own, so that both run at once. */
+static void draw_both(void *argument, int32_t which)
+{
+    pair *p = argument;
+    for (int turn = 0; turn < p->turns; turn++)
+        thread_ranks_run(RANKS, draw_rank, p->scenes[which]);
+}
+
+static void two_groups_at_once(void **state)
+{
+    scene one, other;
+    int32_t expected[BATCH];
+    (void)state;
+    begin(&one, 20000);
+    begin(&other, 20000);
+    assert_all_agree(&one);
+    memcpy(expected, one.tokens[0], sizeof expected);
+    pair p = {.scenes = {&one, &other}, .turns = 20};
+    for (int way = 0; way < 2; way++) {
+        for (int r = 0; r < RANKS; r++) {
+            memset(one.tokens[r], 0x5A, sizeof expected);
+            memset(other.tokens[r], 0x5A, sizeof expected);
+        }
+        thread_ranks_run(way == 0 ? RANKS : 2, way == 0 ? draw_in_turns : draw_both, &p);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(one.status[r], GUMBEL_OK);
+            assert_int_equal(other.status[r], GUMBEL_OK);
+            assert_memory_equal(one.tokens[r], expected, sizeof expected);
+            assert_memory_equal(other.tokens[r], expected, sizeof expected);
+        }
+    }
+    end(&one);
+    end(&other);
 }
 
 /* Ranks that open a group otherwise than the rest. */
@@ -378,6 +435,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(disagreement_has_a_name), cmocka_unit_test(absence_ends_the_call),
-        cmocka_unit_test(shards_must_tile), cmocka_unit_test(bad_arguments)};
+        cmocka_unit_test(two_groups_at_once), cmocka_unit_test(shards_must_tile),
+        cmocka_unit_test(bad_arguments)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
