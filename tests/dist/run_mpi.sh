@@ -3,9 +3,10 @@
 #
 # usage: run_mpi.sh PROGRAM RANKS WAY [TRIES]
 #
-# With GUMBEL_NIGHTLY several tries are 100. Run mpi_ranks under mpirun: WAY is "agree ROUNDS", "differ", "hang" or "kill". Of the last two the
+# Run mpi_ranks under mpirun: WAY is "agree ROUNDS", "differ", "hang" or "kill". Of the last two the
 # lines of the ranks that are left are counted, as mpirun has its own view of a rank that ends so.
-# Exit 77 where there is no mpirun, 1 where a rank saw something else.
+# With GUMBEL_NIGHTLY several tries are 100. Exit 77 where there is no mpirun, 1 where a rank saw
+# something else.
 set -u
 program=$1 ranks=$2 way=$3 tries=${4-1}
 if [ "${GUMBEL_NIGHTLY-}" ] && [ "$tries" -gt 1 ]; then tries=100; fi
