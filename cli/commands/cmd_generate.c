@@ -224,7 +224,8 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     struct cuda_head *head =
         device_is_cuda(device) ? cuda_head_new(device, decoder_head(model)) : NULL;
     struct rank_group *ranks =
-        arguments->group ? rank_group_open(arguments->group, device, decoder_head(model)) : NULL;
+        arguments->group ? rank_group_open(arguments->group, device, 0, decoder_head(model).rows)
+                         : NULL;
     /* Histories are kept in host memory. */
     gumbel_device *host = head ? open_device(&(struct device_choice){.device = NULL}) : device;
     token_list prompt = encode_prompt(arguments, model, text, size);

@@ -20,8 +20,9 @@ enum { BLOCK = 64 };
 
 struct rank_group {
     gumbel_group *group;
-    int64_t first, rows; /* this rank's rows of the head */
-    void (*end)(void);
+    int64_t begin, end; /* this rank's tokens, counted from the first of all */
+    int32_t rank;
+    void (*leave)(void);
     void *workspace;
     size_t workspace_bytes;
 };
@@ -36,7 +37,8 @@ static void *find(void *library, const char *name)
     return found;
 }
 
-struct rank_group *rank_group_open(const char *kind, gumbel_device *device, gumbel_tensor weight)
+struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int64_t first_token,
+                                   int64_t vocab)
 {
     struct rank_group *made = calloc(1, sizeof *made);
     gumbel_status (*world)(gumbel_transport *, gumbel_error *);
@@ -57,20 +59,27 @@ struct rank_group *rank_group_open(const char *kind, gumbel_device *device, gumb
     void *symbol = find(library, "gumbel_mpi_world");
     memcpy(&world, &symbol, sizeof world);
     symbol = find(library, "gumbel_mpi_world_end");
-    memcpy(&made->end, &symbol, sizeof made->end);
+    memcpy(&made->leave, &symbol, sizeof made->leave);
     if (world(&transport, &error) != GUMBEL_OK) {
         fail("--group", "%s: %s", error.field, error.message);
     }
     if (transport.rank > 0 && !freopen("/dev/null", "w", stdout)) {
         fail("--group", "rank %d cannot be silent", (int)transport.rank);
     }
-    /* Whole blocks of 64 tokens, so that what travels is small. */
-    int64_t blocks = (weight.rows + BLOCK - 1) / BLOCK;
-    int64_t end = blocks * (transport.rank + 1) / transport.ranks * BLOCK;
-    made->first = blocks * transport.rank / transport.ranks * BLOCK;
-    made->rows = (end < weight.rows ? end : weight.rows) - made->first;
-    const gumbel_group_options options = {
-        .struct_size = sizeof options, .first_token = made->first, .rows = made->rows};
+    /* Whole blocks of 64 tokens, by their ids, so that what travels is small. */
+    const int64_t low = first_token / BLOCK, high = (first_token + vocab + BLOCK - 1) / BLOCK;
+    int64_t ends[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t at =
+            (low + (high - low) * (transport.rank + i) / transport.ranks) * BLOCK - first_token;
+        ends[i] = at < 0 ? 0 : at < vocab ? at : vocab;
+    }
+    made->rank = transport.rank;
+    made->begin = ends[0];
+    made->end = ends[1];
+    const gumbel_group_options options = {.struct_size = sizeof options,
+                                          .first_token = first_token + made->begin,
+                                          .rows = made->end - made->begin};
     if (gumbel_group_open(&transport, device, &options, &made->group, &error) != GUMBEL_OK) {
         fail("--group", "%s: %s", error.field, error.message);
     }
@@ -83,26 +92,37 @@ void rank_group_close(struct rank_group *group)
         return;
     }
     gumbel_group_close(group->group);
-    group->end();
+    group->leave();
     free(group->workspace);
     free(group);
 }
 
-gumbel_status rank_group_draw(void *context, const gumbel_head *head,
-                              const gumbel_sampling *sampling, const gumbel_output *output,
-                              gumbel_error *error)
+bool rank_group_writes(const struct rank_group *group) { return !group || group->rank == 0; }
+
+/* This rank's part of a draw. */
+static gumbel_status draw(struct rank_group *g, const struct source *whole,
+                          const gumbel_sampling *sampling, const gumbel_output *output,
+                          gumbel_error *error)
 {
-    struct rank_group *g = context;
-    gumbel_head shard = *head;
-    size_t size = head->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    int64_t stride = head->weight.stride ? head->weight.stride : head->weight.cols;
+    const struct source shard = source_shard(whole, g->begin, g->end);
+    const gumbel_head *head = shard.from_logits ? NULL : &shard.head;
+    const gumbel_logits *logits = shard.from_logits ? &shard.logits : NULL;
+    gumbel_sampling asked = *sampling;
+    gumbel_transforms transforms;
     size_t bytes = 0;
 
-    shard.weight.data = (const char *)head->weight.data + (size_t)(g->first * stride) * size;
-    shard.weight.rows = g->rows;
-    shard.first_token = g->first;
+    if (asked.transforms) { /* a row of a mask is as wide as the whole's */
+        const int64_t first =
+            whole->from_logits ? whole->logits.first_token : whole->head.first_token;
+        transforms = *asked.transforms;
+        if (transforms.mask.data && transforms.mask.stride == 0) {
+            transforms.mask.stride = (first + source_vocab(whole) + 31) / 32;
+        }
+        asked.transforms = &transforms;
+    }
     gumbel_status status =
-        gumbel_group_workspace_size(g->group, &shard, NULL, sampling, output, &bytes, error);
+        gumbel_group_workspace_size(g->group, head, logits, &asked, output, &bytes, error);
+
     if (status != GUMBEL_OK) {
         return status;
     }
@@ -111,6 +131,27 @@ gumbel_status rank_group_draw(void *context, const gumbel_head *head,
         free(g->workspace);
         g->workspace = aligned_alloc(64, g->workspace_bytes);
     }
-    return gumbel_group_sample(g->group, NULL, &shard, sampling, output, g->workspace, bytes,
-                               error);
+    return head ? gumbel_group_sample(g->group, NULL, head, &asked, output, g->workspace, bytes,
+                                      error)
+                : gumbel_group_sample_logits(g->group, NULL, logits, &asked, output, g->workspace,
+                                             bytes, error);
+}
+
+gumbel_status rank_group_draw(void *context, const gumbel_head *head,
+                              const gumbel_sampling *sampling, const gumbel_output *output,
+                              gumbel_error *error)
+{
+    const struct source whole = {.head = *head};
+
+    return draw(context, &whole, sampling, output, error);
+}
+
+void rank_group_sample(struct rank_group *group, const struct source *source,
+                       const gumbel_sampling *sampling, const gumbel_output *output)
+{
+    gumbel_error error = {"", ""};
+
+    if (draw(group, source, sampling, output, &error) != GUMBEL_OK) {
+        fail(error.field, "%s", error.message);
+    }
 }

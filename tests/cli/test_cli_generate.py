@@ -3,13 +3,12 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
 import unittest
 
-from cli_case import GUMBEL, MODELS, Case, gumbel
+from cli_case import GUMBEL, MODELS, Case, gumbel, over_ranks
 
 
 class Generate(Case):
@@ -83,21 +82,9 @@ class Generate(Case):
         self.refuse("--group", *rest, "--group", "nccl")
         self.refuse("--group", *rest, "--group", "mpi", "--draft", "ngram")
         self.refuse("--group", *rest, "--group", "mpi", "--device", "cuda:0")
-        if not os.environ.get("GUMBEL_MPI") or not shutil.which("mpirun"):
-            self.skipTest("no MPI")
-        version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
-        over = ["--oversubscribe"] if "Open MPI" in version else []
-        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1",
-                           OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                           LD_LIBRARY_PATH=os.environ["GUMBEL_MPI"])
         for cuts in ((), ("--top-k", 50, "--top-p", 0.9, "--repetition-penalty", 1.2)):
             with self.subTest(cuts=cuts):
-                command = ["mpirun", *over, "-n", "3", GUMBEL,
-                           *map(str, (*rest, *cuts, "--group", "mpi"))]
-                done = subprocess.run(command, capture_output=True, text=True, env=environment,
-                                      timeout=120)
-                self.assertEqual((done.returncode, done.stdout),
-                                 (0, self.succeed(*rest, *cuts)), done.stderr)
+                self.assertEqual(over_ranks(self, 3, *rest, *cuts), self.succeed(*rest, *cuts))
 
     def test_bos(self):
         rest = ("generate", "--model", self.model, "--prompt", "And", "--max-tokens", 1)
