@@ -43,8 +43,11 @@ static void carve(dist_candidates *c, gumbel_cursor *cursor, int counting)
     size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples;
     size_t ranks = (size_t)c->draw->group->transport.ranks;
     dist_message none;
-    if (counting) { /* rows' parameters are not read before the call */
-        c->most = MOST_TOKENS;
+    if (counting) { /* rows' parameters are not read before the call, nor is num_top known */
+        int64_t often = p->request & GUMBEL_REQUEST_TRUNCATION ? MOST_TOKENS
+                                                               : GUMBEL_TOP_MOST + SPARE_TOKENS + 2;
+        int64_t shard = (c->draw->group->rows_most + 1) / 2 * 2;
+        c->most = (int32_t)(often < shard ? often : shard);
         c->uncut = p->batch;
     }
     size_t most = (size_t)c->most;
