@@ -17,13 +17,14 @@
 #include "draft_report.h"
 #include "drafted_texts.h"
 #include "generate_stats.h"
+#include "rank_group.h"
 #include "report.h"
 #include "request_options.h"
 #include "text_writer.h"
 
 struct generate_arguments {
     struct request_options request;
-    const char *model, *prompt;
+    const char *model, *prompt, *group;
     int32_t max_tokens, samples;
     uint32_t first_sample;
     float temperature;
@@ -52,6 +53,10 @@ static const struct argument accepted[] = {
     {"first-sample", 0, "N", "Sample counter of the first text (default 0)", ARGUMENT_UINT32,
      AT(first_sample)},
     {"ignore-eos", 0, NULL, "Do not stop at the model's end tokens", ARGUMENT_FLAG, AT(ignore_eos)},
+    {"group", 0, "KIND",
+     "Split the head over the processes of a group: 'mpi', those that mpirun has started. The "
+     "first one prints the text, which is the same for any number of them",
+     ARGUMENT_TEXT, AT(group)},
     {.help = "Speculative decoding:"},
     {"draft", 0, "DIR",
      "Draft with this model folder, or with 'ngram': what followed the last "
@@ -218,6 +223,9 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
 {
     struct cuda_head *head =
         device_is_cuda(device) ? cuda_head_new(device, decoder_head(model)) : NULL;
+    struct rank_group *ranks =
+        arguments->group ? rank_group_open(arguments->group, device, 0, decoder_head(model).rows)
+                         : NULL;
     /* Histories are kept in host memory. */
     gumbel_device *host = head ? open_device(&(struct device_choice){.device = NULL}) : device;
     token_list prompt = encode_prompt(arguments, model, text, size);
@@ -238,8 +246,8 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
 
     options.on_token = writer_take;
     options.context = &writer;
-    options.draw = head ? cuda_head_draw : NULL;
-    options.draw_context = head;
+    options.draw = head ? cuda_head_draw : ranks ? rank_group_draw : NULL;
+    options.draw_context = head ? (void *)head : (void *)ranks;
     if (arguments->draft.from) {
         written.drafts = write_drafted_texts(&arguments->draft, model, host, &options,
                                              head ? cuda_head_verify : NULL, &written.times);
@@ -255,6 +263,7 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     token_list_free(&prompt);
     request_free(&request);
     cuda_head_free(head);
+    rank_group_close(ranks);
     if (host != device) {
         gumbel_close(host);
     }
@@ -301,6 +310,13 @@ int command_generate(int argc, char **argv)
     }
     arguments.draft.threads = arguments.request.common.device.threads;
     check_draft_choice(&arguments.draft, arguments.request.common.device.device);
+    if (arguments.group && (arguments.draft.from || arguments.stats)) {
+        fail("--group", "it does not go with --draft and --stats");
+    }
+    if (arguments.group && arguments.request.common.device.device &&
+        strcmp(arguments.request.common.device.device, "cpu") != 0) {
+        fail("--group", "it is served on CPUs alone");
+    }
     if (arguments.bos && arguments.no_bos) {
         fail("--bos", "contradicts --no-bos");
     }

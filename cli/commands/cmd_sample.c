@@ -9,6 +9,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "cuda_source.h"
+#include "rank_group.h"
 #include "report.h"
 #include "request_options.h"
 #include "sample_results.h"
@@ -18,7 +19,7 @@
 struct sample_options {
     struct request_options request;
     const char *weights, *hidden, *bias, *logits;
-    const char *temperature, *seed, *position, *given;
+    const char *temperature, *seed, *position, *given, *group;
     struct result_paths out;
     float scale, soft_cap;
     int64_t vocab_size, first_token, chunk;
@@ -58,6 +59,10 @@ static const struct argument accepted[] = {
      AT(first_sample)},
     {"domain", 0, "N", "Stream of randomness, below 2^31 (default 0)", ARGUMENT_UINT32, AT(domain),
      .high = INT32_MAX},
+    {"group", 0, "KIND",
+     "Split the vocabulary over the processes of a group: 'mpi', those that mpirun has started. "
+     "The first one writes the results, which are the same for any number of them",
+     ARGUMENT_TEXT, AT(group)},
     {"chunk", 0, "ROWS",
      "Stream the vocabulary, ROWS at a time; the tokens stay the same, and with multiples of 64 so "
      "does every bit",
@@ -174,7 +179,7 @@ static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples
 }
 
 static void draw(const struct sample_options *options, const struct source *source,
-                 gumbel_device *device, const gumbel_output *output)
+                 gumbel_device *device, struct rank_group *ranks, const gumbel_output *output)
 {
     const int64_t batch = source_batch(source);
     struct request request =
@@ -191,7 +196,9 @@ static void draw(const struct sample_options *options, const struct source *sour
     };
 
     request_attach(&request, &sampling);
-    if (device_is_cuda(device)) {
+    if (ranks) {
+        rank_group_sample(ranks, source, &sampling, output);
+    } else if (device_is_cuda(device)) {
         cuda_source_sample(source, device, describe_device(device).name, &sampling, output,
                            options->chunk);
     } else if (options->chunk) {
@@ -232,6 +239,10 @@ static void check_options(const struct sample_options *options)
         fail("--chunk", "no part of the vocabulary can tell what the whole keeps: not with top-k, "
                         "top-p, min-p, --top-logprobs, --raw-logprobs, ranks or kept counts");
     }
+    if (options->group && (options->chunk || (request->common.device.device &&
+                                              strcmp(request->common.device.device, "cpu") != 0))) {
+        fail("--group", "it goes neither with --chunk nor with a GPU");
+    }
     if (options->chunk && options->given) {
         fail("--chunk", "no part of the vocabulary can score the tokens of --given");
     }
@@ -252,6 +263,7 @@ int command_sample(int argc, char **argv)
     struct sample_files files = {0};
     struct source source;
     struct results results;
+    struct rank_group *ranks = NULL;
     gumbel_device *device = NULL;
     bool json = false;
 
@@ -269,12 +281,18 @@ int command_sample(int argc, char **argv)
                               .num_best = options.num_best,
                               .raw = options.request.raw,
                           });
-    draw(&options, &source, device, &results.output);
-    results_write(&results, &options.out);
+    ranks = options.group
+                ? rank_group_open(options.group, device, options.first_token, source_vocab(&source))
+                : NULL;
+    draw(&options, &source, device, ranks, &results.output);
+    if (rank_group_writes(ranks)) {
+        results_write(&results, &options.out);
+    }
     if (json) {
         print_json(results_to_json(&results));
     }
     results_free(&results);
+    rank_group_close(ranks);
     gumbel_close(device);
     tensor_file_close(&files.weights);
     tensor_file_close(&files.hidden);

@@ -105,8 +105,7 @@ extern "C" {
 #define GUMBEL_PARTS_MOST          65536 /* summaries a row that gumbel_finish() merges */
 #define GUMBEL_COUNT_MOST          65535 /* a history's counts end here */
 
-/* As a stride: one value, or one row, serves all rows. */
-#define GUMBEL_SAME INT64_C(-1)
+#define GUMBEL_SAME INT64_C(-1) /* as a stride: one value, or one row, serves all rows */
 
 /* The GUMBEL_VERSION of the library that is linked. since 0.1 */
 GUMBEL_API int gumbel_version(void);
@@ -121,6 +120,7 @@ typedef enum gumbel_status {
     GUMBEL_ERROR_UNSUPPORTED = 30, /* understood, and not to be had on this device or build */
     GUMBEL_ERROR_MEMORY = 40,      /* gumbel_open() could not allocate or start its threads */
     GUMBEL_ERROR_DEVICE = 50,      /* the device's driver refused; the message has its words */
+    GUMBEL_ERROR_GROUP = 60,       /* ranks disagree, or one does not answer (dist.h) */
 } gumbel_status;
 
 /* What a row's data showed. A row that is not GUMBEL_ROW_OK has token -1, and NaN in its float

@@ -17,7 +17,7 @@ from typing import Any
 FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
 
 OK, ERROR_ARGUMENT, ERROR_WORKSPACE = 0, 10, 20
-ERROR_UNSUPPORTED, ERROR_MEMORY, ERROR_DEVICE = 30, 40, 50
+ERROR_UNSUPPORTED, ERROR_MEMORY, ERROR_DEVICE, ERROR_GROUP = 30, 40, 50, 60
 
 ORDER_MIN_P_TOP_K_TOP_P, ORDER_JOINT, ORDER_BEFORE_TEMPERATURE = 0, 1, 2
 ORDER_TOP_K_TOP_P_MIN_P, ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE, ORDER_JOINT_TEMPERATURE = 3, 4, 5
@@ -472,5 +472,6 @@ def check(status: int, error: Error | None = None) -> None:
         message = f"{_parameter(text(error.field))}: {text(error.message)}"
     else:
         message = text(lib.gumbel_status_string(status))
-    kinds = {ERROR_UNSUPPORTED: RuntimeError, ERROR_MEMORY: MemoryError, ERROR_DEVICE: RuntimeError}
+    kinds = {ERROR_MEMORY: MemoryError}
+    kinds.update(dict.fromkeys((ERROR_UNSUPPORTED, ERROR_DEVICE, ERROR_GROUP), RuntimeError))
     raise kinds.get(status, ValueError)(message)

@@ -26,6 +26,8 @@ const char *gumbel_status_string(gumbel_status status)
         return "out of memory or threads";
     case GUMBEL_ERROR_DEVICE:
         return "the device's driver refused";
+    case GUMBEL_ERROR_GROUP:
+        return "ranks of a group disagree, or one does not answer";
     }
     return "unknown status";
 }

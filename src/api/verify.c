@@ -171,7 +171,10 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     gumbel_problem *p = &call->draw;
     gumbel_verification *v = &call->v;
     int64_t rows = p->batch;
-    *v = (gumbel_verification){.rows = rows, .end_token = p->end_token};
+    int64_t (*whole_end)(const gumbel_device *, const gumbel_problem *) =
+        device->backend->whole_end;
+    *v = (gumbel_verification){.rows = rows,
+                               .end_token = whole_end ? whole_end(device, p) : p->end_token};
     GUMBEL_FORWARD(gumbel_read_draft(&v->draft, draft, rows, error));
     GUMBEL_FORWARD(gumbel_read_verified(&v->verified, verified, v->draft.requests, error));
     if (v->verified.rows)

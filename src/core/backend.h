@@ -29,6 +29,9 @@ typedef struct gumbel_finish_call {
 } gumbel_finish_call;
 
 typedef struct gumbel_backend {
+    /* The token behind the last that counts, of the whole vocabulary where a problem has a part of
+     * it; NULL: the problem's own. */
+    int64_t (*whole_end)(const gumbel_device *device, const gumbel_problem *problem);
     uint32_t serves; /* gumbel_request bits */
     void (*close)(gumbel_device *device);
     void (*describe)(const gumbel_device *device, gumbel_device_info *info);
@@ -48,10 +51,14 @@ typedef struct gumbel_backend {
     /* Fill the outputs. */
     gumbel_status (*sample)(gumbel_device *device, const gumbel_problem *problem,
                             const gumbel_output *output, void *workspace, gumbel_error *error);
-    /* Fill processed [B, V] at `stride`: z, -inf for what cannot be drawn. From logits, batch > 0;
-     * `processed` may be the logits. */
+    /* Fill processed [B, V] at `stride`: z, -inf for what cannot be drawn. From logits, on a CPU
+     * from a head, too; batch > 0; `processed` may be the logits. */
     gumbel_status (*process)(gumbel_device *device, const gumbel_problem *problem, float *processed,
                              int64_t stride, void *workspace, gumbel_error *error);
+    /* Fill rows [B, V] at `stride` with the logits of a problem that asks for nothing, as they are:
+     * from a head or from logits, batch > 0. NULL where a device has no way to. */
+    gumbel_status (*store)(gumbel_device *device, const gumbel_problem *problem, float *rows,
+                           int64_t stride, void *workspace, gumbel_error *error);
     /* Fill probabilities [B, V] likewise. */
     gumbel_status (*softmax)(gumbel_device *device, const gumbel_problem *problem,
                              float *probabilities, int64_t stride, void *workspace,

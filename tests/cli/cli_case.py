@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -19,6 +20,20 @@ def gumbel(*arguments, text=None):
     """Run the command; returns the finished process, with text output."""
     return subprocess.run([GUMBEL, *map(str, arguments)], capture_output=True, text=True,
                           input="" if text is None else text)
+
+
+def over_ranks(case, ranks, *arguments):
+    """Run the command in `ranks` processes with --group mpi; what it prints. Skips without MPI."""
+    if not os.environ.get("GUMBEL_MPI") or not shutil.which("mpirun"):
+        case.skipTest("no MPI")
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    over = ["--oversubscribe"] if "Open MPI" in version else []
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       LD_LIBRARY_PATH=os.environ["GUMBEL_MPI"])
+    command = ["mpirun", *over, "-n", str(ranks), GUMBEL, *map(str, arguments), "--group", "mpi"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    case.assertEqual(done.returncode, 0, done.stderr)
+    return done.stdout
 
 
 class Case(unittest.TestCase):

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from cli_case import GUMBEL, MODELS, Case, gumbel
+from cli_case import GUMBEL, MODELS, Case, gumbel, over_ranks
 
 
 class Generate(Case):
@@ -74,6 +74,17 @@ class Generate(Case):
         self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "block", "--device",
                     "cuda:0")
         self.refuse("--check", *rest, "--check")
+
+    def test_group(self):
+        """Processes that share a head write the text of one that has it whole."""
+        rest = ("generate", "--model", self.model, "--prompt", "In the beginning", "--max-tokens",
+                12, "--seed", 3, "--samples", 2, "--threads", 1)
+        self.refuse("--group", *rest, "--group", "nccl")
+        self.refuse("--group", *rest, "--group", "mpi", "--draft", "ngram")
+        self.refuse("--group", *rest, "--group", "mpi", "--device", "cuda:0")
+        for cuts in ((), ("--top-k", 50, "--top-p", 0.9, "--repetition-penalty", 1.2)):
+            with self.subTest(cuts=cuts):
+                self.assertEqual(over_ranks(self, 3, *rest, *cuts), self.succeed(*rest, *cuts))
 
     def test_bos(self):
         rest = ("generate", "--model", self.model, "--prompt", "And", "--max-tokens", 1)

@@ -1,16 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """`gumbel sample`: what it draws, and what it refuses."""
 
+import json
 import math
 import os
 import subprocess
 import unittest
 
-from cli_case import GUMBEL, SampleCase, gumbel
+from cli_case import GUMBEL, SampleCase, gumbel, over_ranks
 from tensor_files import bfloat16_bits, read_npy, write_npy, write_raw_safetensors
 
 
 class Sample(SampleCase):
+    def test_group(self):
+        """Processes that share the vocabulary write what one writes, and one of them does."""
+        out = self.path("tokens.npy")
+        for source in (self.head, ("--logits", self.path("logits.npy"))):
+            for asked in (("--num-samples", 3), ("--top-k", 9, "--ranks", "--kept"),
+                          ("--top-p", 0.7, "--top-logprobs", 3, "--first-token", 100),
+                          ("--raw-logprobs", "--num-best", 2)):
+                with self.subTest(source=source[0], asked=asked):
+                    rest = (*source, "--seed", 4, "--threads", 1, *asked)
+                    found = over_ranks(self, 3, "sample", *rest, "--json")
+                    self.assertEqual(json.loads(found), self.sample(*rest))
+        over_ranks(self, 2, "sample", *self.head, "--out-tokens", out)
+        self.assertTrue(os.path.isfile(out))
+        self.refuse("--group", "sample", *self.head, "--group", "mpi", "--chunk", 64)
+        self.refuse("--group", "sample", *self.head, "--group", "tcp")
+
     def test_greedy_is_the_argmax(self):
         found = self.sample(*self.head, "--temperature", 0)
         for b in range(self.B):

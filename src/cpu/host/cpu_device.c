@@ -40,6 +40,7 @@ static const gumbel_backend backend = {
     .partial = cpu_partial,
     .sample = cpu_sample,
     .process = cpu_process,
+    .store = cpu_store,
     .softmax = cpu_softmax,
     .history_start = cpu_history_start,
     .history_update = cpu_history_update,

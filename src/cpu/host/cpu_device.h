@@ -41,6 +41,8 @@ gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *problem,
                          const gumbel_output *output, void *workspace, gumbel_error *error);
 gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
                           int64_t stride, void *workspace, gumbel_error *error);
+gumbel_status cpu_store(gumbel_device *device, const gumbel_problem *problem, float *rows,
+                        int64_t stride, void *workspace, gumbel_error *error);
 gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *problem,
                           float *probabilities, int64_t stride, void *workspace,
                           gumbel_error *error);

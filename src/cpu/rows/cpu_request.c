@@ -287,10 +287,23 @@ gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *p, float 
     (void)error;
     cpu_request r = {.processed = processed, .processed_stride = stride};
     gumbel_problem_assert(p);
-    GUMBEL_ASSERT(processed && stride >= p->vocab && p->hidden_size == 0);
+    GUMBEL_ASSERT(processed && stride >= p->vocab);
     r.stage.values = processed;
     r.stage.stride = stride;
     stage_rows(&r, device, p, workspace);
     run_phase(&r, p->batch, process_item, NULL);
+    return GUMBEL_OK;
+}
+
+gumbel_status cpu_store(gumbel_device *device, const gumbel_problem *p, float *rows, int64_t stride,
+                        void *workspace, gumbel_error *error)
+{
+    (void)error;
+    cpu_request r = {.processed = rows, .processed_stride = stride};
+    gumbel_problem_assert(p);
+    GUMBEL_ASSERT(rows && stride >= p->vocab && p->request == 0);
+    r.stage.values = rows;
+    r.stage.stride = stride;
+    stage_rows(&r, device, p, workspace);
     return GUMBEL_OK;
 }

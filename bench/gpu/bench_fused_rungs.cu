@@ -13,7 +13,7 @@
 #define GUMBEL_EXPERIMENTAL
 #include <cuda_bf16.h>
 
-#include "cuda_measure.cuh"
+#include "bench/cuda_measure.cuh"
 
 static const char CEILING[] = "D (V + B) times the size of an element / read bandwidth of this run";
 

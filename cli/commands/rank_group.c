@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libgumbel_mpi is opened at run time, so that the command runs where there is no MPI.
+ */
+#define _GNU_SOURCE
+#include "rank_group.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "failure.h"
+#include "gumbel/dist.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
+#define LIBRARY    "libgumbel_mpi.so." TEXT(GUMBEL_VERSION_MAJOR) "." TEXT(GUMBEL_VERSION_MINOR)
+enum { BLOCK = 64 };
+
+struct rank_group {
+    gumbel_group *group;
+    int64_t begin, end; /* this rank's tokens, counted from the first of all */
+    int32_t rank;
+    void (*leave)(void);
+    void *workspace;
+    size_t workspace_bytes;
+};
+
+static void *find(void *library, const char *name)
+{
+    void *found = dlsym(library, name);
+
+    if (!found) {
+        fail("--group", "%s lacks %s", LIBRARY, name);
+    }
+    return found;
+}
+
+struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int64_t first_token,
+                                   int64_t vocab)
+{
+    struct rank_group *made = calloc(1, sizeof *made);
+    gumbel_status (*world)(gumbel_transport *, gumbel_error *);
+    gumbel_transport transport;
+    gumbel_error error = {"", ""};
+
+    if (strcmp(kind, "mpi") != 0) {
+        fail("--group", "'%s' is not known; 'mpi' is", kind);
+    }
+    /* Parts of an MPI look for others of it among all symbols. */
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL);
+    if (!library) {
+        fail("--group", "%s", dlerror());
+    }
+    if (!made) {
+        fail("--group", "not enough memory");
+    }
+    void *symbol = find(library, "gumbel_mpi_world");
+    memcpy(&world, &symbol, sizeof world);
+    symbol = find(library, "gumbel_mpi_world_end");
+    memcpy(&made->leave, &symbol, sizeof made->leave);
+    if (world(&transport, &error) != GUMBEL_OK) {
+        fail("--group", "%s: %s", error.field, error.message);
+    }
+    if (transport.rank > 0 && !freopen("/dev/null", "w", stdout)) {
+        fail("--group", "rank %d cannot be silent", (int)transport.rank);
+    }
+    /* Whole blocks of 64 tokens, by their ids, so that what travels is small. */
+    const int64_t low = first_token / BLOCK, high = (first_token + vocab + BLOCK - 1) / BLOCK;
+    int64_t ends[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t at =
+            (low + (high - low) * (transport.rank + i) / transport.ranks) * BLOCK - first_token;
+        ends[i] = at < 0 ? 0 : at < vocab ? at : vocab;
+    }
+    made->rank = transport.rank;
+    made->begin = ends[0];
+    made->end = ends[1];
+    const gumbel_group_options options = {.struct_size = sizeof options,
+                                          .first_token = first_token + made->begin,
+                                          .rows = made->end - made->begin};
+    if (gumbel_group_open(&transport, device, &options, &made->group, &error) != GUMBEL_OK) {
+        fail("--group", "%s: %s", error.field, error.message);
+    }
+    return made;
+}
+
+void rank_group_close(struct rank_group *group)
+{
+    if (!group) {
+        return;
+    }
+    gumbel_group_close(group->group);
+    group->leave();
+    free(group->workspace);
+    free(group);
+}
+
+bool rank_group_writes(const struct rank_group *group) { return !group || group->rank == 0; }
+
+/* This rank's part of a draw. */
+static gumbel_status draw(struct rank_group *g, const struct source *whole,
+                          const gumbel_sampling *sampling, const gumbel_output *output,
+                          gumbel_error *error)
+{
+    const struct source shard = source_shard(whole, g->begin, g->end);
+    const gumbel_head *head = shard.from_logits ? NULL : &shard.head;
+    const gumbel_logits *logits = shard.from_logits ? &shard.logits : NULL;
+    gumbel_sampling asked = *sampling;
+    gumbel_transforms transforms;
+    size_t bytes = 0;
+
+    if (asked.transforms) { /* a row of a mask is as wide as the whole's */
+        const int64_t first =
+            whole->from_logits ? whole->logits.first_token : whole->head.first_token;
+        transforms = *asked.transforms;
+        if (transforms.mask.data && transforms.mask.stride == 0) {
+            transforms.mask.stride = (first + source_vocab(whole) + 31) / 32;
+        }
+        asked.transforms = &transforms;
+    }
+    gumbel_status status =
+        gumbel_group_workspace_size(g->group, head, logits, &asked, output, &bytes, error);
+
+    if (status != GUMBEL_OK) {
+        return status;
+    }
+    if (!g->workspace || bytes > g->workspace_bytes) {
+        g->workspace_bytes = (bytes + 64) / 64 * 64;
+        free(g->workspace);
+        g->workspace = aligned_alloc(64, g->workspace_bytes);
+    }
+    return head ? gumbel_group_sample(g->group, NULL, head, &asked, output, g->workspace, bytes,
+                                      error)
+                : gumbel_group_sample_logits(g->group, NULL, logits, &asked, output, g->workspace,
+                                             bytes, error);
+}
+
+gumbel_status rank_group_draw(void *context, const gumbel_head *head,
+                              const gumbel_sampling *sampling, const gumbel_output *output,
+                              gumbel_error *error)
+{
+    const struct source whole = {.head = *head};
+
+    return draw(context, &whole, sampling, output, error);
+}
+
+void rank_group_sample(struct rank_group *group, const struct source *source,
+                       const gumbel_sampling *sampling, const gumbel_output *output)
+{
+    gumbel_error error = {"", ""};
+
+    if (draw(group, source, sampling, output, &error) != GUMBEL_OK) {
+        fail(error.field, "%s", error.message);
+    }
+}

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks: threads with an all-gather of their own, and two processes of torch.distributed."""
+
+import threading
+
+import gumbel
+import numpy as np
+import pytest
+
+dist = pytest.importorskip("gumbel.dist", exc_type=ImportError)
+
+B, V, D = 5, 300, 16
+CUTS = ((128, 300), (0, 64), (64, 128))  # any order of ranks
+
+
+def problem():
+    random = np.random.default_rng(3)
+    hidden = random.standard_normal((B, D)).astype(np.float32)
+    weight = random.standard_normal((V, D)).astype(np.float32)
+    return hidden, weight
+
+
+REQUESTS = (
+    {},
+    {"temperature": 0.0, "logprobs": None},
+    {"top_k": 20, "top_p": 0.9, "ranks": True, "kept": True},
+    {"top_p": 0.8, "top_logprobs": 4, "banned": [3, 200]},
+    {"logprobs": "raw", "top_logprobs": 3, "num_samples": 2},
+)
+
+
+class Meeting:
+    """An all-gather of threads."""
+
+    def __init__(self, ranks):
+        self.barrier, self.sent = threading.Barrier(ranks), [None] * ranks
+
+    def of(self, rank):
+        def gather(own, seconds):
+            self.sent[rank] = own
+            self.barrier.wait(seconds)
+            found = np.concatenate(self.sent)
+            self.barrier.wait(seconds)
+            return found
+
+        return gather
+
+
+def run_ranks(body):
+    """body(rank, group) on a thread for each rank; what each returned or raised."""
+    meeting, found = Meeting(len(CUTS)), [None] * len(CUTS)
+
+    def run(rank):
+        first, end = CUTS[rank]
+        try:
+            with dist.Group(first, end - first, all_gather=meeting.of(rank), rank=rank,
+                            ranks=len(CUTS), timeout=20, threads=1) as group:
+                found[rank] = body(rank, group)
+        except Exception as problem:
+            found[rank] = problem
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(CUTS))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def same(one, other):
+    for name in ("tokens", "logprobs", "lse", "status", "ranks", "kept", "top_ids", "top_logprobs"):
+        a, b = getattr(one, name), getattr(other, name)
+        assert (a is None) == (b is None), name
+        if a is not None:
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b), name)
+
+
+@pytest.mark.parametrize("asked", REQUESTS)
+def test_ranks_draw_what_one_draws(asked):
+    hidden, weight = problem()
+    whole = gumbel.sample(hidden, weight, seed=5, position=9, **asked)
+
+    def body(rank, group):
+        first, end = CUTS[rank]
+        drawn = group.sample(hidden, weight[first:end], seed=5, position=9, **asked)
+        logits = (hidden @ weight.T)[:, first:end]
+        return drawn, group.sample_logits(logits, seed=5, **asked), group.traffic
+
+    for found in run_ranks(body):
+        drawn, by_logits, traffic = found
+        same(whole, drawn)
+        same(gumbel.sample_logits(hidden @ weight.T, seed=5, **asked), by_logits)
+        assert traffic["calls"] == 2 and traffic["rows"] == 2 * B
+
+
+def test_ranks_that_differ():
+    hidden, weight = problem()
+
+    def body(rank, group):
+        first, end = CUTS[rank]
+        seed = 6 if rank == 1 else 5
+        with pytest.raises(RuntimeError, match="^seed: ranks 0 and 1 pass different ones"):
+            group.sample(hidden, weight[first:end], seed=seed)
+        return group.sample(hidden, weight[first:end], seed=5)
+
+    for found in run_ranks(body):
+        same(gumbel.sample(hidden, weight, seed=5), found)
+
+
+def test_a_rank_that_fails():
+    """What the all-gather raises is the call's error, and the group is spent."""
+    hidden, weight = problem()
+
+    def gather(own, seconds):
+        if len(calls) > 0:
+            raise OSError("the cable is out")
+        calls.append(own)
+        return own
+
+    calls = []
+    with dist.Group(0, V, all_gather=gather) as group:
+        with pytest.raises(RuntimeError, match="the cable is out"):
+            group.sample(hidden, weight)
+        with pytest.raises(RuntimeError, match="an earlier exchange failed"):
+            group.sample(hidden, weight)
+
+
+def _torch_rank(rank, port, results):
+    import torch
+
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
+    )
+    hidden, weight = (torch.from_numpy(array) for array in problem())
+    first, end = ((0, 192), (192, V))[rank]
+    found = []
+    with dist.Group(first, end - first, timeout=60) as group:
+        for asked in REQUESTS:
+            drawn = group.sample(hidden, weight[first:end], seed=5, **asked)
+            found.append((drawn.tokens.numpy(), drawn.status.numpy()))
+    results.put((rank, found))
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_of_torch():
+    pytest.importorskip("torch")
+    import multiprocessing
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    ranks = [context.Process(target=_torch_rank, args=(rank, port, results)) for rank in (0, 1)]
+    for process in ranks:
+        process.start()
+    found = [results.get(timeout=120) for _ in ranks]
+    for process in ranks:
+        process.join(60)
+        assert process.exitcode == 0
+    hidden, weight = problem()
+    for _, drawn in found:
+        for asked, (tokens, status) in zip(REQUESTS, drawn):
+            whole = gumbel.sample(hidden, weight, seed=5, **asked)
+            np.testing.assert_array_equal(whole.tokens, tokens)
+            np.testing.assert_array_equal(whole.status, status)

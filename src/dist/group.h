@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A group is a device whose tokens are those of all ranks: the library's own entry points check a
+ * call and hand it to the group's table, whose draw exchanges what shards come to.
+ */
+#ifndef GUMBEL_DIST_GROUP_H
+#define GUMBEL_DIST_GROUP_H
+
+#include "core/backend.h"
+#include "dist/agree.h"
+
+#include "gumbel/dist.h"
+
+/* Where a rank's shard lies. */
+typedef struct dist_shard {
+    int64_t first_token;
+    int64_t rows;
+} dist_shard;
+
+struct gumbel_group {
+    gumbel_device base; /* first: a pointer to the group is one to a device */
+    gumbel_backend table;
+    gumbel_device *device; /* of this rank */
+    gumbel_transport transport;
+    int64_t timeout_ms;
+    size_t frame_bytes;
+    dist_shard *shards;             /* [ranks] */
+    int64_t first_token, end_token; /* what shards tile */
+    int64_t rows_most;              /* of a shard */
+    int aligned;                    /* shards meet at multiples of a block */
+    unsigned char *frame;           /* what this rank sends first */
+    unsigned char *frames;          /* [ranks] of all of them */
+    uint64_t step;                  /* exchanges of headers so far */
+    int broken;                     /* an exchange failed: ranks may stand at different ones */
+    int entered;                    /* the call came to its exchange */
+    int64_t vocab_size;             /* of the call: 0, or where the whole's tokens end */
+    uint64_t drafted;               /* digest of the call's draft */
+    uint64_t agreed; /* of a CUDA device's call: digest of what ranks compared last */
+    gumbel_traffic traffic;
+};
+
+/* This rank's shard. */
+static inline const dist_shard *dist_own(const gumbel_group *group)
+{
+    return &group->shards[group->transport.rank];
+}
+
+/* One all-gather of `bytes` a rank. */
+gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
+                          gumbel_error *error);
+
+/* Queue one all-gather of device memory. */
+gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, void *receive,
+                         size_t bytes, gumbel_error *error);
+
+/* Exchange headers and `bytes` of payload, which goes to received[rank * bytes] of all, once all
+ * ranks are seen to agree. `rest` has room for (ranks + 1) * bytes. */
+gumbel_status dist_exchange(gumbel_group *group, const dist_header *own, const void *payload,
+                            void *received, size_t bytes, void *rest, gumbel_error *error);
+
+/* The header of rank r, after an exchange. */
+const dist_header *dist_header_of(const gumbel_group *group, int32_t rank);
+
+/* The table of a group on `device`. */
+gumbel_backend dist_table(const gumbel_device *device);
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All-gathers over NCCL: of device memory, queued on the caller's stream, and of host memory, by
+ * way of a buffer on the GPU and a stream of the transport's own, which is looked at until time is
+ * over. Neither NCCL's headers nor CUDA's are needed to build it: what it calls is declared here,
+ * as their stable ABIs have it.
+ */
+#define _GNU_SOURCE
+#include "gumbel/dist.h"
+
+#include "core/fail.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define NCCL_INT8 0
+#define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
+#define SLEEP_NS  20000
+
+typedef struct nccl_id {
+    char bytes[GUMBEL_NCCL_ID_BYTES];
+} nccl_id;
+
+/* What is called, by the symbol's name. */
+#define NCCL_FUNCTIONS(F)                                                                          \
+    F(get_id, "ncclGetUniqueId", (nccl_id *))                                                      \
+    F(init, "ncclCommInitRank", (void **, int, nccl_id, int))                                      \
+    F(split, "ncclCommSplit", (void *, int, int, void **, void *))                                 \
+    F(destroy, "ncclCommDestroy", (void *))                                                        \
+    F(give_up, "ncclCommAbort", (void *))                                                          \
+    F(async_error, "ncclCommGetAsyncError", (void *, int *))                                       \
+    F(count, "ncclCommCount", (void *, int *))                                                     \
+    F(rank, "ncclCommUserRank", (void *, int *))                                                   \
+    F(ordinal, "ncclCommCuDevice", (void *, int *))                                                \
+    F(all_gather, "ncclAllGather", (const void *, void *, size_t, int, void *, void *))
+#define CUDA_FUNCTIONS(F)                                                                          \
+    F(initialise, "cuInit", (unsigned))                                                            \
+    F(retain, "cuDevicePrimaryCtxRetain", (void **, int))                                          \
+    F(release, "cuDevicePrimaryCtxRelease_v2", (int))                                              \
+    F(push, "cuCtxPushCurrent_v2", (void *))                                                       \
+    F(pop, "cuCtxPopCurrent_v2", (void **))                                                        \
+    F(make, "cuMemAlloc_v2", (uint64_t *, size_t))                                                 \
+    F(drop, "cuMemFree_v2", (uint64_t))                                                            \
+    F(put, "cuMemcpyHtoDAsync_v2", (uint64_t, const void *, size_t, void *))                       \
+    F(fetch, "cuMemcpyDtoHAsync_v2", (void *, uint64_t, size_t, void *))                           \
+    F(stream, "cuStreamCreate", (void **, unsigned))                                               \
+    F(end_stream, "cuStreamDestroy_v2", (void *))                                                  \
+    F(query, "cuStreamQuery", (void *))
+#define MEMBER(name, symbol, parameters) int(*name) parameters;
+typedef struct nccl_library {
+    NCCL_FUNCTIONS(MEMBER)
+} nccl_library;
+typedef struct cuda_library {
+    CUDA_FUNCTIONS(MEMBER)
+} cuda_library;
+#undef MEMBER
+
+typedef struct nccl_context {
+    nccl_library nccl;
+    cuda_library cuda;
+    void *communicator;
+    void *side;  /* one of its own for host memory: exchanges of different calls must not meet */
+    int owned;   /* the communicator is the transport's to destroy */
+    int aborted; /* nothing more can be sent */
+    int ranks, rank, ordinal;
+    void *context, *stream;
+    uint64_t buffer; /* on the GPU: [1 + ranks, room] */
+    size_t room;
+} nccl_context;
+
+static void *open_library(const char *name, gumbel_error *error, gumbel_status *status)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        *status = gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "transport", "%.180s", dlerror());
+    return library;
+}
+
+static gumbel_status load(nccl_library *nccl, cuda_library *cuda, gumbel_error *error)
+{
+    gumbel_status status = GUMBEL_OK;
+    void *found, *library = open_library("libnccl.so.2", error, &status);
+    if (!library)
+        return status;
+#define LOAD_INTO(into, name, symbol)                                                              \
+    found = dlsym(library, symbol);                                                                \
+    if (!found)                                                                                    \
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "transport", "the library lacks %s",   \
+                           symbol);                                                                \
+    memcpy(&(into)->name, &found, sizeof found);
+#define LOAD(name, symbol, parameters) LOAD_INTO(nccl, name, symbol)
+    NCCL_FUNCTIONS(LOAD)
+#undef LOAD
+    if (!cuda)
+        return GUMBEL_OK;
+    library = open_library("libcuda.so.1", error, &status);
+    if (!library)
+        return status;
+#define LOAD(name, symbol, parameters) LOAD_INTO(cuda, name, symbol)
+    CUDA_FUNCTIONS(LOAD)
+#undef LOAD
+    return GUMBEL_OK;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int failed(char *why, const char *call, int code)
+{
+    snprintf(why, GUMBEL_WHY_BYTES, "%s gives error %d", call, code);
+    return 1;
+}
+
+/* Give the communicator up: its kernels end, on every rank that does so. */
+static int give_up(nccl_context *c, char *why, const char *words)
+{
+    snprintf(why, GUMBEL_WHY_BYTES, "%s", words);
+    c->nccl.give_up(c->communicator);
+    c->nccl.give_up(c->side);
+    c->aborted = 1;
+    return 1;
+}
+
+/* Look at a stream, in the context, until it is done or time is over. */
+static int await(nccl_context *c, void *stream, int64_t timeout_ms, char *why)
+{
+    const struct timespec pause = {0, SLEEP_NS};
+    int64_t end = now_ms() + timeout_ms;
+    for (;;) {
+        int state = 0, code = c->cuda.query(stream);
+        if (code != 0 && code != NOT_READY)
+            return failed(why, "cuStreamQuery", code);
+        if (code == 0)
+            return 0;
+        void *used = stream == c->stream ? c->side : c->communicator;
+        if (c->nccl.async_error(used, &state) != 0 || state != 0)
+            return give_up(c, why, "NCCL reports an error of a rank");
+        if (now_ms() >= end)
+            return give_up(c, why, "a rank does not answer");
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int queue(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                 int64_t timeout_ms, char *why)
+{
+    nccl_context *c = context;
+    void *popped;
+    int code;
+    (void)timeout_ms;
+    if (c->aborted)
+        return failed(why, "an earlier exchange", 0);
+    if ((code = c->cuda.push(c->context)) != 0)
+        return failed(why, "cuCtxPushCurrent", code);
+    code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->communicator, stream);
+    c->cuda.pop(&popped);
+    return code ? failed(why, "ncclAllGather", code) : 0;
+}
+
+static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
+{
+    nccl_context *c = context;
+    void *popped;
+    int code;
+    if (c->aborted)
+        return failed(why, "an earlier exchange", 0);
+    if ((code = c->cuda.push(c->context)) != 0)
+        return failed(why, "cuCtxPushCurrent", code);
+    code = await(c, stream, timeout_ms, why);
+    c->cuda.pop(&popped);
+    return code;
+}
+
+static int reserve(nccl_context *c, size_t bytes, char *why)
+{
+    uint64_t more = 0;
+    int code;
+    if (bytes <= c->room)
+        return 0;
+    if ((code = c->cuda.make(&more, bytes * ((size_t)c->ranks + 1))) != 0)
+        return failed(why, "cuMemAlloc", code);
+    if (c->buffer)
+        c->cuda.drop(c->buffer);
+    c->buffer = more;
+    c->room = bytes;
+    return 0;
+}
+
+/* The gather of host memory, in the context. */
+static int gather_inside(nccl_context *c, const void *send, void *receive, size_t bytes,
+                         int64_t timeout_ms, char *why)
+{
+    int code;
+    if (reserve(c, bytes, why))
+        return 1;
+    uint64_t all = c->buffer + bytes;
+    if ((code = c->cuda.put(c->buffer, send, bytes, c->stream)) != 0)
+        return failed(why, "cuMemcpyHtoDAsync", code);
+    code = c->nccl.all_gather((const void *)(uintptr_t)c->buffer, (void *)(uintptr_t)all, bytes,
+                              NCCL_INT8, c->side, c->stream);
+    if (code != 0)
+        return failed(why, "ncclAllGather", code);
+    if (await(c, c->stream, timeout_ms, why))
+        return 1;
+    if ((code = c->cuda.fetch(receive, all, bytes * (size_t)c->ranks, c->stream)) != 0)
+        return failed(why, "cuMemcpyDtoHAsync", code);
+    return await(c, c->stream, timeout_ms, why);
+}
+
+static int all_gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                      int64_t timeout_ms, char *why)
+{
+    nccl_context *c = context;
+    void *popped;
+    int code;
+    (void)stream;
+    if (c->aborted)
+        return failed(why, "an earlier exchange", 0);
+    if ((code = c->cuda.push(c->context)) != 0)
+        return failed(why, "cuCtxPushCurrent", code);
+    code = gather_inside(c, send, receive, bytes, timeout_ms, why);
+    c->cuda.pop(&popped);
+    return code;
+}
+
+static void destroy(void *context)
+{
+    nccl_context *c = context;
+    void *popped;
+    if (c->context && c->cuda.push(c->context) == 0) {
+        if (c->side && !c->aborted)
+            c->nccl.destroy(c->side);
+        if (c->owned && c->communicator && !c->aborted)
+            c->nccl.destroy(c->communicator);
+        if (c->buffer)
+            c->cuda.drop(c->buffer);
+        if (c->stream)
+            c->cuda.end_stream(c->stream);
+        c->cuda.pop(&popped);
+        c->cuda.release(c->ordinal);
+    }
+    free(c);
+}
+
+/* The communicator, and a stream, with the GPU's context current. */
+static gumbel_status connect(nccl_context *c, void *communicator, const char *id,
+                             gumbel_error *error)
+{
+    int code = 0;
+    if (communicator) {
+        c->communicator = communicator;
+    } else {
+        nccl_id whose;
+        memcpy(whose.bytes, id, sizeof whose.bytes);
+        c->owned = 1;
+        code = c->nccl.init(&c->communicator, c->ranks, whose, c->rank);
+    }
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                           "ncclCommInitRank gives error %d", code);
+    code = c->nccl.split(c->communicator, 0, c->rank, &c->side, NULL);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
+                           code);
+    code = c->cuda.stream(&c->stream, 1 /* CU_STREAM_NON_BLOCKING */);
+    return code ? gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                              "cuStreamCreate gives error %d", code)
+                : GUMBEL_OK;
+}
+
+static gumbel_status enter_and_connect(nccl_context *c, void *communicator, const char *id,
+                                       gumbel_error *error)
+{
+    void *popped;
+    int code = c->cuda.initialise(0);
+    if (communicator &&
+        (c->nccl.count(communicator, &c->ranks) != 0 || c->nccl.rank(communicator, &c->rank) != 0 ||
+         c->nccl.ordinal(communicator, &c->ordinal) != 0))
+        return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, "communicator", "NCCL does not know it");
+    if (code == 0)
+        code = c->cuda.retain(&c->context, c->ordinal);
+    if (code != 0)
+        c->context = NULL;
+    if (code == 0)
+        code = c->cuda.push(c->context);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                           "GPU %d cannot be used: error %d", c->ordinal, code);
+    gumbel_status status = connect(c, communicator, id, error);
+    c->cuda.pop(&popped);
+    return status;
+}
+
+gumbel_status gumbel_nccl_id(char id[GUMBEL_NCCL_ID_BYTES], gumbel_error *error)
+{
+    nccl_library nccl;
+    nccl_id made;
+    GUMBEL_REFUSE_IF(!id, error, "id", "id is NULL");
+    GUMBEL_FORWARD(load(&nccl, NULL, error));
+    int code = nccl.get_id(&made);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "id", "ncclGetUniqueId gives error %d",
+                           code);
+    memcpy(id, made.bytes, sizeof made.bytes);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t rank, int32_t ranks,
+                                    int32_t ordinal, gumbel_transport *transport,
+                                    gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!transport, error, "transport", "transport is NULL");
+    GUMBEL_REFUSE_IF(!communicator == !id, error, "communicator",
+                     "one of communicator and id must be given");
+    GUMBEL_REFUSE_IF(id && (ranks < 1 || ranks > GUMBEL_RANKS_MOST), error, "ranks",
+                     "ranks is %d; it must be in 1..%d", (int)ranks, GUMBEL_RANKS_MOST);
+    GUMBEL_REFUSE_IF(id && (rank < 0 || rank >= ranks), error, "rank",
+                     "rank is %d; it must be in 0..%d", (int)rank, (int)ranks - 1);
+    GUMBEL_REFUSE_IF(id && ordinal < 0, error, "ordinal", "ordinal is %d", (int)ordinal);
+    nccl_context *c = calloc(1, sizeof *c);
+    if (!c)
+        return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "transport", "out of memory");
+    c->ranks = ranks;
+    c->rank = rank;
+    c->ordinal = ordinal;
+    gumbel_status status = load(&c->nccl, &c->cuda, error);
+    if (status == GUMBEL_OK)
+        status = enter_and_connect(c, communicator, id, error);
+    if (status != GUMBEL_OK) {
+        destroy(c);
+        return status;
+    }
+    *transport = (gumbel_transport){.struct_size = sizeof *transport,
+                                    .rank = c->rank,
+                                    .ranks = c->ranks,
+                                    .all_gather = all_gather,
+                                    .destroy = destroy,
+                                    .context = c,
+                                    .queue = queue,
+                                    .wait = wait_for};
+    return GUMBEL_OK;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * usage: ranks_gpu RANKS [TEST ...]
+ *
+ * Ranks that are processes, each with a GPU of its own, over NCCL: what they draw is what each
+ * draws alone from the whole; graphs; requests that are refused; what the others see of a rank that
+ * passes other parameters, or hangs. script/test-ranks runs it. 77: no NCCL, or too few GPUs.
+ */
+#define _GNU_SOURCE
+#include "cuda_support.h"
+
+#include <gumbel/dist.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS_MOST = 8, TIMEOUT = 4000, IDS = 64 };
+
+/* What the processes share: ids of communicators, in the order that they are made. */
+typedef struct board {
+    char ids[IDS][GUMBEL_NCCL_ID_BYTES];
+    _Atomic int made;
+} board;
+
+static board *shared;
+static int32_t rank, ranks;
+static int communicators;
+
+static gumbel_transport connect(void)
+{
+    gumbel_transport transport;
+    gumbel_error error = {"", ""};
+    int which = communicators++;
+    if (which == IDS)
+        die("too many groups");
+    if (rank == 0) {
+        if (gumbel_nccl_id(shared->ids[which], &error) != GUMBEL_OK)
+            die("%s: %s", error.field, error.message);
+        shared->made = which + 1;
+    }
+    while (shared->made <= which)
+        usleep(1000);
+    if (gumbel_nccl_transport(NULL, shared->ids[which], rank, ranks, 0, &transport, &error) !=
+        GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    return transport;
+}
+
+/* A problem of which this rank has a shard of whole blocks, and the whole's draw. */
+typedef struct scene {
+    problem *host, *whole;
+    gumbel_head head; /* of the shard */
+    gumbel_group *group;
+    gumbel_output out;
+    outcome *expected, *found;
+    void *workspace;
+    size_t bytes;
+} scene;
+
+static scene begin(const problem_plan *plan)
+{
+    scene s = {.host = problem_make(plan)};
+    gumbel_error error = {"", ""};
+    int64_t blocks = plan->vocab / 64, first = blocks * rank / ranks * 64;
+    int64_t end = rank + 1 == ranks ? plan->vocab : blocks * (rank + 1) / ranks * 64;
+    size_t rows = (size_t)plan->batch, draws = rows * (size_t)(plan->samples ? plan->samples : 1);
+    s.whole = gpu_problem(s.host);
+    s.head = problem_shard(&s.whole->head, first, end - first);
+    gumbel_transport transport = connect();
+    const gumbel_group_options options = {.struct_size = sizeof options,
+                                          .first_token = s.head.first_token,
+                                          .rows = s.head.weight.rows,
+                                          .timeout_ms = TIMEOUT};
+    if (gumbel_group_open(&transport, gpu, &options, &s.group, &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    s.expected = outcome_make(plan->batch, plan->samples ? plan->samples : 1);
+    s.found = outcome_make(plan->batch, plan->samples ? plan->samples : 1);
+    s.out = (gumbel_output){.struct_size = sizeof s.out,
+                            .tokens = gpu_make(draws * 4),
+                            .logprobs = gpu_make(draws * 4),
+                            .scores = gpu_make(draws * 4),
+                            .lse = gpu_make(rows * 4),
+                            .status = gpu_make(rows * 4)};
+    if (gumbel_group_workspace_size(s.group, &s.head, NULL, &s.whole->sampling, &s.out, &s.bytes,
+                                    &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    s.workspace = gpu_hostile(s.bytes);
+    return s;
+}
+
+static void end(scene *s)
+{
+    gumbel_group_close(s->group);
+    gpu_free(s->out.tokens);
+    gpu_free(s->out.logprobs);
+    gpu_free(s->out.scores);
+    gpu_free(s->out.lse);
+    gpu_free(s->out.status);
+    gpu_free(s->workspace);
+    outcome_free(s->expected);
+    outcome_free(s->found);
+    gpu_problem_free(s->whole);
+    problem_free(s->host);
+}
+
+static gumbel_status draw_ranks(scene *s, CUstream stream, gumbel_error *error)
+{
+    return gumbel_group_sample(s->group, stream, &s->head, &s->whole->sampling, &s->out,
+                               s->workspace, s->bytes, error);
+}
+
+/* Compare what the ranks wrote with the whole's draw on this GPU. */
+static void compare_scene(scene *s, const char *what)
+{
+    size_t rows = (size_t)s->found->batch, draws = rows * (size_t)s->found->samples;
+    gpu_fetch(s->found->tokens, s->out.tokens, draws * 4);
+    gpu_fetch(s->found->logprobs, s->out.logprobs, draws * 4);
+    gpu_fetch(s->found->scores, s->out.scores, draws * 4);
+    gpu_fetch(s->found->lse, s->out.lse, rows * 4);
+    gpu_fetch(s->found->status, s->out.status, rows * 4);
+    gpu_draw(&s->whole->head, NULL, &s->whole->sampling, OUTCOME_ALL, s->expected);
+    draws_compared += (int64_t)draws;
+    CHECK(outcome_same(s->expected, 0, s->found,
+                       OUTCOME_TOKENS | OUTCOME_SCORES | OUTCOME_MASS, what),
+          "%s: rank %d", what, (int)rank);
+}
+
+static const problem_plan plans[] = {
+    {.batch = 1, .vocab = 151936, .hidden_size = 1024, .seed = 1},
+    {.batch = 7, .vocab = 32000, .hidden_size = 256, .samples = 3, .seed = 2},
+    {.batch = 64, .vocab = 50257, .hidden_size = 512, .temperature = -1, .seed = 3},
+    {.batch = 256, .vocab = 128256, .hidden_size = 256, .seed = 4, .soft_cap = 20},
+    {.batch = 16, .vocab = 8192, .hidden_size = 128, .vocab_size = 5000, .seed = 5},
+};
+
+static void nccl_plain(void)
+{
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        scene s = begin(&plans[i]);
+        gumbel_error error = {"", ""};
+        for (int turn = 0; turn < 3; turn++) {
+            CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+            CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
+            compare_scene(&s, problem_describe(&plans[i]));
+        }
+        end(&s);
+    }
+}
+
+static void nccl_graph(void)
+{
+    scene s = begin(&plans[1]);
+    gumbel_error error = {"", ""};
+    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
+    gpu_graph graph = gpu_graph_begin();
+    CHECK(draw_ranks(&s, graph.stream, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    gpu_graph_end(&graph);
+    for (uint64_t step = 0; step < 5; step++) {
+        uint64_t positions[8];
+        for (uint64_t b = 0; b < 8; b++)
+            positions[b] = 100 * step + b;
+        gpu_put((void *)(uintptr_t)s.whole->sampling.position.data, positions,
+                (size_t)s.found->batch * sizeof *positions);
+        gpu_graph_replay(&graph);
+        compare_scene(&s, "a graph");
+    }
+    gpu_graph_free(&graph);
+    end(&s);
+}
+
+static void nccl_refuses(void)
+{
+    static const int32_t k = 50;
+    scene s = begin(&plans[1]);
+    gumbel_error error = {"", ""};
+    int32_t *on_gpu = gpu_copy(&k, sizeof k);
+    const gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = {on_gpu, GUMBEL_SAME}};
+    s.whole->sampling.truncation = &cut;
+    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_ERROR_UNSUPPORTED, "top_k is not refused");
+    CHECK(strcmp(error.field, "sampling.truncation") == 0, "%s", error.field);
+    s.whole->sampling.truncation = NULL;
+    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
+    compare_scene(&s, "behind a refusal");
+    /* All ranks change what the host knows, the last one otherwise than the rest. */
+    s.whole->sampling.first_sample = rank + 1 == ranks ? 8 : 7;
+    gumbel_status status = draw_ranks(&s, NULL, &error);
+    CHECK(status == GUMBEL_ERROR_GROUP, "ranks that differ draw");
+    CHECK(strcmp(error.field, "sampling.num_samples") == 0, "%s: %s", error.field, error.message);
+    gpu_free(on_gpu);
+    end(&s);
+}
+
+/* The last rank does not come to the second call: the others are told in time. */
+static void nccl_hang(void)
+{
+    scene s = begin(&plans[1]);
+    gumbel_error error = {"", ""};
+    struct timespec start, now;
+    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
+    if (rank + 1 == ranks) {
+        sleep(2 * TIMEOUT / 1000);
+        end(&s);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_ERROR_GROUP, "a hang passes");
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    CHECK(now.tv_sec - start.tv_sec <= 2 * TIMEOUT / 1000, "it took too long");
+    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_ERROR_GROUP, "a spent group draws");
+    end(&s);
+}
+
+static int run_rank(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"nccl_plain", nccl_plain},     {"nccl_graph", nccl_graph},
+        {"nccl_refuses", nccl_refuses}, {"nccl_hang", nccl_hang},
+        {NULL, NULL},
+    };
+    char which[16], id[GUMBEL_NCCL_ID_BYTES];
+    gumbel_error error = {"", ""};
+    snprintf(which, sizeof which, "%d", (int)rank);
+    setenv("CUDA_VISIBLE_DEVICES", which, 1);
+    if (gumbel_nccl_id(id, &error) != GUMBEL_OK) {
+        printf("skipped: %s\n", error.message);
+        return SKIPPED;
+    }
+    return cuda_run_tests(argc, argv, tests);
+}
+
+int main(int argc, char **argv)
+{
+    int result = 0;
+    ranks = argc > 1 ? atoi(argv[1]) : 2;
+    if (ranks < 1 || ranks > RANKS_MOST)
+        return 2;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return 2;
+    fflush(stdout);
+    for (rank = 0; rank < ranks; rank++)
+        if (fork() == 0)
+            _exit(run_rank(argc - 1, argv + 1));
+    for (int status; wait(&status) > 0;) {
+        int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+        result = code == 1 || result == 1 ? 1 : code > result ? code : result;
+    }
+    return result;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shards.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, uint64_t *random)
+{
+    shard_cut cut = {.ranks = ranks};
+    int64_t at[SHARDS_RANKS + 1] = {first};
+    for (int32_t r = 1; r < ranks; r++) {
+        at[r] = first + random_below(random, (uint32_t)vocab + 1);
+        if (aligned)
+            at[r] = at[r] / 64 * 64 > first ? at[r] / 64 * 64 : first;
+    }
+    at[ranks] = first + vocab;
+    qsort(at, (size_t)ranks + 1, sizeof *at, by_value);
+    int32_t turn = (int32_t)random_below(random, (uint32_t)ranks);
+    for (int32_t r = 0; r < ranks; r++) {
+        cut.first[(r + turn) % ranks] = at[r];
+        cut.rows[(r + turn) % ranks] = at[r + 1] - at[r];
+    }
+    return cut;
+}
+
+static const void *columns(const gumbel_tensor *t, int64_t skip)
+{
+    return (const char *)t->data + (size_t)skip * dtype_size(t->dtype);
+}
+
+gumbel_head shards_head(const request *asked, const shard_cut *cut, int32_t rank)
+{
+    gumbel_head h = asked->head;
+    int64_t skip = cut->first[rank] - asked->plan.first_token;
+    int64_t stride = h.weight.stride ? h.weight.stride : h.weight.cols;
+    h.weight.data = columns(&h.weight, skip * stride);
+    h.weight.rows = cut->rows[rank];
+    if (h.bias.data) {
+        h.bias.data = columns(&h.bias, skip);
+        h.bias.cols = cut->rows[rank];
+        h.bias.stride = 0;
+    }
+    h.first_token = cut->first[rank];
+    return h;
+}
+
+gumbel_logits shards_logits(const request *asked, const shard_cut *cut, int32_t rank)
+{
+    gumbel_logits l = asked->logits;
+    l.logits.stride = l.logits.stride ? l.logits.stride : l.logits.cols;
+    l.logits.data = columns(&l.logits, cut->first[rank] - asked->plan.first_token);
+    l.logits.cols = cut->rows[rank];
+    l.first_token = cut->first[rank];
+    return l;
+}
+
+gumbel_sampling shards_sampling(const request *asked, const shard_cut *cut, int32_t rank)
+{
+    gumbel_sampling s = asked->sampling;
+    if (s.noise) {
+        s.noise_stride = s.noise_stride ? s.noise_stride : asked->plan.vocab;
+        s.noise += cut->first[rank] - asked->plan.first_token;
+    }
+    return s;
+}
+
+shard_outcome shards_outcome(const request *asked, int wide)
+{
+    size_t batch = (size_t)asked->plan.batch;
+    shard_outcome made = {.drawn = outcome_make(asked->plan.batch, asked->plan.samples)};
+    gumbel_output *out = &made.drawn->output;
+    if (!wide)
+        return made;
+    outcome_widen(made.drawn, asked->plan.num_top, asked->plan.logprobs_of);
+    if (asked->plan.num_top > 0)
+        out->top_logits = made.top_logits =
+            make_zeroed(batch * (size_t)asked->plan.num_top, sizeof *made.top_logits);
+    if (asked->plan.samples == 1 && !asked->sampling.given.data) {
+        out->num_best = SHARDS_BEST;
+        out->best_ids = made.best_ids = make_zeroed(batch * SHARDS_BEST, sizeof *made.best_ids);
+        out->best_scores = made.best_scores =
+            make_zeroed(batch * SHARDS_BEST, sizeof *made.best_scores);
+    }
+    return made;
+}
+
+void shards_outcome_free(shard_outcome *made)
+{
+    outcome_free(made->drawn);
+    free(made->top_logits);
+    free(made->best_ids);
+    free(made->best_scores);
+}
+
+static int same(const float *a, const float *b, size_t count, const char *name, const char *what)
+{
+    for (size_t i = 0; i < count && a; i++)
+        if (memcmp(&a[i], &b[i], sizeof a[i]) != 0 && !(isnan(a[i]) && isnan(b[i]))) {
+            printf("%s: %s[%zu] is %a of one device and %a of ranks\n", what, name, i, (double)a[i],
+                   (double)b[i]);
+            return 0;
+        }
+    return 1;
+}
+
+int shards_same(const shard_outcome *whole, const shard_outcome *other, const char *what)
+{
+    size_t batch = (size_t)whole->drawn->batch, best = batch * SHARDS_BEST;
+    if (!outcome_same(whole->drawn, 0, other->drawn, OUTCOME_ALL, what))
+        return 0;
+    if (whole->best_ids && memcmp(whole->best_ids, other->best_ids, best * 4) != 0) {
+        printf("%s: best_ids differ\n", what);
+        return 0;
+    }
+    return same(whole->best_scores, other->best_scores, best, "best_scores", what) &&
+           same(whole->top_logits, other->top_logits, batch * (size_t)whole->drawn->output.num_top,
+                "top_logits", what);
+}
+
+gumbel_status shards_draw_whole(gumbel_device *device, const request *asked, int fused,
+                                shard_outcome *into)
+{
+    return (fused ? request_draw_fused : request_draw)(device, asked, into->drawn);
+}
+
+gumbel_status shards_draw(gumbel_group *group, const request *asked, const shard_cut *cut,
+                          int32_t rank, int fused, shard_outcome *into, gumbel_error *error)
+{
+    gumbel_head head = {0};
+    gumbel_logits logits = {0};
+    gumbel_sampling sampling = shards_sampling(asked, cut, rank);
+    size_t bytes = 0;
+    if (fused)
+        head = shards_head(asked, cut, rank);
+    else
+        logits = shards_logits(asked, cut, rank);
+    gumbel_status status =
+        gumbel_group_workspace_size(group, fused ? &head : NULL, fused ? NULL : &logits, &sampling,
+                                    &into->drawn->output, &bytes, error);
+    void *workspace = poisoned_workspace(status == GUMBEL_OK ? bytes : 64);
+    outcome_poison(into->drawn);
+    status = fused ? gumbel_group_sample(group, NULL, &head, &sampling, &into->drawn->output,
+                                         workspace, bytes, error)
+                   : gumbel_group_sample_logits(group, NULL, &logits, &sampling,
+                                                &into->drawn->output, workspace, bytes, error);
+    free(workspace);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shards of a request, and what ranks say of it: poisoned before, compared bit by bit after with
+ * what one device says of the whole.
+ */
+#ifndef TESTS_SHARDS_H
+#define TESTS_SHARDS_H
+
+#include "requests.h"
+
+#include <gumbel/dist.h>
+
+enum { SHARDS_BEST = 4, SHARDS_RANKS = 64 };
+
+/* How a whole is cut: rank r has tokens [first[r], first[r] + rows[r]). */
+typedef struct shard_cut {
+    int32_t ranks;
+    int64_t first[SHARDS_RANKS], rows[SHARDS_RANKS];
+} shard_cut;
+
+/* Cut [first, first + vocab) at random places: some shards may be empty, ranks are in any order of
+ * tokens. With `aligned` shards meet at multiples of 64. */
+shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, uint64_t *random);
+
+/* A whole's head, logits or sampling as rank r sees it. */
+gumbel_head shards_head(const request *asked, const shard_cut *cut, int32_t rank);
+gumbel_logits shards_logits(const request *asked, const shard_cut *cut, int32_t rank);
+gumbel_sampling shards_sampling(const request *asked, const shard_cut *cut, int32_t rank);
+
+/* An outcome, with top_logits and the best scores beside. */
+typedef struct shard_outcome {
+    outcome *drawn;
+    float *top_logits, *best_scores;
+    int32_t *best_ids;
+} shard_outcome;
+
+/* `wide`: ask for everything; else for what a plain draw gives. */
+shard_outcome shards_outcome(const request *asked, int wide);
+void shards_outcome_free(shard_outcome *made);
+int shards_same(const shard_outcome *whole, const shard_outcome *other, const char *what);
+
+/* The whole on one device. */
+gumbel_status shards_draw_whole(gumbel_device *device, const request *asked, int fused,
+                                shard_outcome *into);
+/* One rank's call, with a workspace of exactly the size asked for. */
+gumbel_status shards_draw(gumbel_group *group, const request *asked, const shard_cut *cut,
+                          int32_t rank, int fused, shard_outcome *into, gumbel_error *error);
+
+#endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The paper's grouped draws against the softmax of the whole, by chi-squared, with their power:
+ * log- masses wrong by 5% are caught. Parts of any size, empty ones, masses far apart; what is no
+ * mass.
+ */
+#include "inputs.h"
+#include "outcome.h"
+#include "statistics.h"
+
+#include <gumbel/dist.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { VOCAB = 300, PARTS = 5, BATCH = 500, SAMPLES = 100 };
+#define LOWEST_P 1e-4
+#define CAUGHT_P 1e-9
+
+static const int borders[PARTS + 1] = {0, 7, 71, 71, 200, VOCAB}; /* the third is empty */
+
+typedef struct parts {
+    float logits[VOCAB];
+    double p[VOCAB];
+    float masses[PARTS][BATCH];
+    int32_t tokens[PARTS][BATCH][SAMPLES];
+    gumbel_sampling sampling;
+} parts;
+
+/* Every part draws of itself, by the noise of a shard, with `step` as the position. */
+static void draw_parts(gumbel_device *device, parts *made, const uint64_t *step, double wrong)
+{
+    float rows[VOCAB * 1];
+    memcpy(rows, made->logits, sizeof rows);
+    for (int k = 0; k < PARTS; k++) {
+        int first = borders[k], count = borders[k + 1] - first;
+        for (int b = 0; b < BATCH; b++)
+            made->masses[k][b] = -INFINITY;
+        if (count == 0)
+            continue;
+        float *copies = make_zeroed((size_t)(BATCH * count), sizeof *copies);
+        for (int b = 0; b < BATCH; b++)
+            memcpy(copies + b * count, rows + first, (size_t)count * sizeof *rows);
+        outcome *drawn = outcome_make(BATCH, SAMPLES);
+        gumbel_logits logits = {.struct_size = sizeof logits,
+                                .logits = tensor_of(copies, GUMBEL_FLOAT32, BATCH, count, 0),
+                                .first_token = first};
+        gumbel_sampling sampling = made->sampling;
+        sampling.position = (gumbel_row_u64){step, GUMBEL_SAME};
+        assert_int_equal(draw_logits(device, &logits, &sampling, drawn), GUMBEL_OK);
+        for (int b = 0; b < BATCH; b++)
+            made->masses[k][b] = (float)(drawn->lse[b] * wrong);
+        memcpy(made->tokens[k], drawn->tokens, sizeof made->tokens[k]);
+        outcome_free(drawn);
+        free(copies);
+    }
+}
+
+static parts *make_parts(double *whole)
+{
+    static const uint64_t seed = 77;
+    parts *made = make_zeroed(1, sizeof *made);
+    uint64_t random = 3;
+    double logits[VOCAB];
+    for (int i = 0; i < VOCAB; i++)
+        logits[i] = made->logits[i] = 2 * random_normal(&random) + (i < 7 ? 2.0f : 0.0f) - 4;
+    softmax(logits, VOCAB, 1, made->p);
+    *whole = 0;
+    for (int i = 0; i < VOCAB; i++)
+        *whole += exp(logits[i]);
+    *whole = log(*whole);
+    made->sampling = (gumbel_sampling){
+        .struct_size = sizeof made->sampling, .seed = {&seed, GUMBEL_SAME}, .num_samples = SAMPLES};
+    return made;
+}
+
+/* Draw by either way, and count tokens. */
+static double count(gumbel_device *device, int streamed, double wrong)
+{
+    double whole;
+    parts *made = make_parts(&whole);
+    int64_t counts[VOCAB] = {0}, total = draws_of(20) * BATCH * SAMPLES;
+    int32_t *drawn = make_zeroed(BATCH * SAMPLES, sizeof *drawn);
+    gumbel_stream_draw *stream = make_zeroed(BATCH * SAMPLES, sizeof *stream);
+    float lse[BATCH];
+    chi_squared found = {0};
+    for (uint64_t step = 0; (int64_t)step < total / (BATCH * SAMPLES); step++) {
+        draw_parts(device, made, &step, wrong);
+        made->sampling.position = (gumbel_row_u64){&step, GUMBEL_SAME};
+        if (streamed) {
+            gumbel_stream_draw_clear(stream, BATCH * SAMPLES);
+            for (int k = PARTS - 1; k >= 0; k--)
+                assert_int_equal(gumbel_stream_draw_add(k, BATCH, made->masses[k],
+                                                        &made->tokens[k][0][0], &made->sampling,
+                                                        stream, NULL),
+                                 GUMBEL_OK);
+            for (int i = 0; i < BATCH * SAMPLES; i++)
+                drawn[i] = stream[i].token;
+            lse[0] = (float)stream[0].log_mass;
+        } else {
+            assert_int_equal(gumbel_draw_group(PARTS, BATCH, &made->masses[0][0],
+                                               &made->tokens[0][0][0], &made->sampling, drawn, NULL,
+                                               lse, NULL, NULL),
+                             GUMBEL_OK);
+        }
+        assert_true(wrong != 1 || fabs(lse[0] - whole) < 1e-5);
+        for (int i = 0; i < BATCH * SAMPLES; i++)
+            counts[drawn[i]]++;
+    }
+    chi_squared_add(&found, counts, made->p, VOCAB, total);
+    double p = chi_squared_p(found.statistic, found.degrees);
+    print_message("%s, masses times %g: chi-squared %.1f, %.0f degrees of freedom, p %.4g\n",
+                  streamed ? "streamed" : "at once", wrong, found.statistic, found.degrees, p);
+    free(stream);
+    free(drawn);
+    free(made);
+    return p;
+}
+
+static void tokens_have_the_law_of_one_draw(void **state)
+{
+    gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 1, 0);
+    (void)state;
+    for (int streamed = 0; streamed < 2; streamed++) {
+        assert_true(count(device, streamed, 1) > LOWEST_P);
+        if (!TEST_SANITIZED)
+            assert_true(count(device, streamed, 1.05) < CAUGHT_P);
+    }
+    gumbel_close(device);
+}
+
+/* Masses that are none, and masses so far apart that one has all. */
+static void odd_masses(void **state)
+{
+    enum { ROWS = 6 };
+    static const float masses[2][ROWS] = {{0, NAN, INFINITY, -INFINITY, -INFINITY, 500},
+                                          {-800, 0, NAN, -INFINITY, 3, -500}};
+    static const int32_t tokens[2][ROWS] = {{10, 11, 12, 13, 14, 15}, {20, 21, 22, 23, 24, 25}};
+    static const int32_t expected[ROWS] = {10, -1, -1, -1, 24, 15};
+    static const int32_t statuses[ROWS] = {GUMBEL_ROW_OK,    GUMBEL_ROW_NAN, GUMBEL_ROW_NAN,
+                                           GUMBEL_ROW_EMPTY, GUMBEL_ROW_OK,  GUMBEL_ROW_OK};
+    int32_t drawn[ROWS], which[ROWS], status[ROWS];
+    float lse[ROWS];
+    gumbel_stream_draw stream[ROWS];
+    (void)state;
+    assert_int_equal(gumbel_draw_group(2, ROWS, &masses[0][0], &tokens[0][0], NULL, drawn, which,
+                                       lse, status, NULL),
+                     GUMBEL_OK);
+    gumbel_stream_draw_clear(stream, ROWS);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(gumbel_stream_draw_add(k, ROWS, masses[k], tokens[k], NULL, stream, NULL),
+                         GUMBEL_OK);
+    for (int b = 0; b < ROWS; b++) {
+        assert_int_equal(drawn[b], expected[b]);
+        assert_int_equal(stream[b].token, expected[b]);
+        assert_int_equal(status[b], statuses[b]);
+        assert_true(isnan(lse[b]) == (status[b] != GUMBEL_ROW_OK));
+        assert_int_equal(which[b], expected[b] < 0 ? -1 : expected[b] / 10 - 1);
+    }
+    assert_true(lse[0] == 0 && lse[4] == 3 && lse[5] == 500);
+}
+
+static void refusals(void **state)
+{
+    static const float mass = 0;
+    static const int32_t token = 1;
+    int32_t drawn;
+    gumbel_stream_draw stream;
+    gumbel_error error;
+    (void)state;
+#define REFUSED(call, name)                                                                        \
+    assert_int_equal(call, GUMBEL_ERROR_ARGUMENT);                                                 \
+    assert_string_equal(error.field, name)
+    REFUSED(gumbel_draw_group(0, 1, &mass, &token, NULL, &drawn, NULL, NULL, NULL, &error),
+            "parts");
+    REFUSED(gumbel_draw_group(1, -1, &mass, &token, NULL, &drawn, NULL, NULL, NULL, &error),
+            "batch");
+    REFUSED(gumbel_draw_group(1, 1, NULL, &token, NULL, &drawn, NULL, NULL, NULL, &error),
+            "log_masses");
+    REFUSED(gumbel_draw_group(1, 1, &mass, NULL, NULL, &drawn, NULL, NULL, NULL, &error), "tokens");
+    REFUSED(gumbel_draw_group(1, 1, &mass, &token, NULL, NULL, NULL, NULL, NULL, &error), "drawn");
+    REFUSED(gumbel_stream_draw_add(-1, 1, &mass, &token, NULL, &stream, &error), "part");
+    REFUSED(gumbel_stream_draw_add(0, 1, &mass, &token, NULL, NULL, &error), "draws");
+    assert_int_equal(gumbel_draw_group(1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &error),
+                     GUMBEL_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_have_the_law_of_one_draw),
+                                       cmocka_unit_test(odd_masses), cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
