@@ -55,8 +55,8 @@ typedef struct gumbel_backend {
      * from a head, too; batch > 0; `processed` may be the logits. */
     gumbel_status (*process)(gumbel_device *device, const gumbel_problem *problem, float *processed,
                              int64_t stride, void *workspace, gumbel_error *error);
-    /* Fill rows [B, V] at `stride` with the logits of a problem that asks for nothing, as they are:
-     * from a head or from logits, batch > 0. NULL where a device has no way to. */
+    /* Fill rows [B, V] at `stride`, an even one, with logits l, a head's bias in them, of a problem
+     * that asks for nothing: of a head, on a CPU of logits, too. batch > 0. */
     gumbel_status (*store)(gumbel_device *device, const gumbel_problem *problem, float *rows,
                            int64_t stride, void *workspace, gumbel_error *error);
     /* Fill probabilities [B, V] likewise. */
@@ -96,10 +96,6 @@ typedef struct gumbel_backend {
      * rows > 0; NULL where host_memory is 1. */
     size_t (*weighing_size)(const gumbel_device *device, const gumbel_verification *verification,
                             const gumbel_proposal *by);
-    /* Fill logits [B, V] at `stride`, an even one: l of a head's tokens that count, its bias in it.
-     * batch > 0; NULL where host_memory is 1. */
-    gumbel_status (*store)(gumbel_device *device, const gumbel_problem *problem, float *logits,
-                           int64_t stride, void *workspace, gumbel_error *error);
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);
