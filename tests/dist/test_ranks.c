@@ -18,7 +18,7 @@
 static int how_many(int usual)
 {
     int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
-    return TEST_SANITIZED ? (many + 3) / 4 : many;
+    return TEST_SANITIZED ? (many + 11) / 12 : many;
 }
 
 /* One call that all ranks make. */
@@ -146,7 +146,7 @@ static void plain_draws(void **state)
         }
         request_free(asked);
     }
-    assert_true(plain > 20);
+    assert_true(plain > (TEST_SANITIZED ? 5 : 20));
     close_devices(&on);
 }
 
@@ -159,6 +159,8 @@ static void every_kind_order_and_tie(void **state)
     for (int kind = 1; kind <= ROW_ALL_KINDS; kind++)
         for (int order = 0; order < REQUEST_ORDERS; order++)
             for (int ties = 0; ties < 2; ties++) {
+                if (TEST_SANITIZED && (kind + 2 * order + ties) % 6)
+                    continue;
                 request_plan plan = {.batch = 12,
                                      .vocab = 70 + kind * 97,
                                      .samples = 1 + (order + ties) % 2,
