@@ -11,14 +11,14 @@ All work is done by libgumbel, a C library; any number of threads may call at th
 """
 
 from ._abi import lib as _lib
-from ._calls import SampleOutput
+from ._calls.ways import SampleOutput
 from ._device import Info, info
-from ._drafts import VerifyOutput, verify, verify_logits
-from ._history import History
-from ._noise import noise, philox4x32
-from ._prepared import PreparedCall, prepare_sample, prepare_sample_logits
+from ._calls.drafts import VerifyOutput, verify, verify_logits
+from ._calls.history import History
+from ._calls.noise import noise, philox4x32
+from ._calls.prepared import PreparedCall, prepare_sample, prepare_sample_logits
 from ._inputs.proposals import Proposal, draft_domain, proposal, proposal_logits
-from ._sampling import (
+from ._calls.sampling import (
     explain,
     process_logits,
     sample,
@@ -28,7 +28,7 @@ from ._sampling import (
     softmax,
     top_k,
 )
-from ._summaries import SUMMARY, finish, merge, partial, partial_logits
+from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
 
 __version__: str = _lib.gumbel_version_string().decode()
 

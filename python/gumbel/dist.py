@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi
-from ._calls import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of
+from ._calls.ways import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of
 from ._device import open_device
 from ._inputs.arrays import workspace
 from ._inputs.common import Common, Request, takes_common

@@ -24,7 +24,7 @@ from .arguments import (
     token_values,
 )
 from .arrays import NumpyArrays, address
-from .._history import History
+from .._calls.history import History
 from .numbers import integer, shown
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 
 from .. import _abi
-from .._calls import WayIn, from_head, from_logits, of_logits
+from .._calls.ways import WayIn, from_head, from_logits, of_logits
 from .arrays import Array
 from .common import Common, Request, takes_common
 from .numbers import integer

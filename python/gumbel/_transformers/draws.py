@@ -7,8 +7,8 @@ from typing import Any, Optional, Union
 
 import torch
 
-from .. import _drafts, _prepared, _sampling
-from .._history import History
+from .._calls import drafts as _drafts, prepared as _prepared, sampling as _sampling
+from .._calls.history import History
 from .heads import Head, head_of
 from .rules import Rules, rules_of
 from .texts import Texts

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import torch
 import vllm
 
-from .. import _sampling
+from .._calls import sampling as _sampling
 from .counts import logger, tell
 
 VERSIONS = ("0.32.", "0.33.")  # what the hooks know by their source

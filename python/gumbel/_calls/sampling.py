@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi
-from ._inputs.arguments import row_tokens
-from ._inputs.arrays import Array, address
-from ._calls import (
+from .. import _abi
+from .._inputs.arguments import row_tokens
+from .._inputs.arrays import Array, address
+from .ways import (
     SampleOutput,
     WayIn,
     call_library,
@@ -22,8 +22,8 @@ from ._calls import (
     of_logits,
     output_of,
 )
-from ._inputs.common import Common, Request, takes_common
-from ._inputs.numbers import integer
+from .._inputs.common import Common, Request, takes_common
+from .._inputs.numbers import integer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

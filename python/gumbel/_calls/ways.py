@@ -10,11 +10,11 @@ from typing import Any, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi
-from ._inputs.arguments import INT32_MAX, matrix, vector
-from ._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, taken, workspace
-from ._inputs.common import DISTRIBUTIONS, Request, read_common
-from ._inputs.numbers import integer, number
+from .. import _abi
+from .._inputs.arguments import INT32_MAX, matrix, vector
+from .._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, taken, workspace
+from .._inputs.common import DISTRIBUTIONS, Request, read_common
+from .._inputs.numbers import integer, number
 
 INT64_MAX = 2**63 - 1
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 
-from . import _abi
-from ._inputs.arguments import matrix
-from ._inputs.arrays import Array, address, layout, taken
-from ._calls import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of, scratch_of
-from ._inputs.common import Common, Request, takes_common
-from ._inputs.tensors import is_tensor
+from .. import _abi
+from .._inputs.arguments import matrix
+from .._inputs.arrays import Array, address, layout, taken
+from .ways import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of, scratch_of
+from .._inputs.common import Common, Request, takes_common
+from .._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,10 +8,10 @@ from typing import Any, Optional, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi
-from ._inputs.arguments import INT32_MAX, gapless, row_integers, row_tokens, token_lists
-from ._inputs.arrays import NumpyArrays, TorchArrays, address, arrays_of
-from ._inputs.numbers import integer, length
+from .. import _abi
+from .._inputs.arguments import INT32_MAX, gapless, row_integers, row_tokens, token_lists
+from .._inputs.arrays import NumpyArrays, TorchArrays, address, arrays_of
+from .._inputs.numbers import integer, length
 
 _COUNTS = {16: np.uint16, 32: np.int32}
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi
-from ._inputs.arrays import Array, NumpyArrays, address, arrays_of, layout
-from ._calls import SampleOutput, WayIn, call_library, from_head, from_logits, of_logits
-from ._inputs.common import Common, Request, takes_common
-from ._inputs.tensors import is_tensor
+from .. import _abi
+from .._inputs.arrays import Array, NumpyArrays, address, arrays_of, layout
+from .ways import SampleOutput, WayIn, call_library, from_head, from_logits, of_logits
+from .._inputs.common import Common, Request, takes_common
+from .._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

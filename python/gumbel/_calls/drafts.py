@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi
-from ._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
-from ._inputs.arrays import Array, NumpyArrays, address, layout, workspace
-from ._calls import WayIn, from_head, from_logits, of_logits
-from ._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
-from ._inputs.numbers import integer
-from ._inputs.proposals import Proposal
+from .. import _abi
+from .._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
+from .._inputs.arrays import Array, NumpyArrays, address, layout, workspace
+from .ways import WayIn, from_head, from_logits, of_logits
+from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
+from .._inputs.numbers import integer
+from .._inputs.proposals import Proposal
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

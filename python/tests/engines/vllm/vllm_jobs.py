@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 TARGET = ROOT / "tests" / "models" / "kjv-target"
 JOB = Path(__file__).with_name("vllm_job.py")
 LIMIT = 600  # seconds; an interpreted runner on a busy machine takes some minutes

@@ -9,10 +9,10 @@ from typing import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi
-from ._inputs.arrays import address
-from ._inputs.numbers import integer, is_list, length, refuse_masked
-from ._inputs.tensors import to_numpy
+from .. import _abi
+from .._inputs.arrays import address
+from .._inputs.numbers import integer, is_list, length, refuse_masked
+from .._inputs.tensors import to_numpy
 
 UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
 
