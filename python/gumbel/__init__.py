@@ -18,7 +18,7 @@ from ._calls.history import History
 from ._calls.noise import noise, philox4x32
 from ._calls.prepared import PreparedCall, prepare_sample, prepare_sample_logits
 from ._inputs.proposals import Proposal, draft_domain, proposal, proposal_logits
-from ._calls.sample import (
+from ._calls.sample_calls import (
     explain,
     process_logits,
     sample,

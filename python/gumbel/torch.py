@@ -35,7 +35,7 @@ OLDEST = (2, 9)  # of which the operators' registration and fake kernels are kno
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
     raise ImportError(f"gumbel.torch knows PyTorch from 2.9 on, not {torch.__version__}")
 
-from ._calls import drafts as _drafts, sample as _sampling  # noqa: E402
+from ._calls import drafts as _drafts, sample_calls as _sampling  # noqa: E402
 from ._inputs import proposals  # noqa: E402
 from ._inputs.arguments import TokenTensors  # noqa: E402
 from ._calls.ways import SampleOutput  # noqa: E402

@@ -7,7 +7,7 @@ from typing import Any, Optional, Union
 
 import torch
 
-from .._calls import drafts as _drafts, prepared as _prepared, sample as _sampling
+from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
 from .._calls.history import History
 from .heads import Head, head_of
 from .rules import Rules, rules_of

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from .._calls import drafts as _drafts, prepared as _prepared, sample as _sampling
+from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
 from .counts import counts
 from .lazy import LazyLogits, is_lazy, looked_at
 from .masks import both

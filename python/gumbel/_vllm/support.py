@@ -10,7 +10,7 @@ from typing import Any, Optional
 import torch
 import vllm
 
-from .._calls import sample as _sampling
+from .._calls import sample_calls as _sampling
 from .counts import logger, tell
 
 VERSIONS = ("0.32.", "0.33.")  # what the hooks know by their source

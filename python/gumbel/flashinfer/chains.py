@@ -9,7 +9,7 @@ import torch
 
 from .._calls.drafts import verify_logits
 from .._inputs.proposals import proposal_logits
-from .._calls.sample import sample_logits
+from .._calls.sample_calls import sample_logits
 from .seeds import Seed, get_seed_and_offset, seeds_of
 
 DOMAIN_ACCEPT = 2  # of the library's noise for what is weighed, gumbel.h

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._calls.sample import top_k as largest
+from .._calls.sample_calls import top_k as largest
 from .calls import DTYPES, rows_of
 
 LISTED_MOST = 128  # what the library lists of a row
