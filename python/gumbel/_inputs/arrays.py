@@ -87,7 +87,8 @@ def taken(name: str, value: Any) -> Any:
     torch = sys.modules.get("torch")
     try:
         host = value.__dlpack_device__()[0] in (DLPACK_CPU, DLPACK_CUDA_HOST)
-        if host and (torch is None or "bfloat16" not in str(value.dtype)):
+        dtype = str(getattr(value, "dtype", ""))
+        if host and (torch is None or "bfloat16" not in dtype):
             return np.from_dlpack(value)
         if torch is not None:
             return torch.from_dlpack(value)
