@@ -6,6 +6,7 @@
  * llama.cpp's own samplers. Prints a line for each check that fails; exits 1 if one did.
  */
 #include "gumbel_llama.h"
+#include "test_check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,19 +14,6 @@
 #include <string.h>
 
 enum { V = 997, STEPS = 48 };
-
-static int failures, checks;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        checks++;                                                                                  \
-        if (!(condition)) {                                                                        \
-            failures++;                                                                            \
-            printf("%s:%d: %s: ", __func__, __LINE__, #condition);                                 \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
 
 /* Logits of step `step`, between -6 and 6. */
 static void make_logits(int step, float *logits)

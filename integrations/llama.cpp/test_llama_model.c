@@ -9,6 +9,7 @@
  * Prints a line for each check that fails; exits 1 if one did.
  */
 #include "gumbel_llama.h"
+#include "test_check.h"
 
 #include <ggml-backend.h>
 #include <ggml.h>
@@ -25,18 +26,6 @@ static const llama_token prompt[PROMPT] = {0, 1204, 269, 700};
 static struct llama_model *model;
 static int32_t vocab_size;
 static int32_t threads = 1;
-static int failures, checks;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        checks++;                                                                                  \
-        if (!(condition)) {                                                                        \
-            failures++;                                                                            \
-            printf("%s:%d: %s: ", __func__, __LINE__, #condition);                                 \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
 
 /* ---------------------------------------------------------------------------- engines ---- */
 
