@@ -4,10 +4,11 @@
  *
  * usage: bench_ranks [RANKS] [--json FILE] [--commit TEXT]; script/bench-gpu --ranks builds it.
  *
- * A process a GPU, V = 151936 split evenly, D = 4096. Three ways take turns, replay by replay, each
- * of 5 calls in a captured graph: the fused draw of the shard alone; the draw over ranks, by one
- * NCCL gather of 48 bytes a row; and cuBLAS on the shard with an NCCL gather of its logits, behind
- * which nothing is drawn. All ranks replay at once; times are those of rank 0.
+ * A process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. Ways take turns,
+ * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the draw
+ * over ranks, by NCCL's gathers and by peer memory, plain and with k = 50, p = .95; and cuBLAS on
+ * the shard with an NCCL gather of its logits, behind which nothing is drawn. All ranks replay at
+ * once; times are those of rank 0.
  */
 #include <cstring>
 #include <sys/mman.h>
@@ -19,50 +20,78 @@
 #include <gumbel/dist.h>
 
 static const char QUESTION[] = "what does a draw over ranks cost beyond that of one shard?";
-constexpr int64_t VOCAB = 151936, HIDDEN = 4096, BATCH = 256;
+constexpr int64_t BATCH = 256;
+struct shape {
+    int64_t vocab, hidden;
+};
+constexpr shape SHAPES[] = {{151936, 4096}, {128256, 8192}};
 constexpr int RANKS_MOST = 8;
 
 struct board {
-    char id[GUMBEL_NCCL_ID_BYTES];
+    char ids[8][GUMBEL_NCCL_ID_BYTES];
     volatile int made;
 };
 
 struct ranks_bench : gpu_rows {
     cublasHandle_t blas;
     __nv_bfloat16 *weight, *hidden, *product, *gathered;
-    gumbel_transport transport;
-    gumbel_group *group;
+    gumbel_transport transport; /* of the first group */
+    gumbel_group *nccl, *peers;
+    shape of;
     int64_t first, rows;
+    int32_t *top_k;
+    float *top_p;
 };
 
-static ranks_bench open_bench(board *shared, int rank, int ranks)
+static gumbel_group *open_group(ranks_bench &b, board *shared, int which, int rank, int ranks,
+                                gumbel_peer_memory peers)
 {
-    ranks_bench b = {open_rows(BATCH, HIDDEN)};
-    int64_t blocks = VOCAB / 64;
+    gumbel_group *group;
+    gumbel_transport transport;
+    if (rank == 0) {
+        CHECKED(gumbel_nccl_id, shared->ids[which], &error);
+        __sync_synchronize();
+        shared->made = which + 1;
+    }
+    while (shared->made <= which)
+        usleep(1000);
+    CHECKED(gumbel_nccl_transport, NULL, shared->ids[which], rank, ranks, 0, &transport, &error);
+    gumbel_group_options options = {};
+    options.struct_size = sizeof options;
+    options.first_token = b.first;
+    options.rows = b.rows;
+    options.peer_memory = peers;
+    CHECKED(gumbel_group_open, &transport, b.gpu, &options, &group, &error);
+    if (peers == GUMBEL_PEERS_OFF)
+        b.transport = transport;
+    return group;
+}
+
+static ranks_bench open_bench(board *shared, int turn, int rank, int ranks)
+{
+    const shape of = SHAPES[turn];
+    ranks_bench b = {open_rows(BATCH, of.hidden)};
+    int64_t blocks = of.vocab / 64;
+    b.of = of;
     b.first = blocks * rank / ranks * 64;
     b.rows = blocks * (rank + 1) / ranks * 64 - b.first;
     CHECKED(cublasCreate, &b.blas);
     CHECKED(cublasSetStream, b.blas, b.stream);
     CHECKED(cublasSetWorkspace, b.blas, make<char>(64 << 20), 64 << 20);
-    b.weight = make<__nv_bfloat16>(size_t(b.rows) * HIDDEN);
-    b.hidden = make<__nv_bfloat16>(BATCH * HIDDEN);
-    b.product = make<__nv_bfloat16>(size_t(BATCH) * (VOCAB / ranks + 64));
-    b.gathered = make<__nv_bfloat16>(size_t(BATCH) * (VOCAB / ranks + 64) * ranks);
-    make_random(b.hidden, BATCH * HIDDEN, 1, 1);
-    make_random(b.weight, size_t(b.rows) * HIDDEN, 3 + rank, 2.5f / sqrtf(float(HIDDEN)));
-    if (rank == 0) {
-        CHECKED(gumbel_nccl_id, shared->id, &error);
-        __sync_synchronize();
-        shared->made = 1;
-    }
-    while (!shared->made)
-        usleep(1000);
-    CHECKED(gumbel_nccl_transport, NULL, shared->id, rank, ranks, 0, &b.transport, &error);
-    gumbel_group_options options = {};
-    options.struct_size = sizeof options;
-    options.first_token = b.first;
-    options.rows = b.rows;
-    CHECKED(gumbel_group_open, &b.transport, b.gpu, &options, &b.group, &error);
+    b.weight = make<__nv_bfloat16>(size_t(b.rows) * of.hidden);
+    b.hidden = make<__nv_bfloat16>(BATCH * of.hidden);
+    b.product = make<__nv_bfloat16>(size_t(BATCH) * (of.vocab / ranks + 64));
+    b.gathered = make<__nv_bfloat16>(size_t(BATCH) * (of.vocab / ranks + 64) * ranks);
+    make_random(b.hidden, BATCH * of.hidden, 1, 1);
+    make_random(b.weight, size_t(b.rows) * of.hidden, 3 + rank, 2.5f / sqrtf(float(of.hidden)));
+    b.top_k = make<int32_t>(1);
+    b.top_p = make<float>(1);
+    const int32_t k = 50;
+    const float p = .95f;
+    CHECKED(cudaMemcpy, b.top_k, &k, sizeof k, cudaMemcpyHostToDevice);
+    CHECKED(cudaMemcpy, b.top_p, &p, sizeof p, cudaMemcpyHostToDevice);
+    b.nccl = open_group(b, shared, 2 * turn, rank, ranks, GUMBEL_PEERS_OFF);
+    b.peers = open_group(b, shared, 2 * turn + 1, rank, ranks, GUMBEL_PEERS_REQUIRE);
     return b;
 }
 
@@ -70,43 +99,93 @@ static gumbel_head head_of(const ranks_bench &b, int64_t B)
 {
     gumbel_head head = {};
     head.struct_size = sizeof head;
-    head.hidden = {b.hidden, GUMBEL_BFLOAT16, B, HIDDEN, 0};
-    head.weight = {b.weight, GUMBEL_BFLOAT16, b.rows, HIDDEN, 0};
+    head.hidden = {b.hidden, GUMBEL_BFLOAT16, B, b.of.hidden, 0};
+    head.weight = {b.weight, GUMBEL_BFLOAT16, b.rows, b.of.hidden, 0};
     head.first_token = b.first;
     return head;
 }
 
-static void draw_ranks(const ranks_bench &b, int64_t B, void *workspace, size_t bytes)
+/* A draw over ranks: counted, where it has no workspace yet; else queued. */
+static void draw_ranks(const ranks_bench &b, gumbel_group *group, int64_t B, int cut,
+                       void *workspace, size_t *bytes)
 {
     gumbel_head head = head_of(b, B);
     gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position);
     gumbel_output output = make_output(b.tokens, b.logprobs);
-    CHECKED(gumbel_group_sample, b.group, b.stream, &head, &sampling, &output, workspace, bytes,
-            &error);
-}
-
-static size_t ranks_bytes(const ranks_bench &b, int64_t B)
-{
-    size_t bytes;
-    gumbel_head head = head_of(b, B);
-    gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position);
-    gumbel_output output = make_output(b.tokens, b.logprobs);
-    CHECKED(gumbel_group_workspace_size, b.group, &head, NULL, &sampling, &output, &bytes, &error);
-    return bytes;
+    gumbel_truncation truncation = {};
+    truncation.struct_size = sizeof truncation;
+    truncation.top_k = {b.top_k, GUMBEL_SAME};
+    truncation.top_p = {b.top_p, GUMBEL_SAME};
+    if (cut)
+        sampling.truncation = &truncation;
+    if (workspace)
+        CHECKED(gumbel_group_sample, group, b.stream, &head, &sampling, &output, workspace, *bytes,
+                &error);
+    else
+        CHECKED(gumbel_group_workspace_size, group, &head, NULL, &sampling, &output, bytes, &error);
 }
 
 static void gather_logits(const ranks_bench &b, int64_t B)
 {
     const float one = 1, zero = 0;
     char why[GUMBEL_WHY_BYTES] = "";
-    CHECKED(cublasGemmEx, b.blas, CUBLAS_OP_T, CUBLAS_OP_N, int(b.rows), int(B), int(HIDDEN), &one,
-            b.weight, CUDA_R_16BF, int(HIDDEN), b.hidden, CUDA_R_16BF, int(HIDDEN), &zero,
-            b.product, CUDA_R_16BF, int(b.rows), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-    size_t bytes = size_t(B) * size_t(VOCAB / 64 / b.transport.ranks * 64) * 2;
+    CHECKED(cublasGemmEx, b.blas, CUBLAS_OP_T, CUBLAS_OP_N, int(b.rows), int(B), int(b.of.hidden),
+            &one, b.weight, CUDA_R_16BF, int(b.of.hidden), b.hidden, CUDA_R_16BF, int(b.of.hidden),
+            &zero, b.product, CUDA_R_16BF, int(b.rows), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    size_t bytes = size_t(B) * size_t(b.of.vocab / 64 / b.transport.ranks * 64) * 2;
     if (b.transport.queue(b.transport.context, b.stream, b.product, b.gathered, bytes, 0, why)) {
         fprintf(stderr, "%s\n", why);
         exit(1);
     }
+}
+
+/* The ways of one batch. */
+static void measure(const ranks_bench &b, int64_t B, int rank, FILE *file, const char **separator)
+{
+    struct way {
+        const char *name;
+        gumbel_group *group;
+        int cut;
+        size_t bytes;
+        char *workspace;
+    } ways[] = {{"nccl", b.nccl, 0},
+                {"peers", b.peers, 0},
+                {"nccl_k50_p95", b.nccl, 1},
+                {"peers_k50_p95", b.peers, 1}};
+    for (way &w : ways) {
+        draw_ranks(b, w.group, B, w.cut, NULL, &w.bytes);
+        w.workspace = make<char>(w.bytes);
+    }
+    const captured shard(b.stream, [&] { draw(b, head_of(b, B), b.logprobs); });
+    const captured logits(b.stream, [&] { gather_logits(b, B); });
+    auto queue = [&](way &w) { draw_ranks(b, w.group, B, w.cut, w.workspace, &w.bytes); };
+    const captured nccl(b.stream, [&] { queue(ways[0]); });
+    const captured peers(b.stream, [&] { queue(ways[1]); });
+    const captured nccl_cut(b.stream, [&] { queue(ways[2]); });
+    const captured peers_cut(b.stream, [&] { queue(ways[3]); });
+    auto t = time_in_turns(b.stream, {&shard, &logits, &nccl, &peers, &nccl_cut, &peers_cut});
+    if (rank == 0)
+        printf("V %lld D %lld B %3lld  shard %6.1f (%.1f..%.1f)  product and gather of logits "
+               "%6.1f\n",
+               (long long)b.of.vocab, (long long)b.of.hidden, (long long)B, t[0].median, t[0].p10,
+               t[0].p90, t[1].median);
+    if (file)
+        fprintf(file,
+                "%s{\"V\": %lld, \"D\": %lld, \"B\": %lld, \"shard_us\": %.2f, "
+                "\"gather_us\": %.2f",
+                *separator, (long long)b.of.vocab, (long long)b.of.hidden, (long long)B,
+                t[0].median, t[1].median);
+    *separator = ", ";
+    for (int i = 0; i < 4; i++) {
+        if (rank == 0)
+            printf("  %-14s %6.1f (%.1f..%.1f)  +%.1f\n", ways[i].name, t[2 + i].median,
+                   t[2 + i].p10, t[2 + i].p90, t[2 + i].median - t[0].median);
+        if (file)
+            fprintf(file, ", \"%s_us\": %.2f", ways[i].name, t[2 + i].median);
+        CHECKED(cudaFree, ways[i].workspace);
+    }
+    if (file)
+        fprintf(file, "}");
 }
 
 static int run_rank(board *shared, int rank, int ranks, const char *json, const char *commit)
@@ -114,38 +193,28 @@ static int run_rank(board *shared, int rank, int ranks, const char *json, const 
     char which[16];
     snprintf(which, sizeof which, "%d", rank);
     setenv("CUDA_VISIBLE_DEVICES", which, 1);
-    ranks_bench b = open_bench(shared, rank, ranks);
     FILE *file = rank == 0 && json ? fopen(json, "w") : NULL;
     if (rank == 0)
-        printf("question: %s\ncommit: %s, %d ranks, V %lld D %lld, medians in us (p10..p90)\n",
-               QUESTION, commit, ranks, (long long)VOCAB, (long long)HIDDEN);
-    if (file)
-        fprintf(file, "{\"commit\": \"%s\", \"ranks\": %d, \"rows\": [", commit, ranks);
+        printf("question: %s\ncommit: %s, %d ranks, medians in us (p10..p90)\n", QUESTION, commit,
+               ranks);
     const char *separator = "";
-    for (int64_t B : {1, 64, 256}) {
-        size_t bytes = ranks_bytes(b, B);
-        char *workspace = make<char>(bytes);
-        const captured shard(b.stream, [&] { draw(b, head_of(b, B), b.logprobs); });
-        const captured over(b.stream, [&] { draw_ranks(b, B, workspace, bytes); });
-        const captured logits(b.stream, [&] { gather_logits(b, B); });
-        auto t = time_in_turns(b.stream, {&shard, &over, &logits});
-        if (rank == 0)
-            printf("B %3lld  shard %6.1f (%.1f..%.1f)  ranks %6.1f (%.1f..%.1f) +%.1f  "
-                   "product and gather of logits %6.1f (%.1f..%.1f)\n",
-                   (long long)B, t[0].median, t[0].p10, t[0].p90, t[1].median, t[1].p10, t[1].p90,
-                   t[1].median - t[0].median, t[2].median, t[2].p10, t[2].p90);
-        if (file)
-            fprintf(file,
-                    "%s{\"B\": %lld, \"shard_us\": %.2f, \"ranks_us\": %.2f, \"gather_us\": %.2f}",
-                    separator, (long long)B, t[0].median, t[1].median, t[2].median);
-        separator = ", ";
-        CHECKED(cudaFree, workspace);
+    cudaDeviceProp gpu;
+    CHECKED(cudaGetDeviceProperties, &gpu, 0);
+    for (int turn = 0; turn < 2; turn++) {
+        ranks_bench b = open_bench(shared, turn, rank, ranks);
+        if (file && turn == 0)
+            fprintf(file, "{\"commit\": \"%s\", \"machine\": \"%s\", \"ranks\": %d, \"rows\": [",
+                    commit, gpu.name, ranks);
+        for (int64_t B : {1, 8, 64, 256})
+            measure(b, B, rank, file, &separator);
+        gumbel_group_close(b.nccl);
+        gumbel_group_close(b.peers);
+        CHECKED(cudaFree, b.weight);
     }
     if (file) {
         fprintf(file, "]}\n");
         fclose(file);
     }
-    gumbel_group_close(b.group);
     return 0;
 }
 

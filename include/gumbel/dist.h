@@ -39,13 +39,17 @@
  *             another call is an error of the call on all others; then the group is spent: each
  *             further call on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that
  *             returned GUMBEL_ERROR_GROUP are undefined.
- * CUDA.       On a device "cuda:N" a group serves plain calls, as the table has them; others are
- *             GUMBEL_ERROR_UNSUPPORTED, by the field's name, and each rank has a row or more. A
- *             call queues its work and one all-gather of 48 S bytes a row, and may be captured.
- *             Ranks compare what the host knows of it, in one blocking exchange of host memory,
- *             where that is not what the call before had; so a call is made once before it is
- *             captured. What device memory holds is not compared. A call does not wait for other
- *             ranks, and so it does not see that one is gone: gumbel_group_wait() does.
+ * CUDA.       On a device "cuda:N" plain calls are as the table has them. All others are served by
+ *             whole rows, 4 V' bytes a row and rank; given noise, and raw logits of top_logits
+ *             beside transforms, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has a
+ *             row or more, and no rank is on a CPU. A call queues its work and its exchanges, and
+ *             may be captured; calls of a group are queued on one stream, or on several that wait
+ *             for each other. Ranks compare what the host knows of a call, in one blocking exchange
+ *             of host memory, where that is not what the call before had; so a call is made once
+ *             before it is captured. What device memory holds is not compared. A call does not wait
+ *             for other ranks, and so it does not see that one is gone: gumbel_group_wait() does,
+ *             and with peer memory each later call. Until then tokens of such a draw are -1, or
+ *             undefined without peer memory.
  * Threads.    One call of a group at a time, on each rank; all ranks make the calls of a group in
  *             the same order. Several groups at once do not disturb each other.
  */
@@ -79,10 +83,10 @@ typedef struct gumbel_transport {
     gumbel_all_gather all_gather;   /* of host memory; `stream` is NULL */
     void (*destroy)(void *context); /* called by gumbel_group_close(); may be NULL */
     void *context;                  /* handed to all */
-    gumbel_all_gather queue; /* for CUDA devices, else NULL: the same of device memory, queued on
-                              * `stream`. It does not wait, and 0 means that it is queued */
-    /* For CUDA devices: wait for all that is queued on `stream`, timeout_ms at most. Where that is
-     * too long, what ranks have not done is given up, and the return is not 0. */
+    gumbel_all_gather queue; /* for CUDA devices without peer memory, else NULL: the same of device
+                              * memory, queued on `stream`. It does not wait; 0: it is queued */
+    /* Likewise: wait for all that is queued on `stream`, timeout_ms at most. Where that is too
+     * long, what ranks have not done is given up, and the return is not 0. */
     int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);
 } gumbel_transport;
 
@@ -111,6 +115,17 @@ GUMBEL_CALL gumbel_nccl_id(char id[GUMBEL_NCCL_ID_BYTES], gumbel_error *error);
 
 typedef struct gumbel_group gumbel_group;
 
+/* Ranks of one host, 16 at most, whose GPUs reach each other's memory (NVLink, PCIe) can do without
+ * a collective: kernels store what a rank has to say into mailboxes of the others, and take up what
+ * they say, 16 ranks * peer_bytes of device memory a rank. Mailboxes are made with the group, and
+ * reached by CUDA's handles for memory of other processes (CUDA IPC), or are an engine's own. */
+typedef enum gumbel_peer_memory {
+    GUMBEL_PEERS_OFF = 0,
+    GUMBEL_PEERS_ALLOW = 1,   /* where all ranks can; else the transport's `queue` */
+    GUMBEL_PEERS_REQUIRE = 2, /* where one cannot, it is GUMBEL_ERROR_UNSUPPORTED on all */
+} gumbel_peer_memory;
+#define GUMBEL_PEERS_MOST 16
+
 typedef struct gumbel_group_options {
     size_t struct_size;
     int64_t first_token; /* global id of this rank's row 0 */
@@ -118,7 +133,19 @@ typedef struct gumbel_group_options {
     int64_t timeout_ms;  /* of one exchange, 1..2^31; 0: 30,000 */
     size_t frame_bytes;  /* what a call's first exchange carries, 256..2^30; 0: 4096. A plain call
                           * of (frame_bytes - 256) / 48 draws fits into it. Same on all ranks */
+    /* On CUDA devices: how device memory is exchanged. The same on all ranks. */
+    gumbel_peer_memory peer_memory;
+    int32_t reserved;  /* 0 */
+    size_t peer_bytes; /* that a rank says in one exchange of peer memory, a multiple of 48,
+                              * to 2^30; what is more takes several. 0: 3 MiB */
+    void *const *peer_mailboxes; /* [ranks] an engine's own, of gumbel_peer_mailbox_bytes() each,
+                              * as this rank's device reaches them, its own at its place; all zero
+                              * bytes before any rank opens the group, and left alone until all
+                              * have closed it. NULL: the group makes its own */
 } gumbel_group_options;
+
+/* Bytes of a mailbox; 0 where an argument is out of range. since 0.2 */
+GUMBEL_API size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes);
 
 /* gumbel_group_open(): make a group, on all ranks at once.
  *  transport  the group owns its context from success on; on an error it stays the caller's

@@ -12,6 +12,7 @@
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
 
+#include "core/peers.h"
 #include "core/problem.h"
 #include "core/rung.h"
 
@@ -55,6 +56,16 @@ typedef struct gumbel_backend {
      * from a head, too; batch > 0; `processed` may be the logits. */
     gumbel_status (*process)(gumbel_device *device, const gumbel_problem *problem, float *processed,
                              int64_t stride, void *workspace, gumbel_error *error);
+    /* Fill rows [B, V] at `stride`, an even one, with y: what z is before the temperature. Of a
+     * request only GUMBEL_REQUEST_TRANSFORMS. Tokens that do not count are not written. batch > 0;
+     * NULL where host_memory is 1. */
+    gumbel_status (*edit)(gumbel_device *device, const gumbel_problem *problem, float *rows,
+                          int64_t stride, void *workspace, gumbel_error *error);
+    /* Copy `rows` rows of `columns` floats from one stride to another, in the device's memory.
+     * NULL where host_memory is 1. */
+    gumbel_status (*lay)(gumbel_device *device, void *stream, float *to, int64_t to_stride,
+                         const float *from, int64_t from_stride, int64_t rows, int64_t columns,
+                         gumbel_error *error);
     /* Fill rows [B, V] at `stride`, an even one, with logits l, a head's bias in them, of a problem
      * that asks for nothing: of a head, on a CPU of logits, too. batch > 0. */
     gumbel_status (*store)(gumbel_device *device, const gumbel_problem *problem, float *rows,
@@ -96,6 +107,21 @@ typedef struct gumbel_backend {
      * rows > 0; NULL where host_memory is 1. */
     size_t (*weighing_size)(const gumbel_device *device, const gumbel_verification *verification,
                             const gumbel_proposal *by);
+    /* Make a mailbox for peers->words of each of peers->ranks, unless mailboxes[rank] is there, and
+     * a card that says where it is; reach those of all other ranks by their cards; let them go, and
+     * free what is owned, where `peers` may be half made. NULL where host_memory is 1. */
+    gumbel_status (*peers_make)(gumbel_device *device, gumbel_peers *peers, gumbel_peer_card *card,
+                                gumbel_error *error);
+    gumbel_status (*peers_join)(gumbel_device *device, gumbel_peers *peers,
+                                const gumbel_peer_card *cards, gumbel_error *error);
+    void (*peers_part)(gumbel_device *device, gumbel_peers *peers);
+    /* Queue an exchange of words with peers; with `call`, of its summaries, which the words are:
+     * merged over all ranks, they are written out as finish() does. */
+    gumbel_status (*exchange)(gumbel_device *device, void *stream,
+                              const gumbel_peer_exchange *exchange, const gumbel_finish_call *call,
+                              gumbel_error *error);
+    /* Whether all that is queued on a stream is done; *done is 0 or 1. NULL as above. */
+    gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);

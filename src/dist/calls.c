@@ -117,6 +117,7 @@ static gumbel_status begin(gumbel_group *group, gumbel_error *error)
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
+    GUMBEL_FORWARD(dist_check_peers(group, error));
     group->entered = 0;
     group->drafted = DIST_DIGEST_START;
     return GUMBEL_OK;
@@ -221,16 +222,14 @@ static gumbel_status verify(gumbel_group *group, void *stream, const gumbel_head
     gumbel_error found = {"", ""};
     GUMBEL_FORWARD(begin(group, error));
     gumbel_status status = fit(group, &f, head, logits, &group->vocab_size, &found);
-    if (status == GUMBEL_OK && !group->table.host_memory)
-        status = gumbel_fail(&found, GUMBEL_ERROR_UNSUPPORTED, "draft",
-                             "ranks on GPUs serve plain calls alone");
     if (status == GUMBEL_OK)
         status = read_draft(group, draft, &found);
     if (status == GUMBEL_OK)
         status = gumbel_verify_workspace_size(&group->base, f.with_head, f.with_logits, sampling,
                                               draft, verified, &needed, &found);
     if (status == GUMBEL_OK) {
-        read_drafted(group, draft, head ? f.head.hidden.rows : f.logits.logits.rows);
+        if (group->table.host_memory)
+            read_drafted(group, draft, head ? f.head.hidden.rows : f.logits.logits.rows);
         status = head ? gumbel_verify(&group->base, stream, &f.head, sampling, draft, verified,
                                       workspace, workspace_bytes, &found)
                       : gumbel_verify_logits(&group->base, stream, &f.logits, sampling, draft,

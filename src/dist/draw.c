@@ -131,38 +131,40 @@ static gumbel_status agree_on_device(dist_draw *draw, gumbel_error *error)
 }
 
 /* A plain draw on a GPU: all of it is queued. */
-static gumbel_status draw_on_device(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor,
+                                          gumbel_error *error)
 {
     gumbel_group *group = draw->group;
     gumbel_device *device = group->device;
     gumbel_problem p = *draw->p;
     size_t batch = (size_t)p.batch, samples = (size_t)p.sampling.num_samples, local = 0;
+    size_t others = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
     gumbel_summary *own = gumbel_carve(cursor, batch, samples, sizeof *own);
-    gumbel_summary *all =
-        gumbel_carve(cursor, (size_t)group->transport.ranks * batch, samples, sizeof *all);
-    uint32_t more = p.request & NEEDS_ROWS;
-    if (more)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED,
-                           gumbel_request_field((gumbel_request)(more & -more)),
-                           "ranks on GPUs serve plain calls alone");
-    if (!group->aligned && p.with_mass)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.first_token",
-                           "on GPUs log-probabilities need shards that meet at multiples of 64");
+    gumbel_summary *all = gumbel_carve(cursor, others * batch, samples, sizeof *all);
+    const gumbel_finish_call call = {.summaries = all,
+                                     .parts = group->transport.ranks,
+                                     .batch = p.batch,
+                                     .num_samples = p.sampling.num_samples,
+                                     .output = draw->output};
     p.with_mass = 1;
     if (!draw->output) {
         GUMBEL_FORWARD(dist_count(group, &p, GUMBEL_NEED_PART, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
-    GUMBEL_FORWARD(agree_on_device(draw, error));
     GUMBEL_FORWARD(device->backend->partial(device, &p, own, cursor->base + cursor->used, error));
+    if (group->peers.ranks)
+        return dist_finish_peers(group, p.stream, own, &call, error);
     GUMBEL_FORWARD(dist_queue(group, p.stream, own, all, batch * samples * sizeof *own, error));
-    const gumbel_finish_call call = {.summaries = all,
-                                     .parts = group->transport.ranks,
-                                     .batch = p.batch,
-                                     .num_samples = p.sampling.num_samples,
-                                     .output = draw->output};
     return device->backend->finish(device, p.stream, &call, error);
+}
+
+static gumbel_status draw_on_device(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+{
+    if (draw->output)
+        GUMBEL_FORWARD(agree_on_device(draw, error));
+    return dist_is_plain(draw->group, draw->p) ? draw_plain_on_device(draw, cursor, error)
+                                               : dist_draw_device_rows(draw, cursor, error);
 }
 
 static gumbel_status run(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
@@ -205,6 +207,23 @@ static int64_t whole_end(const gumbel_device *device, const gumbel_problem *prob
                                                                      : group->end_token;
 }
 
+/* Drafts are laid out, and what was drawn is accepted, as on the rank's own device. */
+static gumbel_status expand_drafts(gumbel_device *device, void *stream,
+                                   const gumbel_verification *verification,
+                                   const gumbel_proposal *by, gumbel_error *error)
+{
+    gumbel_device *own = ((gumbel_group *)device)->device;
+    return own->backend->expand_drafts(own, stream, verification, by, error);
+}
+
+static gumbel_status accept_drafts(gumbel_device *device, void *stream,
+                                   const gumbel_verification *verification,
+                                   const gumbel_proposal *by, gumbel_error *error)
+{
+    gumbel_device *own = ((gumbel_group *)device)->device;
+    return own->backend->accept_drafts(own, stream, verification, by, error);
+}
+
 gumbel_backend dist_table(const gumbel_device *device)
 {
     gumbel_backend table = {.serves = device->backend->serves,
@@ -212,5 +231,9 @@ gumbel_backend dist_table(const gumbel_device *device)
                             .call_size = call_size,
                             .sample = sample,
                             .whole_end = whole_end};
+    if (!table.host_memory) {
+        table.expand_drafts = expand_drafts;
+        table.accept_drafts = accept_drafts;
+    }
     return table;
 }

@@ -34,6 +34,9 @@ gumbel_status dist_draw_candidates(dist_draw *draw, gumbel_cursor *cursor, gumbe
 /* Draw rows that have given tokens or noise: by whole rows. */
 gumbel_status dist_draw_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error);
 
+/* Draw any rows on GPUs: by whole rows. As above where draw->output is NULL. */
+gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error);
+
 /* Exchange headers, with `bytes` of payload or none, and learn where tokens end. */
 gumbel_status dist_begin(dist_draw *draw, const void *payload, void *received, size_t bytes,
                          void *rest, gumbel_error *error);

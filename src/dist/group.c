@@ -14,15 +14,22 @@
 #define TIMEOUT_MS  30000
 #define FRAME_BYTES 4096
 #define FRAME_MOST  (INT64_C(1) << 30)
-#define HELLO       UINT64_C(0x67726f7570000000)
+
+#define PEER_BYTES      ((size_t)3 << 20)
+#define PEER_BYTES_MOST ((size_t)1 << 30)
+
+_Static_assert(GUMBEL_PEERS_MOST == GUMBEL_PEERS_RANKS, "dist.h says so");
+
+#define HELLO UINT64_C(0x67726f7570000000)
 
 /* What a rank says of itself as a group is opened. */
 typedef struct hello {
     uint64_t version;
-    uint64_t frame_bytes;
+    uint64_t frame_bytes, peer_bytes;
     dist_shard shard;
     int32_t rank;
     int32_t status; /* whether it can take part */
+    int32_t host_memory, peer_memory;
 } hello;
 
 gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
@@ -47,6 +54,8 @@ gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, vo
 {
     char why[GUMBEL_WHY_BYTES] = "";
     const gumbel_transport *t = &group->transport;
+    if (group->peers.ranks)
+        return dist_queue_peers(group, stream, send, receive, bytes, error);
     group->traffic.exchanges++;
     group->traffic.bytes += (int64_t)bytes;
     if (t->queue(t->context, stream, send, receive, bytes, group->timeout_ms, why) == 0)
@@ -63,6 +72,8 @@ gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error 
     const gumbel_transport *t = &group->transport;
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
+    if (group->peers.ranks)
+        return dist_wait_peers(group, stream, error);
     if (group->device->backend->host_memory ||
         t->wait(t->context, stream, group->timeout_ms, why) == 0)
         return GUMBEL_OK;
@@ -134,6 +145,14 @@ static gumbel_status read_group_options(gumbel_group_options *into,
     GUMBEL_REFUSE_IF(into->timeout_ms < 1 || into->timeout_ms > INT64_C(1) << 31, error,
                      "options.timeout_ms", "timeout_ms is %" PRId64 "; it must be in 1..2^31",
                      into->timeout_ms);
+    into->peer_bytes = into->peer_bytes ? into->peer_bytes : PEER_BYTES;
+    GUMBEL_REFUSE_IF(
+        into->peer_memory < GUMBEL_PEERS_OFF || into->peer_memory > GUMBEL_PEERS_REQUIRE, error,
+        "options.peer_memory", "peer_memory is %d; it must be in 0..2", (int)into->peer_memory);
+    GUMBEL_REFUSE_IF(
+        into->peer_bytes % sizeof(gumbel_summary) != 0 || into->peer_bytes > PEER_BYTES_MOST, error,
+        "options.peer_bytes", "peer_bytes is %zu; it must be a multiple of 48, and 2^30 at most",
+        into->peer_bytes);
     GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(dist_header) || into->frame_bytes > FRAME_MOST,
                      error, "options.frame_bytes", "frame_bytes is %zu; it must be in 256..2^30",
                      into->frame_bytes);
@@ -186,13 +205,19 @@ static gumbel_status meet(gumbel_group *group, const hello *own, hello *all, gum
         if (all[r].frame_bytes != all[0].frame_bytes)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.frame_bytes",
                                "ranks 0 and %d pass different ones", (int)r);
+        if (all[r].peer_memory != all[0].peer_memory || all[r].peer_bytes != all[0].peer_bytes)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.peer_memory",
+                               "ranks 0 and %d pass different ones, or of other sizes", (int)r);
+        if (all[r].host_memory != all[0].host_memory)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "device",
+                               "of ranks 0 and %d one is on a GPU, the other on a CPU", (int)r);
         group->shards[r] = all[r].shard;
     }
     return tile(group, error);
 }
 
 static gumbel_status check_device(const gumbel_device *device, const gumbel_transport *t,
-                                  int64_t rows, gumbel_error *error)
+                                  const gumbel_group_options *o, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     if (gumbel_version() != GUMBEL_VERSION)
@@ -201,9 +226,9 @@ static gumbel_status check_device(const gumbel_device *device, const gumbel_tran
                            gumbel_version_string());
     if (device->backend->host_memory)
         return GUMBEL_OK;
-    GUMBEL_REFUSE_IF(!t->queue || !t->wait, error, "transport",
-                     "it has no exchanges of device memory");
-    GUMBEL_REFUSE_IF(rows == 0, error, "options.rows", "a rank on a GPU has a row or more");
+    GUMBEL_REFUSE_IF(o->peer_memory != GUMBEL_PEERS_REQUIRE && (!t->queue || !t->wait), error,
+                     "transport", "it has no exchanges of device memory");
+    GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows", "a rank on a GPU has a row or more");
     return GUMBEL_OK;
 }
 
@@ -223,6 +248,8 @@ static gumbel_group *allocate(const gumbel_transport *t, size_t frame_bytes, hel
 
 static void release(gumbel_group *group)
 {
+    if (group->peers.ranks)
+        group->device->backend->peers_part(group->device, &group->peers);
     free(group->shards);
     free(group->frame);
     free(group->frames);
@@ -242,7 +269,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
     gumbel_error refused = {"", ""};
     gumbel_status status = read_group_options(&o, options, &refused);
     if (status == GUMBEL_OK)
-        status = check_device(device, &t, o.rows, &refused);
+        status = check_device(device, &t, &o, &refused);
     gumbel_group *made = allocate(&t, status == GUMBEL_OK ? o.frame_bytes : FRAME_BYTES, &all);
     if (!made || !all || !made->shards || !made->frame || !made->frames) {
         if (made)
@@ -257,10 +284,15 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
     made->traffic.struct_size = sizeof made->traffic;
     const hello own = {.version = HELLO | GUMBEL_VERSION,
                        .frame_bytes = o.frame_bytes,
+                       .peer_bytes = o.peer_bytes,
                        .shard = {o.first_token, o.rows},
                        .rank = t.rank,
-                       .status = (int32_t)status};
+                       .status = (int32_t)status,
+                       .host_memory = device && device->backend->host_memory,
+                       .peer_memory = (int32_t)o.peer_memory};
     gumbel_status met = meet(made, &own, all, status == GUMBEL_OK ? error : NULL);
+    if (met == GUMBEL_OK && o.peer_memory != GUMBEL_PEERS_OFF && !own.host_memory)
+        met = dist_meet_peers(made, &o, error);
     free(all);
     if (status != GUMBEL_OK && error)
         *error = refused;

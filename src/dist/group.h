@@ -35,7 +35,8 @@ struct gumbel_group {
     int entered;                    /* the call came to its exchange */
     int64_t vocab_size;             /* of the call: 0, or where the whole's tokens end */
     uint64_t drafted;               /* digest of the call's draft */
-    uint64_t agreed; /* of a CUDA device's call: digest of what ranks compared last */
+    uint64_t agreed;    /* of a CUDA device's call: digest of what ranks compared last */
+    gumbel_peers peers; /* whose memory this rank's device reaches; no ranks where it does not */
     gumbel_traffic traffic;
 };
 
@@ -49,9 +50,28 @@ static inline const dist_shard *dist_own(const gumbel_group *group)
 gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
                           gumbel_error *error);
 
-/* Queue one all-gather of device memory. */
+/* Queue one all-gather of device memory, of whole words of 32 bits. */
 gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, void *receive,
                          size_t bytes, gumbel_error *error);
+
+/* Have device memory exchanged by mailboxes, as the options say; all ranks call it, with options
+ * that are the same on all. */
+gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *options,
+                              gumbel_error *error);
+
+/* GUMBEL_OK, or an error that names the rank which did not answer, where an exchange by mailboxes
+ * is known to have failed. */
+gumbel_status dist_check_peers(gumbel_group *group, gumbel_error *error);
+
+/* dist_queue() by mailboxes; and the exchange of a draw's summaries, written out as finish() does,
+ * which takes words of `own`. */
+gumbel_status dist_queue_peers(gumbel_group *group, void *stream, const void *send, void *receive,
+                               size_t bytes, gumbel_error *error);
+gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_summary *own,
+                                const gumbel_finish_call *call, gumbel_error *error);
+
+/* Wait for what is queued on a stream, within the time-out, where there are mailboxes. */
+gumbel_status dist_wait_peers(gumbel_group *group, void *stream, gumbel_error *error);
 
 /* Exchange headers and `bytes` of payload, which goes to received[rank * bytes] of all, once all
  * ranks are seen to agree. `rest` has room for (ranks + 1) * bytes. */

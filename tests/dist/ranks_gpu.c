@@ -2,16 +2,15 @@
  *
  * usage: ranks_gpu RANKS [TEST ...]
  *
- * Ranks that are processes, each with a GPU of its own, over NCCL: what they draw is what each
- * draws alone from the whole; graphs; requests that are refused; what the others see of a rank that
- * passes other parameters, or hangs. script/test-ranks runs it. 77: no NCCL, or too few GPUs.
+ * Ranks that are processes, each with a GPU of its own, over NCCL and by peer memory: what they draw
+ * is what each draws alone from the whole, of any request; graphs; what the others see of a rank
+ * that passes other parameters, hangs or is killed. script/test-ranks runs it. 77: no NCCL, or too
+ * few GPUs.
  */
 #define _GNU_SOURCE
-#include "cuda_support.h"
+#include "gpu_shards.h"
 
-#include <gumbel/dist.h>
-
-#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_MOST = 8, TIMEOUT = 4000, IDS = 64 };
+enum { RANKS_MOST = 8, TIMEOUT = 4000, IDS = 256 };
 
 /* What the processes share: ids of communicators, in the order that they are made. */
 typedef struct board {
@@ -30,13 +29,19 @@ typedef struct board {
 
 static board *shared;
 static int32_t rank, ranks;
-static int communicators;
+static int communicators;     /* that are spent */
+static gumbel_peer_memory by; /* how device memory is exchanged */
 
+/* A transport for a group: one that serves all groups until one of them is spent. */
 static gumbel_transport connect(void)
 {
-    gumbel_transport transport;
+    static gumbel_transport transport;
+    static int made_of = -1;
     gumbel_error error = {"", ""};
-    int which = communicators++;
+    if (made_of == communicators)
+        return transport;
+    made_of = communicators;
+    int which = communicators;
     if (which == IDS)
         die("too many groups");
     if (rank == 0) {
@@ -49,7 +54,23 @@ static gumbel_transport connect(void)
     if (gumbel_nccl_transport(NULL, shared->ids[which], rank, ranks, 0, &transport, &error) !=
         GUMBEL_OK)
         die("%s: %s", error.field, error.message);
+    transport.destroy = NULL; /* no group owns it */
     return transport;
+}
+
+static gumbel_group *open_group(int64_t first_token, int64_t rows)
+{
+    gumbel_error error = {"", ""};
+    gumbel_group *group;
+    gumbel_transport transport = connect();
+    const gumbel_group_options options = {.struct_size = sizeof options,
+                                          .first_token = first_token,
+                                          .rows = rows,
+                                          .timeout_ms = TIMEOUT,
+                                          .peer_memory = by};
+    if (gumbel_group_open(&transport, gpu, &options, &group, &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    return group;
 }
 
 /* A problem of which this rank has a shard of whole blocks, and the whole's draw. */
@@ -72,13 +93,7 @@ static scene begin(const problem_plan *plan)
     size_t rows = (size_t)plan->batch, draws = rows * (size_t)(plan->samples ? plan->samples : 1);
     s.whole = gpu_problem(s.host);
     s.head = problem_shard(&s.whole->head, first, end - first);
-    gumbel_transport transport = connect();
-    const gumbel_group_options options = {.struct_size = sizeof options,
-                                          .first_token = s.head.first_token,
-                                          .rows = s.head.weight.rows,
-                                          .timeout_ms = TIMEOUT};
-    if (gumbel_group_open(&transport, gpu, &options, &s.group, &error) != GUMBEL_OK)
-        die("%s: %s", error.field, error.message);
+    s.group = open_group(s.head.first_token, s.head.weight.rows);
     s.expected = outcome_make(plan->batch, plan->samples ? plan->samples : 1);
     s.found = outcome_make(plan->batch, plan->samples ? plan->samples : 1);
     s.out = (gumbel_output){.struct_size = sizeof s.out,
@@ -126,8 +141,8 @@ static void compare_scene(scene *s, const char *what)
     gpu_fetch(s->found->status, s->out.status, rows * 4);
     gpu_draw(&s->whole->head, NULL, &s->whole->sampling, OUTCOME_ALL, s->expected);
     draws_compared += (int64_t)draws;
-    CHECK(outcome_same(s->expected, 0, s->found,
-                       OUTCOME_TOKENS | OUTCOME_SCORES | OUTCOME_MASS, what),
+    CHECK(outcome_same(s->expected, 0, s->found, OUTCOME_TOKENS | OUTCOME_SCORES | OUTCOME_MASS,
+                       what),
           "%s: rank %d", what, (int)rank);
 }
 
@@ -139,7 +154,7 @@ static const problem_plan plans[] = {
     {.batch = 16, .vocab = 8192, .hidden_size = 128, .vocab_size = 5000, .seed = 5},
 };
 
-static void nccl_plain(void)
+static void draw_plain(void)
 {
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         scene s = begin(&plans[i]);
@@ -153,7 +168,7 @@ static void nccl_plain(void)
     }
 }
 
-static void nccl_graph(void)
+static void replay_graph(void)
 {
     scene s = begin(&plans[1]);
     gumbel_error error = {"", ""};
@@ -175,31 +190,79 @@ static void nccl_graph(void)
     end(&s);
 }
 
-static void nccl_refuses(void)
+/* All ranks change what the host knows, the last one otherwise than the rest. */
+static void differ(void)
 {
-    static const int32_t k = 50;
     scene s = begin(&plans[1]);
     gumbel_error error = {"", ""};
-    int32_t *on_gpu = gpu_copy(&k, sizeof k);
-    const gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = {on_gpu, GUMBEL_SAME}};
-    s.whole->sampling.truncation = &cut;
-    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_ERROR_UNSUPPORTED, "top_k is not refused");
-    CHECK(strcmp(error.field, "sampling.truncation") == 0, "%s", error.field);
-    s.whole->sampling.truncation = NULL;
     CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
     CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
-    compare_scene(&s, "behind a refusal");
-    /* All ranks change what the host knows, the last one otherwise than the rest. */
+    compare_scene(&s, "before they differ");
     s.whole->sampling.first_sample = rank + 1 == ranks ? 8 : 7;
     gumbel_status status = draw_ranks(&s, NULL, &error);
     CHECK(status == GUMBEL_ERROR_GROUP, "ranks that differ draw");
     CHECK(strcmp(error.field, "sampling.num_samples") == 0, "%s: %s", error.field, error.message);
-    gpu_free(on_gpu);
     end(&s);
 }
 
+/* Requests of every kind; those that groups on GPUs do not serve are refused by all ranks. */
+static int draw_request(const request_plan *plan, int fused, uint64_t *random)
+{
+    request *host = request_make(plan, cpu);
+    gpu_request *asked = gpu_request_make(host);
+    outcome *expected = request_outcome(host), *found = request_outcome(host);
+    shard_cut cut = gpu_shards_cut(plan, ranks, random_below(random, 2) == 0, random);
+    gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
+    gumbel_error error = {"", ""};
+    gpu_shard s;
+    gumbel_status status = gpu_shard_make(&s, group, asked, &cut, rank, fused, expected, &error);
+    int served = status == GUMBEL_OK;
+    if (served) {
+        gpu_request_draw(asked, fused, expected);
+        CHECK(gpu_shard_draw(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+        CHECK(gumbel_group_wait(group, NULL, &error) == GUMBEL_OK, "%s", error.message);
+        gpu_output_fetch(&s.out, found);
+        CHECK(outcome_same(expected, 0, found, OUTCOME_ALL, request_describe(plan)), "rank %d",
+              (int)rank);
+        draws_compared += found->batch * found->samples;
+    }
+    gumbel_group_close(group);
+    gpu_shard_free(&s);
+    outcome_free(expected);
+    outcome_free(found);
+    gpu_request_free(asked);
+    request_free(host);
+    return served;
+}
+
+static void draw_requests(void)
+{
+    uint64_t random = 9;
+    int served = 0, count = 24;
+    for (int i = 0; i < count; i++) {
+        request_plan plan = request_plan_at_random((int)random_below(&random, 1000), i % 2);
+        if (plan.vocab < 2 * RANKS_MOST)
+            plan.vocab = 2 * RANKS_MOST;
+        served += draw_request(&plan, i % 2, &random);
+    }
+    CHECK(3 * served >= count, "%d of %d requests were served", served, count);
+    for (int i = 0; i < 4; i++) {
+        const request_plan plan = {.batch = i % 2 ? 64 : 3,
+                                   .vocab = 151936,
+                                   .hidden_size = 64,
+                                   .samples = 1,
+                                   .transforms = i >= 2,
+                                   .truncation = 1,
+                                   .usual = 1,
+                                   .cuts = REQUEST_TOP_K | REQUEST_TOP_P,
+                                   .kind = 1,
+                                   .seed = 70 + (uint64_t)i};
+        CHECK(draw_request(&plan, 1, &random), "%s is not served", request_describe(&plan));
+    }
+}
+
 /* The last rank does not come to the second call: the others are told in time. */
-static void nccl_hang(void)
+static void hang(void)
 {
     scene s = begin(&plans[1]);
     gumbel_error error = {"", ""};
@@ -208,6 +271,7 @@ static void nccl_hang(void)
     CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
     if (rank + 1 == ranks) {
         sleep(2 * TIMEOUT / 1000);
+        communicators++;
         end(&s);
         return;
     }
@@ -217,16 +281,55 @@ static void nccl_hang(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     CHECK(now.tv_sec - start.tv_sec <= 2 * TIMEOUT / 1000, "it took too long");
     CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_ERROR_GROUP, "a spent group draws");
+    communicators++;
     end(&s);
 }
+
+/* The last rank is killed behind its first call: this ends the program, and so comes last. */
+static void be_killed(void)
+{
+    scene s = begin(&plans[1]);
+    gumbel_error error = {"", ""};
+    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
+    if (rank + 1 == ranks)
+        raise(SIGKILL);
+    for (int turn = 0; turn < 3; turn++) {
+        gumbel_status status = draw_ranks(&s, NULL, &error);
+        CHECK(turn == 0 || status == GUMBEL_ERROR_GROUP, "a spent group draws");
+        status = gumbel_group_wait(s.group, NULL, &error);
+        CHECK(status == GUMBEL_ERROR_GROUP, "nobody sees that a rank is gone");
+    }
+    end(&s);
+}
+
+#define WAYS(way, how)                                                                             \
+    static void way##_plain(void) { by = how, draw_plain(); }                                      \
+    static void way##_requests(void) { by = how, draw_requests(); }                                \
+    static void way##_graph(void) { by = how, replay_graph(); }                                    \
+    static void way##_differ(void) { by = how, differ(); }                                         \
+    static void way##_hang(void) { by = how, hang(); }                                             \
+    static void way##_kill(void) { by = how, be_killed(); }
+WAYS(nccl, GUMBEL_PEERS_OFF)
+WAYS(peers, GUMBEL_PEERS_REQUIRE)
 
 static int run_rank(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"nccl_plain", nccl_plain},     {"nccl_graph", nccl_graph},
-        {"nccl_refuses", nccl_refuses}, {"nccl_hang", nccl_hang},
+        {"nccl_plain", nccl_plain},
+        {"nccl_requests", nccl_requests},
+        {"nccl_graph", nccl_graph},
+        {"nccl_differ", nccl_differ},
+        {"nccl_hang", nccl_hang},
+        {"peers_plain", peers_plain},
+        {"peers_requests", peers_requests},
+        {"peers_graph", peers_graph},
+        {"peers_differ", peers_differ},
+        {"peers_hang", peers_hang},
         {NULL, NULL},
     };
+    static const cuda_test fatal[] = {
+        {"nccl_kill", nccl_kill}, {"peers_kill", peers_kill}, {NULL, NULL}};
     char which[16], id[GUMBEL_NCCL_ID_BYTES];
     gumbel_error error = {"", ""};
     snprintf(which, sizeof which, "%d", (int)rank);
@@ -235,7 +338,7 @@ static int run_rank(int argc, char **argv)
         printf("skipped: %s\n", error.message);
         return SKIPPED;
     }
-    return cuda_run_tests(argc, argv, tests);
+    return cuda_run_tests(argc, argv, argc > 1 && strstr(argv[1], "_kill") ? fatal : tests);
 }
 
 int main(int argc, char **argv)
@@ -252,7 +355,10 @@ int main(int argc, char **argv)
         if (fork() == 0)
             _exit(run_rank(argc - 1, argv + 1));
     for (int status; wait(&status) > 0;) {
-        int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+        int killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        int code = WIFEXITED(status)                                        ? WEXITSTATUS(status)
+                   : killed && argc > 2 && strstr(argv[2], "_kill") != NULL ? 0
+                                                                            : 1;
         result = code == 1 || result == 1 ? 1 : code > result ? code : result;
     }
     return result;

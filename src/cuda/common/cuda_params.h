@@ -5,6 +5,7 @@
 #ifndef GUMBEL_CUDA_PARAMS_H
 #define GUMBEL_CUDA_PARAMS_H
 
+#include "core/peers.h"
 #include "core/problem.h"
 
 /* Everything but tensor maps. All pointers are device pointers. */
@@ -64,6 +65,21 @@ typedef struct cuda_allow_params {
     int64_t pieces; /* of a row: CUDA_HISTORY_PIECE tokens each */
     int32_t masked; /* there is a mask */
 } cuda_allow_params;
+
+/* What the kernels of an exchange get. */
+typedef struct cuda_exchange_params {
+    gumbel_mailbox *mailboxes[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one reaches them */
+    int32_t rank, ranks;
+    int64_t room;          /* words of a rank in a mailbox's place */
+    const uint32_t *words; /* [count] of this rank */
+    int64_t count;
+    uint32_t *received; /* [ranks] at `stride`, or NULL: */
+    int64_t stride;
+    gumbel_output output; /* the words are summaries, which are merged and written out, */
+    int32_t num_samples;  /* so many a row */
+    uint32_t *failed;     /* host memory: as gumbel_mailbox.failed */
+    uint64_t timeout_ns;
+} cuda_exchange_params;
 
 /* What the kernel that makes noise ahead of time gets. */
 typedef struct cuda_noise_params {

@@ -105,6 +105,26 @@ static __device__ __forceinline__ void write_draw(const cuda_params &p, gumbel_s
         out.status[b] = (int32_t)status;
 }
 
+/* Write the outputs of draw `at` from summaries of the whole, by one thread. A row's status and
+ * log-normaliser are those of its `first` draw. */
+static __device__ __forceinline__ void write_merged(const gumbel_output &out, int64_t at,
+                                                    int64_t samples, const gumbel_summary &own,
+                                                    const gumbel_summary &first)
+{
+    gumbel_row_status status = gumbel_summary_status(&first);
+    const bool ok = status == GUMBEL_ROW_OK, drawn = ok && own.best_id >= 0;
+    float lse = ok && (out.lse || out.logprobs) ? gumbel_summary_lse(&first) : NAN;
+    out.tokens[at] = drawn ? own.best_id : -1;
+    if (out.logprobs)
+        out.logprobs[at] = drawn ? gumbel_logprob(own.best_z, lse) : NAN;
+    if (out.scores)
+        out.scores[at] = drawn ? own.best_score : NAN;
+    if (at % samples == 0 && out.lse)
+        out.lse[at / samples] = lse;
+    if (at % samples == 0 && out.status)
+        out.status[at / samples] = (int32_t)status;
+}
+
 /* Merge the parts of draw `at` and write it, by a warp. */
 static __device__ __forceinline__ void finish_draw(const cuda_params &p, int64_t at, bool with_mass)
 {

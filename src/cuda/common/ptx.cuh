@@ -382,4 +382,27 @@ PTX float ptx_log2(float x)
     return y;
 }
 
+/* Eight aligned bytes stored at once into memory that another GPU may look at, or be of. What was
+ * stored before is not ordered before them. */
+PTX void ptx_tell_8(uint64_t *at, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
+/* Eight aligned bytes of memory that another GPU may write at any time. */
+PTX uint64_t ptx_hear_8(const uint64_t *at)
+{
+    uint64_t found;
+    asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(found) : "l"(at) : "memory");
+    return found;
+}
+
+/* Nanoseconds of the GPU's clock. */
+PTX uint64_t ptx_now_ns()
+{
+    uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+
 #endif

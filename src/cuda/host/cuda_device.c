@@ -68,6 +68,13 @@ static const gumbel_backend backend = {
     .accept_drafts = cuda_accept_drafts,
     .weighing_size = cuda_weighing_size,
     .store = cuda_store,
+    .edit = cuda_edit,
+    .lay = cuda_lay,
+    .peers_make = cuda_peers_make,
+    .peers_join = cuda_peers_join,
+    .peers_part = cuda_peers_part,
+    .exchange = cuda_exchange,
+    .look = cuda_look,
     .finish = cuda_finish_parts,
     .multiply = cuda_multiply,
 };
@@ -226,8 +233,7 @@ static gumbel_status get_softmax(cuda_device *cuda, gumbel_error *error)
 static gumbel_status get_weighing(cuda_device *cuda, gumbel_error *error)
 {
     const cuda_module module = CUDA_MODULE_WEIGH_DRAFTS;
-    GUMBEL_FORWARD(
-        get_kernel(cuda, module, "gumbel_expand_weighed", &cuda->expand_weighed, error));
+    GUMBEL_FORWARD(get_kernel(cuda, module, "gumbel_expand_weighed", &cuda->expand_weighed, error));
     GUMBEL_FORWARD(get_kernel(cuda, module, "gumbel_weigh_drafts", &cuda->weigh_drafts, error));
     GUMBEL_FORWARD(get_kernel(cuda, module, "gumbel_sum_drafts", &cuda->sum_drafts, error));
     return get_kernel(cuda, module, "gumbel_race_drafts", &cuda->race_drafts, error);
@@ -285,6 +291,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_ALLOW] = cuda_image_allow,
         [CUDA_MODULE_BEST] = cuda_image_best,
         [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
+        [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
         [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,
         [CUDA_MODULE_FINISH] = cuda_image_finish,
         [CUDA_MODULE_GATHER] = cuda_image_gather,
@@ -312,6 +319,10 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", &cuda->expand_drafts, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", &cuda->accept_drafts, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_exchange_words",
+                              &cuda->exchange_words, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries",
+                              &cuda->exchange_summaries, error));
     GUMBEL_FORWARD(get_weighing(cuda, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_ALLOW, "gumbel_allow_tokens", &cuda->allow, error));
     GUMBEL_FORWARD(

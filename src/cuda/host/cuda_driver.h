@@ -27,7 +27,20 @@
     F(cuFuncGetAttribute)                                                                          \
     F(cuFuncSetAttribute)                                                                          \
     F(cuLaunchKernelEx)                                                                            \
+    F(cuMemAlloc)                                                                                  \
+    F(cuMemFree)                                                                                   \
+    F(cuMemHostAlloc)                                                                              \
+    F(cuMemHostGetDevicePointer)                                                                   \
+    F(cuMemFreeHost)                                                                               \
+    F(cuMemsetD8)                                                                                  \
     F(cuMemsetD32Async)                                                                            \
+    F(cuMemcpy2DAsync)                                                                             \
+    F(cuIpcGetMemHandle)                                                                           \
+    F(cuIpcOpenMemHandle)                                                                          \
+    F(cuIpcCloseMemHandle)                                                                         \
+    F(cuCtxEnablePeerAccess)                                                                       \
+    F(cuCtxSynchronize)                                                                            \
+    F(cuStreamQuery)                                                                               \
     F(cuTensorMapEncodeTiled)
 
 #define CUDA_DRIVER_MEMBER(name) __typeof__(name) *name;

@@ -20,6 +20,7 @@ IMAGE(allow);
 IMAGE(best);
 IMAGE(drafts);
 IMAGE(weigh_drafts);
+IMAGE(exchange);
 IMAGE(finish);
 IMAGE(fused_sm80);
 IMAGE(fused_sm90);

@@ -10,6 +10,7 @@ extern const unsigned char cuda_image_allow[];
 extern const unsigned char cuda_image_best[];
 extern const unsigned char cuda_image_drafts[];
 extern const unsigned char cuda_image_weigh_drafts[];
+extern const unsigned char cuda_image_exchange[];
 extern const unsigned char cuda_image_finish[];
 extern const unsigned char cuda_image_fused_sm80[];
 extern const unsigned char cuda_image_fused_sm90[];

@@ -139,3 +139,29 @@ gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem,
     cuda_job job = {.processed = processed, .processed_stride = stride};
     return start(&job, device, problem, GUMBEL_NEED_ROWS, workspace, error);
 }
+
+/* The product's rows are edited where it stored them; no rung has to be chosen. */
+gumbel_status cuda_edit(gumbel_device *device, const gumbel_problem *problem, float *rows,
+                        int64_t stride, void *workspace, gumbel_error *error)
+{
+    static const cuda_plan no_rungs;
+    cuda_job job = {.cuda = (cuda_device *)device, .error = error};
+    gumbel_problem masked = cuda_masked(problem), *q = &job.params.problem;
+    CUcontext popped;
+    if (problem->hidden_size > 0) {
+        gumbel_problem product = *problem;
+        product.request = 0;
+        product.with_mass = product.with_path = 0;
+        GUMBEL_FORWARD(cuda_store(device, &product, rows, stride, workspace, error));
+    }
+    begin(&job, &no_rungs, &masked, workspace);
+    if (q->hidden_size > 0)
+        q->logits = cuda_rows_at(rows, q, stride);
+    q->hidden_size = 0;
+    GUMBEL_FORWARD(cuda_enter(job.cuda, error));
+    gumbel_status status = cuda_run_allow(&job, problem);
+    if (status == GUMBEL_OK)
+        status = cuda_run_edit(&job, rows, stride);
+    job.cuda->driver.cuCtxPopCurrent(&popped);
+    return status;
+}

@@ -396,6 +396,10 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 #define CUDA_WEIGH_UNIT    (CUDA_WEIGH_THREADS / 32 * CUDA_LOGITS_STEP)
 #define CUDA_WEIGH_BYTES   6400
 
+/* CTAs of an exchange, which all must run at once on every GPU, and threads of each. */
+#define CUDA_EXCHANGE_CTAS    64
+#define CUDA_EXCHANGE_THREADS 256
+
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256
 

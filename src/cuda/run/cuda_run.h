@@ -160,6 +160,10 @@ void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbe
 /* Make the mask that lists of allowed tokens become, where `caller` has any. */
 gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller);
 
+/* Write y, what z is before the temperature, of a call from logits that asks for transforms alone;
+ * `rows` may be the logits. */
+gumbel_status cuda_run_edit(const cuda_job *job, float *rows, int64_t stride);
+
 /* What kernels of a request are handed, of a call from logits. */
 cuda_request_params cuda_request_of(const cuda_job *job);
 

@@ -62,22 +62,30 @@ void cuda_carve_edited(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     workspace->edited = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
 }
 
-gumbel_status cuda_run_edited(const cuda_job *job)
+gumbel_status cuda_run_edit(const cuda_job *job, float *rows, int64_t stride)
 {
     cuda_request_params p = cuda_request_of(job);
-    cuda_job draw = *job;
-    gumbel_problem *q = &draw.params.problem;
-    p.processed = job->workspace.logits ? job->workspace.logits : job->workspace.edited;
-    p.processed_stride = cuda_row_stride(q);
-    GUMBEL_ASSERT(p.processed && p.processed_stride >= q->vocab);
+    const gumbel_problem *q = &p.problem;
+    p.processed = rows;
+    p.processed_stride = stride;
+    GUMBEL_ASSERT(rows && stride >= q->vocab);
     GUMBEL_ASSERT(!(q->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
     p.parts = (int32_t)((cuda_range_of(q) + CUDA_REQUEST_PIECE - 1) / CUDA_REQUEST_PIECE);
-    GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, job->cuda->request_edit,
-                                    CUDA_REQUEST_THREADS, CUDA_REQUEST_STAGE_BYTES, 1));
+    return cuda_launch_rows(job, &p, q->batch, job->cuda->request_edit, CUDA_REQUEST_THREADS,
+                            CUDA_REQUEST_STAGE_BYTES, 1);
+}
+
+gumbel_status cuda_run_edited(const cuda_job *job)
+{
+    cuda_job draw = *job;
+    gumbel_problem *q = &draw.params.problem;
+    float *rows = job->workspace.logits ? job->workspace.logits : job->workspace.edited;
+    const int64_t stride = cuda_row_stride(q);
+    GUMBEL_FORWARD(cuda_run_edit(job, rows, stride));
     q->request = 0;
     q->scale = 1.0f;
     q->soft_cap = draw.params.inverse_cap = 0.0f;
-    q->logits = cuda_rows_at(p.processed, q, p.processed_stride);
+    q->logits = cuda_rows_at(rows, q, stride);
     return cuda_run_logits(&draw);
 }
 

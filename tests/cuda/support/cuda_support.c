@@ -13,6 +13,9 @@
 
 gumbel_device *gpu, *cpu;
 gpu_driver driver;
+static CUcontext context;
+
+CUcontext gpu_context(void) { return context; }
 
 static int failures;
 
@@ -63,7 +66,6 @@ static int open_gpu(gumbel_error *error)
     if (status != GUMBEL_OK)
         die("%s: %s: %s", gumbel_status_string(status), error->field, error->message);
     void *library = dlopen("libcuda.so.1", RTLD_NOW), *found;
-    CUcontext context;
     if (!library)
         die("libcuda: %s", dlerror());
 #define TEXT_OF(name) #name

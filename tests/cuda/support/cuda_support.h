@@ -84,6 +84,9 @@ extern gpu_driver driver;
 #define GPU(function, ...) gpu_require(driver.function(__VA_ARGS__), #function)
 void gpu_require(CUresult result, const char *call);
 
+/* The GPU's context, for threads of a test's own. */
+CUcontext gpu_context(void);
+
 /* Whether a stream has work left; does not wait. */
 int gpu_runs(CUstream stream);
 

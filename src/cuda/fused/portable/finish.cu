@@ -52,7 +52,6 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     gumbel_finish_any(const __grid_constant__ cuda_params p)
 {
     const int64_t at = blockIdx.x, samples = p.problem.sampling.num_samples;
-    const gumbel_output &out = p.output;
     gumbel_summary own = merge_any(p, at);
     if (p.partials) {
         if (threadIdx.x == 0)
@@ -60,18 +59,6 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
         return;
     }
     gumbel_summary first = at % samples ? merge_any(p, at - at % samples) : own;
-    if (threadIdx.x != 0)
-        return;
-    gumbel_row_status status = gumbel_summary_status(&first);
-    const bool ok = status == GUMBEL_ROW_OK, drawn = ok && own.best_id >= 0;
-    float lse = ok && (out.lse || out.logprobs) ? gumbel_summary_lse(&first) : NAN;
-    out.tokens[at] = drawn ? own.best_id : -1;
-    if (out.logprobs)
-        out.logprobs[at] = drawn ? gumbel_logprob(own.best_z, lse) : NAN;
-    if (out.scores)
-        out.scores[at] = drawn ? own.best_score : NAN;
-    if (at % samples == 0 && out.lse)
-        out.lse[at / samples] = lse;
-    if (at % samples == 0 && out.status)
-        out.status[at / samples] = (int32_t)status;
+    if (threadIdx.x == 0)
+        write_merged(p.output, at, samples, own, first);
 }

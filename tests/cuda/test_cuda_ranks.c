@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks on one GPU, which are threads of one process with a stream each and exchange by peer
+ * memory: every request draws what it draws from the whole; a rank that does not come is an error
+ * on the others, in time. Ranks on several GPUs: dist/ranks_gpu.c.
+ */
+#define _GNU_SOURCE
+#include "gpu_shards.h"
+#include "thread_ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS_MOST = 4, TIMEOUT = 20000, SHORT_TIMEOUT = 500 };
+
+/* One call that all ranks make. */
+typedef struct shared_call {
+    thread_ranks *place;
+    pthread_barrier_t together;
+    const gpu_request *asked;
+    const outcome *expected;
+    const shard_cut *cut;
+    int fused, silent; /* the last rank does not come to the second call */
+    int64_t timeout_ms;
+    _Atomic int wrong, served;
+} shared_call;
+
+static gumbel_group *open_group(shared_call *c, int32_t rank)
+{
+    gumbel_error error = {"", ""};
+    gumbel_group *group = NULL;
+    gumbel_transport transport = thread_ranks_transport(c->place, rank);
+    const gumbel_group_options options = {.struct_size = sizeof options,
+                                          .first_token = c->cut->first[rank],
+                                          .rows = c->cut->rows[rank],
+                                          .timeout_ms = c->timeout_ms,
+                                          .peer_memory = GUMBEL_PEERS_REQUIRE,
+                                          .peer_bytes = 48 * 256};
+    if (gumbel_group_open(&transport, gpu, &options, &group, &error) != GUMBEL_OK)
+        die("rank %d: %s: %s", (int)rank, error.field, error.message);
+    return group;
+}
+
+/* Draw and wait. */
+static gumbel_status draw_once(const gpu_shard *s, CUstream stream, gumbel_error *error)
+{
+    gumbel_status status = gpu_shard_draw(s, stream, error);
+    return status == GUMBEL_OK ? gumbel_group_wait(s->group, stream, error) : status;
+}
+
+static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
+{
+    outcome *found = request_outcome(&c->asked->asked);
+    gpu_output_fetch(&s->out, found);
+    if (!outcome_same(c->expected, 0, found, OUTCOME_ALL, "ranks")) {
+        printf("rank %d: %s\n", (int)rank, request_describe(&c->asked->asked.plan));
+        c->wrong = 1;
+    }
+    outcome_free(found);
+}
+
+/* The second call, which one rank does not make: no token comes of it. */
+static void miss_one(shared_call *c, const gpu_shard *s, CUstream stream, int32_t rank)
+{
+    gumbel_error error = {"", ""};
+    if (rank + 1 == c->cut->ranks)
+        return;
+    c->wrong |= draw_once(s, stream, &error) != GUMBEL_ERROR_GROUP;
+    c->wrong |= strstr(error.message, "did not answer") == NULL;
+    c->wrong |= gpu_shard_draw(s, stream, &error) != GUMBEL_ERROR_GROUP;
+}
+
+static void one_rank(void *argument, int32_t rank)
+{
+    shared_call *c = argument;
+    gumbel_error error = {"", ""};
+    gpu_shard s;
+    CUstream stream;
+    GPU(cuCtxSetCurrent, gpu_context());
+    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    gumbel_group *group = open_group(c, rank);
+    gumbel_status status =
+        gpu_shard_make(&s, group, c->asked, c->cut, rank, c->fused, c->expected, &error);
+    pthread_barrier_wait(&c->together);
+    if (status == GUMBEL_OK) {
+        for (int turn = 0; turn < 3; turn++)
+            if (draw_once(&s, stream, &error) != GUMBEL_OK) {
+                printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
+                c->wrong = 1;
+            }
+        if (c->silent)
+            miss_one(c, &s, stream, rank);
+        c->served = 1;
+    }
+    pthread_barrier_wait(&c->together);
+    if (status == GUMBEL_OK && !c->silent)
+        compare_shard(c, &s, rank);
+    if (status == GUMBEL_OK && c->silent && rank + 1 < c->cut->ranks) {
+        outcome *found = request_outcome(&c->asked->asked);
+        gpu_output_fetch(&s.out, found);
+        for (int64_t i = 0; i < found->batch * found->samples; i++)
+            c->wrong |= found->tokens[i] != -1;
+        outcome_free(found);
+    }
+    pthread_barrier_wait(&c->together);
+    gumbel_group_close(group);
+    gpu_shard_free(&s);
+    GPU(cuStreamDestroy, stream);
+}
+
+/* A request by `ranks` of them; 0 where the group does not serve it. */
+static int draw_request(const request_plan *plan, int32_t ranks, int fused, int silent,
+                        uint64_t *random)
+{
+    request *host = request_make(plan, cpu);
+    gpu_request *asked = gpu_request_make(host);
+    outcome *expected = request_outcome(host);
+    shard_cut cut = gpu_shards_cut(plan, ranks, random_below(random, 2) == 0, random);
+    shared_call c = {.place = thread_ranks_make(ranks),
+                     .asked = asked,
+                     .expected = expected,
+                     .cut = &cut,
+                     .fused = fused,
+                     .silent = silent,
+                     .timeout_ms = silent ? SHORT_TIMEOUT : TIMEOUT};
+    pthread_barrier_init(&c.together, NULL, (unsigned)ranks);
+    gpu_request_draw(asked, fused, expected);
+    thread_ranks_run(ranks, one_rank, &c);
+    CHECK(!c.wrong, "%d ranks: %s", (int)ranks, request_describe(plan));
+    draws_compared += c.served ? expected->batch * expected->samples : 0;
+    pthread_barrier_destroy(&c.together);
+    thread_ranks_free(c.place);
+    outcome_free(expected);
+    gpu_request_free(asked);
+    request_free(host);
+    return c.served;
+}
+
+static void draw_requests(int count, uint64_t seed)
+{
+    uint64_t random = seed;
+    int served = 0;
+    for (int i = 0; i < count; i++) {
+        int fused = i % 2;
+        request_plan plan = request_plan_at_random((int)random_below(&random, 1000), fused);
+        if (plan.vocab < 2 * RANKS_MOST)
+            plan.vocab = 2 * RANKS_MOST;
+        served +=
+            draw_request(&plan, 1 + (int32_t)random_below(&random, RANKS_MOST), fused, 0, &random);
+    }
+    CHECK(3 * served >= count, "%d of %d requests were served", served, count);
+}
+
+static void ranks_small(void) { draw_requests(6, 1); }
+
+static void ranks_requests(void) { draw_requests(60, 2); }
+
+/* As an engine asks, of a real vocabulary. */
+static void ranks_usual(void)
+{
+    uint64_t random = 3;
+    for (int i = 0; i < 6; i++) {
+        request_plan plan = {.batch = i % 2 ? 32 : 3,
+                             .vocab = 151936,
+                             .hidden_size = 64,
+                             .samples = 1,
+                             .transforms = i >= 4,
+                             .truncation = i >= 2,
+                             .usual = 1,
+                             .cuts = REQUEST_TOP_K | REQUEST_TOP_P,
+                             .kind = 1,
+                             .seed = 7 + (uint64_t)i};
+        CHECK(draw_request(&plan, 2 + i % 2, 1, 0, &random), "%s", request_describe(&plan));
+    }
+}
+
+static void ranks_silent(void)
+{
+    uint64_t random = 4;
+    for (int i = 0; i < 4; i++) {
+        request_plan plan = {.batch = 5,
+                             .vocab = 3000,
+                             .samples = 1 + i / 2,
+                             .truncation = i % 2,
+                             .usual = 1,
+                             .cuts = REQUEST_TOP_K,
+                             .kind = 1,
+                             .seed = 11 + (uint64_t)i};
+        draw_request(&plan, 2 + i % 2, 0, 1, &random);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"ranks_small", ranks_small},
+        {"ranks_requests", ranks_requests},
+        {"ranks_usual", ranks_usual},
+        {"ranks_silent", ranks_silent},
+        {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank's part of a request in device memory: made before any rank calls, as an allocation may
+ * wait for kernels that wait for another rank.
+ */
+#ifndef TESTS_GPU_SHARDS_H
+#define TESTS_GPU_SHARDS_H
+
+#include "cuda_requests.h"
+#include "shards.h"
+
+typedef struct gpu_shard {
+    gumbel_group *group;
+    gumbel_head head;
+    gumbel_logits logits;
+    gumbel_sampling sampling;
+    gumbel_output out;
+    int fused;
+    void *workspace;
+    size_t bytes;
+} gpu_shard;
+
+/* Cut the tokens of a request into shards of one or more each. */
+shard_cut gpu_shards_cut(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random);
+
+/* Rank r's part; outputs are those of `like`, poisoned. GUMBEL_ERROR_UNSUPPORTED where the group
+ * does not serve it; other errors end the program. */
+gumbel_status gpu_shard_make(gpu_shard *made, gumbel_group *group, const gpu_request *whole,
+                             const shard_cut *cut, int32_t rank, int fused, const outcome *like,
+                             gumbel_error *error);
+void gpu_shard_free(gpu_shard *made);
+
+/* Queue its call. */
+gumbel_status gpu_shard_draw(const gpu_shard *made, CUstream stream, gumbel_error *error);
+
+#endif
