@@ -186,6 +186,7 @@ static void measure(const ranks_bench &b, int64_t B, int rank, FILE *file, const
     }
     if (file)
         fprintf(file, "}");
+    fflush(stdout); /* a rank's process ends without it */
 }
 
 static int run_rank(board *shared, int rank, int ranks, const char *json, const char *commit)

@@ -40,7 +40,9 @@
  *             further call on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that
  *             returned GUMBEL_ERROR_GROUP are undefined.
  * CUDA.       On a device "cuda:N" plain calls are as the table has them. All others are served by
- *             whole rows, 4 V' bytes a row and rank; given noise, and raw logits of top_logits
+ *             whole rows, 4 V' bytes a row and rank; with peer memory 8 to 1024 rows that min-p,
+ *             top-k or top-p cut by 64 tokens a rank, 516 bytes, where these tell a row. Given
+ *             noise, and raw logits of top_logits
  *             beside transforms, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has a
  *             row or more, and no rank is on a CPU. A call queues its work and its exchanges, and
  *             may be captured; calls of a group are queued on one stream, or on several that wait

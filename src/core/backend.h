@@ -29,6 +29,51 @@ typedef struct gumbel_finish_call {
     const gumbel_output *output; /* in full length */
 } gumbel_finish_call;
 
+/* What a device has that ranks on GPUs draw by. Each queues its work, unless it says otherwise. */
+typedef struct gumbel_rank_calls {
+    /* Fill rows [B, V] at `stride`, an even one, with y: what z is before the temperature. Of a
+     * request only GUMBEL_REQUEST_TRANSFORMS. Tokens that do not count are not written. batch > 0;
+     * the workspace is that of a part, and of a head's product. */
+    gumbel_status (*edit)(gumbel_device *device, const gumbel_problem *problem, float *rows,
+                          int64_t stride, void *workspace, gumbel_error *error);
+    /* Copy `rows` rows of `columns` floats from one stride to another. */
+    gumbel_status (*lay)(gumbel_device *device, void *stream, float *to, int64_t to_stride,
+                         const float *from, int64_t from_stride, int64_t rows, int64_t columns,
+                         gumbel_error *error);
+    /* At once: make a mailbox for peers->words of each of peers->ranks, unless mailboxes[rank] is
+     * there, and a card that says where it is; reach those of all other ranks by their cards; let
+     * them go and free what is owned, of peers that may be half made. */
+    gumbel_status (*make)(gumbel_device *device, gumbel_peers *peers, gumbel_peer_card *card,
+                          gumbel_error *error);
+    gumbel_status (*join)(gumbel_device *device, gumbel_peers *peers, const gumbel_peer_card *cards,
+                          gumbel_error *error);
+    void (*part)(gumbel_device *device, gumbel_peers *peers);
+    /* At once: whether all that is queued on a stream is done, 0 or 1. */
+    gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
+    /* Exchange with peers: a draw's summaries, merged over all ranks and written out as finish()
+     * does; rows. */
+    gumbel_status (*exchange)(gumbel_device *device, void *stream, const gumbel_peers *peers,
+                              const gumbel_finish_call *call, gumbel_error *error);
+    gumbel_status (*exchange_rows)(gumbel_device *device, void *stream, const gumbel_peers *peers,
+                                   const gumbel_peer_rows *rows, gumbel_error *error);
+    /* Bytes of workspace that list() takes. */
+    gumbel_status (*list_size)(const gumbel_device *device, const gumbel_problem *rows,
+                               size_t *bytes, gumbel_error *error);
+    /* Say the first tokens of each of `rows`, a problem of logits alone: said [B] is a row's status,
+     * behind it are [B, GUMBEL_RANK_LISTED] ids, -1 where there are none, and as many values. */
+    gumbel_status (*list)(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
+                          void *workspace, gumbel_error *error);
+    /* Draw rows of the whole by what all ranks said, each at `stride` words; left [B] is 1 where
+     * that does not tell a row. Of a request truncation, ranks and kept counts. */
+    gumbel_status (*draw_listed)(gumbel_device *device, const gumbel_problem *whole,
+                                 const uint32_t *said, int64_t stride, int32_t ranks,
+                                 const gumbel_output *output, int32_t *left, gumbel_error *error);
+    /* Put the first *count rows of outputs [B, S] in their places: row i in that of list[i]. */
+    gumbel_status (*spread)(gumbel_device *device, void *stream, const gumbel_output *from,
+                            const gumbel_output *to, int64_t batch, int32_t num_samples,
+                            const int32_t *list, const int32_t *count, gumbel_error *error);
+} gumbel_rank_calls;
+
 typedef struct gumbel_backend {
     /* The token behind the last that counts, of the whole vocabulary where a problem has a part of
      * it; NULL: the problem's own. */
@@ -56,16 +101,6 @@ typedef struct gumbel_backend {
      * from a head, too; batch > 0; `processed` may be the logits. */
     gumbel_status (*process)(gumbel_device *device, const gumbel_problem *problem, float *processed,
                              int64_t stride, void *workspace, gumbel_error *error);
-    /* Fill rows [B, V] at `stride`, an even one, with y: what z is before the temperature. Of a
-     * request only GUMBEL_REQUEST_TRANSFORMS. Tokens that do not count are not written. batch > 0;
-     * NULL where host_memory is 1. */
-    gumbel_status (*edit)(gumbel_device *device, const gumbel_problem *problem, float *rows,
-                          int64_t stride, void *workspace, gumbel_error *error);
-    /* Copy `rows` rows of `columns` floats from one stride to another, in the device's memory.
-     * NULL where host_memory is 1. */
-    gumbel_status (*lay)(gumbel_device *device, void *stream, float *to, int64_t to_stride,
-                         const float *from, int64_t from_stride, int64_t rows, int64_t columns,
-                         gumbel_error *error);
     /* Fill rows [B, V] at `stride`, an even one, with logits l, a head's bias in them, of a problem
      * that asks for nothing: of a head, on a CPU of logits, too. batch > 0. */
     gumbel_status (*store)(gumbel_device *device, const gumbel_problem *problem, float *rows,
@@ -107,21 +142,7 @@ typedef struct gumbel_backend {
      * rows > 0; NULL where host_memory is 1. */
     size_t (*weighing_size)(const gumbel_device *device, const gumbel_verification *verification,
                             const gumbel_proposal *by);
-    /* Make a mailbox for peers->words of each of peers->ranks, unless mailboxes[rank] is there, and
-     * a card that says where it is; reach those of all other ranks by their cards; let them go, and
-     * free what is owned, where `peers` may be half made. NULL where host_memory is 1. */
-    gumbel_status (*peers_make)(gumbel_device *device, gumbel_peers *peers, gumbel_peer_card *card,
-                                gumbel_error *error);
-    gumbel_status (*peers_join)(gumbel_device *device, gumbel_peers *peers,
-                                const gumbel_peer_card *cards, gumbel_error *error);
-    void (*peers_part)(gumbel_device *device, gumbel_peers *peers);
-    /* Queue an exchange of words with peers; with `call`, of its summaries, which the words are:
-     * merged over all ranks, they are written out as finish() does. */
-    gumbel_status (*exchange)(gumbel_device *device, void *stream,
-                              const gumbel_peer_exchange *exchange, const gumbel_finish_call *call,
-                              gumbel_error *error);
-    /* Whether all that is queued on a stream is done; *done is 0 or 1. NULL as above. */
-    gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
+    const gumbel_rank_calls *ranks; /* NULL where host_memory is 1 */
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);

@@ -2,11 +2,14 @@
  *
  * Ranks whose devices reach each other's memory. Each has a mailbox; what a rank has to say it
  * stores into the mailboxes of the others, a word of 32 bits and a tag at a time, and what the
- * others say it takes up from its own. A tag is the number of the exchange, so that a word tells by
+ * others say it takes up from its own. A tag is new with each exchange, so that a word tells by
  * itself that it has come.
  *
- * A mailbox has two places for each rank's words, which exchanges use in turns: a rank that has all
- * words of exchange e knows that all others have begun it, and so have ended e - 1.
+ * A mailbox has two places for each rank's words, which exchanges use in turns. An exchange ends
+ * when all ranks have begun it, as they say by a word of its own, and so have ended the one before:
+ * nobody reads what the next one writes over. One that has more words than a place goes on by halves
+ * of it, in turns likewise: a thread says more when it has heard what the same threads of all others
+ * said behind what it writes over.
  */
 #ifndef GUMBEL_CORE_PEERS_H
 #define GUMBEL_CORE_PEERS_H
@@ -19,9 +22,11 @@
 /* The first bytes of a mailbox: what its own device has to remember from exchange to exchange. */
 typedef struct gumbel_mailbox {
     uint32_t exchanges; /* that are done */
-    uint32_t ended;     /* CTAs that have ended the one under way */
+    uint32_t tags;      /* that were used up: one for each time that places were filled */
+    uint32_t ended;     /* CTAs that have ended the exchange under way */
     uint32_t failed;    /* 0, or 1 + the rank that did not answer in time: the mailbox is spent */
-    uint32_t reserved[29];
+    uint32_t reserved[28];
+    uint64_t begun[GUMBEL_PEERS_RANKS]; /* which exchange a rank has begun, as it says here */
 } gumbel_mailbox;
 
 /* Bytes of a mailbox in which each of `ranks` may say so many words an exchange. */
@@ -48,17 +53,30 @@ typedef struct gumbel_peers {
     int owned;                           /* this rank's own is to be freed */
     volatile uint32_t *failed;           /* host memory: as gumbel_mailbox.failed */
     uint32_t *failed_there;              /* the same, as the device reaches it */
+    int64_t timeout_ms;                  /* of an exchange */
 } gumbel_peers;
 
-/* One exchange. */
-typedef struct gumbel_peer_exchange {
-    const gumbel_peers *peers;
-    const uint32_t *words; /* [count] of this rank */
-    int64_t count;         /* the same on all ranks, at most peers->words */
-    uint32_t *received;    /* rank r's go to received[r * stride]; all bits are set where they fail
-                            * to come */
-    int64_t stride;
-    int64_t timeout_ms;
-} gumbel_peer_exchange;
+/* First tokens that a rank lists of a row, and words that it says of it. */
+#define GUMBEL_RANK_LISTED 64
+#define GUMBEL_RANK_WORDS  (1 + 2 * GUMBEL_RANK_LISTED)
+
+/* Most rows of which an exchange can choose. */
+#define GUMBEL_PEERS_CHOSEN 1024
+
+/* An exchange of rows of words, which are laid side by side: word j of row i of rank r goes to
+ * received[i * received_width + begins[r] + j], for j < widths[r]. All bits of it are set where it
+ * fails to come. All is the same on all ranks but for `words`. */
+typedef struct gumbel_peer_rows {
+    const uint32_t *words; /* [rows, width] of this rank */
+    int64_t rows, width;
+    uint32_t *received;
+    int64_t received_width;
+    int64_t begins[GUMBEL_PEERS_RANKS], widths[GUMBEL_PEERS_RANKS];
+    /* [rows <= GUMBEL_PEERS_CHOSEN]: rows that are not 0 here alone go, the i-th of them as row i;
+     * NULL: all. Which they are, their slots by of_row (NULL: the rows themselves) and how many is
+     * written down. */
+    const int32_t *chosen, *of_row;
+    int32_t *list, *slots, *listed;
+} gumbel_peer_rows;
 
 #endif

@@ -141,7 +141,7 @@ static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor
     size_t others = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
     gumbel_summary *own = gumbel_carve(cursor, batch, samples, sizeof *own);
     gumbel_summary *all = gumbel_carve(cursor, others * batch, samples, sizeof *all);
-    const gumbel_finish_call call = {.summaries = all,
+    const gumbel_finish_call call = {.summaries = group->peers.ranks ? own : all,
                                      .parts = group->transport.ranks,
                                      .batch = p.batch,
                                      .num_samples = p.sampling.num_samples,
@@ -154,7 +154,7 @@ static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor
     }
     GUMBEL_FORWARD(device->backend->partial(device, &p, own, cursor->base + cursor->used, error));
     if (group->peers.ranks)
-        return dist_finish_peers(group, p.stream, own, &call, error);
+        return dist_finish_peers(group, p.stream, &call, error);
     GUMBEL_FORWARD(dist_queue(group, p.stream, own, all, batch * samples * sizeof *own, error));
     return device->backend->finish(device, p.stream, &call, error);
 }
@@ -163,7 +163,9 @@ static gumbel_status draw_on_device(dist_draw *draw, gumbel_cursor *cursor, gumb
 {
     if (draw->output)
         GUMBEL_FORWARD(agree_on_device(draw, error));
-    return dist_is_plain(draw->group, draw->p) ? draw_plain_on_device(draw, cursor, error)
+    if (dist_is_plain(draw->group, draw->p))
+        return draw_plain_on_device(draw, cursor, error);
+    return dist_can_list(draw->group, draw->p) ? dist_draw_listed(draw, cursor, error)
                                                : dist_draw_device_rows(draw, cursor, error);
 }
 

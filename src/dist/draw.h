@@ -34,7 +34,12 @@ gumbel_status dist_draw_candidates(dist_draw *draw, gumbel_cursor *cursor, gumbe
 /* Draw rows that have given tokens or noise: by whole rows. */
 gumbel_status dist_draw_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error);
 
-/* Draw any rows on GPUs: by whole rows. As above where draw->output is NULL. */
+/* Whether first tokens of each rank may tell the rows of a draw on GPUs; draw it by these, and rows
+ * that they do not tell by whole rows. As above where draw->output is NULL. */
+int dist_can_list(const gumbel_group *group, const gumbel_problem *problem);
+gumbel_status dist_draw_listed(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error);
+
+/* Draw any rows on GPUs: by whole rows. */
 gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error);
 
 /* Exchange headers, with `bytes` of payload or none, and learn where tokens end. */

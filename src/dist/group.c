@@ -54,8 +54,6 @@ gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, vo
 {
     char why[GUMBEL_WHY_BYTES] = "";
     const gumbel_transport *t = &group->transport;
-    if (group->peers.ranks)
-        return dist_queue_peers(group, stream, send, receive, bytes, error);
     group->traffic.exchanges++;
     group->traffic.bytes += (int64_t)bytes;
     if (t->queue(t->context, stream, send, receive, bytes, group->timeout_ms, why) == 0)
@@ -249,7 +247,7 @@ static gumbel_group *allocate(const gumbel_transport *t, size_t frame_bytes, hel
 static void release(gumbel_group *group)
 {
     if (group->peers.ranks)
-        group->device->backend->peers_part(group->device, &group->peers);
+        group->device->backend->ranks->part(group->device, &group->peers);
     free(group->shards);
     free(group->frame);
     free(group->frames);

@@ -50,7 +50,7 @@ static inline const dist_shard *dist_own(const gumbel_group *group)
 gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
                           gumbel_error *error);
 
-/* Queue one all-gather of device memory, of whole words of 32 bits. */
+/* Queue one all-gather of device memory, by the transport. */
 gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, void *receive,
                          size_t bytes, gumbel_error *error);
 
@@ -63,12 +63,11 @@ gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *o
  * is known to have failed. */
 gumbel_status dist_check_peers(gumbel_group *group, gumbel_error *error);
 
-/* dist_queue() by mailboxes; and the exchange of a draw's summaries, written out as finish() does,
- * which takes words of `own`. */
-gumbel_status dist_queue_peers(gumbel_group *group, void *stream, const void *send, void *receive,
-                               size_t bytes, gumbel_error *error);
-gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_summary *own,
-                                const gumbel_finish_call *call, gumbel_error *error);
+/* Exchange a draw's summaries by mailboxes, and write it out as finish() does; rows. */
+gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_finish_call *call,
+                                gumbel_error *error);
+gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_peer_rows *rows,
+                              gumbel_error *error);
 
 /* Wait for what is queued on a stream, within the time-out, where there are mailboxes. */
 gumbel_status dist_wait_peers(gumbel_group *group, void *stream, gumbel_error *error);

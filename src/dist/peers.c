@@ -39,7 +39,7 @@ static gumbel_status all_came(gumbel_group *group, gumbel_peer_card *cards,
 static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel_peer_card *cards,
                              int *all, gumbel_error *found, gumbel_error *error)
 {
-    const gumbel_backend *backend = group->device->backend;
+    const gumbel_rank_calls *calls = group->device->backend->ranks;
     gumbel_peers *peers = &group->peers;
     gumbel_peer_card own = {.status = GUMBEL_OK};
     if (peers->ranks > GUMBEL_PEERS_RANKS)
@@ -48,12 +48,12 @@ static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel
     if (mailboxes && own.status == GUMBEL_OK)
         memcpy(peers->mailboxes, mailboxes, (size_t)peers->ranks * sizeof *mailboxes);
     if (own.status == GUMBEL_OK)
-        own.status = backend->peers_make(group->device, peers, &own, found);
+        own.status = calls->make(group->device, peers, &own, found);
     GUMBEL_FORWARD(all_came(group, cards, &own, all, error));
     if (!*all)
         return GUMBEL_OK;
     if (!mailboxes)
-        own.status = backend->peers_join(group->device, peers, cards, found);
+        own.status = calls->join(group->device, peers, cards, found);
     return all_came(group, cards, &own, all, error);
 }
 
@@ -66,7 +66,8 @@ gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *o
     gumbel_peer_card *cards = calloc((size_t)ranks, sizeof *cards);
     group->peers = (gumbel_peers){.rank = group->transport.rank,
                                   .ranks = ranks,
-                                  .words = options->peer_bytes / sizeof(uint32_t)};
+                                  .words = options->peer_bytes / sizeof(uint32_t),
+                                  .timeout_ms = group->timeout_ms};
     if (!cards)
         return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "group", "out of memory");
     gumbel_status status = connect(group, options->peer_mailboxes, cards, &all, &found, error);
@@ -76,7 +77,7 @@ gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *o
     free(cards);
     if (status != GUMBEL_OK || all)
         return status;
-    group->device->backend->peers_part(group->device, &group->peers);
+    group->device->backend->ranks->part(group->device, &group->peers);
     group->peers.ranks = 0;
     if (options->peer_memory == GUMBEL_PEERS_ALLOW)
         return GUMBEL_OK;
@@ -96,53 +97,39 @@ gumbel_status dist_check_peers(gumbel_group *group, gumbel_error *error)
                        group->timeout_ms);
 }
 
-gumbel_status dist_queue_peers(gumbel_group *group, void *stream, const void *send, void *receive,
-                               size_t bytes, gumbel_error *error)
+gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_finish_call *call,
+                                gumbel_error *error)
 {
-    const gumbel_device *device = group->device;
-    size_t words = bytes / sizeof(uint32_t), most = group->peers.words;
-    GUMBEL_ASSERT(bytes % sizeof(uint32_t) == 0);
-    for (size_t done = 0; done < words; done += most) {
-        size_t count = words - done < most ? words - done : most;
-        const gumbel_peer_exchange exchange = {.peers = &group->peers,
-                                               .words = (const uint32_t *)send + done,
-                                               .count = (int64_t)count,
-                                               .received = (uint32_t *)receive + done,
-                                               .stride = (int64_t)words,
-                                               .timeout_ms = group->timeout_ms};
-        group->traffic.exchanges++;
-        group->traffic.bytes += (int64_t)(count * sizeof(uint32_t));
-        GUMBEL_FORWARD(device->backend->exchange(group->device, stream, &exchange, NULL, error));
-    }
-    return GUMBEL_OK;
-}
-
-gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_summary *own,
-                                const gumbel_finish_call *call, gumbel_error *error)
-{
-    const size_t each = sizeof *own / sizeof(uint32_t);
+    const size_t each = sizeof *call->summaries / sizeof(uint32_t);
     int64_t most = (int64_t)(group->peers.words / each) / call->num_samples;
     if (most == 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_bytes",
                            "%d samples of a row do not fit into a mailbox", (int)call->num_samples);
     for (int64_t done = 0; done < call->batch; done += most) {
         int64_t rows = call->batch - done < most ? call->batch - done : most;
-        int64_t draws = rows * call->num_samples;
         gumbel_output output = gumbel_output_slice(call->output, done, call->num_samples);
         gumbel_finish_call part = *call;
+        part.summaries += done * call->num_samples;
         part.batch = rows;
         part.output = &output;
-        const gumbel_peer_exchange exchange = {
-            .peers = &group->peers,
-            .words = (const uint32_t *)(own + done * call->num_samples),
-            .count = draws * (int64_t)each,
-            .timeout_ms = group->timeout_ms};
         group->traffic.exchanges++;
-        group->traffic.bytes += draws * (int64_t)sizeof *own;
-        GUMBEL_FORWARD(
-            group->device->backend->exchange(group->device, stream, &exchange, &part, error));
+        group->traffic.bytes += rows * call->num_samples * (int64_t)sizeof *call->summaries;
+        GUMBEL_FORWARD(group->device->backend->ranks->exchange(group->device, stream, &group->peers,
+                                                               &part, error));
     }
     return GUMBEL_OK;
+}
+
+gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_peer_rows *rows,
+                              gumbel_error *error)
+{
+    int64_t words = rows->rows * rows->width, room = (int64_t)group->peers.words / 2;
+    if (!rows->chosen) { /* how many others are is not known here */
+        group->traffic.exchanges += (words + room - 1) / room;
+        group->traffic.bytes += words * (int64_t)sizeof(uint32_t);
+    }
+    return group->device->backend->ranks->exchange_rows(group->device, stream, &group->peers, rows,
+                                                        error);
 }
 
 static int64_t now_ms(void)
@@ -157,7 +144,8 @@ gumbel_status dist_wait_peers(gumbel_group *group, void *stream, gumbel_error *e
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = now_ms() + group->timeout_ms + GRACE_MS;
     for (int done = 0; !done;) {
-        gumbel_status status = group->device->backend->look(group->device, stream, &done, error);
+        gumbel_status status =
+            group->device->backend->ranks->look(group->device, stream, &done, error);
         if (status == GUMBEL_OK)
             status = dist_check_peers(group, error);
         if (status == GUMBEL_OK && !done && now_ms() >= end)

@@ -156,22 +156,24 @@ static void ranks_small(void) { draw_requests(6, 1); }
 
 static void ranks_requests(void) { draw_requests(60, 2); }
 
-/* As an engine asks, of a real vocabulary. */
+/* As engines ask; batches of more than a few rows are drawn by what ranks list. */
 static void ranks_usual(void)
 {
     uint64_t random = 3;
-    for (int i = 0; i < 6; i++) {
-        request_plan plan = {.batch = i % 2 ? 32 : 3,
-                             .vocab = 151936,
-                             .hidden_size = 64,
-                             .samples = 1,
-                             .transforms = i >= 4,
-                             .truncation = i >= 2,
+    for (int i = 0; i < 12; i++) {
+        request_plan plan = {.batch = i % 2 ? 20 : 3,
+                             .vocab = 6000 + 1000 * i,
+                             .hidden_size = i % 4 < 2 ? 16 : 0,
+                             .samples = 1 + i % 3 / 2,
+                             .transforms = i % 3 == 2,
+                             .truncation = 1,
+                             .order = (gumbel_order)(i % REQUEST_ORDERS),
+                             .ties = i % 5 == 4 ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL,
                              .usual = 1,
-                             .cuts = REQUEST_TOP_K | REQUEST_TOP_P,
-                             .kind = 1,
+                             .cuts = i < 8 ? REQUEST_TOP_K | REQUEST_TOP_P
+                                           : REQUEST_TOP_K | REQUEST_TOP_P | REQUEST_MIN_P,
                              .seed = 7 + (uint64_t)i};
-        CHECK(draw_request(&plan, 2 + i % 2, 1, 0, &random), "%s", request_describe(&plan));
+        draw_request(&plan, 2 + i % 3, plan.hidden_size > 0, 0, &random);
     }
 }
 

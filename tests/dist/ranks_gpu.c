@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_MOST = 8, TIMEOUT = 4000, IDS = 256 };
+enum { RANKS_MOST = 8, TIMEOUT = 6000, IDS = 256 };
 
 /* What the processes share: ids of communicators, in the order that they are made. */
 typedef struct board {
@@ -238,7 +238,7 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
 static void draw_requests(void)
 {
     uint64_t random = 9;
-    int served = 0, count = 24;
+    int served = 0, count = 30;
     for (int i = 0; i < count; i++) {
         request_plan plan = request_plan_at_random((int)random_below(&random, 1000), i % 2);
         if (plan.vocab < 2 * RANKS_MOST)
@@ -247,9 +247,9 @@ static void draw_requests(void)
     }
     CHECK(3 * served >= count, "%d of %d requests were served", served, count);
     for (int i = 0; i < 4; i++) {
-        const request_plan plan = {.batch = i % 2 ? 64 : 3,
-                                   .vocab = 151936,
-                                   .hidden_size = 64,
+        const request_plan plan = {.batch = i % 2 ? 40 : 3,
+                                   .vocab = 20000,
+                                   .hidden_size = 16,
                                    .samples = 1,
                                    .transforms = i >= 2,
                                    .truncation = 1,

@@ -66,20 +66,50 @@ typedef struct cuda_allow_params {
     int32_t masked; /* there is a mask */
 } cuda_allow_params;
 
-/* What the kernels of an exchange get. */
+/* What the kernels of an exchange get: of summaries, or of rows. */
 typedef struct cuda_exchange_params {
     gumbel_mailbox *mailboxes[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one reaches them */
     int32_t rank, ranks;
-    int64_t room;          /* words of a rank in a mailbox's place */
-    const uint32_t *words; /* [count] of this rank */
-    int64_t count;
-    uint32_t *received; /* [ranks] at `stride`, or NULL: */
-    int64_t stride;
-    gumbel_output output; /* the words are summaries, which are merged and written out, */
-    int32_t num_samples;  /* so many a row */
-    uint32_t *failed;     /* host memory: as gumbel_mailbox.failed */
+    int64_t room;     /* words of a rank in a mailbox's place */
+    uint32_t *failed; /* host memory: as gumbel_mailbox.failed */
     uint64_t timeout_ns;
+    const uint32_t *words; /* of this rank: summaries, or rows of `width` */
+    int64_t draws;         /* summaries, which are merged and written out, */
+    int32_t num_samples;   /* so many a row */
+    gumbel_output output;
+    int64_t rows, width;
+    uint32_t *received; /* rows of all ranks side by side, at received_width */
+    int64_t received_width;
+    int64_t begins[GUMBEL_PEERS_RANKS],
+        widths[GUMBEL_PEERS_RANKS]; /* which words of it a rank's are */
+    const int32_t
+        *chosen; /* [rows]: those that are not 0 alone go, one behind the other; or NULL */
+    const int32_t *of_row; /* [rows] slots, or NULL */
+    int32_t *list, *slots,
+        *listed; /* where the chosen rows are told: which, their slots, how many */
 } cuda_exchange_params;
+
+/* What the kernel gets that draws from the first tokens that ranks list. */
+typedef struct cuda_candidate_params {
+    gumbel_problem problem; /* of the whole: what rows ask for, no tensors */
+    const uint32_t
+        *received; /* [ranks] at `stride`: status, ids and y of each row (candidates.cu) */
+    int64_t stride;
+    int32_t ranks;
+    gumbel_output output;
+    int32_t *left; /* [B]: 1 where a row is not told */
+} cuda_candidate_params;
+
+/* What the kernel gets that puts rows of outputs in their places. */
+#define CUDA_SPREAD_MOST 7
+typedef struct cuda_spread_params {
+    struct cuda_spread {
+        const uint32_t *from;
+        uint32_t *to;
+        int64_t width; /* words of a row; 0: there is none */
+    } of[CUDA_SPREAD_MOST];
+    const int32_t *list, *count; /* row i goes to row list[i] */
+} cuda_spread_params;
 
 /* What the kernel that makes noise ahead of time gets. */
 typedef struct cuda_noise_params {

@@ -68,13 +68,7 @@ static const gumbel_backend backend = {
     .accept_drafts = cuda_accept_drafts,
     .weighing_size = cuda_weighing_size,
     .store = cuda_store,
-    .edit = cuda_edit,
-    .lay = cuda_lay,
-    .peers_make = cuda_peers_make,
-    .peers_join = cuda_peers_join,
-    .peers_part = cuda_peers_part,
-    .exchange = cuda_exchange,
-    .look = cuda_look,
+    .ranks = &cuda_rank_calls,
     .finish = cuda_finish_parts,
     .multiply = cuda_multiply,
 };
@@ -239,6 +233,24 @@ static gumbel_status get_weighing(cuda_device *cuda, gumbel_error *error)
     return get_kernel(cuda, module, "gumbel_race_drafts", &cuda->race_drafts, error);
 }
 
+static gumbel_status get_ranks(cuda_device *cuda, gumbel_error *error)
+{
+    CUdeviceptr listed;
+    size_t bytes;
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_exchange_rows",
+                              &cuda->exchange_rows, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries",
+                              &cuda->exchange_summaries, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates",
+                              &cuda->draw_candidates, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", &cuda->spread_rows, error));
+    CUDA_TRY(&cuda->driver, error, cuModuleGetGlobal, &listed, &bytes,
+             cuda->modules[CUDA_MODULE_CANDIDATES], "gumbel_listed_tokens");
+    cuda->listed_tokens = (const int32_t *)(uintptr_t)listed;
+    return GUMBEL_OK;
+}
+
 static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
 {
     GUMBEL_FORWARD(
@@ -290,6 +302,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_ADVANCE] = cuda_image_advance,
         [CUDA_MODULE_ALLOW] = cuda_image_allow,
         [CUDA_MODULE_BEST] = cuda_image_best,
+        [CUDA_MODULE_CANDIDATES] = cuda_image_candidates,
         [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
         [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
         [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,
@@ -319,10 +332,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", &cuda->expand_drafts, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", &cuda->accept_drafts, error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_exchange_words",
-                              &cuda->exchange_words, error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries",
-                              &cuda->exchange_summaries, error));
+    GUMBEL_FORWARD(get_ranks(cuda, error));
     GUMBEL_FORWARD(get_weighing(cuda, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_ALLOW, "gumbel_allow_tokens", &cuda->allow, error));
     GUMBEL_FORWARD(

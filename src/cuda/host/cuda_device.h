@@ -24,6 +24,7 @@ typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
     CUDA_MODULE_ALLOW,
     CUDA_MODULE_BEST,
+    CUDA_MODULE_CANDIDATES,
     CUDA_MODULE_DRAFTS,
     CUDA_MODULE_EXCHANGE,
     CUDA_MODULE_FINISH,
@@ -69,7 +70,9 @@ typedef struct cuda_device {
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
     CUfunction best;
-    CUfunction exchange_words, exchange_summaries;
+    CUfunction exchange_rows, exchange_summaries;
+    CUfunction draw_candidates, spread_rows;
+    const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
     CUfunction expand_drafts;
     CUfunction accept_drafts;
     CUfunction expand_weighed, weigh_drafts, sum_drafts, race_drafts;
@@ -107,7 +110,7 @@ gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const
                               gumbel_error *error);
 
 /* The backend's jobs (cuda_backend.c, cuda_plan.c, cuda_softmax.c, cuda_history.c, cuda_step.c,
- * cuda_run_drafts.c, cuda_exchange.c, cuda_peers.c); see backend.h. */
+ * cuda_run_drafts.c, cuda_ranks.c, cuda_peers.c); see backend.h. */
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits);
 gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,
                              uint32_t more, size_t *bytes, gumbel_error *error);
@@ -142,20 +145,14 @@ size_t cuda_weighing_size(const gumbel_device *device, const gumbel_verification
                           const gumbel_proposal *by);
 gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
                          int64_t stride, void *workspace, gumbel_error *error);
+extern const gumbel_rank_calls cuda_rank_calls;
 gumbel_status cuda_edit(gumbel_device *device, const gumbel_problem *problem, float *rows,
                         int64_t stride, void *workspace, gumbel_error *error);
-gumbel_status cuda_lay(gumbel_device *device, void *stream, float *to, int64_t to_stride,
-                       const float *from, int64_t from_stride, int64_t rows, int64_t columns,
-                       gumbel_error *error);
 gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel_peer_card *card,
                               gumbel_error *error);
 gumbel_status cuda_peers_join(gumbel_device *device, gumbel_peers *peers,
                               const gumbel_peer_card *cards, gumbel_error *error);
 void cuda_peers_part(gumbel_device *device, gumbel_peers *peers);
-gumbel_status cuda_exchange(gumbel_device *device, void *stream,
-                            const gumbel_peer_exchange *exchange, const gumbel_finish_call *call,
-                            gumbel_error *error);
-gumbel_status cuda_look(gumbel_device *device, void *stream, int *done, gumbel_error *error);
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
                            gumbel_error *error);
 gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,

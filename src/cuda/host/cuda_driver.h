@@ -24,6 +24,7 @@
     F(cuModuleLoadData)                                                                            \
     F(cuModuleUnload)                                                                              \
     F(cuModuleGetFunction)                                                                         \
+    F(cuModuleGetGlobal)                                                                           \
     F(cuFuncGetAttribute)                                                                          \
     F(cuFuncSetAttribute)                                                                          \
     F(cuLaunchKernelEx)                                                                            \

@@ -18,6 +18,7 @@
 IMAGE(advance);
 IMAGE(allow);
 IMAGE(best);
+IMAGE(candidates);
 IMAGE(drafts);
 IMAGE(weigh_drafts);
 IMAGE(exchange);

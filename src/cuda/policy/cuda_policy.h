@@ -396,9 +396,14 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 #define CUDA_WEIGH_UNIT    (CUDA_WEIGH_THREADS / 32 * CUDA_LOGITS_STEP)
 #define CUDA_WEIGH_BYTES   6400
 
-/* CTAs of an exchange, which all must run at once on every GPU, and threads of each. */
+/* CTAs of an exchange, which all must run at once on every GPU, and threads of each; rows of which
+ * some can be chosen. */
 #define CUDA_EXCHANGE_CTAS    64
 #define CUDA_EXCHANGE_THREADS 256
+#define CUDA_EXCHANGE_LISTED  1024
+/* First tokens that a rank lists of a row, and threads that draw from those of all ranks. */
+#define CUDA_LISTED            64 /* GUMBEL_RANK_LISTED */
+#define CUDA_CANDIDATE_THREADS 128
 
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256

@@ -4,12 +4,14 @@
  *        draw beside: merged over all ranks and written out.
  * COST   16 bytes a word and pair of ranks over the link; of a few words one latency of it, some
  *        2 us, and a launch.
- * MAP    words by threads, of all CTAs in turns; of summaries a warp a draw, lanes 0..11 its words.
- * SYNC   A thread stores its words into the mailboxes of all others before it looks for theirs. It
- *        waits for the threads of the same number on other GPUs: all CTAs run at once, as they are
- *        few, and the wait is counted in time besides. Where that is over the mailbox is spent: no
- *        later exchange waits, and outputs say that nothing was drawn.
- *        The last CTA to end moves the number of exchanges on, which all have read by then.
+ * MAP    words by threads, of all CTAs in turns, as many at a time as mailboxes have room for; of
+ *        summaries a warp a draw, lanes 0..11 its words.
+ * SYNC   A thread stores its words into the mailboxes of all others before it looks for theirs, and
+ *        words of the next half of a place when it has these: what it heard last but one, the same
+ *        threads of all others have read. It waits for these: all CTAs run at once, as they are few,
+ *        and the wait is counted in time besides. Where that is over the mailbox is spent: no later
+ *        exchange waits, and outputs say that nothing was drawn. The last CTA to end waits until all
+ *        ranks have begun (core/peers.h), and counts the exchange, whose number all have read.
  */
 #include "cuda/common/merge.cuh"
 #include "cuda/common/cuda_params.h"
@@ -25,22 +27,27 @@ constexpr int kLooks = 256; /* between two looks at the clock */
 struct exchange {
     const cuda_exchange_params &p;
     gumbel_mailbox *own;
+    uint32_t number; /* of this exchange */
     uint32_t tag;
     uint64_t begun;
     bool failed;
 
     __device__ explicit exchange(const cuda_exchange_params &params)
         : p(params), own(params.mailboxes[params.rank]),
-          tag(*(volatile uint32_t *)&own->exchanges + 1), begun(ptx_now_ns()),
+          number(*(volatile uint32_t *)&own->exchanges + 1),
+          tag(*(volatile uint32_t *)&own->tags + 1), begun(ptx_now_ns()),
           failed(*(volatile uint32_t *)&own->failed != 0)
     {
+        const int r = threadIdx.x;
+        if (blockIdx.x == 0 && r < p.ranks && !failed)
+            ptx_tell_8(&p.mailboxes[r]->begun[p.rank], number);
     }
 
     /* Where rank `from` says word i to rank `to`. */
     __device__ uint64_t *place(int32_t to, int32_t from, int64_t i) const
     {
         uint64_t *words = (uint64_t *)(p.mailboxes[to] + 1);
-        return words + ((tag % 2) * (int64_t)p.ranks + from) * p.room + i;
+        return words + ((number % 2) * (int64_t)p.ranks + from) * p.room + i;
     }
 
     __device__ void say(int64_t i, uint32_t word) const
@@ -50,11 +57,17 @@ struct exchange {
                 ptx_tell_8(place(r, p.rank, i), (uint64_t)tag << 32 | word);
     }
 
-    __device__ __noinline__ void give_up(int32_t missing)
+    /* Whether to go on waiting for rank r. */
+    __device__ __noinline__ bool patient(int32_t r)
     {
-        failed = true;
-        if (atomicCAS(&own->failed, 0u, 1u + missing) == 0u)
-            *(volatile uint32_t *)p.failed = 1u + missing;
+        if (*(volatile uint32_t *)&own->failed) {
+            failed = true;
+        } else if (ptx_now_ns() - begun > p.timeout_ns) {
+            failed = true;
+            if (atomicCAS(&own->failed, 0u, 1u + r) == 0u)
+                *(volatile uint32_t *)p.failed = 1u + r;
+        }
+        return !failed;
     }
 
     /* Word i of rank r; all bits are set where it does not come in time. */
@@ -65,29 +78,75 @@ struct exchange {
             uint64_t found = ptx_hear_8(at);
             if ((uint32_t)(found >> 32) == tag)
                 return (uint32_t)found;
-            if (looks % kLooks != 0)
-                continue;
-            if (*(volatile uint32_t *)&own->failed)
-                failed = true;
-            else if (ptx_now_ns() - begun > p.timeout_ns)
-                give_up(r);
+            if (looks % kLooks == 0 && !patient(r))
+                break;
         }
         return ~0u;
     }
 
-    /* By all threads of a CTA. */
-    __device__ void end() const
+    /* By all threads of a CTA, the last of which waits until all ranks have begun. */
+    __device__ void end()
     {
+        __shared__ bool last;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            last = atomicAdd(&own->ended, 1u) + 1 == gridDim.x;
+        }
+        __syncthreads();
+        if (!last)
+            return;
+        const int r = threadIdx.x;
+        if (r < p.ranks)
+            for (int looks = 1; !failed && ptx_hear_8(&own->begun[r]) < number; looks++)
+                if (looks % kLooks == 0 && !patient(r))
+                    break;
         __syncthreads();
         if (threadIdx.x != 0)
             return;
-        __threadfence();
-        if (atomicAdd(&own->ended, 1u) + 1 < gridDim.x)
-            return;
         own->ended = 0;
-        own->exchanges = tag;
+        own->tags = tag;
+        own->exchanges = number;
     }
 };
+
+/* A word of the rows that are exchanged: of which row it is, and the how manieth that is. */
+struct cell {
+    int64_t place, row, column;
+
+    __device__ cell(const cuda_exchange_params &p, const int32_t *list, int64_t i)
+        : place(i / p.width), row(p.chosen ? list[place] : place), column(i - place * p.width)
+    {
+    }
+};
+
+/* The rows that are chosen, in order, by all threads of a CTA; the first one writes them down. */
+__device__ int64_t list_rows(const cuda_exchange_params &p, int32_t *list)
+{
+    __shared__ int32_t count;
+    if (threadIdx.x < 32) {
+        int32_t before = 0;
+        for (int64_t b = threadIdx.x; b - threadIdx.x < p.rows; b += 32) {
+            const bool chosen = b < p.rows && p.chosen[b];
+            const uint32_t all = __ballot_sync(~0u, chosen);
+            if (chosen)
+                list[before + __popc(all & ((1u << threadIdx.x) - 1))] = (int32_t)b;
+            before += __popc(all);
+        }
+        if (threadIdx.x == 0)
+            count = before;
+    }
+    __syncthreads();
+    if (blockIdx.x == 0) {
+        for (int i = threadIdx.x; i < count; i += kThreads) {
+            p.list[i] = list[i];
+            p.slots[i] = p.of_row ? p.of_row[list[i]] : list[i];
+        }
+        if (threadIdx.x == 0)
+            *p.listed = count;
+    }
+    return count;
+}
 
 /* Draw `at` of all ranks, merged, by a warp; every lane gets it. */
 __device__ gumbel_summary merge_ranks(exchange &e, int64_t at, uint32_t *words)
@@ -115,17 +174,32 @@ __device__ gumbel_summary merge_ranks(exchange &e, int64_t at, uint32_t *words)
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_exchange_words(const __grid_constant__ cuda_exchange_params p)
+    gumbel_exchange_rows(const __grid_constant__ cuda_exchange_params p)
 {
+    __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
     const int64_t stride = (int64_t)gridDim.x * kThreads;
-    const int64_t begin = (int64_t)blockIdx.x * kThreads + threadIdx.x;
+    const int64_t first = (int64_t)blockIdx.x * kThreads + threadIdx.x;
     ptx_wait_for_launch();
     exchange e(p);
-    for (int64_t i = begin; i < p.count && !e.failed; i += stride)
-        e.say(i, p.words[i]);
-    for (int32_t r = 0; r < p.ranks; r++)
-        for (int64_t i = begin; i < p.count; i += stride)
-            p.received[r * p.stride + i] = r == p.rank ? p.words[i] : e.hear(r, i);
+    const int64_t count = (p.chosen ? list_rows(p, list) : p.rows) * p.width;
+    const int64_t room = count <= p.room ? p.room : p.room / 2;
+    int64_t half = 0; /* where the words of this turn begin in a place */
+    for (int64_t base = 0; base == 0 || base < count; base += room, half = room - half, e.tag++) {
+        const int64_t here = min(room, count - base);
+        for (int64_t i = first; i < here && !e.failed; i += stride) {
+            const cell at(p, list, base + i);
+            e.say(half + i, p.words[at.row * p.width + at.column]);
+        }
+        for (int32_t r = 0; r < p.ranks; r++)
+            for (int64_t i = first; i < here; i += stride) {
+                const cell at(p, list, base + i);
+                const uint32_t word =
+                    r == p.rank ? p.words[at.row * p.width + at.column] : e.hear(r, half + i);
+                if (at.column < p.widths[r])
+                    p.received[at.place * p.received_width + p.begins[r] + at.column] = word;
+            }
+    }
+    e.tag--;
     e.end();
 }
 
@@ -135,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __shared__ uint32_t words[kThreads / 32][kSummaryWords];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = gridDim.x * kThreads / 32;
     const int64_t begin = (int64_t)warp * gridDim.x + blockIdx.x;
-    const int64_t draws = p.count / kSummaryWords, samples = p.num_samples;
+    const int64_t draws = p.draws, samples = p.num_samples;
     ptx_wait_for_launch();
     exchange e(p);
     for (int64_t at = begin; at < draws && !e.failed; at += warps)

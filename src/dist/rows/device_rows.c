@@ -5,23 +5,13 @@
  * laid side by side, and drawn from as from the logits of a GPU that holds all. All of it is
  * queued.
  */
-#include "dist/rows/rows.h"
+#include "dist/rows/device_rows.h"
 
 #include "core/fail.h"
 #include "core/output.h"
 
 /* Bytes that all ranks' rows of one exchange take at most, if there are several rows. */
 #define PIECE_BYTES (INT64_C(64) << 20)
-
-typedef struct device_rows {
-    dist_draw *draw;
-    int64_t stride; /* of a shard's row, as all ranks have it */
-    int64_t vocab;  /* of the whole */
-    int64_t piece;  /* rows of one exchange */
-    float *own;     /* [piece] at `stride` */
-    float *all;     /* [R, piece] at `stride` */
-    float *whole;   /* [piece, vocab] */
-} device_rows;
 
 /* What makes y of rows [first, first + count). */
 static gumbel_problem editing(const gumbel_problem *p, int64_t first, int64_t count)
@@ -34,8 +24,7 @@ static gumbel_problem editing(const gumbel_problem *p, int64_t first, int64_t co
     return q;
 }
 
-/* What draws from them. */
-static gumbel_problem drawing(const device_rows *d, int64_t first, int64_t count)
+gumbel_problem dist_device_rows_whole(const dist_device_rows *d, int64_t first, int64_t count)
 {
     const gumbel_group *group = d->draw->group;
     gumbel_problem w = gumbel_problem_slice(d->draw->p, first, count);
@@ -65,7 +54,21 @@ static const char *refused(const gumbel_problem *p)
     return NULL;
 }
 
-static gumbel_status count(const device_rows *d, size_t *most, gumbel_error *error)
+dist_device_rows dist_device_rows_of(dist_draw *draw, gumbel_cursor *cursor, int64_t piece)
+{
+    const gumbel_group *group = draw->group;
+    size_t rows = (size_t)piece, others = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
+    dist_device_rows d = {.draw = draw,
+                          .stride = (group->rows_most + 3) / 4 * 4,
+                          .vocab = group->end_token - group->first_token,
+                          .piece = piece};
+    d.own = gumbel_carve(cursor, rows, (size_t)d.stride, sizeof *d.own);
+    d.all = gumbel_carve(cursor, others * rows, (size_t)d.stride, sizeof *d.all);
+    d.whole = gumbel_carve(cursor, rows, (size_t)d.vocab, sizeof *d.whole);
+    return d;
+}
+
+gumbel_status dist_device_rows_count(const dist_device_rows *d, size_t *most, gumbel_error *error)
 {
     const gumbel_group *group = d->draw->group;
     gumbel_problem q = editing(d->draw->p, 0, d->piece);
@@ -75,60 +78,81 @@ static gumbel_status count(const device_rows *d, size_t *most, gumbel_error *err
         q.with_path = 0;
         GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PRODUCT, most, error));
     }
-    q = drawing(d, 0, d->piece);
+    q = dist_device_rows_whole(d, 0, d->piece);
     return dist_count(group, &q, 0, most, error);
 }
 
-static gumbel_status draw_piece(const device_rows *d, int64_t first, int64_t rows,
-                                gumbel_error *error)
+gumbel_status dist_device_rows_make(const dist_device_rows *d, int64_t first, int64_t count,
+                                    gumbel_error *error)
+{
+    gumbel_device *device = d->draw->group->device;
+    gumbel_problem q = editing(d->draw->p, first, count);
+    return device->backend->ranks->edit(device, &q, d->own, d->stride, d->draw->local, error);
+}
+
+gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *d, int64_t count)
+{
+    const gumbel_group *group = d->draw->group;
+    gumbel_peer_rows rows = {.words = (const uint32_t *)d->own,
+                             .rows = count,
+                             .width = d->stride,
+                             .received = (uint32_t *)d->whole,
+                             .received_width = d->vocab};
+    for (int32_t r = 0; r < group->peers.ranks; r++) {
+        rows.begins[r] = group->shards[r].first_token - group->first_token;
+        rows.widths[r] = group->shards[r].rows;
+    }
+    return rows;
+}
+
+/* Rows of all ranks side by side. */
+static gumbel_status gather(const dist_device_rows *d, int64_t count, gumbel_error *error)
 {
     gumbel_group *group = d->draw->group;
     gumbel_device *device = group->device;
-    const gumbel_backend *backend = device->backend;
-    const gumbel_problem *p = d->draw->p;
-    gumbel_problem q = editing(p, first, rows);
-    int64_t sent = rows * d->stride;
-    GUMBEL_FORWARD(backend->edit(device, &q, d->own, d->stride, d->draw->local, error));
-    GUMBEL_FORWARD(
-        dist_queue(group, p->stream, d->own, d->all, (size_t)sent * sizeof *d->own, error));
+    void *stream = d->draw->p->stream;
+    int64_t sent = count * d->stride;
+    if (group->peers.ranks) {
+        gumbel_peer_rows rows = dist_device_rows_exchange(d, count);
+        return dist_queue_rows(group, stream, &rows, error);
+    }
+    GUMBEL_FORWARD(dist_queue(group, stream, d->own, d->all, (size_t)sent * sizeof *d->own, error));
     for (int32_t r = 0; r < group->transport.ranks; r++) {
         const dist_shard *s = &group->shards[r];
-        GUMBEL_FORWARD(backend->lay(device, p->stream,
-                                    d->whole + (s->first_token - group->first_token), d->vocab,
-                                    d->all + r * sent, d->stride, rows, s->rows, error));
+        float *to = d->whole + (s->first_token - group->first_token);
+        GUMBEL_FORWARD(device->backend->ranks->lay(device, stream, to, d->vocab, d->all + r * sent,
+                                                   d->stride, count, s->rows, error));
     }
-    q = drawing(d, first, rows);
-    gumbel_output out = gumbel_output_slice(d->draw->output, first, p->sampling.num_samples);
-    return backend->sample(device, &q, &out, d->draw->local, error);
+    return GUMBEL_OK;
 }
 
 gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
-    const gumbel_group *group = draw->group;
+    gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
     const char *field = refused(p);
-    size_t local = 0, ranks = (size_t)group->transport.ranks;
-    device_rows d = {.draw = draw,
-                     .stride = (group->rows_most + 3) / 4 * 4,
-                     .vocab = group->end_token - group->first_token};
+    size_t local = 0;
     if (field)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, field,
                            "ranks on GPUs do not serve it beside transforms, scale or soft-cap");
-    d.piece = PIECE_BYTES / (d.stride * (int64_t)ranks * (int64_t)sizeof(float));
-    d.piece = d.piece < 1 ? 1 : d.piece > p->batch ? p->batch : d.piece;
-    d.own = gumbel_carve(cursor, (size_t)d.piece, (size_t)d.stride, sizeof *d.own);
-    d.all = gumbel_carve(cursor, ranks * (size_t)d.piece, (size_t)d.stride, sizeof *d.all);
-    d.whole = gumbel_carve(cursor, (size_t)d.piece, (size_t)d.vocab, sizeof *d.whole);
+    int64_t row = (group->rows_most + 3) / 4 * 4 * group->transport.ranks * (int64_t)sizeof(float);
+    int64_t piece = PIECE_BYTES / row < 1 ? 1 : PIECE_BYTES / row;
+    dist_device_rows d = dist_device_rows_of(draw, cursor, piece < p->batch ? piece : p->batch);
     if (!draw->output) {
-        GUMBEL_FORWARD(count(&d, &local, error));
+        GUMBEL_FORWARD(dist_device_rows_count(&d, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;
-    draw->group->traffic.rows_by_rows += p->batch;
+    group->traffic.rows_by_rows += p->batch;
     for (int64_t first = 0; first < p->batch; first += d.piece) {
         int64_t rows = p->batch - first < d.piece ? p->batch - first : d.piece;
-        GUMBEL_FORWARD(draw_piece(&d, first, rows, error));
+        gumbel_output out = gumbel_output_slice(draw->output, first, p->sampling.num_samples);
+        gumbel_problem whole = dist_device_rows_whole(&d, first, rows);
+        GUMBEL_FORWARD(dist_device_rows_make(&d, first, rows, error));
+        GUMBEL_FORWARD(gather(&d, rows, error));
+        GUMBEL_FORWARD(
+            group->device->backend->sample(group->device, &whole, &out, draw->local, error));
     }
     return GUMBEL_OK;
 }

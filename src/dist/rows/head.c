@@ -16,18 +16,10 @@ dist_scale dist_scale_of(const gumbel_problem *whole, int64_t b)
 
 /* ------------------------------------------------------------------------------- lists ---- */
 
-/* Larger values first, then lower ids. */
-static int order(float a, int32_t a_id, float b, int32_t b_id)
-{
-    if (a != b)
-        return a > b ? -1 : 1;
-    return (a_id > b_id) - (a_id < b_id);
-}
-
 static int by_entry(const void *a, const void *b)
 {
     const dist_entry *x = a, *y = b;
-    return order(x->value, x->id, y->value, y->id);
+    return gumbel_entry_before(y, x) - gumbel_entry_before(x, y);
 }
 
 static void sift(dist_entry *heap, int32_t count, int32_t at)
@@ -87,8 +79,10 @@ void dist_head_add(dist_head *head, int32_t *count, const dist_token *tokens, in
 {
     dist_entry last = {.value = INFINITY, .id = -1};
     for (int32_t i = 0; i < listed; i++) {
-        const dist_entry e = {tokens[i].y * scale.value, tokens[i].y * scale.z, tokens[i].id,
-                              from + i};
+        const dist_entry e = {.value = tokens[i].y * scale.value,
+                              .z = tokens[i].y * scale.z,
+                              .id = tokens[i].id,
+                              .from = from + i};
         if (by_entry(&e, &last) > 0)
             last = e;
         head->at[(*count)++] = e;
@@ -121,86 +115,12 @@ gumbel_wide dist_weigh(const float *y, int64_t count, float factor, float bound,
     return mass;
 }
 
-int dist_needs_mass(const gumbel_rules *r, float largest, float *bound)
+int32_t dist_cut_head(const gumbel_rules *r, dist_head *h, gumbel_wide mass)
 {
-    if (!(r->top_p < 1.0f) || (!r->joint && r->top_k > 0))
-        return 0;
-    *bound = gumbel_cut_weighed(r, gumbel_cut_first(r, largest)).bound;
-    return 1;
-}
-
-/* How many tokens have a value above `bound`, or not below it. */
-static int32_t count_above(const dist_head *h, float bound)
-{
-    int32_t count = 0;
-    while (count < h->count && h->at[count].value > bound)
-        count++;
-    return count;
-}
-
-static int32_t count_from(const dist_head *h, float bound)
-{
-    int32_t count = count_above(h, bound);
-    while (count < h->count && h->at[count].value == bound)
-        count++;
-    return count;
-}
-
-/* How many tokens a cut keeps; -1 where it may keep others than the head's. */
-static int32_t count_kept(const dist_head *h, gumbel_cut cut)
-{
-    int32_t above = count_above(h, cut.bound), from = count_from(h, cut.bound);
-    if (cut.tied == GUMBEL_TIES_STAY)
-        return h->complete || from < h->count ? from : -1;
-    int64_t kept = above + cut.tied;
-    if (kept <= from)
-        return (int32_t)kept;
-    return h->complete || from < h->count ? from : -1;
-}
-
-/* The stricter of `cut` and top_p, where that ends within the head; else it cuts less. */
-static gumbel_cut cut_top_p(const gumbel_rules *r, const dist_head *h, gumbel_wide mass,
-                            gumbel_cut cut)
-{
-    gumbel_wide needed = gumbel_nucleus(r->top_p, mass), above = 0;
-    float largest = h->at[0].value;
-    for (int32_t i = 0, end; i < h->count; i = end) {
-        float value = h->at[i].value;
-        uint64_t each = gumbel_token_mass(gumbel_exp(value - largest));
-        for (end = i + 1; end < h->count && h->at[end].value == value;)
-            end++;
-        gumbel_wide at = (gumbel_wide)each * (uint64_t)(end - i);
-        if (each > 0 && above + at >= needed)
-            return gumbel_stricter(cut, gumbel_cut_top_p(r->exact, value, needed, above, each));
-        above += at;
-    }
-    return cut;
-}
-
-int32_t dist_cut_head(const gumbel_rules *r, const dist_head *h, gumbel_wide mass)
-{
-    float largest = h->at[0].value, bound;
-    gumbel_cut behind = gumbel_cut_first(r, largest);
     GUMBEL_ASSERT(h->count > 0);
-    if (r->top_k > 0) {
-        /* Where a head is shorter than that, what it tells is cut by others, or not known. */
-        if (count_from(h, behind.bound) >= r->top_k) {
-            float value = h->at[r->top_k - 1].value;
-            behind = gumbel_cut_top_k(r, value, count_above(h, value));
-        }
-    }
-    gumbel_cut cut = gumbel_cut_others(r, behind, largest);
-    if (r->top_p < 1.0f && !dist_needs_mass(r, largest, &bound)) {
-        int32_t weighed = count_kept(h, behind);
-        if (weighed < 0)
-            return -1;
-        mass = 0;
-        for (int32_t i = 0; i < weighed; i++)
-            mass += gumbel_token_mass(gumbel_exp(h->at[i].value - largest));
-    }
-    if (r->top_p < 1.0f)
-        cut = cut_top_p(r, h, mass, cut);
-    return count_kept(h, cut);
+    for (int32_t i = 0; i < h->count && r->top_p < 1.0f; i++)
+        h->at[i].mass = gumbel_token_mass(gumbel_exp(h->at[i].value - h->at[0].value));
+    return gumbel_entries_cut(r, h->at, h->count, h->complete, mass);
 }
 
 /* --------------------------------------------------------------------------------- draw ---- */

@@ -7,7 +7,7 @@
 #ifndef GUMBEL_DIST_HEAD_H
 #define GUMBEL_DIST_HEAD_H
 
-#include "core/row.h"
+#include "core/head.h"
 
 /* A token that a rank lists. */
 typedef struct dist_token {
@@ -15,12 +15,8 @@ typedef struct dist_token {
     int32_t id;
 } dist_token;
 
-/* A token of a head: its value is what rules look at. */
-typedef struct dist_entry {
-    float value, z;
-    int32_t id;
-    int32_t from; /* which of all tokens listed for the row */
-} dist_entry;
+/* A token of a head. */
+typedef gumbel_entry dist_entry;
 
 typedef struct dist_head {
     dist_entry *at; /* [count] in order */
@@ -53,12 +49,9 @@ void dist_head_end(dist_head *head, int32_t count);
 /* The mass of values y [count] that are not below `bound`, over the largest value of all ranks. */
 gumbel_wide dist_weigh(const float *y, int64_t count, float factor, float bound, float largest);
 
-/* Whether rules need the mass of more than a head, and of which values. */
-int dist_needs_mass(const gumbel_rules *rules, float largest, float *bound);
-
 /* How many of a head's tokens `rules` keep; -1 where the head does not tell. `mass` is that of
- * dist_needs_mass(). */
-int32_t dist_cut_head(const gumbel_rules *rules, const dist_head *head, gumbel_wide mass);
+ * gumbel_rules_need_mass(); those of the tokens are filled in. */
+int32_t dist_cut_head(const gumbel_rules *rules, dist_head *head, gumbel_wide mass);
 
 /* Add the draws of row b from its first `kept` tokens to summaries [S], with the mass. */
 void dist_draw_head(const gumbel_problem *whole, int64_t b, const dist_head *head, int32_t kept,

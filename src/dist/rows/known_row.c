@@ -66,7 +66,7 @@ dist_known_row dist_read_row(const dist_candidates *c, int64_t b, int64_t uncut)
     if (row.cut && row.status == GUMBEL_ROW_EMPTY && !empty)
         row.status = GUMBEL_ROW_OK; /* it is drawn once it is cut */
     row.needs = row.status == GUMBEL_ROW_OK && row.cut && row.head.count > 0 &&
-                dist_needs_mass(&row.rules, row.head.at[0].value, &row.bound);
+                gumbel_rules_need_mass(&row.rules, row.head.at[0].value, &row.bound);
     if (row.status == GUMBEL_ROW_OK && !row.cut)
         row.needs = out->ranks || (c->rows.raw && out->logprobs && out->logprobs_of == GUMBEL_RAW);
     return row;

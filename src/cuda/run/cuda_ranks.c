@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ranks on GPUs draw by: exchanges with GPUs whose memory this one reaches, rows laid out
+ * anew, first tokens listed and drawn from.
+ */
+#include "core/fail.h"
+#include "cuda/run/cuda_run.h"
+
+_Static_assert(CUDA_LISTED == GUMBEL_RANK_LISTED, "peers.h says so");
+_Static_assert(CUDA_EXCHANGE_LISTED == GUMBEL_PEERS_CHOSEN, "peers.h says so");
+
+static cuda_exchange_params exchange_of(const gumbel_peers *peers)
+{
+    cuda_exchange_params p = {
+        .rank = peers->rank,
+        .ranks = peers->ranks,
+        .room = (int64_t)peers->words,
+        .failed = peers->failed_there,
+        .timeout_ns = (uint64_t)peers->timeout_ms * 1000000,
+    };
+    for (int32_t r = 0; r < peers->ranks; r++)
+        p.mailboxes[r] = peers->mailboxes[r];
+    return p;
+}
+
+/* Few CTAs, so that all of them run at once. */
+static cuda_shape exchange_shape(int64_t ctas)
+{
+    return (cuda_shape){ctas < CUDA_EXCHANGE_CTAS ? ctas : CUDA_EXCHANGE_CTAS,
+                        CUDA_EXCHANGE_THREADS, 0, 1};
+}
+
+static gumbel_status exchange(gumbel_device *device, void *stream, const gumbel_peers *peers,
+                              const gumbel_finish_call *call, gumbel_error *error)
+{
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
+    cuda_exchange_params p = exchange_of(peers);
+    p.words = (const uint32_t *)call->summaries;
+    p.draws = call->batch * call->num_samples;
+    p.num_samples = call->num_samples;
+    p.output = *call->output;
+    GUMBEL_ASSERT(p.draws > 0 && p.draws * (int64_t)(sizeof(gumbel_summary) / 4) <= p.room);
+    /* Warps of few draws are spread over many multiprocessors. */
+    return cuda_launch_alone(&job, job.cuda->exchange_summaries, exchange_shape(p.draws), &p);
+}
+
+static gumbel_status exchange_rows(gumbel_device *device, void *stream, const gumbel_peers *peers,
+                                   const gumbel_peer_rows *rows, gumbel_error *error)
+{
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
+    cuda_exchange_params p = exchange_of(peers);
+    p.words = rows->words;
+    p.rows = rows->rows;
+    p.width = rows->width;
+    p.received = rows->received;
+    p.received_width = rows->received_width;
+    memcpy(p.begins, rows->begins, sizeof p.begins);
+    memcpy(p.widths, rows->widths, sizeof p.widths);
+    p.chosen = rows->chosen;
+    p.of_row = rows->of_row;
+    p.list = rows->list;
+    p.slots = rows->slots;
+    p.listed = rows->listed;
+    GUMBEL_ASSERT(p.rows > 0 && p.width > 0);
+    GUMBEL_ASSERT(!p.chosen || p.rows <= CUDA_EXCHANGE_LISTED);
+    int64_t ctas = (p.rows * p.width + CUDA_EXCHANGE_THREADS - 1) / CUDA_EXCHANGE_THREADS;
+    return cuda_launch_alone(&job, job.cuda->exchange_rows, exchange_shape(ctas), &p);
+}
+
+static gumbel_status lay(gumbel_device *device, void *stream, float *to, int64_t to_stride,
+                         const float *from, int64_t from_stride, int64_t rows, int64_t columns,
+                         gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    CUcontext popped;
+    const CUDA_MEMCPY2D copy = {
+        .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+        .srcDevice = (CUdeviceptr)(uintptr_t)from,
+        .srcPitch = (size_t)from_stride * sizeof *from,
+        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+        .dstDevice = (CUdeviceptr)(uintptr_t)to,
+        .dstPitch = (size_t)to_stride * sizeof *to,
+        .WidthInBytes = (size_t)columns * sizeof *to,
+        .Height = (size_t)rows,
+    };
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
+    CUresult result = cuda->driver.cuMemcpy2DAsync(&copy, stream);
+    cuda->driver.cuCtxPopCurrent(&popped);
+    return result == CUDA_SUCCESS
+               ? GUMBEL_OK
+               : cuda_driver_fail(&cuda->driver, result, "cuMemcpy2DAsync", error);
+}
+
+static gumbel_status look(gumbel_device *device, void *stream, int *done, gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    CUcontext popped;
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
+    CUresult result = cuda->driver.cuStreamQuery(stream);
+    cuda->driver.cuCtxPopCurrent(&popped);
+    *done = result == CUDA_SUCCESS;
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY
+               ? GUMBEL_OK
+               : cuda_driver_fail(&cuda->driver, result, "cuStreamQuery", error);
+}
+
+/* A request that has the first tokens of rows listed: its cut is what lets few blocks serve it. */
+static gumbel_problem listing(const cuda_device *cuda, const gumbel_problem *rows)
+{
+    gumbel_problem q = *rows;
+    q.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS;
+    q.truncation =
+        (gumbel_truncation){.struct_size = sizeof q.truncation, .top_k = {cuda->listed_tokens, 0}};
+    q.sampling = (gumbel_sampling){.struct_size = sizeof q.sampling, .num_samples = 1};
+    q.first_row = 0;
+    q.with_mass = 0;
+    return q;
+}
+
+static gumbel_status list_size(const gumbel_device *device, const gumbel_problem *rows,
+                               size_t *bytes, gumbel_error *error)
+{
+    gumbel_cursor cursor = {0};
+    gumbel_problem q = listing((const cuda_device *)device, rows);
+    size_t draw;
+    gumbel_carve(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
+    GUMBEL_FORWARD(cuda_call_size(device, &q, 0, &draw, error));
+    gumbel_carve(&cursor, draw, 1, 1);
+    *bytes = cursor.used;
+    return GUMBEL_OK;
+}
+
+static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
+                          void *workspace, gumbel_error *error)
+{
+    gumbel_cursor cursor = {workspace, 0};
+    gumbel_problem q = listing((const cuda_device *)device, rows);
+    const int64_t batch = rows->batch;
+    int32_t *tokens = gumbel_carve(&cursor, (size_t)batch, 1, sizeof *tokens);
+    const gumbel_output output = {.struct_size = sizeof output,
+                                  .tokens = tokens,
+                                  .status = (int32_t *)said,
+                                  .num_top = CUDA_LISTED,
+                                  .top_ids = (int32_t *)said + batch,
+                                  .top_logits = (float *)said + batch * (1 + CUDA_LISTED)};
+    return cuda_sample(device, &q, &output, cursor.base + cursor.used, error);
+}
+
+static gumbel_status draw_listed(gumbel_device *device, const gumbel_problem *whole,
+                                 const uint32_t *said, int64_t stride, int32_t ranks,
+                                 const gumbel_output *output, int32_t *left, gumbel_error *error)
+{
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = whole->stream, .error = error};
+    cuda_candidate_params p = {.problem = *whole,
+                               .received = said,
+                               .stride = stride,
+                               .ranks = ranks,
+                               .output = *output,
+                               .left = left};
+    cuda_shape shape = {whole->batch, CUDA_CANDIDATE_THREADS, 0, 1};
+    return cuda_launch_alone(&job, job.cuda->draw_candidates, shape, &p);
+}
+
+static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_output *from,
+                            const gumbel_output *to, int64_t batch, int32_t num_samples,
+                            const int32_t *rows, const int32_t *count, gumbel_error *error)
+{
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
+    cuda_spread_params p = {.list = rows, .count = count};
+    int kinds = 0;
+#define SPREAD(field, each)                                                                        \
+    if (to->field)                                                                                 \
+    p.of[kinds++] = (struct cuda_spread){(const uint32_t *)from->field, (uint32_t *)to->field, each}
+    SPREAD(tokens, num_samples);
+    SPREAD(logprobs, num_samples);
+    SPREAD(scores, num_samples);
+    SPREAD(ranks, num_samples);
+    SPREAD(lse, 1);
+    SPREAD(status, 1);
+    SPREAD(kept, 1);
+#undef SPREAD
+    GUMBEL_ASSERT(kinds <= CUDA_SPREAD_MOST);
+    cuda_shape shape = {batch, CUDA_CANDIDATE_THREADS, 0, 1};
+    return cuda_launch_alone(&job, job.cuda->spread_rows, shape, &p);
+}
+
+const gumbel_rank_calls cuda_rank_calls = {
+    .edit = cuda_edit,
+    .lay = lay,
+    .make = cuda_peers_make,
+    .join = cuda_peers_join,
+    .part = cuda_peers_part,
+    .look = look,
+    .exchange = exchange,
+    .exchange_rows = exchange_rows,
+    .list_size = list_size,
+    .list = list,
+    .draw_listed = draw_listed,
+    .spread = spread,
+};

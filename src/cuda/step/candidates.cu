@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   rows of a request that are split over ranks, by the first CUDA_LISTED tokens of each
+ *        rank's part: cut, drawn from, and written. A row that these do not tell is left.
+ *        Behind it, rows that were left and drawn from whole are put in their places.
+ * COST   a row of R ranks reads 520 R bytes; the order of 64 R tokens by counting, 64 R looks of
+ *        each, a walk over those that are kept, and a noise of each.
+ * MAP    a CTA a row, a thread every 128th token.
+ * SMEM   36 KiB.
+ * SYNC   barriers of the CTA alone.
+ */
+#include "core/head.h"
+#include "cuda/common/cuda_params.h"
+#include "cuda/common/merge.cuh"
+#include "cuda/common/ptx.cuh"
+
+namespace
+{
+
+constexpr int kThreads = CUDA_CANDIDATE_THREADS;
+constexpr int kMost = CUDA_LISTED * GUMBEL_PEERS_RANKS;
+
+struct candidate {
+    float value, z;
+    int32_t id;
+};
+
+/* What a CTA knows of its row. */
+struct row_head {
+    candidate listed[kMost];
+    gumbel_entry at[kMost];        /* in order */
+    float end[GUMBEL_PEERS_RANKS]; /* what a rank has not listed is not above this */
+    gumbel_summary warps[kThreads / 32];
+    uint32_t flags;
+    int count, kept, complete;
+};
+
+__shared__ row_head head;
+
+/* Rank r's words: [B] status, [B, CUDA_LISTED] ids, [B, CUDA_LISTED] y. */
+struct said {
+    const int32_t *status, *ids;
+    const float *y;
+
+    __device__ said(const cuda_candidate_params &p, int32_t r, int64_t b)
+    {
+        const uint32_t *words = p.received + r * p.stride;
+        const int64_t batch = p.problem.batch;
+        status = (const int32_t *)words + b;
+        ids = (const int32_t *)words + batch + b * CUDA_LISTED;
+        y = (const float *)words + batch + (batch + b) * CUDA_LISTED;
+    }
+};
+
+__device__ uint32_t flags_of(int32_t status)
+{
+    return status == GUMBEL_ROW_NAN                                ? GUMBEL_FLAG_NAN
+           : status == GUMBEL_ROW_INFINITE                         ? GUMBEL_FLAG_INFINITE
+           : status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY ? 0
+                                                                   : GUMBEL_FLAG_NAN;
+}
+
+/* The order of what ranks list; what may not be above all that they do not is left out. */
+__device__ void order_tokens(const cuda_candidate_params &p, int64_t b, float by_value, float by_z)
+{
+    const int count = p.ranks * CUDA_LISTED;
+    if (threadIdx.x == 0) {
+        head.flags = gumbel_problem_row_flags(&p.problem, b);
+        head.count = 0;
+        head.complete = 1;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < count; i += kThreads) {
+        const said s(p, i / CUDA_LISTED, b);
+        const int place = i % CUDA_LISTED;
+        const int32_t id = s.ids[place];
+        const float y = id < 0 ? -INFINITY : s.y[place];
+        head.listed[i] = {y * by_value, y * by_z, id};
+        uint32_t flags = place == 0 ? flags_of(*s.status) : 0;
+        if (id >= 0 && (y * by_value == INFINITY || y * by_z == INFINITY))
+            flags |= GUMBEL_FLAG_INFINITE;
+        if (flags)
+            atomicOr(&head.flags, flags);
+        if (place == CUDA_LISTED - 1) {
+            head.end[i / CUDA_LISTED] = y * by_value;
+            if (id >= 0)
+                head.complete = 0; /* by any number of threads */
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < count; i += kThreads) {
+        const candidate own = head.listed[i];
+        const gumbel_entry entry = {own.value, own.z, own.id, i, 0};
+        bool known = own.id >= 0 && own.value > -INFINITY;
+        /* Lists are by y: of equal values one with a lower id may be missing. */
+        for (int32_t r = 0; r < p.ranks; r++)
+            known &= own.value > head.end[r];
+        if (!known)
+            continue;
+        int before = 0;
+        for (int j = 0; j < count; j++) {
+            const candidate other = head.listed[j];
+            before += other.id >= 0 &&
+                      (other.value != own.value ? other.value > own.value : other.id < own.id);
+        }
+        head.at[before] = entry;
+        atomicAdd(&head.count, 1);
+    }
+    __syncthreads();
+}
+
+/* How many tokens the rules keep; -1 where they are not told. */
+__device__ int cut_head(const gumbel_rules &rules)
+{
+    float bound;
+    const float largest = head.at[0].value;
+    if (!gumbel_rules_cut(&rules) || gumbel_rules_need_mass(&rules, largest, &bound))
+        return -1;
+    for (int i = threadIdx.x; i < head.count && rules.top_p < 1.0f; i += kThreads)
+        head.at[i].mass = gumbel_token_mass(gumbel_exp(head.at[i].value - largest));
+    __syncthreads();
+    if (threadIdx.x == 0)
+        head.kept = gumbel_entries_cut(&rules, head.at, head.count, head.complete, 0);
+    __syncthreads();
+    return head.kept;
+}
+
+/* The sum of exp(z - largest) of a block's kept tokens, as (8) of docs/maths.md adds a block. */
+__device__ float sum_block(int32_t block, int kept, float largest)
+{
+    float halves[2][16];
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+        halves[0][j] = halves[1][j] = 0.0f;
+    for (int i = 0; i < kept; i++) { /* each half of a lane has two terms at most: any order */
+        const gumbel_entry &e = head.at[i];
+        if (e.id / GUMBEL_BLOCK != block || !(e.z > -INFINITY))
+            continue;
+        halves[e.id % GUMBEL_BLOCK / 32][e.id % 16] += gumbel_exp(e.z - largest);
+    }
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+        halves[0][j] += halves[1][j];
+#pragma unroll
+    for (int half = 8; half > 0; half /= 2)
+#pragma unroll
+        for (int j = 0; j < half; j++)
+            halves[0][j] += halves[0][j + half];
+    return halves[0][0];
+}
+
+/* The mass of what is kept, by all threads; in warps[0]. */
+__device__ void weigh_kept(int kept)
+{
+    gumbel_summary own;
+    gumbel_summary_empty(&own);
+    for (int i = threadIdx.x; i < kept; i += kThreads) {
+        const gumbel_entry e = head.at[i];
+        const int32_t block = e.id / GUMBEL_BLOCK;
+        float largest = e.z;
+        bool first = e.z > -INFINITY; /* of its block's */
+        for (int j = 0; j < kept; j++)
+            if (head.at[j].id / GUMBEL_BLOCK == block) {
+                first &= j >= i;
+                largest = fmaxf(largest, head.at[j].z);
+            }
+        if (!first)
+            continue;
+        own.max_z = fmaxf(own.max_z, largest);
+        gumbel_mass_add_block(&own, largest, sum_block(block, kept, largest));
+    }
+    merge_masses_of_lanes<32>(&own);
+    if (threadIdx.x % 32 == 0)
+        head.warps[threadIdx.x / 32] = own;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int w = 1; w < kThreads / 32; w++)
+            gumbel_summary_merge(&head.warps[0], &head.warps[w]);
+    __syncthreads();
+}
+
+/* Sample s of the row, merged over the CTA; in thread 0. */
+__device__ gumbel_summary draw_kept(gumbel_stream stream, int kept)
+{
+    __shared__ gumbel_summary best[kThreads / 32];
+    gumbel_summary own;
+    gumbel_summary_empty(&own);
+    for (int i = threadIdx.x; i < kept; i += kThreads) {
+        const gumbel_entry e = head.at[i];
+        if (e.z > -INFINITY)
+            gumbel_summary_offer(&own, e.z + gumbel_of_token(stream, (uint32_t)e.id), e.z, e.id);
+    }
+    merge_winners_of_warp(&own);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        best[threadIdx.x / 32] = own;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int w = 1; w < kThreads / 32; w++)
+            if (best[w].best_id >= 0)
+                gumbel_summary_offer(&own, best[w].best_score, best[w].best_z, best[w].best_id);
+    return own;
+}
+
+/* A sample's rank: how many tokens have a larger z. Values and z rise together. */
+__device__ int32_t rank_of(float z)
+{
+    int32_t above = 0;
+    while (above < head.count && head.at[above].z > z)
+        above++;
+    return above + 1;
+}
+
+__device__ void write_flagged(const cuda_candidate_params &p, int64_t b, uint32_t flags)
+{
+    const int32_t samples = p.problem.sampling.num_samples;
+    gumbel_summary none;
+    gumbel_summary_empty(&none);
+    none.flags = flags;
+    for (int s = threadIdx.x; s < samples; s += kThreads) {
+        write_merged(p.output, b * samples + s, samples, none, none);
+        if (p.output.ranks)
+            p.output.ranks[b * samples + s] = -1;
+    }
+    if (p.output.kept && threadIdx.x == 0)
+        p.output.kept[b] = 0;
+}
+
+__device__ void write_kept(const cuda_candidate_params &p, int64_t b, const gumbel_row &row,
+                           int kept)
+{
+    const int32_t samples = p.problem.sampling.num_samples;
+    weigh_kept(kept);
+    for (int32_t s = 0; s < samples; s++) {
+        gumbel_stream stream = row.stream;
+        stream.sample += (uint32_t)s;
+        gumbel_summary own = draw_kept(stream, kept), first = head.warps[0];
+        if (threadIdx.x != 0)
+            continue;
+        first.best_id = own.best_id; /* all samples have a token, or none has */
+        write_merged(p.output, b * samples + s, samples, own, first);
+        if (p.output.ranks)
+            p.output.ranks[b * samples + s] = own.best_id < 0 ? -1 : rank_of(own.best_z);
+    }
+    if (threadIdx.x == 0 && p.output.kept) {
+        int32_t drawable = 0;
+        for (int i = 0; i < kept; i++)
+            drawable += head.at[i].z > -INFINITY;
+        p.output.kept[b] = drawable;
+    }
+}
+
+/* A greedy row whose mass nobody asks for: its first token. */
+__device__ bool write_greedy(const cuda_candidate_params &p, int64_t b, const gumbel_row &row)
+{
+    const gumbel_output &out = p.output;
+    const int32_t samples = p.problem.sampling.num_samples;
+    if (!row.greedy || out.lse || out.logprobs || out.kept)
+        return false;
+    gumbel_summary first;
+    gumbel_summary_empty(&first);
+    gumbel_summary_offer(&first, head.at[0].z, head.at[0].z, head.at[0].id);
+    for (int s = threadIdx.x; s < samples; s += kThreads) {
+        write_merged(out, b * samples + s, samples, first, first);
+        if (out.ranks)
+            out.ranks[b * samples + s] = 1;
+    }
+    return true;
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_draw_candidates(const __grid_constant__ cuda_candidate_params p)
+{
+    const int64_t b = blockIdx.x;
+    ptx_wait_for_launch();
+    gumbel_row row = gumbel_problem_row(&p.problem, b);
+    gumbel_rules rules = gumbel_problem_rules(&p.problem, b, row.greedy);
+    const float by_z = row.inverse_temperature;
+    order_tokens(p, b, rules.before && gumbel_rules_cut(&rules) ? 1.0f : by_z, by_z);
+    int kept = 0;
+    uint32_t flags = head.flags;
+    const bool listed = !flags && head.count > 0;
+    const bool greedy = listed && write_greedy(p, b, row);
+    if (listed && !greedy)
+        kept = cut_head(rules);
+    else if (!flags && !greedy && !head.complete)
+        kept = -1;
+    if (threadIdx.x == 0)
+        p.left[b] = kept < 0;
+    if (greedy)
+        return;
+    if (flags || (kept == 0 && head.count == 0))
+        write_flagged(p, b, flags);
+    else if (kept >= 0)
+        write_kept(p, b, row, kept);
+}
+
+/* A CTA puts a row in its place; those behind *p.count have none. */
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_spread_rows(const __grid_constant__ cuda_spread_params p)
+{
+    ptx_wait_for_launch();
+    if ((int32_t)blockIdx.x >= *p.count)
+        return;
+    const int64_t to = p.list[blockIdx.x];
+    for (int i = 0; i < CUDA_SPREAD_MOST; i++)
+        for (int64_t w = threadIdx.x; w < p.of[i].width; w += kThreads)
+            p.of[i].to[to * p.of[i].width + w] = p.of[i].from[blockIdx.x * p.of[i].width + w];
+}
+
+/* What is asked of each row where its first tokens are listed. */
+extern "C" __device__ const int32_t gumbel_listed_tokens = CUDA_LISTED;
