@@ -23,7 +23,7 @@ release = version = ".".join(
 )
 extensions = ["myst_parser", "sphinx.ext.autodoc", "c_header", "command_help"]
 root_doc = "index"
-exclude_patterns = ["README.md", "reference/README.md", "examples", "site"]
+exclude_patterns = ["README.md", "CONTRIBUTING.md", "reference/README.md", "examples", "site"]
 html_theme = "furo"
 html_title = f"libgumbel {release}"
 html_show_sphinx = False

@@ -16,7 +16,7 @@
 #include "decoder/drafts/generate_drafted.h"
 
 #define SAMPLES    2
-#define TOKENS     (TEST_SANITIZED ? 16 : 40)
+#define TOKENS     (TEST_SANITIZED ? 10 : 40)
 #define PROMPT_MAX 4
 static const int32_t prompt[PROMPT_MAX] = {0, 3438, 259, 2076};
 

@@ -13,6 +13,11 @@
 #include "core/fail.h"
 #include "cuda/policy/cuda_policy.h"
 
+extern "C" {
+#include "outcome.h"
+}
+
+#include <stdio.h>
 #include <string.h>
 
 #include <algorithm>
@@ -198,6 +203,24 @@ gumbel_backend make_backend()
     made.weighing_size = weighing_size;
     made.store = store;
     return made;
+}
+
+/* Run the problems of a command line, as run_problems() does: each is passes(i, cpu, device) of the
+ * CPU backend and of such a device. Returns how many failed. */
+template <class F> int run_drafts(int argc, char **argv, int few, int many, F passes)
+{
+    const gumbel_backend backend = make_backend();
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    emulated_device device = make_device(&backend);
+    char what[32];
+    device.what = what;
+    int failed = run_problems(argc, argv, few, many, [&](int i) {
+        snprintf(what, sizeof what, "problem %d", i);
+        device.random = (uint64_t)i;
+        return passes(i, cpu, &device);
+    });
+    gumbel_close(cpu);
+    return failed;
 }
 
 } // namespace

@@ -9,7 +9,6 @@
 
 extern "C" {
 #include "draft_cycles.h"
-#include "outcome.h"
 }
 
 namespace
@@ -225,20 +224,13 @@ bool histories_pass(int index, gumbel_device *cpu)
 /* usage: test_drafts [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    const gumbel_backend backend = make_backend();
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
-    emulated_device device = make_device(&backend);
     draft_counts counts = {};
-    char what[32];
-    device.what = what;
-    int failed = run_problems(argc, argv, 2, 300, [&](int i) {
-        snprintf(what, sizeof what, "problem %d", i);
-        device.random = (uint64_t)i;
-        return texts_pass(i, cpu, &device, &counts) && rules_pass(i, cpu, &device, &counts) &&
+    auto passes = [&](int i, gumbel_device *cpu, emulated_device *device) {
+        return texts_pass(i, cpu, device, &counts) && rules_pass(i, cpu, device, &counts) &&
                histories_pass(i, cpu);
-    });
+    };
+    int failed = run_drafts(argc, argv, 2, 300, passes);
     printf("%d tokens emitted, %d drafts that cannot be, %d accepted by probabilities\n",
            (int)counts.emitted, (int)counts.spoiled, (int)counts.accepted);
-    gumbel_close(cpu);
     return failed != 0;
 }

@@ -6,7 +6,6 @@
 #include "draft_device.h"
 
 extern "C" {
-#include "outcome.h"
 #include "wide_drafts.h"
 }
 
@@ -47,19 +46,12 @@ bool passes(int index, gumbel_device *cpu, emulated_device *device, weigh_counts
 /* usage: test_weigh_drafts [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    const gumbel_backend backend = make_backend();
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
-    emulated_device device = make_device(&backend);
     weigh_counts counts = {};
-    char what[32];
-    device.what = what;
-    int failed = run_problems(argc, argv, 200, 10000, [&](int i) {
-        snprintf(what, sizeof what, "problem %d", i);
-        device.random = (uint64_t)i;
-        return passes(i, cpu, &device, &counts);
-    });
+    auto weigh = [&](int i, gumbel_device *cpu, emulated_device *device) {
+        return passes(i, cpu, device, &counts);
+    };
+    int failed = run_drafts(argc, argv, 200, 10000, weigh);
     printf("%d tokens emitted, %d of them drafts; %d requests cut short\n", (int)counts.emitted,
            (int)counts.accepted, (int)counts.cut);
-    gumbel_close(cpu);
     return failed != 0;
 }

@@ -281,16 +281,23 @@ static void process_item(cpu_request *r, int32_t thread, int64_t b)
         row[i] = found->flags ? NAN : -INFINITY;
 }
 
+/* Stage the rows where the caller wants them. */
+static void stage_into(cpu_request *r, gumbel_device *device, const gumbel_problem *p, float *rows,
+                       int64_t stride, void *workspace)
+{
+    gumbel_problem_assert(p);
+    GUMBEL_ASSERT(rows && stride >= p->vocab);
+    *r = (cpu_request){
+        .processed = rows, .processed_stride = stride, .stage = {.values = rows, .stride = stride}};
+    stage_rows(r, device, p, workspace);
+}
+
 gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *p, float *processed,
                           int64_t stride, void *workspace, gumbel_error *error)
 {
     (void)error;
-    cpu_request r = {.processed = processed, .processed_stride = stride};
-    gumbel_problem_assert(p);
-    GUMBEL_ASSERT(processed && stride >= p->vocab);
-    r.stage.values = processed;
-    r.stage.stride = stride;
-    stage_rows(&r, device, p, workspace);
+    cpu_request r;
+    stage_into(&r, device, p, processed, stride, workspace);
     run_phase(&r, p->batch, process_item, NULL);
     return GUMBEL_OK;
 }
@@ -299,11 +306,8 @@ gumbel_status cpu_store(gumbel_device *device, const gumbel_problem *p, float *r
                         void *workspace, gumbel_error *error)
 {
     (void)error;
-    cpu_request r = {.processed = rows, .processed_stride = stride};
-    gumbel_problem_assert(p);
-    GUMBEL_ASSERT(rows && stride >= p->vocab && p->request == 0);
-    r.stage.values = rows;
-    r.stage.stride = stride;
-    stage_rows(&r, device, p, workspace);
+    cpu_request r;
+    GUMBEL_ASSERT(p->request == 0);
+    stage_into(&r, device, p, rows, stride, workspace);
     return GUMBEL_OK;
 }
