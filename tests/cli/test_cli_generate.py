@@ -71,8 +71,6 @@ class Generate(Case):
             self.refuse("--draft", *rest, *drafts, "--json", "--ranks")
         self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "typical")
         self.refuse("--draft-temperature", *rest, "--draft", small, "--draft-temperature", 0)
-        self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "block", "--device",
-                    "cuda:0")
         self.refuse("--check", *rest, "--check")
 
     def test_group(self):
