@@ -134,36 +134,46 @@ static void rules(void) { check_rules(0, 60); }
 
 /* Over rows of many parts, from a graph that is replayed: what the CPU emits, each time, also where
  * the draft tells its log-probabilities. */
+static void check_asked(wide_drafts *asked, int tells, const char *what, int index)
+{
+    verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    verified_arrays *on_gpu = gpu_verified_make(found);
+    if (tells)
+        wide_tell(asked, cpu);
+    gpu_wide *made = gpu_wide_make(asked, on_gpu);
+    CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "%s %d", what, index);
+    gpu_graph graph = gpu_graph_begin();
+    gpu_wide_verify(graph.stream, made, on_gpu);
+    gpu_graph_end(&graph);
+    for (int turn = 0; turn < 3; turn++) {
+        gpu_graph_replay(&graph);
+        gpu_verified_fetch(on_gpu, found);
+        for (int64_t i = 0; i < found->nodes; i++)
+            found->histogram[i] /= (uint64_t)turn + 1;
+        CHECK(verified_same(wanted, found, TOLERANCE), "%s %d, turn %d", what, index, turn);
+    }
+    for (int32_t r = 0; r < asked->requests; r++)
+        draws_compared += wanted->emitted[r];
+    gpu_graph_free(&graph);
+    gpu_wide_free(made);
+    gpu_verified_free(on_gpu);
+    verified_free(found);
+    verified_free(wanted);
+    wide_free(asked);
+}
+
 static void check_wide(int first, int count, int64_t vocab_most)
 {
-    for (int index = first; index < first + count; index++) {
-        wide_drafts *asked = wide_make(index, vocab_most);
-        verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
-        verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
-        verified_arrays *on_gpu = gpu_verified_make(found);
-        if (index / 2 % 2)
-            wide_tell(asked, cpu);
-        gpu_wide *made = gpu_wide_make(asked, on_gpu);
-        CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "wide rows %d", index);
-        gpu_graph graph = gpu_graph_begin();
-        gpu_wide_verify(graph.stream, made, on_gpu);
-        gpu_graph_end(&graph);
-        for (int turn = 0; turn < 3; turn++) {
-            gpu_graph_replay(&graph);
-            gpu_verified_fetch(on_gpu, found);
-            for (int64_t i = 0; i < found->nodes; i++)
-                found->histogram[i] /= (uint64_t)turn + 1;
-            CHECK(verified_same(wanted, found, TOLERANCE), "wide rows %d, turn %d", index, turn);
-        }
-        for (int32_t r = 0; r < asked->requests; r++)
-            draws_compared += wanted->emitted[r];
-        gpu_graph_free(&graph);
-        gpu_wide_free(made);
-        gpu_verified_free(on_gpu);
-        verified_free(found);
-        verified_free(wanted);
-        wide_free(asked);
-    }
+    for (int index = first; index < first + count; index++)
+        check_asked(wide_make(index, vocab_most), index / 2 % 2, "wide rows", index);
+}
+
+/* Where what is drawn may stand at any place of a warp's list, or behind it. */
+static void crowded(void)
+{
+    for (int index = 0; index < 30; index++)
+        check_asked(wide_make_crowded(index), 1, "crowded rows", index);
 }
 
 static void wide(void)
@@ -309,6 +319,7 @@ int main(int argc, char **argv)
         {"draft_rules", rules},
         {"draft_rows", rows_of_a_draw},
         {"draft_wide", wide},
+        {"draft_crowded", crowded},
         {"nightly_texts", nightly_texts},
         {"nightly_wide", nightly_wide},
         {NULL, NULL},
