@@ -35,7 +35,7 @@ MAX_DEVIATIONS = 6.0  # of a count of accepted drafts from its expectation
 
 
 def accepted_in(tokens, case):
-    """Drafts that were accepted in all; ValueError where these are no chains, -1 behind the last."""
+    """Drafts that were accepted; ValueError where these are no chains with -1 behind the last."""
     rows = tokens.reshape(-1)
     if rows.numel() != case.rows:
         raise ValueError(f"{rows.numel()} tokens, not {case.rows}")
@@ -62,7 +62,8 @@ def check(contestant, tokens, case, drawn, expected):
         mean, deviation = expected
         # Sums of products in two orders, or of bfloat16 logits, move the expectation by less.
         if abs(accepted - mean) > MAX_DEVIATIONS * deviation + 0.01 * case.rows:
-            raise ValueError(f"{accepted} drafts are accepted, {mean:.1f} +- {deviation:.1f} are due")
+            due = f"{mean:.1f} +- {deviation:.1f} are due"
+            raise ValueError(f"{accepted} drafts are accepted, {due}")
     return accepted / case.requests
 
 

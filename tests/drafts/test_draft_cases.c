@@ -28,6 +28,7 @@ typedef struct small_call {
     float *target, *draft;
     uint64_t *seed;
     float temperature;
+    uint64_t position; /* of all */
     gumbel_token_lists stop;
     verified_arrays *found;
 } small_call;
@@ -70,7 +71,8 @@ static void verify(gumbel_device *device, small_call *c, gumbel_rule rule)
     const gumbel_logits target = rows_of(c, c->target), draft = rows_of(c, c->draft);
     const gumbel_sampling how = {.struct_size = sizeof how,
                                  .temperature = {&c->temperature, GUMBEL_SAME},
-                                 .seed = {c->seed, 0}};
+                                 .seed = {c->seed, 0},
+                                 .position = {&c->position, GUMBEL_SAME}};
     gumbel_sampling drafted = how;
     drafted.domain = GUMBEL_DOMAIN_DRAFT;
     const int weighs = rule != GUMBEL_RULE_COUPLED;
@@ -98,7 +100,7 @@ static void verify(gumbel_device *device, small_call *c, gumbel_rule rule)
 
 static float *row_of(float *rows, int32_t r, int32_t j) { return rows + ((int64_t)r * M + j) * V; }
 
-/* ---------------------------------------------------------------------------- known answers ---- */
+/* ------------------------------------------------------------------------ known answers ---- */
 
 /* A request: drafts and the target's likeliest tokens behind root and drafts, ended by 0. */
 typedef struct greedy_case {
@@ -186,6 +188,53 @@ static void no_coin_is_wrong(void **state)
             }
             free_call(&c);
         }
+}
+
+/* What both models are sure of. */
+static void fill_sure(small_call *c, int32_t r, int32_t j, int32_t token)
+{
+    for (int i = 0; i < V; i++)
+        row_of(c->target, r, j)[i] = row_of(c->draft, r, j)[i] = i == token ? 0 : -INFINITY;
+}
+
+/* A place that blocks meet again, behind one more sure draft: neither the coin nor what replaces a
+ * draft is that of the first time, which would tell something of the second. */
+static void blocks_meet_no_noise_again(void **state)
+{
+    const int32_t requests = 4000;
+    small_call calls[2];
+    int64_t alike = 0, rejected = 0, same = 0;
+    for (int again = 0; again < 2; again++) {
+        small_call *c = &calls[again];
+        *c = make_call(requests, 1);
+        c->position = 20 - (uint64_t)again;
+        for (int32_t r = 0; r < requests; r++) {
+            for (int32_t j = 0; j < M; j++)
+                fill_sure(c, r, j, 7);
+            for (int i = 0; i < V; i++)
+                row_of(c->target, r, again)[i] = row_of(c->draft, r, again)[i] = 0;
+            row_of(c->draft, r, again)[3] = logf(4);
+            c->nodes[r] = 2 + again;
+            c->tokens[r * M + again] = again ? 7 : 0;
+            c->tokens[r * M + again + 1] = 3;
+        }
+        verify(*state, c, GUMBEL_RULE_BLOCK);
+    }
+    for (int32_t r = 0; r < requests; r++) {
+        const int32_t first = calls[0].found->accepted[r], second = calls[1].found->accepted[r] - 1;
+        assert_true(first >= 0 && first <= 1 && second >= 0 && second <= 1);
+        alike += first == second;
+        rejected += !first && !second;
+        same += !first && !second && /* what replaces the draft */
+                calls[0].found->tokens[r * M] == calls[1].found->tokens[r * M + 1];
+    }
+    /* p / q of the draft is 15 / 48, and what replaces it one of 11. */
+    print_message("%d of %d alike; %d of %d rejected twice alike\n", (int)alike, (int)requests,
+                  (int)same, (int)rejected);
+    assert_true(fabs((double)alike / requests - 0.57) < 0.04);
+    assert_true(rejected > requests / 3 && same < rejected / 7);
+    free_call(&calls[0]);
+    free_call(&calls[1]);
 }
 
 /* ---------------------------------------------------------------------------------- ends ---- */
@@ -345,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_rows),
         cmocka_unit_test(no_coin_is_wrong),
+        cmocka_unit_test(blocks_meet_no_noise_again),
         cmocka_unit_test(requests_end),
         cmocka_unit_test(buffers_are_all_that_is_touched),
     };
