@@ -24,6 +24,7 @@ from verify_contestants import CONTESTANTS, LOGIT_DEVIATION, NEAR, Case
 
 VOCAB, HIDDEN, DRAFT_HIDDEN = 151936, 4096, 1024
 REQUESTS, DRAFTS = (1, 8, 16, 64), (3, 7)
+TINY_REQUESTS = (1, 16)
 TINY = {"vocab": 640, "hidden": 32, "draft_hidden": 16}
 CALLS = 3  # a replay
 ROUNDS = 21
@@ -176,7 +177,7 @@ def main():
     }
     models, entries, skipped = models_of(size, arguments.device), [], []
     for drafts in DRAFTS:
-        for requests in REQUESTS:
+        for requests in TINY_REQUESTS if arguments.tiny else REQUESTS:
             place = {"requests": requests, "drafts": drafts, "rows": requests * (drafts + 1)}
             found = compete(
                 Case(models, requests, drafts), arguments, ends,

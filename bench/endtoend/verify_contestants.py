@@ -141,14 +141,23 @@ def by_torch(case):
 
 
 def by_flashinfer(case):
+    """Seed and offset in device memory, which FlashInfer asks of calls in a graph."""
     from flashinfer import sampling
+
+    state = {
+        name: torch.full((1,), 7, dtype=torch.int64, device=case.hidden.device)
+        for name in ("seed", "offset")
+    }
 
     softmax = getattr(sampling, "softmax", None) or (lambda logits: torch.softmax(logits, -1))
     shape = (case.requests, case.drafts + 1, case.vocab)
 
     def step():
         probs = softmax(torch.mm(case.hidden, case.weight.t()).float()).view(shape)
-        return sampling.chain_speculative_sampling(case.draft_probs, case.drafted, probs)[0]
+        state["offset"].add_(4 * case.vocab)
+        return sampling.chain_speculative_sampling(
+            case.draft_probs, case.drafted, probs, **state
+        )[0]
 
     return step
 
