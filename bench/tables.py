@@ -176,6 +176,39 @@ def drafts_source():
             f"draft's D = {results['draft_hidden']}, medians in microseconds.\n")
 
 
+VERIFIERS = {"plain": "plain draw", "coupled": "coupled", "told": "told", "kept": "logits kept",
+             "head": "the draft's head", "torch": "PyTorch, compiled", "flashinfer": "FlashInfer"}
+
+
+def verify_peers():
+    """Verification beside peers, from bench_verify_peers: one row a shape of drafts."""
+    results = newest("verify-peers")
+    if results is None:
+        return ""
+    rows = []
+    for point in results["verify_peers"]:
+        found = point["contestants"]
+        cells = [f"{median(found[name]['time']):.0f}" if name in found else ""
+                 for name in VERIFIERS]
+        over = [point[f"fastest_peer_vs_{name}"] for name in ("coupled", "told")]
+        rows.append([point["requests"], point["drafts"], point["rows"], *cells,
+                     *("" if ratio is None else f"{ratio:.2f}" for ratio in over)])
+    return ("From hidden states to emitted tokens, microseconds:\n\n" +
+            table(["requests", "drafts", "rows", *VERIFIERS.values(), "fastest peer / coupled",
+                   "fastest peer / told"], rows))
+
+
+def verify_peers_source():
+    results = newest("verify-peers")
+    if results is None:
+        return ""
+    versions = results["versions"]
+    flashinfer = versions.get("flashinfer-python", "none")
+    return (f"Commit {results['commit']}, {results['gpu']}, torch {versions['torch']}, FlashInfer "
+            f"{flashinfer}, V = {results['vocab']}, D = {results['hidden']}, the draft's D = "
+            f"{results['draft_hidden']}; graph replays, medians of {results['rounds']}.\n")
+
+
 def end_to_end():
     """What transformers gains, from bench_transformers: one row a model, request and batch."""
     results = newest("transformers")
@@ -393,7 +426,9 @@ PAGES = {
                   "over-plain": over_plain, "requests-source": requests_source,
                   "end-to-end": end_to_end, "end-to-end-source": end_to_end_source, "post": post,
                   "post-source": post_source},
-    "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source},
+    "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source,
+                           "verify-peers": verify_peers,
+                           "verify-peers-source": verify_peers_source},
     "docs/kernels.md": {"products": products_ladder, "rows": rows_ladder,
                         "other-gpus": other_gpus, "rungs-source": rungs_source},
 }

@@ -14,12 +14,11 @@ runs it.
 import argparse
 import math
 import sys
-import time
 
 import torch
 from post_contestants import contestants
 from report import machine, write_json
-from spread import describe, in_turns, reason
+from spread import capture, describe, in_turns, reason, timer
 
 SHAPES = [(32, 32000), (128, 50000), (512, 100000)]  # rows, vocabulary
 TINY = [(4, 512), (8, 1024)]
@@ -78,47 +77,6 @@ def rare_tokens(device, rows, vocab, gap, steps):
 # --------------------------------------------------------------------------------- measuring ----
 
 
-def capture(step, device):
-    """A function that runs CALLS steps: the replay of a graph, or on a CPU the calls."""
-    def calls():
-        for _ in range(CALLS):
-            step()
-
-    if device == "cpu":
-        return calls
-    for _ in range(2):  # what is compiled and allocated the first time is so now
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        calls()
-    graph.replay()
-    torch.cuda.synchronize()
-    return graph.replay
-
-
-def timer(replay, device):
-    """A function that gives [microseconds of a step]."""
-    if device == "cpu":
-        def on_host():
-            begin = time.perf_counter()
-            replay()
-            return [(time.perf_counter() - begin) * 1e6 / CALLS]
-
-        return on_host
-
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def on_device():
-        begin.record()
-        replay()
-        end.record()
-        end.synchronize()
-        return [begin.elapsed_time(end) * 1e3 / CALLS]
-
-    return on_device
-
-
 def compete(logits, device, rounds, skip):
     """name -> its times and what it draws, for one table row."""
     found, timers = {}, {}
@@ -128,7 +86,7 @@ def compete(logits, device, rounds, skip):
             off, changed = check(logits, [step().clone() for _ in range(4)])
             if contestant.exact and not (abs(off) <= MAX_DEVIATIONS and changed > 0.2):
                 raise ValueError(f"{off:.1f} deviations off, {100 * changed:.0f}% drawn anew")
-            timers[contestant.name] = timer(capture(step, device), device)
+            timers[contestant.name] = timer(capture(step, device, CALLS), device, CALLS)
             found[contestant.name] = {
                 "deviations": round(off, 2), "percent_drawn_anew": round(100 * changed, 1)
             }

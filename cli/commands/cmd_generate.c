@@ -309,7 +309,7 @@ int command_generate(int argc, char **argv)
              "missing; it alone shows --top-logprobs, --raw-logprobs, --ranks and --kept");
     }
     arguments.draft.threads = arguments.request.common.device.threads;
-    check_draft_choice(&arguments.draft, arguments.request.common.device.device);
+    check_draft_choice(&arguments.draft);
     if (arguments.group && (arguments.draft.from || arguments.stats)) {
         fail("--group", "it does not go with --draft and --stats");
     }

@@ -96,7 +96,7 @@ draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *mode
     return stats;
 }
 
-void check_draft_choice(const struct draft_choice *choice, const char *device)
+void check_draft_choice(const struct draft_choice *choice)
 {
     if (!choice->from && choice->check) {
         fail("--check", "there is no --draft to check");
@@ -109,8 +109,5 @@ void check_draft_choice(const struct draft_choice *choice, const char *device)
     }
     if (rule_of(choice) != GUMBEL_RULE_COUPLED && choice->check) {
         fail("--check", "by the rule '%s' texts have the same law, and are others", choice->rule);
-    }
-    if (rule_of(choice) != GUMBEL_RULE_COUPLED && device && strcmp(device, "cpu") != 0) {
-        fail("--draft-rule", "on '%s' drafts are verified by 'coupled' alone", device);
     }
 }

@@ -18,8 +18,8 @@ struct draft_choice {
     int32_t threads; /* of the draft's model */
 };
 
-/* fail() where they cannot be, before anything is loaded. `device` is --device, or NULL. */
-void check_draft_choice(const struct draft_choice *choice, const char *device);
+/* fail() where they cannot be, before anything is loaded. */
+void check_draft_choice(const struct draft_choice *choice);
 
 /* Write the texts; fail()s where the decoder does.
  *  device   of host memory

@@ -36,7 +36,9 @@ struct step_output {
 
 struct cuda_head {
     gumbel_device *device;
-    gumbel_tensor weight;       /* on the GPU, as the four pointers below */
+    gumbel_tensor weight;       /* on the GPU, as the pointers below */
+    const void *other;          /* a copy of another head's weights; or NULL */
+    const void *other_of;       /* whose copy it is, in host memory */
     float *hidden;              /* [MOST_ROWS, D] */
     struct step_input *input;   /* [1] */
     struct step_output *output; /* [1] */
@@ -64,6 +66,7 @@ void cuda_head_free(struct cuda_head *head)
 {
     if (head) {
         device_memory_free(head->weight.data);
+        device_memory_free(head->other);
         device_memory_free(head->hidden);
         device_memory_free(head->input);
         device_memory_free(head->output);
@@ -105,6 +108,17 @@ static gumbel_sampling put_step(const struct cuda_head *on, const gumbel_head *h
 gumbel_device *cuda_head_device(const struct cuda_head *head) { return head->device; }
 
 gumbel_tensor cuda_head_weight(const struct cuda_head *head) { return head->weight; }
+
+gumbel_tensor cuda_head_other(struct cuda_head *head, gumbel_tensor weight)
+{
+    if (head->other_of != weight.data) {
+        device_memory_free(head->other);
+        head->other = device_memory_copy_tensor(weight).data;
+        head->other_of = weight.data;
+    }
+    weight.data = head->other;
+    return weight;
+}
 
 void *cuda_head_workspace(struct cuda_head *head, size_t bytes)
 {

@@ -20,6 +20,10 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
                              const gumbel_sampling *sampling, const gumbel_output *output,
                              gumbel_error *error);
 
+/* The weights of another head, on the GPU: those of the draft's model, of which there is one. They
+ * are copied when they are first met, and stay as long as this. */
+gumbel_tensor cuda_head_other(struct cuda_head *head, gumbel_tensor weight);
+
 /* Its device; its weights, on the GPU; and memory there of at least so many bytes, which the next
  * call of this or of a draw may move. */
 gumbel_device *cuda_head_device(const struct cuda_head *head);

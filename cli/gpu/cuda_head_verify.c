@@ -7,11 +7,25 @@
 #include "cuda_uploads.h"
 #include "device_memory.h"
 
-/* A cycle's inputs and results on the GPU. */
-struct cycle_there {
+/* A model as a call has it: one of its two ways in, the other NULL, and its draws. */
+struct model {
+    const gumbel_head *head;
+    const gumbel_logits *logits;
+    const gumbel_sampling *sampling;
+};
+
+/* The same on the GPU; the pointers in `as` are to what stands beside it. */
+struct model_there {
+    struct model as;
     gumbel_head head;
+    gumbel_logits logits;
     gumbel_sampling sampling;
     struct cuda_uploads uploads;
+};
+
+/* A cycle's inputs and results on the GPU. */
+struct cycle_there {
+    struct model_there target, drafter;
     gumbel_draft draft;
     gumbel_output rows;
     gumbel_verified verified;
@@ -48,39 +62,65 @@ static size_t bytes_of(const gumbel_draft *draft, int i)
 
 /* ------------------------------------------------------------------------- what goes in ---- */
 
-static void put_draft(gumbel_draft *there, const gumbel_draft *draft)
+/* Parameters of one row, of a vocabulary of so many tokens. */
+static void put_sampling(struct model_there *there, const gumbel_sampling *sampling, int64_t tokens)
+{
+    gumbel_sampling *put = &there->sampling;
+
+    *put = *sampling;
+    put->temperature.data =
+        device_memory_copy(sampling->temperature.data, sizeof *sampling->temperature.data);
+    put->seed.data = device_memory_copy(sampling->seed.data, sizeof *sampling->seed.data);
+    put->position.data =
+        device_memory_copy(sampling->position.data, sizeof *sampling->position.data);
+    cuda_uploads_put(&there->uploads, put, 1, tokens);
+    there->as.sampling = put;
+}
+
+/* `weight` is that of the model's head on the GPU. */
+static void put_model(struct model_there *there, const struct model *model,
+                      const gumbel_tensor *weight)
+{
+    if (model->head) {
+        there->head = *model->head;
+        there->head.weight.data = weight->data;
+        there->head.hidden = device_memory_copy_tensor(model->head->hidden);
+        there->as.head = &there->head;
+        put_sampling(there, model->sampling, model->head->weight.rows);
+    } else if (model->logits) {
+        there->logits = *model->logits;
+        there->logits.logits = device_memory_copy_tensor(model->logits->logits);
+        there->as.logits = &there->logits;
+        put_sampling(there, model->sampling, model->logits->logits.cols);
+    }
+}
+
+static void put_draft(struct cycle_there *cycle, struct cuda_head *on, const gumbel_draft *draft)
 {
     const size_t nodes = (size_t)draft->max_nodes;
+    const struct model drafter = {draft->head, draft->logits, draft->sampling};
+    gumbel_draft *there = &cycle->draft;
+    gumbel_tensor weight = {.data = NULL};
 
+    if (draft->head) {
+        weight = cuda_head_other(on, draft->head->weight);
+    }
+    put_model(&cycle->drafter, &drafter, &weight);
     *there = *draft;
+    there->head = cycle->drafter.as.head;
+    there->logits = cycle->drafter.as.logits;
+    there->sampling = cycle->drafter.as.sampling;
+    there->lse = device_memory_copy(draft->lse, nodes * sizeof *draft->lse);
+    there->logprobs = device_memory_copy(draft->logprobs, nodes * sizeof *draft->logprobs);
     there->tokens = device_memory_copy(draft->tokens, nodes * sizeof *draft->tokens);
     there->parents = device_memory_copy(draft->parents, nodes * sizeof *draft->parents);
     there->limit = device_memory_copy(draft->limit, sizeof *draft->limit);
     there->stop = cuda_uploads_lists(&draft->stop, draft->requests);
 }
 
-static void put(struct cycle_there *there, const struct cuda_head *on, const gumbel_head *head,
-                const gumbel_sampling *sampling)
-{
-    const gumbel_tensor *hidden = &head->hidden;
-
-    there->head = *head;
-    there->head.weight.data = cuda_head_weight(on).data;
-    there->head.hidden.data =
-        device_memory_copy(hidden->data, (size_t)(hidden->rows * hidden->cols) * sizeof(float));
-    there->sampling = *sampling;
-    there->sampling.temperature.data =
-        device_memory_copy(sampling->temperature.data, sizeof *sampling->temperature.data);
-    there->sampling.seed.data =
-        device_memory_copy(sampling->seed.data, sizeof *sampling->seed.data);
-    there->sampling.position.data =
-        device_memory_copy(sampling->position.data, sizeof *sampling->position.data);
-    cuda_uploads_put(&there->uploads, &there->sampling, 1, head->weight.rows);
-}
-
 static void make_results(struct cycle_there *there, const gumbel_verified *verified)
 {
-    there->rows = cuda_output_make(verified->rows, there->head.hidden.rows, 1);
+    there->rows = cuda_output_make(verified->rows, there->draft.max_nodes, 1);
     there->verified =
         (gumbel_verified){.struct_size = sizeof there->verified, .rows = &there->rows};
     for (int i = 0; i < VERIFIED_ARRAYS; i++) {
@@ -102,41 +142,66 @@ static void fetch(const struct cycle_there *there, const gumbel_verified *verifi
             device_memory_free(pointer_of(&there->verified, i));
         }
     }
-    cuda_output_fetch(verified->rows, &there->rows, there->head.hidden.rows, 1);
+    cuda_output_fetch(verified->rows, &there->rows, there->draft.max_nodes, 1);
+}
+
+static void release_model(const struct model_there *there)
+{
+    device_memory_free(there->head.hidden.data);
+    device_memory_free(there->logits.logits.data);
+    device_memory_free(there->sampling.temperature.data);
+    device_memory_free(there->sampling.seed.data);
+    device_memory_free(there->sampling.position.data);
+    cuda_uploads_free(&there->uploads);
 }
 
 static void release(const struct cycle_there *there)
 {
-    device_memory_free(there->head.hidden.data);
-    device_memory_free(there->sampling.temperature.data);
-    device_memory_free(there->sampling.seed.data);
-    device_memory_free(there->sampling.position.data);
+    release_model(&there->target);
+    release_model(&there->drafter);
     device_memory_free(there->draft.tokens);
     device_memory_free(there->draft.parents);
     device_memory_free(there->draft.limit);
+    device_memory_free(there->draft.lse);
+    device_memory_free(there->draft.logprobs);
     cuda_uploads_free_lists(&there->draft.stop);
-    cuda_uploads_free(&there->uploads);
 }
 
-gumbel_status cuda_head_verify(void *context, const gumbel_head *head,
+/* ----------------------------------------------------------------------------- the call ---- */
+
+static gumbel_status call(const struct cycle_there *there, struct cuda_head *on,
+                          gumbel_error *error)
+{
+    gumbel_device *device = cuda_head_device(on);
+    const struct model *by = &there->target.as;
+    size_t bytes = 0;
+    gumbel_status status = gumbel_verify_workspace_size(
+        device, by->head, by->logits, by->sampling, &there->draft, &there->verified, &bytes, error);
+
+    if (status != GUMBEL_OK) {
+        return status;
+    }
+    return by->head ? gumbel_verify(device, NULL, by->head, by->sampling, &there->draft,
+                                    &there->verified, cuda_head_workspace(on, bytes), bytes, error)
+                    : gumbel_verify_logits(device, NULL, by->logits, by->sampling, &there->draft,
+                                           &there->verified, cuda_head_workspace(on, bytes), bytes,
+                                           error);
+}
+
+gumbel_status cuda_head_verify(void *context, const gumbel_head *head, const gumbel_logits *logits,
                                const gumbel_sampling *sampling, const gumbel_draft *draft,
                                const gumbel_verified *verified, gumbel_error *error)
 {
     struct cuda_head *on = context;
-    gumbel_device *device = cuda_head_device(on);
-    struct cycle_there there;
-    size_t bytes = 0;
+    const struct model target = {head, logits, sampling};
+    const gumbel_tensor weight = cuda_head_weight(on);
+    struct cycle_there there = {.draft = {0}};
     gumbel_status status = GUMBEL_OK;
 
-    put(&there, on, head, sampling);
-    put_draft(&there.draft, draft);
+    put_model(&there.target, &target, &weight);
+    put_draft(&there, on, draft);
     make_results(&there, verified);
-    status = gumbel_verify_workspace_size(device, &there.head, NULL, &there.sampling, &there.draft,
-                                          &there.verified, &bytes, error);
-    if (status == GUMBEL_OK) {
-        status = gumbel_verify(device, NULL, &there.head, &there.sampling, &there.draft,
-                               &there.verified, cuda_head_workspace(on, bytes), bytes, error);
-    }
+    status = call(&there, on, error);
     fetch(&there, verified);
     release(&there);
     return status;

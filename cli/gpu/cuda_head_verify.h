@@ -9,7 +9,7 @@
 #include "decoder/drafts/text_draws.h"
 
 /* A text_verify; `context` is a struct cuda_head. */
-gumbel_status cuda_head_verify(void *context, const gumbel_head *head,
+gumbel_status cuda_head_verify(void *context, const gumbel_head *head, const gumbel_logits *logits,
                                const gumbel_sampling *sampling, const gumbel_draft *draft,
                                const gumbel_verified *verified, gumbel_error *error);
 

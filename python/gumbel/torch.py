@@ -56,8 +56,9 @@ _ASKED = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, boo
 _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tensor? nodes=None,
     Tensor? parents=None, Tensor? limit=None, Tensor? stop_offsets=None, Tensor? stop_ids=None,
     str rule="coupled", Tensor? draft_hidden=None, Tensor? draft_weight=None,
-    Tensor? draft_logits=None, Tensor? draft_temperature=None, Tensor? draft_top_k=None,
-    Tensor? draft_top_p=None, Tensor? draft_min_p=None, int draft_domain=1"""
+    Tensor? draft_logits=None, Tensor? draft_lse=None, Tensor? draft_logprobs=None,
+    Tensor? draft_temperature=None, Tensor? draft_top_k=None, Tensor? draft_top_p=None,
+    Tensor? draft_min_p=None, int draft_domain=1"""
 
 library = torch.library.Library("gumbel", "DEF")
 
@@ -239,6 +240,8 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
         if name.startswith("draft_")
     }
     given = {name: value for name, value in draft.items() if value is not None}
+    for name in given.keys() & {"lse", "logprobs"}:
+        given[f"drawn_{name}"] = given.pop(name)
     hidden, weight, logits = (given.pop(name, None) for name in ("hidden", "weight", "logits"))
     proposal = None
     if (hidden is None) != (weight is None):
@@ -249,6 +252,8 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
         proposal = proposals.proposal(hidden, weight, **given)
     elif logits is not None:
         proposal = proposals.proposal_logits(logits, **given)
+    elif given.keys() & {"drawn_lse", "drawn_logprobs"}:
+        raise ValueError("draft_lse: it goes with draft_logits, or with draft_hidden")
     out = verify(*inputs, proposal=proposal, **_common(arguments))
     return [tensor for tensor in vars(out).values() if tensor is not None]
 

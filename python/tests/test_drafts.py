@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verified drafts: texts are those that are decoded step by step, whatever was drafted."""
 
+import ctypes
+
 import gumbel
 import numpy as np
 import pytest
@@ -210,6 +212,114 @@ def test_a_draft_with_its_own_head_is_accepted_where_it_is_the_target(target):
     moved["seed"] = seed[[1, 2, 0]]
     again = gumbel.verify(rows, weight, drafts, rule="rejection", proposal=drew, **moved, **slots)
     assert (again.tokens == out.tokens).all()
+
+
+def chains_of_another_model(target, requests=40, most=4):
+    """Chains that a model near the target drew from its head; and what it knew of its draws."""
+    weight, states = target
+    random = np.random.default_rng(11)
+    rows = np.concatenate([states[place, :requests] for place in range(most)])
+    rows = rows.reshape(most, requests, D).swapaxes(0, 1)
+    other = (rows + random.standard_normal(rows.shape) / 2).astype(np.float32)
+    seed = random.integers(0, 2**63, requests).astype(np.uint64)
+    drafts = np.zeros((requests, most), np.int32)
+    lse, logprobs = np.full((2, requests, most), np.nan, np.float32)
+    for step in range(most - 1):
+        drawn = gumbel.sample(
+            other[:, step], weight, seed=seed, position=step, domain=gumbel.draft_domain()
+        )
+        drafts[:, step + 1] = drawn.tokens[:, 0]
+        lse[:, step], logprobs[:, step] = drawn.lse, drawn.logprobs[:, 0]
+    return rows.reshape(-1, D), other.reshape(-1, D), drafts, seed, lse, logprobs
+
+
+class Taken:
+    """An array of some other library."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def told_structs(monkeypatch):
+    """What calls from now on hand to the library as the draft's lse and logprobs, copied."""
+    handed, call = [], gumbel._calls.drafts._verify
+
+    def read(place, count):
+        floats = ctypes.c_float * count
+        return None if place is None else np.array(floats.from_address(place))
+
+    def spy(function, way_in, request, draft):
+        count = way_in[0].hidden.rows
+        handed.append([read(getattr(draft.struct, name), count) for name in ("lse", "logprobs")])
+        return call(function, way_in, request, draft)
+
+    monkeypatch.setattr(gumbel._calls.drafts, "_verify", spy)
+    return handed
+
+
+def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
+    weight, _ = target
+    rows, other, drafts, seed, lse, logprobs = chains_of_another_model(target)
+    handed = told_structs(monkeypatch)
+
+    def verify(tokens=drafts, **drawn):
+        parts = {} if tokens.ndim == 2 else {"offsets": np.arange(0, len(rows) + 1, 4, np.int32)}
+        drew = gumbel.proposal(other, weight, **drawn)
+        return gumbel.verify(
+            rows, weight, tokens, rule="rejection", proposal=drew, seed=seed, **parts
+        )
+
+    alone = verify()
+    assert handed.pop() == [None, None]
+    assert 0 < alone.accepted.mean() < 3
+    wide = np.stack([lse, logprobs], -1)  # in which neither is contiguous
+    for tokens, told in (
+        (drafts, (lse, logprobs)),
+        (drafts, (lse.ravel(), logprobs.ravel())),
+        (drafts, (wide[..., 0], wide[..., 1])),
+        (drafts, (Taken(lse), Taken(logprobs))),
+        (drafts.ravel(), (lse.ravel(), logprobs.ravel())),
+    ):
+        found = verify(tokens, drawn_lse=told[0], drawn_logprobs=told[1])
+        assert (found.tokens == alone.tokens).all() and (found.accepted == alone.accepted).all()
+        for there, wanted in zip(handed.pop(), (lse, logprobs), strict=True):
+            np.testing.assert_array_equal(there, wanted.ravel())
+
+
+@pytest.mark.parametrize("name", ["drawn_lse", "drawn_logprobs"])
+def test_wrong_results_of_the_drafters_draws_are_refused_by_name(target, name):
+    weight, _ = target
+    rows, other, drafts, _, lse, logprobs = chains_of_another_model(target, 2)
+
+    def refuse(error, match, value, tokens=drafts, **parts):
+        drawn = {"drawn_lse": lse, "drawn_logprobs": logprobs, name: value}
+        if tokens.ndim == 1:
+            drawn = {key: np.ravel(held) for key, held in drawn.items()} | {name: value}
+        with pytest.raises(error, match=match):
+            drew = gumbel.proposal(other, weight, **drawn)
+            gumbel.verify(rows, weight, tokens, rule="rejection", proposal=drew, **parts)
+
+    good = lse if name == "drawn_lse" else logprobs
+    shape = rf"proposal\.{name}: expected the shape \(8,\) or \(2, 4\)"
+    for wrong in (good[:1], good[:, :3], good.T, good.ravel()[1:], good[..., None], good[0, 0]):
+        refuse((ValueError, TypeError), f"{shape}|{name}: expected a NumPy", wrong)
+    ragged = {"offsets": np.array([0, 4, 8], np.int32)}
+    refuse(ValueError, rf"{name}: expected the shape \(8,\), got", good, drafts.ravel(), **ragged)
+    for wrong in (good.astype(np.float64), good.astype(np.float16), drafts):
+        refuse(TypeError, rf"proposal\.{name}: expected float32, got {wrong.dtype}", wrong)
+    refuse(TypeError, rf"proposal\.{name}: expected float32, got >f4", good.astype(">f4"))
+    refuse(TypeError, rf"proposal\.{name}: ", good.tolist())
+    refuse(TypeError, rf"proposal\.{name}: a masked", np.ma.masked_invalid(good))
+    other_name = {"drawn_lse": "drawn_logprobs", "drawn_logprobs": "drawn_lse"}[name]
+    refuse(ValueError, f"^{other_name}: it goes with {name}, both or neither", None)
+    with pytest.raises(ValueError, match=f"^{name}: it goes with {other_name}"):
+        gumbel.proposal_logits(other, **{name: good})
 
 
 def test_bad_proposals_are_refused_by_name(target):

@@ -134,36 +134,46 @@ static void rules(void) { check_rules(0, 60); }
 
 /* Over rows of many parts, from a graph that is replayed: what the CPU emits, each time, also where
  * the draft tells its log-probabilities. */
+static void check_asked(wide_drafts *asked, int tells, const char *what, int index)
+{
+    verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    verified_arrays *on_gpu = gpu_verified_make(found);
+    if (tells)
+        wide_tell(asked, cpu);
+    gpu_wide *made = gpu_wide_make(asked, on_gpu);
+    CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "%s %d", what, index);
+    gpu_graph graph = gpu_graph_begin();
+    gpu_wide_verify(graph.stream, made, on_gpu);
+    gpu_graph_end(&graph);
+    for (int turn = 0; turn < 3; turn++) {
+        gpu_graph_replay(&graph);
+        gpu_verified_fetch(on_gpu, found);
+        for (int64_t i = 0; i < found->nodes; i++)
+            found->histogram[i] /= (uint64_t)turn + 1;
+        CHECK(verified_same(wanted, found, TOLERANCE), "%s %d, turn %d", what, index, turn);
+    }
+    for (int32_t r = 0; r < asked->requests; r++)
+        draws_compared += wanted->emitted[r];
+    gpu_graph_free(&graph);
+    gpu_wide_free(made);
+    gpu_verified_free(on_gpu);
+    verified_free(found);
+    verified_free(wanted);
+    wide_free(asked);
+}
+
 static void check_wide(int first, int count, int64_t vocab_most)
 {
-    for (int index = first; index < first + count; index++) {
-        wide_drafts *asked = wide_make(index, vocab_most);
-        verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
-        verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
-        verified_arrays *on_gpu = gpu_verified_make(found);
-        if (index / 2 % 2)
-            wide_tell(asked, cpu);
-        gpu_wide *made = gpu_wide_make(asked, on_gpu);
-        CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "wide rows %d", index);
-        gpu_graph graph = gpu_graph_begin();
-        gpu_wide_verify(graph.stream, made, on_gpu);
-        gpu_graph_end(&graph);
-        for (int turn = 0; turn < 3; turn++) {
-            gpu_graph_replay(&graph);
-            gpu_verified_fetch(on_gpu, found);
-            for (int64_t i = 0; i < found->nodes; i++)
-                found->histogram[i] /= (uint64_t)turn + 1;
-            CHECK(verified_same(wanted, found, TOLERANCE), "wide rows %d, turn %d", index, turn);
-        }
-        for (int32_t r = 0; r < asked->requests; r++)
-            draws_compared += wanted->emitted[r];
-        gpu_graph_free(&graph);
-        gpu_wide_free(made);
-        gpu_verified_free(on_gpu);
-        verified_free(found);
-        verified_free(wanted);
-        wide_free(asked);
-    }
+    for (int index = first; index < first + count; index++)
+        check_asked(wide_make(index, vocab_most), index / 2 % 2, "wide rows", index);
+}
+
+/* Where what is drawn may stand at any place of a warp's list, or behind it. */
+static void crowded(void)
+{
+    for (int index = 0; index < 30; index++)
+        check_asked(wide_make_crowded(index), 1, "crowded rows", index);
 }
 
 static void wide(void)
@@ -225,6 +235,68 @@ static void graphs(void)
         verified_free(found);
         cycle_free(asked);
         texts_free(of);
+    }
+}
+
+#define PUT(name, to, count)                                                                       \
+    gpu_put((void *)(uintptr_t)(to), asked->name, (size_t)(count) * sizeof *asked->name)
+
+/* Other drafts of the same shape, by other noise, into what a graph reads. */
+static void change(wide_drafts *asked, const gpu_wide *made, uint64_t *random)
+{
+    const wide_drafts *there = &made->asked;
+    for (int32_t r = 0; r < asked->requests; r++) {
+        const int32_t rows = asked->offsets[r + 1] - asked->offsets[r];
+        asked->nodes[r] = (int32_t)random_below(random, (uint32_t)rows + 1);
+        asked->seed[r] = random_bits(random);
+        asked->position[r] = random_bits(random);
+    }
+    for (int64_t b = 1; b < asked->rows; b++)
+        if (random_below(random, 3) == 0)
+            asked->tokens[b] = asked->tokens[random_below(random, (uint32_t)asked->rows)];
+    PUT(nodes, there->draft.nodes, asked->requests);
+    PUT(seed, there->sampling.seed.data, asked->requests);
+    PUT(position, there->sampling.position.data, asked->requests);
+    PUT(tokens, there->draft.tokens, asked->rows);
+}
+#undef PUT
+
+/* Captured once by a rule that weighs probabilities, replayed with drafts of other lengths, other
+ * tokens, seeds and positions: what the CPU emits. */
+static void replays(void)
+{
+    for (int index = 0; index < 24; index++) {
+        wide_drafts *asked = wide_make(index, 4000);
+        verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+        verified_arrays *on_gpu = gpu_verified_make(found);
+        gpu_wide *made = gpu_wide_make(asked, on_gpu);
+        uint64_t random = (uint64_t)index, before[8] = {0};
+        gpu_graph graph = gpu_graph_begin();
+        gpu_wide_verify(graph.stream, made, on_gpu);
+        gpu_graph_end(&graph);
+        for (int turn = 0; turn < 4; turn++) {
+            verified_arrays *wanted =
+                verified_make(asked->requests, asked->max_nodes, asked->requests);
+            if (turn > 0)
+                change(asked, made, &random);
+            CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "replay %d", index);
+            gpu_graph_replay(&graph);
+            gpu_verified_fetch(on_gpu, found);
+            for (int64_t i = 0; i < found->nodes; i++) { /* which a graph adds to */
+                const uint64_t sum = found->histogram[i];
+                found->histogram[i] -= before[i];
+                before[i] = sum;
+            }
+            CHECK(verified_same(wanted, found, TOLERANCE), "replay %d, turn %d", index, turn);
+            for (int32_t r = 0; r < asked->requests; r++)
+                draws_compared += wanted->emitted[r];
+            verified_free(wanted);
+        }
+        gpu_graph_free(&graph);
+        gpu_wide_free(made);
+        gpu_verified_free(on_gpu);
+        verified_free(found);
+        wide_free(asked);
     }
 }
 
@@ -307,8 +379,10 @@ int main(int argc, char **argv)
         {"draft_spoiled", impossible_drafts},
         {"draft_graphs", graphs},
         {"draft_rules", rules},
+        {"draft_replays", replays},
         {"draft_rows", rows_of_a_draw},
         {"draft_wide", wide},
+        {"draft_crowded", crowded},
         {"nightly_texts", nightly_texts},
         {"nightly_wide", nightly_wide},
         {NULL, NULL},

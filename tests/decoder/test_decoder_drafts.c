@@ -3,6 +3,7 @@
  * Speculative decoding: texts are those that are written without drafts, token by token and bit by
  * bit of their log-probabilities, whoever drafts, and however many.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -205,16 +206,47 @@ static gumbel_status draw_elsewhere(void *context, const gumbel_head *head,
     return gumbel_sample(context, NULL, head, sampling, output, workspace, sizeof workspace, error);
 }
 
-static int64_t verified_elsewhere;
+static int64_t verified_elsewhere, told_elsewhere;
+
+/* What the drafter's draws had is what its logits say. */
+static void assert_told(const gumbel_draft *draft)
+{
+    const float temperature = *draft->sampling->temperature.data;
+    for (int32_t j = 0; j + 1 < draft->max_nodes; j++) {
+        assert_true(draft->logprobs[j] <= 0 && draft->logprobs[j] > -30 && isfinite(draft->lse[j]));
+        if (!draft->logits) {
+            continue;
+        }
+        const gumbel_tensor *rows = &draft->logits->logits;
+        const float *row = (const float *)rows->data + j * rows->stride;
+        double sum = 0;
+        for (int64_t i = 0; i < rows->cols; i++) {
+            sum += exp((double)row[i] / (double)temperature);
+        }
+        const double z = (double)row[draft->tokens[j + 1]] / (double)temperature;
+        assert_float_equal(draft->lse[j], log(sum), 1e-4);
+        assert_float_equal(draft->logprobs[j], z - log(sum), 1e-4);
+        told_elsewhere++;
+    }
+}
 
 static gumbel_status verify_elsewhere(void *context, const gumbel_head *head,
-                                      const gumbel_sampling *sampling, const gumbel_draft *draft,
-                                      const gumbel_verified *verified, gumbel_error *error)
+                                      const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                      const gumbel_draft *draft, const gumbel_verified *verified,
+                                      gumbel_error *error)
 {
     static _Alignas(64) char workspace[1 << 22];
     verified_elsewhere++;
-    return gumbel_verify(context, NULL, head, sampling, draft, verified, workspace,
-                         sizeof workspace, error);
+    assert_true(!head == (draft->rule == GUMBEL_RULE_BLOCK && draft->logits));
+    assert_true(!head != !logits);
+    assert_true(!draft->sampling == !draft->lse && !draft->lse == !draft->logprobs);
+    if (draft->sampling) {
+        assert_told(draft);
+    }
+    return head ? gumbel_verify(context, NULL, head, sampling, draft, verified, workspace,
+                                sizeof workspace, error)
+                : gumbel_verify_logits(context, NULL, logits, sampling, draft, verified, workspace,
+                                       sizeof workspace, error);
 }
 
 static void engines_verify(void **state)
@@ -223,14 +255,36 @@ static void engines_verify(void **state)
     static texts expected, found;
     generate_options o = options_of(&expected, 2, 0.9f);
     assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
-    const draft_options draft = {
-        .model = small, .tokens = 4, .siblings = 1, .verify = verify_elsewhere};
+    draft_options draft = {.model = small, .tokens = 4, .siblings = 1, .verify = verify_elsewhere};
     o = options_of(&found, 2, 0.9f);
     o.draw = draw_elsewhere;
     o.draw_context = device;
     draft_stats stats = run_drafted(target, &o, &draft);
     assert_int_equal(verified_elsewhere, stats.cycles);
     assert_memory_equal(&found, &expected, sizeof found);
+}
+
+static void engines_verify_by_other_rules(void **state)
+{
+    (void)state;
+    static texts expected, found;
+    for (int rule = GUMBEL_RULE_REJECTION; rule <= GUMBEL_RULE_BLOCK; rule++) {
+        draft_options draft = {.model = small, .tokens = 4, .rule = (gumbel_rule)rule};
+        generate_options o = options_of(&expected, 2, 0.9f);
+        o.ranks = false;
+        run_drafted(target, &o, &draft);
+        o.context = &found;
+        o.draw = draw_elsewhere;
+        o.draw_context = device;
+        draft.verify = verify_elsewhere;
+        memset(&found, 0, sizeof found);
+        found.prompt_count = 2;
+        verified_elsewhere = 0;
+        draft_stats stats = run_drafted(target, &o, &draft);
+        assert_int_equal(verified_elsewhere, stats.cycles);
+        assert_memory_equal(&found, &expected, sizeof found);
+    }
+    assert_true(told_elsewhere > 0);
 }
 
 /* By rules that weigh probabilities a model's own drafts are all accepted, with all that a request
@@ -363,6 +417,7 @@ int main(void)
         cmocka_unit_test(requests_are_the_same),
         cmocka_unit_test(any_temperature_drafts),
         cmocka_unit_test(engines_verify),
+        cmocka_unit_test(engines_verify_by_other_rules),
         cmocka_unit_test(other_rules_accept),
         cmocka_unit_test(the_callback_stops_all),
         cmocka_unit_test(ngrams_follow_what_stood_before),

@@ -20,6 +20,7 @@ typedef struct writers {
     int32_t tokens[ROWS]; /* [TEXTS, nodes] */
     float target[ROWS * CHAIN_TOKENS], draft[ROWS * CHAIN_TOKENS];
     int32_t emitted[ROWS], counts[TEXTS], accepted[TEXTS];
+    uint64_t random; /* of wrong residuals */
     _Alignas(64) char workspace[64 << 20];
 } writers;
 
@@ -49,7 +50,10 @@ static void draft_step(writers *w, int step)
                            .domain = w->plan->domain |
                                      (w->plan->by_step ? (uint32_t)step << 8 : UINT32_C(0))};
     gumbel_output out = {.struct_size = sizeof out, .tokens = drawn};
+    gumbel_truncation cut = {.struct_size = sizeof cut,
+                             .top_k = {&w->plan->drawn_top_k, GUMBEL_SAME}};
     gumbel_error error;
+    how.truncation = w->plan->drawn_top_k ? &cut : NULL;
     for (int t = 0; t < TEXTS; t++) {
         int32_t before = w->tokens[t * nodes + step];
         before = before < 0 ? 0 : before;
@@ -98,6 +102,46 @@ static void verify(writers *w)
         die("%s: %s", error.field, error.message);
 }
 
+/* A token by shares that need not sum to 1. */
+static int32_t draw_by_shares(const double *shares, uint64_t *random)
+{
+    double sum = 0;
+    for (int i = 0; i < CHAIN_TOKENS; i++)
+        sum += shares[i];
+    double left = sum * (double)(random_bits(random) >> 11) * 0x1p-53;
+    int32_t last = -1;
+    for (int32_t i = 0; i < CHAIN_TOKENS; i++) {
+        if (shares[i] <= 0)
+            continue;
+        last = i;
+        left -= shares[i];
+        if (left < 0)
+            break;
+    }
+    return last;
+}
+
+/* Replace the token that text t emitted behind the last accepted draft as a wrong engine would. */
+static void replace_wrongly(writers *w, int t)
+{
+    const int nodes = w->plan->drafts + 1, last = w->accepted[t];
+    const int32_t *drafted = w->tokens + t * nodes;
+    double p[CHAIN_TOKENS], q[CHAIN_TOKENS], shares[CHAIN_TOKENS], left = 0;
+    if (last + 1 >= nodes)
+        return; /* all were accepted */
+    const int lacks = drafted[last + 1] < 0;
+    if (lacks != (w->plan->residual == CHAIN_RESIDUAL_OF_NONE))
+        return;
+    chain_law(w->models->target[drafted[last]], p);
+    chain_law(w->models->draft[drafted[last]], q);
+    for (int i = 0; i < CHAIN_TOKENS; i++) {
+        shares[i] = lacks ? fmax(p[i] - q[i], 0) : i == drafted[last + 1] ? 0 : p[i];
+        left += shares[i];
+    }
+    if (left > 0)
+        w->emitted[t * nodes + last] = draw_by_shares(shares, &w->random);
+}
+
 /* One cycle of all texts. */
 static void run_cycle(writers *w, int first, chain_counts *counts)
 {
@@ -108,6 +152,8 @@ static void run_cycle(writers *w, int first, chain_counts *counts)
         draft_step(w, step);
     verify(w);
     for (int t = 0; t < TEXTS; t++) {
+        if (w->plan->residual != CHAIN_RESIDUAL_RIGHT)
+            replace_wrongly(w, t);
         for (int i = 0; i < w->counts[t] && w->length[t] < CHAIN_LENGTH; i++)
             w->text[t][w->length[t]++] = w->emitted[t * nodes + i];
         counts->accepted[w->accepted[t]] += first;
@@ -123,6 +169,7 @@ void chains_write(gumbel_device *device, const chain_models *models, const chain
     w->device = device;
     w->models = models;
     w->plan = plan;
+    w->random = plan->seed;
     *counts = (chain_counts){{0}, {0}};
     for (int64_t begin = 0; begin < texts; begin += TEXTS) {
         for (int t = 0; t < TEXTS; t++) {

@@ -15,6 +15,13 @@ typedef struct chain_models {
     float target[CHAIN_TOKENS][CHAIN_TOKENS], draft[CHAIN_TOKENS][CHAIN_TOKENS];
 } chain_models;
 
+/* What replaces a draft that was not accepted; but for the first, a wrong residual. */
+typedef enum chain_residual {
+    CHAIN_RESIDUAL_RIGHT,
+    CHAIN_RESIDUAL_OTHERS,  /* p without the drafted token, as if q were that token alone */
+    CHAIN_RESIDUAL_OF_NONE, /* max(p - q, 0) where there was no draft, too */
+} chain_residual;
+
 /* How drafts are made, which a test may do wrong. */
 typedef struct chain_plan {
     gumbel_rule rule;
@@ -23,6 +30,8 @@ typedef struct chain_plan {
     int by_step;             /* domain | step << 8, as GUMBEL_DRAFT_DOMAIN has it */
     float drawn_at, told_at; /* temperature at which they are drawn, and which is told */
     int missing;             /* every so many-th draft is -1; 0: none */
+    int32_t drawn_top_k;     /* top-k by which they are drawn, and which is not told; 0: none */
+    chain_residual residual;
     uint64_t seed;
 } chain_plan;
 

@@ -108,6 +108,10 @@ static void wrong_drafts_show(void **state)
         {"q at another temperature", right_plan(GUMBEL_RULE_REJECTION, 3, 4), 10000},
         {"q 10% off", right_plan(GUMBEL_RULE_REJECTION, 3, 5), 20000},
         {"block, drafts by places alone", right_plan(GUMBEL_RULE_BLOCK, 3, 6), 60000},
+        {"q before top-k", right_plan(GUMBEL_RULE_REJECTION, 3, 8), 10000},
+        {"a residual without the draft alone", right_plan(GUMBEL_RULE_REJECTION, 3, 9), 10000},
+        {"a residual where there is no draft", right_plan(GUMBEL_RULE_REJECTION, 3, 10), 10000},
+        {"the same of blocks", right_plan(GUMBEL_RULE_BLOCK, 3, 11), 10000},
         {"q 2% off", right_plan(GUMBEL_RULE_REJECTION, 3, 7), 4000000},
     };
     size_t count = sizeof wrong / sizeof *wrong - (nightly_factor() > 1 ? 0 : 1);
@@ -120,7 +124,13 @@ static void wrong_drafts_show(void **state)
     wrong[3].plan.drawn_at = 0.5f;
     wrong[4].plan.drawn_at = 1.1f;
     wrong[5].plan.by_step = 0;
-    wrong[6].plan.drawn_at = 1.02f;
+    wrong[6].plan.drawn_top_k = 2;
+    wrong[7].plan.residual = CHAIN_RESIDUAL_OTHERS;
+    for (int i = 8; i < 10; i++) {
+        wrong[i].plan.residual = CHAIN_RESIDUAL_OF_NONE;
+        wrong[i].plan.missing = 3;
+    }
+    wrong[10].plan.drawn_at = 1.02f;
     for (size_t i = 0; i < count; i++) {
         chain_counts counts;
         double p = judge(*state, &models, &wrong[i].plan, wrong[i].total, &counts);

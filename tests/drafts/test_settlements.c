@@ -7,6 +7,7 @@
 #include "fixtures.h"
 #include "inputs.h"
 #include "outcome.h"
+#include "wide_drafts.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -212,6 +213,42 @@ static void rejections_are_settled_alike(void **state)
     }
 }
 
+/* Wherever in the list stands what a residual draws, or behind it. */
+static void lists_leave_none_out(void **state)
+{
+    int64_t settled = 0;
+    for (int index = 0; index < 40; index++) {
+        static int32_t row_tokens[N], best_ids[N * GUMBEL_BEST_MOST];
+        static float best_scores[N * GUMBEL_BEST_MOST];
+        wide_drafts *asked = wide_make_crowded(index);
+        verified_arrays *found[3];
+        gumbel_output rows = {.struct_size = sizeof rows,
+                              .tokens = row_tokens,
+                              .best_ids = best_ids,
+                              .best_scores = best_scores};
+        assert_true(asked->rows <= N);
+        for (int i = 0; i < 3; i++) { /* of one score none is settled */
+            rows.num_best = (int32_t[]){1, 5, GUMBEL_BEST_MOST}[i];
+            found[i] = verified_make(asked->requests, asked->max_nodes, asked->requests);
+            found[i]->to.rows = &rows;
+            assert_int_equal(wide_verify(*state, asked, found[i]), GUMBEL_OK);
+        }
+        for (int32_t r = 0; r < asked->requests; r++) {
+            assert_int_equal(found[0]->emitted[r], 1);
+            for (int i = 1; i < 3; i++)
+                assert_int_equal(found[i]->tokens[2 * r], found[0]->tokens[2 * r]);
+            for (int k = 0; k < GUMBEL_BEST_MOST; k++)
+                settled += found[0]->tokens[2 * r] == best_ids[2 * r * GUMBEL_BEST_MOST + k];
+        }
+        for (int i = 0; i < 3; i++)
+            verified_free(found[i]);
+        wide_free(asked);
+    }
+    print_message("%d of %d residuals among the %d best\n", (int)settled, 40 * 16,
+                  GUMBEL_BEST_MOST);
+    assert_in_range(settled, 400, 40 * 16 - 10);
+}
+
 /* Drafts by the target's own probabilities are all accepted, and greedy rows take their own. */
 static void own_drafts_are_accepted(void **state)
 {
@@ -375,6 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rejections_are_settled_alike),
+        cmocka_unit_test(lists_leave_none_out),
         cmocka_unit_test(own_drafts_are_accepted),
         cmocka_unit_test(parameters_of_drafts_count),
         cmocka_unit_test(spoiled_rows),

@@ -91,6 +91,21 @@ static gumbel_head head_of(const wide_drafts *w, const void *hidden, const void 
     return head;
 }
 
+/* Have hidden states and weights, of this type, be the way in. */
+static void use_heads(wide_drafts *w, gumbel_dtype dtype)
+{
+    const int64_t hidden = w->rows * w->hidden_size;
+    const int64_t weight = w->target.logits.cols * w->hidden_size;
+    w->narrow[0] = narrow(w->hidden, dtype, hidden);
+    w->narrow[1] = narrow(w->weight, dtype, weight);
+    w->narrow[2] = narrow(w->draft_hidden, dtype, hidden);
+    w->narrow[3] = narrow(w->draft_weight, dtype, weight);
+    w->target_head = head_of(w, w->narrow[0], w->narrow[1], dtype);
+    w->draft_head = head_of(w, w->narrow[2], w->narrow[3], dtype);
+    w->draft.logits = NULL;
+    w->draft.head = &w->draft_head;
+}
+
 /* Heads, of which the draft's is not far from the target's. */
 static void make_heads(wide_drafts *w, uint64_t *random)
 {
@@ -107,15 +122,7 @@ static void make_heads(wide_drafts *w, uint64_t *random)
     for (int64_t i = 0; i < vocab * size; i++)
         if (random_below(random, 16))
             w->draft_weight[i] = w->weight[i];
-    const gumbel_dtype dtype = dtypes[random_below(random, 3)];
-    w->narrow[0] = narrow(w->hidden, dtype, w->rows * size);
-    w->narrow[1] = narrow(w->weight, dtype, vocab * size);
-    w->narrow[2] = narrow(w->draft_hidden, dtype, w->rows * size);
-    w->narrow[3] = narrow(w->draft_weight, dtype, vocab * size);
-    w->target_head = head_of(w, w->narrow[0], w->narrow[1], dtype);
-    w->draft_head = head_of(w, w->narrow[2], w->narrow[3], dtype);
-    w->draft.logits = NULL;
-    w->draft.head = &w->draft_head;
+    use_heads(w, dtypes[random_below(random, 3)]);
 }
 
 /* The token that is likely by both heads. */
@@ -155,6 +162,27 @@ static void fill_requests(wide_drafts *w, uint64_t *random)
     w->rows += w->rows == 0;
 }
 
+/* Point the calls' structs to the arrays of requests and nodes. */
+static void say_how(wide_drafts *w, gumbel_rule rule)
+{
+    w->sampling = (gumbel_sampling){.struct_size = sizeof w->sampling,
+                                    .temperature = {w->temperature, 1},
+                                    .seed = {w->seed, 1},
+                                    .position = {w->position, 1}};
+    w->draft_sampling = w->sampling;
+    w->draft_sampling.temperature.data = w->draft_temperature;
+    w->draft_sampling.domain = GUMBEL_DOMAIN_DRAFT;
+    w->draft = (gumbel_draft){.struct_size = sizeof w->draft,
+                              .requests = w->requests,
+                              .max_nodes = w->max_nodes,
+                              .rule = rule,
+                              .tokens = w->tokens,
+                              .offsets = w->offsets,
+                              .nodes = w->nodes,
+                              .logits = &w->drafted,
+                              .sampling = &w->draft_sampling};
+}
+
 wide_drafts *wide_make(int index, int64_t vocab_most)
 {
     wide_drafts *w = make_zeroed(1, sizeof *w);
@@ -178,22 +206,7 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     w->drafted = w->target;
     w->target.logits = make_rows(&w->target_data, &w->target_bytes, w->rows, vocab, &random);
     w->drafted.logits = make_rows(&w->draft_data, &w->draft_bytes, w->rows, vocab, &random);
-    w->sampling = (gumbel_sampling){.struct_size = sizeof w->sampling,
-                                    .temperature = {w->temperature, 1},
-                                    .seed = {w->seed, 1},
-                                    .position = {w->position, 1}};
-    w->draft_sampling = w->sampling;
-    w->draft_sampling.temperature.data = w->draft_temperature;
-    w->draft_sampling.domain = GUMBEL_DOMAIN_DRAFT;
-    w->draft = (gumbel_draft){.struct_size = sizeof w->draft,
-                              .requests = w->requests,
-                              .max_nodes = w->max_nodes,
-                              .rule = index % 2 ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION,
-                              .tokens = w->tokens,
-                              .offsets = w->offsets,
-                              .nodes = w->nodes,
-                              .logits = &w->drafted,
-                              .sampling = &w->draft_sampling};
+    say_how(w, index % 2 ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION);
     if (w->draft.rule == GUMBEL_RULE_REJECTION && index % 3 == 0)
         make_heads(w, &random);
     for (int64_t b = 0; b < w->rows; b++) {
@@ -206,13 +219,101 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     return w;
 }
 
+/* Crowds, one of which is a row's: tokens in 512 that a warp has, no two of them one lane's. */
+enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32 };
+#define CROWD_NEVER (-64.0f)
+
+/* Let both models draw a token, or one of them, where the hidden state is the crowd-th unit. */
+static void let_draw(wide_drafts *w, int crowd, int64_t token, int target, int draft)
+{
+    w->weight[token * CROWDS + crowd] = target ? 0.0f : CROWD_NEVER;
+    w->draft_weight[token * CROWDS + crowd] = draft ? 0.0f : CROWD_NEVER;
+}
+
+/* Fill the weights of a crowd. Returns a token that the draft alone draws. */
+static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
+{
+    const int64_t span = CROWD_SPAN * (int64_t)random_below(random, CROWD_VOCAB / CROWD_SPAN);
+    const int many = 7 + (int)random_below(random, 25);
+    const int shared = many - 1 - (int)random_below(random, 2);
+    const int elsewhere = 1 + (int)random_below(random, 2);
+    const int turn = (int)random_below(random, CROWD_LANES);
+    for (int i = 0; i < many; i++) {
+        const int lane = (turn + i) % CROWD_LANES;
+        const int64_t quad = 128 * (int64_t)random_below(random, 4) + 4 * lane;
+        let_draw(w, crowd, span + quad + random_below(random, 4), 1, i < shared);
+    }
+    for (int i = 0; i < elsewhere; i++) /* which another warp has */
+        let_draw(w, crowd, (span + CROWD_SPAN + 700 * i + random_below(random, 500)) % CROWD_VOCAB,
+                 1, 0);
+    const int64_t drafted = (span + CROWD_SPAN + 520 + random_below(random, 100)) % CROWD_VOCAB;
+    let_draw(w, crowd, drafted, 0, 1);
+    return drafted;
+}
+
+wide_drafts *wide_make_crowded(int index)
+{
+    enum { R = 2 * CROWDS };
+    wide_drafts *w = make_zeroed(1, sizeof *w);
+    uint64_t random = 9000 + (uint64_t)index;
+    const gumbel_dtype dtype = dtypes[index % 3];
+    w->requests = R;
+    w->max_nodes = 2;
+    w->rows = 2 * R;
+    w->hidden_size = CROWDS;
+    w->temperature = make_zeroed(R, sizeof *w->temperature);
+    w->draft_temperature = make_zeroed(R, sizeof *w->draft_temperature);
+    w->seed = make_zeroed(R, sizeof *w->seed);
+    w->position = make_zeroed(R, sizeof *w->position);
+    w->offsets = make_zeroed(R + 1, sizeof *w->offsets);
+    w->nodes = make_zeroed(R, sizeof *w->nodes);
+    w->tokens = make_zeroed(2 * R, sizeof *w->tokens);
+    w->hidden = make_zeroed(2 * R * CROWDS, sizeof *w->hidden);
+    w->draft_hidden = make_zeroed(2 * R * CROWDS, sizeof *w->draft_hidden);
+    w->weight = make_zeroed(CROWD_VOCAB * CROWDS, sizeof *w->weight);
+    w->draft_weight = make_zeroed(CROWD_VOCAB * CROWDS, sizeof *w->draft_weight);
+    w->bias = make_zeroed(CROWD_VOCAB, sizeof *w->bias);
+    for (int i = 0; i < CROWD_VOCAB * CROWDS; i++)
+        w->weight[i] = w->draft_weight[i] = CROWD_NEVER;
+    for (int crowd = 0; crowd < CROWDS; crowd++) {
+        const int32_t drafted = (int32_t)make_crowd(w, crowd, &random);
+        for (int32_t r = crowd; r < R; r += CROWDS) {
+            for (int32_t b = 2 * r; b < 2 * r + 2; b++)
+                w->hidden[b * CROWDS + crowd] = w->draft_hidden[b * CROWDS + crowd] = 1.0f;
+            w->tokens[2 * r + 1] = drafted;
+        }
+    }
+    for (int32_t r = 0; r < R; r++) {
+        w->temperature[r] = w->draft_temperature[r] = 1.0f;
+        w->seed[r] = random_bits(&random);
+        w->offsets[r + 1] = 2 * (r + 1);
+        w->nodes[r] = 2;
+    }
+    w->target.logits.cols = CROWD_VOCAB;
+    say_how(w, GUMBEL_RULE_REJECTION);
+    use_heads(w, dtype);
+    return w;
+}
+
 void wide_free(wide_drafts *w)
 {
-    void *owned[] = {w->target_data, w->draft_data,
-                     w->temperature, w->draft_temperature,
-                     w->seed,        w->position,
-                     w->tokens,      w->offsets,
-                     w->nodes,       w};
+    void *owned[] = {w->target_data,
+                     w->draft_data,
+                     w->temperature,
+                     w->draft_temperature,
+                     w->seed,
+                     w->position,
+                     w->tokens,
+                     w->offsets,
+                     w->nodes,
+                     w->hidden,
+                     w->weight,
+                     w->bias,
+                     w->draft_hidden,
+                     w->draft_weight,
+                     w->lse,
+                     w->logprobs,
+                     w};
     for (int i = 0; i < 4; i++)
         free(w->narrow[i]);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)

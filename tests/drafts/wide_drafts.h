@@ -31,6 +31,12 @@ typedef struct wide_drafts {
  * alone. */
 wide_drafts *wide_make(int index, int64_t vocab_most);
 
+/* The index-th of those that are always rejected, by heads, and whose residual a list of the best
+ * is hard put to settle. Of a few tokens that the target draws, most of them neighbours, the draft
+ * draws all but some, so that the best that is left may stand at any place of the list, or just
+ * behind it. No other token comes near. */
+wide_drafts *wide_make_crowded(int index);
+
 /* Have the draft's call tell its log-normalisers and log-probabilities, as a CPU computes them. */
 void wide_tell(wide_drafts *made, gumbel_device *cpu);
 void wide_free(wide_drafts *made);

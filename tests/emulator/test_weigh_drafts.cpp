@@ -16,9 +16,8 @@ struct weigh_counts {
     int64_t emitted, accepted, cut;
 };
 
-bool passes(int index, gumbel_device *cpu, emulated_device *device, weigh_counts *counts)
+bool passes(wide_drafts *asked, gumbel_device *cpu, emulated_device *device, weigh_counts *counts)
 {
-    wide_drafts *asked = wide_make(index, index % 8 ? 3000 : 14000);
     verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
     bool good = wide_verify(cpu, asked, wanted) == GUMBEL_OK;
     for (int turn = 0; turn < 3 && good; turn++) {
@@ -48,9 +47,13 @@ int main(int argc, char **argv)
 {
     weigh_counts counts = {};
     auto weigh = [&](int i, gumbel_device *cpu, emulated_device *device) {
-        return passes(i, cpu, device, &counts);
+        return passes(wide_make(i, i % 8 ? 3000 : 14000), cpu, device, &counts);
+    };
+    auto weigh_crowded = [&](int i, gumbel_device *cpu, emulated_device *device) {
+        return passes(wide_make_crowded(i), cpu, device, &counts);
     };
     int failed = run_drafts(argc, argv, 200, 10000, weigh);
+    failed |= run_drafts(argc, argv, 12, 500, weigh_crowded);
     printf("%d tokens emitted, %d of them drafts; %d requests cut short\n", (int)counts.emitted,
            (int)counts.accepted, (int)counts.cut);
     return failed != 0;

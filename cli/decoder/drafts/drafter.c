@@ -14,8 +14,22 @@ struct drafter {
     int32_t *fed;  /* [capacity] tokens that the sequence holds */
     float *hidden; /* [tokens + 1, D] */
     int32_t hidden_size;
+    float *lse, *logprobs; /* [tokens + 1] of the draws; NULL: nobody asks */
     text_draws draws;
 };
+
+/* Keep what the draws had, where the rule is served elsewhere. */
+static int keep_draws(drafter *d, const draft_options *draft, decoder_error *error)
+{
+    size_t places = (size_t)draft->tokens + 1;
+    if (!draft->verify || draft->rule == GUMBEL_RULE_COUPLED) {
+        return 0;
+    }
+    d->lse = calloc(places, sizeof *d->lse);
+    d->logprobs = calloc(places, sizeof *d->logprobs);
+    d->draws.tells = true;
+    return d->lse && d->logprobs ? 0 : decoder_fail(error, NULL, "drafts", "out of memory");
+}
 
 int drafter_new(const draft_options *draft, gumbel_device *device, const generate_options *options,
                 int32_t sample, int64_t vocab, int32_t capacity, drafter **result,
@@ -37,7 +51,8 @@ int drafter_new(const draft_options *draft, gumbel_device *device, const generat
     if (!d->fed || !d->hidden) {
         decoder_fail(error, NULL, "drafts", "out of memory");
     } else if (decoder_sequence_new(d->model, capacity, &d->sequence, error) == 0 &&
-               text_draws_new(&d->draws, device, options, sample, vocab, factor, error) == 0) {
+               text_draws_new(&d->draws, device, options, sample, vocab, factor, error) == 0 &&
+               keep_draws(d, draft, error) == 0) {
         return 0;
     }
     drafter_free(d);
@@ -52,6 +67,8 @@ void drafter_free(drafter *d)
         decoder_sequence_free(d->sequence);
         free(d->fed);
         free(d->hidden);
+        free(d->lse);
+        free(d->logprobs);
         free(d);
     }
 }
@@ -121,6 +138,10 @@ static int draw(drafter *d, int32_t i, uint64_t position, int32_t *token, int32_
                           error) != 0) {
         return -1;
     }
+    if (d->lse) {
+        d->lse[i] = d->draws.lse;
+        d->logprobs[i] = d->draws.logprob;
+    }
     memcpy(siblings, best + 1, (size_t)width * sizeof *siblings);
     return 0;
 }
@@ -157,3 +178,7 @@ int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const te
 const float *drafter_hidden(const drafter *d) { return d->hidden; }
 
 const text_draws *drafter_draws(const drafter *d) { return &d->draws; }
+
+const float *drafter_lse(const drafter *d) { return d->lse; }
+
+const float *drafter_logprobs(const drafter *d) { return d->logprobs; }

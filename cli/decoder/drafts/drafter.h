@@ -21,7 +21,7 @@ typedef struct draft_options {
                         * as leaves of a tree; not of n-grams, and by the coupled rule alone */
     float temperature;  /* a factor on the temperature of the draft's draws, > 0; 0: 1 */
     gumbel_rule rule;   /* how drafts are accepted */
-    text_verify verify; /* where the options have a draw of the engine's: by the coupled rule */
+    text_verify verify; /* where the options have a draw of the engine's */
 } draft_options;
 
 /* drafter_new(): a drafter. By the coupled rule a model draws with the text's own noise, so that it
@@ -55,5 +55,10 @@ int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const te
  * token of the chain and one behind them that says nothing; and the draws. */
 const float *drafter_hidden(const drafter *d);
 const text_draws *drafter_draws(const drafter *d);
+
+/* `lse` and `logprobs` of these draws, [tokens + 1] likewise, for a rule of probabilities that is
+ * served elsewhere; else NULL. */
+const float *drafter_lse(const drafter *d);
+const float *drafter_logprobs(const drafter *d);
 
 #endif /* DECODER_DRAFTER_H */

@@ -87,9 +87,6 @@ static int check(const decoder *d, const generate_options *o, const draft_option
     if (!o->draw != !draft->verify) {
         return decoder_fail(error, NULL, "draft", "is for an engine that draws and verifies");
     }
-    if (draft->verify && draft->rule != GUMBEL_RULE_COUPLED) {
-        return decoder_fail(error, NULL, "draft rule", "is for the CPU alone");
-    }
     if (draft->model) {
         int64_t own = tokenizer_size(decoder_tokenizer(draft->model));
         int64_t wanted = tokenizer_size(decoder_tokenizer(d));
@@ -154,6 +151,8 @@ static int weigh(const text *t, const cycle *c, weighing *by, gumbel_draft *draf
     }
     by->sampling = text_draws_drafted(&t->draws, drafter_draws(t->drafter));
     draft->sampling = &by->sampling;
+    draft->lse = drafter_lse(t->drafter);
+    draft->logprobs = drafter_logprobs(t->drafter);
     if (draft->rule == GUMBEL_RULE_REJECTION) {
         by->head = text_draws_head(model, drafter_hidden(t->drafter), n);
         draft->head = &by->head;

@@ -173,11 +173,11 @@ int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t posit
     gumbel_sampling sampling = sampling_of(draws, &position);
     gumbel_error problem;
     int32_t status = GUMBEL_ROW_OK;
-    float logprob;
     gumbel_output output = {.struct_size = sizeof output,
                             .tokens = token,
-                            .logprobs =
-                                draws->verify ? &logprob : NULL, /* a generate_draw has them */
+                            /* A generate_draw has them. */
+                            .logprobs = draws->verify || draws->tells ? &draws->logprob : NULL,
+                            .lse = draws->tells ? &draws->lse : NULL,
                             .status = &status,
                             .best_ids = num_best > 0 ? best : NULL,
                             .num_best = num_best};
@@ -194,7 +194,7 @@ int text_draws_verify(text_draws *draws, const gumbel_head *head, const gumbel_l
 {
     gumbel_sampling sampling = sampling_of(draws, &position);
     gumbel_error problem;
-    if ((draws->verify ? draws->verify(draws->options->draw_context, head, &sampling, draft,
+    if ((draws->verify ? draws->verify(draws->options->draw_context, head, logits, &sampling, draft,
                                        verified, &problem)
                        : verify_here(draws, head, logits, &sampling, draft, verified, &problem)) !=
         GUMBEL_OK) {

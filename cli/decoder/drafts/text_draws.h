@@ -9,12 +9,16 @@
 #include "decoder/group_request.h"
 #include "gumbel/drafts.h"
 
-/* Verifies in place of gumbel_verify(), for an engine that keeps the head elsewhere. All pointers
- * are to host memory; there is one request, whose row parameters are those of a generate_draw.
- * `context` is that of the options' draw. Returns what gumbel_verify() would. */
+/* Verifies in place of gumbel_verify(), or by the rule BLOCK of gumbel_verify_logits(), for an
+ * engine that keeps the head elsewhere: one of `head` and `logits` is NULL. All pointers are to
+ * host memory; there is one request, whose row parameters are those of a generate_draw. The draft
+ * has what drew it, and `lse` and `logprobs` beside that; its weights stay where they are, and the
+ * same, for all calls of a text. `context` is that of the options' draw. Returns what the library's
+ * call would. */
 typedef gumbel_status (*text_verify)(void *context, const gumbel_head *head,
-                                     const gumbel_sampling *sampling, const gumbel_draft *draft,
-                                     const gumbel_verified *verified, gumbel_error *error);
+                                     const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                     const gumbel_draft *draft, const gumbel_verified *verified,
+                                     gumbel_error *error);
 
 /* Start from {0}; text_draws_free() releases what is in it, after a failure too. */
 typedef struct text_draws {
@@ -24,6 +28,8 @@ typedef struct text_draws {
     uint32_t sample;    /* sample counter */
     uint32_t domain;    /* of their noise; 0: the text's own */
     text_verify verify; /* where the options' draw is, these two are made; NULL: by the device */
+    bool tells;         /* a draw by the device leaves the two below */
+    float lse, logprob; /* of the last draw */
     group_request request;
     gumbel_history history; /* request.history's row, or what was copied over it */
     gumbel_transforms transforms;

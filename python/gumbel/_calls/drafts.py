@@ -116,7 +116,7 @@ def verify(
     made = from_head(hidden, weight, bias, shared, common, batch=requests)
     rows = len(hidden)
     draft = _draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
-    _propose(draft, made[1], rule, proposal, common)
+    _propose(draft, made[1], rows, rule, proposal, common)
     return _verify(_abi.lib.gumbel_verify, *made, draft)
 
 
@@ -144,7 +144,7 @@ def verify_logits(
     made = from_logits(logits, shared, common, batch=requests)
     rows = len(logits)
     draft = _draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
-    _propose(draft, made[1], rule, proposal, common)
+    _propose(draft, made[1], rows, rule, proposal, common)
     return _verify(_abi.lib.gumbel_verify_logits, *made, draft)
 
 
@@ -218,7 +218,12 @@ def _draft(
 
 
 def _propose(
-    draft: Draft, request: Request, rule: str, proposal: Optional[Proposal], common: Any
+    draft: Draft,
+    request: Request,
+    rows: int,
+    rule: str,
+    proposal: Optional[Proposal],
+    common: Any,
 ) -> None:
     """Say how drafts are accepted, and what drew them."""
     draft.struct.rule = pick("rule", rule, RULES)
@@ -232,7 +237,11 @@ def _propose(
     slots = {name: common.get(name) for name in ("slots", "num_slots")}
     (head, logits), drew = proposal.read(request.batch, slots)
     drew.sampling.slots = _abi.Slots()
-    draft.held += [head, logits, drew]
+    shapes: list[tuple[int, ...]] = [(rows,)]
+    if draft.struct.offsets is None:
+        shapes.append((request.batch, draft.struct.max_nodes))
+    told = proposal.told(shapes, request.arrays)
+    draft.held += [head, logits, drew, told]
     if drew.arrays.name != request.arrays.name:
         raise ValueError(f"proposal: is on {drew.arrays.name}, the call on {request.arrays.name}")
     if head is not None:
@@ -240,6 +249,8 @@ def _propose(
     if logits is not None:
         draft.struct.logits = ctypes.pointer(logits)
     draft.struct.sampling = ctypes.pointer(drew.sampling)
+    for name, array in told.items():
+        setattr(draft.struct, name, address(array))
 
 
 def _verify(call: Any, way_in: WayIn, request: Request, draft: Draft) -> VerifyOutput:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 import numpy as np
 
 from .. import _abi
-from .arrays import Layout, NumpyArrays, address, device_of, layout
+from .arrays import Layout, NumpyArrays, address, device_of, layout, taken
 from .numbers import TEXTS, integer, is_list, length, number, refuse_masked, scalar, scalars
 from .tensors import to_numpy
 
@@ -208,6 +208,22 @@ def row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArra
         if there.size and not -1 <= there.min() <= there.max() <= INT32_MAX:
             raise ValueError(f"{name}: token ids are in [0, {INT32_MAX}], and -1 for none")
         there = arrays.put(np.require(there, np.int32, ["C", "ALIGNED"]))
+    return there
+
+
+def row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
+    """float32 results of another call, of one of these shapes, in memory that the library reads."""
+    value = taken(name, value)
+    refuse_masked(name, value)
+    found = layout(name, value)
+    if found.dtype != "float32":
+        raise TypeError(f"{name}: expected float32, got {found.dtype}")
+    if found.shape not in shapes:
+        wanted = " or ".join(map(str, shapes))
+        raise ValueError(f"{name}: expected the shape {wanted}, got {found.shape}")
+    there = arrays.adopt(name, value, np.float32)
+    if there is None:
+        there = arrays.put(np.require(to_numpy(name, value), np.float32, ["C", "ALIGNED"]))
     return there
 
 

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-
 from .. import _abi
 from .._calls.ways import WayIn, from_head, from_logits, of_logits
-from .arrays import Array
+from .arguments import Shape, row_float32
+from .arrays import Array, NumpyArrays
 from .common import Common, Request, takes_common
 from .numbers import integer
 
@@ -50,6 +51,7 @@ class Proposal:
 
     make: Callable[..., tuple[WayIn, Request]]
     common: dict[str, Any]
+    drawn: dict[str, Any]  # drawn_lse and drawn_logprobs, or None both
 
     def read(self, requests: int, slots: dict[str, Any]) -> tuple[WayIn, Request]:
         """The structs that it is; row parameters are of `requests` rows, or of slots."""
@@ -58,6 +60,21 @@ class Proposal:
         except (TypeError, ValueError) as wrong:
             raise type(wrong)(f"proposal.{wrong}") from wrong
 
+    def told(self, shapes: Sequence[Shape], arrays: NumpyArrays) -> dict[str, Any]:
+        """What its draws had, by its name in the struct and in memory that the library reads."""
+        return {
+            name[len("drawn_") :]: row_float32(f"proposal.{name}", value, shapes, arrays)
+            for name, value in self.drawn.items()
+            if value is not None
+        }
+
+
+def _drawn(lse: Optional[Array], logprobs: Optional[Array]) -> dict[str, Any]:
+    if (lse is None) != (logprobs is None):
+        given, other = ("drawn_lse", "drawn_logprobs")[:: 1 if logprobs is None else -1]
+        raise ValueError(f"{given}: it goes with {other}, both or neither")
+    return {"drawn_lse": lse, "drawn_logprobs": logprobs}
+
 
 @takes_common(*NOT_OF_DRAFTS)
 def proposal(
@@ -65,6 +82,8 @@ def proposal(
     weight: Array,
     *,
     bias: Optional[Array] = None,
+    drawn_lse: Optional[Array] = None,
+    drawn_logprobs: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -75,6 +94,12 @@ def proposal(
     hidden       [n, D]: as many rows as the target's; row j of a request drew node j + 1, and the
                  row of its last node may hold anything.
     weight       [V, D]: the draft's own head, over the target's tokens.
+    drawn_lse, drawn_logprobs
+                 float32 [n], or [R, M] where verify() has `tokens` so: `lse` and `logprobs` as
+                 sample() gave them when row j drew node j + 1; of a request's last row anything.
+                 Both or neither. Nothing checks them: other numbers make another law, and where
+                 one is NaN q counts as unknown. They save a GPU most of the work on the draft's
+                 rows, and it then multiplies `weight` by few tokens; a CPU has no use for them.
 
     Row parameters are of R requests, as verify() has them. `domain` is by default draft_domain().
     """
@@ -83,13 +108,15 @@ def proposal(
     def make(rest: dict[str, Any], requests: int) -> tuple[WayIn, Request]:
         return from_head(hidden, weight, bias, shared, rest, batch=requests)
 
-    return Proposal(make, dict(common))
+    return Proposal(make, dict(common), _drawn(drawn_lse, drawn_logprobs))
 
 
 @takes_common(*NOT_OF_DRAFTS)
 def proposal_logits(
     logits: Array,
     *,
+    drawn_lse: Optional[Array] = None,
+    drawn_logprobs: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -101,4 +128,4 @@ def proposal_logits(
     def make(rest: dict[str, Any], requests: int) -> tuple[WayIn, Request]:
         return from_logits(logits, shared, rest, batch=requests)
 
-    return Proposal(make, dict(common))
+    return Proposal(make, dict(common), _drawn(drawn_lse, drawn_logprobs))

@@ -2,7 +2,9 @@
 """The benches of bench/endtoend run to their end on a CPU, with small shapes: every contestant
 takes part, and who fails is named while the others go on. Nothing is learnt from their times."""
 
+import argparse
 import json
+import math
 import subprocess
 import sys
 
@@ -61,6 +63,89 @@ def test_draws_of_the_post(tmp_path):
             assert entries[name]["percent_drawn_anew"] > 20 and entries[name]["time"]
     rare = found["rare_tokens"]
     assert abs(rare["gumbel"] - rare["expected"]) < 6 * rare["expected"] ** 0.5
+
+
+def test_drafts_beside_peers(tmp_path):
+    found = run("bench_verify_peers.py", tmp_path / "verify.json", "--seconds", "800")
+    assert {each["contestant"] for each in found["skipped"]} <= {"flashinfer"}
+    entries = found["verify_peers"]
+    assert [(e["requests"], e["drafts"]) for e in entries] == [
+        (requests, drafts) for drafts in (3, 7) for requests in (1, 16)
+    ]
+    accepted = dict.fromkeys(("coupled", "told", "kept", "head", "torch"), 0.0)
+    for entry in entries:
+        contestants = entry["contestants"]
+        assert contestants.keys() >= {"plain", *accepted}
+        for name in accepted:
+            accepted[name] += contestants[name]["accepted"]
+        times = {name: one["time"]["median_us"] for name, one in contestants.items()}
+        peer = min(times[name] for name in ("torch", "flashinfer") if name in times)
+        assert entry["fastest_peer_vs_told"] == pytest.approx(peer / times["told"], abs=2e-3)
+    assert accepted["told"] == accepted["head"] > 0 and accepted["torch"] > 0
+
+
+def test_flashinfer_is_called_as_it_asks_for(benches, monkeypatch):
+    """By its signatures, which gumbel.flashinfer has."""
+    import bench_verify_peers as bench
+    import gumbel.flashinfer
+    import verify_contestants as peers
+
+    monkeypatch.setitem(sys.modules, "flashinfer", gumbel.flashinfer)
+    monkeypatch.setattr(bench, "CONTESTANTS", [
+        one for one in peers.CONTESTANTS if one.name in ("plain", "flashinfer")
+    ])
+    with torch.no_grad():
+        case = peers.Case(bench.models_of(bench.TINY, "cpu"), 64, 3)
+        arguments = argparse.Namespace(device="cpu", rounds=1, seconds=600)
+        found = bench.compete(case, arguments, math.inf, None)
+        step = peers.by_flashinfer(case)
+        assert not torch.equal(step(), step())  # each draws anew
+    assert found["flashinfer"]["accepted"] > 0
+
+
+def test_chains_that_are_wrong_are_left_out(benches, monkeypatch):
+    import bench_verify_peers as bench
+    import verify_contestants as peers
+
+    def emits(change):
+        def prepare(case):
+            step = peers.by_torch(case)
+            return lambda: change(step().clone(), case)
+        return prepare
+
+    def greedy(tokens, case):  # accepts all
+        return torch.cat([case.drafted, tokens.new_zeros(len(tokens), 1).int()], 1)
+
+    def gap(tokens, case):
+        tokens[:, 1], tokens[:, 2] = -1, 5
+        return tokens
+
+    wrong = {
+        "greedy": greedy,
+        "gap": gap,
+        "outside": lambda tokens, case: torch.where(tokens >= 0, case.vocab, -1),
+        "few": lambda tokens, case: tokens[:-1],
+        "fails": lambda tokens, case: 1 / 0,
+    }
+    added = [peers.Contestant(name, name, "", False, "rejection", emits(change))
+             for name, change in wrong.items()]
+    monkeypatch.setattr(bench, "CONTESTANTS", [*peers.CONTESTANTS, *added])
+    arguments = argparse.Namespace(device="cpu", rounds=1, seconds=600)
+    skipped = []
+    with torch.no_grad():
+        case = peers.Case(bench.models_of(bench.TINY, "cpu"), 64, 3)
+        found = bench.compete(
+            case, arguments, math.inf, lambda name, why: skipped.append(name)
+        )
+        late = []
+        bench.compete(case, arguments, -math.inf, lambda name, why: late.append((name, why)))
+    assert set(wrong) == set(skipped) - {"flashinfer"} and "torch" in found
+    assert all("were over" in why for _, why in late) and ("torch" in dict(late))
+    monkeypatch.setattr(bench, "CONTESTANTS", [peers.CONTESTANTS[0], peers.Contestant(
+        "coupled", "", "", True, "coupled", lambda case: lambda: peers.told(case)()
+    )])
+    with torch.no_grad(), pytest.raises(ValueError, match="not those of a plain draw"):
+        bench.compete(case, arguments, math.inf, None)
 
 
 @pytest.fixture

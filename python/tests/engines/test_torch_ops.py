@@ -150,6 +150,69 @@ def test_drafts(device, rule):
     assert len(found) == 8 and torch.equal(found[0], gumbel.verify_logits(logits, tokens).tokens)
 
 
+def chains_of_another_model(device):
+    """Chains that another model's head drew, and the lse and logprobs of its draws; greedy: none.
+
+    Returns what verify() takes: rows, weight, tokens, and the draft_ arguments by name.
+    """
+    rows, weight, tokens = drafts(device)
+    other = (rows.float() * 0.8 + 0.3 * rows.float().roll(1, 1)).to(torch.bfloat16)
+    lse, logprobs = torch.full((2, B, 3), float("nan"), device=device)
+    for step in range(2):
+        drawn = gumbel.sample(
+            other[step::3], weight, seed=torch.arange(B, device=device) * 7,
+            position=5 + step, domain=gumbel.draft_domain(),
+        )
+        tokens[:, step + 1] = drawn.tokens[:, 0]
+        lse[:, step], logprobs[:, step] = drawn.lse, drawn.logprobs[:, 0]
+    told = {"draft_lse": lse, "draft_logprobs": logprobs}
+    return rows, weight, tokens, {"draft_hidden": other, "draft_weight": weight}, told
+
+
+def test_drafts_with_what_their_draws_had(device):
+    rows, weight, tokens, draft, told = chains_of_another_model(device)
+    made = {name: row_parameters(device)[name] for name in ("seed", "position")}
+    alone = ops.verify(rows, weight, tokens, rule="rejection", **draft, **made)
+    found = ops.verify(rows, weight, tokens, rule="rejection", **draft, **told, **made)
+    for a, b in zip(found[:-1], alone[:-1], strict=True):
+        assert torch.equal(a, b)
+    # The product of both models' rows, in one order or another.
+    torch.testing.assert_close(found[-1], alone[-1], rtol=0, atol=1e-4, equal_nan=True)
+    drew = gumbel.proposal(
+        draft["draft_hidden"], weight,
+        drawn_lse=told["draft_lse"].ravel(), drawn_logprobs=told["draft_logprobs"].ravel(),
+    )
+    wanted = gumbel.verify(rows, weight, tokens, rule="rejection", proposal=drew, **made)
+    assert torch.equal(found[0], wanted.tokens)
+    by_logits = {"draft_logits": draft["draft_hidden"].float() @ weight.float().T}
+    logits = rows.float() @ weight.float().T
+    alone = ops.verify_logits(logits, tokens, rule="rejection", **by_logits, **made)
+    found = ops.verify_logits(logits, tokens, rule="rejection", **by_logits, **told, **made)
+    assert torch.equal(found[0], alone[0])
+    if device == "cuda":  # q counts as unknown, and the rule as the coupled one
+        unknown = {name: torch.full_like(value, float("nan")) for name, value in told.items()}
+        found = ops.verify(rows, weight, tokens, rule="rejection", **draft, **unknown, **made)
+        assert torch.equal(found[0], ops.verify(rows, weight, tokens, **made)[0])
+
+
+def test_wrong_results_of_the_drafters_draws_are_refused_by_name(device):
+    rows, weight, tokens, draft, told = chains_of_another_model(device)
+
+    def refuse(error, match, draft=draft, **changed):
+        given = {name: value for name, value in (told | changed).items() if value is not None}
+        with pytest.raises(error, match=match):
+            ops.verify(rows, weight, tokens, rule="rejection", **draft, **given)
+
+    for name in ("lse", "logprobs"):
+        value = told[f"draft_{name}"]
+        shape = rf"proposal\.drawn_{name}: expected the shape \(12,\) or \(4, 3\)"
+        refuse(ValueError, shape, **{f"draft_{name}": value[:, :2].contiguous()})
+        refuse(ValueError, shape, **{f"draft_{name}": value.T})
+        refuse(TypeError, rf"drawn_{name}: expected float32", **{f"draft_{name}": value.half()})
+        refuse(ValueError, "both or neither", **{f"draft_{name}": None})
+    refuse(ValueError, "^draft_lse: it goes with", draft={})
+
+
 def test_a_history_is_written_in_place(device):
     hidden, weight = problem(device)
     parts = [everything(device)[f"history_{part}"] for part in ("prompt", "output", "counts")]

@@ -81,6 +81,16 @@ def verified(hidden: Floats, weight: Floats) -> Ints:
     return output.tokens
 
 
+def verified_by_rejection(hidden: Floats, weight: Floats) -> Ints:
+    drawn = gumbel.sample(hidden, weight, domain=gumbel.draft_domain())
+    logprobs: Optional[Floats] = None if drawn.logprobs is None else drawn.logprobs[:, 0]
+    drew: gumbel.Proposal = gumbel.proposal(
+        hidden, weight, drawn_lse=drawn.lse, drawn_logprobs=logprobs
+    )
+    chain = np.array([[0, drawn.tokens[0, 0]]], np.int32)
+    return gumbel.verify(hidden, weight, chain, rule="rejection", proposal=drew).accepted
+
+
 def first_logprob(output: gumbel.SampleOutput) -> Optional[np.float32]:
     logprobs: Optional[Floats] = output.logprobs
     first: Any = None if logprobs is None else logprobs[0, 0]
@@ -103,6 +113,7 @@ def main() -> None:
     )
     assert steps(hidden, weight).shape == (2, 1) and len(words()[0]) == 5
     assert verified(hidden, weight).shape[0] == 1
+    assert verified_by_rejection(hidden, weight).tolist() == [1]  # its draft is the target
 
 
 if __name__ == "__main__":

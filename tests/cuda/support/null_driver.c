@@ -3,7 +3,7 @@
  * A libcuda.so.1 for machines without a GPU: every call succeeds, no kernel runs, and memory of the
  * device is such that the host faults where it reads or writes it. So a test of the GPU shows, by
  * dying, where the library takes a pointer of the device's for its own, and where it launches
- * beside the stream that is captured. What comes back is noise.
+ * beside the stream that is captured. What comes back is noise. It has what the command calls, too.
  */
 #define _DEFAULT_SOURCE
 #include <cuda.h>
@@ -126,6 +126,7 @@ EXPORTED CUresult cuMemsetD32Async(CUdeviceptr at, unsigned value, size_t count,
 }
 
 DO_NOTHING(cuInit)
+DO_NOTHING(cuDriverGetVersion)
 DO_NOTHING(cuGetErrorString)
 DO_NOTHING(cuDeviceGet)
 DO_NOTHING(cuDeviceGetName)
@@ -150,6 +151,7 @@ DO_NOTHING(cuIpcCloseMemHandle)
 DO_NOTHING(cuCtxEnablePeerAccess)
 DO_NOTHING(cuMemcpyHtoD)
 DO_NOTHING(cuMemcpyDtoH)
+DO_NOTHING(cuMemcpyDtoD)
 DO_NOTHING(cuMemcpyDtoDAsync)
 DO_NOTHING(cuMemsetD8)
 DO_NOTHING(cuStreamDestroy)
@@ -159,7 +161,11 @@ DO_NOTHING(cuStreamWaitEvent)
 DO_NOTHING(cuEventCreate)
 DO_NOTHING(cuEventRecord)
 DO_NOTHING(cuEventDestroy)
+DO_NOTHING(cuEventSynchronize)
 DO_NOTHING(cuGraphInstantiate)
 DO_NOTHING(cuGraphLaunch)
 DO_NOTHING(cuGraphDestroy)
 DO_NOTHING(cuGraphExecDestroy)
+/* Names that cuda.h turns into those of a later version. */
+#undef cuEventElapsedTime
+DO_NOTHING(cuEventElapsedTime)

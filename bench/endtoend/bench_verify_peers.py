@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does verifying drafts cost beside what PyTorch engines do today, in one run on one GPU?
+
+From hidden states of n = R (G + 1) rows to emitted tokens, for R requests with chains of G drafts:
+the library by its coupled rule, and by rejection, told what the drafter's draws had, by logits that
+it has kept, and by its head alone; a rejection sampler as engines have it, compiled, on
+probabilities that it forms; and FlashInfer's chain_speculative_sampling where it is installed. A
+plain fused draw of n rows stands beside them. What is emitted is checked before anything is timed:
+coupled tokens against that plain draw, the others by how many drafts they accept. Graphs of each
+take turns.
+Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers
+builds and runs it, in two minutes on an H100.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+import torch
+from report import machine, write_json
+from spread import capture, describe, in_turns, reason, timer
+from verify_contestants import CONTESTANTS, LOGIT_DEVIATION, NEAR, Case
+
+VOCAB, HIDDEN, DRAFT_HIDDEN = 151936, 4096, 1024
+REQUESTS, DRAFTS = (1, 8, 16, 64), (3, 7)
+TINY_REQUESTS = (1, 16)
+TINY = {"vocab": 640, "hidden": 32, "draft_hidden": 16}
+CALLS = 3  # a replay
+ROUNDS = 21
+SECONDS = 120
+MAX_DEVIATIONS = 6.0  # of a count of accepted drafts from its expectation
+
+
+# ----------------------------------------------------------------------------------- checks ----
+
+
+def accepted_in(tokens, case):
+    """Drafts that were accepted; ValueError where these are no chains with -1 behind the last."""
+    rows = tokens.reshape(-1)
+    if rows.numel() != case.rows:
+        raise ValueError(f"{rows.numel()} tokens, not {case.rows}")
+    rows = rows.view(case.requests, -1)
+    there = rows >= 0
+    if int(rows.max()) >= case.vocab or not bool(there[:, 0].all()):
+        raise ValueError("a request has no token, or one that does not exist")
+    if bool((there[:, 1:] & ~there[:, :-1]).any()):
+        raise ValueError("a token stands behind the last one")
+    return int(there.sum()) - case.requests
+
+
+def check(contestant, tokens, case, drawn, expected):
+    """Drafts that a contestant has accepted a request, after a look at what it emits; None where it
+    emits no chains. `drawn` are the tokens of a plain draw of all rows."""
+    if not contestant.rule:
+        return None
+    accepted = accepted_in(tokens, case)
+    if contestant.rule == "coupled":
+        rows = tokens.reshape(case.requests, -1)
+        if not torch.equal(rows, torch.where(rows >= 0, drawn.view_as(rows), -1)):
+            raise ValueError("the tokens are not those of a plain draw")
+    else:
+        mean, deviation = expected
+        # Sums of products in two orders, or of bfloat16 logits, move the expectation by less.
+        if abs(accepted - mean) > MAX_DEVIATIONS * deviation + 0.01 * case.rows:
+            due = f"{mean:.1f} +- {deviation:.1f} are due"
+            raise ValueError(f"{accepted} drafts are accepted, {due}")
+    return accepted / case.requests
+
+
+# -------------------------------------------------------------------------------- measuring ----
+
+
+def peak_of(step, device):
+    """What a step gives, and bytes that it takes beside what is there."""
+    if device == "cpu":
+        return step(), None
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    tokens = step().clone()
+    torch.cuda.synchronize()
+    return tokens, torch.cuda.max_memory_allocated() - before
+
+
+def compete(case, arguments, ends, skip):
+    """name -> spread, bytes and accepted drafts of each, for one shape."""
+    found, timers = {}, {}
+    drawn, expected = None, case.expected()
+    for contestant in CONTESTANTS:
+        try:
+            if not contestant.ours and time.monotonic() > ends:
+                raise TimeoutError(f"{arguments.seconds} s were over")
+            step = contestant.prepare(case)
+            step()  # what is compiled and loaded the first time is so now
+            tokens, peak = peak_of(step, arguments.device)
+            drawn = tokens if contestant.name == "plain" else drawn
+            accepted = check(contestant, tokens, case, drawn, expected)
+            timers[contestant.name] = timer(
+                capture(step, arguments.device, CALLS), arguments.device, CALLS
+            )
+            found[contestant.name] = {"peak_bytes": peak, "accepted": accepted}
+        except Exception as error:  # whatever a peer raises: the others still compete
+            if contestant.ours:
+                raise
+            skip(contestant.name, reason(error))
+    for name, times in in_turns(timers, arguments.rounds).items():
+        found[name] = {**found[name], "time": describe(times)}
+    return found
+
+
+def ratios(found):
+    """Of the fastest peer over each way of ours; None without peers."""
+    time_of = {name: one["time"]["median_us"] for name, one in found.items()}
+    peers = [time_of[c.name] for c in CONTESTANTS if not c.ours and c.name in time_of]
+    fastest = min(peers, default=None)
+    ratio = {
+        f"fastest_peer_vs_{c.name}": round(fastest / time_of[c.name], 3) if fastest else None
+        for c in CONTESTANTS if c.ours and c.rule
+    }
+    return {**ratio, "coupled_vs_plain": round(time_of["coupled"] / time_of["plain"], 4)}
+
+
+# ---------------------------------------------------------------------------------- reports ----
+
+
+def print_table(entries):
+    """One row a shape, medians in microseconds."""
+    heads = ["R", "G", "rows", *(c.column for c in CONTESTANTS), "coupled / plain",
+             "peer / coupled", "peer / told"]
+    rows = [heads]
+    for entry in entries:
+        found = entry["contestants"]
+        cells = [f"{found[c.name]['time']['median_us']:.0f}" if c.name in found else "skipped"
+                 for c in CONTESTANTS]
+        over = [entry[f"fastest_peer_vs_{name}"] for name in ("coupled", "told")]
+        rows.append([str(entry["requests"]), str(entry["drafts"]), str(entry["rows"]), *cells,
+                     f"{entry['coupled_vs_plain']:.3f}",
+                     *("-" if ratio is None else f"{ratio:.2f}" for ratio in over)])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
+    for row in rows:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE")
+    parser.add_argument("--commit", default="unknown", help="that they are of")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of each ({ROUNDS})")
+    parser.add_argument("--seconds", type=float, default=SECONDS,
+                        help=f"after which peers no longer take part ({SECONDS})")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small shapes, to try the program")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("no NVIDIA GPU is to be had")
+    return arguments
+
+
+def models_of(size, device):
+    """The target's head, and the draft's, which is the part of it that the draft sees."""
+    weight = torch.randn(size["vocab"], size["hidden"], device=device).bfloat16()
+    return weight, weight[:, : size["draft_hidden"]].contiguous()
+
+
+@torch.no_grad()
+def main():
+    ends = time.monotonic()
+    arguments = parse()
+    ends += arguments.seconds
+    torch.manual_seed(0)
+    torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself
+    size = TINY if arguments.tiny else {
+        "vocab": VOCAB, "hidden": HIDDEN, "draft_hidden": DRAFT_HIDDEN
+    }
+    models, entries, skipped = models_of(size, arguments.device), [], []
+    for drafts in DRAFTS:
+        for requests in TINY_REQUESTS if arguments.tiny else REQUESTS:
+            place = {"requests": requests, "drafts": drafts, "rows": requests * (drafts + 1)}
+            found = compete(
+                Case(models, requests, drafts), arguments, ends,
+                lambda who, why, place=place: skipped.append(
+                    {"contestant": who, **place, "reason": why}
+                ),
+            )
+            entries.append({**place, "contestants": found, **ratios(found)})
+            print(f"{requests} requests, {drafts} drafts: "
+                  f"{time.monotonic() - ends + arguments.seconds:.0f} s", file=sys.stderr)
+            if arguments.device == "cuda":
+                torch.cuda.empty_cache()
+    head = {
+        "question": __doc__.splitlines()[0],
+        "commit": arguments.commit,
+        **machine(arguments.device),
+        **size,
+        "dtype": "bf16",
+        "logit_deviation": LOGIT_DEVIATION,
+        "near": NEAR,
+        "calls_a_replay": CALLS,
+        "rounds": arguments.rounds,
+        "contestants": {c.name: {"column": c.column, "about": c.about} for c in CONTESTANTS},
+    }
+    print(f"commit {arguments.commit}, {head['gpu']}, V = {size['vocab']}, D = {size['hidden']}, "
+          f"the draft's D = {size['draft_hidden']}, medians in microseconds")
+    for contestant in CONTESTANTS:
+        print(f"  {contestant.column:18}{contestant.about}")
+    print_table(entries)
+    reasons = Counter((entry["contestant"], entry["reason"]) for entry in skipped)
+    for (name, why), count in reasons.items():
+        print(f"skipped: {name}, in {count} shapes: {why}")
+    if arguments.json:
+        write_json(arguments.json, {**head, "skipped": skipped, "verify_peers": entries})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

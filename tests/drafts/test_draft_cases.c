@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cases of drafts by all rules whose answer is known: greedy rows, whose cases are those that vLLM
+ * tests its sampler by; drafts that must be accepted, or must not, whatever the coin; models that
+ * are the same; ends. And that a verification touches nothing but its buffers, and repeats.
+ */
+#include "fences.h"
+#include "fixtures.h"
+#include "outcome.h"
+#include "statistics.h"
+#include "wide_drafts.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RULES = 3, V = 12, M = 4 };
+
+/* Requests of up to M nodes, padded, whose rows are made by hand. */
+typedef struct small_call {
+    int32_t requests;
+    int32_t *tokens, *nodes, *limit;
+    float *target, *draft;
+    uint64_t *seed;
+    float temperature;
+    uint64_t position; /* of all */
+    gumbel_token_lists stop;
+    verified_arrays *found;
+} small_call;
+
+static small_call make_call(int32_t requests, float temperature)
+{
+    const size_t R = (size_t)requests;
+    small_call c = {.requests = requests, .temperature = temperature};
+    c.tokens = make_zeroed(R * M, sizeof *c.tokens);
+    c.nodes = make_zeroed(R, sizeof *c.nodes);
+    c.limit = make_zeroed(R, sizeof *c.limit);
+    c.target = make_zeroed(R * M * V, sizeof *c.target);
+    c.draft = make_zeroed(R * M * V, sizeof *c.draft);
+    c.seed = make_zeroed(R, sizeof *c.seed);
+    for (int32_t r = 0; r < requests; r++) {
+        c.nodes[r] = c.limit[r] = M;
+        c.seed[r] = 1000 + (uint64_t)r;
+    }
+    c.found = verified_make(requests, M, requests);
+    return c;
+}
+
+static void free_call(small_call *c)
+{
+    void *owned[] = {c->tokens, c->nodes, c->limit, c->target, c->draft, c->seed};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    verified_free(c->found);
+}
+
+static gumbel_logits rows_of(const small_call *c, const float *rows)
+{
+    return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
+                           .logits =
+                               tensor_of(rows, GUMBEL_FLOAT32, (int64_t)c->requests * M, V, 0)};
+}
+
+static void verify(gumbel_device *device, small_call *c, gumbel_rule rule)
+{
+    const gumbel_logits target = rows_of(c, c->target), draft = rows_of(c, c->draft);
+    const gumbel_sampling how = {.struct_size = sizeof how,
+                                 .temperature = {&c->temperature, GUMBEL_SAME},
+                                 .seed = {c->seed, 0},
+                                 .position = {&c->position, GUMBEL_SAME}};
+    gumbel_sampling drafted = how;
+    drafted.domain = GUMBEL_DOMAIN_DRAFT;
+    const int weighs = rule != GUMBEL_RULE_COUPLED;
+    const gumbel_draft d = {.struct_size = sizeof d,
+                            .requests = c->requests,
+                            .max_nodes = M,
+                            .rule = rule,
+                            .tokens = c->tokens,
+                            .nodes = c->nodes,
+                            .limit = c->limit,
+                            .stop = c->stop,
+                            .logits = weighs ? &draft : NULL,
+                            .sampling = weighs ? &drafted : NULL};
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    assert_int_equal(gumbel_verify_workspace_size(device, NULL, &target, &how, &d, &c->found->to,
+                                                  &bytes, &error),
+                     GUMBEL_OK);
+    void *workspace = poisoned_workspace(bytes);
+    assert_int_equal(gumbel_verify_logits(device, NULL, &target, &how, &d, &c->found->to, workspace,
+                                          bytes, &error),
+                     GUMBEL_OK);
+    free(workspace);
+}
+
+static float *row_of(float *rows, int32_t r, int32_t j) { return rows + ((int64_t)r * M + j) * V; }
+
+/* ------------------------------------------------------------------------ known answers ---- */
+
+/* A request: drafts and the target's likeliest tokens behind root and drafts, ended by 0. */
+typedef struct greedy_case {
+    int32_t drafts[M], likely[M + 1], emitted[M];
+} greedy_case;
+
+static void greedy_rows(void **state)
+{
+    static const greedy_case cases[] = {
+        {{1, 2, 3}, {1, 2, 3, 4}, {1, 2, 3, 4}}, /* all match */
+        {{1, 2, 3}, {1, 5, 3, 4}, {1, 5}},       /* the second does not */
+        {{1, 2}, {1, 2, 5}, {1, 2, 5}},          /* requests of several lengths */
+        {{3}, {3, 4}, {3, 4}},
+        {{1}, {1, 2}, {1, 2}}, /* one draft */
+        {{0}, {5}, {5}},       /* none */
+        {{1, 2, 3}, {1, 2, 7, 6}, {1, 2, 7}},
+        {{1, 2, 3}, {2, 2, 3, 4}, {2}},
+    };
+    enum { R = sizeof cases / sizeof *cases };
+    for (int rule = 0; rule < RULES; rule++) {
+        small_call c = make_call(R, 0);
+        for (int32_t r = 0; r < R; r++) {
+            int32_t drafts = 0;
+            while (drafts + 1 < M && cases[r].drafts[drafts])
+                drafts++;
+            c.nodes[r] = drafts + 1;
+            for (int32_t j = 0; j <= drafts; j++) {
+                c.tokens[r * M + j] = j ? cases[r].drafts[j - 1] : 9;
+                row_of(c.target, r, j)[cases[r].likely[j]] = 2;
+            }
+        }
+        verify(*state, &c, (gumbel_rule)rule);
+        for (int32_t r = 0; r < R; r++)
+            for (int32_t i = 0; i < M; i++)
+                assert_int_equal(c.found->tokens[r * M + i],
+                                 cases[r].emitted[i] ? cases[r].emitted[i] : -1);
+        free_call(&c);
+    }
+}
+
+/* How many times the target is as likely to draw the drafted token as the draft is. */
+enum ratio { RATIO_MORE, RATIO_SAME, RATIO_NONE, RATIO_NEITHER, RATIOS };
+
+/* The draft's row and the target's, behind which token 3 is drafted. */
+static void fill_ratio(small_call *c, int32_t r, int32_t j, enum ratio ratio)
+{
+    float *p = row_of(c->target, r, j), *q = row_of(c->draft, r, j);
+    for (int i = 0; i < V; i++)
+        p[i] = q[i] = 0.2f * (float)(i % 5);
+    c->tokens[r * M + j] = j ? 3 : 0;
+    if (ratio == RATIO_MORE)
+        p[3] = q[3] + 1;
+    if (ratio == RATIO_NONE || ratio == RATIO_NEITHER)
+        p[3] = -INFINITY;
+    if (ratio == RATIO_NEITHER)
+        q[3] = -INFINITY;
+}
+
+/* With p at least q no coin refuses a draft, and with p = 0 none accepts it: what is emitted then
+ * has a chance, also where p and q leave nothing, and there the target's law. */
+static void no_coin_is_wrong(void **state)
+{
+    const int32_t requests = (int32_t)draws_of(20000) * nightly_factor();
+    for (int rule = GUMBEL_RULE_REJECTION; rule <= GUMBEL_RULE_BLOCK; rule++)
+        for (int ratio = 0; ratio < RATIOS; ratio++) {
+            small_call c = make_call(requests, 1);
+            int64_t counts[V] = {0};
+            double law[V] = {0}, z[V];
+            chi_squared found = {0};
+            for (int32_t r = 0; r < requests; r++)
+                for (int32_t j = 0; j < M; j++)
+                    fill_ratio(&c, r, j, (enum ratio)ratio);
+            verify(*state, &c, (gumbel_rule)rule);
+            for (int i = 0; i < V; i++)
+                z[i] = (double)row_of(c.target, 0, 0)[i];
+            softmax(z, V, 1, law);
+            for (int32_t r = 0; r < requests; r++) {
+                assert_int_equal(c.found->accepted[r], ratio <= RATIO_SAME ? M - 1 : 0);
+                counts[c.found->tokens[r * M + (ratio <= RATIO_SAME ? M - 1 : 0)]]++;
+                assert_true(ratio <= RATIO_SAME || c.found->tokens[r * M] != 3);
+            }
+            if (ratio == RATIO_NEITHER || ratio == RATIO_NONE) {
+                chi_squared_add(&found, counts, law, V, requests);
+                assert_true(chi_squared_p(found.statistic, found.degrees) > 1e-4);
+            }
+            free_call(&c);
+        }
+}
+
+/* What both models are sure of. */
+static void fill_sure(small_call *c, int32_t r, int32_t j, int32_t token)
+{
+    for (int i = 0; i < V; i++)
+        row_of(c->target, r, j)[i] = row_of(c->draft, r, j)[i] = i == token ? 0 : -INFINITY;
+}
+
+/* A place that blocks meet again, behind one more sure draft: neither the coin nor what replaces a
+ * draft is that of the first time, which would tell something of the second. */
+static void blocks_meet_no_noise_again(void **state)
+{
+    const int32_t requests = 4000;
+    small_call calls[2];
+    int64_t alike = 0, rejected = 0, same = 0;
+    for (int again = 0; again < 2; again++) {
+        small_call *c = &calls[again];
+        *c = make_call(requests, 1);
+        c->position = 20 - (uint64_t)again;
+        for (int32_t r = 0; r < requests; r++) {
+            for (int32_t j = 0; j < M; j++)
+                fill_sure(c, r, j, 7);
+            for (int i = 0; i < V; i++)
+                row_of(c->target, r, again)[i] = row_of(c->draft, r, again)[i] = 0;
+            row_of(c->draft, r, again)[3] = logf(4);
+            c->nodes[r] = 2 + again;
+            c->tokens[r * M + again] = again ? 7 : 0;
+            c->tokens[r * M + again + 1] = 3;
+        }
+        verify(*state, c, GUMBEL_RULE_BLOCK);
+    }
+    for (int32_t r = 0; r < requests; r++) {
+        const int32_t first = calls[0].found->accepted[r], second = calls[1].found->accepted[r] - 1;
+        assert_true(first >= 0 && first <= 1 && second >= 0 && second <= 1);
+        alike += first == second;
+        rejected += !first && !second;
+        same += !first && !second && /* what replaces the draft */
+                calls[0].found->tokens[r * M] == calls[1].found->tokens[r * M + 1];
+    }
+    /* p / q of the draft is 15 / 48, and what replaces it one of 11. */
+    print_message("%d of %d alike; %d of %d rejected twice alike\n", (int)alike, (int)requests,
+                  (int)same, (int)rejected);
+    assert_true(fabs((double)alike / requests - 0.57) < 0.04);
+    assert_true(rejected > requests / 3 && same < rejected / 7);
+    free_call(&calls[0]);
+    free_call(&calls[1]);
+}
+
+/* ---------------------------------------------------------------------------------- ends ---- */
+
+/* A limit, a stop token that was drafted, and no nodes end a request within the call, by all rules;
+ * the draft is the target's own token, which is sure. */
+static void requests_end(void **state)
+{
+    static const int64_t offsets[] = {0, 0, 0, 0, 1, 2};
+    static const int32_t ids[] = {5, 4};
+    for (int rule = 0; rule < RULES; rule++) {
+        small_call c = make_call(5, 0.5f);
+        for (int32_t r = 0; r < 5; r++)
+            for (int32_t j = 0; j < M; j++) {
+                for (int i = 0; i < V; i++)
+                    row_of(c.target, r, j)[i] = row_of(c.draft, r, j)[i] = -INFINITY;
+                row_of(c.target, r, j)[4 + j] = row_of(c.draft, r, j)[4 + j] = 0;
+                c.tokens[r * M + j] = j ? 3 + j : 0;
+            }
+        c.limit[0] = 0;
+        c.limit[1] = 2;
+        c.nodes[2] = 0;
+        c.stop = (gumbel_token_lists){.offsets = offsets, .ids = ids};
+        verify(*state, &c, (gumbel_rule)rule);
+        static const int32_t emitted[] = {0, 2, 0, 2, 1};
+        static const int32_t finished[] = {GUMBEL_FINISHED_LIMIT, GUMBEL_FINISHED_LIMIT,
+                                           GUMBEL_FINISHED_NOT, GUMBEL_FINISHED_STOP,
+                                           GUMBEL_FINISHED_STOP};
+        for (int32_t r = 0; r < 5; r++) {
+            assert_int_equal(c.found->emitted[r], emitted[r]);
+            assert_int_equal(c.found->finished[r], finished[r]);
+            for (int32_t i = 0; i < M; i++)
+                assert_int_equal(c.found->tokens[r * M + i], i < emitted[r] ? 4 + i : -1);
+        }
+        assert_int_equal(c.found->status[2], GUMBEL_ROW_UNUSED);
+        free_call(&c);
+    }
+}
+
+/* ------------------------------------------------------------------------------- buffers ---- */
+
+/* Wide drafts between guard pages. */
+static wide_drafts inside_fence(fence *f, const wide_drafts *asked)
+{
+    const size_t R = (size_t)asked->requests, rows = (size_t)asked->rows;
+    wide_drafts w = *asked;
+    w.sampling.temperature.data = inside(f, asked->temperature, R * sizeof(float), 0);
+    w.sampling.seed.data = inside(f, asked->seed, R * sizeof(uint64_t), 0);
+    w.sampling.position.data = inside(f, asked->position, R * sizeof(uint64_t), 0);
+    w.draft_sampling = w.sampling;
+    w.draft_sampling.domain = GUMBEL_DOMAIN_DRAFT;
+    w.draft_sampling.temperature.data = inside(f, asked->draft_temperature, R * sizeof(float), 0);
+    w.draft.tokens = inside(f, asked->tokens, rows * sizeof(int32_t), 0);
+    w.draft.offsets = inside(f, asked->offsets, (R + 1) * sizeof(int32_t), 0);
+    w.draft.nodes = inside(f, asked->nodes, R * sizeof(int32_t), 0);
+    w.draft.lse = inside(f, asked->lse, rows * sizeof(float), 0);
+    w.draft.logprobs = inside(f, asked->logprobs, rows * sizeof(float), 0);
+    if (w.hidden_size) {
+        gumbel_head *heads[] = {&w.target_head, &w.draft_head};
+        for (int i = 0; i < 2; i++) {
+            heads[i]->hidden = tensor_inside(f, heads[i]->hidden);
+            heads[i]->weight = tensor_inside(f, heads[i]->weight);
+            heads[i]->bias = tensor_inside(f, heads[i]->bias);
+        }
+    } else {
+        w.target.logits = tensor_inside(f, w.target.logits);
+        w.drafted.logits = tensor_inside(f, w.drafted.logits);
+    }
+    return w;
+}
+
+/* Results between guard pages, and where they go from there. */
+static void results_inside(fence *f, verified_arrays *v)
+{
+    const size_t R = (size_t)v->requests, all = (size_t)v->all;
+    v->to.tokens = inside(f, NULL, all * 4, 1);
+    v->to.path = inside(f, NULL, all * 4, 1);
+    v->to.logprobs = inside(f, NULL, all * 4, 1);
+    v->to.scores = inside(f, NULL, all * 4, 1);
+    v->to.emitted = inside(f, NULL, R * 4, 1);
+    v->to.accepted = inside(f, NULL, R * 4, 1);
+    v->to.last_row = inside(f, NULL, R * 4, 1);
+    v->to.finished = inside(f, NULL, R * 4, 1);
+    v->to.status = inside(f, NULL, R * 4, 1);
+    v->to.position = inside(f, NULL, R * 8, 1);
+    v->to.histogram = inside(f, NULL, (size_t)v->nodes * 8, 1);
+    memset(v->to.histogram, 0, (size_t)v->nodes * 8);
+}
+
+static void fetch_results(verified_arrays *v)
+{
+    const size_t R = (size_t)v->requests, all = (size_t)v->all;
+    memcpy(v->tokens, v->to.tokens, all * 4);
+    memcpy(v->path, v->to.path, all * 4);
+    memcpy(v->logprobs, v->to.logprobs, all * 4);
+    memcpy(v->scores, v->to.scores, all * 4);
+    memcpy(v->emitted, v->to.emitted, R * 4);
+    memcpy(v->accepted, v->to.accepted, R * 4);
+    memcpy(v->last_row, v->to.last_row, R * 4);
+    memcpy(v->finished, v->to.finished, R * 4);
+    memcpy(v->status, v->to.status, R * 4);
+    memcpy(v->position, v->to.position, R * 8);
+    memcpy(v->histogram, v->to.histogram, (size_t)v->nodes * 8);
+}
+
+static void verify_inside(gumbel_device *device, fence *f, const wide_drafts *asked,
+                          verified_arrays *into)
+{
+    wide_drafts w = inside_fence(f, asked);
+    gumbel_error error = {"", ""};
+    size_t bytes = 0;
+    const gumbel_head *head = w.hidden_size ? &w.target_head : NULL;
+    const gumbel_logits *logits = head ? NULL : &w.target;
+    w.draft.sampling = &w.draft_sampling;
+    w.draft.head = head ? &w.draft_head : NULL;
+    w.draft.logits = head ? NULL : &w.drafted;
+    results_inside(f, into);
+    assert_int_equal(gumbel_verify_workspace_size(device, head, logits, &w.sampling, &w.draft,
+                                                  &into->to, &bytes, &error),
+                     GUMBEL_OK);
+    bytes = (bytes + 63) / 64 * 64; /* flush and aligned */
+    void *workspace = inside(f, NULL, bytes, 1);
+    memset(workspace, 0x7b, bytes);
+    gumbel_status status = head ? gumbel_verify(device, NULL, head, &w.sampling, &w.draft,
+                                                &into->to, workspace, bytes, &error)
+                                : gumbel_verify_logits(device, NULL, logits, &w.sampling, &w.draft,
+                                                       &into->to, workspace, bytes, &error);
+    assert_int_equal(status, GUMBEL_OK);
+    fetch_results(into);
+}
+
+/* Nothing outside of a buffer is read or written, no input is written, and all repeats. */
+static void buffers_are_all_that_is_touched(void **state)
+{
+    for (int index = 0; index < 40; index++) {
+        wide_drafts *asked = index % 8 == 7 ? wide_make_crowded(index)
+                                            : wide_make(index, TEST_SANITIZED ? 200 : 900);
+        verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
+        wide_tell(asked, *state);
+        assert_int_equal(wide_verify(*state, asked, wanted), GUMBEL_OK);
+        for (int turn = 0; turn < 4; turn++) {
+            fence f = {.at_front = turn % 2};
+            verified_arrays *found =
+                verified_make(asked->requests, asked->max_nodes, asked->requests);
+            verify_inside(*state, &f, asked, found);
+            assert_true(verified_same(wanted, found, 0));
+            take_down(&f);
+            verified_free(found);
+        }
+        verified_free(wanted);
+        wide_free(asked);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_rows),
+        cmocka_unit_test(no_coin_is_wrong),
+        cmocka_unit_test(blocks_meet_no_noise_again),
+        cmocka_unit_test(requests_end),
+        cmocka_unit_test(buffers_are_all_that_is_touched),
+    };
+    return cmocka_run_group_tests(tests, open_two_threads, close_device);
+}

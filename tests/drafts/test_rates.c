@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How often drafts are accepted, against closed forms: by the coupled rule, with siblings, from
+ * greedy drafts; how deep a residual stands in the target's race; and the law of what is emitted on
+ * the bundled models' rows.
+ */
+#include "fixtures.h"
+#include "inputs.h"
+#include "model_rows.h"
+#include "requests.h"
+#include "statistics.h"
+
+#include <gumbel/drafts.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* One pair of rows, for many requests of one or more drafts at once; R at most. */
+enum { R = 2000, NODES = 5, V_MOST = 8192, BEST = GUMBEL_BEST_MOST };
+
+typedef struct pair {
+    gumbel_device *device;
+    int32_t vocab;
+    float target[V_MOST], draft[V_MOST];
+    double p[V_MOST], q[V_MOST];
+    uint64_t seed[R];
+    int32_t requests;
+    int32_t nodes; /* of a request: the root and its children */
+    int32_t tokens[R * NODES], parents[R * NODES];
+    int32_t emitted[R * NODES], counts[R], accepted[R];
+    int32_t row_tokens[R * NODES], best_ids[R * NODES * BEST];
+    float scores[R * NODES], best_scores[R * NODES * BEST];
+    void *workspace;
+    size_t bytes;
+} pair;
+
+static pair *make_pair(void **state)
+{
+    pair *made = make_zeroed(1, sizeof *made);
+    made->device = *state;
+    made->requests = R;
+    return made;
+}
+
+static void free_pair(pair *of)
+{
+    free(of->workspace);
+    free(of);
+}
+
+static void set_laws(pair *of)
+{
+    double z[V_MOST];
+    for (int32_t i = 0; i < of->vocab; i++)
+        z[i] = (double)of->target[i];
+    softmax(z, of->vocab, 1, of->p);
+    for (int32_t i = 0; i < of->vocab; i++)
+        z[i] = (double)of->draft[i];
+    softmax(z, of->vocab, 1, of->q);
+}
+
+/* Rows at random, so far from each other. */
+static void fill(pair *of, int32_t vocab, float apart, uint64_t *random)
+{
+    of->vocab = vocab;
+    for (int32_t i = 0; i < vocab; i++) {
+        of->target[i] = 1.5f * random_normal(random);
+        of->draft[i] = of->target[i] + apart * random_normal(random);
+    }
+    set_laws(of);
+}
+
+/* The same row for all rows: an only row cannot be told apart from them, so that it is copied. */
+static gumbel_logits rows_of(const pair *of, const float *row, int64_t rows, float **made)
+{
+    *made = make_zeroed((size_t)(rows * of->vocab), sizeof **made);
+    for (int64_t b = 0; b < rows; b++)
+        memcpy(*made + b * of->vocab, row, (size_t)of->vocab * sizeof *row);
+    return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
+                           .logits = tensor_of(*made, GUMBEL_FLOAT32, rows, of->vocab, 0)};
+}
+
+static void *workspace_of(pair *of, size_t bytes)
+{
+    if (bytes > of->bytes) {
+        free(of->workspace);
+        of->bytes = (bytes + 63) / 64 * 64;
+        of->workspace = aligned_alloc(64, of->bytes);
+        assert_non_null(of->workspace);
+    }
+    return of->workspace;
+}
+
+/* Draw the children of each root by the draft: the best scores of its draw. */
+static void draw_children(pair *of, uint32_t domain, float temperature)
+{
+    static int32_t drawn[R], best[R * BEST];
+    const int32_t children = of->nodes - 1;
+    float *rows;
+    gumbel_logits logits = rows_of(of, of->draft, of->requests, &rows);
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {&temperature, GUMBEL_SAME},
+                           .seed = {of->seed, 0},
+                           .domain = domain};
+    gumbel_output out = {
+        .struct_size = sizeof out, .tokens = drawn, .num_best = children, .best_ids = best};
+    gumbel_error error;
+    size_t bytes = 0;
+    assert_int_equal(gumbel_workspace_size(of->device, NULL, &logits, &how, &out, &bytes, &error),
+                     GUMBEL_OK);
+    assert_int_equal(gumbel_sample_logits(of->device, NULL, &logits, &how, &out,
+                                          workspace_of(of, bytes), bytes, &error),
+                     GUMBEL_OK);
+    for (int r = 0; r < of->requests; r++)
+        for (int32_t k = 0; k < of->nodes; k++) {
+            of->tokens[r * of->nodes + k] = k ? best[r * children + k - 1] : 0;
+            of->parents[r * of->nodes + k] = 0;
+        }
+    free(rows);
+}
+
+/* Verify what was drafted; `drew` is the draft's temperature where the rule asks what drew it. */
+static void verify(pair *of, gumbel_rule rule, const float *drew)
+{
+    const int64_t rows = (int64_t)of->requests * of->nodes;
+    float *target, *draft;
+    gumbel_logits p = rows_of(of, of->target, rows, &target);
+    gumbel_logits q = rows_of(of, of->draft, rows, &draft);
+    gumbel_sampling how = {.struct_size = sizeof how, .seed = {of->seed, 0}};
+    gumbel_sampling drafted = how;
+    gumbel_draft d = {.struct_size = sizeof d,
+                      .requests = of->requests,
+                      .max_nodes = of->nodes,
+                      .rule = rule,
+                      .tokens = of->tokens,
+                      .parents = rule == GUMBEL_RULE_COUPLED ? of->parents : NULL,
+                      .logits = drew ? &q : NULL,
+                      .sampling = drew ? &drafted : NULL};
+    gumbel_output each = {.struct_size = sizeof each,
+                          .tokens = of->row_tokens,
+                          .num_best = BEST,
+                          .best_ids = of->best_ids,
+                          .best_scores = of->best_scores};
+    gumbel_verified v = {.struct_size = sizeof v,
+                         .tokens = of->emitted,
+                         .emitted = of->counts,
+                         .accepted = of->accepted,
+                         .scores = of->scores,
+                         .rows = rule == GUMBEL_RULE_REJECTION ? &each : NULL};
+    gumbel_error error;
+    size_t bytes = 0;
+    drafted.temperature = (gumbel_row_f32){drew, GUMBEL_SAME};
+    drafted.domain = GUMBEL_DOMAIN_DRAFT;
+    assert_int_equal(
+        gumbel_verify_workspace_size(of->device, NULL, &p, &how, &d, &v, &bytes, &error),
+        GUMBEL_OK);
+    assert_int_equal(gumbel_verify_logits(of->device, NULL, &p, &how, &d, &v,
+                                          workspace_of(of, bytes), bytes, &error),
+                     GUMBEL_OK);
+    free(target);
+    free(draft);
+}
+
+static void new_seeds(pair *of, uint64_t *random)
+{
+    for (int r = 0; r < of->requests; r++)
+        of->seed[r] = random_bits(random);
+}
+
+/* How many rounds of all requests make so many draws. */
+static int64_t rounds_of(const pair *of, int64_t usual)
+{
+    return (draws_of(usual) * nightly_factor() + of->requests - 1) / of->requests;
+}
+
+static void assert_rate(const char *what, int64_t hits, int64_t total, double expected)
+{
+    const double error = sqrt(expected * (1 - expected) / (double)total);
+    const double found = (double)hits / (double)total;
+    print_message("%s: %.4f, expected %.4f, standard error %.4f\n", what, found, expected, error);
+    assert_true(fabs(found - expected) < 4 * error + 1e-9);
+}
+
+/* ---------------------------------------------------------------------------- the coupled ---- */
+
+/* Sum over i of 1 / sum over j of max(p_j / p_i, q_j / q_i). */
+static double coupled_rate(const pair *of)
+{
+    double rate = 0;
+    for (int32_t i = 0; i < of->vocab; i++) {
+        double sum = 0;
+        for (int32_t j = 0; j < of->vocab; j++)
+            sum += fmax(of->p[j] / of->p[i], of->q[j] / of->q[i]);
+        rate += 1 / sum;
+    }
+    return rate;
+}
+
+static double alike(const pair *of)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < of->vocab; i++)
+        sum += fmin(of->p[i], of->q[i]);
+    return sum;
+}
+
+static void the_same_noise_meets_as_often_as_it_should(void **state)
+{
+    static const int32_t vocabs[] = {2, 2, 5, 40, 300};
+    uint64_t random = 3;
+    pair *of = make_pair(state);
+    const int64_t rounds = rounds_of(of, 40000);
+    of->nodes = 2;
+    for (int i = 0; i < 5; i++) {
+        fill(of, vocabs[i], 0.3f + 0.4f * (float)i, &random);
+        const double rate = coupled_rate(of), most = alike(of);
+        int64_t hits = 0;
+        assert_true(rate <= most + 1e-12 && rate >= most / (2 - most) - 1e-12);
+        assert_true(vocabs[i] > 2 || fabs(rate - most) < 1e-12);
+        for (int64_t round = 0; round < rounds; round++) {
+            new_seeds(of, &random);
+            draw_children(of, GUMBEL_DOMAIN_TARGET, 1);
+            verify(of, GUMBEL_RULE_COUPLED, NULL);
+            for (int r = 0; r < of->requests; r++)
+                hits += of->accepted[r];
+        }
+        assert_rate("coupled", hits, rounds * of->requests, rate);
+    }
+    free_pair(of);
+}
+
+/* The target's token is among the draft's best by the same noise as often as plain draws and such
+ * lists say, request by request; and one sibling helps. */
+static void siblings_hit_where_plain_draws_do(void **state)
+{
+    uint64_t random = 8;
+    pair *of = make_pair(state);
+    int64_t hits[NODES] = {0};
+    fill(of, 60, 0.8f, &random);
+    new_seeds(of, &random);
+    for (of->nodes = 2; of->nodes <= NODES; of->nodes++) {
+        draw_children(of, GUMBEL_DOMAIN_TARGET, 1);
+        verify(of, GUMBEL_RULE_COUPLED, NULL);
+        for (int r = 0; r < of->requests; r++) {
+            int among = 0;
+            for (int32_t k = 1; k < of->nodes; k++)
+                among |= of->tokens[r * of->nodes + k] == of->emitted[r * of->nodes];
+            assert_int_equal(among, of->accepted[r]);
+            assert_int_equal(of->counts[r], 1 + among);
+            hits[of->nodes - 1] += among;
+        }
+    }
+    for (int k = 2; k < NODES; k++)
+        assert_true(hits[k] > hits[k - 1]);
+    assert_true(hits[2] - hits[1] > of->requests / 20);
+    free_pair(of);
+}
+
+/* ----------------------------------------------------------------------------- rejection ---- */
+
+/* A greedy draft is its one token: accepted with p of it, and what replaces it is drawn from p. */
+static void greedy_drafts_are_accepted_with_p(void **state)
+{
+    const float cold = 0;
+    uint64_t random = 12;
+    pair *of = make_pair(state);
+    const int64_t rounds = rounds_of(of, 40000);
+    of->nodes = 2;
+    for (int i = 0; i < 3; i++) {
+        int64_t counts[40] = {0}, hits = 0;
+        chi_squared law = {0};
+        int32_t best = 0;
+        fill(of, 40, 0.5f * (float)i, &random);
+        for (int32_t j = 1; j < of->vocab; j++)
+            best = of->q[j] > of->q[best] ? j : best;
+        for (int64_t round = 0; round < rounds; round++) {
+            new_seeds(of, &random);
+            draw_children(of, GUMBEL_DOMAIN_DRAFT, cold);
+            verify(of, i == 2 ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &cold);
+            for (int r = 0; r < of->requests; r++) {
+                assert_int_equal(of->tokens[2 * r + 1], best);
+                hits += of->accepted[r];
+                counts[of->emitted[2 * r]]++;
+            }
+        }
+        assert_rate("greedy drafts", hits, rounds * of->requests, of->p[best]);
+        chi_squared_add(&law, counts, of->p, of->vocab, rounds * of->requests);
+        assert_true(chi_squared_p(law.statistic, law.degrees) > 1e-4);
+    }
+    free_pair(of);
+}
+
+/* Given a rejection, as many of the target's scores as settle it: those that are not below the
+ * residual's best. Token j is one of them with chance p_j / (p_j + d - max(p_j - q_j, 0)), and so
+ * they are 1 / d at most in the mean. With few tokens all scores are listed. */
+static void residuals_stand_as_deep_as_they_should(void **state)
+{
+    const float warm = 1;
+    uint64_t random = 17;
+    pair *of = make_pair(state);
+    const int64_t rounds = rounds_of(of, 40000);
+    of->nodes = 2;
+    for (int i = 0; i < 4; i++) {
+        fill(of, BEST, 0.3f + 0.5f * (float)i, &random);
+        double d = 1 - alike(of), expected = 0, sum = 0, squares = 0;
+        int64_t rejected = 0;
+        for (int32_t j = 0; j < of->vocab; j++)
+            expected += of->p[j] / (of->p[j] + d - fmax(of->p[j] - of->q[j], 0));
+        for (int64_t round = 0; round < rounds; round++) {
+            new_seeds(of, &random);
+            draw_children(of, GUMBEL_DOMAIN_DRAFT, warm);
+            verify(of, GUMBEL_RULE_REJECTION, &warm);
+            for (int r = 0; r < of->requests; r++) {
+                const float *list = of->best_scores + (int64_t)2 * r * BEST;
+                int m = 0;
+                if (of->accepted[r])
+                    continue;
+                while (m < BEST && list[m] >= of->scores[2 * r])
+                    m++;
+                assert_true(m >= 1);
+                rejected++;
+                sum += m;
+                squares += m * m;
+            }
+        }
+        const double mean = sum / (double)rejected;
+        const double error = sqrt((squares / (double)rejected - mean * mean) / (double)rejected);
+        print_message("depth %.4f, expected %.4f, standard error %.4f, at most %.3f\n", mean,
+                      expected, error, 1 / d);
+        assert_true(fabs(mean - expected) < 4 * error && expected <= 1 / d + 1e-9);
+    }
+    free_pair(of);
+}
+
+/* --------------------------------------------------------------------- the bundled models ---- */
+
+/* What is emitted at one place has the target's law, with V = 8192: rows of both models. */
+static void rows_of_the_models_keep_the_targets_law(void **state)
+{
+    const float warm = 1;
+    static const gumbel_rule rules[] = {GUMBEL_RULE_REJECTION, GUMBEL_RULE_BLOCK};
+    gumbel_tensor tensors[4] = {
+        model_tensor("golden.safetensors", "target.hidden"),
+        model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight"),
+        model_tensor("golden.safetensors", "draft.hidden"),
+        model_tensor("kjv-draft/model.safetensors", "model.embed_tokens.weight"),
+    };
+    gumbel_head heads[2] = {
+        {.struct_size = sizeof *heads, .hidden = tensors[0], .weight = tensors[1]},
+        {.struct_size = sizeof *heads, .hidden = tensors[2], .weight = tensors[3]}};
+    float *target = product_logits(*state, &heads[0]), *draft = product_logits(*state, &heads[1]);
+    uint64_t random = 23;
+    pair *of = make_pair(state);
+    int64_t *counts = make_zeroed(V_MOST, sizeof *counts);
+    of->nodes = 2;
+    of->vocab = (int32_t)tensors[1].rows;
+    of->requests = 250;
+    const int64_t rounds = rounds_of(of, 20000);
+    assert_int_equal(of->vocab, V_MOST);
+    for (int i = 0; i < 2; i++) {
+        const int64_t place = 5 + 4 * i;
+        chi_squared law = {0};
+        int64_t hits = 0;
+        memcpy(of->target, target + place * V_MOST, sizeof of->target);
+        memcpy(of->draft, draft + place * V_MOST, sizeof of->draft);
+        set_laws(of);
+        memset(counts, 0, V_MOST * sizeof *counts);
+        for (int64_t round = 0; round < rounds; round++) {
+            new_seeds(of, &random);
+            draw_children(of, GUMBEL_DOMAIN_DRAFT, warm);
+            verify(of, rules[i], &warm);
+            for (int r = 0; r < of->requests; r++) {
+                counts[of->emitted[2 * r]]++;
+                hits += of->accepted[r];
+            }
+        }
+        assert_rate("the bundled pair", hits, rounds * of->requests, alike(of));
+        chi_squared_add(&law, counts, of->p, V_MOST, rounds * of->requests);
+        print_message("rule %d: p %.3g\n", (int)rules[i],
+                      chi_squared_p(law.statistic, law.degrees));
+        assert_true(law.degrees > 3 && chi_squared_p(law.statistic, law.degrees) > 1e-4);
+    }
+    free(counts);
+    free(target);
+    free(draft);
+    for (int i = 0; i < 4; i++)
+        free((void *)tensors[i].data);
+    free_pair(of);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_noise_meets_as_often_as_it_should),
+        cmocka_unit_test(siblings_hit_where_plain_draws_do),
+        cmocka_unit_test(greedy_drafts_are_accepted_with_p),
+        cmocka_unit_test(residuals_stand_as_deep_as_they_should),
+        cmocka_unit_test(rows_of_the_models_keep_the_targets_law),
+    };
+    return cmocka_run_group_tests(tests, open_two_threads, close_device);
+}
