@@ -11,7 +11,9 @@ import pytest
 from golden_texts import ROOT, TARGET, TOKENS, assert_one_text
 
 sys.path.insert(0, str(ROOT / "integrations" / "llama.cpp"))
+sys.path.append(str(ROOT / "python" / "tests" / "programs"))
 import llama_harness as harness  # noqa: E402
+from test_guides import program_of  # noqa: E402
 
 pytest.importorskip("gguf")
 if not harness.llama_folders():
@@ -99,3 +101,10 @@ def test_the_example_runs(programs, models):
     lines = run(programs("example_llama"), models("bf16"), "7", "12", "0", "1204").splitlines()
     assert len(lines[0].split()) == 12
     assert "12 in the graph" in lines[1]
+
+
+def test_the_guide_says_what_its_program_prints(models, tmp_path):
+    _, text, printed = program_of(ROOT / "docs/guides/llama.cpp.md")
+    (tmp_path / "program.c").write_text(text)
+    harness.build(tmp_path / "program.c", tmp_path / "program")
+    assert run(tmp_path / "program", models("f32")) == printed
