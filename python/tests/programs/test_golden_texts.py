@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comparison of texts that the tests of engines share, itself."""
 
+import sys
+from pathlib import Path
+
 import pytest
-from golden_texts import TEXTS, assert_one_text, generated, margin
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "engines"))
+from golden_texts import TEXTS, assert_one_text, generated, margin  # noqa: E402
 
 
 def text(prompt_ids, seed, change=lambda seed, ids: ids):
