@@ -144,8 +144,8 @@ def _prepare(
     kind: str, inputs: Any, given: Any, rows: Any, wanted: dict[str, Any]
 ) -> _prepared.PreparedCall:
     prepare = _prepared.prepare_sample if kind == "head" else _prepared.prepare_sample_logits
-    given = {**given, **threads_for(inputs[0]), **_numbers(rows)}
-    return prepare(*inputs, **given, **wanted, order="vllm")
+    given = {**given, **threads_for(inputs[0]), **_numbers(rows), **wanted}
+    return prepare(*inputs, **given, order="vllm")
 
 
 def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
