@@ -97,10 +97,29 @@ def padded(words, rows):
     return np.concatenate([words, more.astype(np.uint16)])
 
 
-def write_gguf(folder, out, dtype="bf16", rows=None):
-    """Write a bundled Qwen3 model, without its tokenizer: token ids in, token ids out.
+def write_tokenizer(writer, folder):
+    """That of a bundled model, which cuts texts as Qwen2's does."""
+    import gguf
 
-    dtype is "bf16", "f32" or "q8_0", of all matrices; `rows` pads the vocabulary.
+    found = json.loads((folder / "tokenizer.json").read_text())
+    special = {token["id"] for token in found["added_tokens"]}
+    kinds = gguf.TokenType
+    tokens = sorted(found["model"]["vocab"], key=found["model"]["vocab"].get)
+    types = [kinds.CONTROL if at in special else kinds.NORMAL for at in range(len(tokens))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges([" ".join(pair) for pair in found["model"]["merges"]])
+    writer.add_eos_token_id(min(special))
+    writer.add_add_bos_token(False)
+
+
+def write_gguf(folder, out, dtype="bf16", rows=None):
+    """Write a bundled Qwen3 model.
+
+    dtype is "bf16", "f32" or "q8_0", of all matrices; `rows` pads the vocabulary, which then has no
+    tokenizer: token ids in, token ids out.
     """
     import gguf
 
@@ -118,8 +137,11 @@ def write_gguf(folder, out, dtype="bf16", rows=None):
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_vocab_size(rows or config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
+    if rows:
+        writer.add_vocab_size(rows)
+        writer.add_tokenizer_model("no_vocab")
+    else:
+        write_tokenizer(writer, folder)
     for name, words in tensors(folder):
         if rows and name == "model.embed_tokens.weight":
             words = padded(words, rows)

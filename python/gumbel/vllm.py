@@ -7,9 +7,10 @@ $ vllm serve …              # draws are libgumbel's; VLLM_PLUGINS="" leaves th
 The LM head and the draw are one pass, and no logits are formed: for greedy requests, temperature,
 top_k, top_p, min_p, logit_bias, allowed tokens, log-probabilities and grammars; on the V1 runner
 also for penalties, bad_words and min_tokens. What else a request asks for vLLM does on logits, from
-which the library draws, as it does where a head is quantised, and on a CPU for more than 4 rows of
-a head of 16 bits, which torch multiplies faster. Drafts that were not drawn at random, as those of
-n-grams, are accepted while they are what is drawn. counts() tells which it was, and the log, too.
+which the library draws, as it does where a head is quantised, and on a CPU where the head has 16
+bits, which vLLM multiplies faster, but for one or two rows of a head that no cache holds. Drafts
+that were not drawn at random, as those of n-grams, are accepted while they are what is drawn.
+counts() tells which it was, and the log, too.
 
 One (seed, prompt) gives one text: on the V1 and the V2 runner, alone or in a batch, by drafts or
 without, and the one that gumbel.transformers and `gumbel generate` write, up to the rounding of

@@ -99,8 +99,8 @@ class Drawer:
             if twice or not logits.is_plain:
                 logits = logits.get()
         counts.add("fused" if is_lazy(logits) else took)
-        if likeliest is None and not asks.edit_logits():
-            return Drawn(self._plain(logits, asks))
+        if not asks.edit_logits():
+            return self._ready(logits, asks, likeliest)
         kind, inputs, given = source(logits)
         given = {**given, **threads_for(inputs[0])}
         sample, score, _ = _CALLS[kind]
@@ -111,20 +111,22 @@ class Drawer:
             return Drawn(tokens)
         if twice:
             out = score(*inputs, out.tokens, top_logprobs=likeliest.count, **given)
-        return _drawn(tokens, out, asks.edit_logits())
+        return _drawn(tokens, out, True)
 
-    def _plain(self, logits: Any, asks: Asks) -> torch.Tensor:
-        """The tokens of a draw that takes a number a row and nothing else."""
+    def _ready(self, logits: Any, asks: Asks, likeliest: Optional[Likeliest]) -> Drawn:
+        """A draw that takes a number a row and nothing else, by a call that is kept ready."""
         kind, inputs, given = source(logits)
         first, rows = inputs[0], asks.rows
         weight = inputs[1].data_ptr() if kind == "head" else 0
-        key = (weight, first.shape, first.stride(), first.dtype, *rows)
+        asked = None if likeliest is None else (likeliest.count, likeliest.raw)
+        key = (weight, first.shape, first.stride(), first.dtype, asked, *rows)
         known = self.ready.pop(key, None)
         if known is None:
             if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes
                 self.ready.pop(next(iter(self.ready)))
             held = {name: value.clone() for name, value in rows.items()}
-            call = _prepare(kind, inputs, given, held)
+            wanted = {"logprobs": None} if likeliest is None else _wanted(likeliest)
+            call = _prepare(kind, inputs, given, held, wanted)
         else:
             call, held, settled = known
             same = settled is not None and settled is asks.settled
@@ -134,14 +136,16 @@ class Drawer:
         self.ready[key] = call, held, asks.settled
         # The results are the next call's, too, and a token is of the vocabulary whatever happens.
         drawn: Any = call(first)
-        tokens: torch.Tensor = drawn.tokens.clamp(min=0)
-        return tokens
+        tokens = drawn.tokens.clamp(min=0)
+        return Drawn(tokens) if likeliest is None else _drawn(tokens, drawn, False)
 
 
-def _prepare(kind: str, inputs: Any, given: Any, rows: Any) -> _prepared.PreparedCall:
+def _prepare(
+    kind: str, inputs: Any, given: Any, rows: Any, wanted: dict[str, Any]
+) -> _prepared.PreparedCall:
     prepare = _prepared.prepare_sample if kind == "head" else _prepared.prepare_sample_logits
-    given = {**given, **threads_for(inputs[0]), **_numbers(rows)}
-    return prepare(*inputs, **given, order="vllm", logprobs=None)
+    given = {**given, **threads_for(inputs[0]), **_numbers(rows), **wanted}
+    return prepare(*inputs, **given, order="vllm")
 
 
 def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
@@ -163,8 +167,8 @@ def _wanted(likeliest: Likeliest) -> dict[str, Any]:
 
 
 def _drawn(tokens: torch.Tensor, out: Any, some_removed: bool) -> Drawn:
-    """What vLLM is told: the drawn token first, then the likeliest."""
-    ids, logprobs = tokens, out.logprobs
+    """What vLLM is told: the drawn token first, then the likeliest; arrays of its own."""
+    ids, logprobs, ranks = tokens, out.logprobs, out.ranks.view(-1).clone()
     if out.top_ids is not None:
         top = out.top_ids
         if some_removed:
@@ -174,7 +178,9 @@ def _drawn(tokens: torch.Tensor, out: Any, some_removed: bool) -> Drawn:
             top = torch.where(missing, others.gather(1, places), top)
         ids = torch.cat((tokens, top.clamp(min=0)), 1)
         logprobs = torch.cat((logprobs, out.top_logprobs), 1)
-    return Drawn(tokens, ids, logprobs, out.ranks.view(-1))
+    else:
+        logprobs = logprobs.clone()
+    return Drawn(tokens, ids, logprobs, ranks)
 
 
 def _others(ids: torch.Tensor, count: int) -> torch.Tensor:

@@ -16,9 +16,11 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from .counts import counts
 from .masks import forbid
 
-# On a CPU torch multiplies more rows of 16 bits faster than the library, whose sums are in float32;
-# from logits the draw itself takes no longer. findings/engines_vllm.md has the numbers.
-CPU_ROWS_MOST = 4
+# On a CPU vLLM's products of 16 bits are faster than the library's, whose sums are in float32, but
+# for few rows of a head that lies in memory and in no cache; from logits the draw itself takes no
+# longer. findings/engines_vllm.md has the numbers.
+CPU_ROWS_MOST = 2
+CPU_CACHES = 32 << 20  # bytes
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _state = threading.local()  # .open: whether products of this thread are put off
 
@@ -125,6 +127,13 @@ def _head(layer: Any, lm_head: Any, bias: Optional[torch.Tensor]) -> Optional[di
     }
 
 
+def _multiplies_faster(lm_head: Any, hidden: torch.Tensor) -> bool:
+    """Whether vLLM does: rows of 16 bits on a CPU, as said above."""
+    if not hidden.is_cpu or hidden.dtype == torch.float32:
+        return False
+    return len(hidden) > CPU_ROWS_MOST or lm_head.weight.nbytes < CPU_CACHES
+
+
 def _forward(
     self: Any,
     lm_head: Any,
@@ -136,13 +145,10 @@ def _forward(
     def make() -> Any:
         return _stock(self, lm_head, hidden_states, embedding_bias, *rest, **named)
 
-    if not is_put_off() or rest or named:
+    if not is_put_off() or rest or named or _multiplies_faster(lm_head, hidden_states):
         return make()
     head = _head(self, lm_head, embedding_bias)
     if head is None or hidden_states.dim() != 2 or hidden_states.dtype not in _DTYPES:
-        return make()
-    short = hidden_states.is_cpu and lm_head.weight.dtype != torch.float32
-    if short and len(hidden_states) > CPU_ROWS_MOST:
         return make()
     return LazyLogits(hidden_states, lm_head.weight.detach(), head, make)
 

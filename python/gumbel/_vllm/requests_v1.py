@@ -83,6 +83,10 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
     holder = metadata.thinking_budget_state_holder
     if holder is not None and holder.has_tracked_requests():
         return None
+    known = getattr(metadata, "_gumbel_greedy", None)
+    if known is not None and known[0] == requests:
+        found: Asks = known[1]
+        return found
     rows = rows_of(metadata, step, requests)
     more: dict[str, Any] = {}
     banned: dict[int, list[int]] = defaultdict(list)
@@ -107,7 +111,11 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
         more["banned"] = [banned.get(row, []) for row in range(requests)]
     if not metadata.no_penalties:
         more.update(_penalties(metadata, step, requests))
-    return Asks(rows, more, _allowed(metadata, step), settled=metadata)
+    asks = Asks(rows, more, _allowed(metadata, step), settled=metadata)
+    # What greedy requests ask for is the same from step to step, but for what their texts ban.
+    if metadata.all_greedy and not (asks.edit_logits() or metadata.bad_words_token_ids):
+        metadata._gumbel_greedy = requests, asks
+    return asks
 
 
 def _ban_ends(processor: Any, step: Step, banned: dict[int, list[int]]) -> bool:

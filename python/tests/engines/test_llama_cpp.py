@@ -2,19 +2,18 @@
 """The sampler of integrations/llama.cpp, built against an installed llama-cpp-python: the programs
 in C that test it, with and without sanitizers, and the text of `gumbel generate`."""
 
-import json
-import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from golden_texts import ROOT, TARGET, TOKENS, assert_one_text
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "integrations" / "llama.cpp"))
+sys.path.append(str(ROOT / "python" / "tests" / "programs"))
 import llama_harness as harness  # noqa: E402
+from test_guides import program_of  # noqa: E402
 
 pytest.importorskip("gguf")
 if not harness.llama_folders():
@@ -22,10 +21,6 @@ if not harness.llama_folders():
 if not shutil.which("cc"):
     pytest.skip("no C compiler", allow_module_level=True)
 
-TARGET = ROOT / "tests" / "models" / "kjv-target"
-BUILT = [os.environ.get("GUMBEL_CLI"), ROOT / "build/dev/cli/gumbel",
-         ROOT / "build/release/cli/gumbel"]
-COMMAND = next((path for path in BUILT if path and pathlib.Path(path).is_file()), None)
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 OPTIONS = {"plain": ["-O2"], "sanitized": SANITIZED}
 
@@ -79,20 +74,13 @@ def test_quantised_weights_are_drawn_from_logits(programs, models):
 
 
 @pytest.mark.parametrize("way", ["sample", "row", "graph", "fused"])
-def test_the_command_writes_the_same_text(programs, models, way):
-    if COMMAND is None:
-        pytest.skip("the command is not built; GUMBEL_CLI names one")
-    equal = 0
-    for seed, prompt in enumerate(["In the beginning", "And the LORD said", "Blessed are"], 3):
-        done = run(COMMAND, "generate", "--model", TARGET, "--prompt", prompt, "--seed", str(seed),
-                   "--temperature", "0.8", "--top-k", "50", "--top-p", "0.95",
-                   "--max-tokens", "24", "--ignore-eos", "--json")
-        written = json.loads(done)
-        ids, wanted = written["prompt_ids"], written["samples"][0]["ids"]
-        found = run(programs("test_llama_model"), models("f32"), way, str(seed), "24",
-                    *map(str, ids))
-        equal += [int(token) for token in found.split()] == wanted
-    assert equal >= 2, "by hidden states rounded otherwise one of three may part"
+def test_one_seed_and_prompt_give_one_text(programs, models, way):
+    program = programs("test_llama_model"), models("f32"), way
+
+    def write(ids, seed):
+        return map(int, run(*program, str(seed), str(TOKENS), *map(str, ids)).split())
+
+    assert_one_text(write)
 
 
 def test_another_layout_is_refused_by_name(tmp_path):
@@ -113,3 +101,10 @@ def test_the_example_runs(programs, models):
     lines = run(programs("example_llama"), models("bf16"), "7", "12", "0", "1204").splitlines()
     assert len(lines[0].split()) == 12
     assert "12 in the graph" in lines[1]
+
+
+def test_the_guide_says_what_its_program_prints(models, tmp_path):
+    _, text, printed = program_of(ROOT / "docs/guides/llama.cpp.md")
+    (tmp_path / "program.c").write_text(text)
+    harness.build(tmp_path / "program.c", tmp_path / "program")
+    assert run(tmp_path / "program", models("f32")) == printed

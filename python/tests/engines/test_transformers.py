@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+from golden_texts import TOKENS, assert_one_text
 from kjv import (  # noqa: F401, which skips where there is no transformers; fixtures
     DRAWN,
     PROMPTS,
@@ -79,6 +80,16 @@ def test_the_command_writes_the_same_texts(model, tokenizer, sequences):
         ours = texts(model, {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)},
                      seed=seed, num_return_sequences=sequences, eos_token_id=None, **DRAWN)
         assert ours[:, len(ids) :].tolist() == theirs, prompt
+
+
+def test_one_seed_and_prompt_give_one_text(model):
+    def write(ids, seed):
+        inputs = torch.tensor([ids])
+        inputs = {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)}
+        ours = texts(model, inputs, tokens=TOKENS, seed=seed, eos_token_id=None, **DRAWN)
+        return ours[0, len(ids) :].tolist()
+
+    assert_one_text(write)
 
 
 def test_sequences_of_a_prompt_are_samples_of_its_seed(model, tokenizer):

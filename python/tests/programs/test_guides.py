@@ -56,7 +56,7 @@ def compiled(text, folder):
     )  # fmt: skip
     flags = found.stdout.split()
     command = ["cc", "-std=c17", "-Wall", "-Wextra", "-Werror", "program.c", "-o", "program"]
-    for header in re.findall(r"^#include <([^>]+)>", text, re.M):
+    for header in re.findall(r"^#include [<\"]([^>\"]+)[>\"]", text, re.M):
         (folder / "one.c").write_text(f"#include <{header}>\n")
         tried = subprocess.run(["cc", "-E", "one.c", *flags], cwd=folder, capture_output=True)
         if tried.returncode:
@@ -106,8 +106,14 @@ def test_the_command_writes_the_text_of_transformers():
 def test_every_way_in_is_listed():
     """Each page has its line in the index, with a program that this test finds."""
     index = (ROOT / "docs/guides/README.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^\| \[[^\]]+\]\((\w+\.md)\)", index, re.M)) == [
+    assert sorted(re.findall(r"^\| \[[^\]]+\]\(([\w.]+\.md)\)", index, re.M)) == [
         page.name for page in PAGES
     ]
-    for name in ("c", "python", "torch", "transformers"):
-        assert program_of(ROOT / f"docs/guides/{name}.md")[2], name
+    for page in PAGES:
+        assert program_of(page)[2], page.name
+
+
+def test_engines_print_one_text():
+    """That of one seed and prompt."""
+    pages = [ROOT / f"docs/guides/{name}.md" for name in ("transformers", "vllm", "llama.cpp")]
+    assert len({program_of(page)[2].splitlines()[0] for page in pages}) == 1

@@ -211,14 +211,36 @@ def test_heads_are_capped_and_scaled_as_vllm_does(layers, arguments, bias):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_many_rows_of_16_bits_are_multiplied_at_once_on_a_cpu(layers, dtype):
+def test_16_bits_are_multiplied_at_once_on_a_cpu_but_for_few_rows_of_large_heads(
+    layers, dtype, monkeypatch
+):
     make, head, hidden = layers
     head.weight, layer = head.weight.to(dtype), make()
-    for count in (1, 4, 5, 64):
-        many = hidden[:1].expand(count, -1).to(dtype).contiguous()
-        with lazy.put_off():
-            put_off = layer(head, many)
-        assert lazy.is_lazy(put_off) == (count <= 4 or dtype == torch.float32)
+    for caches in (lazy.CPU_CACHES, head.weight.nbytes):
+        monkeypatch.setattr(lazy, "CPU_CACHES", caches)
+        few = 2 if caches == head.weight.nbytes else 0
+        for count in (1, 2, 3, 64):
+            many = hidden[:1].expand(count, -1).to(dtype).contiguous()
+            with lazy.put_off():
+                put_off = layer(head, many)
+            assert lazy.is_lazy(put_off) == (count <= few or dtype == torch.float32)
+
+
+@pytest.mark.parametrize("likeliest", [None, Likeliest(0, True), Likeliest(3, False)], ids=str)
+def test_what_was_drawn_outlives_the_next_draw(layers, likeliest):
+    """Though a call that is kept ready writes the same arrays again."""
+    make, head, hidden = layers
+    with lazy.put_off():
+        put_off = make()(head, hidden)
+    drawer, found, copies = Drawer(), [], []
+    for position in range(20):
+        asks = Asks(rows(position=torch.full((ROWS,), position)))
+        drawn = drawer.draw(put_off, asks, likeliest)
+        found.append([value for value in vars(drawn).values() if value is not None])
+        copies.append([value.clone() for value in found[-1]])
+    assert len(drawer.ready) == 1 and len(found[0]) == (1 if likeliest is None else 4)
+    for drawn, copy in zip(found, copies):
+        assert all(map(torch.equal, drawn, copy))
 
 
 def test_whoever_looks_at_logits_finds_them(layers):

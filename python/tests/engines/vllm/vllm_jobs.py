@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
+sys.path.append(str(ROOT / "python/tests/engines"))  # what the tests of all engines share
 TARGET = ROOT / "tests" / "models" / "kjv-target"
 JOB = Path(__file__).with_name("vllm_job.py")
 LIMIT = 600  # seconds; an interpreted runner on a busy machine takes some minutes
