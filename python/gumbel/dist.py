@@ -9,10 +9,11 @@ that holds all. Not imported by `import gumbel`; CPU arrays and tensors alone.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections.abc import Iterator
 from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Optional
+
+import numpy as np
 
 from . import _abi
 from ._calls.drafts import VerifyOutput, draft_of, requests_of, verify_by
@@ -23,9 +24,10 @@ from ._device import open_device
 from ._dist.abi import GATHER, Options, Traffic, Transport
 from ._dist.abi import lib as _lib
 from ._dist.exchanges import AllGather, OverTorch, by_arrays, callback
-from ._inputs.arrays import Array, taken
+from ._inputs.arrays import Array, layout, taken
 from ._inputs.common import Common, Request, Tokens, takes_common
 from ._inputs.numbers import integer, number
+from ._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -316,7 +318,16 @@ class Group:
     ) -> tuple[WayIn, Request]:
         self._opened()
         shared = of_logits(scale, softcap, vocab_size, self._first)
-        return from_logits(logits, shared, {**common, **self._on}, batch=batch)
+        logits, common = taken("logits", logits), {**common, **self._on}
+        if layout("logits", logits).shape[1:] != (0,):
+            return from_logits(logits, shared, common, batch=batch)
+        # A rank without tokens has no element to point to, and none that a mask could allow.
+        shape = (len(logits), 1)
+        none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
+        made = from_logits(none, shared, {**common, "mask": None}, batch=batch)
+        way_in: Any = made[0][1]
+        way_in.logits.cols = 0
+        return made
 
     def _verify(
         self, function: Any, made: tuple[WayIn, Request], rows: int, draft: Any
