@@ -12,6 +12,7 @@ import functools
 from typing import Any, Optional
 
 import torch
+from torch.nn import functional
 from vllm import envs
 from vllm.distributed import get_tp_group
 
@@ -63,8 +64,11 @@ class Shard:
         self.words = (first + len(weight) + 31) // 32
 
     def mask(self, mask: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-        """Of a mask of the whole vocabulary, what a call of this rank takes."""
-        return None if mask is None else mask[:, : self.words]
+        """Of a mask of the whole vocabulary, what a call of this rank takes, padding included."""
+        if mask is None:
+            return None
+        missing = self.words - mask.shape[1]
+        return functional.pad(mask, (0, missing)) if missing > 0 else mask[:, : self.words]
 
 
 def _refusal(lm_head: Any) -> Optional[str]:
