@@ -88,7 +88,7 @@ class Group:
         self._group, self._entered = c_void_p(), False
         if all_gather is None:
             over = OverTorch(process_group)
-            rank, ranks, exchange = over.rank, over.ranks, over
+            rank, ranks, exchange = over.rank, over.ranks, over.exchange
         else:
             exchange = by_arrays(all_gather, ranks)
         self._first = integer("first_token", first_token, 0, 2**31)
@@ -358,17 +358,25 @@ class Group:
             yield
         except Exception:
             if not self._entered:
-                nothing = (None, 0, None)
-                _lib.gumbel_group_sample_logits(self._group, None, None, None, None, *nothing)
+                nothing = [None] * 5
+                _lib.gumbel_group_sample_logits(self._group, *nothing, 0, None)
             raise
 
 
 class _PreparedCall(PreparedCall):
     """A prepared call of a group."""
 
-    def __init__(self, group: Group, function: Any, *made: Any) -> None:
+    def __init__(
+        self,
+        group: Group,
+        function: Any,
+        name: str,
+        inputs: Any,
+        way_in: WayIn,
+        request: Request,
+    ) -> None:
         self._of = group
-        super().__init__(function, *made, group._callee)
+        super().__init__(function, name, inputs, way_in, request, group._callee)
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         group = self._of

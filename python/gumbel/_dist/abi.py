@@ -58,7 +58,10 @@ _CALLS = (
 def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_abi.find("libgumbel_dist.so")))
     for name in _CALLS:
-        function, own = getattr(library, f"gumbel_group_{name}"), getattr(_abi.lib, f"gumbel_{name}")
+        function, own = (
+            getattr(where, prefix + name)
+            for where, prefix in ((library, "gumbel_group_"), (_abi.lib, "gumbel_"))
+        )
         function.restype, function.argtypes = own.restype, own.argtypes
     library.gumbel_group_open.restype = c_int
     library.gumbel_group_open.argtypes = [

@@ -47,7 +47,8 @@ class OverTorch:
             process_group = dist.group.WORLD
         self.group = process_group
         self.rank, self.ranks = dist.get_rank(process_group), dist.get_world_size(process_group)
-        self._options = dist.distributed_c10d.AllgatherOptions()
+        options: Any = dist.distributed_c10d
+        self._options = options.AllgatherOptions()
         self._kept: dict[int, tuple[Any, Any, list[Any]]] = {}
 
     def _tensors(self, size: int) -> tuple[Any, Any, list[Any]]:
@@ -55,13 +56,15 @@ class OverTorch:
         if found is None:
             import torch
 
-            own, everyone = (torch.empty(size * n, dtype=torch.uint8) for n in (1, self.ranks))
+            own: Any = torch.empty(size, dtype=torch.uint8)
+            everyone: Any = torch.empty(size * self.ranks, dtype=torch.uint8)
             if len(self._kept) >= _SIZES_KEPT:
                 self._kept.clear()
             found = self._kept[size] = own, everyone, list(everyone.split(size))
         return found
 
-    def __call__(self, send: int, receive: int, size: int, ms: int) -> None:
+    def exchange(self, send: int, receive: int, size: int, ms: int) -> None:
+        """An Exchange."""
         own, everyone, parts = self._tensors(size)
         ctypes.memmove(own.data_ptr(), send, size)
         # The limit is of the exchange itself, so that none is left behind that waits for longer.

@@ -86,11 +86,11 @@ _LOGITS = Calls(
 def source(logits: Any) -> tuple[Calls, tuple[Any, ...], dict[str, Any]]:
     """Which calls take these logits, what those take first, and what else of them."""
     if not is_lazy(logits):
-        inputs = (looked_at(logits),)
-        return _LOGITS, inputs, threads_for(inputs[0])
+        logits = looked_at(logits)
+        return _LOGITS, (logits,), threads_for(logits)
     if logits.shard is None:
-        inputs = (logits.hidden, logits.weight)
-        return _HEAD, inputs, {**logits.head, **threads_for(logits.hidden)}
+        given = {**logits.head, **threads_for(logits.hidden)}
+        return _HEAD, (logits.hidden, logits.weight), given
     group = logits.shard.group
     if logits.columns is None:
         calls = Calls(group.sample, group.score, group.verify, group.prepare_sample)

@@ -39,7 +39,7 @@ class LazyLogits(torch.Tensor):
     make: Callable[[], torch.Tensor]
     value: Optional[torch.Tensor]  # once somebody looked
     shard: Optional[Shard]  # that `weight` is; None: it is the whole head
-    columns: Optional[Callable[[], torch.Tensor]]  # of a shard whose product torch shall make
+    columns: Optional[Callable[[], Any]]  # of a shard whose product torch shall make
 
     @staticmethod
     def __new__(

@@ -77,7 +77,8 @@ def _seeds(
     found: torch.Tensor
     found, absent, some = given
     if some:
-        drawn = torch.randint(*_SEEDS, (requests,), generator=generator).to(device, non_blocking=True)
+        drawn = torch.randint(*_SEEDS, (requests,), generator=generator)
+        drawn = drawn.to(device, non_blocking=True)
         found = torch.where(absent, drawn, found)
     return found
 

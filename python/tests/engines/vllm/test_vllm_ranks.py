@@ -15,7 +15,7 @@ from test_vllm_requests import (  # noqa: E402
 )
 
 if len(os.sched_getaffinity(0)) < 2:
-    pytest.skip("ranks wait for each other without sleeping: two processors", allow_module_level=True)
+    pytest.skip("vLLM's ranks want a processor each", allow_module_level=True)
 
 RANKS = 2
 

@@ -16,7 +16,7 @@ from vllm_jobs import need_vllm
 
 need_vllm()
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "ranks"))
 
 import torch  # noqa: E402
 from gloo_ranks import die, on_two_ranks  # noqa: E402

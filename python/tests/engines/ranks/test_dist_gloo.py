@@ -111,7 +111,8 @@ def everything(by, vocab):
     for name, asked in ASKED.items():
         for number, shape in enumerate(SHAPES):
             call = {"vocab_size": vocab, **shape, **asked}
-            drawn = by.sample(hidden, weight[by.first : by.end], bias=bias[by.first : by.end], **call)
+            own = bias[by.first : by.end]
+            drawn = by.sample(hidden, weight[by.first : by.end], bias=own, **call)
             found[f"{name} {number}"] = arrays(drawn)
         logits = product(hidden, weight)[:, by.first : by.end]
         found[f"{name} from logits"] = arrays(by.sample_logits(logits, **call))
@@ -159,11 +160,12 @@ def drafts(by, vocab):
     chains = torch.tensor([[9, *drawn[0, :3]], [9, drawn[1, 0], 5, 6]], dtype=torch.int32)
     asked["position"] = per_row(11, 11, dtype=torch.int64)
     shard, columns = weight[by.first : by.end], product(rows, weight)[:, by.first : by.end]
+    offsets = per_row(0, 4, 8, dtype=torch.int32)
     return {
         "verify": arrays(by.verify(rows, shard, chains, **asked)),
         "verify, cut": arrays(by.verify(rows, shard, chains, **asked, top_k=40, top_p=0.9)),
         "verify from logits": arrays(
-            by.verify_logits(columns, chains.view(-1), offsets=per_row(0, 4, 8, dtype=torch.int32), **asked)
+            by.verify_logits(columns, chains.view(-1), offsets=offsets, **asked)
         ),
     }
 
