@@ -74,7 +74,9 @@ class Shard:
 def _refusal(lm_head: Any) -> Optional[str]:
     """Why a head is drawn from by logits that vLLM gathers; None: its shards are a group's."""
     of, ranks = getattr(lm_head, "parallel_group", None), get_tp_group()
-    indices, weight = lm_head.shard_indices, lm_head.weight
+    indices, weight = getattr(lm_head, "shard_indices", None), lm_head.weight
+    if indices is None:
+        return "it does not tell its shard"
     reasons = {
         "it is on a GPU": not weight.is_cpu,
         "its ranks are not those of tensor parallelism": (
