@@ -8,88 +8,42 @@ that holds all. Not imported by `import gumbel`; CPU arrays and tensors alone.
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_int, c_int32, c_int64, c_size_t, c_void_p
+import contextlib
+from collections.abc import Iterator
+from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import _abi
-from ._calls.ways import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of
+from ._calls.drafts import VerifyOutput, draft_of, requests_of, verify_by
+from ._calls.prepared import PreparedCall, check_in_place
+from ._calls.sample_calls import score_by
+from ._calls.ways import Callee, SampleOutput, WayIn, draw, from_head, from_logits, of_logits
 from ._device import open_device
-from ._inputs.arrays import workspace
-from ._inputs.common import Common, Request, takes_common
+from ._dist.abi import GATHER, Options, Traffic, Transport
+from ._dist.abi import lib as _lib
+from ._dist.exchanges import AllGather, OverTorch, by_arrays, callback
+from ._inputs.arrays import Array, layout, taken
+from ._inputs.common import Common, Request, Tokens, takes_common
 from ._inputs.numbers import integer, number
+from ._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: bytes of this rank, seconds -> those of all ranks, in their order; raises where time is over.
-AllGather = Callable[[NDArray[np.uint8], float], NDArray[np.uint8]]
-
-_WHY_BYTES = 128
-_GATHER = ctypes.CFUNCTYPE(
-    c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int64, c_void_p
-)
+__all__ = ["AllGather", "Group"]
 
 
-class _Transport(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("rank", c_int32),
-        ("ranks", c_int32),
-        ("all_gather", _GATHER),
-        ("destroy", c_void_p),
-        ("context", c_void_p),
-        ("queue", c_void_p),
-        ("wait", c_void_p),
-    ]
+def _sizes(function: Any) -> Any:
+    """A count of workspace that leaves it to the call to say what is wrong, and to all ranks."""
 
+    def counted(*arguments: Any) -> int:
+        if function(*arguments) != _abi.OK:
+            arguments[-2].value = 0
+        return _abi.OK
 
-class _Options(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("first_token", c_int64),
-        ("rows", c_int64),
-        ("timeout_ms", c_int64),
-        ("frame_bytes", c_size_t),
-    ]
-
-
-class _Traffic(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        *((name, c_int64) for name in ("calls", "exchanges", "bytes", "rows", "rows_by_rows")),
-    ]
-
-
-def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(_abi.find("libgumbel_dist.so")))
-    for name in ("open", "traffic", "workspace_size", "sample", "sample_logits"):
-        getattr(library, f"gumbel_group_{name}").restype = c_int
-    library.gumbel_group_close.restype = None
-    return library
-
-
-_lib = _load()
-
-
-def _over_torch(process_group: Any) -> tuple[int, int, AllGather]:
-    import datetime
-
-    import torch
-    import torch.distributed as dist
-
-    def gather(own: NDArray[np.uint8], seconds: float) -> NDArray[np.uint8]:
-        parts = [torch.empty(len(own), dtype=torch.uint8) for _ in range(ranks)]
-        work = dist.all_gather(parts, torch.from_numpy(own), process_group, async_op=True)
-        if not work.wait(datetime.timedelta(seconds=seconds)):
-            raise TimeoutError("a rank does not answer")
-        return torch.cat(parts).numpy()
-
-    ranks = dist.get_world_size(process_group)
-    return dist.get_rank(process_group), ranks, gather
+    return counted
 
 
 class Group:
@@ -103,10 +57,18 @@ class Group:
     all_gather     instead of that, with rank and ranks: takes the bytes of this rank and seconds,
                    returns those of all ranks, one behind the other, or raises
     timeout        seconds that an exchange may take
+    frame_bytes    what a call's first exchange carries, the same on all ranks: 256 and 48 a row of
+                   a plain draw, or as gumbel/dist.h tells for others. What does not fit goes with
+                   an exchange more.
+    isa, threads   of the device that every call of the group runs on
 
-    A rank that passes other parameters than the rest is a RuntimeError on all, which names the
-    parameter; one that does not answer within the time-out too, and then the group is spent. One
-    call at a time.
+    A rank that passes other parameters than the rest, or a call that is refused, is an error on
+    all, which names the parameter or the rank; the group serves on. One that does not answer within
+    the time-out is a RuntimeError on all others, and then the group is spent. One call at a time.
+
+    Masks, `logit_bias`, `banned` and what penalties count are looked at for this rank's tokens
+    alone, by their ids in the whole: a mask has bits, and a History tokens, up to where the shard
+    ends, of which those of the shard count. Lists may be whole.
     """
 
     def __init__(
@@ -119,61 +81,49 @@ class Group:
         rank: int = 0,
         ranks: int = 1,
         timeout: float = 30.0,
+        frame_bytes: int = 4096,
         isa: Optional[str] = None,
         threads: Optional[int] = None,
     ) -> None:
-        self._group = c_void_p()
+        self._group, self._entered = c_void_p(), False
         if all_gather is None:
-            rank, ranks, all_gather = _over_torch(process_group)
+            over = OverTorch(process_group)
+            rank, ranks, exchange = over.rank, over.ranks, over.exchange
+        else:
+            exchange = by_arrays(all_gather, ranks)
         self._first = integer("first_token", first_token, 0, 2**31)
-        self._callback = _GATHER(self._gather_with(all_gather, ranks))
-        options = _Options(
-            struct_size=ctypes.sizeof(_Options),
+        self._callback = GATHER(callback(exchange))
+        options = Options(
             first_token=self._first,
             rows=integer("rows", rows, 0, 2**31),
             timeout_ms=max(1, int(1000 * number("timeout", timeout))),
+            frame_bytes=integer("frame_bytes", frame_bytes, 256, 2**30),
         )
-        transport = _Transport(
-            struct_size=ctypes.sizeof(_Transport),
+        transport = Transport(
             rank=integer("rank", rank, 0, 65535),
             ranks=integer("ranks", ranks, 1, 65536),
             all_gather=self._callback,
         )
-        self._device = open_device("cpu", isa, threads)
+        self._on = {"isa": isa, "threads": threads}
         error = _abi.Error()
-        status = _lib.gumbel_group_open(
-            ctypes.byref(transport),
-            self._device,
-            ctypes.byref(options),
-            ctypes.byref(self._group),
-            ctypes.byref(error),
-        )
+        device = open_device("cpu", isa, threads)
+        status = _lib.gumbel_group_open(transport, device, options, self._group, error)
         _abi.check(status, error)
+        self._callee = Callee(
+            self._group,
+            _sizes(_lib.gumbel_group_workspace_size),
+            _sizes(_lib.gumbel_group_verify_workspace_size),
+        )
 
-    @staticmethod
-    def _gather_with(all_gather: AllGather, ranks: int) -> Callable[..., int]:
-        def gather(_: Any, __: Any, send: int, receive: int, size: int, ms: int, why: int) -> int:
-            try:
-                own = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(send)).copy()
-                found = np.ascontiguousarray(all_gather(own, ms / 1000), np.uint8)
-                if found.size != ranks * size:
-                    raise ValueError(f"{found.size} bytes came, not {ranks} times {size}")
-                ctypes.memmove(receive, found.ctypes.data, found.size)
-                return 0
-            except Exception as problem:  # the library makes an error of the call of it
-                words = str(problem).encode(errors="replace")[: _WHY_BYTES - 1] + b"\0"
-                ctypes.memmove(why, words, len(words))
-                return 1
+    # ------------------------------------------------------------------------------- calls ----
 
-        return gather
-
-    @takes_common()
+    @takes_common("isa", "threads")
     def sample(
         self,
-        hidden: NDArray[Any],
-        weight: NDArray[Any],
+        hidden: Array,
+        weight: Array,
         *,
-        bias: Optional[NDArray[Any]] = None,
+        bias: Optional[Array] = None,
         scale: float = 1.0,
         softcap: float = 0.0,
         vocab_size: Optional[int] = None,
@@ -181,17 +131,16 @@ class Group:
     ) -> SampleOutput:
         """gumbel.sample() of the whole vocabulary, of which `weight` [rows, D] is this rank's.
 
-        vocab_size  of the whole; None: where the last shard ends. Masks, bias and what penalties
-                    count are looked at for this rank's tokens alone, by their ids in the whole.
+        vocab_size  of the whole; None: where the last shard ends.
         """
-        shared = of_logits(scale, softcap, vocab_size, self._first)
-        way_in, request = from_head(hidden, weight, bias, shared, common)
-        return self._draw(_lib.gumbel_group_sample, way_in, request)
+        with self._telling():
+            made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
+            return draw(self._call(_lib.gumbel_group_sample), *made, self._callee)
 
-    @takes_common()
+    @takes_common("isa", "threads")
     def sample_logits(
         self,
-        logits: NDArray[Any],
+        logits: Array,
         *,
         scale: float = 1.0,
         softcap: float = 0.0,
@@ -199,52 +148,242 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """The same from this rank's columns [B, rows] of the logits."""
-        shared = of_logits(scale, softcap, vocab_size, self._first)
-        way_in, request = from_logits(logits, shared, common)
-        return self._draw(_lib.gumbel_group_sample_logits, way_in, request)
+        with self._telling():
+            made = self._logits(logits, scale, softcap, vocab_size, common)
+            return draw(self._call(_lib.gumbel_group_sample_logits), *made, self._callee)
 
-    def _draw(self, call: Any, way_in: WayIn, request: Request) -> SampleOutput:
-        if not self._group:
-            raise ValueError("group: it is closed")
-        result, output = output_of(request)
-        size, error = c_size_t(), _abi.Error()
-        of = ctypes.byref
-        head, logits = (of(part) if part is not None else None for part in way_in)
-        sampling = of(request.sampling)
-        status = _lib.gumbel_group_workspace_size(
-            self._group, head, logits, sampling, of(output), of(size), of(error)
-        )
-        scratch = None
-        if status == _abi.OK:  # else the call says so to the other ranks
-            scratch = workspace(request.arrays, size.value, True)
-        status = call(
-            self._group,
-            None,
-            head or logits,
-            sampling,
-            of(output),
-            c_void_p(scratch.address if scratch else None),
-            c_size_t(scratch.size if scratch else 0),
-            of(error),
-        )
-        _abi.check(status, error)
-        return result
+    @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
+    def score(
+        self,
+        hidden: Array,
+        weight: Array,
+        tokens: Array,
+        *,
+        bias: Optional[Array] = None,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> SampleOutput:
+        """gumbel.score() of the whole vocabulary; `tokens` are of that. Ranks send whole rows."""
+        with self._telling():
+            made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
+            call = self._call(_lib.gumbel_group_sample)
+            return score_by(call, *made, tokens, self._callee)
+
+    @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
+    def score_logits(
+        self,
+        logits: Array,
+        tokens: Array,
+        *,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> SampleOutput:
+        """The same by this rank's columns [B, rows] of the logits."""
+        with self._telling():
+            made = self._logits(logits, scale, softcap, vocab_size, common)
+            call = self._call(_lib.gumbel_group_sample_logits)
+            return score_by(call, *made, tokens, self._callee)
+
+    @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
+                  "num_best")
+    def verify(
+        self,
+        hidden: Array,
+        weight: Array,
+        tokens: Array,
+        *,
+        offsets: Optional[Any] = None,
+        max_nodes: Optional[int] = None,
+        nodes: Optional[Any] = None,
+        parents: Optional[Any] = None,
+        limit: Optional[Any] = None,
+        stop: Optional[Tokens] = None,
+        bias: Optional[Array] = None,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> VerifyOutput:
+        """gumbel.verify() of the whole vocabulary, by its rule "coupled". All pass one draft."""
+        with self._telling():
+            shape = (scale, softcap, vocab_size)
+            batch = requests_of(tokens, offsets)
+            made = self._head(hidden, weight, bias, *shape, common, batch)
+            draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
+            return self._verify(_lib.gumbel_group_verify, made, len(hidden), draft)
+
+    @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
+                  "num_best")
+    def verify_logits(
+        self,
+        logits: Array,
+        tokens: Array,
+        *,
+        offsets: Optional[Any] = None,
+        max_nodes: Optional[int] = None,
+        nodes: Optional[Any] = None,
+        parents: Optional[Any] = None,
+        limit: Optional[Any] = None,
+        stop: Optional[Tokens] = None,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> VerifyOutput:
+        """The same by this rank's columns [n, rows] of the logits."""
+        with self._telling():
+            batch = requests_of(tokens, offsets)
+            made = self._logits(logits, scale, softcap, vocab_size, common, batch)
+            draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
+            return self._verify(_lib.gumbel_group_verify_logits, made, len(logits), draft)
+
+    # ---------------------------------------------------------------------------- prepared ----
+
+    @takes_common("isa", "threads")
+    def prepare_sample(
+        self,
+        hidden: Array,
+        weight: Array,
+        *,
+        bias: Optional[Array] = None,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> PreparedCall:
+        """gumbel.prepare_sample() of the whole vocabulary; the call is one of the group's.
+
+        Nothing is exchanged before it is called, and what is wrong with it is said then.
+        """
+        hidden = taken("hidden", hidden)
+        made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
+        return self._prepare(_lib.gumbel_group_sample, "hidden", hidden, made, common)
+
+    @takes_common("isa", "threads")
+    def prepare_sample_logits(
+        self,
+        logits: Array,
+        *,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> PreparedCall:
+        """The same from this rank's columns [B, rows] of the logits."""
+        logits = taken("logits", logits)
+        made = self._logits(logits, scale, softcap, vocab_size, common)
+        return self._prepare(_lib.gumbel_group_sample_logits, "logits", logits, made, common)
+
+    # -------------------------------------------------------------------------------- rest ----
 
     @property
     def traffic(self) -> dict[str, int]:
         """Calls, exchanges, bytes that this rank sent, rows drawn, and rows sent whole."""
-        found = _Traffic(struct_size=ctypes.sizeof(_Traffic))
-        _abi.check(_lib.gumbel_group_traffic(self._group, ctypes.byref(found)))
-        return {name: getattr(found, name) for name, _ in _Traffic._fields_[1:]}
+        found = Traffic()
+        _abi.check(_lib.gumbel_group_traffic(self._opened(), found))
+        return {name: getattr(found, name) for name, _ in Traffic._fields_[1:]}
 
     def close(self) -> None:
-        """Free it; no exchange is made."""
+        """Free it; no exchange is made. Calls that were prepared are refused from now on."""
         if self._group:
             _lib.gumbel_group_close(self._group)
-            self._group = c_void_p()
+            self._group.value = None
 
     def __enter__(self) -> Group:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+    def _opened(self) -> c_void_p:
+        if not self._group:
+            raise ValueError("group: it is closed")
+        return self._group
+
+    def _head(
+        self, hidden: Any, weight: Any, bias: Any, scale: float, softcap: float,
+        vocab_size: Optional[int], common: Any, batch: Optional[int] = None,
+    ) -> tuple[WayIn, Request]:
+        self._opened()
+        shared = of_logits(scale, softcap, vocab_size, self._first)
+        return from_head(hidden, weight, bias, shared, {**common, **self._on}, batch=batch)
+
+    def _logits(
+        self, logits: Any, scale: float, softcap: float, vocab_size: Optional[int], common: Any,
+        batch: Optional[int] = None,
+    ) -> tuple[WayIn, Request]:
+        self._opened()
+        shared = of_logits(scale, softcap, vocab_size, self._first)
+        logits, common = taken("logits", logits), {**common, **self._on}
+        if layout("logits", logits).shape[1:] != (0,):
+            return from_logits(logits, shared, common, batch=batch)
+        # A rank without tokens has no element to point to, and none that a mask could allow.
+        shape = (len(logits), 1)
+        none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
+        made = from_logits(none, shared, {**common, "mask": None}, batch=batch)
+        way_in: Any = made[0][1]
+        way_in.logits.cols = 0
+        return made
+
+    def _verify(
+        self, function: Any, made: tuple[WayIn, Request], rows: int, draft: Any
+    ) -> VerifyOutput:
+        read = draft_of(made[1], rows, *draft)
+        return verify_by(self._call(function), *made, read, self._callee)
+
+    def _prepare(
+        self, function: Any, name: str, inputs: Any, made: tuple[WayIn, Request], common: Any
+    ) -> PreparedCall:
+        check_in_place(made[1], common)
+        return _PreparedCall(self, function, name, inputs, *made)
+
+    def _call(self, function: Any) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            self._entered = True
+            found: int = function(*arguments)
+            return found
+
+        return call
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell the other ranks where a call ends before the library has seen it."""
+        self._opened()
+        self._entered = False
+        try:
+            yield
+        except Exception:
+            if not self._entered:
+                nothing = [None] * 5
+                _lib.gumbel_group_sample_logits(self._group, *nothing, 0, None)
+            raise
+
+
+class _PreparedCall(PreparedCall):
+    """A prepared call of a group."""
+
+    def __init__(
+        self,
+        group: Group,
+        function: Any,
+        name: str,
+        inputs: Any,
+        way_in: WayIn,
+        request: Request,
+    ) -> None:
+        self._of = group
+        super().__init__(function, name, inputs, way_in, request, group._callee)
+
+    def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
+        group = self._of
+        if inputs is None:
+            group._opened()
+            return super().__call__()
+        with group._telling():
+            self._point_to(inputs)
+            group._entered = True
+            return super().__call__()

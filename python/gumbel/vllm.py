@@ -16,8 +16,14 @@ One (seed, prompt) gives one text: on the V1 and the V2 runner, alone or in a ba
 without, and the one that gumbel.transformers and `gumbel generate` write, up to the rounding of
 hidden states. Of `n` texts of a prompt each has a seed of its own from vLLM.
 
-Versions 0.32 and 0.33 are served. Others, tensor parallelism, watermarks and replayed traces keep
-vLLM's draws, and a line of the log says so.
+With tensor parallelism each rank draws from its shard of the head, and they agree on the token by
+some bytes a row (gumbel.dist, over gloo): on a CPU no logits are gathered where one rank would form
+none. What is drawn from logits is drawn from those that vLLM gathers, which is all of it where the
+head is on GPUs. A rank that is gone is an error of the step within
+VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS; what keeps a head's logits gathered a line of the log tells.
+
+Versions 0.32 and 0.33 are served. Others, watermarks and replayed traces keep vLLM's draws, and a
+line of the log says so.
 """
 
 try:

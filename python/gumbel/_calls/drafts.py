@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
 from .._inputs.arrays import Array, NumpyArrays, address, layout, workspace
-from .ways import WayIn, from_head, from_logits, of_logits
+from .ways import Callee, WayIn, callee_of, from_head, from_logits, of_logits
 from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
 from .._inputs.numbers import integer
 from .._inputs.proposals import Proposal
@@ -112,12 +112,12 @@ def verify(
     in that.
     """
     shared = of_logits(scale, softcap, vocab_size)
-    requests = _requests(tokens, offsets)
+    requests = requests_of(tokens, offsets)
     made = from_head(hidden, weight, bias, shared, common, batch=requests)
     rows = len(hidden)
-    draft = _draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    draft = draft_of(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
     _propose(draft, made[1], rows, rule, proposal, common)
-    return _verify(_abi.lib.gumbel_verify, *made, draft)
+    return verify_by(_abi.lib.gumbel_verify, *made, draft)
 
 
 @takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
@@ -140,15 +140,15 @@ def verify_logits(
 ) -> VerifyOutput:
     """Verify drafts by logits [n, V] that are there already; else as verify()."""
     shared = of_logits(scale, softcap, vocab_size)
-    requests = _requests(tokens, offsets)
+    requests = requests_of(tokens, offsets)
     made = from_logits(logits, shared, common, batch=requests)
     rows = len(logits)
-    draft = _draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    draft = draft_of(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
     _propose(draft, made[1], rows, rule, proposal, common)
-    return _verify(_abi.lib.gumbel_verify_logits, *made, draft)
+    return verify_by(_abi.lib.gumbel_verify_logits, *made, draft)
 
 
-def _requests(tokens: Any, offsets: Any) -> int:
+def requests_of(tokens: Any, offsets: Any) -> int:
     """R."""
     if offsets is None:
         shape = layout("tokens", tokens).shape
@@ -167,7 +167,7 @@ def _most_nodes(offsets: Any, arrays: NumpyArrays) -> int:
     return max(1, int(np.diff(np.asarray(offsets)).max(initial=1)))
 
 
-def _draft(
+def draft_of(
     request: Request,
     rows: int,
     tokens: Any,
@@ -178,6 +178,7 @@ def _draft(
     limit: Any,
     stop: Any,
 ) -> Draft:
+    """What verify() takes of a draft, as the library does."""
     arrays, requests = request.arrays, request.batch
     if offsets is None:
         shape = layout("tokens", tokens).shape
@@ -253,7 +254,10 @@ def _propose(
         setattr(draft.struct, name, address(array))
 
 
-def _verify(call: Any, way_in: WayIn, request: Request, draft: Draft) -> VerifyOutput:
+def verify_by(
+    call: Any, way_in: WayIn, request: Request, draft: Draft, callee: Optional[Callee] = None
+) -> VerifyOutput:
+    """Verify a draft by one call of the library."""
     arrays, requests, most = request.arrays, request.batch, draft.struct.max_nodes
 
     def make(shape: tuple[int, ...], dtype: type) -> Any:
@@ -274,10 +278,11 @@ def _verify(call: Any, way_in: WayIn, request: Request, draft: Draft) -> VerifyO
     rows_tokens = _raw_tokens(request, way_in, verified)
     size, error = ctypes.c_size_t(), _abi.Error()
     what = (request.sampling, draft.struct, verified)
-    status = _abi.lib.gumbel_verify_workspace_size(arrays.device, *way_in, *what, size, error)
+    called = callee_of(arrays, callee)
+    status = called.verify_workspace_size(called.handle, *way_in, *what, size, error)
     _abi.check(status, error)
     scratch = workspace(arrays, size.value)
-    where = (arrays.device, arrays.stream)
+    where = (called.handle, arrays.stream)
     head = way_in[0] or way_in[1]
     status = call(*where, head, *what, scratch.address, scratch.size, error)
     _abi.check(status, error)

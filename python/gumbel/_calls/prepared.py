@@ -11,7 +11,17 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import matrix
 from .._inputs.arrays import Array, address, layout, taken
-from .ways import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of, scratch_of
+from .ways import (
+    Callee,
+    SampleOutput,
+    WayIn,
+    callee_of,
+    from_head,
+    from_logits,
+    of_logits,
+    output_of,
+    scratch_of,
+)
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.tensors import is_tensor
 
@@ -50,11 +60,20 @@ class PreparedCall:
 
     output: SampleOutput  #: what the latest call has drawn
 
-    def __init__(self, call: Any, name: str, inputs: Any, way_in: WayIn, request: Request) -> None:
+    def __init__(
+        self,
+        call: Any,
+        name: str,
+        inputs: Any,
+        way_in: WayIn,
+        request: Request,
+        callee: Optional[Callee] = None,
+    ) -> None:
         head, logits = way_in
         self.output, self._struct = output_of(request)
-        scratch = scratch_of(way_in, request, self._struct, kept=False)
+        scratch = scratch_of(way_in, request, self._struct, kept=False, callee=callee)
         self._call, self._error = call, _abi.Error()
+        self._handle = callee_of(request.arrays, callee).handle
         self._name, self._inputs, self._arrays = name, inputs, request.arrays
         self._kind, self._itemsize = _kind(inputs), layout(name, inputs).itemsize
         self._tensor = head.hidden if head else logits.logits  # type: ignore[union-attr]
@@ -71,8 +90,8 @@ class PreparedCall:
         """Draw; from `inputs` from now on, if they are given: hidden states, or logits."""
         if inputs is not None:
             self._point_to(inputs)
-        arrays = self._arrays
-        status = self._call(arrays.device, arrays.current_stream(), *self._arguments)
+        stream = self._arrays.current_stream()
+        status = self._call(self._handle, stream, *self._arguments)
         if status:
             _abi.check(status, self._error)
         return self.output
@@ -121,7 +140,7 @@ def prepare_sample(
     shared = of_logits(scale, softcap, vocab_size)
     hidden = taken("hidden", hidden)
     way_in, request = from_head(hidden, weight, bias, shared, common)
-    _check_in_place(request, common)
+    check_in_place(request, common)
     return PreparedCall(_abi.lib.gumbel_sample, "hidden", hidden, way_in, request)
 
 
@@ -138,11 +157,11 @@ def prepare_sample_logits(
     shared = of_logits(scale, softcap, vocab_size)
     logits = taken("logits", logits)
     way_in, request = from_logits(logits, shared, common)
-    _check_in_place(request, common)
+    check_in_place(request, common)
     return PreparedCall(_abi.lib.gumbel_sample_logits, "logits", logits, way_in, request)
 
 
-def _check_in_place(request: Request, common: Any) -> None:
+def check_in_place(request: Request, common: Any) -> None:
     """Refuse an array of which the library would read a copy."""
     places = {address(held) for held in request.held if hasattr(held, "dtype")}
     for name in ROW_PARAMETERS:

@@ -13,6 +13,7 @@ from .. import _abi
 from .._inputs.arguments import row_tokens
 from .._inputs.arrays import Array, address
 from .ways import (
+    Callee,
     SampleOutput,
     WayIn,
     call_library,
@@ -106,7 +107,7 @@ def score(
     """
     shared = of_logits(scale, softcap, vocab_size)
     way_in, request = from_head(hidden, weight, bias, shared, common)
-    return _score(_abi.lib.gumbel_sample, way_in, request, tokens)
+    return score_by(_abi.lib.gumbel_sample, way_in, request, tokens)
 
 
 @takes_common("given", "num_samples", "ranks", "num_best")
@@ -121,17 +122,19 @@ def score_logits(
 ) -> SampleOutput:
     """Log-probabilities and ranks of tokens by logits [B, V]; else as score()."""
     way_in, request = from_logits(logits, of_logits(scale, softcap, vocab_size), common)
-    return _score(_abi.lib.gumbel_sample_logits, way_in, request, tokens)
+    return score_by(_abi.lib.gumbel_sample_logits, way_in, request, tokens)
 
 
-def _score(call: Any, way_in: WayIn, request: Request, tokens: Any) -> SampleOutput:
+def score_by(
+    call: Any, way_in: WayIn, request: Request, tokens: Any, callee: Optional[Callee] = None
+) -> SampleOutput:
     """Score `tokens` [B] or [B, S] by one call of the library."""
     rows = (request.batch,)
     found = row_tokens("tokens", tokens, (rows, (*rows, None)), request.arrays)
     request.sampling.num_samples = 1 if len(found.shape) == 1 else found.shape[1]
     request.give(found, 0)
     request.ranks = True
-    return draw(call, way_in, request)
+    return draw(call, way_in, request, callee)
 
 
 @takes_common()

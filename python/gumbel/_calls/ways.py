@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,22 @@ class SampleOutput:
     best_ids: Optional[NDArray[np.int32]] = None  #: [B, num_best] the tokens of the best scores of
     #: the draw, best first: draws without replacement; -1 after the last that can be drawn
     best_scores: Optional[NDArray[np.float32]] = None  #: their scores; -inf after the last
+
+
+class Callee(NamedTuple):
+    """Whose calls are made: those of a group of ranks, in place of the device's own."""
+
+    handle: Any
+    workspace_size: Any
+    verify_workspace_size: Any
+
+
+def callee_of(arrays: NumpyArrays, callee: Optional[Callee]) -> Callee:
+    """Who is called: `callee`, or the device of these arrays."""
+    if callee is not None:
+        return callee
+    lib = _abi.lib
+    return Callee(arrays.device, lib.gumbel_workspace_size, lib.gumbel_verify_workspace_size)
 
 
 def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
@@ -122,13 +138,16 @@ def from_logits(
 
 
 def scratch_of(
-    way_in: WayIn, request: Request, output: Optional[_abi.Output], kept: bool = True
+    way_in: WayIn,
+    request: Request,
+    output: Optional[_abi.Output],
+    kept: bool = True,
+    callee: Optional[Callee] = None,
 ) -> Workspace:
     """The workspace of a call, which others of this thread may have had, if `kept`."""
     size, error = ctypes.c_size_t(), _abi.Error()
-    status = _abi.lib.gumbel_workspace_size(
-        request.arrays.device, *way_in, request.sampling, output, size, error
-    )
+    called = callee_of(request.arrays, callee)
+    status = called.workspace_size(called.handle, *way_in, request.sampling, output, size, error)
     _abi.check(status, error)
     return workspace(request.arrays, size.value, kept)
 
@@ -166,10 +185,12 @@ def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
     return SampleOutput(**made), output
 
 
-def draw(call: Any, way_in: WayIn, request: Request) -> SampleOutput:
+def draw(
+    call: Any, way_in: WayIn, request: Request, callee: Optional[Callee] = None
+) -> SampleOutput:
     """Draw by one call of the library."""
     result, output = output_of(request)
-    call_library(call, way_in, request, [output], output)
+    call_library(call, way_in, request, [output], output, callee)
     return result
 
 
@@ -179,11 +200,12 @@ def call_library(
     request: Request,
     results: Sequence[Any],
     output: Optional[_abi.Output] = None,
+    callee: Optional[Callee] = None,
 ) -> None:
     """Call the library; `results` is where it shall write, `output` what its workspace goes by."""
     arrays = request.arrays
-    scratch = scratch_of(way_in, request, output)
+    scratch = scratch_of(way_in, request, output, callee=callee)
     head, error = way_in[0] or way_in[1], _abi.Error()
-    where = (arrays.device, arrays.stream, head, request.sampling)
+    where = (callee_of(arrays, callee).handle, arrays.stream, head, request.sampling)
     status = call(*where, *results, scratch.address, scratch.size, error)
     _abi.check(status, error)

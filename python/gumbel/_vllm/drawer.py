@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 
@@ -65,17 +65,54 @@ def _masked(logits: Any, asks: Asks) -> Asks:
     return replace(asks, mask=both(asks.mask, logits.mask))
 
 
-def source(logits: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+class Calls(NamedTuple):
+    """Calls of one way in."""
+
+    sample: Callable[..., Any]
+    score: Callable[..., Any]
+    verify: Callable[..., Any]
+    prepare: Callable[..., Any]
+
+
+_HEAD = Calls(_sampling.sample, _sampling.score, _drafts.verify, _prepared.prepare_sample)
+_LOGITS = Calls(
+    _sampling.sample_logits,
+    _sampling.score_logits,
+    _drafts.verify_logits,
+    _prepared.prepare_sample_logits,
+)
+
+
+def source(logits: Any) -> tuple[Calls, tuple[Any, ...], dict[str, Any]]:
     """Which calls take these logits, what those take first, and what else of them."""
-    if is_lazy(logits):
-        return "head", (logits.hidden, logits.weight), logits.head
-    return "logits", (looked_at(logits),), {}
+    if not is_lazy(logits):
+        logits = looked_at(logits)
+        return _LOGITS, (logits,), threads_for(logits)
+    if logits.shard is None:
+        given = {**logits.head, **threads_for(logits.hidden)}
+        return _HEAD, (logits.hidden, logits.weight), given
+    group = logits.shard.group
+    if logits.columns is None:
+        calls = Calls(group.sample, group.score, group.verify, group.prepare_sample)
+        return calls, (logits.hidden, logits.weight), logits.head
+    calls = Calls(
+        group.sample_logits, group.score_logits, group.verify_logits, group.prepare_sample_logits
+    )
+    return calls, (logits.columns(),), {"vocab_size": logits.head["vocab_size"]}
 
 
-_CALLS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "head": (_sampling.sample, _sampling.score, _drafts.verify),
-    "logits": (_sampling.sample_logits, _sampling.score_logits, _drafts.verify_logits),
-}
+def _of_shard(logits: Any, asks: Asks) -> Asks:
+    """What is asked of the rank that draws from these logits."""
+    if asks.mask is None or not is_lazy(logits) or logits.shard is None:
+        return asks
+    return replace(asks, mask=logits.shard.mask(asks.mask))
+
+
+def _took(logits: Any, otherwise: Optional[str]) -> Optional[str]:
+    """How a draw from these logits is counted."""
+    if not is_lazy(logits):
+        return otherwise
+    return "fused" if logits.columns is None else "logits"
 
 
 class Drawer:
@@ -98,35 +135,35 @@ class Drawer:
             # Raw logits are those behind scale, cap and grammar here, not the product alone.
             if twice or not logits.is_plain:
                 logits = logits.get()
-        counts.add("fused" if is_lazy(logits) else took)
+        counts.add(_took(logits, took))
+        asks = _of_shard(logits, asks)
         if not asks.edit_logits():
             return self._ready(logits, asks, likeliest)
-        kind, inputs, given = source(logits)
-        given = {**given, **threads_for(inputs[0])}
-        sample, score, _ = _CALLS[kind]
+        calls, inputs, given = source(logits)
         wanted = {} if likeliest is None or twice else _wanted(likeliest)
-        out = sample(*inputs, **given, **arguments(asks), **{"logprobs": None, **wanted})
+        out = calls.sample(*inputs, **given, **arguments(asks), **{"logprobs": None, **wanted})
         tokens = out.tokens.clamp(min=0)
         if likeliest is None:
             return Drawn(tokens)
         if twice:
-            out = score(*inputs, out.tokens, top_logprobs=likeliest.count, **given)
+            out = calls.score(*inputs, out.tokens, top_logprobs=likeliest.count, **given)
         return _drawn(tokens, out, True)
 
     def _ready(self, logits: Any, asks: Asks, likeliest: Optional[Likeliest]) -> Drawn:
         """A draw that takes a number a row and nothing else, by a call that is kept ready."""
-        kind, inputs, given = source(logits)
+        calls, inputs, given = source(logits)
         first, rows = inputs[0], asks.rows
-        weight = inputs[1].data_ptr() if kind == "head" else 0
+        weight = inputs[1].data_ptr() if len(inputs) > 1 else 0
         asked = None if likeliest is None else (likeliest.count, likeliest.raw)
-        key = (weight, first.shape, first.stride(), first.dtype, asked, *rows)
+        key = (calls.prepare, weight, first.shape, first.stride(), first.dtype, asked, *rows)
         known = self.ready.pop(key, None)
         if known is None:
             if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes
                 self.ready.pop(next(iter(self.ready)))
             held = {name: value.clone() for name, value in rows.items()}
             wanted = {"logprobs": None} if likeliest is None else _wanted(likeliest)
-            call = _prepare(kind, inputs, given, held, wanted)
+            given = {**given, **_numbers(held), **wanted}
+            call = calls.prepare(*inputs, **given, order="vllm")
         else:
             call, held, settled = known
             same = settled is not None and settled is asks.settled
@@ -138,14 +175,6 @@ class Drawer:
         drawn: Any = call(first)
         tokens = drawn.tokens.clamp(min=0)
         return Drawn(tokens) if likeliest is None else _drawn(tokens, drawn, False)
-
-
-def _prepare(
-    kind: str, inputs: Any, given: Any, rows: Any, wanted: dict[str, Any]
-) -> _prepared.PreparedCall:
-    prepare = _prepared.prepare_sample if kind == "head" else _prepared.prepare_sample_logits
-    given = {**given, **threads_for(inputs[0]), **_numbers(rows), **wanted}
-    return prepare(*inputs, **given, order="vllm")
 
 
 def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
@@ -210,10 +239,10 @@ def verify(
     Returns tokens int32 [R, most], -1 behind the last, and how many of them count, int32 [R].
     """
     asks = _masked(logits, asks)
-    counts.add("fused" if is_lazy(logits) else took)
-    kind, inputs, given = source(logits)
-    given = {**given, **threads_for(tokens), **arguments(asks)}
-    out = _CALLS[kind][2](
+    counts.add(_took(logits, took))
+    calls, inputs, given = source(logits)
+    given = {**given, **arguments(_of_shard(logits, asks))}
+    out = calls.verify(
         *inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given
     )
     found: Any = out.tokens

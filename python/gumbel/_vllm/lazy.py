@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
@@ -14,6 +15,7 @@ from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
 from .counts import counts
+from .groups import Shard, shard_of
 from .masks import forbid
 
 # On a CPU vLLM's products of 16 bits are faster than the library's, whose sums are in float32, but
@@ -38,6 +40,8 @@ class LazyLogits(torch.Tensor):
     mask: Optional[torch.Tensor]  # int32 [n, ceil(V / 32)] of tokens allowed, not yet applied
     make: Callable[[], torch.Tensor]
     value: Optional[torch.Tensor]  # once somebody looked
+    shard: Optional[Shard]  # that `weight` is; None: it is the whole head
+    columns: Optional[Callable[[], Any]]  # of a shard whose product torch shall make
 
     @staticmethod
     def __new__(
@@ -48,7 +52,7 @@ class LazyLogits(torch.Tensor):
             cls, shape, dtype=hidden.dtype, device=hidden.device
         )
         made.hidden, made.weight, made.head, made.make = hidden, weight, head, make
-        made.mask = made.value = None
+        made.mask = made.value = made.shard = made.columns = None
         return made
 
     @property
@@ -109,7 +113,7 @@ def _head(layer: Any, lm_head: Any, bias: Optional[torch.Tensor]) -> Optional[di
     """What the library takes of a head beside its weight; None where it does not serve it."""
     if layer.logits_as_input or not isinstance(lm_head.quant_method, UnquantizedEmbeddingMethod):
         return None
-    if type(layer)._get_logits is not LogitsProcessor._get_logits or lm_head.tp_size > 1:
+    if type(layer)._get_logits is not LogitsProcessor._get_logits:
         return None
     weight = lm_head.weight
     if weight.dtype not in _DTYPES or weight.dim() != 2 or weight.stride(1) != 1:
@@ -145,12 +149,26 @@ def _forward(
     def make() -> Any:
         return _stock(self, lm_head, hidden_states, embedding_bias, *rest, **named)
 
-    if not is_put_off() or rest or named or _multiplies_faster(lm_head, hidden_states):
+    if not is_put_off() or rest or named:
         return make()
     head = _head(self, lm_head, embedding_bias)
     if head is None or hidden_states.dim() != 2 or hidden_states.dtype not in _DTYPES:
         return make()
-    return LazyLogits(hidden_states, lm_head.weight.detach(), head, make)
+    multiply = _multiplies_faster(lm_head, hidden_states)
+    if lm_head.tp_size == 1:
+        if multiply:
+            return make()
+        return LazyLogits(hidden_states, lm_head.weight.detach(), head, make)
+    shard = shard_of(lm_head)
+    if shard is None:
+        return make()
+    made = LazyLogits(hidden_states, lm_head.weight.detach(), head, make)
+    made.shard = shard
+    if multiply:
+        made.columns = functools.partial(
+            _stock, self, lm_head, hidden_states, embedding_bias, skip_gather=True
+        )
+    return made
 
 
 def install() -> None:

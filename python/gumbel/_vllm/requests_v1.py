@@ -17,6 +17,7 @@ from vllm.v1.sample.logits_processor.builtin import (
 
 from . import masks
 from .drawer import TOP_MOST, Asks, Likeliest
+from .groups import generator_of
 
 _SEEDS = -(2**63), 2**63 - 1
 
@@ -45,7 +46,8 @@ def rows_of(metadata: Any, step: Step, requests: int) -> dict[str, torch.Tensor]
     if metadata.all_greedy:
         return {"temperature": torch.zeros(requests, device=step.runner.seq_lens.device)}
     positions = step.positions(requests)
-    rows = {"seed": _seeds(metadata, requests, positions.device), "position": positions}
+    seeds = _seeds(metadata, requests, positions.device, generator_of(step.runner))
+    rows = {"seed": seeds, "position": positions}
     rows["temperature"] = metadata.temperature
     if metadata.top_k is not None:
         rows["top_k"] = metadata.top_k
@@ -54,8 +56,10 @@ def rows_of(metadata: Any, step: Step, requests: int) -> dict[str, torch.Tensor]
     return rows
 
 
-def _seeds(metadata: Any, requests: int, device: Any) -> torch.Tensor:
-    """Seeds of the requests; torch's global generator, which vLLM seeds, has those of the others.
+def _seeds(
+    metadata: Any, requests: int, device: Any, generator: Optional[torch.Generator]
+) -> torch.Tensor:
+    """Seeds of the requests; the generator, None being torch's that vLLM seeds, has the others'.
 
     A sampling metadata stands for one batch of requests, so that it keeps what it has.
     """
@@ -73,7 +77,8 @@ def _seeds(metadata: Any, requests: int, device: Any) -> torch.Tensor:
     found: torch.Tensor
     found, absent, some = given
     if some:
-        drawn = torch.randint(*_SEEDS, (requests,)).to(device, non_blocking=True)
+        drawn = torch.randint(*_SEEDS, (requests,), generator=generator)
+        drawn = drawn.to(device, non_blocking=True)
         found = torch.where(absent, drawn, found)
     return found
 

@@ -29,9 +29,6 @@ def refusal(config: Any) -> Optional[str]:
     model, parallel = config.model_config, config.parallel_config
     drafts = config.speculative_config
     reasons = {
-        "ranks of tensor parallelism hold a part of the vocabulary each": (
-            parallel.tensor_parallel_size > 1
-        ),
         "ranks of a launcher of its own are sent each other's logits": (
             parallel.pipeline_parallel_size > 1
             and parallel.distributed_executor_backend == "external_launcher"
@@ -64,7 +61,13 @@ def is_served(owner: Any) -> bool:
     found: Optional[bool] = getattr(owner, "_gumbel_serves", None)
     if found is None:
         config = owner.vllm_config
-        found = refusal(config) is None and _draws_on(owner.device)
+        found = refusal(config) is None
+        if found:
+            found = _draws_on(owner.device)
+            if config.parallel_config.tensor_parallel_size > 1:
+                from .groups import all_agree  # vLLM has its ranks by now
+
+                found = all_agree(found)
         owner._gumbel_serves = found
         if found:
             kind = "V2" if config.use_v2_model_runner else "V1"

@@ -76,7 +76,7 @@ def test_without_vllm_the_module_says_what_to_install():
 need_vllm()
 
 import torch  # noqa: E402
-from gumbel._vllm import lazy, masks, support  # noqa: E402
+from gumbel._vllm import groups, lazy, masks, support  # noqa: E402
 from gumbel._vllm.counts import counts  # noqa: E402
 from gumbel._vllm.drawer import Asks, Drawer, Likeliest  # noqa: E402
 from torch.nn import functional  # noqa: E402
@@ -125,7 +125,6 @@ def configuration(model=(), parallel=(), drafts=None, **more):
 @pytest.mark.parametrize(
     "asked",
     [
-        {"parallel": {"tensor_parallel_size": 2}},
         {"parallel": {"pipeline_parallel_size": 2,
                       "distributed_executor_backend": "external_launcher"}},
         {"model": {"runner_type": "pooling"}},
@@ -142,6 +141,28 @@ def test_configurations_that_are_not_served_are_named(asked):
     assert support.refusal(configuration()) is None
     assert support.refusal(configuration(drafts={"rejection_sample_method": "standard"})) is None
     assert support.refusal(configuration(**asked))
+
+
+def test_ranks_of_tensor_parallelism_are_served():
+    assert support.refusal(configuration(parallel={"tensor_parallel_size": 2})) is None
+
+
+def test_seeds_of_ranks_are_not_those_of_torchs_generator():
+    """Ranks have the same ones, whatever else of a process draws from that."""
+
+    def runner(ranks, seed):
+        config = configuration(parallel={"tensor_parallel_size": ranks}, model={"seed": seed})
+        return types.SimpleNamespace(vllm_config=config)
+
+    def drawn(runner):
+        torch.rand(1)
+        return torch.randint(2**60, (3,), generator=groups.generator_of(runner)).tolist()
+
+    assert groups.generator_of(runner(1, 5)) is None
+    one, other = runner(2, 5), runner(2, 5)
+    seeds = [drawn(one), drawn(one)]
+    assert seeds == [drawn(other), drawn(other)] and seeds[0] != seeds[1]
+    assert drawn(runner(2, 6)) != drawn(runner(2, 5))
 
 
 def test_a_device_without_draws_is_left_to_vllm():
@@ -276,7 +297,7 @@ def test_raw_log_probabilities_are_of_the_logits_as_vllm_has_them(layers):
 
 @pytest.mark.parametrize(
     "change",
-    [{"tp_size": 2}, {"quant_method": object()}, {"weight": torch.zeros(VOCAB, COLS).double()}],
+    [{"quant_method": object()}, {"weight": torch.zeros(VOCAB, COLS).double()}],
     ids=lambda change: next(iter(change)),
 )
 def test_other_heads_are_multiplied_at_once(layers, change):

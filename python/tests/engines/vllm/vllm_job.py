@@ -2,14 +2,17 @@
 """A program that has vLLM write texts on this CPU: what the tests of the plugin run apart.
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
-"processes": whether the engine has one of its own, "rounds": [[[token ids, parameters], …], …]}.
+"processes": whether the engine has one of its own, "ranks": processes that share the model,
+"rounds": [[[token ids, parameters], …], …]}.
 Writes to the file that it is given what came of each round: of each request its texts, each with
-ids and log-probabilities, and the plugin's counts after it, where they are this process's.
+ids and log-probabilities, and the plugin's counts after it, where they are this process's or
+those of ranks; of these also what each says (vllm_ranks.py).
 """
 
 import json
 import os
 import sys
+import types
 
 
 def interpret_triton():
@@ -44,15 +47,28 @@ def main():
         VLLM_NO_USAGE_STATS="1",
         DO_NOT_TRACK="1",
     )
+    if job["ranks"] > 1:  # vLLM would have a NUMA node for each
+        places = sorted(os.sched_getaffinity(0))
+        bound = [str(places[rank % len(places)]) for rank in range(job["ranks"])]
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(bound)
+        if job["runner"] == "V2":  # a split embedding is compiled, which no kernel is here
+            os.environ["TORCHDYNAMO_DISABLE"] = "1"
     if job["runner"] == "V2":
         os.environ.update(TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1")
         interpret_triton()
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
-    engine = LLM(enforce_eager=True, **job["engine"])
-    counts = None
-    if "gumbel.vllm" in sys.modules:
+    ranks = {}
+    if job["ranks"] > 1:
+        ranks["tensor_parallel_size"] = job["ranks"]
+        if job["plugin"]:
+            ranks["worker_extension_cls"] = "vllm_ranks.Extension"
+    engine = LLM(enforce_eager=True, **ranks, **job["engine"])
+    counts, told = None, []
+    if len(ranks) > 1:
+        engine.collective_rpc("gumbel_watch", args=(job["engine"]["model"],))
+    elif "gumbel.vllm" in sys.modules:
         counts = sys.modules["gumbel.vllm"].counts()
     rounds = []
     for requests in job["rounds"]:
@@ -68,6 +84,9 @@ def main():
             prompts.append({"prompt_token_ids": ids})
             parameters.append(SamplingParams(detokenize=True, **asked))
         written = engine.generate(prompts, parameters, use_tqdm=False)
+        if len(ranks) > 1:
+            told = engine.collective_rpc("gumbel_told")
+            counts = types.SimpleNamespace(**told[0]["counts"])
         rounds.append(
             {
                 "requests": [
@@ -85,6 +104,7 @@ def main():
                     for request in written
                 ],
                 "counts": None if counts is None else dict(vars(counts)),
+                "ranks": told,
             }
         )
     with open(sys.argv[1], "w") as file:

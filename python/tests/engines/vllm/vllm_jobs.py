@@ -57,7 +57,7 @@ class Job:
         return {name: after[name] - before.get(name, 0) for name in after}
 
 
-def run(rounds, runner="V1", plugin=True, processes=False, **engine):
+def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, **engine):
     """Have vLLM write the rounds: lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
     settings = {"model": str(TARGET), "dtype": "float32", "max_model_len": 256, "max_num_seqs": 64,
@@ -66,7 +66,10 @@ def run(rounds, runner="V1", plugin=True, processes=False, **engine):
     variables.pop("VLLM_PLUGINS", None)
     if not plugin:
         variables["VLLM_PLUGINS"] = "none"
-    job = {"engine": settings, "runner": runner, "processes": processes, "rounds": rounds}
+    here = str(JOB.parent)
+    variables["PYTHONPATH"] = os.pathsep.join([here, *variables.get("PYTHONPATH", "").split(":")])
+    job = {"engine": settings, "runner": runner, "processes": processes, "ranks": ranks,
+           "plugin": plugin, "rounds": rounds}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
         done = subprocess.run(

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C ABI of libgumbel_dist, as include/gumbel/dist.h declares it."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_int, c_int32, c_int64, c_size_t, c_void_p
+
+from .. import _abi
+
+WHY_BYTES = 128
+GATHER = ctypes.CFUNCTYPE(
+    c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int64, c_void_p
+)
+
+
+class Transport(_abi.Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rank", c_int32),
+        ("ranks", c_int32),
+        ("all_gather", GATHER),
+        ("destroy", c_void_p),
+        ("context", c_void_p),
+        ("queue", c_void_p),
+        ("wait", c_void_p),
+    ]
+
+
+class Options(_abi.Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("first_token", c_int64),
+        ("rows", c_int64),
+        ("timeout_ms", c_int64),
+        ("frame_bytes", c_size_t),
+    ]
+
+
+class Traffic(_abi.Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        *((name, c_int64) for name in ("calls", "exchanges", "bytes", "rows", "rows_by_rows")),
+    ]
+
+
+# Calls of a group take what the library's own take, and the group where those take a device.
+_CALLS = (
+    "workspace_size",
+    "sample",
+    "sample_logits",
+    "verify",
+    "verify_logits",
+    "verify_workspace_size",
+)
+
+
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_abi.find("libgumbel_dist.so")))
+    for name in _CALLS:
+        function, own = (
+            getattr(where, prefix + name)
+            for where, prefix in ((library, "gumbel_group_"), (_abi.lib, "gumbel_"))
+        )
+        function.restype, function.argtypes = own.restype, own.argtypes
+    library.gumbel_group_open.restype = c_int
+    library.gumbel_group_open.argtypes = [
+        POINTER(Transport),
+        c_void_p,
+        POINTER(Options),
+        POINTER(c_void_p),
+        POINTER(_abi.Error),
+    ]
+    library.gumbel_group_traffic.restype = c_int
+    library.gumbel_group_traffic.argtypes = [c_void_p, POINTER(Traffic)]
+    library.gumbel_group_close.restype = None
+    library.gumbel_group_close.argtypes = [c_void_p]
+    return library
+
+
+lib = _load()

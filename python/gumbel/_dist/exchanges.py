@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks reach each other: an all-gather that a caller has, or torch.distributed's."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+from typing import Any, Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .abi import WHY_BYTES
+
+#: bytes of this rank, seconds -> those of all ranks, in their order; raises where time is over.
+AllGather = Callable[[NDArray[np.uint8], float], NDArray[np.uint8]]
+#: The same by addresses: from where, to where, how many bytes, within how many milliseconds.
+Exchange = Callable[[int, int, int, int], None]
+
+_SIZES_KEPT = 16
+
+
+def by_arrays(all_gather: AllGather, ranks: int) -> Exchange:
+    """An exchange by a caller's all-gather of arrays."""
+
+    def exchange(send: int, receive: int, size: int, ms: int) -> None:
+        own = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(send)).copy()
+        found = np.ascontiguousarray(all_gather(own, ms / 1000), np.uint8)
+        if found.size != ranks * size:
+            raise ValueError(f"{found.size} bytes came, not {ranks} times {size}")
+        ctypes.memmove(receive, found.ctypes.data, found.size)
+
+    return exchange
+
+
+class OverTorch:
+    """Exchanges of a torch.distributed group that moves CPU tensors, as gloo does.
+
+    Its tensors are kept from one exchange of a size to the next. They are torch's, so that an
+    exchange that is late writes into nobody else's memory.
+    """
+
+    def __init__(self, process_group: Any) -> None:
+        import torch.distributed as dist
+
+        if process_group is None:
+            process_group = dist.group.WORLD
+        self.group = process_group
+        self.rank, self.ranks = dist.get_rank(process_group), dist.get_world_size(process_group)
+        options: Any = dist.distributed_c10d
+        self._options = options.AllgatherOptions()
+        self._kept: dict[int, tuple[Any, Any, list[Any]]] = {}
+
+    def _tensors(self, size: int) -> tuple[Any, Any, list[Any]]:
+        found = self._kept.get(size)
+        if found is None:
+            import torch
+
+            own: Any = torch.empty(size, dtype=torch.uint8)
+            everyone: Any = torch.empty(size * self.ranks, dtype=torch.uint8)
+            if len(self._kept) >= _SIZES_KEPT:
+                self._kept.clear()
+            found = self._kept[size] = own, everyone, list(everyone.split(size))
+        return found
+
+    def exchange(self, send: int, receive: int, size: int, ms: int) -> None:
+        """An Exchange."""
+        own, everyone, parts = self._tensors(size)
+        ctypes.memmove(own.data_ptr(), send, size)
+        # The limit is of the exchange itself, so that none is left behind that waits for longer.
+        self._options.timeout = datetime.timedelta(milliseconds=ms)
+        self.group.allgather([parts], [own], self._options).wait()
+        ctypes.memmove(receive, everyone.data_ptr(), size * self.ranks)
+
+
+def callback(exchange: Exchange) -> Callable[..., int]:
+    """What the library calls: an exchange that raises is an error of the call that asked for it."""
+
+    def gather(_: Any, __: Any, send: int, receive: int, size: int, ms: int, why: int) -> int:
+        try:
+            exchange(send, receive, size, ms)
+            return 0
+        except Exception as problem:
+            words = str(problem).encode(errors="replace")[: WHY_BYTES - 1] + b"\0"
+            ctypes.memmove(why, words, len(words))
+            return 1
+
+    return gather

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM with two ranks of tensor parallelism: all that a request can ask for has the texts of one
+rank, and every draw of the ranks is, to the bit, the one of a process with the whole head."""
+
+import functools
+import os
+
+import pytest
+from vllm_jobs import PROMPTS, RUNNERS, need_vllm, request, run
+
+need_vllm()
+
+from test_vllm_requests import (  # noqa: E402
+    BY_V2, DRAWN, FROM_LOGITS, NAMES, NGRAMS, WITHOUT_DRAFTS, alike, rounds, written,
+)
+
+if len(os.sched_getaffinity(0)) < 2:
+    pytest.skip("vLLM's ranks want a processor each", allow_module_level=True)
+
+RANKS = 2
+
+
+@functools.cache
+def by_ranks(runner):
+    return run(rounds(NAMES) + rounds(NAMES, **DRAWN), runner, ranks=RANKS)
+
+
+def check_ranks(job):
+    """Both ranks did the same, and nothing that one process would not have done."""
+    last = job.rounds[-1]["ranks"]
+    assert len(last) == RANKS and last[0]["counts"] == last[1]["counts"]
+    for told in last:
+        assert told["different"] == [] and told["draws"] > 0
+    assert last[0]["draws"] == last[0]["counts"]["fused"]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_draws_are_those_of_one_process_to_the_bit(runner):
+    check_ranks(by_ranks(runner))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_texts_are_those_of_one_rank(runner, name):
+    for at in (NAMES.index(name), len(NAMES) + NAMES.index(name)):
+        found, wanted = (job.rounds[at]["requests"] for job in (by_ranks(runner), written(runner)))
+        assert alike(found, wanted), (found, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_logits_are_gathered_where_one_rank_would_form_them(runner, name):
+    found = by_ranks(runner).counts(NAMES.index(name))
+    took = FROM_LOGITS.get(name, "fused")
+    if runner == "V2":
+        took = BY_V2.get(name, took)
+    assert found[took] > 0
+    assert sum(found.values()) == found[took] + found["materialised"]
+    assert (found["materialised"] == 0) == (took == "fused")
+
+
+def test_drafts_of_ranks_change_no_text():
+    names = [name for name in NAMES if name not in WITHOUT_DRAFTS]
+    job = run(rounds(names, **DRAWN), ranks=RANKS, speculative_config=NGRAMS)
+    check_ranks(job)
+    for at, name in enumerate(names):
+        wanted = written("V1").ids(len(NAMES) + NAMES.index(name))
+        assert job.ids(at) == wanted, name
+
+
+def test_batches_of_16_bits_are_multiplied_by_torch_and_drawn_by_ranks():
+    """Many rows are not gathered either; and requests without seeds have the same ones on ranks."""
+    many = [[request(PROMPTS[row % 3], 6, temperature=0.9) for row in range(12)]]
+    few = [[request(PROMPTS[0], 6, temperature=0.9, seed=3)]]
+    job = run(many + few, ranks=RANKS, dtype="bfloat16")
+    assert job.counts(0)["logits"] == 6 and job.counts(0)["materialised"] == 0
+    assert job.counts(1)["fused"] == 6
+    assert job.rounds[-1]["ranks"][0]["counts"] == job.rounds[-1]["ranks"][1]["counts"]
+    assert len({tuple(ids) for ids in job.ids(0)}) == 12

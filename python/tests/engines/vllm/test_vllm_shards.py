@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heads of vLLM split over two processes, without an engine: padded vocabularies, a rank with
+nothing but padding, biases, caps, masks, rows that torch multiplies; and what is not served."""
+
+import contextlib
+import functools
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vllm_jobs import need_vllm
+
+need_vllm()
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "ranks"))
+
+import torch  # noqa: E402
+from gloo_ranks import die, on_two_ranks  # noqa: E402
+
+ROWS, COLS = 6, 32
+# vocabulary, rows padded to, what a LogitsProcessor does, whether the head has a bias
+HEADS = {
+    "plain": (1024, {}, False),
+    "padded": (1000, {"scale": 0.5}, True),
+    "blocks not met": (700, {"soft_cap": 4.0}, False),  # 704 rows, 352 a rank
+    "one rank is padding": (20, {}, True),  # 64 rows
+}
+SHORT = torch.bfloat16
+
+
+def head_of(vocab):
+    """Weight, bias and hidden states, the same in every process."""
+    random = torch.Generator().manual_seed(vocab)
+    shapes = ((vocab, COLS), (vocab,), (ROWS, COLS))
+    return tuple(torch.randn(shape, generator=random) for shape in shapes)
+
+
+def asks_of(vocab):
+    from gumbel._vllm import masks
+    from gumbel._vllm.drawer import Asks
+
+    rows = {
+        "seed": torch.arange(ROWS) - 2, "position": torch.arange(ROWS) + 11,
+        "temperature": torch.tensor([0.0, 0.5, 0.8, 1.0, 1.5, 0.0]),
+    }
+    cut = {"top_k": torch.tensor([3, vocab, 5, 9, 2, 1], dtype=torch.int32),
+           "top_p": torch.linspace(0.5, 1, ROWS)}
+    texts = {"prompt_tokens": [[1, 2]] * ROWS, "output_tokens": [[5, 5, vocab - 1]] * ROWS}
+    return {
+        "plain": Asks(rows), "cut": Asks({**rows, **cut}),
+        "greedy": Asks({"temperature": torch.zeros(ROWS)}),
+        "biased": Asks(rows, {"logit_bias": [{3: 4.0, vocab - 1: 9.0}] * ROWS}),
+        "penalised": Asks(rows, {"repetition_penalty": 1.5, "presence_penalty": 0.3, **texts}),
+        "masked": Asks(rows, mask=masks.pack(torch.arange(vocab).expand(ROWS, -1) % 3 > 0)),
+    }
+
+
+def drawn(logits, vocab, raw):
+    """What a drawer makes of logits, by what is asked; twice, as prepared calls are kept."""
+    from gumbel._vllm.drawer import Drawer, Likeliest, verify
+
+    drawer, found = Drawer(), {}
+    for name, asks in asks_of(vocab).items():
+        for turn in range(2):
+            for shown in (None, Likeliest(3, raw=False), Likeliest(0, raw=True)):
+                if shown is not None and shown.raw and not (raw and name == "plain"):
+                    continue
+                parts = vars(drawer.draw(logits(), asks, shown)).values()
+                found[f"{name} {turn} {shown}"] = [
+                    None if part is None else part.clone().numpy() for part in parts
+                ]
+    asks = asks_of(vocab)["cut"]
+    rows = {key: value[:2] for key, value in asks.rows.items()}
+    tokens = torch.tensor([7, 2, 3, 7, 4, 5], dtype=torch.int32)
+    offsets = torch.tensor([0, 3, 6], dtype=torch.int32)
+    asks = type(asks)(rows, mask=asks_of(vocab)["masked"].mask)
+    parts = verify(logits(), asks, tokens, offsets, 3)
+    found["verify"] = [part.numpy() for part in parts]
+    return found
+
+
+@contextlib.contextmanager
+def ranked(rank, folder):
+    """Make this process a rank of vLLM's tensor parallelism."""
+    os.environ["VLLM_DIST_IDENT"] = Path(folder).name
+    from gumbel._vllm import lazy
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.distributed import init_distributed_environment, initialize_model_parallel
+
+    with set_current_vllm_config(VllmConfig()):
+        init_distributed_environment(2, rank, f"file://{folder}/vllm", rank, "gloo")
+        initialize_model_parallel(2)
+        lazy.install()
+        yield
+
+
+def sharded(vocab, arguments, biased, dtype=torch.float32, added=0):
+    """A layer and a head of vLLM's own, with this rank's rows; hidden states."""
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    weight, bias, hidden = (part.to(dtype) for part in head_of(vocab))
+    head = ParallelLMHead(
+        vocab + added, COLS, bias=biased, params_dtype=dtype, org_num_embeddings=vocab
+    )
+    head.weight_loader(head.weight, weight)
+    if biased:
+        head.weight_loader(head.bias, bias)
+    head.quant_method.process_weights_after_loading(head)
+    layer = LogitsProcessor(vocab + added, vocab, **arguments)
+    return layer, head, hidden
+
+
+def _heads(rank, folder):
+    from gumbel._vllm import lazy
+    from gumbel._vllm.counts import counts
+
+    with ranked(rank, folder):
+        found = {}
+        for name, (vocab, arguments, biased) in HEADS.items():
+            layer, head, hidden = sharded(vocab, arguments, biased)
+
+            def put_off():
+                with lazy.put_off():
+                    return layer(head, hidden, head.bias)
+
+            found[name] = drawn(put_off, vocab, not arguments)
+            assert counts.materialised == 0 and counts.logits == 0
+            # Whoever looks finds the whole, gathered.
+            found[name]["gathered"] = [(put_off() + 0).numpy()]
+            assert counts.materialised == 1
+            counts.materialised = 0
+        return found
+
+
+def whole(vocab, arguments, biased):
+    """The same by one process, whose logits are put off or formed."""
+    from gumbel._vllm.lazy import LazyLogits
+
+    weight, bias, hidden = head_of(vocab)
+    scale, cap = arguments.get("scale", 1.0), arguments.get("soft_cap", 0.0)
+    given = {"bias": bias if biased else None, "scale": scale, "softcap": scale * cap,
+             "vocab_size": vocab}
+    put_off = functools.partial(LazyLogits, hidden, weight, given, None)
+    found = drawn(put_off, vocab, not arguments)
+    logits = hidden @ weight.T + (bias if biased else 0)
+    if cap:
+        logits = torch.tanh(logits / cap) * cap
+    return found, (logits * scale).numpy()
+
+
+def test_shards_draw_what_the_whole_draws():
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = on_two_ranks(_heads, folder)
+    for rank in (0, 1):
+        assert not isinstance(ranks[rank], str), ranks[rank]
+        for name, head in HEADS.items():
+            wanted, logits = whole(*head)
+            gathered = ranks[rank][name].pop("gathered")[0]
+            np.testing.assert_allclose(gathered, logits, rtol=0, atol=1e-5)
+            assert ranks[rank][name].keys() == wanted.keys()
+            for asked, parts in wanted.items():
+                for found, part in zip(ranks[rank][name][asked], parts):
+                    np.testing.assert_array_equal(found, part, f"{name}, {asked}")
+
+
+def _multiplied(rank, folder):
+    """In 16 bits, rows that torch multiplies: what ranks draw from their columns, and columns."""
+    from gumbel._vllm import lazy
+    from gumbel._vllm.counts import counts
+
+    with ranked(rank, folder):
+        layer, head, hidden = sharded(1000, {"scale": 0.5, "soft_cap": 4.0}, False, SHORT)
+
+        def put_off():
+            with lazy.put_off():
+                return layer(head, hidden)
+
+        assert put_off().columns is not None and counts.fused == 0
+        found = drawn(put_off, 1000, False)
+        assert counts.fused == 0 and counts.logits > 0 and counts.materialised == 0
+        return found, layer(head, hidden).float().numpy()
+
+
+def test_rows_of_16_bits_are_drawn_from_columns():
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = on_two_ranks(_multiplied, folder)
+    for rank in (0, 1):
+        assert not isinstance(ranks[rank], str), ranks[rank]
+        found, logits = ranks[rank]
+        wanted = drawn(lambda: torch.from_numpy(logits).to(SHORT), 1000, False)
+        for asked, parts in wanted.items():
+            for one, part in zip(found[asked], parts):
+                np.testing.assert_array_equal(one, part, asked)
+
+
+def _left_to_vllm(rank, folder):
+    from gumbel._vllm import groups, lazy
+
+    with ranked(rank, folder):
+        layer, head, hidden = sharded(1000, {}, False, added=8)
+        with lazy.put_off():
+            logits = layer(head, hidden)
+        # Ranks of which one cannot, all leave it.
+        agreed = [groups.all_agree(True), groups.all_agree(rank == 0), groups.all_agree(False)]
+        return lazy.is_lazy(logits), tuple(logits.shape), agreed
+
+
+def test_added_rows_and_a_rank_that_cannot_are_left_to_vllm():
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = on_two_ranks(_left_to_vllm, folder)
+    for rank in (0, 1):
+        assert ranks[rank] == (False, (ROWS, 1000), [True, False, False]), ranks[rank]
+
+
+def _dying(rank, folder):
+    os.environ["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"] = "5"
+    from gumbel._vllm import lazy
+    from gumbel._vllm.drawer import Drawer
+
+    with ranked(rank, folder):
+        layer, head, hidden = sharded(1024, {}, False)
+        asks, drawer = asks_of(1024)["plain"], Drawer()
+
+        def step():
+            with lazy.put_off():
+                drawer.draw(layer(head, hidden), asks)
+
+        step()
+        if rank == 1:
+            die()
+        begin, told = time.monotonic(), []
+        for _ in range(2):
+            try:
+                step()
+            except RuntimeError as problem:
+                told.append(str(problem))
+        return told, time.monotonic() - begin
+
+
+def test_a_dead_rank_is_an_error_of_the_step():
+    with tempfile.TemporaryDirectory() as folder:
+        found = on_two_ranks(_dying, folder, answers=1)
+    assert not isinstance(found[0], str), found[0]
+    told, waited = found[0]
+    assert told[0].startswith("group: an exchange failed within 5000 ms")
+    assert told[1] == "group: an earlier exchange failed" and waited < 15

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What vllm_job.py has workers of tensor parallelism do beside their work: count their steps, and
+compare each draw of the ranks with one process's, of the same hidden states, to the bit."""
+
+from pathlib import Path
+
+compared = {"draws": 0, "different": []}
+
+
+def _whole(logits, weight):
+    """The same logits put off, of the whole head."""
+    from gumbel._vllm.lazy import LazyLogits
+
+    made = LazyLogits(logits.hidden.clone(), weight, dict(logits.head), None)
+    made.mask = logits.mask
+    return made
+
+
+def _compare(kind, found, wanted):
+    import torch
+
+    compared["draws"] += 1
+    for one, other in zip(found, wanted):
+        if (one is None) != (other is None) or (one is not None and not torch.equal(one, other)):
+            compared["different"].append(f"{kind}: {one} and {other}")
+
+
+def _watch(weight):
+    """Have every draw of a shard made by the whole head, too."""
+    from gumbel._vllm import drawer, runner_v1, runner_v2
+    from gumbel._vllm.counts import Counts
+    from gumbel._vllm.lazy import is_lazy
+
+    draw, verify = drawer.Drawer.draw, drawer.verify
+    ours = drawer.counts
+
+    def again(call, logits, *arguments):
+        drawer.counts = Counts()
+        try:
+            return call(_whole(logits, weight), *arguments)
+        finally:
+            drawer.counts = ours
+
+    def drawn(self, logits, asks, likeliest=None, took="logits"):
+        found = draw(self, logits, asks, likeliest, took)
+        if is_lazy(logits) and logits.shard is not None and logits.columns is None:
+            held = tuple(None if part is None else part.clone() for part in vars(found).values())
+            whole = again(lambda *a: draw(drawer.Drawer(), *a), logits, asks, likeliest, took)
+            _compare("draw", held, vars(whole).values())
+        return found
+
+    def verified(logits, asks, *rest):
+        found = verify(logits, asks, *rest)
+        if is_lazy(logits) and logits.shard is not None and logits.columns is None:
+            _compare("verify", found, again(verify, logits, asks, *rest))
+        return found
+
+    drawer.Drawer.draw = drawn
+    runner_v1.verify = runner_v2.verify = verified
+
+
+class Extension:
+    """Methods that a worker gets."""
+
+    def gumbel_watch(self, model):
+        """Compare from now on; `model` has the whole head, tied to its embeddings."""
+        import safetensors.torch
+
+        tensors = safetensors.torch.load_file(Path(model) / "model.safetensors")
+        _watch(tensors["model.embed_tokens.weight"].float())
+
+    def gumbel_told(self):
+        """How steps were drawn, and what was compared."""
+        import gumbel.vllm
+
+        return {"counts": dict(vars(gumbel.vllm.counts())), **compared}
