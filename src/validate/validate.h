@@ -17,6 +17,9 @@
 gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
                                   gumbel_error *error);
 
+/* Check a tensor and make its stride explicit. */
+gumbel_status gumbel_read_tensor(gumbel_tensor *tensor, const char *name, gumbel_error *error);
+
 /* Data of elements of `size` bytes; NULL is aligned. */
 gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *field,
                                    gumbel_error *error);

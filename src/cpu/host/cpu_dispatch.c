@@ -26,6 +26,8 @@ static int runs(gumbel_isa isa)
 static const cpu_kernels *const fast_kernels[] = {&cpu_avx512_kernels, &cpu_avx2_kernels, NULL};
 
 #elif defined(__aarch64__)
+#include <sys/auxv.h>
+#include <asm/hwcap.h>
 
 /* Advanced SIMD is part of the architecture. */
 static int runs(gumbel_isa isa) { return isa == GUMBEL_ISA_NEON; }
@@ -61,6 +63,33 @@ const cpu_kernels *cpu_kernels_best(void)
             return *k;
     return &cpu_reference_kernels;
 }
+
+#if defined(__x86_64__)
+
+const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+{
+    if (isa == GUMBEL_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
+        return &cpu_screen_vnni;
+    return isa == GUMBEL_ISA_REFERENCE ? &cpu_screen_plain : &cpu_screen_avx2;
+}
+
+#elif defined(__aarch64__)
+
+const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+{
+    int dot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+    return isa == GUMBEL_ISA_NEON && dot ? &cpu_screen_dot : &cpu_screen_plain;
+}
+
+#else
+
+const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+{
+    (void)isa;
+    return &cpu_screen_plain;
+}
+
+#endif
 
 void cpu_describe_processor(char *text, size_t size)
 {

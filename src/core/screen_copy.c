@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/screen_copy.h"
+
+#include "core/fail.h"
+#include "core/workspace.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+
+/* Covers the roundings of sums and roots in float64. */
+#define UP (1.0 + 1e-9)
+/* In float32, of a float64 that is not above it. */
+#define FLOAT_UP (1.0 + 0x1p-20)
+
+int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts)
+{
+    gumbel_cursor cursor = {0};
+    GUMBEL_ASSERT(rows >= 0 && columns >= 0);
+    parts->blocks = rows / GUMBEL_BLOCK + (rows % GUMBEL_BLOCK != 0);
+    parts->columns = (columns + 63) / 64 * 64;
+    gumbel_carve(&cursor, 1, 1, sizeof(gumbel_screen_header));
+    parts->bounds = cursor.used;
+    gumbel_carve(&cursor, (size_t)parts->blocks, 1, sizeof(gumbel_screen_block));
+    parts->steps = cursor.used;
+    gumbel_carve(&cursor, (size_t)parts->blocks, GUMBEL_BLOCK, sizeof(float));
+    parts->copy = cursor.used;
+    gumbel_carve(&cursor, (size_t)parts->blocks, GUMBEL_BLOCK, (size_t)parts->columns);
+    parts->bytes = cursor.used;
+    return cursor.used != SIZE_MAX && cursor.used <= INT64_MAX;
+}
+
+uint64_t gumbel_screen_check_of(const gumbel_screen_header *header)
+{
+    unsigned char bytes[offsetof(gumbel_screen_header, check)];
+    uint64_t check = UINT64_C(0xcbf29ce484222325);
+    memcpy(bytes, header, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        check = (check ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return check;
+}
+
+gumbel_status gumbel_screen_check_header(const gumbel_problem *p, gumbel_screen_layout layout,
+                                         gumbel_error *error)
+{
+    static const char field[] = "head.screen";
+    gumbel_screen_header h;
+    if (!p->screen)
+        return GUMBEL_OK;
+    memcpy(&h, p->screen, sizeof h);
+    GUMBEL_REFUSE_IF(h.magic != GUMBEL_SCREEN_MAGIC || h.check != gumbel_screen_check_of(&h), error,
+                     field, "it is nothing that gumbel_screen_prepare() made");
+    GUMBEL_REFUSE_IF(h.version != GUMBEL_SCREEN_VERSION || h.layout != (uint32_t)layout, error,
+                     field, "it was made by another version, or for another kind of device");
+    GUMBEL_REFUSE_IF(h.rows != p->vocab || h.columns != p->hidden_size, error, field,
+                     "it is of weights [%" PRId64 ", %" PRId64 "], head.weight is [%" PRId64
+                     ", %" PRId64 "]",
+                     h.rows, h.columns, p->vocab, p->hidden_size);
+    GUMBEL_REFUSE_IF(h.dtype != (uint32_t)p->weight.dtype, error, field,
+                     "it is of weights of dtype %u, head.weight has %d", (unsigned)h.dtype,
+                     (int)p->weight.dtype);
+    GUMBEL_REFUSE_IF(h.list_most < 1 || h.list_most > GUMBEL_SCREEN_LIST_MOST, error, field,
+                     "list_most is %d; it must be in 1..%d", (int)h.list_most,
+                     GUMBEL_SCREEN_LIST_MOST);
+    return GUMBEL_OK;
+}
+
+/* The largest of a hidden state's sizes, falling. */
+typedef struct largest {
+    float size[GUMBEL_SCREEN_OUTLIERS_MOST];
+    int count;
+} largest;
+
+static void keep_largest(largest *l, float size)
+{
+    int at = l->count < GUMBEL_SCREEN_OUTLIERS_MOST ? l->count++ : l->count - 1;
+    for (; at > 0 && l->size[at - 1] < size; at--)
+        l->size[at] = l->size[at - 1];
+    l->size[at] = size;
+}
+
+/* The largest sizes of h; those of a run of 16 are looked at where the run's largest is among
+ * them. */
+static void find_largest(const float *h, int64_t columns, largest *l)
+{
+    l->count = 0;
+    for (int64_t i = 0; i < columns; i += 16) {
+        int64_t end = columns - i < 16 ? columns : i + 16;
+        float most = 0.0f, least = l->count < GUMBEL_SCREEN_OUTLIERS_MOST
+                                       ? -1.0f
+                                       : l->size[GUMBEL_SCREEN_OUTLIERS_MOST - 1];
+        for (int64_t j = i; j < end; j++)
+            most = fabsf(h[j]) > most ? fabsf(h[j]) : most;
+        if (!(most > least))
+            continue;
+        for (int64_t j = i; j < end; j++)
+            if (l->count < GUMBEL_SCREEN_OUTLIERS_MOST ||
+                fabsf(h[j]) > l->size[GUMBEL_SCREEN_OUTLIERS_MOST - 1])
+                keep_largest(l, fabsf(h[j]));
+    }
+}
+
+/* The set O, the n largest, that makes 1/2 |h_O|_1 + error |h without O|_2 least. */
+static void bound_outliers(const largest *l, double square, float error, gumbel_screen_reach *reach)
+{
+    double outliers = 0.0, left = square, best = INFINITY, entry = GUMBEL_SCREEN_ENTRY;
+    if (error < GUMBEL_SCREEN_ENTRY)
+        entry = error;
+    for (int n = 0; n <= l->count; n++) {
+        /* What subtracting rounds is less than 2^-52 of the whole, each time. */
+        double rest = sqrt(fmax(left, 0.0) + 1e-12 * square);
+        double bound = entry * outliers + (double)error * rest;
+        if (bound < best) {
+            best = bound;
+            reach->outliers = (float)(outliers * FLOAT_UP);
+            reach->rest = (float)(rest * UP * FLOAT_UP);
+        }
+        if (n < l->count) {
+            outliers += (double)l->size[n];
+            left -= (double)l->size[n] * (double)l->size[n];
+        }
+    }
+}
+
+/* |h| as a norm, rounded up, and its largest entry; 0 where it is not finite. */
+static int measure(const float *h, int64_t columns, double *square, float *most)
+{
+    double sum = 0.0;
+    float size = 0.0f;
+    int finite = 1;
+    for (int64_t i = 0; i < columns; i++) {
+        finite &= fabsf(h[i]) < INFINITY;
+        size = fabsf(h[i]) > size ? fabsf(h[i]) : size;
+        sum += (double)h[i] * (double)h[i];
+    }
+    *square = sum;
+    *most = size;
+    return finite;
+}
+
+/* What 64 columns leave of h and of both planes, as squares. */
+typedef struct plane_sums {
+    double left;
+    int64_t high, low;
+} plane_sums;
+
+static void split_columns(const float *h, int count, double unit, int size, int8_t *high,
+                          int8_t *low, plane_sums *sums)
+{
+    double inverse = 1.0 / unit, left = 0.0;
+    int32_t of_high = 0, of_low = 0, half = size / 2, shift = size == 256 ? 8 : 7;
+    for (int i = 0; i < count; i++) {
+        int32_t k = (int32_t)rint((double)h[i] * inverse), upper = (k + half) >> shift;
+        int32_t lower = k - upper * size;
+        double r = (double)h[i] - unit * (double)k;
+        high[i] = (int8_t)upper;
+        low[i] = (int8_t)lower;
+        left += r * r;
+        of_high += upper * upper;
+        of_low += lower * lower;
+    }
+    for (int i = count; i < 64; i++)
+        high[i] = low[i] = 0;
+    sums->left += left;
+    sums->high += of_high;
+    sums->low += of_low;
+}
+
+int gumbel_screen_split(const float *h, int64_t columns, const gumbel_screen_header *header,
+                        double gamma, const gumbel_screen_planes *planes,
+                        gumbel_screen_reach *reach)
+{
+    largest l;
+    double square;
+    float most;
+    plane_sums sums = {0};
+    GUMBEL_ASSERT(planes->size == 256 || planes->size == 128);
+    GUMBEL_ASSERT(columns >= 1 && columns <= GUMBEL_SCREEN_COLUMNS_MOST);
+    int finite = measure(h, columns, &square, &most);
+    double norm = sqrt(square) * UP;
+    if (!finite || !(norm < GUMBEL_SCREEN_HIDDEN_MOST) ||
+        !(norm * (double)header->weight < GUMBEL_SCREEN_LOGIT_MOST))
+        return 0;
+    /* So |high| stays below half a plane, and |low| is half a plane at most. */
+    reach->unit = (float)((double)most / (planes->size * (planes->size / 2 - 1)) * FLOAT_UP);
+    reach->unit = reach->unit < 0x1p-100f ? 0x1p-100f : reach->unit;
+    for (int64_t i = 0; i < columns; i += 64) {
+        int64_t at = i / 64 * planes->apart;
+        split_columns(h + i, columns - i < 64 ? (int)(columns - i) : 64, (double)reach->unit,
+                      planes->size, planes->high + at, planes->low + at, &sums);
+    }
+    find_largest(h, columns, &l);
+    bound_outliers(&l, square, header->error, reach);
+    double steps = planes->size * sqrt((double)sums.high) + sqrt((double)sums.low);
+    double grain = sqrt(sums.left) + 0x1p-21 * (double)reach->unit * steps;
+    reach->grain = (float)(grain * UP * FLOAT_UP);
+    reach->path = (float)(gamma * norm * FLOAT_UP);
+    return 1;
+}
