@@ -30,7 +30,7 @@
 #define GUMBEL_SCREEN_OUTLIERS_MOST 64
 
 typedef enum gumbel_screen_layout {
-    /* [V / 64][D / 64][4][16 quads of columns][16 rows][4 columns] of q + 128 */
+    /* [V / 16][D / 64][16 quads of columns][16 rows][4 columns] of q + 128 */
     GUMBEL_SCREEN_LAYOUT_CPU = 1,
 } gumbel_screen_layout;
 

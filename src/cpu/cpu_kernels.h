@@ -68,15 +68,14 @@ typedef struct cpu_screen_rows {
     int64_t stride_bytes;
     int64_t hidden_size;
     int count;                 /* 1..16; of the others q is 0 */
-    uint8_t *copy;             /* of 64 columns; those of the next are CPU_SCREEN_APART bytes on */
+    uint8_t *copy;             /* a tile for every 64 columns */
     float *steps;              /* [16]; NaN for a row that is not finite */
     gumbel_screen_block bound; /* the most of all rows' */
     float weight_most;         /* the largest |w| as a norm */
 } cpu_screen_rows;
 
-/* Bytes of 16 rows and 64 columns of a copy, and from one 64 columns of a block to the next. */
-#define CPU_SCREEN_TILE  1024
-#define CPU_SCREEN_APART (4 * CPU_SCREEN_TILE)
+/* Bytes of 16 rows and 64 columns of a copy; tiles of the same rows follow each other. */
+#define CPU_SCREEN_TILE 1024
 
 /* The step of a row whose largest weight is `most`, rounded up: no q is beyond 127. NaN where that
  * is not finite. */

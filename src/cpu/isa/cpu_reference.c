@@ -187,7 +187,7 @@ static void screen_row(cpu_screen_rows *r, int row)
         int lane = (int)(i % CPU_LANES);
         error[lane] = fmaf(e, e, error[lane]);
         size[lane] = fmaf(q, q, size[lane]);
-        r->copy[i / 64 * CPU_SCREEN_APART + i % 64 / 4 * 64 + row * 4 + i % 4] =
+        r->copy[i / 64 * CPU_SCREEN_TILE + i % 64 / 4 * 64 + row * 4 + i % 4] =
             (uint8_t)((int)q + 128);
     }
     cpu_screen_bound_row(r, row, cpu_sum_lanes(error), cpu_sum_lanes(size));
@@ -196,7 +196,7 @@ static void screen_row(cpu_screen_rows *r, int row)
 static void screen_rows(cpu_screen_rows *r)
 {
     for (int64_t column = 0; column < r->hidden_size; column += 64)
-        memset(r->copy + column / 64 * CPU_SCREEN_APART, 128, CPU_SCREEN_TILE);
+        memset(r->copy + column / 64 * CPU_SCREEN_TILE, 128, CPU_SCREEN_TILE);
     memset(r->steps, 0, 16 * sizeof *r->steps);
     for (int row = 0; row < r->count; row++)
         screen_row(r, row);

@@ -9,7 +9,8 @@
 
 #include <immintrin.h>
 
-#define AHEAD (2 * CPU_SCREEN_APART)
+/* How far ahead each stream is fetched, into the second-level cache. */
+#define AHEAD 512
 
 /* `rows`, at most 4, and `halves` of 8 tokens at a time are constants of each instance. */
 static inline __attribute__((always_inline)) void sums_of(const cpu_screen_product *p, int rows,
@@ -26,7 +27,7 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
                 sum[g][b] = _mm256_set1_epi32(p->start[b]);
         }
         for (int64_t k = 0; k < p->columns; k += 64) {
-            const uint8_t *copy = p->copy + k / 64 * CPU_SCREEN_APART;
+            const uint8_t *copy = p->copy + k / 64 * CPU_SCREEN_TILE;
             UNROLLED
             for (int line = 0; line < 16; line++) {
                 __m256i x[4];
@@ -34,10 +35,10 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
                 for (int g = 0; g < halves; g++) {
                     int half = first + g;
                     const uint8_t *at =
-                        copy + half / 2 * CPU_SCREEN_TILE + 64 * line + half % 2 * 32;
+                        copy + half / 2 * 16 * p->columns + 64 * line + half % 2 * 32;
                     x[g] = _mm256_loadu_si256((const void *)at);
                     if (g % 2 == 0)
-                        _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
+                        _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T1);
                 }
                 UNROLLED
                 for (int b = 0; b < 2 * rows; b++) {

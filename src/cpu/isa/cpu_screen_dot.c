@@ -10,7 +10,8 @@
 
 #include <arm_neon.h>
 
-#define AHEAD (2 * CPU_SCREEN_APART)
+/* How far ahead a stream of tiles is fetched. */
+#define AHEAD 1024
 
 /* `rows`, at most 2, is a constant of each instance. */
 static inline __attribute__((always_inline)) void sums_of(const cpu_screen_product *p, int rows)
@@ -26,7 +27,7 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
                 sum[g][b] = vdupq_n_s32(0);
         }
         for (int64_t k = 0; k < p->columns; k += 64, planes += 128 * rows) {
-            const uint8_t *tile = p->copy + k / 64 * CPU_SCREEN_APART + group * CPU_SCREEN_TILE;
+            const uint8_t *tile = p->copy + group * 16 * p->columns + k / 64 * CPU_SCREEN_TILE;
             UNROLLED
             for (int quad = 0; quad < 16; quad++) {
                 __builtin_prefetch(tile + 64 * quad + AHEAD);

@@ -3,6 +3,8 @@
  * WHAT   a screen's sums by vpdpbusd (AVX-512 VNNI): a line of a copy's tile is four columns of
  *        sixteen tokens, and is multiplied with four broadcast bytes of a plane, so that lanes are
  *        tokens and nothing is summed across.
+ * MEMORY  16 tokens are a stream; four of them at once keep memory busy: side by side in one page,
+ *        they are read at 11 GB/s instead of 27 on a Zen 4.
  * COST   two instructions a line and hidden state; up to two hidden states the memory's time.
  */
 #include "cpu/cpu_screen_sums.h"
@@ -10,16 +12,17 @@
 
 #include <immintrin.h>
 
-/* How far ahead a copy is fetched, as weights are (STREAM_AHEAD). */
-#define AHEAD (2 * CPU_SCREEN_APART)
+/* How far ahead each stream is fetched, into the second-level cache. */
+#define AHEAD 512
 
 /* `rows`, at most 8, and `groups` of 16 tokens at a time are constants of each instance. */
 static inline __attribute__((always_inline)) void sums_of(const cpu_screen_product *p, int rows,
                                                           int groups)
 {
+    const int64_t apart = 16 * p->columns;
     for (int first = 0; first < 4; first += groups) {
         __m512i sum[4][16];
-        const uint8_t *copy = p->copy + first * CPU_SCREEN_TILE;
+        const uint8_t *copy = p->copy + first * apart;
         const int8_t *planes = p->planes;
         UNROLLED
         for (int g = 0; g < groups; g++) {
@@ -33,9 +36,9 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
                 __m512i x[4];
                 UNROLLED
                 for (int g = 0; g < groups; g++) {
-                    const uint8_t *at = copy + g * CPU_SCREEN_TILE + 64 * line;
+                    const uint8_t *at = copy + g * apart + 64 * line;
                     x[g] = _mm512_loadu_si512(at);
-                    _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
+                    _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T1);
                 }
                 UNROLLED
                 for (int b = 0; b < 2 * rows; b++) {
@@ -47,7 +50,7 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
                         sum[g][b] = _mm512_dpbusd_epi32(sum[g][b], x[g], h);
                 }
             }
-            copy += CPU_SCREEN_APART;
+            copy += CPU_SCREEN_TILE;
             planes += 128 * rows;
         }
         UNROLLED

@@ -97,7 +97,7 @@ LANES void screen_rows_as(cpu_screen_rows *r, gumbel_dtype dtype)
             vu_store(words[row],
                      quantise_columns(w, vf_set(inverse[row]), &error[row], &size[row]));
         }
-        store_tile(words, r->copy + column / 64 * CPU_SCREEN_APART);
+        store_tile(words, r->copy + column / 64 * CPU_SCREEN_TILE);
     }
     for (int row = 0; row < r->count; row++)
         cpu_screen_bound_row(r, row, vf_sum(error[row]), vf_sum(size[row]));

@@ -35,8 +35,7 @@ static void make_block(making *m, int64_t block)
         rows.count = left < 0 ? 0 : left < 16 ? (int)left : 16;
         rows.weight = (const char *)weight->data + (rows.count ? first * stride : 0);
         rows.steps = (float *)(void *)(m->screen + m->parts.steps) + first;
-        rows.copy = m->screen + m->parts.copy + block * GUMBEL_BLOCK * m->parts.columns +
-                    first % GUMBEL_BLOCK / 16 * CPU_SCREEN_TILE;
+        rows.copy = m->screen + m->parts.copy + first * m->parts.columns;
         m->device->kernels->screen_rows(&rows);
     }
     ((gumbel_screen_block *)(void *)(m->screen + m->parts.bounds))[block] = rows.bound;

@@ -23,19 +23,19 @@ static int holds(const verifying *v, int64_t row)
 {
     const gumbel_tensor *weight = &v->problem->weight;
     const unsigned char *base = v->problem->screen;
-    int64_t block = row / GUMBEL_BLOCK, in = row % GUMBEL_BLOCK;
+    int64_t block = row / GUMBEL_BLOCK;
     gumbel_screen_block bound =
         ((const gumbel_screen_block *)(const void *)(base + v->parts.bounds))[block];
     double step = (double)((const float *)(const void *)(base + v->parts.steps))[row];
-    const uint8_t *copy = base + v->parts.copy + block * GUMBEL_BLOCK * v->parts.columns +
-                          in / 16 * CPU_SCREEN_TILE + in % 16 * 4;
+    const uint8_t *copy =
+        base + v->parts.copy + row / 16 * 16 * v->parts.columns + row % 16 * 4;
     const char *from =
         (const char *)weight->data + row * weight->stride * cpu_element_size(weight->dtype);
     double error = 0.0, size = 0.0, square = 0.0, entry = 0.0;
     int finite = 1;
     for (int64_t i = 0; i < weight->cols; i++) {
         double w = (double)cpu_widen_element(from, weight->dtype, i);
-        int q = copy[i / 64 * CPU_SCREEN_APART + i % 64 / 4 * 64 + i % 4] - 128;
+        int q = copy[i / 64 * CPU_SCREEN_TILE + i % 64 / 4 * 64 + i % 4] - 128;
         double e = w / step - q;
         finite &= isfinite(w);
         error += e * e;
