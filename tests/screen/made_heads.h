@@ -14,8 +14,8 @@
 typedef enum made_kind {
     MADE_GAUSSIAN,
     MADE_STRUCTURED, /* row norms, column norms, a common direction, heavy tails; h leans to a token */
-    MADE_OUTLIERS,   /* the same, with four dimensions that carry 80% of |h|^2 */
-    MADE_HOSTILE,    /* rows of every odd kind, one after the other */
+    MADE_OUTLIERS, /* the same, with four dimensions that carry 80% of |h|^2 */
+    MADE_HOSTILE,  /* rows of every odd kind, one after the other */
     MADE_KINDS,
 } made_kind;
 
@@ -93,7 +93,8 @@ static inline made_head make_made_head(made_kind kind, gumbel_dtype dtype, int64
             dtype_store(hidden, dtype, b * columns + i, 2.5f * x);
         }
     }
-    return (made_head){{weight, dtype, rows, columns, 0, {0}}, {hidden, dtype, batch, columns, 0, {0}}};
+    return (made_head){{weight, dtype, rows, columns, 0, {0}},
+                       {hidden, dtype, batch, columns, 0, {0}}};
 }
 
 static inline void free_made_head(made_head *head)

@@ -100,8 +100,8 @@ static void check_row(const screened *s, const float *h, mutant m, seen *into)
     multiply(s, h, logits);
     for (int64_t row = 0; row < rows; row++) {
         int32_t high = 0, low = 0;
-        gumbel_screen_block block = ((const gumbel_screen_block *)(const void *)(
-            s->screen + s->parts.bounds))[row / 64];
+        gumbel_screen_block block =
+            ((const gumbel_screen_block *)(const void *)(s->screen + s->parts.bounds))[row / 64];
         gumbel_screen_reach own = reach;
         mutate(m, &own, &block);
         for (int64_t i = 0; i < columns; i++) {
@@ -204,8 +204,8 @@ static void every_logit_is_within(void **state)
                 /* float16 holds no weights of 1e6 */
                 if (kind == MADE_HOSTILE && dtypes[i / 5] == GUMBEL_FLOAT16)
                     continue;
-                seen own =
-                    check_head(*state, (made_kind)kind, dtypes[i / 5], columns[i % 5], plane, WHOLE);
+                seen own = check_head(*state, (made_kind)kind, dtypes[i / 5], columns[i % 5], plane,
+                                      WHOLE);
                 if (own.outside)
                     print_error("%s, %s, D %d, planes of %d: %ld outside\n", made_names[kind],
                                 dtype_name(dtypes[i / 5]), (int)columns[i % 5], plane, own.outside);

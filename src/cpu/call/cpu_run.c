@@ -187,12 +187,12 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
         .out_stride = job->tile + CPU_LANES,
         .out = slot->z + low,
     };
-    if (!is_needed(job, token, low, high))
-        return;
-    if (job->screen)
-        cpu_screen_tile(job, slot, token, low, high);
-    else
-        kernels->product(&product);
+    if (is_needed(job, token, low, high)) {
+        if (job->screen)
+            cpu_screen_tile(job, slot, token, low, high);
+        else
+            kernels->product(&product);
+    }
     for (int64_t b = 0; b < p->batch && !job->multiply_only; b++) {
         float *z = slot->z + b * product.out_stride;
         cpu_piece piece = {b, z + low, GUMBEL_FLOAT32, bias, token, low, high};
