@@ -32,9 +32,6 @@ typedef struct cpu_screen_sums {
     int panel;          /* hidden states a panel */
     int64_t batch_most; /* rows of a call that is faster by it than by the full pass */
     void (*sums)(const cpu_screen_product *product);
-    /* Ready the calling thread, and leave it as it was; NULL: nothing to do. */
-    void (*begin)(void);
-    void (*end)(void);
 } cpu_screen_sums;
 
 extern const cpu_screen_sums cpu_screen_plain;

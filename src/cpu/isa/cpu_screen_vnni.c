@@ -84,4 +84,4 @@ static void sums(const cpu_screen_product *p)
 }
 
 const cpu_screen_sums cpu_screen_vnni = {
-    .name = "vnni", .plane = 256, .panel = 8, .batch_most = 16, .sums = sums};
+    .name = "vnni", .plane = 256, .panel = 8, .batch_most = 64, .sums = sums};
