@@ -174,7 +174,10 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
     gumbel_text into = {text, size, 0};
     if (size > 0)
         text[0] = '\0';
-    return device->backend->explain(device, &problem, &into, error);
+    GUMBEL_FORWARD(device->backend->explain(device, &problem, &into, error));
+    if (problem.screen && !device->backend->screen_prepare)
+        gumbel_text_add(&into, "screen: left alone, as this device draws without\n");
+    return GUMBEL_OK;
 }
 
 gumbel_status gumbel_check_workspace(const void *workspace, size_t given, size_t needed,
