@@ -59,8 +59,8 @@ static const struct argument accepted[] = {
      "first one prints the text, which is the same for any number of them",
      ARGUMENT_TEXT, AT(group)},
     {"screen", 0, NULL,
-     "Draw by a screen of the head: the same text, the head read at half the bytes. On a CPU, without "
-     "--json, which shows log-probabilities",
+     "Draw by a screen of the head: the same text, the head read at half the bytes. On a CPU, "
+     "without --json, which shows log-probabilities",
      ARGUMENT_FLAG, AT(screen)},
     {.help = "Speculative decoding:"},
     {"draft", 0, "DIR",

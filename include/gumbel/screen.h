@@ -3,18 +3,18 @@
  * libgumbel: screens, by which a draw reads half of a head.
  *
  * A screen is a copy of the weights of an LM head, rounded to a byte each, with a certificate: how
- * far the bytes of each 64 rows are off. From it and a hidden state a draw computes, by exact sums of
- * integers, an interval for every logit that provably holds the float32 logit of the full product.
- * What can still win is then scored by that product, a few rows of some 150,000. So the token, its
- * score and its status are those of the draw without a screen, bit by bit, while a bfloat16 head is
- * read at half the bytes.                                          [docs/maths.md, section 14]
+ * far the bytes of each 64 rows are off. From it and a hidden state a draw computes, by exact sums
+ * of integers, an interval for every logit that provably holds the float32 logit of the full
+ * product. What can still win is then scored by that product, a few rows of some 150,000. So the
+ * token, its score and its status are those of the draw without a screen, bit by bit, while a
+ * bfloat16 head is read at half the bytes.                           [docs/maths.md, section 14]
  *
  * What a screen serves: tokens, scores and statuses of greedy and seeded draws, samples, given
  * noise, masks, allowed and banned tokens, biases, penalties, soft-cap, scale, head bias, shards
- * that are drawn alone, and drafts under GUMBEL_RULE_COUPLED. Every other call, which needs all
- * logits (log-probabilities, truncation, ranks, lists of tokens, summaries, given tokens), takes the
- * full pass as if there were no screen, and so do single rows whose candidates are too many or whose
- * logits are not finite. gumbel_explain() tells which way a call goes.
+ * that are drawn alone, and drafts under GUMBEL_RULE_COUPLED. Every other call (log-probabilities,
+ * truncation, ranks, lists of tokens, summaries, given tokens) takes the full pass as if there were
+ * no screen, and so do single rows whose candidates are too many or whose logits are not finite.
+ * gumbel_explain() tells which way a call goes.
  *
  * What gumbel.h says of memory, strides, threads, errors and structs holds here, too.
  */
@@ -52,7 +52,8 @@ GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gum
 /* gumbel_screen_verify(): whether a screen's certificate holds of the weights as they are: each
  *  row's error and size are computed again, in float64, by other code than the one that made them.
  *  A few seconds; for tests, and after weights may have changed.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT with the first row at fault, or as above. since 0.2 */
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT with the first row at fault, or as above.
+ *                                                                                      since 0.2 */
 GUMBEL_CALL gumbel_screen_verify(gumbel_device *device, void *stream, const gumbel_tensor *weight,
                                  const void *screen, gumbel_error *error);
 

@@ -19,7 +19,7 @@ gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *
     problem->stream = stream;
     if (!device->backend->host_memory)
         return GUMBEL_OK;
-    GUMBEL_FORWARD(gumbel_screen_check_header(problem, device->backend->screen_layout, error));
+    GUMBEL_FORWARD(gumbel_check_host_screen(problem, device->backend->screen_layout, error));
     return gumbel_check_host_sampling(problem, error);
 }
 

@@ -77,7 +77,7 @@ gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gu
     problem.stream = stream;
     if (device->backend->host_memory) {
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
-        GUMBEL_FORWARD(gumbel_screen_check_header(&problem, device->backend->screen_layout, error));
+        GUMBEL_FORWARD(gumbel_check_host_screen(&problem, device->backend->screen_layout, error));
     }
     return device->backend->screen_verify(device, &problem, error);
 }

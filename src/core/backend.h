@@ -14,7 +14,7 @@
 
 #include "core/problem.h"
 #include "core/rung.h"
-#include "core/screen_copy.h"
+#include "maths/screen_bound.h"
 
 typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
 typedef struct gumbel_proposal gumbel_proposal;         /* drafts/proposal.h */

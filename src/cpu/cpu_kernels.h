@@ -7,7 +7,7 @@
 #define GUMBEL_CPU_KERNELS_H
 
 #include "core/row.h"
-#include "core/screen_copy.h"
+#include "maths/screen_bound.h"
 #include "maths/summary.h"
 #include "cpu/cpu_candidates.h"
 #include "cpu/cpu_values.h"

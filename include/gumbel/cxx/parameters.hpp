@@ -8,6 +8,7 @@
 
 #include <gumbel/cxx/views.hpp>
 #include <gumbel/drafts.h>
+#include <gumbel/screen.h>
 
 namespace gumbel
 {

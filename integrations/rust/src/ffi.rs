@@ -294,6 +294,27 @@ extern "C" {
         bytes: *mut usize,
         error: *mut gumbel_error,
     ) -> i32;
+    pub fn gumbel_screen_size(
+        device: *const gumbel_device,
+        weight: *const gumbel_tensor,
+        bytes: *mut usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_screen_prepare(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        weight: *const gumbel_tensor,
+        screen: *mut c_void,
+        bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_screen_verify(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        weight: *const gumbel_tensor,
+        screen: *const c_void,
+        error: *mut gumbel_error,
+    ) -> i32;
     pub fn gumbel_sample(
         device: *mut gumbel_device,
         stream: *mut c_void,

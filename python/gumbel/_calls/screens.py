@@ -23,10 +23,10 @@ class Screen:
                  screens yet, which is a RuntimeError. It must not change while the screen is used.
     isa, threads as in sample(); the screen is the same for all of them, and serves all.
 
-    A screen stands for its weights in every call that takes weights, and changes the time of a call,
-    never a bit of its results. What it cannot serve takes the full pass as if it were not there:
-    log-probabilities (so logprobs=None), truncation, ranks, lists; gumbel.explain() tells. It takes
-    half as much memory as bfloat16 weights do. Threads may share it.
+    A screen stands for its weights in every call that takes weights, and changes the time of a
+    call, never a bit of its results. What it cannot serve takes the full pass as if it were not
+    there: log-probabilities (so logprobs=None), truncation, ranks, lists; gumbel.explain() tells.
+    It takes half as much memory as bfloat16 weights do. Threads may share it.
     """
 
     weight: Array  #: what it was made of

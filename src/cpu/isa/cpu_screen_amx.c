@@ -4,8 +4,8 @@
  *        operand as it lies, the lines of a panel its left one, and a tile of the result is sums of
  *        a panel and 16 tokens as they are stored.
  * COST   16 cycles a KiB of the copy and 16 lines: memory's time up to a panel of 16, and beyond.
- * MAP    to 8 hidden states both planes are one left operand of up to 16 lines, beside four results;
- *        to 16 they are two, and two groups of 16 tokens go at a time.
+ * MAP    to 8 hidden states both planes are one left operand of up to 16 lines, and four groups of
+ *        16 tokens go at a time; to 16 they are two, and two groups do.
  */
 #include "cpu/cpu_screen_sums.h"
 #include "cpu/lanes/cpu_unroll.h"

@@ -12,8 +12,8 @@
 
 #include <immintrin.h>
 
-/* How far ahead a stream is fetched: four at once read fast by themselves, and are told of 512 bytes
- * to come; fewer have the time of more hidden states for each line. */
+/* How far ahead a stream is fetched. Four at once read fast by themselves, and are told of 512
+ * bytes to come; of fewer, more hidden states take time for each line. */
 #define AHEAD(groups) ((groups) == 4 ? 512 : 2048)
 /* A single stream to the first-level cache, the others to the second. */
 #define HINT(groups) ((groups) == 1 ? _MM_HINT_T0 : _MM_HINT_T1)

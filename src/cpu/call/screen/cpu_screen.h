@@ -7,7 +7,7 @@
 #define GUMBEL_CPU_SCREEN_H
 
 #include "cpu/call/cpu_job.h"
-#include "core/screen_copy.h"
+#include "maths/screen_bound.h"
 #include "cpu/cpu_screen_sums.h"
 
 /* A row of the batch on its way through the screen. */

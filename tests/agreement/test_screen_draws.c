@@ -6,7 +6,7 @@
  */
 #include "gumbel/drafts.h"
 #include "gumbel/screen.h"
-#include "core/screen_copy.h"
+#include "maths/screen_bound.h"
 #include "made_heads.h"
 #include "model_rows.h"
 #include "requests.h"

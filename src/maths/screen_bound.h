@@ -6,10 +6,12 @@
  * A buffer is a header, two bounds a block of 64 rows, a step a row, and the copy, each part at a
  * multiple of 64 bytes. A weight w of a row with step s is s (q + e), q an integer in -127..127.
  */
-#ifndef GUMBEL_CORE_SCREEN_COPY_H
-#define GUMBEL_CORE_SCREEN_COPY_H
+#ifndef GUMBEL_MATHS_SCREEN_BOUND_H
+#define GUMBEL_MATHS_SCREEN_BOUND_H
 
-#include "core/problem.h"
+#include "maths/noise.h"
+
+#include <stddef.h>
 
 #define GUMBEL_SCREEN_MAGIC   UINT64_C(0x4e45455243534247) /* "GBSCREEN" */
 #define GUMBEL_SCREEN_VERSION 1
@@ -74,10 +76,6 @@ typedef struct gumbel_screen_reach {
 int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts);
 
 uint64_t gumbel_screen_check_of(const gumbel_screen_header *header);
-
-/* Refuse a screen in host memory that is not that of the problem's weights by shape and dtype. */
-gumbel_status gumbel_screen_check_header(const gumbel_problem *problem, gumbel_screen_layout layout,
-                                         gumbel_error *error);
 
 /* The planes of a hidden state: k = size * high + low, 64 columns after each other. */
 typedef struct gumbel_screen_planes {

@@ -13,9 +13,9 @@
 
 typedef enum made_kind {
     MADE_GAUSSIAN,
-    MADE_STRUCTURED, /* row norms, column norms, a common direction, heavy tails; h leans to a token */
-    MADE_OUTLIERS, /* the same, with four dimensions that carry 80% of |h|^2 */
-    MADE_HOSTILE,  /* rows of every odd kind, one after the other */
+    MADE_STRUCTURED, /* norms of rows and columns, a common direction; h leans to a token */
+    MADE_OUTLIERS,   /* the same, with four dimensions that carry 80% of |h|^2 */
+    MADE_HOSTILE,    /* rows of every odd kind, one after the other */
     MADE_KINDS,
 } made_kind;
 

@@ -28,7 +28,7 @@ def weights(rows, columns):
 
 
 class Certificate(unittest.TestCase):
-    """The layout and bounds that docs/maths.md, section 14, and src/core/screen_copy.h tell."""
+    """The layout and bounds that docs/maths.md, section 14, and src/maths/screen_bound.h tell."""
 
     def test_bounds_hold_exactly(self):
         rows, columns = 130, 70

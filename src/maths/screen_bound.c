@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/screen_copy.h"
+#include "maths/screen_bound.h"
 
-#include "core/fail.h"
-#include "core/workspace.h"
-
-#include <inttypes.h>
 #include <math.h>
-#include <stddef.h>
 
 /* Covers the roundings of sums and roots in float64. */
 #define UP (1.0 + 1e-9)
 /* In float32, of a float64 that is not above it. */
 #define FLOAT_UP (1.0 + 0x1p-20)
 
+/* Add rows * width bytes, rounded up to 64; 0 where they are more than any memory. */
+static int add_part(size_t *at, size_t rows, size_t width)
+{
+    size_t bytes;
+    return !__builtin_mul_overflow(rows, width, &bytes) &&
+           !__builtin_add_overflow(bytes, 63, &bytes) &&
+           !__builtin_add_overflow(*at, bytes / 64 * 64, at) && *at <= INT64_MAX;
+}
+
 int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts)
 {
-    gumbel_cursor cursor = {0};
-    GUMBEL_ASSERT(rows >= 0 && columns >= 0);
+    size_t at = 0;
     parts->blocks = rows / GUMBEL_BLOCK + (rows % GUMBEL_BLOCK != 0);
     parts->columns = (columns + 63) / 64 * 64;
-    gumbel_carve(&cursor, 1, 1, sizeof(gumbel_screen_header));
-    parts->bounds = cursor.used;
-    gumbel_carve(&cursor, (size_t)parts->blocks, 1, sizeof(gumbel_screen_block));
-    parts->steps = cursor.used;
-    gumbel_carve(&cursor, (size_t)parts->blocks, GUMBEL_BLOCK, sizeof(float));
-    parts->copy = cursor.used;
-    gumbel_carve(&cursor, (size_t)parts->blocks, GUMBEL_BLOCK, (size_t)parts->columns);
-    parts->bytes = cursor.used;
-    return cursor.used != SIZE_MAX && cursor.used <= INT64_MAX;
+    size_t blocks = (size_t)parts->blocks, columns_of_copy = (size_t)parts->columns;
+    if (!add_part(&at, 1, sizeof(gumbel_screen_header)))
+        return 0;
+    parts->bounds = at;
+    if (!add_part(&at, blocks, sizeof(gumbel_screen_block)))
+        return 0;
+    parts->steps = at;
+    if (!add_part(&at, blocks * GUMBEL_BLOCK, sizeof(float)))
+        return 0;
+    parts->copy = at;
+    if (!add_part(&at, blocks * GUMBEL_BLOCK, columns_of_copy))
+        return 0;
+    parts->bytes = at;
+    return 1;
 }
 
 uint64_t gumbel_screen_check_of(const gumbel_screen_header *header)
@@ -38,31 +46,6 @@ uint64_t gumbel_screen_check_of(const gumbel_screen_header *header)
     for (size_t i = 0; i < sizeof bytes; i++)
         check = (check ^ bytes[i]) * UINT64_C(0x100000001b3);
     return check;
-}
-
-gumbel_status gumbel_screen_check_header(const gumbel_problem *p, gumbel_screen_layout layout,
-                                         gumbel_error *error)
-{
-    static const char field[] = "head.screen";
-    gumbel_screen_header h;
-    if (!p->screen)
-        return GUMBEL_OK;
-    memcpy(&h, p->screen, sizeof h);
-    GUMBEL_REFUSE_IF(h.magic != GUMBEL_SCREEN_MAGIC || h.check != gumbel_screen_check_of(&h), error,
-                     field, "it is nothing that gumbel_screen_prepare() made");
-    GUMBEL_REFUSE_IF(h.version != GUMBEL_SCREEN_VERSION || h.layout != (uint32_t)layout, error,
-                     field, "it was made by another version, or for another kind of device");
-    GUMBEL_REFUSE_IF(h.rows != p->vocab || h.columns != p->hidden_size, error, field,
-                     "it is of weights [%" PRId64 ", %" PRId64 "], head.weight is [%" PRId64
-                     ", %" PRId64 "]",
-                     h.rows, h.columns, p->vocab, p->hidden_size);
-    GUMBEL_REFUSE_IF(h.dtype != (uint32_t)p->weight.dtype, error, field,
-                     "it is of weights of dtype %u, head.weight has %d", (unsigned)h.dtype,
-                     (int)p->weight.dtype);
-    GUMBEL_REFUSE_IF(h.list_most < 1 || h.list_most > GUMBEL_SCREEN_LIST_MOST, error, field,
-                     "list_most is %d; it must be in 1..%d", (int)h.list_most,
-                     GUMBEL_SCREEN_LIST_MOST);
-    return GUMBEL_OK;
 }
 
 /* The largest of a hidden state's sizes, falling. */
@@ -174,8 +157,6 @@ int gumbel_screen_split(const float *h, int64_t columns, const gumbel_screen_hea
     double square;
     float most;
     plane_sums sums = {0};
-    GUMBEL_ASSERT(planes->size == 256 || planes->size == 128);
-    GUMBEL_ASSERT(columns >= 1 && columns <= GUMBEL_SCREEN_COLUMNS_MOST);
     int finite = measure(h, columns, &square, &most);
     double norm = sqrt(square) * UP;
     if (!finite || !(norm < GUMBEL_SCREEN_HIDDEN_MOST) ||
