@@ -154,7 +154,8 @@ class Bench(Case):
                 self.assertTrue(0 < way["p10_us"] <= way["median_us"] <= way["p90_us"], way)
 
     def test_screen(self):
-        sizes = ("bench", "--vocab", 641, "--hidden", 65, "--batch", 3, "--rounds", 2, "--buffer", 32)
+        sizes = ("bench", "--vocab", 641, "--hidden", 65, "--batch", 3, "--rounds", 2,
+                 "--buffer", 32)
         found = self.succeed_json(*sizes, "--screen")
         self.assertGreater(found["screen_bytes"], 641 * 65)
         ways = found["results"][0]["ways"]

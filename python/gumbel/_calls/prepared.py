@@ -11,6 +11,7 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import matrix
 from .._inputs.arrays import Array, address, layout, taken
+from .screens import Weights
 from .ways import SampleOutput, WayIn, from_head, from_logits, of_logits, output_of, scratch_of
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.tensors import is_tensor
@@ -103,7 +104,7 @@ def _kind(inputs: Any) -> Any:
 @takes_common()
 def prepare_sample(
     hidden: Array,
-    weight: Array,
+    weight: Weights,
     *,
     bias: Optional[Array] = None,
     scale: float = 1.0,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import numpy as np
 
@@ -64,3 +64,6 @@ class Screen:
         """The bytes of the copy and its bounds, as gumbel/screen.h has them: uint8 [nbytes]."""
         start = self._bytes.address - np.asarray(self._bytes.block).ctypes.data
         return np.asarray(self._bytes.block)[start : start + self.nbytes]
+
+
+Weights = Union[Array, Screen]  # of a head
