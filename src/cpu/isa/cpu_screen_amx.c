@@ -15,6 +15,9 @@
 /* How far ahead each stream is fetched. */
 #define AHEAD 4096
 
+/* Compilers' tile loads do not say that they read memory: what was stored for them must be there. */
+static inline void store_all(void) { __asm__ volatile("" ::: "memory"); }
+
 typedef struct tile_shapes {
     uint8_t palette, start, reserved[14];
     uint16_t bytes[16]; /* of a line */
@@ -29,6 +32,7 @@ static void configure(int lines)
         shapes.bytes[i] = 64;
         shapes.lines[i] = (uint8_t)(i < 6 ? lines : 16);
     }
+    store_all();
     _tile_loadconfig(&shapes);
 }
 
@@ -111,6 +115,7 @@ static void sums(const cpu_screen_product *p)
     int lines = 2 * p->rows;
     for (int i = 0; i < 4 * lines * 16; i++)
         p->sums[i] = p->start[i / 16 % lines];
+    store_all();
     if (p->rows <= 8) {
         sums_whole(p);
     } else {
