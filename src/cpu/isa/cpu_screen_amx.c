@@ -15,7 +15,7 @@
 /* How far ahead each stream is fetched. */
 #define AHEAD 4096
 
-/* Compilers' tile loads do not say that they read memory: what was stored for them must be there. */
+/* Tile loads do not tell a compiler that they read memory: what was stored must be there. */
 static inline void store_all(void) { __asm__ volatile("" ::: "memory"); }
 
 typedef struct tile_shapes {
