@@ -19,6 +19,7 @@ enum way {
     WAY_READ,         /* read the weights, nothing else */
     WAY_PRODUCT,      /* gumbel_multiply() */
     WAY_FUSED,        /* gumbel_sample() */
+    WAY_SCREENED,     /* CPU: the same by a screen */
     WAY_GEMM,         /* CUDA: cuBLAS writing [B, V] logits */
     WAY_MATERIALISED, /* a product, [B, V] stores, and a draw from what is stored */
     WAY_LOGITS,       /* gumbel_sample_logits() on float32 [B, V] */
@@ -27,7 +28,7 @@ enum way {
 };
 
 /* Ways that others are divided by. */
-enum base { BASE_PRODUCT, BASE_MATERIALISED, BASE_GEMM, BASES };
+enum base { BASE_PRODUCT, BASE_MATERIALISED, BASE_GEMM, BASE_SCREENED, BASES };
 extern const enum way base_ways[BASES];
 
 /* What the device can do at best. */
@@ -51,11 +52,14 @@ struct bench {
     int64_t most_rows;
     int64_t buffer_mib; /* to read for the bandwidth; 0: chosen */
     bool logprobs;      /* ask for log-probabilities too */
+    bool screen;        /* time draws by a screen too */
     /* What open() sets. */
     bool has[WAYS]; /* the ways that this device times */
     int64_t checked_rows;
     struct ceiling ceiling;
-    void *data; /* the machine's own */
+    size_t screen_bytes;   /* 0: none */
+    double screen_seconds; /* that making it took */
+    void *data;            /* the machine's own */
 };
 
 /* A kind of device: its data, and how its ways are timed. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "head_screen.h"
 #include "machine_peaks.h"
 #include "materialised.h"
 #include "number_pages.h"
@@ -20,6 +21,7 @@ struct cpu_data {
     void *hidden;                  /* [most_rows, D] */
     float *logits;                 /* [most_rows, V] those of weights and hidden */
     float *stored, *probabilities; /* [most_rows, V] */
+    struct head_screen screen;
 };
 
 static struct source head_source(const struct bench *bench, int64_t batch)
@@ -83,7 +85,7 @@ static void open_cpu(struct bench *bench)
     struct source source;
 
     for (int way = 0; way < WAYS; way++) {
-        bench->has[way] = way != WAY_GEMM;
+        bench->has[way] = way != WAY_GEMM && (way != WAY_SCREENED || bench->screen);
     }
     bench->checked_rows = bench->most_rows;
     bench->ceiling = measure_ceiling(&bench->info, bench->buffer_mib);
@@ -97,6 +99,11 @@ static void open_cpu(struct bench *bench)
     fill_numbers(data->weights, bench_weight_bytes(bench), bench->dtype, -5, 0, threads);
     fill_numbers(data->hidden, hidden_bytes, bench->dtype, 0, 1, 1);
     source = head_source(bench, bench->most_rows);
+    if (bench->screen) {
+        data->screen = head_screen_new(bench->device, &source.head.weight);
+        bench->screen_bytes = data->screen.size;
+        bench->screen_seconds = data->screen.seconds;
+    }
     source_logits(&source, bench->device, data->logits);
 }
 
@@ -106,6 +113,7 @@ static void close_cpu(struct bench *bench)
     struct cpu_data *data = bench->data;
 
     gumbel_close(data->single);
+    head_screen_free(&data->screen);
     unmap_pages(data->weights, bench_weight_bytes(bench));
     unmap_pages(data->hidden, matrix_bytes(bench->most_rows, bench->hidden_size, bench->dtype));
     unmap_pages(data->logits, logits_bytes);
@@ -117,7 +125,8 @@ static void close_cpu(struct bench *bench)
 static int64_t check_cpu(const struct bench *bench)
 {
     const int64_t rows = bench->most_rows;
-    const struct source fused = head_source(bench, rows);
+    const struct cpu_data *data = bench->data;
+    struct source fused = head_source(bench, rows);
     const struct source logits = logits_source(bench, rows);
     const gumbel_sampling sampling = {.struct_size = sizeof sampling};
     int32_t *tokens = require_memory("tokens", 2 * rows, sizeof *tokens);
@@ -125,6 +134,7 @@ static int64_t check_cpu(const struct bench *bench)
     gumbel_output output = {.struct_size = sizeof output, .tokens = tokens, .scores = scores};
     int64_t different = -1;
 
+    fused.head.screen = data->screen.bytes;
     source_sample(&fused, bench->device, &sampling, &output);
     output.tokens = tokens + rows;
     output.scores = scores + rows;
@@ -157,8 +167,9 @@ static struct room new_room(const struct source *source, gumbel_device *device)
 
 struct cpu_stage {
     const struct bench *bench;
-    struct source fused, logits;
-    struct room fused_room, logits_room, single_room; /* the last is of the device of one thread */
+    struct source fused, screened, logits;
+    struct room fused_room, screened_room, logits_room,
+        single_room; /* the last is of the device of one thread */
     gumbel_output output;
     double *uniforms;       /* [B] */
     double product_seconds; /* of this round */
@@ -174,11 +185,14 @@ static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspa
     *stage = (struct cpu_stage){
         .bench = bench,
         .fused = head_source(bench, batch),
+        .screened = head_source(bench, batch),
         .logits = logits_source(bench, batch),
         .output = {.struct_size = sizeof(gumbel_output)},
         .uniforms = require_memory("uniforms", batch, sizeof(double)),
     };
     stage->fused_room = new_room(&stage->fused, bench->device);
+    stage->screened.head.screen = data->screen.bytes;
+    stage->screened_room = new_room(&stage->screened, bench->device);
     stage->logits_room = new_room(&stage->logits, bench->device);
     stage->single_room = new_room(&stage->logits, data->single);
     stage->output.tokens = require_memory("tokens", batch, sizeof(int32_t));
@@ -195,6 +209,7 @@ static void free_stage(void *freed)
     struct cpu_stage *stage = freed;
 
     free(stage->fused_room.bytes);
+    free(stage->screened_room.bytes);
     free(stage->logits_room.bytes);
     free(stage->single_room.bytes);
     free(stage->uniforms);
@@ -251,6 +266,11 @@ static void run_way(struct cpu_stage *stage, enum way way)
         status = gumbel_sample(bench->device, NULL, &stage->fused.head, &sampling, &stage->output,
                                stage->fused_room.bytes, stage->fused_room.size, &error);
         break;
+    case WAY_SCREENED:
+        status =
+            gumbel_sample(bench->device, NULL, &stage->screened.head, &sampling, &stage->output,
+                          stage->screened_room.bytes, stage->screened_room.size, &error);
+        break;
     case WAY_MATERIALISED:
         run_inverse_cdf(stage);
         break;
@@ -305,7 +325,7 @@ const struct bench_machine bench_cpu = {
     .materialised_is =
         "the product's time, then [B, V] float32 stores, softmax and inverse CDF in plain vector C",
     .peak_is = "float32",
-    .check_is = "fused tokens and scores are those from logits",
+    .check_is = "fused tokens and scores, by a screen where there is one, are those from logits",
     .open = open_cpu,
     .close = close_cpu,
     .check = check_cpu,

@@ -6,11 +6,13 @@
 
 static const char question[] =
     "what does drawing tokens cost beside the product alone, and beside the materialised route?";
-static const char *const way_names[WAYS] = {"read weights",         "product",      "fused draw",
-                                            "cuBLAS alone",         "materialised", "from logits",
-                                            "from logits, 1 thread"};
-static const char *const base_keys[BASES] = {"vs_product", "vs_materialised", "vs_cublas"};
-static const char *const base_titles[BASES] = {"vs product", "vs material.", "vs cuBLAS"};
+static const char *const way_names[WAYS] = {
+    "read weights", "product",      "fused draw",  "screened draw",
+    "cuBLAS alone", "materialised", "from logits", "from logits, 1 thread"};
+static const char *const base_keys[BASES] = {"vs_product", "vs_materialised", "vs_cublas",
+                                             "vs_screened"};
+static const char *const base_titles[BASES] = {"vs product", "vs material.", "vs cuBLAS",
+                                               "vs screened"};
 
 static const char *dtype_name(gumbel_dtype dtype)
 {
@@ -22,6 +24,9 @@ static bool reads_logits(enum way way) { return way == WAY_LOGITS || way == WAY_
 /* Bytes that a way must read at least. */
 static double way_bytes(const struct bench *bench, int64_t batch, enum way way)
 {
+    if (way == WAY_SCREENED) {
+        return (double)bench->screen_bytes;
+    }
     return reads_logits(way) ? 4.0 * (double)batch * (double)bench->vocab
                              : (double)bench->vocab * (double)bench->hidden_size *
                                    (double)dtype_size(bench->dtype);
@@ -38,6 +43,9 @@ static double way_floor(const struct bench *bench, int64_t batch, enum way way)
 
     if (reads_logits(way)) {
         return 0;
+    }
+    if (way == WAY_SCREENED) { /* its operations are of other kinds */
+        return reading;
     }
     return way == WAY_READ || reading > computing ? reading : computing;
 }
@@ -60,6 +68,10 @@ void bench_print_head(const struct bench *bench, int rounds)
     printf(")\ncheck: %s, %lld rows\n", bench->machine->check_is, (long long)bench->checked_rows);
     if (bench->has[WAY_MATERIALISED]) {
         printf("materialised: %s\n", bench->machine->materialised_is);
+    }
+    if (bench->screen_bytes) {
+        printf("screen: %.0f MiB, made in %.3f s\n", (double)bench->screen_bytes / 0x1p20,
+               bench->screen_seconds);
     }
     printf(
         "times: median of %d interleaved rounds; ratios: medians over rounds of paired times\n\n",
@@ -165,6 +177,10 @@ json_t *bench_head_to_json(const struct bench *bench, int rounds)
     json_put(root, "bandwidth_buffer_bytes", json_integer((json_int_t)ceiling->buffer_bytes));
     if (bench->has[WAY_MATERIALISED]) {
         json_put(root, "materialised", json_string(bench->machine->materialised_is));
+    }
+    if (bench->screen_bytes) {
+        json_put(root, "screen_bytes", json_integer((json_int_t)bench->screen_bytes));
+        json_put(root, "screen_seconds", json_number(bench->screen_seconds));
     }
     json_put(root, "vocab", json_integer(bench->vocab));
     json_put(root, "hidden", json_integer(bench->hidden_size));

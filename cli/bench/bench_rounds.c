@@ -4,7 +4,7 @@
 #include "bench.h"
 #include "number_pages.h"
 
-const enum way base_ways[BASES] = {WAY_PRODUCT, WAY_MATERIALISED, WAY_GEMM};
+const enum way base_ways[BASES] = {WAY_PRODUCT, WAY_MATERIALISED, WAY_GEMM, WAY_SCREENED};
 
 size_t bench_weight_bytes(const struct bench *bench)
 {

@@ -23,7 +23,7 @@ struct bench_options {
     struct batch_list batches;
     int32_t rounds;
     int64_t buffer_mib; /* 0: chosen */
-    bool logprobs;
+    bool logprobs, screen;
 };
 
 static const struct batch_list cpu_batches = {{1, 2, 4, 8, 16}, 5};
@@ -67,6 +67,8 @@ static const struct argument accepted[] = {
     {"buffer", 'b', "MIB", "Buffer to read for the bandwidth (default: far more than the caches)",
      ARGUMENT_INT64, AT(buffer_mib), 1, 1 << 20},
     {"logprobs", 'l', NULL, "Ask for log-probabilities too", ARGUMENT_FLAG, AT(logprobs)},
+    {"screen", 0, NULL, "Time draws by a screen of the head, too: at half the bytes, on a CPU",
+     ARGUMENT_FLAG, AT(screen)},
     {0},
 };
 
@@ -81,9 +83,13 @@ static struct bench open_bench(struct bench_options *options)
         .dtype = options->dtype,
         .buffer_mib = options->buffer_mib,
         .logprobs = options->logprobs,
+        .screen = options->screen,
     };
     const bool cuda = device_is_cuda(bench.device);
 
+    if (options->screen && (cuda || options->logprobs)) {
+        fail("--screen", "it serves on a CPU, and without --logprobs");
+    }
     bench.info = describe_device(bench.device);
     bench.machine = cuda ? &bench_cuda : &bench_cpu;
     if (options->batches.count == 0) {

@@ -17,6 +17,7 @@
 #include "draft_report.h"
 #include "drafted_texts.h"
 #include "generate_stats.h"
+#include "head_screen.h"
 #include "rank_group.h"
 #include "report.h"
 #include "request_options.h"
@@ -30,7 +31,7 @@ struct generate_arguments {
     float temperature;
     uint64_t seed;
     struct draft_choice draft;
-    bool bos, no_bos, ignore_eos, echo, stats;
+    bool bos, no_bos, ignore_eos, echo, stats, screen;
 };
 
 #define AT(member) .offset = offsetof(struct generate_arguments, member)
@@ -57,6 +58,10 @@ static const struct argument accepted[] = {
      "Split the head over the processes of a group: 'mpi', those that mpirun has started. The "
      "first one prints the text, which is the same for any number of them",
      ARGUMENT_TEXT, AT(group)},
+    {"screen", 0, NULL,
+     "Draw by a screen of the head: the same text, the head read at half the bytes. On a CPU, "
+     "without --json, which shows log-probabilities",
+     ARGUMENT_FLAG, AT(screen)},
     {.help = "Speculative decoding:"},
     {"draft", 0, "DIR",
      "Draft with this model folder, or with 'ngram': what followed the last "
@@ -242,8 +247,15 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
                                           .num_top = options.num_top,
                                       });
     struct written written = {.writer = &writer, .prompt = &prompt};
+    struct head_screen screen = {0};
     decoder_error error = {""};
 
+    if (arguments->screen) {
+        const gumbel_tensor weight = decoder_head(model);
+
+        screen = head_screen_new(device, &weight);
+        options.screen = screen.bytes;
+    }
     options.on_token = writer_take;
     options.context = &writer;
     options.draw = head ? cuda_head_draw : ranks ? rank_group_draw : NULL;
@@ -264,6 +276,7 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     request_free(&request);
     cuda_head_free(head);
     rank_group_close(ranks);
+    head_screen_free(&screen);
     if (host != device) {
         gumbel_close(host);
     }
@@ -316,6 +329,10 @@ int command_generate(int argc, char **argv)
     if (arguments.group && arguments.request.common.device.device &&
         strcmp(arguments.request.common.device.device, "cpu") != 0) {
         fail("--group", "it is served on CPUs alone");
+    }
+    if (arguments.screen &&
+        (arguments.request.common.json || arguments.group || arguments.draft.from)) {
+        fail("--screen", "it does not go with --json, --group and --draft");
     }
     if (arguments.bos && arguments.no_bos) {
         fail("--bos", "contradicts --no-bos");

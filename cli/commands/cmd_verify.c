@@ -24,6 +24,7 @@ struct verify_options {
     int64_t row; /* -1: the last of a prompt, else 0 */
     int64_t draws;
     uint64_t seed;
+    bool screen;
 };
 
 #define AT(member) .offset = offsetof(struct verify_options, member)
@@ -44,6 +45,8 @@ static const struct argument accepted[] = {
     {"seed", 0, "N", "64-bit seed (default 0)", ARGUMENT_UINT64, AT(seed)},
     {"draws", 0, "N", "Draws each way (default: about five seconds of them)", ARGUMENT_INT64,
      AT(draws), 1, INT64_C(1) << 32},
+    {"screen", 0, NULL, "Draw by a screen of the head, too: its certificate, and the same tokens",
+     ARGUMENT_FLAG, AT(screen)},
     {0},
 };
 
@@ -257,6 +260,9 @@ int command_verify(int argc, char **argv)
     add_logits(&rows, &input);
     verify_draws(&input, &verdicts);
     verify_agreement(&input, &verdicts);
+    if (options.screen) {
+        verify_screen(&input, &verdicts);
+    }
     verify_tail(options.seed, &verdicts);
     print_summary(&options, &verdicts);
     code = verdicts.count[FAILED] ? EXIT_FAILED : 0;

@@ -98,10 +98,13 @@ struct source source_shard(const struct source *source, int64_t begin, int64_t e
 void *source_workspace(const struct source *source, gumbel_device *device, int32_t num_samples,
                        size_t *bytes)
 {
-    const gumbel_limits limits = {.struct_size = sizeof limits,
-                                  .batch = source_batch(source),
-                                  .hidden_size = source_hidden_size(source),
-                                  .num_samples = num_samples};
+    const gumbel_limits limits = {
+        .struct_size = sizeof limits,
+        .batch = source_batch(source),
+        .hidden_size = source_hidden_size(source),
+        .num_samples = num_samples,
+        .screens = !source->from_logits && source->head.screen,
+    };
     gumbel_error error = {"", ""};
 
     require_ok(gumbel_workspace_most(device, &limits, bytes, &error), &error);

@@ -188,7 +188,7 @@ static gumbel_output output_of(loop *l, int32_t first, draws *made)
     const generate_options *o = l->options;
     return (gumbel_output){.struct_size = sizeof(gumbel_output),
                            .tokens = made->tokens,
-                           .logprobs = made->logprobs,
+                           .logprobs = o->screen ? NULL : made->logprobs,
                            .status = l->status + first,
                            .ranks = o->ranks ? made->ranks : NULL,
                            .kept = o->kept ? l->kept + first : NULL,
@@ -223,7 +223,8 @@ static int draw_group(loop *l, int32_t first, int32_t count)
                                    .rows = count,
                                    .cols = d},
                         .weight = weight,
-                        .vocab_size = known < weight.rows ? known : weight.rows};
+                        .vocab_size = known < weight.rows ? known : weight.rows,
+                        .screen = o->screen};
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .temperature = {&o->temperature, GUMBEL_SAME},
                                 .seed = {seeds, 0},
@@ -242,7 +243,7 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     for (int32_t i = 0; i < count; i++) {
         int32_t own = i * span + writers[i].sample - writers[0].sample;
         l->tokens[first + i] = made.tokens[own];
-        l->logprobs[first + i] = made.logprobs[own];
+        l->logprobs[first + i] = o->screen ? NAN : made.logprobs[own];
         l->ranks[first + i] = made.ranks[own];
     }
     return 0;

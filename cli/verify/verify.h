@@ -44,6 +44,10 @@ void verify_draws(const struct verify_input *input, struct verdicts *verdicts);
 /* The same bits from every ISA, 1 to 4 threads, from logits, in chunks and for each row alone. */
 void verify_agreement(const struct verify_input *input, struct verdicts *verdicts);
 
+/* A screen of the head: its certificate computed again, and the tokens and scores of draws by it
+ * beside those without. Skipped from logits. */
+void verify_screen(const struct verify_input *input, struct verdicts *verdicts);
+
 /* How often a token `gap` nats under a dominant one is drawn, relative to the truth, by enumerating
  * the noise that the library makes. */
 void verify_tail(uint64_t seed, struct verdicts *verdicts);

@@ -2,8 +2,7 @@
  *
  * libgumbel: exact token sampling by the Gumbel-max trick, fused with the LM-head product.
  *
- * Most engines need the first half alone: devices, what a call is given, sampling, decode steps.
- * Behind "what few need" stand summaries of parts of a vocabulary, noise, explanations.
+ * Most engines need the first half alone; behind "what few need" stand summaries, noise and more.
  *
  * Letters, used in every signature, table and test:
  *   B batch rows     V vocabulary rows of `weight` (of this shard)     D hidden size
@@ -106,7 +105,6 @@ extern "C" {
 #define GUMBEL_COUNT_MOST          65535 /* a history's counts end here */
 
 #define GUMBEL_SAME INT64_C(-1) /* as a stride: one value, or one row, serves all rows */
-
 /* The GUMBEL_VERSION of the library that is linked. since 0.1 */
 GUMBEL_API int gumbel_version(void);
 /* The same as "MAJOR.MINOR.PATCH"; static storage. since 0.1 */
@@ -240,6 +238,7 @@ typedef struct gumbel_head {
     float soft_cap;       /* finite, >= 0; 0: off */
     int64_t first_token;  /* global id of weight row 0; first_token + V <= 2^31 */
     int64_t vocab_size;   /* tokens with global id >= vocab_size never count; 0: first_token + V */
+    const void *screen;   /* of `weight` (screen.h), or NULL. It changes no bit of any output */
 } gumbel_head;
 
 /* Logits that are there already. */
@@ -458,15 +457,17 @@ typedef struct gumbel_limits {
     int64_t vocab_size;  /* the most tokens V, 1..2^31, with `requests` or given noise; else any */
     int64_t hidden_size; /* the most columns D; 0: calls are from logits alone */
     int32_t num_samples; /* S, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
-    int32_t requests; /* 1: calls have transforms, truncation, ranks, kept, num_top, num_best, raw
-                          * log-probabilities, given tokens or given noise, or make rows */
+    int32_t requests;    /* 1: calls make rows, or are not plain (gumbel_sample()) */
+    int32_t screens;     /* 1: heads have a screen */
+    int32_t reserved;    /* 0 */
 } gumbel_limits;
 
 /* gumbel_workspace_most(): bytes that every call within these limits has enough with.
  *  bytes      on the CPU about 48 * (threads + 1) * B * S + 17 KiB * threads, and with D also
  *             4 * B * D + 832 * threads * B, if options.tile is 0; on CUDA about 80 * B * S and up
  *             to some MiB. With `requests` some 4.2 * B * V more, and on the CPU 3 * B * V for
- *             lists of tokens, of which few bytes are touched. It grows with each limit.
+ *             lists of tokens, few of them touched; with `screens` 10 * B * D, and 3 KiB a draw and
+ *             thread. It grows with each limit.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.2 */
 GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limits *limits,
                                   size_t *bytes, gumbel_error *error);
@@ -488,8 +489,7 @@ GUMBEL_CALL gumbel_sample(gumbel_device *device, void *stream, const gumbel_head
                           const gumbel_sampling *sampling, const gumbel_output *output,
                           void *workspace, size_t workspace_bytes, gumbel_error *error);
 
-/* gumbel_sample_logits(): draw tokens from logits; else as gumbel_sample(). Equal logits give the
- *  tokens that gumbel_sample() gives.                                 [Algorithm B.1]  since 0.1 */
+/* gumbel_sample_logits(): the same from logits, by which equal ones draw equal tokens. since 0.1 */
 GUMBEL_CALL gumbel_sample_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
                                  const gumbel_sampling *sampling, const gumbel_output *output,
                                  void *workspace, size_t workspace_bytes, gumbel_error *error);

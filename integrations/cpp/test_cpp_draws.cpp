@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cmath>
+#include <memory>
 #if __cplusplus >= 202002L
 #include <span>
 #endif
@@ -33,6 +34,30 @@ static void known_tokens(const problem &of, gumbel::values::device &device)
     gumbel::workspace space = space_of(*device.workspace_size(in, s, &out));
     CHECK(device.sample(in, s, out, space));
     CHECK(tokens[0] == 269 && tokens[1] == 983); /* the first line of docs/examples/engine.c */
+}
+
+/* A screen changes no token. */
+static void screened(const problem &of, gumbel::values::device &device)
+{
+    gumbel::head in = of.head();
+    std::array<std::int32_t, B> tokens{}, by_screen{};
+    gumbel::output out;
+    out.tokens = tokens;
+    gumbel::workspace space = space_of(*device.workspace_size(in, how(), &out));
+    CHECK(device.sample(in, how(), out, space));
+    const std::size_t bytes = *device.screen_size(in.weight);
+    std::vector<unsigned char> room(bytes + GUMBEL_WORKSPACE_ALIGNMENT);
+    void *at = room.data();
+    std::size_t left = room.size();
+    CHECK(std::align(GUMBEL_WORKSPACE_ALIGNMENT, bytes, at, left) != nullptr);
+    const gumbel::span<unsigned char> screen(static_cast<unsigned char *>(at), bytes);
+    CHECK(device.screen_prepare(in.weight, screen));
+    CHECK(device.screen_verify(in.weight, screen.data()));
+    in.screen = screen.data();
+    out.tokens = by_screen;
+    gumbel::workspace more = space_of(*device.workspace_size(in, how(), &out));
+    CHECK(device.sample(in, how(), out, more));
+    CHECK(tokens == by_screen);
 }
 
 /* The same draw by the C interface, without the wrapper. */
@@ -271,6 +296,7 @@ int main()
     const problem of;
     gumbel::values::device device = open_device();
     known_tokens(of, device);
+    screened(of, device);
     requests(of, device);
     outputs(of, device);
     what_the_draw_sees(of, device);

@@ -28,6 +28,7 @@ from ._calls.sample_calls import (
     softmax,
     top_k,
 )
+from ._calls.screens import Screen
 from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
 
 __version__: str = _lib.gumbel_version_string().decode()
@@ -39,6 +40,7 @@ __all__ = [
     "PreparedCall",
     "Proposal",
     "SampleOutput",
+    "Screen",
     "VerifyOutput",
     "__version__",
     "draft_domain",

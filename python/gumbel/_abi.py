@@ -98,6 +98,7 @@ class Head(Sized):
         ("soft_cap", c_float),
         ("first_token", c_int64),
         ("vocab_size", c_int64),
+        ("screen", c_void_p),
     ]
 
 
@@ -296,6 +297,18 @@ _PROTOTYPES = {
             POINTER(c_size_t),
             POINTER(Error),
         ],
+    ),
+    "gumbel_screen_size": (
+        c_int,
+        [c_void_p, POINTER(Tensor), POINTER(c_size_t), POINTER(Error)],
+    ),
+    "gumbel_screen_prepare": (
+        c_int,
+        [c_void_p, c_void_p, POINTER(Tensor), c_void_p, c_size_t, POINTER(Error)],
+    ),
+    "gumbel_screen_verify": (
+        c_int,
+        [c_void_p, c_void_p, POINTER(Tensor), c_void_p, POINTER(Error)],
     ),
     "gumbel_explain": (
         c_int,

@@ -17,7 +17,10 @@ gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_head(problem, head, sampling, error));
     problem->stream = stream;
-    return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
+    if (!device->backend->host_memory)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(gumbel_check_host_screen(problem, device->backend->screen_layout, error));
+    return gumbel_check_host_sampling(problem, error);
 }
 
 gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
@@ -65,6 +68,9 @@ static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limit
                      (int)into->num_samples, GUMBEL_SAMPLES_MOST);
     GUMBEL_REFUSE_IF(into->requests < 0 || into->requests > 1, error, "limits.requests",
                      "requests is %d; it must be 0 or 1", (int)into->requests);
+    GUMBEL_REFUSE_IF(into->screens < 0 || into->screens > 1, error, "limits.screens",
+                     "screens is %d; it must be 0 or 1", (int)into->screens);
+    GUMBEL_REFUSE_IF(into->reserved, error, "limits.reserved", "it is not 0");
     GUMBEL_REFUSE_IF(into->vocab_size < into->requests || into->vocab_size > INT64_C(1) << 31,
                      error, "limits.vocab_size",
                      "vocab_size is %" PRId64 "; it must be in 1..2^31, or 0 without requests",
@@ -168,7 +174,10 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
     gumbel_text into = {text, size, 0};
     if (size > 0)
         text[0] = '\0';
-    return device->backend->explain(device, &problem, &into, error);
+    GUMBEL_FORWARD(device->backend->explain(device, &problem, &into, error));
+    if (problem.screen && !device->backend->screen_prepare)
+        gumbel_text_add(&into, "screen: left alone, as this device draws without\n");
+    return GUMBEL_OK;
 }
 
 gumbel_status gumbel_check_workspace(const void *workspace, size_t given, size_t needed,

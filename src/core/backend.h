@@ -15,6 +15,7 @@
 #include "core/peers.h"
 #include "core/problem.h"
 #include "core/rung.h"
+#include "maths/screen_bound.h"
 
 typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
 typedef struct gumbel_proposal gumbel_proposal;         /* drafts/proposal.h */
@@ -143,6 +144,13 @@ typedef struct gumbel_backend {
     size_t (*weighing_size)(const gumbel_device *device, const gumbel_verification *verification,
                             const gumbel_proposal *by);
     const gumbel_rank_calls *ranks; /* NULL where host_memory is 1 */
+    /* Make the screen of the problem's weights [V, D] in `screen`; NULL: none serves here. */
+    gumbel_screen_layout screen_layout;
+    gumbel_status (*screen_prepare)(gumbel_device *device, const gumbel_problem *problem,
+                                    void *screen, gumbel_error *error);
+    /* Refuse problem->screen where a bound does not hold of the weights as they are now. */
+    gumbel_status (*screen_verify)(gumbel_device *device, const gumbel_problem *problem,
+                                   gumbel_error *error);
     /* Compute every tile of logits and drop it. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);

@@ -43,6 +43,7 @@ typedef struct gumbel_problem {
     gumbel_tensor hidden; /* [B, D] */
     gumbel_tensor weight; /* [V, D] */
     gumbel_tensor bias;   /* [1, V], data NULL where absent */
+    const void *screen;   /* of the weights (screen_bound.h), or NULL */
     float scale;
     float soft_cap;
     int64_t first_token;

@@ -66,6 +66,12 @@
 /* The same for rows whose lists are sorted into bits: some us each. */
 #define CPU_PARALLEL_LISTS 4
 
+/* Draws of a call by a screen: lists of candidates take 3 KiB each and thread. */
+#define CPU_SCREEN_DRAWS_MOST 64
+/* A row whose candidates are this share of the vocabulary takes the full pass: one by one they are
+ * read at some GB/s. */
+#define CPU_SCREEN_SCORED_SHARE 64
+
 /* Biases a block of 64 tokens, on average, that a row is sorted for: 9496 of V = 151936. */
 #define CPU_BIASES 4
 

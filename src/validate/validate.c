@@ -90,8 +90,7 @@ static size_t element_size(gumbel_dtype dtype)
     return 0;
 }
 
-/* Check a tensor and make its stride explicit. */
-static gumbel_status read_tensor(gumbel_tensor *t, const char *name, gumbel_error *error)
+gumbel_status gumbel_read_tensor(gumbel_tensor *t, const char *name, gumbel_error *error)
 {
     size_t size = element_size(t->dtype);
     int64_t elements, bytes;
@@ -241,15 +240,15 @@ gumbel_status gumbel_read_head(gumbel_problem *p, const gumbel_head *head,
     gumbel_head h;
     GUMBEL_REFUSE_IF(!head, error, "head", "head is NULL");
     GUMBEL_FORWARD(gumbel_read_options(&h, sizeof h, head, "head", error));
-    GUMBEL_FORWARD(read_tensor(&h.hidden, "head.hidden", error));
-    GUMBEL_FORWARD(read_tensor(&h.weight, "head.weight", error));
+    GUMBEL_FORWARD(gumbel_read_tensor(&h.hidden, "head.hidden", error));
+    GUMBEL_FORWARD(gumbel_read_tensor(&h.weight, "head.weight", error));
     GUMBEL_REFUSE_IF(h.hidden.cols < 1, error, "head.hidden", "it has no columns");
     GUMBEL_REFUSE_IF(h.weight.rows < 1, error, "head.weight", "it has no rows");
     GUMBEL_REFUSE_IF(h.weight.cols != h.hidden.cols, error, "head.weight",
                      "it has %" PRId64 " columns, head.hidden has %" PRId64, h.weight.cols,
                      h.hidden.cols);
     if (h.bias.data) {
-        GUMBEL_FORWARD(read_tensor(&h.bias, "head.bias", error));
+        GUMBEL_FORWARD(gumbel_read_tensor(&h.bias, "head.bias", error));
         GUMBEL_REFUSE_IF(h.bias.rows != 1 || h.bias.cols != h.weight.rows, error, "head.bias",
                          "shape is [%" PRId64 ", %" PRId64 "]; it must be [1, %" PRId64 "]",
                          h.bias.rows, h.bias.cols, h.weight.rows);
@@ -262,7 +261,10 @@ gumbel_status gumbel_read_head(gumbel_problem *p, const gumbel_head *head,
                           .hidden = h.hidden,
                           .weight = h.weight,
                           .bias = h.bias,
+                          .screen = h.screen,
                           .first_token = h.first_token};
+    GUMBEL_REFUSE_IF((uintptr_t)h.screen % GUMBEL_WORKSPACE_ALIGNMENT != 0, error, "head.screen",
+                     "it is not aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
     GUMBEL_FORWARD(read_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
     return gumbel_read_sampling(p, sampling, error);
 }
@@ -273,7 +275,7 @@ gumbel_status gumbel_read_logits(gumbel_problem *p, const gumbel_logits *logits,
     gumbel_logits l;
     GUMBEL_REFUSE_IF(!logits, error, "logits", "logits is NULL");
     GUMBEL_FORWARD(gumbel_read_options(&l, sizeof l, logits, "logits", error));
-    GUMBEL_FORWARD(read_tensor(&l.logits, "logits.logits", error));
+    GUMBEL_FORWARD(gumbel_read_tensor(&l.logits, "logits.logits", error));
     GUMBEL_REFUSE_IF(l.logits.cols < 1, error, "logits.logits", "it has no columns");
     *p = (gumbel_problem){.batch = l.logits.rows,
                           .vocab = l.logits.cols,

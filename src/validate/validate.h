@@ -7,6 +7,7 @@
 #define GUMBEL_VALIDATE_VALIDATE_H
 
 #include "core/problem.h"
+#include "maths/screen_bound.h"
 
 /* Sizes up to here keep every product of two of them inside 64 bits. */
 #define GUMBEL_SIZE_END (INT64_C(1) << 40)
@@ -16,6 +17,13 @@
  * errors. */
 gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
                                   gumbel_error *error);
+
+/* Refuse a problem's screen, in host memory, that is not that of its weights by shape and dtype. */
+gumbel_status gumbel_check_host_screen(const gumbel_problem *problem, gumbel_screen_layout layout,
+                                       gumbel_error *error);
+
+/* Check a tensor and make its stride explicit. */
+gumbel_status gumbel_read_tensor(gumbel_tensor *tensor, const char *name, gumbel_error *error);
 
 /* Data of elements of `size` bytes; NULL is aligned. */
 gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *field,

@@ -76,6 +76,16 @@ class Verify(SampleCase):
             self.assertAlmostEqual(checks[f"tail, gap {gap}"]["relative_rate"], 1, delta=5e-7)
         self.assertLess(checks["tail, gap 28"]["relative_rate_with_32_bits"], 0.5)
 
+    def test_screen(self):
+        model = ("--model", os.path.join(MODELS, "kjv-target"), "--draws", 2000)
+        checks = self.outcomes(*model, "--screen")
+        for name in ("screen's certificate", "draws by a screen"):
+            self.assertEqual(checks[name]["outcome"], "passed")
+        self.assertRegex(checks["draws by a screen"]["text"], r"^0 of \d+ tokens and scores differ")
+        self.assertNotIn("draws by a screen", self.outcomes(*model))
+        checks = self.outcomes("--logits", self.path("logits.npy"), "--draws", 2000, "--screen")
+        self.assertEqual(checks["draws by a screen"]["outcome"], "skipped")
+
     @unittest.skipIf(os.environ.get("GUMBEL_SANITIZE"), "for draws by the quarter million")
     def test_power(self):
         checks = self.outcomes("--draws", 262144)
@@ -142,6 +152,18 @@ class Bench(Case):
             self.assertEqual(result["ways"]["product"]["vs_product"], 1)
             for way in result["ways"].values():
                 self.assertTrue(0 < way["p10_us"] <= way["median_us"] <= way["p90_us"], way)
+
+    def test_screen(self):
+        sizes = ("bench", "--vocab", 641, "--hidden", 65, "--batch", 3, "--rounds", 2,
+                 "--buffer", 32)
+        found = self.succeed_json(*sizes, "--screen")
+        self.assertGreater(found["screen_bytes"], 641 * 65)
+        ways = found["results"][0]["ways"]
+        self.assertEqual(ways["screened draw"]["vs_screened"], 1)
+        self.assertGreater(ways["fused draw"]["vs_screened"], 0)
+        self.assertNotIn("screened draw", self.succeed_json(*sizes)["results"][0]["ways"])
+        self.assertIn("screened draw", self.succeed(*sizes, "--screen"))
+        self.refuse("--screen", *sizes, "--screen", "--logprobs")
 
     def test_text(self):
         text = self.succeed("bench", "--vocab", 100, "--hidden", 8, "--batch", 2, "--rounds", 1,

@@ -39,6 +39,15 @@ class Generate(Case):
         echoed = self.succeed("generate", "--prompt", "And it came", "--echo", *rest)
         self.assertEqual(echoed, "And it came" + given)
 
+    def test_screen(self):
+        rest = ("generate", "--model", self.model, "--prompt", "In the beginning", "--max-tokens",
+                30, "--seed", 3, "--samples", 3)
+        for how in (("--temperature", 0), ("--temperature", 0.8, "--repetition-penalty", 1.2),
+                    ("--top-k", 20)):
+            self.assertEqual(self.succeed(*rest, *how, "--screen"), self.succeed(*rest, *how))
+        self.refuse("--screen", *rest, "--screen", "--json")
+        self.refuse("--screen", *rest, "--screen", "--draft", "ngram")
+
     def test_drafts(self):
         """The same texts, with a line or an object of what the drafts were worth."""
         rest = ("generate", "--model", self.model, "--prompt", "In the beginning", "--max-tokens",

@@ -100,10 +100,48 @@ template <class Policy> class basic_device
     {
         error failure;
         std::size_t bytes = 0;
-        const gumbel_limits to = {sizeof to,        most.batch,       most.vocab_size,
-                                  most.hidden_size, most.num_samples, most.requests};
+        const gumbel_limits to = {
+            sizeof to,        most.batch,    most.vocab_size, most.hidden_size,
+            most.num_samples, most.requests, most.screens,    0};
         failure.set(gumbel_workspace_most(device_, &to, &bytes, failure.strings()));
         return Policy::template give<std::size_t>(failure, std::move(bytes));
+    }
+
+    /* -------------------------------------------------------------------------- screens ---- */
+
+    returned<std::size_t> screen_size(const tensor &weight) const
+    {
+        error failure;
+        detail::lowering to(failure, host_, false);
+        const gumbel_tensor lowered = to.lower("weight", weight);
+        std::size_t bytes = 0;
+        if (!failure)
+            failure.set(gumbel_screen_size(device_, &lowered, &bytes, failure.strings()));
+        return Policy::template give<std::size_t>(failure, std::move(bytes));
+    }
+
+    /* `into` is aligned as a workspace is; it goes to head::screen. */
+    returned<void> screen_prepare(const tensor &weight, span<unsigned char> into,
+                                  stream on = nullptr) const
+    {
+        error failure;
+        detail::lowering to(failure, host_);
+        const gumbel_tensor lowered = to.lower("weight", weight);
+        if (!failure)
+            failure.set(gumbel_screen_prepare(device_, on, &lowered, into.data(), into.size(),
+                                              failure.strings()));
+        return Policy::give(failure);
+    }
+
+    returned<void> screen_verify(const tensor &weight, const void *screen,
+                                 stream on = nullptr) const
+    {
+        error failure;
+        detail::lowering to(failure, host_);
+        const gumbel_tensor lowered = to.lower("weight", weight);
+        if (!failure)
+            failure.set(gumbel_screen_verify(device_, on, &lowered, screen, failure.strings()));
+        return Policy::give(failure);
     }
 
     template <class In>

@@ -167,6 +167,7 @@ class lowering
         into.soft_cap = h.soft_cap;
         into.first_token = h.first_token;
         into.vocab_size = h.vocab_size;
+        into.screen = h.screen;
         sizes = shape_of(h.hidden.rows, h.weight.rows, h.first_token);
         return into;
     }

@@ -8,6 +8,7 @@
 
 #include <gumbel/cxx/views.hpp>
 #include <gumbel/drafts.h>
+#include <gumbel/screen.h>
 
 namespace gumbel
 {
@@ -43,7 +44,8 @@ struct head {
     float scale = 1;
     float soft_cap = 0;
     std::int64_t first_token = 0;
-    std::int64_t vocab_size = 0; /* 0: first_token + V */
+    std::int64_t vocab_size = 0;  /* 0: first_token + V */
+    const void *screen = nullptr; /* of `weight` (screen.h) */
 };
 
 struct logits {
@@ -159,6 +161,7 @@ struct limits {
     std::int64_t hidden_size = 0;
     std::int32_t num_samples = 1;
     bool requests = false;
+    bool screens = false;
 };
 
 /* ------------------------------------------------------------------------------ results ---- */

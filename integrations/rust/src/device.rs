@@ -196,6 +196,8 @@ impl Device {
             hidden_size: int64("limits.hidden_size", limits.hidden_size)?,
             num_samples: int32("limits.num_samples", limits.num_samples)?,
             requests: limits.requests as i32,
+            screens: 0,
+            reserved: 0,
         };
         let mut bytes = 0;
         // SAFETY: the struct is whole.

@@ -93,7 +93,7 @@ c_structs! {
         stride: i64,
         reserved: [i64; 2],
     }
-    gumbel_head, 200 {
+    gumbel_head, 208 {
         struct_size: usize,
         hidden: gumbel_tensor,
         weight: gumbel_tensor,
@@ -102,6 +102,7 @@ c_structs! {
         soft_cap: f32,
         first_token: i64,
         vocab_size: i64,
+        screen: *const c_void,
     }
     gumbel_logits, 88 {
         struct_size: usize,
@@ -198,13 +199,15 @@ c_structs! {
         best_scores: *mut f32,
         num_best: i32,
     }
-    gumbel_limits, 40 {
+    gumbel_limits, 48 {
         struct_size: usize,
         batch: i64,
         vocab_size: i64,
         hidden_size: i64,
         num_samples: i32,
         requests: i32,
+        screens: i32,
+        reserved: i32,
     }
     gumbel_step, 88 {
         struct_size: usize,
@@ -289,6 +292,27 @@ extern "C" {
         device: *const gumbel_device,
         limits: *const gumbel_limits,
         bytes: *mut usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_screen_size(
+        device: *const gumbel_device,
+        weight: *const gumbel_tensor,
+        bytes: *mut usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_screen_prepare(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        weight: *const gumbel_tensor,
+        screen: *mut c_void,
+        bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_screen_verify(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        weight: *const gumbel_tensor,
+        screen: *const c_void,
         error: *mut gumbel_error,
     ) -> i32;
     pub fn gumbel_sample(

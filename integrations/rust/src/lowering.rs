@@ -250,6 +250,7 @@ impl Check {
             soft_cap: head.soft_cap,
             first_token: int64("head.first_token", head.first_token)?,
             vocab_size: int64("head.vocab_size", head.vocab_size)?,
+            screen: std::ptr::null(),
         };
         let sizes = Shape::new(head.hidden.rows, head.weight.rows, head.first_token);
         Ok((into, sizes))

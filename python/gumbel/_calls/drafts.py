@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
 from .._inputs.arrays import Array, NumpyArrays, address, layout, workspace
+from .screens import Weights
 from .ways import Callee, WayIn, callee_of, from_head, from_logits, of_logits
 from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
 from .._inputs.numbers import integer
@@ -61,7 +62,7 @@ class Draft:
 @takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
 def verify(
     hidden: Array,
-    weight: Array,
+    weight: Weights,
     tokens: Array,
     *,
     offsets: Optional[Any] = None,

@@ -11,6 +11,7 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import matrix
 from .._inputs.arrays import Array, address, layout, taken
+from .screens import Weights
 from .ways import (
     Callee,
     SampleOutput,
@@ -122,7 +123,7 @@ def _kind(inputs: Any) -> Any:
 @takes_common()
 def prepare_sample(
     hidden: Array,
-    weight: Array,
+    weight: Weights,
     *,
     bias: Optional[Array] = None,
     scale: float = 1.0,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .. import _abi
 from .._inputs.arguments import row_tokens
 from .._inputs.arrays import Array, address
+from .screens import Weights
 from .ways import (
     Callee,
     SampleOutput,
@@ -35,7 +36,7 @@ TEXT_BYTES = 4096  # what an explanation has room for
 @takes_common()
 def sample(
     hidden: Array,
-    weight: Array,
+    weight: Weights,
     *,
     bias: Optional[Array] = None,
     scale: float = 1.0,
@@ -87,7 +88,7 @@ def sample_logits(
 @takes_common("given", "num_samples", "ranks", "num_best")
 def score(
     hidden: Array,
-    weight: Array,
+    weight: Weights,
     tokens: Array,
     *,
     bias: Optional[Array] = None,
@@ -208,7 +209,7 @@ def _rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
 
 @takes_common()
 def explain(
-    weight_or_logits: Array,
+    weight_or_logits: Weights,
     hidden: Optional[Array] = None,
     **common: Unpack[Common],
 ) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arrays import Array, NumpyArrays, address, arrays_of, layout
+from .screens import Weights
 from .ways import SampleOutput, WayIn, call_library, from_head, from_logits, of_logits
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.tensors import is_tensor
@@ -30,7 +31,7 @@ _NOT_OF_PARTS = (
 @takes_common(*_NOT_OF_PARTS)
 def partial(
     hidden: Array,
-    weight: Array,
+    weight: Weights,
     *,
     first_token: int = 0,
     bias: Optional[Array] = None,

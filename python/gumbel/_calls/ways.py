@@ -15,6 +15,7 @@ from .._inputs.arguments import INT32_MAX, matrix, vector
 from .._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, taken, workspace
 from .._inputs.common import DISTRIBUTIONS, Request, read_common
 from .._inputs.numbers import integer, number
+from .screens import Screen
 
 INT64_MAX = 2**63 - 1
 
@@ -108,13 +109,19 @@ def from_head(
     `shared` is of_logits(), `name` the argument that the weights came as, `batch` how many rows
     have parameters if not as many as there are hidden states.
     """
+    screen = weight if isinstance(weight, Screen) else None
+    if screen is not None:
+        weight = screen.weight
     hidden, weight, bias = taken("hidden", hidden), taken(name, weight), taken("bias", bias)
     arrays, rest = open_arrays({"hidden": hidden, name: weight, "bias": bias}, common)
     head = _abi.Head(hidden=matrix("hidden", hidden), weight=matrix(name, weight), **shared)
     if bias is not None:
         head.bias = vector("bias", bias)
+    if screen is not None:
+        head.screen = screen.address
     end = head.first_token + len(weight)
     request = _request(arrays, len(hidden), batch, end, rest)
+    request.held += [screen]
     request.held += [hidden, weight, bias, rest.get("mask")]
     return (head, None), request
 

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 struct cpu_stage;
+struct cpu_screen;
 
 /* What one thread writes. */
 typedef struct cpu_slot {
@@ -25,7 +26,8 @@ typedef struct cpu_job {
     cpu_device *device;
     const gumbel_problem *problem;
     cpu_edits edits;
-    const struct cpu_stage *stage; /* NULL: tiles are drawn; else left there */
+    const struct cpu_stage *stage;   /* NULL: tiles are drawn; else left there */
+    const struct cpu_screen *screen; /* tiles are of the ends of its logits; NULL: of logits */
     const float *panels;           /* packed hidden states */
     unsigned char *slots;          /* threads pieces of slot_bytes */
     size_t slot_bytes;
@@ -73,6 +75,11 @@ cpu_slot cpu_job_slot(const cpu_job *job, int32_t index);
 
 /* summaries [B, S] of the `used` slots, merged and complete. */
 void cpu_job_merge(const cpu_job *job, int32_t used, gumbel_summary *summaries);
+
+/* The biases of tokens low .. high of a tile, in the slot's room for them; NULL where there are
+ * none. */
+const float *cpu_tile_bias(const gumbel_problem *problem, const cpu_slot *slot,
+                           const cpu_kernels *kernels, int64_t token, int low, int high);
 
 /* What eq. 2 does to a row's logits, without a request; bias may be NULL. */
 cpu_transform cpu_transform_of(const gumbel_problem *problem, float inverse_temperature,

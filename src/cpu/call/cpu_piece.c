@@ -16,6 +16,19 @@ cpu_transform cpu_transform_of(const gumbel_problem *p, float inverse_temperatur
                            .bias = bias};
 }
 
+const float *cpu_tile_bias(const gumbel_problem *p, const cpu_slot *slot,
+                           const cpu_kernels *kernels, int64_t token, int low, int high)
+{
+    int64_t first_row = token + low - p->first_token;
+    int size = cpu_element_size(p->bias.dtype);
+    if (!p->bias.data)
+        return NULL;
+    GUMBEL_ASSERT(slot->bias && low < high);
+    kernels->transform((const char *)p->bias.data + first_row * size, p->bias.dtype, high - low,
+                       &cpu_identity, slot->bias);
+    return slot->bias;
+}
+
 float cpu_piece_factor(const cpu_job *job, const cpu_piece *piece, float inverse_temperature)
 {
     cpu_transform t = cpu_transform_of(job->problem, inverse_temperature, piece->bias);

@@ -7,6 +7,7 @@
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
 #include "cpu/call/cpu_stage.h"
+#include "cpu/call/screen/cpu_screen.h"
 #include "cpu/lanes/cpu_widen.h"
 
 static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t batch,
@@ -117,6 +118,8 @@ static void draw_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece
                      .blocks = (high + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK,
                      .factor = factor,
                      .summaries = slot->summaries + piece->b * samples,
+                     .candidates =
+                         job->screen ? cpu_screen_lists(job, slot->index, piece->b) : NULL,
                      .noise_stride = p->sampling.noise_stride,
                      .low = low,
                      .high = high};
@@ -170,13 +173,8 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
     GUMBEL_ASSERT(token % GUMBEL_BLOCK == 0 && low >= 0 && low < high && high <= job->tile);
     GUMBEL_ASSERT(first_row >= 0 && first_row + high - low <= p->vocab);
     GUMBEL_ASSERT(slot->z && slot->lanes && (slot->bias || !p->bias.data));
-    const float *bias = NULL;
-    if (p->bias.data && !job->multiply_only) {
-        int size = cpu_element_size(p->bias.dtype);
-        kernels->transform((const char *)p->bias.data + first_row * size, p->bias.dtype, high - low,
-                           &cpu_identity, slot->bias);
-        bias = slot->bias;
-    }
+    const float *bias =
+        job->multiply_only ? NULL : cpu_tile_bias(p, slot, kernels, token, low, high);
     cpu_product product = {
         .weight = (const char *)p->weight.data + first_row * p->weight.stride * element,
         .dtype = p->weight.dtype,
@@ -189,12 +187,17 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
         .out_stride = job->tile + CPU_LANES,
         .out = slot->z + low,
     };
-    if (is_needed(job, token, low, high))
-        kernels->product(&product);
+    if (is_needed(job, token, low, high)) {
+        if (job->screen)
+            cpu_screen_tile(job, slot, token, low, high);
+        else
+            kernels->product(&product);
+    }
     for (int64_t b = 0; b < p->batch && !job->multiply_only; b++) {
         float *z = slot->z + b * product.out_stride;
         cpu_piece piece = {b, z + low, GUMBEL_FLOAT32, bias, token, low, high};
-        run_piece(job, slot, &piece, z);
+        if (!job->screen || !cpu_screen_left(job, slot->index, b))
+            run_piece(job, slot, &piece, z);
     }
 }
 

@@ -46,6 +46,9 @@ static const gumbel_backend backend = {
     .history_update = cpu_history_update,
     .noise = cpu_noise,
     .advance = cpu_advance,
+    .screen_layout = GUMBEL_SCREEN_LAYOUT_CPU,
+    .screen_prepare = cpu_screen_prepare,
+    .screen_verify = cpu_screen_verify,
     .multiply = cpu_multiply,
 };
 
@@ -130,6 +133,7 @@ gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **dev
         return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "device", "out of memory");
     cpu->base.backend = &backend;
     cpu->kernels = kernels;
+    cpu->screen = cpu_screen_sums_of(kernels->isa);
     cpu->threads = options->threads ? options->threads : usable_cpus();
     cpu->fused_tile = options->tile ? options->tile : CPU_FUSED_TILE;
     cpu->logits_tile = options->tile ? options->tile : CPU_LOGITS_TILE;

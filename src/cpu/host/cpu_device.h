@@ -7,11 +7,13 @@
 
 #include "core/backend.h"
 #include "cpu/cpu_kernels.h"
+#include "cpu/cpu_screen_sums.h"
 #include "cpu/host/cpu_pool.h"
 
 typedef struct cpu_device {
     struct gumbel_device base;
     const cpu_kernels *kernels;
+    const cpu_screen_sums *screen;
     int32_t threads;
     int32_t fused_tile;
     int32_t logits_tile;
@@ -28,8 +30,8 @@ gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **dev
  * engine's, where that is worth their while, else on the caller's alone. */
 int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void *argument);
 
-/* The backend's jobs (cpu_run.c, cpu_request.c, cpu_softmax.c, cpu_noise.c,
- * cpu_history.c); see backend.h. */
+/* The backend's jobs (cpu_run.c, cpu_request.c, cpu_softmax.c, cpu_noise.c, cpu_history.c,
+ * cpu_screen_make.c, cpu_screen_verify.c); see backend.h. */
 gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *problem,
                           gumbel_summary *summaries, void *workspace, gumbel_error *error);
 size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits);
@@ -57,6 +59,10 @@ gumbel_status cpu_history_start(gumbel_device *device, void *stream, const gumbe
 gumbel_status cpu_history_update(gumbel_device *device, void *stream, const gumbel_history *history,
                                  int64_t batch, const gumbel_slots *slots, const int32_t *tokens,
                                  int64_t token_stride, const int32_t *counts, gumbel_error *error);
+gumbel_status cpu_screen_prepare(gumbel_device *device, const gumbel_problem *problem, void *screen,
+                                 gumbel_error *error);
+gumbel_status cpu_screen_verify(gumbel_device *device, const gumbel_problem *problem,
+                                gumbel_error *error);
 gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                            gumbel_error *error);
 

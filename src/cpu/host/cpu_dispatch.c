@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "cpu/host/cpu_dispatch.h"
 
 #include <stdio.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* The compiler's run-time tests read CPUID and, for the registers, what the operating system
  * saves. */
@@ -26,6 +29,8 @@ static int runs(gumbel_isa isa)
 static const cpu_kernels *const fast_kernels[] = {&cpu_avx512_kernels, &cpu_avx2_kernels, NULL};
 
 #elif defined(__aarch64__)
+#include <sys/auxv.h>
+#include <asm/hwcap.h>
 
 /* Advanced SIMD is part of the architecture. */
 static int runs(gumbel_isa isa) { return isa == GUMBEL_ISA_NEON; }
@@ -61,6 +66,45 @@ const cpu_kernels *cpu_kernels_best(void)
             return *k;
     return &cpu_reference_kernels;
 }
+
+#if defined(__x86_64__)
+
+/* Whether the processor has AMX for bytes, and Linux lets this process use its tiles. */
+static int allows_tiles(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    const unsigned amx = 1u << 24 | 1u << 25;
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & amx) == amx &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+{
+    if (isa == GUMBEL_ISA_AVX512 && allows_tiles())
+        return &cpu_screen_amx;
+    if (isa == GUMBEL_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
+        return &cpu_screen_vnni;
+    return isa == GUMBEL_ISA_REFERENCE ? &cpu_screen_plain : &cpu_screen_avx2;
+}
+
+#elif defined(__aarch64__)
+
+const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+{
+    int dot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+    return isa == GUMBEL_ISA_NEON && dot ? &cpu_screen_dot : &cpu_screen_plain;
+}
+
+#else
+
+const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+{
+    (void)isa;
+    return &cpu_screen_plain;
+}
+
+#endif
 
 void cpu_describe_processor(char *text, size_t size)
 {

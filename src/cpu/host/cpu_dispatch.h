@@ -6,6 +6,7 @@
 #define GUMBEL_CPU_DISPATCH_H
 
 #include "cpu/cpu_kernels.h"
+#include "cpu/cpu_screen_sums.h"
 
 /* The kernels of `isa`; NULL for AUTO, and where this build, processor or system lacks it. */
 const cpu_kernels *cpu_kernels_of(gumbel_isa isa);
@@ -15,5 +16,8 @@ const cpu_kernels *cpu_kernels_best(void);
 
 /* The processor's name for itself into text[size]; "" where unknown. */
 void cpu_describe_processor(char *text, size_t size);
+
+/* The integer product of screens that goes with an instruction set that runs here. */
+const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa);
 
 #endif

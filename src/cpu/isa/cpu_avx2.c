@@ -8,7 +8,7 @@
 
 #include "cpu/lanes/noise_lanes.h"
 #include "cpu/lanes/product_lanes.h"
-#include "cpu/lanes/stage_lanes.h"
+#include "cpu/lanes/screen_lanes.h"
 #include "cpu/lanes/truncate_lanes.h"
 
 const cpu_kernels cpu_avx2_kernels = {
@@ -26,4 +26,6 @@ const cpu_kernels cpu_avx2_kernels = {
     .count_above = count_above,
     .exponentiate = exponentiate,
     .multiply = multiply,
+    .screen_rows = screen_rows,
+    .screen_ends = screen_ends,
 };

@@ -77,8 +77,12 @@ static void draw(const float *y, const cpu_draw *d)
             gumbel_stream stream = d->row->stream;
             stream.sample += (uint32_t)s;
             for (uint32_t i = 0; i < GUMBEL_BLOCK; i++) {
-                float score = d->row->greedy ? z[i] : z[i] + gumbel_of_token(stream, token + i);
-                gumbel_summary_offer(&d->summaries[s], score, z[i], (int32_t)(token + i));
+                cpu_candidates *candidates = cpu_candidates_of(d, s);
+                if (d->row->greedy)
+                    cpu_offer_greedy(&d->summaries[s], candidates, z[i], token + i);
+                else
+                    cpu_offer(&d->summaries[s], candidates, z[i],
+                              gumbel_of_token(stream, token + i), token + i);
             }
         }
     }
@@ -165,6 +169,48 @@ static void multiply(float *z, int count, float by)
         z[i] *= by;
 }
 
+/* A row's bytes at its place in the tile, and what bounds them. */
+static void screen_row(cpu_screen_rows *r, int row)
+{
+    const char *from = (const char *)r->weight + row * r->stride_bytes;
+    float error[CPU_LANES] = {0}, size[CPU_LANES] = {0}, most = 0.0f;
+    for (int64_t i = 0; i < r->hidden_size; i++) {
+        float w = fabsf(cpu_widen_element(from, r->dtype, i));
+        most = !(w < INFINITY) ? INFINITY : w > most ? w : most;
+    }
+    r->steps[row] = cpu_screen_step(most);
+    if (!(r->steps[row] > 0.0f))
+        return;
+    float inverse = 1.0f / r->steps[row];
+    for (int64_t i = 0; i < r->hidden_size; i++) {
+        float x = cpu_widen_element(from, r->dtype, i) * inverse, q = rintf(x), e = x - q;
+        int lane = (int)(i % CPU_LANES);
+        error[lane] = fmaf(e, e, error[lane]);
+        size[lane] = fmaf(q, q, size[lane]);
+        r->copy[i / 64 * CPU_SCREEN_TILE + i % 64 / 4 * 64 + row * 4 + i % 4] =
+            (uint8_t)((int)q + 128);
+    }
+    cpu_screen_bound_row(r, row, cpu_sum_lanes(error), cpu_sum_lanes(size));
+}
+
+static void screen_rows(cpu_screen_rows *r)
+{
+    for (int64_t column = 0; column < r->hidden_size; column += 64)
+        memset(r->copy + column / 64 * CPU_SCREEN_TILE, 128, CPU_SCREEN_TILE);
+    memset(r->steps, 0, 16 * sizeof *r->steps);
+    for (int row = 0; row < r->count; row++)
+        screen_row(r, row);
+}
+
+static void screen_ends(const cpu_screen_ends *e, float *out)
+{
+    for (int i = 0; i < GUMBEL_BLOCK; i++) {
+        int64_t at = i / 16 * e->apart + i % 16;
+        out[i] = gumbel_screen_end(e->steps[i], e->unit, e->plane, e->width, e->tiny, e->high[at],
+                                   e->low[at]);
+    }
+}
+
 const cpu_kernels cpu_reference_kernels = {
     .isa = GUMBEL_ISA_REFERENCE,
     .panel = 1,
@@ -180,4 +226,6 @@ const cpu_kernels cpu_reference_kernels = {
     .count_above = count_above,
     .exponentiate = exponentiate,
     .multiply = multiply,
+    .screen_rows = screen_rows,
+    .screen_ends = screen_ends,
 };

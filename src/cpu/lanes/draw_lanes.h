@@ -31,10 +31,10 @@ LANES void draw_given_block(const cpu_draw *d, int sample, const float *z, int a
 }
 
 /* Greedy: the score is z. */
-static void argmax_block(gumbel_summary *s, const float *z, uint32_t token)
+static void argmax_block(const cpu_draw *d, const float *z, uint32_t token)
 {
     for (uint32_t i = 0; i < GUMBEL_BLOCK; i++)
-        gumbel_summary_offer(s, z[i], z[i], (int32_t)(token + i));
+        cpu_offer_greedy(d->summaries, d->candidates, z[i], token + i);
 }
 
 /* exp(x) for x <= 0, operation by operation gumbel_exp(). */
@@ -94,6 +94,7 @@ LANES void sweep(const float *y, const cpu_draw *d, int first, int samples, int 
         x[i].stream = d->row->stream;
         x[i].stream.sample += (uint32_t)(first + i);
         x[i].summary = &d->summaries[first + i];
+        x[i].candidates = cpu_candidates_of(d, first + i);
         x[i].waiting.count = 0;
     }
     sweep_stretch s = {.y = y, .factor = d->factor, .token = d->token};
@@ -149,7 +150,7 @@ static __attribute__((noinline)) void sweep_greedy(const float *z, const cpu_dra
             continue;
         if (__builtin_expect(all_below(z, bound), 1) || cpu_flag_block(s, z))
             continue;
-        argmax_block(s, z, d->token + (uint32_t)(block * GUMBEL_BLOCK));
+        argmax_block(d, z, d->token + (uint32_t)(block * GUMBEL_BLOCK));
         bound = nextafterf(s->best_score, INFINITY);
     }
 }

@@ -60,6 +60,7 @@ typedef struct sweep_waiting {
 typedef struct sweep_sample {
     gumbel_stream stream;
     gumbel_summary *summary;
+    cpu_candidates *candidates; /* NULL: the logits are exact */
     sweep_blocks blocks;
     sweep_waiting waiting;
 } sweep_sample;
@@ -115,8 +116,7 @@ static __attribute__((noinline)) void offer_place(sweep_sample *x, const sweep_s
     if (!(z < INFINITY) || z + x->blocks.reach[b] < screen_threshold(x->summary->best_score))
         return;
     gumbel_block_noise block = gumbel_block_noise_of(x->blocks.r[b], x->blocks.r2[b]);
-    float score = z + gumbel_of_exponential(block.least);
-    gumbel_summary_offer(x->summary, score, z, (int32_t)(s->token + i));
+    cpu_offer(x->summary, x->candidates, z, gumbel_of_exponential(block.least), s->token + i);
 }
 
 /* The same for all blocks of a stretch, of which few can win: their z by two gathers. */
@@ -181,7 +181,8 @@ LANES void score_sixteen(sweep_sample *x, int at)
     pass |= ~vm_bits(vf_less(above, vf_set(SCREEN_REACH)));
     for (pass &= (1u << count) - 1; pass != 0; pass &= pass - 1) {
         int i = at + __builtin_ctz(pass);
-        cpu_offer(x->summary, x->stream, gumbel_float_of(w->z[i]), w->token[i]);
+        cpu_offer(x->summary, x->candidates, gumbel_float_of(w->z[i]),
+                  gumbel_of_token(x->stream, w->token[i]), w->token[i]);
     }
 }
 

@@ -4,9 +4,17 @@
 #include "core/fail.h"
 #include "core/output.h"
 #include "cpu/call/cpu_edits.h"
+#include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
 
-/* The two ways that the CPU has. */
+/* The ways that the CPU has, of which the first needs a screen. */
+static const gumbel_rung screen_rung = {
+    .name = "screen",
+    .what = "bytes bound every logit, and what may win is scored exactly",
+    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_SAMPLES |
+              GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE | GUMBEL_NEED_BIAS |
+              GUMBEL_NEED_EMPTY,
+};
 static const gumbel_rung tiles_rung = {
     .name = "tiles",
     .what = "each tile is drawn from while it is in the caches",
@@ -24,6 +32,13 @@ static const gumbel_rung rows_rung = {
 static int needs_rows(const gumbel_problem *p)
 {
     return !gumbel_rung_serves(&tiles_rung, gumbel_needs_of(p));
+}
+
+/* Whether a call is served by its screen; `more` are needs that the problem does not show. */
+static int is_screened(const cpu_device *cpu, const gumbel_problem *p, uint32_t more)
+{
+    return p->screen && gumbel_rung_serves(&screen_rung, gumbel_needs_of(p) | more) &&
+           !cpu_screen_refusal(cpu, p);
 }
 
 /* Everything that such a request takes behind the plain workspace and its edits. */
@@ -64,21 +79,25 @@ static size_t plain_size(const gumbel_device *device, int64_t batch, int64_t hid
 gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *problem,
                             uint32_t more, size_t *bytes, gumbel_error *error)
 {
-    (void)more;
     (void)error;
     cpu_request r = {0};
+    const cpu_device *cpu = (const cpu_device *)device;
     gumbel_cursor cursor = {NULL, plain_size(device, problem->batch, problem->hidden_size,
                                              problem->sampling.num_samples)};
     count(&cursor, cpu_edits_size(problem));
     if (cursor.used != SIZE_MAX && needs_rows(problem))
-        carve(&r, &cursor, problem, ((const cpu_device *)device)->threads);
+        carve(&r, &cursor, problem, cpu->threads);
+    if (cursor.used != SIZE_MAX && is_screened(cpu, problem, more))
+        count(&cursor, cpu_screen_size(cpu, problem->batch, problem->hidden_size,
+                                       problem->sampling.num_samples));
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
 size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits)
 {
-    size_t bytes;
+    const cpu_device *cpu = (const cpu_device *)device;
+    size_t bytes, screen = 0;
     gumbel_problem p = {.batch = limits->batch,
                         .hidden_size = limits->hidden_size,
                         .sampling = {.num_samples = limits->num_samples}};
@@ -90,7 +109,9 @@ size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits)
         p.request = GUMBEL_REQUEST_END - 1;
     }
     cpu_call_size(device, &p, 0, &bytes, NULL);
-    return bytes;
+    if (limits->screens && limits->hidden_size > 0)
+        screen = cpu_screen_most(cpu, limits);
+    return bytes > SIZE_MAX - screen ? SIZE_MAX : bytes + screen;
 }
 
 /* One thread's share of a phase. */
@@ -229,7 +250,10 @@ gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
         sample_rows(device, p, output, rest);
         return GUMBEL_OK;
     }
-    GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
+    if (is_screened((const cpu_device *)device, p, 0))
+        cpu_screen_draw((cpu_device *)device, p, summaries, rest);
+    else
+        GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
     gumbel_finish_call call = {.summaries = summaries,
                                .parts = 1,
                                .batch = p->batch,
@@ -243,15 +267,22 @@ gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *p, 
                           gumbel_error *error)
 {
     const cpu_device *cpu = (const cpu_device *)device;
-    const gumbel_rung *rung = needs_rows(p) ? &rows_rung : &tiles_rung;
+    const gumbel_rung *rung = is_screened(cpu, p, 0) ? &screen_rung
+                              : needs_rows(p)        ? &rows_rung
+                                                     : &tiles_rung;
     size_t bytes;
     GUMBEL_FORWARD(cpu_call_size(device, p, 0, &bytes, error));
     gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->what);
+    if (p->screen && rung != &screen_rung)
+        gumbel_text_refusal(text, &screen_rung, gumbel_needs_of(p), cpu_screen_refusal(cpu, p));
     if (rung == &rows_rung)
         gumbel_text_refusal(text, &tiles_rung, gumbel_needs_of(p), "");
-    gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\nworkspace: %zu bytes\n",
+    gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
                     gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
-                    (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile), bytes);
+                    (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));
+    if (rung == &screen_rung)
+        gumbel_text_add(text, "integer products: %s\n", cpu->screen->name);
+    gumbel_text_add(text, "workspace: %zu bytes\n", bytes);
     return GUMBEL_OK;
 }
 

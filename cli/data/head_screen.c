@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "head_screen.h"
+
+#include "gumbel/screen.h"
+#include "failure.h"
+#include "number_pages.h"
+#include "report.h"
+
+struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *weight)
+{
+    struct head_screen screen = {0};
+    gumbel_error error = {"", ""};
+
+    if (gumbel_screen_size(device, weight, &screen.size, &error) != GUMBEL_OK) {
+        fail("--screen", "%s: %s", error.field, error.message);
+    }
+    screen.bytes = map_pages("screen", screen.size);
+    screen.seconds = seconds_now();
+    if (gumbel_screen_prepare(device, NULL, weight, screen.bytes, screen.size, &error) !=
+        GUMBEL_OK) {
+        fail("--screen", "%s: %s", error.field, error.message);
+    }
+    screen.seconds = seconds_now() - screen.seconds;
+    return screen;
+}
+
+void head_screen_free(struct head_screen *screen)
+{
+    if (screen->bytes) {
+        unmap_pages(screen->bytes, screen->size);
+    }
+    screen->bytes = NULL;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libgumbel: screens, by which a draw reads half of a head.
+ *
+ * A screen is a copy of the weights of an LM head, rounded to a byte each, with a certificate: how
+ * far the bytes of each 64 rows are off. From it and a hidden state a draw computes, by exact sums
+ * of integers, an interval for every logit that provably holds the float32 logit of the full
+ * product. What can still win is then scored by that product, a few rows of some 150,000. So the
+ * token, its score and its status are those of the draw without a screen, bit by bit, while a
+ * bfloat16 head is read at half the bytes.                           [docs/maths.md, section 14]
+ *
+ * What a screen serves: tokens, scores and statuses of greedy and seeded draws, samples, given
+ * noise, masks, allowed and banned tokens, biases, penalties, soft-cap, scale, head bias, shards
+ * that are drawn alone, and drafts under GUMBEL_RULE_COUPLED. Every other call (log-probabilities,
+ * truncation, ranks, lists of tokens, summaries, given tokens) takes the full pass as if there were
+ * no screen, and so do single rows whose candidates are too many or whose logits are not finite.
+ * gumbel_explain() tells which way a call goes.
+ *
+ * What gumbel.h says of memory, strides, threads, errors and structs holds here, too.
+ */
+#ifndef GUMBEL_SCREEN_H
+#define GUMBEL_SCREEN_H
+
+#include <gumbel/gumbel.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* gumbel_screen_size(): bytes of a screen: about V * (D + 4), with D rounded up to 64.
+ *  device     whose calls will use it. On CUDA there are none yet.
+ *  weight     [V, D] as in gumbel_head, V >= 1, 1 <= D <= 65535; data are not followed
+ *  threads    re-entrant.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.              since 0.2 */
+GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor *weight,
+                               size_t *bytes, gumbel_error *error);
+
+/* gumbel_screen_prepare(): make the screen of a head, for gumbel_head's field `screen`.
+ *  weight     [V, D] as in gumbel_head. What is not finite is allowed: rows that may draw it take
+ *             the full pass. As long as the screen is used the weights must not change; whether
+ *             they did gumbel_screen_verify() tells, and no other call.
+ *  screen     `bytes` of the caller's memory, at least gumbel_screen_size(), at a multiple of
+ *             GUMBEL_WORKSPACE_ALIGNMENT; written in full. It holds no pointer: it may be copied,
+ *             and serves any device of the same kind.
+ *  stream     as in every call that computes; NULL on a CPU
+ *  threads    split over the device's threads; re-entrant.
+ *  repeats    the same bytes for every ISA and thread count.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.              since 0.2 */
+GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gumbel_tensor *weight,
+                                  void *screen, size_t bytes, gumbel_error *error);
+
+/* gumbel_screen_verify(): whether a screen's certificate holds of the weights as they are: each
+ *  row's error and size are computed again, in float64, by other code than the one that made them.
+ *  A few seconds; for tests, and after weights may have changed.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT with the first row at fault, or as above.
+ *                                                                                      since 0.2 */
+GUMBEL_CALL gumbel_screen_verify(gumbel_device *device, void *stream, const gumbel_tensor *weight,
+                                 const void *screen, gumbel_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* GUMBEL_SCREEN_H */

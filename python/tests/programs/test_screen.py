@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Screens: draws by them, and their certificates in exact rationals."""
+
+import struct
+import unittest
+from fractions import Fraction
+
+import gumbel
+import numpy as np
+
+
+def bfloat16(array):
+    """The bits of float32 values, cut to bfloat16, and these values."""
+    bits = (np.asarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return bits, (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def weights(rows, columns):
+    """Rows of many kinds: Gaussian, zero, one entry, an outlier, tiny, integers, half steps."""
+    made = np.random.default_rng(3).standard_normal((rows, columns)).astype(np.float32)
+    made[1::8] = 0
+    made[2::8, 1:] = 0
+    made[3::8, 5] = 300
+    made[4::8] *= np.float32(1e-36)
+    made[5::8] = np.rint(made[5::8] * 30)
+    made[6::8] = (np.rint(made[6::8] * 30) + np.float32(0.499)) / 127
+    return made
+
+
+class Certificate(unittest.TestCase):
+    """The layout and bounds that docs/maths.md, section 14, and src/maths/screen_bound.h tell."""
+
+    def test_bounds_hold_exactly(self):
+        rows, columns = 130, 70
+        for bits, values in (bfloat16(weights(rows, columns)), (weights(rows, columns),) * 2):
+            data = bytes(np.asarray(gumbel.Screen(bits)))
+            self.assertEqual(data[:8], b"GBSCREEN")
+            self.assertEqual(struct.unpack_from("<qq", data, 16), (rows, columns))
+            blocks, padded = 3, 128
+            steps = 64 + 64  # the header, and 24 bytes of bounds, each rounded up to 64
+            copy = steps + 4 * 64 * blocks
+            self.assertEqual(len(data), copy + 64 * blocks * padded)
+            for row in range(rows):
+                error, size = struct.unpack_from("<ff", data, 64 + 8 * (row // 64))
+                (step,) = struct.unpack_from("<f", data, steps + 4 * row)
+                tile = copy + row // 16 * 16 * padded + row % 16 * 4
+                errors = sizes = largest = Fraction(0)
+                for i in range(columns):
+                    at = tile + i // 64 * 1024 + i % 64 // 4 * 64 + i % 4
+                    q = data[at] - 128
+                    e = Fraction(float(values[row, i])) / Fraction(step) - q
+                    errors, sizes, largest = errors + e * e, sizes + q * q, max(largest, abs(e))
+                self.assertLessEqual(errors, Fraction(error) ** 2)
+                self.assertLessEqual(sizes, Fraction(size) ** 2)
+                self.assertLessEqual(largest, Fraction(1, 2) + Fraction(1, 2**13))
+
+
+class Draws(unittest.TestCase):
+    def setUp(self):
+        random = np.random.default_rng(1)
+        self.hidden = random.standard_normal((5, 96)).astype(np.float32)
+        self.weight = random.standard_normal((3000, 96)).astype(np.float32) / 8
+        self.screen = gumbel.Screen(self.weight)
+
+    def same(self, **how):
+        plain = gumbel.sample(self.hidden, self.weight, **how)
+        screened = gumbel.sample(self.hidden, self.screen, **how)
+        for name in ("tokens", "status", "logprobs", "lse"):
+            found = getattr(screened, name)
+            np.testing.assert_array_equal(getattr(plain, name), found, err_msg=name)
+
+    def test_same_tokens(self):
+        for position in range(50):
+            how = dict(seed=7, position=position, temperature=[0, 0.5, 1, 2, 100])
+            self.same(logprobs=None, **how)
+            self.same(logprobs=None, num_samples=3, logit_bias={5: 3.0}, banned=[7], **how)
+            self.same(**how)  # by the full pass
+            self.same(top_k=5, top_p=0.9, **how)
+
+    def test_prepared(self):
+        position = np.zeros(5, np.uint64)
+        how = dict(temperature=0.9, seed=1, logprobs=None)
+        draw = gumbel.prepare_sample(self.hidden, self.screen, position=position, **how)
+        for step in range(5):
+            position[:] = step
+            plain = gumbel.sample(self.hidden, self.weight, position=step, **how)
+            np.testing.assert_array_equal(draw().tokens, plain.tokens)
+
+    def test_explained(self):
+        self.assertIn("rows: screen:", gumbel.explain(self.screen, self.hidden, logprobs=None))
+        text = gumbel.explain(self.screen, self.hidden)
+        self.assertIn("not screen: it does not serve log-normaliser", text)
+        self.assertNotIn("screen", gumbel.explain(self.weight, self.hidden))
+
+    def test_changed_weights(self):
+        self.screen.verify()
+        self.weight[1234] *= 2
+        with self.assertRaisesRegex(ValueError, "row 1234 "):
+            self.screen.verify()
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(TypeError, "weight"):
+            gumbel.Screen([[1.0, 2.0]])
+        with self.assertRaisesRegex(ValueError, "weight"):
+            gumbel.Screen(np.zeros((0, 5), np.float32))
+        with self.assertRaisesRegex(ValueError, "65536 columns"):
+            gumbel.Screen(np.zeros((2, 65536), np.float32))
+        other = gumbel.Screen(np.zeros((3000, 97), np.float32))
+        with self.assertRaisesRegex(ValueError, "97"):
+            gumbel.sample(self.hidden, other)
+
+
+if __name__ == "__main__":
+    unittest.main()

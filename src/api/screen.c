@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Screens: their sizes, making one, and looking whether one holds.
+ */
+#include "gumbel/screen.h"
+
+#include "core/backend.h"
+#include "core/fail.h"
+#include "validate/validate.h"
+
+#include <inttypes.h>
+
+/* The weights, checked, in a problem of no rows; where the parts of their screen are. */
+static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_parts *parts,
+                                 const gumbel_device *device, const gumbel_tensor *weight,
+                                 gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!weight, error, "weight", "weight is NULL");
+    if (!device->backend->screen_prepare)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
+                           "it draws without screens: leave head.screen NULL");
+    *p = (gumbel_problem){.weight = *weight, .vocab = weight->rows, .hidden_size = weight->cols};
+    GUMBEL_FORWARD(gumbel_read_tensor(&p->weight, "weight", error));
+    GUMBEL_REFUSE_IF(weight->rows < 1 || weight->rows > INT64_C(1) << 31, error, "weight",
+                     "it has %" PRId64 " rows; there must be 1..2^31", weight->rows);
+    GUMBEL_REFUSE_IF(weight->cols < 1 || weight->cols > GUMBEL_SCREEN_COLUMNS_MOST, error, "weight",
+                     "it has %" PRId64 " columns; a screen has 1..%d", weight->cols,
+                     GUMBEL_SCREEN_COLUMNS_MOST);
+    GUMBEL_REFUSE_IF(!gumbel_screen_lay_out(weight->rows, weight->cols, parts), error, "weight",
+                     "its screen would be larger than any memory");
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_screen_size(const gumbel_device *device, const gumbel_tensor *weight,
+                                 size_t *bytes, gumbel_error *error)
+{
+    static const char nowhere[GUMBEL_WORKSPACE_ALIGNMENT]
+        __attribute__((aligned(GUMBEL_WORKSPACE_ALIGNMENT)));
+    gumbel_problem problem;
+    gumbel_screen_parts parts;
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_REFUSE_IF(!weight, error, "weight", "weight is NULL");
+    gumbel_tensor shape = *weight;
+    shape.data = shape.data ? shape.data : nowhere;
+    GUMBEL_FORWARD(read_weight(&problem, &parts, device, &shape, error));
+    *bytes = parts.bytes;
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_screen_prepare(gumbel_device *device, void *stream,
+                                    const gumbel_tensor *weight, void *screen, size_t bytes,
+                                    gumbel_error *error)
+{
+    gumbel_problem problem;
+    gumbel_screen_parts parts;
+    GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
+    problem.stream = stream;
+    GUMBEL_REFUSE_IF(!screen || (uintptr_t)screen % GUMBEL_WORKSPACE_ALIGNMENT != 0, error,
+                     "screen", "it is not memory aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
+    GUMBEL_REFUSE_IF(bytes < parts.bytes, error, "bytes", "%zu bytes were given, %zu are needed",
+                     bytes, parts.bytes);
+    if (device->backend->host_memory)
+        GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
+    return device->backend->screen_prepare(device, &problem, screen, error);
+}
+
+gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gumbel_tensor *weight,
+                                   const void *screen, gumbel_error *error)
+{
+    gumbel_problem problem;
+    gumbel_screen_parts parts;
+    GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
+    GUMBEL_REFUSE_IF(!screen || (uintptr_t)screen % GUMBEL_WORKSPACE_ALIGNMENT != 0, error,
+                     "screen", "it is not memory aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
+    problem.screen = screen;
+    problem.stream = stream;
+    if (device->backend->host_memory) {
+        GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
+        GUMBEL_FORWARD(gumbel_check_host_screen(&problem, device->backend->screen_layout, error));
+    }
+    return device->backend->screen_verify(device, &problem, error);
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A draw by a screen, from its call to its summaries: hidden states in planes, tiles of ends, exact
+ * scores of what may win, and the full pass of rows that are better served by it.
+ */
+#include "cpu/call/screen/cpu_screen.h"
+
+#include "core/fail.h"
+#include "cpu/cpu_policy.h"
+#include "cpu/lanes/cpu_widen.h"
+
+static void carve(cpu_screen *screen, gumbel_cursor *cursor, const cpu_device *cpu, int64_t batch,
+                  int64_t hidden_size, int32_t num_samples)
+{
+    size_t rows = (size_t)batch, threads = (size_t)cpu->threads;
+    size_t draws = rows * (size_t)num_samples, columns = (size_t)cpu_rounded_up(hidden_size, 64);
+    screen->rows = gumbel_carve(cursor, rows, 1, sizeof *screen->rows);
+    screen->hidden = gumbel_carve(cursor, rows, (size_t)cpu_rounded_up(hidden_size, CPU_CHUNK),
+                                  sizeof *screen->hidden);
+    screen->wide = gumbel_carve(cursor, rows, columns, sizeof *screen->wide);
+    screen->planes = gumbel_carve(cursor, 2 * rows, columns, sizeof *screen->planes);
+    screen->start = gumbel_carve(cursor, 2 * rows, 1, sizeof *screen->start);
+    screen->lists = gumbel_carve(cursor, threads, draws, sizeof *screen->lists);
+    screen->candidates =
+        gumbel_carve(cursor, threads * draws, GUMBEL_SCREEN_LIST_MOST, sizeof *screen->candidates);
+    screen->sums = gumbel_carve(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
+    screen->again = gumbel_carve(cursor, draws, 1, sizeof *screen->again);
+}
+
+size_t cpu_screen_size(const cpu_device *cpu, int64_t batch, int64_t hidden_size,
+                       int32_t num_samples)
+{
+    cpu_screen screen;
+    gumbel_cursor cursor = {0};
+    carve(&screen, &cursor, cpu, batch, hidden_size, num_samples);
+    return cursor.used;
+}
+
+size_t cpu_screen_most(const cpu_device *cpu, const gumbel_limits *limits)
+{
+    /* Rows and samples that are as many as a call may have. */
+    int64_t batch =
+        limits->batch < cpu->screen->batch_most ? limits->batch : cpu->screen->batch_most;
+    int32_t samples = limits->num_samples;
+    if (samples > CPU_SCREEN_DRAWS_MOST)
+        samples = CPU_SCREEN_DRAWS_MOST;
+    return cpu_screen_size(cpu, batch, limits->hidden_size, samples);
+}
+
+const char *cpu_screen_refusal(const cpu_device *cpu, const gumbel_problem *p)
+{
+    if (p->batch > cpu->screen->batch_most)
+        return "a batch of so many rows is faster by the full pass";
+    if (p->batch * p->sampling.num_samples > CPU_SCREEN_DRAWS_MOST)
+        return "so many draws are faster by the full pass";
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------- exact scores ---- */
+
+/* z of a token, as the full pass has it: its row's product alone has the same bits. */
+static float exact_score(const cpu_candidates *list, int32_t token)
+{
+    const cpu_screen *screen = list->context;
+    const gumbel_problem *p = screen->exact.problem;
+    cpu_slot slot = cpu_job_slot(&screen->exact, (int32_t)list->thread);
+    int64_t at = token - p->first_token, row = cpu_rounded_up(p->hidden_size, CPU_CHUNK);
+    int64_t stride = p->weight.stride * cpu_element_size(p->weight.dtype);
+    float logit[2 * CPU_LANES], z, bias = 0.0f;
+    GUMBEL_ASSERT(at >= 0 && at < p->vocab);
+    cpu_product product = {.weight = (const char *)p->weight.data + at * stride,
+                           .dtype = p->weight.dtype,
+                           .stride_bytes = stride,
+                           .hidden_size = p->hidden_size,
+                           .count = 1,
+                           .panels = screen->hidden + list->row * row,
+                           .batch = 1,
+                           .lanes = slot.lanes,
+                           .out = logit,
+                           .out_stride = 2 * CPU_LANES};
+    screen->exact.device->kernels->product(&product);
+    if (p->bias.data)
+        bias = cpu_widen_element(p->bias.data, p->bias.dtype, at);
+    int low = token % GUMBEL_BLOCK;
+    cpu_piece piece = {.b = list->row,
+                       .from = logit,
+                       .dtype = GUMBEL_FLOAT32,
+                       .bias = p->bias.data ? &bias : NULL,
+                       .token = token - low,
+                       .low = low,
+                       .high = low + 1};
+    cpu_transform_piece(&screen->exact, &piece,
+                        gumbel_problem_row(p, list->row).inverse_temperature, &z);
+    return z;
+}
+
+static void clear_lists(cpu_screen *screen)
+{
+    const cpu_job *job = &screen->ends;
+    const gumbel_problem *p = job->problem;
+    int32_t samples = p->sampling.num_samples;
+    for (int32_t thread = 0; thread < job->device->threads; thread++) {
+        cpu_slot slot = cpu_job_slot(job, thread);
+        for (int64_t draw = 0; draw < p->batch * samples; draw++) {
+            int64_t at = thread * p->batch * samples + draw;
+            screen->lists[at] =
+                (cpu_candidates){.best = &slot.summaries[draw],
+                                 .list = screen->candidates + at * GUMBEL_SCREEN_LIST_MOST,
+                                 .most = screen->header.list_most,
+                                 .scored_most = (int32_t)(p->vocab / CPU_SCREEN_SCORED_SHARE) +
+                                                GUMBEL_SCREEN_LIST_MOST,
+                                 .greedy = gumbel_problem_row(p, draw / samples).greedy,
+                                 .context = screen,
+                                 .row = draw / samples,
+                                 .thread = thread,
+                                 .score = exact_score};
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------- settling ---- */
+
+/* Score what all threads' lists of a draw may still win by, the highest first. */
+static void settle_draw(cpu_screen *screen, int64_t draw, int32_t thread)
+{
+    int64_t draws = screen->ends.problem->batch * screen->ends.problem->sampling.num_samples;
+    cpu_candidates *first = &screen->lists[draw];
+    for (int32_t i = 0; i < screen->used; i++) {
+        cpu_candidates *own = &screen->lists[i * draws + draw];
+        gumbel_summary_offer(first->best, own->best->best_score, own->best->best_z,
+                             own->best->best_id);
+        own->best = first->best;
+        own->thread = thread;
+    }
+    for (;;) {
+        cpu_candidates *from = NULL;
+        int32_t at = -1;
+        float least = first->best->best_score;
+        for (int32_t i = 0; i < screen->used; i++) {
+            cpu_candidates *own = &screen->lists[i * draws + draw];
+            int32_t place = cpu_candidates_highest(own, least);
+            if (place >= 0) {
+                from = own;
+                at = place;
+                least = own->list[place].upper;
+            }
+        }
+        if (!from || cpu_candidates_given_up(from))
+            return;
+        cpu_candidates_score(from, cpu_candidates_take(from, at));
+    }
+}
+
+static void settle_share(void *argument, int32_t index)
+{
+    cpu_screen *screen = argument;
+    const gumbel_problem *p = screen->ends.problem;
+    int32_t samples = p->sampling.num_samples;
+    for (int64_t b;
+         (b = atomic_fetch_add_explicit(&screen->next, 1, memory_order_relaxed)) < p->batch;) {
+        int32_t drawn = gumbel_problem_row(p, b).greedy ? 1 : samples;
+        for (int32_t s = 0; s < drawn && !screen->rows[b].full; s++)
+            settle_draw(screen, b * samples + s, index);
+        for (int32_t i = 0; i < screen->used; i++)
+            cpu_screen_left(&screen->ends, i, b);
+    }
+}
+
+/* -------------------------------------------------------------------------- the full pass ---- */
+
+/* Draw the rows that are left to the full pass, and those between them, which it serves as well. */
+static void draw_full(cpu_screen *screen, gumbel_summary *summaries, void *workspace)
+{
+    const gumbel_problem *p = screen->exact.problem;
+    int64_t first = 0, end = p->batch, samples = p->sampling.num_samples;
+    while (first < end && !screen->rows[first].full)
+        first++;
+    while (end > first && !screen->rows[end - 1].full)
+        end--;
+    if (first == end)
+        return;
+    gumbel_problem slice = gumbel_problem_slice(p, first, end - first);
+    cpu_job job = {0};
+    cpu_job_prepare(&job, screen->exact.device, &slice, workspace);
+    cpu_job_merge(&job, cpu_job_run(&job), screen->again);
+    memcpy(summaries + first * samples, screen->again,
+           (size_t)((end - first) * samples) * sizeof *summaries);
+}
+
+/* The parts of the caller's screen. */
+static void open_screen(cpu_screen *screen, const gumbel_problem *p)
+{
+    const unsigned char *base = p->screen;
+    int known = gumbel_screen_lay_out(p->vocab, p->hidden_size, &screen->parts);
+    GUMBEL_ASSERT(known && base);
+    (void)known;
+    memcpy(&screen->header, base, sizeof screen->header);
+    screen->bounds = (const void *)(base + screen->parts.bounds);
+    screen->steps = (const void *)(base + screen->parts.steps);
+    screen->copy = base + screen->parts.copy;
+}
+
+static void prepare(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *p, void *workspace)
+{
+    size_t plain =
+        cpu_workspace_size(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
+    gumbel_cursor cursor = {workspace, plain + cpu_edits_size(p)};
+    carve(screen, &cursor, cpu, p->batch, p->hidden_size, p->sampling.num_samples);
+    open_screen(screen, p);
+    screen->product = cpu->screen;
+    cpu_job_prepare(&screen->exact, cpu, p, workspace);
+    screen->ends = screen->exact;
+    screen->ends.screen = screen;
+    if (p->soft_cap > 0.0f) {
+        screen->capped = *p;
+        screen->capped.scale = 1.0f;
+        screen->capped.soft_cap = 0.0f;
+        screen->capped.bias = (gumbel_tensor){0};
+        screen->ends.problem = &screen->capped;
+        screen->lift = p->soft_cap * 0x1p-20f;
+    }
+    for (int64_t b = 0; b < p->batch; b++)
+        atomic_store_explicit(&screen->rows[b].full, 0, memory_order_relaxed);
+    clear_lists(screen);
+}
+
+void cpu_screen_draw(cpu_device *cpu, const gumbel_problem *p, gumbel_summary *summaries,
+                     void *workspace)
+{
+    cpu_screen screen = {0};
+    GUMBEL_ASSERT(p->batch > 0 && p->hidden_size > 0 && !p->with_mass);
+    prepare(&screen, cpu, p, workspace);
+    cpu_screen_split_rows(&screen);
+    screen.used = cpu_job_run(&screen.ends);
+    atomic_store(&screen.next, 0);
+    cpu_run_task(cpu, p->batch > 1 && cpu_worth_threads(p), settle_share, &screen);
+    cpu_job_merge(&screen.ends, screen.used, summaries);
+    /* An end that is NaN or +inf is that of a logit that may be. */
+    for (int64_t b = 0; b < p->batch; b++)
+        if (summaries[b * p->sampling.num_samples].flags)
+            atomic_store_explicit(&screen.rows[b].full, 1, memory_order_relaxed);
+    draw_full(&screen, summaries, workspace);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A screen's certificate, computed again in float64 from the weights and the bytes alone.
+ */
+#include "cpu/call/screen/cpu_screen.h"
+
+#include "core/fail.h"
+#include "cpu/cpu_policy.h"
+#include "cpu/lanes/cpu_widen.h"
+
+#include <inttypes.h>
+
+typedef struct verifying {
+    const gumbel_problem *problem;
+    gumbel_screen_parts parts;
+    gumbel_screen_header header;
+    _Atomic int64_t next;
+    _Atomic int64_t fault; /* the first row whose bound does not hold */
+} verifying;
+
+/* Whether the bytes of a row and its block's bound are those of its weights. */
+static int holds(const verifying *v, int64_t row)
+{
+    const gumbel_tensor *weight = &v->problem->weight;
+    const unsigned char *base = v->problem->screen;
+    int64_t block = row / GUMBEL_BLOCK;
+    gumbel_screen_block bound =
+        ((const gumbel_screen_block *)(const void *)(base + v->parts.bounds))[block];
+    double step = (double)((const float *)(const void *)(base + v->parts.steps))[row];
+    const uint8_t *copy =
+        base + v->parts.copy + row / 16 * 16 * v->parts.columns + row % 16 * 4;
+    const char *from =
+        (const char *)weight->data + row * weight->stride * cpu_element_size(weight->dtype);
+    double error = 0.0, size = 0.0, square = 0.0, entry = 0.0;
+    int finite = 1;
+    for (int64_t i = 0; i < weight->cols; i++) {
+        double w = (double)cpu_widen_element(from, weight->dtype, i);
+        int q = copy[i / 64 * CPU_SCREEN_TILE + i % 64 / 4 * 64 + i % 4] - 128;
+        double e = w / step - q;
+        finite &= isfinite(w);
+        error += e * e;
+        size += (double)(q * q);
+        square += w * w;
+        entry = fabs(e) > entry ? fabs(e) : entry;
+    }
+    if (!finite)
+        return isnan(step);
+    return sqrt(error) <= (double)bound.error && sqrt(size) <= (double)bound.size &&
+           entry <= (double)GUMBEL_SCREEN_ENTRY && bound.error <= v->header.error &&
+           sqrt(square) <= (double)v->header.weight * (1 + 0x1p-20);
+}
+
+static void verify_share(void *argument, int32_t index)
+{
+    verifying *v = argument;
+    (void)index;
+    for (int64_t block;
+         (block = atomic_fetch_add_explicit(&v->next, 1, memory_order_relaxed)) < v->parts.blocks;)
+        for (int64_t row = block * GUMBEL_BLOCK;
+             row < (block + 1) * GUMBEL_BLOCK && row < v->problem->vocab; row++) {
+            int64_t seen = atomic_load(&v->fault);
+            if (row < seen && !holds(v, row))
+                while (row < seen && !atomic_compare_exchange_weak(&v->fault, &seen, row))
+                    ;
+        }
+}
+
+gumbel_status cpu_screen_verify(gumbel_device *device, const gumbel_problem *p, gumbel_error *error)
+{
+    verifying v = {.problem = p, .fault = INT64_MAX};
+    int known = gumbel_screen_lay_out(p->vocab, p->hidden_size, &v.parts);
+    GUMBEL_ASSERT(known && p->screen);
+    (void)known;
+    memcpy(&v.header, p->screen, sizeof v.header);
+    cpu_run_task((cpu_device *)device, p->vocab >= CPU_PARALLEL_PRODUCTS / p->hidden_size,
+                 verify_share, &v);
+    GUMBEL_REFUSE_IF(v.fault != INT64_MAX, error, "screen",
+                     "it does not hold of row %" PRId64 " of the weights: they have changed",
+                     (int64_t)v.fault);
+    return GUMBEL_OK;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Heads and hidden states with the structure of real ones, and rows that are made to break a bound.
+ */
+#ifndef TESTS_MADE_HEADS_H
+#define TESTS_MADE_HEADS_H
+
+#include "inputs.h"
+
+#include <gumbel/screen.h>
+#include <math.h>
+#include <stdlib.h>
+
+typedef enum made_kind {
+    MADE_GAUSSIAN,
+    MADE_STRUCTURED, /* norms of rows and columns, a common direction; h leans to a token */
+    MADE_OUTLIERS,   /* the same, with four dimensions that carry 80% of |h|^2 */
+    MADE_HOSTILE,    /* rows of every odd kind, one after the other */
+    MADE_KINDS,
+} made_kind;
+
+static const char *const made_names[MADE_KINDS] = {"Gaussian", "structured", "outliers", "hostile"};
+
+/* Weights [V, D] and hidden states [B, D], on the heap. */
+typedef struct made_head {
+    gumbel_tensor weight, hidden;
+} made_head;
+
+static inline float made_row_kind(int64_t row, int64_t i, int64_t columns, float x)
+{
+    switch (row % 12) {
+    case 1:
+        return 0.0f;
+    case 2:
+        return i == row % columns ? 3.0f : 0.0f;
+    case 3: /* an outlier that drowns the rest */
+        return i == row % columns ? 8.0f : x * 0.1f;
+    case 4: /* near and below the smallest normal float32 */
+        return x * 1e-36f;
+    case 5:
+        return x * 1e6f;
+    case 6: /* nothing to round */
+        return i & 1 ? 0.5f : -0.5f;
+    case 7: /* every weight half a step off */
+        return i == 0 ? 1.0f : (rintf(x * 32) + 0.499f) / 127.0f;
+    case 8: /* heavy tails */
+        return x * x * x * 50.0f;
+    case 9: /* nearly constant */
+        return 1.0f + x * 0.01f;
+    case 10: /* integers times a power of two: no rounding at all */
+        return i == 0 ? 127.0f * 0x1p-9f : rintf(x * 900.0f) * 0x1p-9f;
+    default:
+        return x;
+    }
+}
+
+static inline float made_weight(made_kind kind, uint64_t *state, int64_t row, int64_t i,
+                                int64_t columns, float size)
+{
+    uint64_t column = (uint64_t)i * 77 + 5;
+    float x = random_normal(state) * size, common = random_normal(&column);
+    if (kind == MADE_HOSTILE)
+        return made_row_kind(row, i, columns, x * 0.5f);
+    if (kind == MADE_GAUSSIAN)
+        return x;
+    x = (0.8f * x * expf(0.35f * random_normal(state)) + 0.5f * size * common) *
+        expf(0.3f * common);
+    return kind == MADE_OUTLIERS && i % 37 == 7 && i < 4 * 37 ? 0.05f * x : x;
+}
+
+static inline made_head make_made_head(made_kind kind, gumbel_dtype dtype, int64_t rows,
+                                       int64_t columns, int64_t batch, uint64_t seed)
+{
+    uint64_t state = seed;
+    size_t element = dtype_size(dtype);
+    void *weight = make_zeroed((size_t)(rows * columns), element);
+    void *hidden = make_zeroed((size_t)(batch * columns), element);
+    for (int64_t row = 0; row < rows; row++) {
+        float size = (kind == MADE_GAUSSIAN ? 1.0f : expf(0.25f * random_normal(&state))) /
+                     sqrtf((float)columns);
+        for (int64_t i = 0; i < columns; i++)
+            dtype_store(weight, dtype, row * columns + i,
+                        made_weight(kind, &state, row, i, columns, size));
+    }
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t leans = (int64_t)random_below(&state, (uint32_t)rows);
+        for (int64_t i = 0; i < columns; i++) {
+            float x = random_normal(&state);
+            if (kind == MADE_STRUCTURED || kind == MADE_OUTLIERS)
+                x += 4.0f * dtype_load(weight, dtype, leans * columns + i);
+            if (kind == MADE_OUTLIERS && i % 37 == 7 && i < 4 * 37)
+                x *= sqrtf((float)columns);
+            dtype_store(hidden, dtype, b * columns + i, 2.5f * x);
+        }
+    }
+    return (made_head){{weight, dtype, rows, columns, 0, {0}},
+                       {hidden, dtype, batch, columns, 0, {0}}};
+}
+
+static inline void free_made_head(made_head *head)
+{
+    free((void *)(uintptr_t)head->weight.data);
+    free((void *)(uintptr_t)head->hidden.data);
+}
+
+/* The screen of weights, on the heap. */
+static inline void *make_screen(gumbel_device *device, const gumbel_tensor *weight)
+{
+    size_t bytes;
+    gumbel_error error;
+    if (gumbel_screen_size(device, weight, &bytes, &error))
+        die("%s: %s", error.field, error.message);
+    void *screen = aligned_alloc(GUMBEL_WORKSPACE_ALIGNMENT, bytes);
+    if (!screen || gumbel_screen_prepare(device, NULL, weight, screen, bytes, &error))
+        die("%s: %s", error.field, error.message);
+    return screen;
+}
+
+#endif

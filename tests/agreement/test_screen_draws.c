@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Draws by a screen have the bits of draws without one: many of them, requests of every kind, rows
+ * that are not finite, ties, lists of one candidate; what refuses a screen, and weights that change
+ * behind its back.
+ */
+#include "gumbel/drafts.h"
+#include "gumbel/screen.h"
+#include "maths/screen_bound.h"
+#include "made_heads.h"
+#include "model_rows.h"
+#include "requests.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+static int nightly(void)
+{
+    const char *set = getenv("GUMBEL_NIGHTLY");
+    return set && *set && strcmp(set, "0") != 0;
+}
+
+/* An outcome of tokens, scores and statuses alone, which a screen serves. */
+static outcome *plain_outcome(int64_t batch, int32_t samples)
+{
+    outcome *made = outcome_make(batch, samples);
+    made->output.logprobs = NULL;
+    made->output.lse = NULL;
+    return made;
+}
+
+static int is_screened(gumbel_device *device, const gumbel_head *head,
+                       const gumbel_sampling *sampling, const gumbel_output *output)
+{
+    char text[4096];
+    assert_int_equal(gumbel_explain(device, head, NULL, sampling, output, text, sizeof text, NULL),
+                     GUMBEL_OK);
+    return strstr(text, "rows: screen:") != NULL;
+}
+
+/* Draw with the screen and without; 1 where tokens, scores and statuses are the same bits. */
+static int draws_same(gumbel_device *device, const gumbel_head *head,
+                      const gumbel_sampling *sampling, int32_t samples, const char *what)
+{
+    gumbel_head without = *head;
+    without.screen = NULL;
+    outcome *a = plain_outcome(head->hidden.rows, samples);
+    outcome *b = plain_outcome(head->hidden.rows, samples);
+    assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
+    assert_int_equal(draw(device, head, sampling, b), GUMBEL_OK);
+    int same = outcome_same(a, 0, b, OUTCOME_TOKENS | OUTCOME_SCORES, what) &&
+               memcmp(a->status, b->status, (size_t)head->hidden.rows * sizeof *a->status) == 0;
+    outcome_free(a);
+    outcome_free(b);
+    return same;
+}
+
+/* --------------------------------------------------------------------------- many draws ---- */
+
+static const float temperatures[] = {0.0f, 0.3f, 0.8f, 1.0f, 3.0f, 100.0f};
+#define TEMPERATURES 6
+
+/* `draws` draws of each temperature, in batches; the samples of a call, its list's room. */
+static void draw_many(gumbel_device *device, const made_head *made, void *screen, int32_t samples,
+                      int64_t calls, const char *name)
+{
+    int64_t batch = made->hidden.rows;
+    float *temperature = make_zeroed((size_t)batch, sizeof *temperature);
+    uint64_t seed = 7, position = 0;
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = made->hidden,
+                        .weight = made->weight,
+                        .screen = screen};
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {temperature, 0},
+                           .seed = {&seed, GUMBEL_SAME},
+                           .position = {&position, GUMBEL_SAME},
+                           .num_samples = samples};
+    outcome *shown = plain_outcome(batch, samples);
+    assert_true(is_screened(device, &head, &how, &shown->output));
+    outcome_free(shown);
+    for (; position < (uint64_t)calls; position++) {
+        for (int64_t b = 0; b < batch; b++)
+            temperature[b] = temperatures[((uint64_t)b + position) % TEMPERATURES];
+        assert_true(draws_same(device, &head, &how, samples, name));
+    }
+    free(temperature);
+}
+
+static void set_list_most(void *screen, int32_t most)
+{
+    gumbel_screen_header *header = screen;
+    header->list_most = most;
+    header->check = gumbel_screen_check_of(header);
+}
+
+static void many_draws(void **state)
+{
+    gumbel_device_info info = {.struct_size = sizeof info};
+    assert_int_equal(gumbel_describe(*state, &info), GUMBEL_OK);
+    int64_t calls = nightly() ? 5000 : 400;
+    if (info.isa == GUMBEL_ISA_REFERENCE || TEST_SANITIZED)
+        calls /= 20;
+    for (int kind = 0; kind < MADE_KINDS; kind++) {
+        made_head made = make_made_head(
+            (made_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 1500, 96, 8, 21);
+        void *screen = make_screen(*state, &made.weight);
+        draw_many(*state, &made, screen, 1, calls, made_names[kind]);
+        draw_many(*state, &made, screen, 8, calls / 4, "several samples");
+        set_list_most(screen, 1);
+        draw_many(*state, &made, screen, 3, calls / 8, "lists of one");
+        free(screen);
+        free_made_head(&made);
+    }
+}
+
+/* The bundled model's head, with rows of it as hidden states, larger than those of a trunk. */
+static void bundled_model(void **state)
+{
+    gumbel_tensor weight =
+        model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
+    made_head made = {.weight = weight, .hidden = weight};
+    made.hidden.rows = 8;
+    made.hidden.data = (const char *)weight.data + 700 * weight.cols * 2;
+    void *screen = make_screen(*state, &weight);
+    gumbel_device_info info = {.struct_size = sizeof info};
+    assert_int_equal(gumbel_describe(*state, &info), GUMBEL_OK);
+    draw_many(*state, &made, screen, 1, info.isa == GUMBEL_ISA_REFERENCE ? 2 : 60, "bundled model");
+    free(screen);
+    free((void *)(uintptr_t)weight.data);
+}
+
+/* ------------------------------------------------------------------------------ requests ---- */
+
+/* Requests of every kind: those that the screen serves, and those that take the full pass with all
+ * their outputs. */
+static void requests_of_every_kind(void **state)
+{
+    int served = 0, count = TEST_SANITIZED ? 60 : 300;
+    for (int i = 0; i < count; i++) {
+        request_plan plan = request_plan_at_random(i, 1);
+        if (i % 3 != 0)
+            plan.truncation = 0;
+        if (i % 5 == 0)
+            plan.soft_cap = 4.0f;
+        if (i % 7 == 0)
+            plan.scale = -0.7f;
+        request *asked = request_make(&plan, *state);
+        gumbel_head head = asked->head;
+        head.screen = make_screen(*state, &head.weight);
+        int32_t samples = plan.samples > 0 ? plan.samples : 1;
+        outcome *shown = plain_outcome(head.hidden.rows, samples);
+        served += is_screened(*state, &head, &asked->sampling, &shown->output);
+        outcome_free(shown);
+        assert_true(draws_same(*state, &head, &asked->sampling, samples, request_describe(&plan)));
+
+        outcome *a = request_outcome(asked), *b = request_outcome(asked);
+        assert_int_equal(draw(*state, &asked->head, &asked->sampling, a), GUMBEL_OK);
+        assert_int_equal(draw(*state, &head, &asked->sampling, b), GUMBEL_OK);
+        assert_true(outcome_same(a, 0, b, OUTCOME_ALL, request_describe(&plan)));
+        outcome_free(a);
+        outcome_free(b);
+        free((void *)(uintptr_t)head.screen);
+        request_free(asked);
+    }
+    print_message("%d of %d requests were served by their screen\n", served, count);
+    assert_true(served > count / 4);
+}
+
+/* Shards that begin and end anywhere, with paddings that do not count. */
+static void shards(void **state)
+{
+    static const int64_t firsts[] = {0, 64, 13, 63, 1000}, ends[] = {0, 1, 77, 200};
+    made_head made = make_made_head(MADE_STRUCTURED, GUMBEL_BFLOAT16, 333, 70, 3, 4);
+    void *screen = make_screen(*state, &made.weight);
+    uint64_t seed = 5, position = 0;
+    float temperature[3] = {0.0f, 0.7f, 1.0f};
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {temperature, 0},
+                           .seed = {&seed, GUMBEL_SAME},
+                           .position = {&position, GUMBEL_SAME}};
+    for (int i = 0; i < 20; i++) {
+        gumbel_head head = {.struct_size = sizeof head,
+                            .hidden = made.hidden,
+                            .weight = made.weight,
+                            .first_token = firsts[i % 5],
+                            .vocab_size = ends[i / 5] ? firsts[i % 5] + ends[i / 5] : 0,
+                            .screen = screen};
+        for (position = 0; position < 20; position++)
+            assert_true(draws_same(*state, &head, &how, 1, "a shard"));
+    }
+    free(screen);
+    free_made_head(&made);
+}
+
+/* Coupled verification is a draw of all rows of a draft. */
+static void coupled_drafts(void **state)
+{
+    made_head made = make_made_head(MADE_STRUCTURED, GUMBEL_BFLOAT16, 500, 64, 4, 6);
+    uint64_t seed = 9, position = 0;
+    int32_t drafted[4] = {0}, emitted[2][4], count[2], accepted[2];
+    float temperature = 0.5f;
+    gumbel_head head = {.struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight};
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {&temperature, GUMBEL_SAME},
+                           .seed = {&seed, GUMBEL_SAME},
+                           .position = {&position, GUMBEL_SAME}};
+    gumbel_draft draft = {
+        .struct_size = sizeof draft, .requests = 1, .max_nodes = 4, .tokens = drafted};
+    void *screen = make_screen(*state, &made.weight);
+    for (position = 0; position < 60; position++) {
+        for (int way = 0; way < 2; way++) {
+            gumbel_verified out = {.struct_size = sizeof out,
+                                   .tokens = emitted[way],
+                                   .emitted = &count[way],
+                                   .accepted = &accepted[way]};
+            gumbel_error error;
+            size_t bytes;
+            memset(emitted[way], 0xab, sizeof emitted[way]);
+            head.screen = way ? screen : NULL;
+            assert_int_equal(gumbel_verify_workspace_size(*state, &head, NULL, &how, &draft, &out,
+                                                          &bytes, &error),
+                             GUMBEL_OK);
+            void *workspace = poisoned_workspace(bytes);
+            assert_int_equal(
+                gumbel_verify(*state, NULL, &head, &how, &draft, &out, workspace, bytes, &error),
+                GUMBEL_OK);
+            free(workspace);
+        }
+        assert_int_equal(count[0], count[1]);
+        assert_int_equal(accepted[0], accepted[1]);
+        assert_memory_equal(emitted[0], emitted[1], sizeof emitted[0]);
+        for (int i = 0; i < count[0]; i++) /* the next draft is right as far as this one went */
+            drafted[i + 1 < 4 ? i + 1 : 3] = emitted[0][i];
+    }
+    free(screen);
+    free_made_head(&made);
+}
+
+/* --------------------------------------------------------------------------- odd numbers ---- */
+
+/* One call of a head whose row 5 holds `odd` at column 3, of a hidden state that may, too. */
+static void draw_odd(gumbel_device *device, float odd, int in_hidden, const gumbel_transforms *t)
+{
+    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_FLOAT32, 300, 40, 3, 8);
+    uint64_t seed = 2;
+    float temperature[3] = {0.0f, 0.7f, 1.0f};
+    float *at = (float *)(uintptr_t)(in_hidden ? made.hidden.data : made.weight.data);
+    at[in_hidden ? 40 + 3 : 5 * 40 + 3] = odd;
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = made.hidden,
+                        .weight = made.weight,
+                        .screen = make_screen(device, &made.weight)};
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {temperature, 0},
+                           .seed = {&seed, GUMBEL_SAME},
+                           .transforms = t};
+    assert_true(draws_same(device, &head, &how, 1, in_hidden ? "an odd hidden state" : "odd"));
+    assert_int_equal(gumbel_screen_verify(device, NULL, &made.weight, head.screen, NULL),
+                     GUMBEL_OK);
+    free((void *)(uintptr_t)head.screen);
+    free_made_head(&made);
+}
+
+static void odd_numbers(void **state)
+{
+    static const float odd[] = {NAN,    INFINITY, -INFINITY, 3e38f,     -3e38f, 1e30f,
+                                1e-38f, 1e-45f,   0x1p60f,   -0x1p100f, 0.0f,   -0.0f};
+    /* Row 5 is banned: there a NaN spoils nothing, with a screen neither. */
+    static const int64_t offsets[] = {0, 1, 2, 3};
+    static const int32_t ids[] = {5, 5, 5};
+    gumbel_transforms ban = {.struct_size = sizeof ban, .banned = {.offsets = offsets, .ids = ids}};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        for (int in_hidden = 0; in_hidden < 2; in_hidden++) {
+            draw_odd(*state, odd[i], in_hidden, NULL);
+            draw_odd(*state, odd[i], in_hidden, &ban);
+        }
+}
+
+/* Rows of weights that are all the same: candidates are all of V, greedy ties go to the lowest id,
+ * and the row to the full pass. */
+static void ties(void **state)
+{
+    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 3000, 64, 4, 8);
+    char *weight = (char *)(uintptr_t)made.weight.data;
+    for (int distinct = 1; distinct <= 4; distinct++) {
+        for (int64_t row = distinct; row < 3000; row++)
+            memcpy(weight + row * 128, weight + row % distinct * 128, 128);
+        void *screen = make_screen(*state, &made.weight);
+        draw_many(*state, &made, screen, 1, 12, "equal rows");
+        set_list_most(screen, 1);
+        draw_many(*state, &made, screen, 1, 6, "equal rows, lists of one");
+        free(screen);
+    }
+    free_made_head(&made);
+}
+
+/* ------------------------------------------------------------------------------ refusals ---- */
+
+static void refused(gumbel_device *device, const gumbel_head *head, const char *field)
+{
+    float temperature = 1.0f;
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {&temperature, GUMBEL_SAME}};
+    outcome *out = plain_outcome(head->hidden.rows, 1);
+    print_message("this must be refused: ");
+    assert_int_equal(draw(device, head, &how, out), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(out->error.field, field);
+    outcome_free(out);
+}
+
+static void screens_are_checked(void **state)
+{
+    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
+    void *screen = make_screen(*state, &made.weight);
+    gumbel_screen_header *header = screen, kept = *header;
+    gumbel_head head = {
+        .struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight, .screen = screen};
+    gumbel_head fewer = head, other = head;
+    fewer.weight.rows = 299;
+    refused(*state, &fewer, "head.screen");
+    other.weight.dtype = GUMBEL_FLOAT16;
+    refused(*state, &other, "head.screen");
+    other = head;
+    other.screen = (const char *)screen + 1;
+    refused(*state, &other, "head.screen");
+    for (size_t i = 0; i < sizeof *header; i++) {
+        ((unsigned char *)screen)[i] ^= 4;
+        refused(*state, &head, "head.screen");
+        *header = kept;
+    }
+    set_list_most(screen, 0);
+    refused(*state, &head, "head.screen");
+    set_list_most(screen, GUMBEL_SCREEN_LIST_MOST + 1);
+    refused(*state, &head, "head.screen");
+    *header = kept;
+    free(screen);
+    free_made_head(&made);
+}
+
+static void sizes_are_checked(void **state)
+{
+    gumbel_error error;
+    size_t bytes = 0;
+    uint16_t one[64] = {0};
+    static char room[1 << 16] __attribute__((aligned(64)));
+    gumbel_tensor weight = {.data = one, .dtype = GUMBEL_BFLOAT16, .rows = 1, .cols = 64};
+    const struct {
+        int64_t rows, cols;
+    } hostile[] = {{0, 64},    {-1, 64},       {1, 0},
+                   {1, 65536}, {INT64_MAX, 2}, {(INT64_C(1) << 31) + 1, 1}};
+    assert_int_equal(gumbel_screen_size(NULL, &weight, &bytes, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "device");
+    assert_int_equal(gumbel_screen_size(*state, NULL, &bytes, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "weight");
+    assert_int_equal(gumbel_screen_size(*state, &weight, NULL, &error), GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "bytes");
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        gumbel_tensor bad = weight;
+        bad.rows = hostile[i].rows;
+        bad.cols = hostile[i].cols;
+        assert_int_equal(gumbel_screen_size(*state, &bad, &bytes, &error), GUMBEL_ERROR_ARGUMENT);
+        assert_string_equal(error.field, "weight");
+    }
+    assert_int_equal(gumbel_screen_size(*state, &weight, &bytes, &error), GUMBEL_OK);
+    assert_true(bytes <= sizeof room);
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, room, bytes - 1, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "bytes");
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, room + 4, bytes, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "screen");
+    assert_int_equal(gumbel_screen_prepare(*state, room, &weight, room, bytes, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "stream");
+    memset(room, 0x5a, sizeof room);
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, room, bytes, &error), GUMBEL_OK);
+    for (size_t i = bytes; i < sizeof room; i++)
+        assert_int_equal(room[i], 0x5a);
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &weight, room, &error), GUMBEL_OK);
+}
+
+/* Weights that change behind a screen's back, and bytes that do: verify names the first row. */
+static void changed_weights_are_found(void **state)
+{
+    made_head made = make_made_head(MADE_STRUCTURED, GUMBEL_BFLOAT16, 500, 100, 1, 8);
+    void *screen = make_screen(*state, &made.weight);
+    gumbel_error error;
+    size_t bytes;
+    gumbel_screen_parts parts;
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &made.weight, screen, &error), GUMBEL_OK);
+    uint16_t *weight = (uint16_t *)(uintptr_t)made.weight.data, kept = weight[123 * 100 + 7];
+    dtype_store(weight, GUMBEL_BFLOAT16, 123 * 100 + 7, 5.0f);
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &made.weight, screen, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "row 123 "));
+    weight[123 * 100 + 7] = kept;
+    assert_true(gumbel_screen_lay_out(500, 100, &parts));
+    assert_int_equal(gumbel_screen_size(*state, &made.weight, &bytes, &error), GUMBEL_OK);
+    assert_int_equal(bytes, parts.bytes);
+    ((unsigned char *)screen)[parts.copy + 70 * parts.columns] ^= 64;
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &made.weight, screen, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    free(screen);
+    free_made_head(&made);
+}
+
+/* What a screen does not serve says so. */
+static void explained(void **state)
+{
+    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
+    void *screen = make_screen(*state, &made.weight);
+    char text[4096];
+    gumbel_head head = {
+        .struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight, .screen = screen};
+    outcome *out = outcome_make(2, 1);
+    assert_int_equal(
+        gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),
+        GUMBEL_OK);
+    assert_non_null(strstr(text, "not screen: it does not serve log-normaliser"));
+    gumbel_sampling how = {.struct_size = sizeof how, .num_samples = 100};
+    outcome *plain = plain_outcome(2, 100);
+    assert_int_equal(
+        gumbel_explain(*state, &head, NULL, &how, &plain->output, text, sizeof text, NULL),
+        GUMBEL_OK);
+    assert_non_null(strstr(text, "not screen: so many draws"));
+    head.screen = NULL;
+    assert_int_equal(
+        gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),
+        GUMBEL_OK);
+    assert_null(strstr(text, "screen"));
+    outcome_free(out);
+    outcome_free(plain);
+    free(screen);
+    free_made_head(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_draws),
+        cmocka_unit_test(bundled_model),
+        cmocka_unit_test(requests_of_every_kind),
+        cmocka_unit_test(shards),
+        cmocka_unit_test(coupled_drafts),
+        cmocka_unit_test(odd_numbers),
+        cmocka_unit_test(ties),
+        cmocka_unit_test(screens_are_checked),
+        cmocka_unit_test(sizes_are_checked),
+        cmocka_unit_test(changed_weights_are_found),
+        cmocka_unit_test(explained),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}

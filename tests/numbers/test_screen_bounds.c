@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bound of a screen (docs/maths.md, section 14): every logit within its interval, on rows and
+ * hidden states made to break it; each term of the bound left out is caught; sums and bytes are the
+ * same from every instruction set.
+ */
+#include "cpu/cpu_screen_sums.h"
+#include "cpu/host/cpu_dispatch.h"
+#include "gumbel/screen.h"
+#include "made_heads.h"
+#include "outcome.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* A term of the bound that is left out or made too small. */
+typedef enum mutant { WHOLE, SMALL_ENTRY, SMALL_ERROR, NO_GRAIN, NO_PATH, MUTANTS } mutant;
+
+static const char *const mutant_names[MUTANTS] = {"the bound", "entries 10% low", "E 3% low",
+                                                  "no grain", "no path"};
+
+typedef struct seen {
+    long checked, outside;
+    double most; /* of a half width that a logit used */
+} seen;
+
+typedef struct screened {
+    const made_head *head;
+    const unsigned char *screen;
+    gumbel_screen_header header;
+    gumbel_screen_parts parts;
+    int plane;
+} screened;
+
+static double gamma_of(int64_t columns)
+{
+    return (double)((columns + 31) / 32 * 2 + 4) * 0x1p-24 * 1.001;
+}
+
+static int byte_of(const screened *s, int64_t row, int64_t i)
+{
+    const uint8_t *tile = s->screen + s->parts.copy + row / 16 * 16 * s->parts.columns;
+    return tile[i / 64 * 1024 + i % 64 / 4 * 64 + row % 16 * 4 + i % 4] - 128;
+}
+
+static float step_of(const screened *s, int64_t row)
+{
+    return ((const float *)(const void *)(s->screen + s->parts.steps))[row];
+}
+
+/* The library's logits of hidden state h, packed by the contract of the dot product. */
+static void multiply(const screened *s, const float *h, float *logits)
+{
+    const gumbel_tensor *w = &s->head->weight;
+    int64_t chunks = (w->cols + 31) / 32;
+    float *packed = make_zeroed((size_t)chunks * 32, sizeof *packed);
+    for (int64_t i = 0; i < w->cols; i++) {
+        int place = (int)(i % 32);
+        place = w->dtype == GUMBEL_BFLOAT16 ? place / 2 + place % 2 * 16 : place;
+        packed[i / 32 * 32 + place] = h[i];
+    }
+    cpu_product product = {.weight = w->data,
+                           .dtype = w->dtype,
+                           .stride_bytes = w->cols * (int64_t)dtype_size(w->dtype),
+                           .hidden_size = w->cols,
+                           .count = (int)w->rows,
+                           .panels = packed,
+                           .batch = 1,
+                           .out = logits,
+                           .out_stride = w->rows};
+    cpu_reference_kernels.product(&product);
+    free(packed);
+}
+
+static void mutate(mutant m, gumbel_screen_reach *reach, gumbel_screen_block *block)
+{
+    if (m == SMALL_ENTRY)
+        reach->outliers *= 0.9f;
+    if (m == SMALL_ERROR)
+        block->error *= 0.97f;
+    if (m == NO_GRAIN)
+        reach->grain = 0.0f;
+    if (m == NO_PATH)
+        reach->path = 0.0f;
+}
+
+/* Whether all logits of hidden state h are within their intervals. */
+static void check_row(const screened *s, const float *h, mutant m, seen *into)
+{
+    int64_t columns = s->head->weight.cols, rows = s->head->weight.rows;
+    int8_t *planes = make_zeroed((size_t)s->parts.columns * 2, 1);
+    float *logits = make_zeroed((size_t)rows, sizeof *logits);
+    gumbel_screen_planes to = {s->plane, planes, planes + s->parts.columns, 64};
+    gumbel_screen_reach reach;
+    assert_true(gumbel_screen_split(h, columns, &s->header, gamma_of(columns), &to, &reach));
+    multiply(s, h, logits);
+    for (int64_t row = 0; row < rows; row++) {
+        int32_t high = 0, low = 0;
+        gumbel_screen_block block =
+            ((const gumbel_screen_block *)(const void *)(s->screen + s->parts.bounds))[row / 64];
+        gumbel_screen_reach own = reach;
+        mutate(m, &own, &block);
+        for (int64_t i = 0; i < columns; i++) {
+            high += byte_of(s, row, i) * to.high[i];
+            low += byte_of(s, row, i) * to.low[i];
+        }
+        float width = gumbel_screen_width(&own, &block), step = step_of(s, row);
+        float upper = gumbel_screen_end(step, own.unit, (float)s->plane, width, GUMBEL_SCREEN_TINY,
+                                        high, low);
+        float lower = gumbel_screen_end(step, own.unit, (float)s->plane, -width,
+                                        -GUMBEL_SCREEN_TINY, high, low);
+        double middle = ((double)upper + (double)lower) / 2, half = (double)upper - middle;
+        double used = half > 0 ? fabs((double)logits[row] - middle) / half : 0;
+        into->checked++;
+        into->outside += !(logits[row] >= lower && logits[row] <= upper);
+        into->most = used > into->most ? used : into->most;
+    }
+    free(planes);
+    free(logits);
+}
+
+static screened screen_of(gumbel_device *device, const made_head *head, int plane)
+{
+    screened s = {.head = head, .screen = make_screen(device, &head->weight), .plane = plane};
+    memcpy(&s.header, s.screen, sizeof s.header);
+    assert_true(gumbel_screen_lay_out(head->weight.rows, head->weight.cols, &s.parts));
+    return s;
+}
+
+/* Hidden states: as made, one dimension alone or 3000 times larger, tiny, large, one sign, the
+ * rounding error of a row itself, which is what Cauchy's inequality is for, or below the planes. */
+static void make_hidden(const screened *s, int kind, uint64_t *state, float *h)
+{
+    const gumbel_tensor *w = &s->head->weight;
+    int64_t row = kind - 9;
+    for (int64_t i = 0; i < w->cols; i++) {
+        float x = random_normal(state);
+        switch (kind) {
+        case 1:
+            x *= i == 5 ? 3000 : 1;
+            break;
+        case 2:
+            x = i == 5 ? 1.0f : 0.0f;
+            break;
+        case 3:
+            x *= 1e-20f;
+            break;
+        case 4:
+            x *= 1e10f;
+            break;
+        case 5:
+            x = expf(4 * x);
+            break;
+        case 6:
+            x = 1.0f;
+            break;
+        case 7:
+            x = 0.0f;
+            break;
+        case 8: /* all but one are lost to the planes, along row 6 */
+            x = i == 5 ? 1.0f : 0x1p-15f * 0.4f * (float)(byte_of(s, 6, i) < 0 ? -1 : 1);
+            break;
+        default:
+            if (kind > 8)
+                x = dtype_load(w->data, w->dtype, row * w->cols + i) / step_of(s, row) -
+                    (float)byte_of(s, row, i);
+        }
+        h[i] = x;
+    }
+}
+
+#define HIDDEN_KINDS (9 + 24)
+
+static seen check_head(gumbel_device *device, made_kind kind, gumbel_dtype dtype, int64_t columns,
+                       int plane, mutant m)
+{
+    seen found = {0};
+    uint64_t state = 9;
+    made_head head = make_made_head(kind, dtype, 192, columns, 1, 11);
+    screened s = screen_of(device, &head, plane);
+    float *h = make_zeroed((size_t)columns, sizeof *h);
+    for (int i = 0; i < HIDDEN_KINDS; i++) {
+        make_hidden(&s, i, &state, h);
+        check_row(&s, h, m, &found);
+    }
+    free(h);
+    free((void *)(uintptr_t)s.screen);
+    free_made_head(&head);
+    return found;
+}
+
+static void every_logit_is_within(void **state)
+{
+    static const gumbel_dtype dtypes[] = {GUMBEL_BFLOAT16, GUMBEL_FLOAT32, GUMBEL_FLOAT16};
+    static const int64_t columns[] = {1, 33, 64, 200, 1024};
+    seen all = {0};
+    for (int kind = 0; kind < MADE_KINDS; kind++)
+        for (int i = 0; i < 15; i++)
+            for (int plane = 128; plane <= 256; plane *= 2) {
+                /* float16 holds no weights of 1e6 */
+                if (kind == MADE_HOSTILE && dtypes[i / 5] == GUMBEL_FLOAT16)
+                    continue;
+                seen own = check_head(*state, (made_kind)kind, dtypes[i / 5], columns[i % 5], plane,
+                                      WHOLE);
+                if (own.outside)
+                    print_error("%s, %s, D %d, planes of %d: %ld outside\n", made_names[kind],
+                                dtype_name(dtypes[i / 5]), (int)columns[i % 5], plane, own.outside);
+                all.checked += own.checked;
+                all.outside += own.outside;
+                all.most = own.most > all.most ? own.most : all.most;
+            }
+    print_message("%ld intervals, the worst uses %.3f of its half\n", all.checked, all.most);
+    assert_int_equal(all.outside, 0);
+    assert_true(all.most > 0.9 && all.most <= 1.0);
+}
+
+static void mutants_are_caught(void **state)
+{
+    for (int m = SMALL_ENTRY; m <= NO_GRAIN; m++) {
+        seen own = check_head(*state, MADE_HOSTILE, GUMBEL_BFLOAT16, 1024, 256, (mutant)m);
+        seen other = check_head(*state, MADE_GAUSSIAN, GUMBEL_FLOAT32, 64, 256, (mutant)m);
+        print_message("%s: %ld and %ld outside\n", mutant_names[m], own.outside, other.outside);
+        assert_true(own.outside + other.outside > 0);
+    }
+}
+
+/* The roundings of the library's product hide behind Cauchy's room, but where w and h are parallel,
+ * constant, and each of a lane's sums rounds the same way. */
+static void path_is_needed(void **state)
+{
+    const int64_t columns = 8192, rows = 192;
+    seen whole = {0}, without = {0};
+    uint64_t random = 3;
+    float *weight = make_zeroed((size_t)(rows * columns), sizeof *weight);
+    float *h = make_zeroed((size_t)columns, sizeof *h);
+    for (int64_t row = 0; row < rows; row++) {
+        /* With h = 1 a lane adds 512 equal terms: from 2^8 to 2^9 all of them lose almost half an
+         * ulp, which is 2^-15 there. */
+        float w = 1.0f - (float)(1 + random_below(&random, 40)) * 0x1p-15f + 0.49f * 0x1p-15f;
+        for (int64_t i = 0; i < columns; i++)
+            weight[row * columns + i] = row % 2 ? -w : w;
+    }
+    for (int64_t i = 0; i < columns; i++)
+        h[i] = 1.0f;
+    made_head head = {{weight, GUMBEL_FLOAT32, rows, columns, 0, {0}}, {0}};
+    screened s = screen_of(*state, &head, 256);
+    check_row(&s, h, WHOLE, &whole);
+    check_row(&s, h, NO_PATH, &without);
+    print_message("%s: %ld outside\n", mutant_names[NO_PATH], without.outside);
+    assert_int_equal(whole.outside, 0);
+    assert_true(without.outside > 0);
+    free((void *)(uintptr_t)s.screen);
+    free(weight);
+    free(h);
+}
+
+/* What the operations of an end round is less than 2^-21 of step * unit * size * steps, the part of
+ * `grain` that no logit can show, as the product's own roundings leave it room; a twentieth of that
+ * is not enough. */
+static void ends_round_as_told(void **state)
+{
+    (void)state;
+    uint64_t random = 17;
+    long beyond = 0, tight = 0;
+    for (int i = 0; i < 1000000; i++) {
+        /* Sums near what their norms allow, of either sign, or cancelling. */
+        int32_t high = (int32_t)random_below(&random, 1 << 30) - (1 << 29);
+        int32_t low = i % 3 ? (int32_t)random_below(&random, 1 << 30) - (1 << 29)
+                            : -(int32_t)((int64_t)high * 256 % (1 << 30));
+        float unit = 0x1p-15f * (1 + (float)random_below(&random, 1 << 20) * 0x1p-20f);
+        float step = 0x1p-9f * (1 + (float)random_below(&random, 1 << 20) * 0x1p-20f);
+        float end = gumbel_screen_end(step, unit, 256.0f, 0.0f, 0.0f, high, low);
+        double t = 256.0 * high + low, room = (256.0 * abs(high) + abs(low)) * (double)unit;
+        double off = fabs((double)end - (double)step * ((double)unit * t)) / (double)step;
+        beyond += off > 0x1p-21 * room;
+        tight += off > 0x1p-21 / 20 * room;
+    }
+    assert_int_equal(beyond, 0);
+    assert_true(tight > 0);
+}
+
+/* tanh as it is computed may fall where it should rise, by less than the 2^-20 of the cap by which
+ * ends are lifted. */
+static void caps_are_lifted_enough(void **state)
+{
+    /* Some of all floats from 2^-31 to 16, and each around the seam at 0.625. */
+    static const uint32_t ranges[2][3] = {{0x30000000u, 0x41800000u, 37},
+                                          {0x3f1e0000u, 0x3f220000u, 1}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        float most = 0.0f, fall = 0.0f;
+        for (uint32_t bits = ranges[i][0]; bits < ranges[i][1]; bits += ranges[i][2]) {
+            float y = gumbel_tanh(gumbel_float_of(bits));
+            fall = most - y > fall ? most - y : fall;
+            most = y > most ? y : most;
+        }
+        print_message("tanh falls by %.3g at most\n", (double)fall);
+        assert_true(fall < 0x1p-21f);
+    }
+}
+
+/* ------------------------------------------------------------------- instruction sets ---- */
+
+static void same_bytes_everywhere(void **state)
+{
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    (void)state;
+    for (int kind = 0; kind < MADE_KINDS; kind++)
+        for (int i = 1; i < count; i++) {
+            gumbel_device *first = open_device(isas[0], 1, 0), *other = open_device(isas[i], 3, 0);
+            made_head head = make_made_head((made_kind)kind, GUMBEL_BFLOAT16, 1000, 199, 1, 5);
+            size_t bytes;
+            assert_int_equal(gumbel_screen_size(first, &head.weight, &bytes, NULL), GUMBEL_OK);
+            void *a = make_screen(first, &head.weight), *b = make_screen(other, &head.weight);
+            assert_memory_equal(a, b, bytes);
+            assert_int_equal(gumbel_screen_verify(other, NULL, &head.weight, a, NULL), GUMBEL_OK);
+            free(a);
+            free(b);
+            free_made_head(&head);
+            gumbel_close(first);
+            gumbel_close(other);
+        }
+}
+
+/* Every integer product against plain sums, at the largest bytes, too. */
+static void check_sums(const cpu_screen_sums *product, int rows, int64_t columns, int largest)
+{
+    uint64_t random = (uint64_t)columns;
+    int8_t *planes = make_zeroed((size_t)(2 * rows * columns), 1);
+    uint8_t *copy = make_zeroed((size_t)(64 * columns), 1);
+    int32_t start[2 * CPU_SCREEN_PANEL_MOST] = {0};
+    static int32_t own[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
+    static int32_t plain[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
+    int half = product->plane / 2;
+    for (int64_t i = 0; i < 64 * columns; i++)
+        copy[i] = largest ? 255 : (uint8_t)(1 + random_below(&random, 255));
+    for (int64_t i = 0; i < 2 * rows * columns; i++) {
+        int b = (int)(i / 64 % (2 * rows));
+        int h = (int)random_below(&random, (uint32_t)product->plane) - half;
+        h = largest ? (b % 2 ? -half : half - 1) : h;
+        planes[i] = (int8_t)h;
+        start[b] -= 128 * h;
+    }
+    cpu_screen_product call = {copy, columns, planes, rows, start, own};
+    product->sums(&call);
+    call.sums = plain;
+    cpu_screen_plain.sums(&call);
+    assert_memory_equal(own, plain, (size_t)(4 * 2 * rows * 16) * sizeof *own);
+    free(planes);
+    free(copy);
+}
+
+static void same_sums_everywhere(void **state)
+{
+    gumbel_isa isas[4];
+    int count = list_isas(isas);
+    (void)state;
+    for (int i = 1; i < count; i++) {
+        const cpu_screen_sums *product = cpu_screen_sums_of(isas[i]);
+        for (int rows = 1; rows <= product->panel; rows++) {
+            check_sums(product, rows, 64, 0);
+            check_sums(product, rows, 320, 0);
+            check_sums(product, rows, 65536, 1);
+        }
+    }
+}
+
+static int open_any(void **state)
+{
+    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
+    return 0;
+}
+
+static int close_any(void **state)
+{
+    gumbel_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_logit_is_within),  cmocka_unit_test(mutants_are_caught),
+        cmocka_unit_test(path_is_needed),         cmocka_unit_test(ends_round_as_told),
+        cmocka_unit_test(caps_are_lifted_enough), cmocka_unit_test(same_bytes_everywhere),
+        cmocka_unit_test(same_sums_everywhere),
+    };
+    return cmocka_run_group_tests_name("screen_bounds", tests, open_any, close_any);
+}
