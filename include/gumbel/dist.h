@@ -42,9 +42,9 @@
  * CUDA.       On a device "cuda:N" plain calls are as the table has them. All others are served by
  *             whole rows, 4 V' bytes a row and rank; with peer memory 8 to 1024 rows that min-p,
  *             top-k or top-p cut by 64 tokens a rank, 516 bytes, where these tell a row. Given
- *             noise, and raw logits of top_logits
- *             beside transforms, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has a
- *             row or more, and no rank is on a CPU. A call queues its work and its exchanges, and
+ *             noise, and beside transforms, scale or soft-cap raw logits and raw
+ *             log-probabilities, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has
+ *             a row or more, and no rank is on a CPU. A call queues its work and its exchanges, and
  *             may be captured; calls of a group are queued on one stream, or on several that wait
  *             for each other. Ranks compare what the host knows of a call, in one blocking exchange
  *             of host memory, where that is not what the call before had; so a call is made once
@@ -119,7 +119,7 @@ typedef struct gumbel_group gumbel_group;
 
 /* Ranks of one host, 16 at most, whose GPUs reach each other's memory (NVLink, PCIe) can do without
  * a collective: kernels store what a rank has to say into mailboxes of the others, and take up what
- * they say, 16 ranks * peer_bytes of device memory a rank. Mailboxes are made with the group, and
+ * they say: 4 * ranks * peer_bytes of device memory a rank. Mailboxes are made with the group, and
  * reached by CUDA's handles for memory of other processes (CUDA IPC), or are an engine's own. */
 typedef enum gumbel_peer_memory {
     GUMBEL_PEERS_OFF = 0,

@@ -67,7 +67,8 @@ def is_served(owner: Any) -> bool:
             if config.parallel_config.tensor_parallel_size > 1:
                 from .groups import all_agree  # vLLM has its ranks by now
 
-                found = all_agree(found)
+                # Groups of this package are of CPUs; on GPUs vLLM gathers and draws, as ever.
+                found = all_agree(found and owner.device.type == "cpu")
         owner._gumbel_serves = found
         if found:
             kind = "V2" if config.use_v2_model_runner else "V1"
