@@ -5,10 +5,10 @@
  * usage: bench_ranks [RANKS] [--json FILE] [--commit TEXT]; script/bench-gpu --ranks builds it.
  *
  * A process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. Ways take turns,
- * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the draw
- * over ranks, by NCCL's gathers and by peer memory, plain and with k = 50, p = .95; and cuBLAS on
- * the shard with an NCCL gather of its logits, behind which nothing is drawn. All ranks replay at
- * once; times are those of rank 0.
+ * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the
+ * draw over ranks, by NCCL's gathers and by peer memory, plain and with k = 50, p = .95; and cuBLAS
+ * on the shard with an NCCL gather of its logits, behind which nothing is drawn. All ranks replay
+ * at once; times are those of rank 0.
  */
 #include <cstring>
 #include <sys/mman.h>

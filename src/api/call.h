@@ -6,7 +6,7 @@
 #define GUMBEL_API_CALL_H
 
 #include "core/backend.h"
-#include "core/rung.h"
+#include "core/rungs/rung.h"
 #include "core/workspace.h"
 
 /* The validated problem of a call, before its outputs are known. */

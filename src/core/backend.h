@@ -14,7 +14,7 @@
 
 #include "core/peers.h"
 #include "core/problem.h"
-#include "core/rung.h"
+#include "core/rungs/rung.h"
 #include "maths/screen_bound.h"
 
 typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
@@ -60,8 +60,9 @@ typedef struct gumbel_rank_calls {
     /* Bytes of workspace that list() takes. */
     gumbel_status (*list_size)(const gumbel_device *device, const gumbel_problem *rows,
                                size_t *bytes, gumbel_error *error);
-    /* Say the first tokens of each of `rows`, a problem of logits alone: said [B] is a row's status,
-     * behind it are [B, GUMBEL_RANK_LISTED] ids, -1 where there are none, and as many values. */
+    /* Say the first tokens of each of `rows`, a problem of logits alone: said [B] is a row's
+     * status, behind it are [B, GUMBEL_RANK_LISTED] ids, -1 where there are none, and as many
+     * values. */
     gumbel_status (*list)(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
                           void *workspace, gumbel_error *error);
     /* Draw rows of the whole by what all ranks said, each at `stride` words; left [B] is 1 where

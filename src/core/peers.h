@@ -7,9 +7,9 @@
  *
  * A mailbox has two places for each rank's words, which exchanges use in turns. An exchange ends
  * when all ranks have begun it, as they say by a word of its own, and so have ended the one before:
- * nobody reads what the next one writes over. One that has more words than a place goes on by halves
- * of it, in turns likewise: a thread says more when it has heard what the same threads of all others
- * said behind what it writes over.
+ * nobody reads what the next one writes over. One that has more words than a place goes on by
+ * halves of it, in turns likewise: a thread says more when it has heard what the same threads of
+ * all others said behind what it writes over.
  */
 #ifndef GUMBEL_CORE_PEERS_H
 #define GUMBEL_CORE_PEERS_H

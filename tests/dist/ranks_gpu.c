@@ -2,10 +2,10 @@
  *
  * usage: ranks_gpu RANKS [TEST ...]
  *
- * Ranks that are processes, each with a GPU of its own, over NCCL and by peer memory: what they draw
- * is what each draws alone from the whole, of any request; graphs; what the others see of a rank
- * that passes other parameters, hangs or is killed. script/test-ranks runs it. 77: no NCCL, or too
- * few GPUs.
+ * Ranks that are processes, each with a GPU of its own, over NCCL and by peer memory: what they
+ * draw is what each draws alone from the whole, of any request; graphs; what the others see of a
+ * rank that passes other parameters, hangs or is killed. script/test-ranks runs it. 77: no NCCL, or
+ * too few GPUs.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"

@@ -10,7 +10,7 @@
 #ifndef GUMBEL_CUDA_PLAN_H
 #define GUMBEL_CUDA_PLAN_H
 
-#include "core/rung.h"
+#include "core/rungs/rung.h"
 #include "cuda/run/cuda_run.h"
 
 /* A product of hidden states and a head. */

@@ -9,7 +9,8 @@
  * SMEM   36 KiB.
  * SYNC   barriers of the CTA alone.
  */
-#include "core/head.h"
+#include "core/row.h"
+#include "maths/row_head.h"
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/merge.cuh"
 #include "cuda/common/ptx.cuh"

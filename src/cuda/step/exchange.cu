@@ -6,12 +6,13 @@
  *        2 us, and a launch.
  * MAP    words by threads, of all CTAs in turns, as many at a time as mailboxes have room for; of
  *        summaries a warp a draw, lanes 0..11 its words.
- * SYNC   A thread stores its words into the mailboxes of all others before it looks for theirs, and
- *        words of the next half of a place when it has these: what it heard last but one, the same
- *        threads of all others have read. It waits for these: all CTAs run at once, as they are few,
- *        and the wait is counted in time besides. Where that is over the mailbox is spent: no later
- *        exchange waits, and outputs say that nothing was drawn. The last CTA to end waits until all
- *        ranks have begun (core/peers.h), and counts the exchange, whose number all have read.
+ * SYNC   A thread stores its words into the mailboxes of all others before it looks for theirs,
+ *        and words of the next half of a place when it has these: what it heard last but one, the
+ *        same threads of all others have read. It waits for these: all CTAs run at once, as they
+ *        are few, and the wait is counted in time besides. Where that is over the mailbox is spent:
+ *        no later exchange waits, and outputs say that nothing was drawn. The last CTA to end waits
+ *        until all ranks have begun (core/peers.h), and counts the exchange, whose number all have
+ *        read.
  */
 #include "cuda/common/merge.cuh"
 #include "cuda/common/cuda_params.h"

@@ -9,8 +9,8 @@
 
 #include "core/fail.h"
 
-/* From so many rows on this is faster than whole rows: 47 us against 55 beyond a plain draw at 8 rows
- * of V = 151936 on two GPUs, 37 against 8 at one. */
+/* From so many rows on this is faster than whole rows: 47 us against 55 beyond a plain draw at 8
+ * rows of V = 151936 on two GPUs, 37 against 8 at one. */
 #define ROWS_LEAST 8
 
 #define SERVED                                                                                     \

@@ -7,7 +7,8 @@
 #ifndef GUMBEL_DIST_HEAD_H
 #define GUMBEL_DIST_HEAD_H
 
-#include "core/head.h"
+#include "core/row.h"
+#include "maths/row_head.h"
 
 /* A token that a rank lists. */
 typedef struct dist_token {

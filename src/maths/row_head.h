@@ -4,10 +4,10 @@
  * value first, then lower id. What rules keep is a head; where it lies within what is known of one,
  * a cut is certain. Read by CPUs and GPUs.
  */
-#ifndef GUMBEL_CORE_HEAD_H
-#define GUMBEL_CORE_HEAD_H
+#ifndef GUMBEL_MATHS_ROW_HEAD_H
+#define GUMBEL_MATHS_ROW_HEAD_H
 
-#include "core/row.h"
+#include "maths/truncation.h"
 
 /* A token of a head: its value is what rules look at. */
 typedef struct gumbel_entry {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/rung.h"
+#include "core/rungs/rung.h"
 
 #include "core/fail.h"
 #include "core/row.h"

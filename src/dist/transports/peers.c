@@ -9,9 +9,10 @@
 #include "dist/group.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+_Static_assert(sizeof(gumbel_peer_card) <= sizeof(dist_header), "a card fits into a frame");
 
 #define SLEEP_NS 20000
 /* Beyond the time-out of an exchange, in which its kernel says which rank was missing. */
@@ -63,18 +64,16 @@ gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *o
     int32_t ranks = group->transport.ranks;
     int all = 0;
     gumbel_error found = {"", ""};
-    gumbel_peer_card *cards = calloc((size_t)ranks, sizeof *cards);
+    /* What ranks say of themselves is no larger than a frame. */
+    gumbel_peer_card *cards = (gumbel_peer_card *)(void *)group->frames;
     group->peers = (gumbel_peers){.rank = group->transport.rank,
                                   .ranks = ranks,
                                   .words = options->peer_bytes / sizeof(uint32_t),
                                   .timeout_ms = group->timeout_ms};
-    if (!cards)
-        return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "group", "out of memory");
     gumbel_status status = connect(group, options->peer_mailboxes, cards, &all, &found, error);
     int32_t missing = 0;
     while (missing + 1 < ranks && cards[missing].status == GUMBEL_OK)
         missing++;
-    free(cards);
     if (status != GUMBEL_OK || all)
         return status;
     group->device->backend->ranks->part(group->device, &group->peers);
