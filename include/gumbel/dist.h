@@ -161,7 +161,8 @@ GUMBEL_CALL gumbel_group_open(const gumbel_transport *transport, gumbel_device *
                               const gumbel_group_options *options, gumbel_group **group,
                               gumbel_error *error);
 
-/* Free a group and destroy its transport. NULL is allowed. No exchange is made. since 0.2 */
+/* Free a group and destroy its transport. NULL is allowed. No exchange is made; with peer memory no
+ * call of the group is under way any more on ranks of the same process. since 0.2 */
 GUMBEL_API void gumbel_group_close(gumbel_group *group);
 
 /* gumbel_group_wait(): wait until all that is queued on `stream` is done, within the group's

@@ -137,7 +137,7 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
     return c.served;
 }
 
-static void draw_requests(int count, uint64_t seed)
+static void draw_requests(int count, int32_t most, uint64_t seed)
 {
     uint64_t random = seed;
     int served = 0;
@@ -146,23 +146,23 @@ static void draw_requests(int count, uint64_t seed)
         request_plan plan = request_plan_at_random((int)random_below(&random, 1000), fused);
         if (plan.vocab < 2 * RANKS_MOST)
             plan.vocab = 2 * RANKS_MOST;
-        served +=
-            draw_request(&plan, 1 + (int32_t)random_below(&random, RANKS_MOST), fused, 0, &random);
+        served += draw_request(&plan, 1 + (int32_t)random_below(&random, (uint32_t)most), fused, 0,
+                               &random);
     }
     CHECK(3 * served >= count, "%d of %d requests were served", served, count);
 }
 
-static void ranks_small(void) { draw_requests(6, 1); }
+static void ranks_small(void) { draw_requests(6, RANKS_MOST, 1); }
 
-static void ranks_requests(void) { draw_requests(60, 2); }
+static void ranks_requests(void) { draw_requests(60, RANKS_MOST, 2); }
 
 /* As engines ask; batches of more than a few rows are drawn by what ranks list. */
-static void ranks_usual(void)
+static void draw_usual(int count, int32_t ranks, int64_t vocab)
 {
     uint64_t random = 3;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < count; i++) {
         request_plan plan = {.batch = i % 2 ? 20 : 3,
-                             .vocab = 6000 + 1000 * i,
+                             .vocab = vocab + vocab / 6 * i,
                              .hidden_size = i % 4 < 2 ? 16 : 0,
                              .samples = 1 + i % 3 / 2,
                              .transforms = i % 3 == 2,
@@ -173,8 +173,17 @@ static void ranks_usual(void)
                              .cuts = i < 8 ? REQUEST_TOP_K | REQUEST_TOP_P
                                            : REQUEST_TOP_K | REQUEST_TOP_P | REQUEST_MIN_P,
                              .seed = 7 + (uint64_t)i};
-        draw_request(&plan, 2 + i % 3, plan.hidden_size > 0, 0, &random);
+        draw_request(&plan, ranks ? ranks : 2 + i % 3, plan.hidden_size > 0, 0, &random);
     }
+}
+
+static void ranks_usual(void) { draw_usual(12, 0, 6000); }
+
+/* A rank that waits for itself alone: tools that run one kernel at a time can have a look. */
+static void ranks_alone(void)
+{
+    draw_requests(4, 1, 5);
+    draw_usual(4, 1, 600);
 }
 
 static void ranks_silent(void)
@@ -196,11 +205,9 @@ static void ranks_silent(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"ranks_small", ranks_small},
-        {"ranks_requests", ranks_requests},
-        {"ranks_usual", ranks_usual},
-        {"ranks_silent", ranks_silent},
-        {NULL, NULL},
+        {"ranks_small", ranks_small},       {"ranks_alone", ranks_alone},
+        {"ranks_requests", ranks_requests}, {"ranks_usual", ranks_usual},
+        {"ranks_silent", ranks_silent},     {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }
