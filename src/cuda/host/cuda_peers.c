@@ -7,7 +7,7 @@
 #include "cuda/host/cuda_device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(((gumbel_peer_card *)0)->handle),
@@ -25,6 +25,15 @@ static uint64_t this_host(void)
     for (size_t i = 0; i < length; i++)
         digest = (digest ^ (unsigned char)id[i]) * UINT64_C(0x100000001b3);
     return length ? digest : 0;
+}
+
+/* The process by its number and the namespace that this is of: in two containers both may be 1. */
+static uint64_t this_process(void)
+{
+    struct stat space = {0};
+    if (stat("/proc/self/ns/pid", &space) != 0)
+        space.st_ino = 0;
+    return (uint64_t)space.st_ino << 32 ^ (uint64_t)getpid();
 }
 
 /* With the context current. */
@@ -61,7 +70,7 @@ gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel
     gumbel_status status = make(cuda, peers, card, error);
     cuda->driver.cuCtxPopCurrent(&popped);
     card->host = this_host();
-    card->process = (uint64_t)getpid();
+    card->process = this_process();
     card->memory = (uint64_t)(uintptr_t)peers->mailboxes[peers->rank];
     card->ordinal = cuda->ordinal;
     return status;
