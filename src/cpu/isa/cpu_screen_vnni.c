@@ -15,8 +15,6 @@
 /* How far ahead a stream is fetched. Four at once read fast by themselves, and are told of 512
  * bytes to come; of fewer, more hidden states take time for each line. */
 #define AHEAD(groups) ((groups) == 4 ? 512 : 2048)
-/* A single stream to the first-level cache, the others to the second. */
-#define HINT(groups) ((groups) == 1 ? _MM_HINT_T0 : _MM_HINT_T1)
 
 /* `rows`, at most 8, and `groups` of 16 tokens at a time are constants of each instance. */
 static inline __attribute__((always_inline)) void sums_of(const cpu_screen_product *p, int rows,
@@ -41,7 +39,11 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
                 for (int g = 0; g < groups; g++) {
                     const uint8_t *at = copy + g * apart + 64 * line;
                     x[g] = _mm512_loadu_si512(at);
-                    _mm_prefetch((const char *)at + AHEAD(groups), HINT(groups));
+                    /* A single stream to the first-level cache, the others to the second. */
+                    if (groups == 1)
+                        _mm_prefetch((const char *)at + AHEAD(groups), _MM_HINT_T0);
+                    else
+                        _mm_prefetch((const char *)at + AHEAD(groups), _MM_HINT_T1);
                 }
                 UNROLLED
                 for (int b = 0; b < 2 * rows; b++) {
