@@ -99,6 +99,7 @@ static void open_cpu(struct bench *bench)
     fill_numbers(data->weights, bench_weight_bytes(bench), bench->dtype, -5, 0, threads);
     fill_numbers(data->hidden, hidden_bytes, bench->dtype, 0, 1, 1);
     source = head_source(bench, bench->most_rows);
+    data->screen = (struct head_screen){0};
     if (bench->screen) {
         data->screen = head_screen_new(bench->device, &source.head.weight);
         bench->screen_bytes = data->screen.size;
