@@ -6,11 +6,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "gumbel/dist_mpi.h"
 
+#include "dist/transports/clock.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Looks at a pending exchange before its thread sleeps between two: some 20 us. */
 #define EAGER_LOOKS 200
@@ -28,13 +29,6 @@ typedef struct mpi_context {
     int spent;           /* an exchange was left behind, with its memory */
 } mpi_context;
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static int failed(char *why, const char *what, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -48,14 +42,14 @@ static int failed(char *why, const char *what, int code)
 static int await(MPI_Request *request, int64_t timeout_ms, char *why)
 {
     const struct timespec pause = {0, SLEEP_NS};
-    int64_t end = now_ms() + timeout_ms;
+    int64_t end = dist_now_ms() + timeout_ms;
     for (int64_t looks = 0;; looks++) {
         int done = 0, code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS)
             return failed(why, "MPI_Test", code);
         if (done)
             return 0;
-        if (now_ms() >= end) {
+        if (dist_now_ms() >= end) {
             snprintf(why, GUMBEL_WHY_BYTES, "a rank does not answer");
             return 1;
         }

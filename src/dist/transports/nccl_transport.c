@@ -9,12 +9,12 @@
 #include "gumbel/dist.h"
 
 #include "core/fail.h"
+#include "dist/transports/clock.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define NCCL_INT8 0
 #define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
@@ -105,13 +105,6 @@ static gumbel_status load(nccl_library *nccl, cuda_library *cuda, gumbel_error *
     return GUMBEL_OK;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static int failed(char *why, const char *call, int code)
 {
     snprintf(why, GUMBEL_WHY_BYTES, "%s gives error %d", call, code);
@@ -132,7 +125,7 @@ static int give_up(nccl_context *c, char *why, const char *words)
 static int await(nccl_context *c, void *stream, int64_t timeout_ms, char *why)
 {
     const struct timespec pause = {0, SLEEP_NS};
-    int64_t end = now_ms() + timeout_ms;
+    int64_t end = dist_now_ms() + timeout_ms;
     for (;;) {
         int state = 0, code = c->cuda.query(stream);
         if (code != 0 && code != NOT_READY)
@@ -142,7 +135,7 @@ static int await(nccl_context *c, void *stream, int64_t timeout_ms, char *why)
         void *used = stream == c->stream ? c->side : c->communicator;
         if (c->nccl.async_error(used, &state) != 0 || state != 0)
             return give_up(c, why, "NCCL reports an error of a rank");
-        if (now_ms() >= end)
+        if (dist_now_ms() >= end)
             return give_up(c, why, "a rank does not answer");
         nanosleep(&pause, NULL);
     }

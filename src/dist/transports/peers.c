@@ -7,10 +7,10 @@
 #include "core/fail.h"
 #include "core/output.h"
 #include "dist/group.h"
+#include "dist/transports/clock.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 _Static_assert(sizeof(gumbel_peer_card) <= sizeof(dist_header), "a card fits into a frame");
 
@@ -131,23 +131,16 @@ gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_pe
                                                         error);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 gumbel_status dist_wait_peers(gumbel_group *group, void *stream, gumbel_error *error)
 {
     const struct timespec pause = {0, SLEEP_NS};
-    int64_t end = now_ms() + group->timeout_ms + GRACE_MS;
+    int64_t end = dist_now_ms() + group->timeout_ms + GRACE_MS;
     for (int done = 0; !done;) {
         gumbel_status status =
             group->device->backend->ranks->look(group->device, stream, &done, error);
         if (status == GUMBEL_OK)
             status = dist_check_peers(group, error);
-        if (status == GUMBEL_OK && !done && now_ms() >= end)
+        if (status == GUMBEL_OK && !done && dist_now_ms() >= end)
             status =
                 gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
                             "what is queued is not done within %" PRId64 " ms", group->timeout_ms);
