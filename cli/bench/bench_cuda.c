@@ -131,8 +131,8 @@ static void open_cuda(struct bench *bench)
                         "materialised route is measured\n");
     }
     for (int way = 0; way < WAYS; way++) {
-        bench->has[way] =
-            way != WAY_LOGITS_ONE && (data->gemm || (way != WAY_GEMM && way != WAY_MATERIALISED));
+        bench->has[way] = way != WAY_LOGITS_ONE && way != WAY_SCREENED &&
+                          (data->gemm || (way != WAY_GEMM && way != WAY_MATERIALISED));
     }
     bench->checked_rows = B < CHECK_ROWS ? B : CHECK_ROWS;
     bench->ceiling.buffer_bytes = (size_t)(bench->buffer_mib ? bench->buffer_mib : DEFAULT_MIB)

@@ -73,47 +73,6 @@ class Cuda(Case):
                 theirs = self.succeed_json(*rest, *draw)["samples"]
                 self.assertEqual([text["ids"] for text in ours], [text["ids"] for text in theirs])
 
-    def test_drafted_texts_are_those_of_the_cpu(self):
-        rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
-                "--ignore-eos", "--temperature", 0.8, "--samples", 3)
-        small = os.path.join(MODELS, "kjv-draft")
-        for request in ((), ("--top-p", 0.9, "--repetition-penalty", 1.3, "--ban", "5,6"),
-                        ("--ranks", "--kept", "--top-logprobs", 3)):
-            theirs = self.succeed_json(*rest, *request)["samples"]
-            for drafted in (("--draft", small), ("--draft", "ngram"),
-                            ("--draft", small, "--draft-siblings", 2)):
-                with self.subTest(request=request, drafted=drafted):
-                    found = self.succeed_json(*rest, *request, *drafted, "--check", *DEVICE)
-                    for text, wanted in zip(found["samples"], theirs, strict=True):
-                        for key in {"ids", "ranks", "kept"} & wanted.keys():
-                            self.assertEqual(text[key], wanted[key], key)
-                    # A penalty on repetition may leave nothing for n-grams to guess.
-                    if "ngram" not in drafted:
-                        self.assertGreater(found["drafts"]["tokens_a_cycle"], 1)
-
-    def test_rules_accept_what_they_do_on_the_cpu(self):
-        """By rejection and by blocks, from models and from n-grams: the same texts and counts."""
-        rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
-                "--ignore-eos", "--temperature", 0.8, "--samples", 3)
-        small = os.path.join(MODELS, "kjv-draft")
-        for request in ((), ("--top-p", 0.9, "--repetition-penalty", 1.3, "--ban", "5,6"),
-                        ("--kept", "--top-logprobs", 3), ("--draft-temperature", 0.7)):
-            for rule in ("rejection", "block"):
-                for drafter in (small, "ngram"):
-                    with self.subTest(request=request, rule=rule, drafter=drafter):
-                        line = (*rest, *request, "--draft", drafter, "--draft-rule", rule)
-                        ours, theirs = self.succeed_json(*line, *DEVICE), self.succeed_json(*line)
-                        for text, wanted in zip(ours["samples"], theirs["samples"], strict=True):
-                            for key in {"ids", "kept"} & wanted.keys():
-                                self.assertEqual(text[key], wanted[key], key)
-                            for found, log in zip(text["logprobs"], wanted["logprobs"],
-                                                  strict=True):
-                                self.assertAlmostEqual(found, log, places=3)
-                        for key in ("tokens_a_cycle", "accepted_by_place"):
-                            self.assertEqual(ours["drafts"][key], theirs["drafts"][key], key)
-                        if drafter == small:
-                            self.assertGreater(ours["drafts"]["accepted_a_cycle"], 0)
-
     def test_requests_are_those_of_the_cpu(self):
         rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 40,
                 "--samples", 10, "--seed", 8, "--ranks", "--kept", "--top-logprobs", 5)
@@ -142,6 +101,53 @@ class Cuda(Case):
         self.refuse("options.isa", "bench", *DEVICE, "--isa", "reference")
         self.refuse("--device", "verify", *DEVICE)
         self.refuse("--model", "generate", "--model", self.path("none"), *DEVICE)
+
+
+@unittest.skipIf(WHY, WHY)
+class CudaDrafts(Case):
+    def test_drafted_texts_are_those_of_the_cpu(self):
+        rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
+                "--ignore-eos", "--temperature", 0.8, "--samples", 3)
+        small = os.path.join(MODELS, "kjv-draft")
+        for request in ((), ("--top-p", 0.9, "--repetition-penalty", 1.3, "--ban", "5,6"),
+                        ("--ranks", "--kept", "--top-logprobs", 3)):
+            theirs = self.succeed_json(*rest, *request)["samples"]
+            for drafted in (("--draft", small), ("--draft", "ngram"),
+                            ("--draft", small, "--draft-siblings", 2)):
+                with self.subTest(request=request, drafted=drafted):
+                    found = self.succeed_json(*rest, *request, *drafted, "--check", *DEVICE)
+                    for text, wanted in zip(found["samples"], theirs, strict=True):
+                        for key in {"ids", "ranks", "kept"} & wanted.keys():
+                            self.assertEqual(text[key], wanted[key], key)
+                    # A penalty on repetition may leave nothing for n-grams to guess.
+                    if "ngram" not in drafted:
+                        self.assertGreater(found["drafts"]["tokens_a_cycle"], 1)
+
+
+@unittest.skipIf(WHY, WHY)
+class CudaRules(Case):
+    def test_rules_accept_what_they_do_on_the_cpu(self):
+        """By rejection and by blocks, from models and from n-grams: the same texts and counts."""
+        rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
+                "--ignore-eos", "--temperature", 0.8, "--samples", 3)
+        small = os.path.join(MODELS, "kjv-draft")
+        for request in ((), ("--top-p", 0.9, "--repetition-penalty", 1.3, "--ban", "5,6"),
+                        ("--kept", "--top-logprobs", 3), ("--draft-temperature", 0.7)):
+            for rule in ("rejection", "block"):
+                for drafter in (small, "ngram"):
+                    with self.subTest(request=request, rule=rule, drafter=drafter):
+                        line = (*rest, *request, "--draft", drafter, "--draft-rule", rule)
+                        ours, theirs = self.succeed_json(*line, *DEVICE), self.succeed_json(*line)
+                        for text, wanted in zip(ours["samples"], theirs["samples"], strict=True):
+                            for key in {"ids", "kept"} & wanted.keys():
+                                self.assertEqual(text[key], wanted[key], key)
+                            for found, log in zip(text["logprobs"], wanted["logprobs"],
+                                                  strict=True):
+                                self.assertAlmostEqual(found, log, places=3)
+                        for key in ("tokens_a_cycle", "accepted_by_place"):
+                            self.assertEqual(ours["drafts"][key], theirs["drafts"][key], key)
+                        if drafter == small:
+                            self.assertGreater(ours["drafts"]["accepted_a_cycle"], 0)
 
 
 @unittest.skipIf(WHY, WHY)
