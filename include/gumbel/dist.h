@@ -43,8 +43,8 @@
  *             whole rows, 4 V' bytes a row and rank; with peer memory 8 to 1024 rows that min-p,
  *             top-k or top-p cut by 64 tokens a rank, 516 bytes, where these tell a row. Given
  *             noise, and beside transforms, scale or soft-cap raw logits and raw
- *             log-probabilities, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has
- *             a row or more, and no rank is on a CPU. A call queues its work and its exchanges, and
+ *             log-probabilities, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank
+ *             has a row or more. A call queues its work and its exchanges, and
  *             may be captured; calls of a group are queued on one stream, or on several that wait
  *             for each other. Ranks compare what the host knows of a call, in one blocking exchange
  *             of host memory, where that is not what the call before had; so a call is made once
@@ -52,6 +52,16 @@
  *             for other ranks, and so it does not see that one is gone: gumbel_group_wait() does,
  *             and with peer memory each later call. Until then tokens of such a draw are -1, or
  *             undefined without peer memory.
+ * Host        Where a rank is on a CPU and another on a GPU, or one on a GPU has neither peer
+ * messages.   memory nor a transport of device memory (MPI, an engine's own all-gather), what ranks
+ *             say lies in host memory. A rank on a GPU then makes its shard's summaries and rows
+ *             there and brings them over; its parameters are brought over, too, and checked as
+ *             those of a CPU, its outputs put back. Its calls wait for their stream before and
+ *             behind, within the time-out, and cannot be captured; memory of the host is kept for
+ *             them in the group. They serve what CPUs serve, but for drafts
+ *             (GUMBEL_ERROR_UNSUPPORTED). From logits all bits are those of one CPU. Behind heads
+ *             all ranks have the same answer, by one noise; a token's score is that of the device
+ *             which holds it, as a GPU's products are rounded otherwise than a CPU's.
  * Threads.    One call of a group at a time, on each rank; all ranks make the calls of a group in
  *             the same order. Several groups at once do not disturb each other.
  */
@@ -85,8 +95,8 @@ typedef struct gumbel_transport {
     gumbel_all_gather all_gather;   /* of host memory; `stream` is NULL */
     void (*destroy)(void *context); /* called by gumbel_group_close(); may be NULL */
     void *context;                  /* handed to all */
-    gumbel_all_gather queue; /* for CUDA devices without peer memory, else NULL: the same of device
-                              * memory, queued on `stream`. It does not wait; 0: it is queued */
+    gumbel_all_gather queue; /* of device memory, queued on `stream`; NULL where there is none. It
+                              * does not wait; 0: it is queued */
     /* Likewise: wait for all that is queued on `stream`, timeout_ms at most. Where that is too
      * long, what ranks have not done is given up, and the return is not 0. */
     int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);

@@ -36,6 +36,8 @@
     F(cuMemsetD8)                                                                                  \
     F(cuMemsetD32Async)                                                                            \
     F(cuMemcpy2DAsync)                                                                             \
+    F(cuMemcpyDtoHAsync)                                                                           \
+    F(cuMemcpyHtoDAsync)                                                                           \
     F(cuIpcGetMemHandle)                                                                           \
     F(cuIpcOpenMemHandle)                                                                          \
     F(cuIpcCloseMemHandle)                                                                         \
