@@ -254,24 +254,29 @@ GUMBEL_CALL gumbel_group_verify_workspace_size(const gumbel_group *group, const 
  * boxes: of each part the log-mass, ln sum exp(z), and a token that it has drawn of itself are
  * known. A part is drawn by its log-mass, and its token taken. Tokens have the law of one draw from
  * all, but are not the tokens that gumbel_sample() draws: noise is of the parts, in domains of its
- * own. What parts draw must be independent of each other and of these domains. Both calls are of
- * host memory, and take of `sampling` seed, position, slots, num_samples and first_sample. */
+ * own. What parts draw must be independent of each other and of these domains. Both calls take of
+ * `sampling` seed, position, slots, num_samples and first_sample. On a GPU each is one launch,
+ * queued and capturable, and gives the host's bits. */
 
 /* gumbel_draw_group(): draw a part of many, and take its token.   [FlashSampling, Algorithms B.2
  *                      and B.4]
+ *  device       NULL or a CPU: all is in host memory; a GPU: all but the structs is in its memory
+ *  stream       as in gumbel_sample(); NULL without a GPU
  *  parts        1..GUMBEL_PARTS_MOST
  *  log_masses   [parts, B], as ranks gather them; -inf of a part that is empty
  *  tokens       [parts, B, S] what each part drew; not read of an empty part
  *  drawn        [B, S] the token; -1 of a row that is not GUMBEL_ROW_OK
  *  which        [B, S] the part; may be NULL
  *  lse          [B] ln of the whole mass; may be NULL
- *  status       [B] a gumbel_row_status: a NaN or +inf among the masses, or no mass; may be NULL
+ *  status       [B] a gumbel_row_status: a NaN or +inf among the masses, or no mass; on a GPU a bad
+ *               slot, too; may be NULL
  *  threads      re-entrant
- *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.2 */
-GUMBEL_CALL gumbel_draw_group(int32_t parts, int64_t batch, const float *log_masses,
-                              const int32_t *tokens, const gumbel_sampling *sampling,
-                              int32_t *drawn, int32_t *which, float *lse, int32_t *status,
-                              gumbel_error *error);
+ *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; on a GPU also GUMBEL_ERROR_UNSUPPORTED (B * S
+ *               is 2^31 or more) and GUMBEL_ERROR_DEVICE.                              since 0.2 */
+GUMBEL_CALL gumbel_draw_group(gumbel_device *device, void *stream, int32_t parts, int64_t batch,
+                              const float *log_masses, const int32_t *tokens,
+                              const gumbel_sampling *sampling, int32_t *drawn, int32_t *which,
+                              float *lse, int32_t *status, gumbel_error *error);
 
 /* What a stream of parts has come to, of one row and sample. Plain data; all zero is no state. */
 typedef struct gumbel_stream_draw {
@@ -280,19 +285,21 @@ typedef struct gumbel_stream_draw {
     uint32_t flags;  /* bit 0: a NaN was seen, bit 1: a +inf */
 } gumbel_stream_draw;
 
-/* Make `count` of them empty. since 0.2 */
+/* Make `count` of them, in host memory, empty. On a GPU copies of such do. since 0.2 */
 GUMBEL_API void gumbel_stream_draw_clear(gumbel_stream_draw *draws, int64_t count);
 
 /* gumbel_stream_draw_add(): one part more: its token replaces the one so far with chance its mass
  *                           over all mass.                       [FlashSampling, Algorithm B.3]
+ *  device       and stream as above
  *  part         its number in the stream, 0..2^30 - 1, another one in each call
  *  log_masses   [B]; tokens [B, S], as above
- *  draws        [B, S], read and written
+ *  draws        [B, S], read and written; on a GPU those of a row with a bad slot stay
  *  threads      re-entrant where draws differ
- *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.2 */
-GUMBEL_CALL gumbel_stream_draw_add(int32_t part, int64_t batch, const float *log_masses,
-                                   const int32_t *tokens, const gumbel_sampling *sampling,
-                                   gumbel_stream_draw *draws, gumbel_error *error);
+ *  returns      as gumbel_draw_group().                                                since 0.2 */
+GUMBEL_CALL gumbel_stream_draw_add(gumbel_device *device, void *stream, int32_t part, int64_t batch,
+                                   const float *log_masses, const int32_t *tokens,
+                                   const gumbel_sampling *sampling, gumbel_stream_draw *draws,
+                                   gumbel_error *error);
 
 #ifdef __cplusplus
 }

@@ -227,4 +227,5 @@ const gumbel_rank_calls cuda_rank_calls = {
     .list = list,
     .draw_listed = draw_listed,
     .spread = spread,
+    .draw_parts = cuda_draw_parts,
 };
