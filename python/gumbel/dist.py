@@ -3,7 +3,7 @@
 
 Every rank holds some rows of the LM head, or some columns of the logits, makes the same call with
 its own, and gets the answer: to the bit the tokens, scores and log-probabilities of one process
-that holds all. Not imported by `import gumbel`; CPU arrays and tensors alone.
+that holds all. Not imported by `import gumbel`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from ._calls.prepared import PreparedCall, check_in_place
 from ._calls.sample_calls import score_by
 from ._calls.ways import Callee, SampleOutput, WayIn, draw, from_head, from_logits, of_logits
 from ._device import open_device
-from ._dist.abi import GATHER, Options, Traffic, Transport
+from ._dist.abi import Options, Traffic
 from ._dist.abi import lib as _lib
-from ._dist.exchanges import AllGather, OverTorch, by_arrays, callback
+from ._dist.exchanges import AllGather, OverTorch
+from ._dist.transports import destroy, device_name, peers_of, transport_of
 from ._inputs.arrays import Array, layout, taken
 from ._inputs.common import Common, Request, Tokens, takes_common
 from ._inputs.numbers import integer, number
@@ -53,18 +54,31 @@ class Group:
                    this rank's shard: its rows of the head. Shards tile the vocabulary, in any order
                    of ranks; `rows` may be 0. Where they meet at multiples of 64 tokens, a plain
                    draw sends 48 bytes a row.
-    process_group  of torch.distributed, which moves CPU tensors (gloo); None: the default one
+    process_group  of torch.distributed; None: the default one
     all_gather     instead of that, with rank and ranks: takes the bytes of this rank and seconds,
                    returns those of all ranks, one behind the other, or raises
     timeout        seconds that an exchange may take
     frame_bytes    what a call's first exchange carries, the same on all ranks: 256 and 48 a row of
                    a plain draw, or as gumbel/dist.h tells for others. What does not fit goes with
                    an exchange more.
-    isa, threads   of the device that every call of the group runs on
+    isa, threads   of the CPU that every call of the group runs on
+    device         of this rank, as torch names it; arrays of its calls lie there. None: the CPU, or
+                   where the process group moves no CPU tensors the current GPU
+    nccl           on a GPU: ranks reach each other by NCCL, with a communicator of the group's own.
+                   None: where the process group does. Without it what ranks say lies in host
+                   memory, and some may be on CPUs
+    peer_memory    GPUs of one host can do without both, by each other's memory: "off", "allow",
+                   "require". `nccl` and this are the same on all ranks
 
     A rank that passes other parameters than the rest, or a call that is refused, is an error on
     all, which names the parameter or the rank; the group serves on. One that does not answer within
     the time-out is a RuntimeError on all others, and then the group is spent. One call at a time.
+
+    On GPUs that reach each other by NCCL or peer memory a call is queued on the current stream, and
+    can be captured once it was made before (with capture_error_mode="thread_local", as NCCL's own
+    threads look at the GPU): it does not see that a rank is gone, as wait() does, and each later
+    call with peer memory. Where messages lie in host memory it waits for its stream, and verify()
+    is refused. gumbel/dist.h tells what else is not to be had on GPUs.
 
     Masks, `logit_bias`, `banned` and what penalties count are looked at for this rank's tokens
     alone, by their ids in the whole: a mask has bits, and a History tokens, up to where the shard
@@ -84,30 +98,27 @@ class Group:
         frame_bytes: int = 4096,
         isa: Optional[str] = None,
         threads: Optional[int] = None,
+        device: Any = None,
+        nccl: Optional[bool] = None,
+        peer_memory: str = "off",
     ) -> None:
         self._group, self._entered = c_void_p(), False
-        if all_gather is None:
-            over = OverTorch(process_group)
-            rank, ranks, exchange = over.rank, over.ranks, over.exchange
-        else:
-            exchange = by_arrays(all_gather, ranks)
+        over = OverTorch(process_group) if all_gather is None else None
         self._first = integer("first_token", first_token, 0, 2**31)
-        self._callback = GATHER(callback(exchange))
+        self._device = device_name(device, over)
         options = Options(
             first_token=self._first,
             rows=integer("rows", rows, 0, 2**31),
             timeout_ms=max(1, int(1000 * number("timeout", timeout))),
             frame_bytes=integer("frame_bytes", frame_bytes, 256, 2**30),
-        )
-        transport = Transport(
-            rank=integer("rank", rank, 0, 65535),
-            ranks=integer("ranks", ranks, 1, 65536),
-            all_gather=self._callback,
+            peer_memory=peers_of(peer_memory),
         )
         self._on = {"isa": isa, "threads": threads}
-        error = _abi.Error()
-        device = open_device("cpu", isa, threads)
-        status = _lib.gumbel_group_open(transport, device, options, self._group, error)
+        error, opened = _abi.Error(), open_device(self._device, isa, threads)
+        self._transport = transport_of(self._device, nccl, over, all_gather, rank, ranks)
+        status = _lib.gumbel_group_open(self._transport, opened, options, self._group, error)
+        if status != _abi.OK:
+            destroy(self._transport)
         _abi.check(status, error)
         self._callee = Callee(
             self._group,
@@ -280,6 +291,19 @@ class Group:
 
     # -------------------------------------------------------------------------------- rest ----
 
+    def wait(self) -> None:
+        """Wait until all that is queued on the current stream is done, within the time-out.
+
+        RuntimeError where it is not, as another rank did not come: then the group is spent, and no
+        kernel of this rank hangs. On a CPU there is nothing to wait for.
+        """
+        stream, error = None, _abi.Error()
+        if self._device != "cpu":
+            import torch
+
+            stream = torch.cuda.current_stream(self._device).cuda_stream
+        _abi.check(_lib.gumbel_group_wait(self._opened(), stream, error), error)
+
     @property
     def traffic(self) -> dict[str, int]:
         """Calls, exchanges, bytes that this rank sent, rows drawn, and rows sent whole."""
@@ -310,7 +334,8 @@ class Group:
     ) -> tuple[WayIn, Request]:
         self._opened()
         shared = of_logits(scale, softcap, vocab_size, self._first)
-        return from_head(hidden, weight, bias, shared, {**common, **self._on}, batch=batch)
+        made = from_head(hidden, weight, bias, shared, {**common, **self._on}, batch=batch)
+        return self._placed("hidden", made)
 
     def _logits(
         self, logits: Any, scale: float, softcap: float, vocab_size: Optional[int], common: Any,
@@ -320,13 +345,19 @@ class Group:
         shared = of_logits(scale, softcap, vocab_size, self._first)
         logits, common = taken("logits", logits), {**common, **self._on}
         if layout("logits", logits).shape[1:] != (0,):
-            return from_logits(logits, shared, common, batch=batch)
+            return self._placed("logits", from_logits(logits, shared, common, batch=batch))
         # A rank without tokens has no element to point to, and none that a mask could allow.
         shape = (len(logits), 1)
         none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
         made = from_logits(none, shared, {**common, "mask": None}, batch=batch)
         way_in: Any = made[0][1]
         way_in.logits.cols = 0
+        return made
+
+    def _placed(self, name: str, made: tuple[WayIn, Request]) -> tuple[WayIn, Request]:
+        """A call, which is refused where its arrays are not on the group's device."""
+        if made[1].arrays.name != self._device:
+            raise ValueError(f"{name}: is on {made[1].arrays.name}, the group on {self._device}")
         return made
 
     def _verify(
