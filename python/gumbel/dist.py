@@ -77,8 +77,8 @@ class Group:
     On GPUs that reach each other by NCCL or peer memory a call is queued on the current stream, and
     can be captured once it was made before (with capture_error_mode="thread_local", as NCCL's own
     threads look at the GPU): it does not see that a rank is gone, as wait() does, and each later
-    call with peer memory. Where messages lie in host memory it waits for its stream, and verify()
-    is refused. gumbel/dist.h tells what else is not to be had on GPUs.
+    call with peer memory. Where messages lie in host memory a call waits for its stream.
+    gumbel/dist.h tells what is not to be had on GPUs.
 
     Masks, `logit_bias`, `banned` and what penalties count are looked at for this rank's tokens
     alone, by their ids in the whole: a mask has bits, and a History tokens, up to where the shard
@@ -114,8 +114,8 @@ class Group:
             peer_memory=peers_of(peer_memory),
         )
         self._on = {"isa": isa, "threads": threads}
-        error, opened = _abi.Error(), open_device(self._device, isa, threads)
         self._transport = transport_of(self._device, nccl, over, all_gather, rank, ranks)
+        error, opened = _abi.Error(), open_device(self._device, isa, threads)
         status = _lib.gumbel_group_open(self._transport, opened, options, self._group, error)
         if status != _abi.OK:
             destroy(self._transport)

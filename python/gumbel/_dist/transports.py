@@ -8,6 +8,7 @@ import re
 from typing import Any, Optional
 
 from .. import _abi
+from .._device import open_device
 from .._inputs.numbers import integer
 from .abi import GATHER, NCCL_ID_BYTES, PEERS, Transport, lib
 from .exchanges import AllGather, Exchange, OverTorch, by_arrays, callback
@@ -51,14 +52,19 @@ def has_nccl() -> Optional[str]:
 
 def _by_nccl(over: OverTorch, name: str) -> Transport:
     """A transport over NCCL, by a communicator of the group's own on this rank's GPU."""
-    own, error = ctypes.create_string_buffer(NCCL_ID_BYTES), _abi.Error()
-    status = lib.gumbel_nccl_id(own, error)
-    # All ranks learn whether one lacks it before any waits in NCCL for the rest.
-    told = over.gather(bytes([status == _abi.OK]) + own.raw, name)
-    _abi.check(status, error)
+    own, error, problem = ctypes.create_string_buffer(NCCL_ID_BYTES), _abi.Error(), None
+    try:
+        open_device(name, None, None)
+        _abi.check(lib.gumbel_nccl_id(own, error), error)
+    except RuntimeError as found:
+        problem = found
+    # All ranks learn whether one lacks GPU or NCCL before any waits in NCCL for the rest.
+    told = over.gather(bytes([problem is None]) + own.raw, name)
+    if problem is not None:
+        raise problem
     lacking = [rank for rank, said in enumerate(told) if not said[0]]
     if lacking:
-        raise RuntimeError(f"nccl: rank {lacking[0]} has none")
+        raise RuntimeError(f"nccl: rank {lacking[0]} has no GPU, or no NCCL")
     made, ordinal = Transport(), int(name.partition(":")[2])
     status = lib.gumbel_nccl_transport(
         None, told[0][1:], over.rank, over.ranks, ordinal, made, error

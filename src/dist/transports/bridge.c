@@ -61,19 +61,62 @@ gumbel_status dist_bridge_bring(dist_bridge *bridge, void *to, const void *from,
 
 /* ------------------------------------------------------------------------------- the table ---- */
 
-/* A problem as the GPU sees it: its parameters are the caller's own again. */
-static gumbel_problem on_gpu(const dist_bridge *bridge, const gumbel_problem *p)
+/* What the GPU reads of an array that the host has made: a copy in the workspace. */
+static gumbel_status upload(dist_bridge *bridge, const void **data, size_t bytes, size_t *used,
+                            gumbel_error *error)
 {
-    gumbel_problem q = *p;
-    gumbel_sampling *s = &q.sampling;
-    gumbel_transforms *t = &q.transforms;
-    q.stream = bridge->stream;
+    const void *there = dist_bridge_there(bridge, *data);
+    gumbel_cursor cursor = {bridge->room, *used};
+    if (!*data || there != *data || bytes == 0) {
+        *data = there;
+        return GUMBEL_OK;
+    }
+    void *to = gumbel_carve(&cursor, bytes, 1, 1);
+    GUMBEL_ASSERT(cursor.used <= bridge->upload_most);
+    GUMBEL_FORWARD(
+        bridge->gpu->backend->ranks->put(bridge->gpu, bridge->stream, to, *data, bytes, error));
+    *used = cursor.used;
+    *data = to;
+    return GUMBEL_OK;
+}
+
+/* What a verification has made of each row. */
+static gumbel_status upload_rows(dist_bridge *bridge, gumbel_problem *q, gumbel_error *error)
+{
+    size_t used = 0, rows = (size_t)(q->first_row + q->batch);
+    size_t ids = q->with_path ? (size_t)q->path.offsets[q->batch] : 0;
+#define UPLOAD(field, count)                                                                       \
+    do {                                                                                           \
+        const void *data_ = q->field;                                                              \
+        GUMBEL_FORWARD(upload(bridge, &data_, (count) * sizeof *q->field, &used, error));          \
+        q->field = data_;                                                                          \
+    } while (0)
+    UPLOAD(sampling.slots.of_row, rows);
+    if (q->position_by_row)
+        UPLOAD(sampling.position.data, rows);
+    UPLOAD(list_of_row, rows);
+    if (!q->with_path)
+        return GUMBEL_OK;
+    UPLOAD(path.offsets, (size_t)q->batch + 1);
+    UPLOAD(path.ids, ids);
+#undef UPLOAD
+    return GUMBEL_OK;
+}
+
+/* A problem as the GPU sees it: its parameters are the caller's own again. */
+static gumbel_status on_gpu(dist_bridge *bridge, const gumbel_problem *p, gumbel_problem *q,
+                            gumbel_error *error)
+{
+    gumbel_sampling *s = &q->sampling;
+    gumbel_transforms *t = &q->transforms;
+    *q = *p;
+    q->stream = bridge->stream;
     s->live_rows = NULL;
+    GUMBEL_FORWARD(upload_rows(bridge, q, error));
 #define MOVE(field) field = dist_bridge_there(bridge, field)
     MOVE(s->temperature.data);
     MOVE(s->seed.data);
     MOVE(s->position.data);
-    MOVE(s->slots.of_row);
     MOVE(s->noise);
     MOVE(t->repetition.data);
     MOVE(t->frequency.data);
@@ -89,7 +132,7 @@ static gumbel_problem on_gpu(const dist_bridge *bridge, const gumbel_problem *p)
     MOVE_LISTS(t->output_tokens);
 #undef MOVE_LISTS
 #undef MOVE
-    return q;
+    return GUMBEL_OK;
 }
 
 /* Whether a problem's rows are to be made of what is on the GPU; others are in host memory. */
@@ -126,11 +169,12 @@ static bridge_pieces carve(gumbel_cursor *cursor, int64_t batch, const gumbel_pr
 static bridge_pieces pieces_of(const dist_bridge *bridge, const gumbel_problem *p)
 {
     gumbel_cursor cursor = {bridge->room, 0};
+    gumbel_carve(&cursor, bridge->upload_most, 1, 1);
     return carve(&cursor, p->batch, p);
 }
 
 gumbel_status dist_bridge_room(const dist_bridge *bridge, const gumbel_problem *problem,
-                               size_t *bytes, gumbel_error *error)
+                               size_t uploads, size_t *bytes, gumbel_error *error)
 {
     gumbel_cursor cursor = {NULL, 0};
     gumbel_problem q = *problem;
@@ -142,6 +186,7 @@ gumbel_status dist_bridge_room(const dist_bridge *bridge, const gumbel_problem *
     q.request &= GUMBEL_REQUEST_TRANSFORMS;
     q.sampling.given = (gumbel_row_i32){0};
     q.with_mass = 1;
+    gumbel_carve(&cursor, uploads, 1, 1);
     carve(&cursor, q.batch, &q);
     GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_NEED_PART, &part, error));
     q.with_mass = 0;
@@ -177,7 +222,8 @@ static gumbel_status partial(gumbel_device *device, const gumbel_problem *proble
     gumbel_device *gpu = bridge->gpu, *cpu = bridge->cpu;
     if (!is_of_gpu(bridge, problem))
         return cpu->backend->partial(cpu, problem, summaries, workspace, error);
-    gumbel_problem q = on_gpu(bridge, problem);
+    gumbel_problem q;
+    GUMBEL_FORWARD(on_gpu(bridge, problem, &q, error));
     bridge_pieces at = pieces_of(bridge, problem);
     size_t bytes = (size_t)(q.batch * q.sampling.num_samples) * sizeof *summaries;
     GUMBEL_FORWARD(gpu->backend->partial(gpu, &q, at.summaries, at.local, error));
@@ -189,7 +235,8 @@ static gumbel_status partial(gumbel_device *device, const gumbel_problem *proble
 static gumbel_status bring_rows(dist_bridge *bridge, const gumbel_problem *problem, float *rows,
                                 int64_t stride, gumbel_error *error)
 {
-    gumbel_problem q = on_gpu(bridge, problem);
+    gumbel_problem q;
+    GUMBEL_FORWARD(on_gpu(bridge, problem, &q, error));
     bridge_pieces at = pieces_of(bridge, problem);
     int64_t end = q.end_token - q.first_token, counts = end < 0 ? 0 : end;
     GUMBEL_ASSERT(is_of_gpu(bridge, problem));

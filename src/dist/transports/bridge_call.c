@@ -11,9 +11,8 @@
 
 #include <inttypes.h>
 
-/* Have *data, `bytes` on the GPU, be a copy of them on the host; NULL stays NULL. */
-static gumbel_status bring(dist_bridge *bridge, const void **data, size_t bytes,
-                           gumbel_error *error)
+gumbel_status dist_bridge_copy(dist_bridge *bridge, const void **data, size_t bytes,
+                               gumbel_error *error)
 {
     if (!*data)
         return GUMBEL_OK;
@@ -26,13 +25,7 @@ static gumbel_status bring(dist_bridge *bridge, const void **data, size_t bytes,
     return GUMBEL_OK;
 }
 
-/* A pointer of any kind to what the caller only reads. */
-#define BRING(field, count)                                                                        \
-    do {                                                                                           \
-        const void *data_ = (field);                                                               \
-        GUMBEL_FORWARD(bring(bridge, &data_, (size_t)(count) * sizeof *(field), error));           \
-        (field) = data_;                                                                           \
-    } while (0)
+#define BRING(field, count) DIST_BRING(bridge, field, count, error)
 
 /* Elements of a row parameter of `rows` rows, `width` wide; its stride is explicit. */
 static int64_t span(int64_t rows, int64_t stride, int64_t width)
@@ -41,8 +34,8 @@ static int64_t span(int64_t rows, int64_t stride, int64_t width)
 }
 
 /* Lists of tokens: where they end is known once their offsets are here. */
-static gumbel_status bring_lists(dist_bridge *bridge, gumbel_token_lists *lists, int64_t batch,
-                                 const char *name, gumbel_error *error)
+gumbel_status dist_bridge_lists(dist_bridge *bridge, gumbel_token_lists *lists, int64_t batch,
+                                const char *name, gumbel_error *error)
 {
     if (!lists->offsets)
         return GUMBEL_OK;
@@ -69,7 +62,8 @@ static gumbel_status bring_transforms(dist_bridge *bridge, dist_bridged *call,
     BRING(t->frequency.data, span(places, checked->frequency.stride, 1));
     BRING(t->presence.data, span(places, checked->presence.stride, 1));
 #define LISTS(field)                                                                               \
-    GUMBEL_FORWARD(bring_lists(bridge, &t->field, p->batch, "sampling.transforms." #field, error))
+    GUMBEL_FORWARD(                                                                                \
+        dist_bridge_lists(bridge, &t->field, p->batch, "sampling.transforms." #field, error))
     LISTS(allowed);
     LISTS(banned);
     LISTS(bias);
@@ -95,14 +89,16 @@ static gumbel_status bring_truncation(dist_bridge *bridge, dist_bridged *call,
     return GUMBEL_OK;
 }
 
-/* The parameters of a checked problem. */
-static gumbel_status bring_sampling(dist_bridge *bridge, dist_bridged *call,
-                                    const gumbel_sampling *sampling, const gumbel_problem *p,
-                                    gumbel_error *error)
+gumbel_status dist_bridge_sampling(dist_bridge *bridge, dist_bridged *call,
+                                   const gumbel_sampling *sampling, const gumbel_problem *p,
+                                   gumbel_error *error)
 {
     const gumbel_sampling *checked = &p->sampling;
     gumbel_sampling *s = &call->sampling;
     int64_t places = gumbel_places(&checked->slots, p->batch);
+    s->struct_size = sizeof *s;
+    if (!sampling)
+        return GUMBEL_OK;
     GUMBEL_FORWARD(gumbel_read_options(s, sizeof *s, sampling, "sampling", error));
     s->struct_size = sizeof *s;
     BRING(s->temperature.data, span(places, checked->temperature.stride, 1));
@@ -117,8 +113,7 @@ static gumbel_status bring_sampling(dist_bridge *bridge, dist_bridged *call,
     return s->truncation ? bring_truncation(bridge, call, p, error) : GUMBEL_OK;
 }
 
-/* Outputs of a call on the host. */
-static gumbel_status hold_output(dist_bridge *bridge, dist_bridged *call,
+gumbel_status dist_bridge_output(dist_bridge *bridge, dist_bridged *call,
                                  const gumbel_output *checked, const gumbel_problem *p,
                                  gumbel_error *error)
 {
@@ -151,7 +146,7 @@ static gumbel_status hold_output(dist_bridge *bridge, dist_bridged *call,
     return GUMBEL_OK;
 }
 
-static gumbel_status put_back(dist_bridge *bridge, gumbel_error *error)
+gumbel_status dist_bridge_end(dist_bridge *bridge, gumbel_error *error)
 {
     const gumbel_rank_calls *calls = bridge->gpu->backend->ranks;
     for (int i = 0; i < bridge->copies; i++) {
@@ -180,11 +175,12 @@ gumbel_status dist_bridge_size(const dist_bridge *bridge, const gumbel_head *hea
     gumbel_problem p;
     gumbel_output out;
     GUMBEL_FORWARD(read_problem(&p, &out, head, logits, sampling, output, error));
-    return dist_bridge_room(bridge, &p, bytes, error);
+    return dist_bridge_room(bridge, &p, 0, bytes, error);
 }
 
-static gumbel_status check_workspace(const void *workspace, size_t given, size_t needed,
-                                     gumbel_error *error)
+gumbel_status dist_bridge_begin(dist_bridge *bridge, void *stream, const gumbel_tensor *logits,
+                                void *workspace, size_t given, size_t needed, size_t uploads,
+                                gumbel_error *error)
 {
     if (given < needed)
         return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
@@ -192,7 +188,12 @@ static gumbel_status check_workspace(const void *workspace, size_t given, size_t
     if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
         return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
                            "it is not %d-byte aligned memory", GUMBEL_WORKSPACE_ALIGNMENT);
-    return GUMBEL_OK;
+    bridge->stream = stream;
+    bridge->logits = *logits;
+    bridge->room = workspace;
+    bridge->upload_most = uploads;
+    bridge->copies = 0;
+    return dist_wait_stream(bridge->group, bridge->gpu, stream, error);
 }
 
 /* The group's own call, with a workspace on the host. */
@@ -222,17 +223,11 @@ gumbel_status dist_bridge_draw(dist_bridge *bridge, void *stream, const gumbel_h
     dist_bridged call = {.sampling = {0}};
     size_t needed;
     GUMBEL_FORWARD(read_problem(&p, &out, head, logits, sampling, output, error));
-    GUMBEL_FORWARD(dist_bridge_room(bridge, &p, &needed, error));
-    GUMBEL_FORWARD(check_workspace(workspace, workspace_bytes, needed, error));
-    bridge->stream = stream;
-    bridge->logits = p.logits;
-    bridge->room = workspace;
-    bridge->copies = 0;
-    GUMBEL_FORWARD(dist_wait_stream(bridge->group, bridge->gpu, stream, error));
-    if (sampling)
-        GUMBEL_FORWARD(bring_sampling(bridge, &call, sampling, &p, error));
-    call.sampling.struct_size = sizeof call.sampling;
-    GUMBEL_FORWARD(hold_output(bridge, &call, &out, &p, error));
+    GUMBEL_FORWARD(dist_bridge_room(bridge, &p, 0, &needed, error));
+    GUMBEL_FORWARD(
+        dist_bridge_begin(bridge, stream, &p.logits, workspace, workspace_bytes, needed, 0, error));
+    GUMBEL_FORWARD(dist_bridge_sampling(bridge, &call, sampling, &p, error));
+    GUMBEL_FORWARD(dist_bridge_output(bridge, &call, &out, &p, error));
     GUMBEL_FORWARD(draw(bridge, head, logits, &call, error));
-    return put_back(bridge, error);
+    return dist_bridge_end(bridge, error);
 }

@@ -51,8 +51,8 @@ static gumbel_problem problem_near(const gumbel_problem *p)
     gumbel_transforms *t = &q.transforms;
     gumbel_history *h = &q.history;
     check_stream(q.stream);
-    if (q.sampling.live_rows || q.list_of_row || q.with_path)
-        die("rows are not the call's own");
+    if (q.sampling.live_rows)
+        die("live rows are not cut off");
     q.stream = NULL;
     q.hidden.data = near_of(q.hidden.data);
     q.weight.data = near_of(q.weight.data);
@@ -64,6 +64,9 @@ static gumbel_problem problem_near(const gumbel_problem *p)
     NEAR(sampling.position.data);
     NEAR(sampling.slots.of_row);
     NEAR(sampling.noise);
+    NEAR(list_of_row);
+    NEAR(path.offsets);
+    NEAR(path.ids);
     NEAR(transforms.mask.data);
     NEAR(transforms.repetition.data);
     NEAR(transforms.frequency.data);
@@ -241,6 +244,20 @@ static gumbel_output output_far(const gumbel_output *from)
     return to;
 }
 
+static gumbel_head head_far(gumbel_head head)
+{
+    head.hidden.data = far_of(head.hidden.data);
+    head.weight.data = far_of(head.weight.data);
+    head.bias.data = far_of(head.bias.data);
+    return head;
+}
+
+static gumbel_logits logits_far(gumbel_logits logits)
+{
+    logits.logits.data = far_of(logits.logits.data);
+    return logits;
+}
+
 gumbel_status far_draw(gumbel_group *group, const request *asked, const shard_cut *cut,
                        int32_t rank, int fused, int64_t spare, shard_outcome *into,
                        gumbel_error *error)
@@ -253,15 +270,10 @@ gumbel_status far_draw(gumbel_group *group, const request *asked, const shard_cu
     memset(&s, 0, sizeof s);
     sampling_far(&s, &of_shard);
     gumbel_output out = output_far(&into->drawn->output);
-    if (fused) {
-        head = shards_head(asked, cut, rank);
-        head.hidden.data = far_of(head.hidden.data);
-        head.weight.data = far_of(head.weight.data);
-        head.bias.data = far_of(head.bias.data);
-    } else {
-        logits = shards_logits(asked, cut, rank);
-        logits.logits.data = far_of(logits.logits.data);
-    }
+    if (fused)
+        head = head_far(shards_head(asked, cut, rank));
+    else
+        logits = logits_far(shards_logits(asked, cut, rank));
     gumbel_status status = gumbel_group_workspace_size(
         group, fused ? &head : NULL, fused ? NULL : &logits, &s.sampling, &out, &bytes, error);
     void *workspace = poisoned_workspace(status == GUMBEL_OK ? bytes : 64);
@@ -271,6 +283,65 @@ gumbel_status far_draw(gumbel_group *group, const request *asked, const shard_cu
                                          far_of(workspace), bytes, error)
                    : gumbel_group_sample_logits(group, far_stream(), &logits, &s.sampling, &out,
                                                 far_of(workspace), bytes, error);
+    free(workspace);
+    return status;
+}
+
+static gumbel_draft draft_far(const gumbel_draft *from)
+{
+    gumbel_draft to = *from;
+    to.tokens = far_of(to.tokens);
+    to.offsets = far_of(to.offsets);
+    to.nodes = far_of(to.nodes);
+    to.parents = far_of(to.parents);
+    to.limit = far_of(to.limit);
+    lists_far(&to.stop);
+    return to;
+}
+
+static gumbel_verified verified_far(const gumbel_verified *from)
+{
+    gumbel_verified to = *from;
+#define MOVE(field) to.field = far_of(to.field)
+    MOVE(tokens);
+    MOVE(emitted);
+    MOVE(accepted);
+    MOVE(path);
+    MOVE(last_row);
+    MOVE(position);
+    MOVE(finished);
+    MOVE(status);
+    MOVE(logprobs);
+    MOVE(scores);
+    MOVE(histogram);
+#undef MOVE
+    return to;
+}
+
+gumbel_status far_verify(gumbel_group *group, const gumbel_head *head, const gumbel_logits *logits,
+                         const gumbel_sampling *sampling, const gumbel_draft *draft,
+                         const gumbel_verified *to, gumbel_error *error)
+{
+    gumbel_head h = head ? head_far(*head) : (gumbel_head){0};
+    gumbel_logits l = logits ? logits_far(*logits) : (gumbel_logits){0};
+    gumbel_draft d = draft_far(draft);
+    gumbel_verified v = verified_far(to);
+    gumbel_output rows;
+    far_sampling s;
+    size_t bytes = 0;
+    memset(&s, 0, sizeof s);
+    sampling_far(&s, sampling);
+    if (to->rows) {
+        rows = output_far(to->rows);
+        v.rows = &rows;
+    }
+    gumbel_status status = gumbel_group_verify_workspace_size(
+        group, head ? &h : NULL, logits ? &l : NULL, &s.sampling, &d, &v, &bytes, error);
+    void *workspace = poisoned_workspace(status == GUMBEL_OK ? bytes : 64);
+    status = head ? gumbel_group_verify(group, far_stream(), &h, &s.sampling, &d, &v,
+                                        far_of(workspace), bytes, error)
+                  : gumbel_group_verify_logits(group, far_stream(), &l, &s.sampling, &d, &v,
+                                               far_of(workspace), bytes, error);
     free(workspace);
     return status;
 }

@@ -24,6 +24,11 @@ gumbel_status far_draw(gumbel_group *group, const request *asked, const shard_cu
                        int32_t rank, int fused, int64_t spare, shard_outcome *into,
                        gumbel_error *error);
 
+/* A verification by a head or by logits, the other NULL, likewise. */
+gumbel_status far_verify(gumbel_group *group, const gumbel_head *head, const gumbel_logits *logits,
+                         const gumbel_sampling *sampling, const gumbel_draft *draft,
+                         const gumbel_verified *to, gumbel_error *error);
+
 /* What a pointer of the host is to the device. */
 void *far_of(const void *data);
 /* The stream of its calls. */

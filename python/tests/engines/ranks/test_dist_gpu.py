@@ -144,6 +144,11 @@ def _one_gpu(rank, mixed):
             )
             drawn = told(group.sample(hidden, weight[first:end], **asked))
             found["head", name] = {key: value.tolist() for key, value in drawn.items()}
+        tokens = torch.tensor([7, 1, 2, 7, 3, 4], dtype=torch.int32, device=device)
+        asked = {"max_nodes": 3, "seed": [1, 2], "position": [4, 8]}
+        ours = group.verify_logits(whole_logits[:, first:end].to(device), tokens, **asked)
+        whole = gumbel.verify_logits(whole_logits, tokens.cpu(), **asked)
+        found["logits", "verified"] = torch.equal(ours.tokens.cpu(), whole.tokens)
     return found
 
 
@@ -171,13 +176,13 @@ def test_two_gpus(peers, case):
 
 @pytest.mark.skipif(gpus() < 1, reason="no GPU")
 @pytest.mark.parametrize("way", ("host", "mixed"))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, "verified"])
 def test_messages_in_host_memory(way, name):
     found = ran(way)
     for rank in (0, 1):
         assert not isinstance(found[rank], str), found[rank]
         assert found[rank]["logits", name] is True
-    first, second = (found[rank]["head", name] for rank in (0, 1))
+    first, second = (found[rank].get(("head", name)) for rank in (0, 1))
     assert repr(first) == repr(second)  # a NaN is any NaN
 
 
