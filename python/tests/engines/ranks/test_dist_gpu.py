@@ -144,8 +144,8 @@ def _one_gpu(rank, mixed):
             )
             drawn = told(group.sample(hidden, weight[first:end], **asked))
             found["head", name] = {key: value.tolist() for key, value in drawn.items()}
-        tokens = torch.tensor([7, 1, 2, 7, 3, 4], dtype=torch.int32, device=device)
-        asked = {"max_nodes": 3, "seed": [1, 2], "position": [4, 8]}
+        tokens = torch.tensor([[7, 1, 2], [7, 3, 4]], dtype=torch.int32, device=device)
+        asked = {"seed": [1, 2], "position": [4, 8]}
         ours = group.verify_logits(whole_logits[:, first:end].to(device), tokens, **asked)
         whole = gumbel.verify_logits(whole_logits, tokens.cpu(), **asked)
         found["logits", "verified"] = torch.equal(ours.tokens.cpu(), whole.tokens)
