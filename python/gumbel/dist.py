@@ -13,22 +13,20 @@ from collections.abc import Iterator
 from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-import numpy as np
-
 from . import _abi
 from ._calls.drafts import VerifyOutput, draft_of, requests_of, verify_by
 from ._calls.prepared import PreparedCall, check_in_place
 from ._calls.sample_calls import score_by
-from ._calls.ways import Callee, SampleOutput, WayIn, draw, from_head, from_logits, of_logits
+from ._calls.ways import Callee, SampleOutput, WayIn, draw
 from ._device import open_device
 from ._dist.abi import Options, Traffic
 from ._dist.abi import lib as _lib
 from ._dist.exchanges import AllGather, OverTorch
+from ._dist.shards import OfHead, OfLogits, Shard
 from ._dist.transports import destroy, device_name, peers_of, transport_of
-from ._inputs.arrays import Array, layout, taken
+from ._inputs.arrays import Array, taken
 from ._inputs.common import Common, Request, Tokens, takes_common
 from ._inputs.numbers import integer, number
-from ._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -144,9 +142,7 @@ class Group:
 
         vocab_size  of the whole; None: where the last shard ends.
         """
-        with self._telling():
-            made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
-            return draw(self._call(_lib.gumbel_group_sample), *made, self._callee)
+        return self._draw(OfHead(hidden, scale, softcap, vocab_size, weight, bias), common)
 
     @takes_common("isa", "threads")
     def sample_logits(
@@ -159,9 +155,7 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """The same from this rank's columns [B, rows] of the logits."""
-        with self._telling():
-            made = self._logits(logits, scale, softcap, vocab_size, common)
-            return draw(self._call(_lib.gumbel_group_sample_logits), *made, self._callee)
+        return self._draw(OfLogits(logits, scale, softcap, vocab_size), common)
 
     @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
     def score(
@@ -177,10 +171,8 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """gumbel.score() of the whole vocabulary; `tokens` are of that. Ranks send whole rows."""
-        with self._telling():
-            made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
-            call = self._call(_lib.gumbel_group_sample)
-            return score_by(call, *made, tokens, self._callee)
+        by = OfHead(hidden, scale, softcap, vocab_size, weight, bias)
+        return self._score(by, tokens, common)
 
     @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
     def score_logits(
@@ -194,10 +186,7 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """The same by this rank's columns [B, rows] of the logits."""
-        with self._telling():
-            made = self._logits(logits, scale, softcap, vocab_size, common)
-            call = self._call(_lib.gumbel_group_sample_logits)
-            return score_by(call, *made, tokens, self._callee)
+        return self._score(OfLogits(logits, scale, softcap, vocab_size), tokens, common)
 
     @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
                   "num_best")
@@ -220,12 +209,9 @@ class Group:
         **common: Unpack[Common],
     ) -> VerifyOutput:
         """gumbel.verify() of the whole vocabulary, by its rule "coupled". All pass one draft."""
-        with self._telling():
-            shape = (scale, softcap, vocab_size)
-            batch = requests_of(tokens, offsets)
-            made = self._head(hidden, weight, bias, *shape, common, batch)
-            draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
-            return self._verify(_lib.gumbel_group_verify, made, len(hidden), draft)
+        by = OfHead(hidden, scale, softcap, vocab_size, weight, bias)
+        draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
+        return self._verify(by, draft, common)
 
     @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
                   "num_best")
@@ -246,11 +232,8 @@ class Group:
         **common: Unpack[Common],
     ) -> VerifyOutput:
         """The same by this rank's columns [n, rows] of the logits."""
-        with self._telling():
-            batch = requests_of(tokens, offsets)
-            made = self._logits(logits, scale, softcap, vocab_size, common, batch)
-            draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
-            return self._verify(_lib.gumbel_group_verify_logits, made, len(logits), draft)
+        draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
+        return self._verify(OfLogits(logits, scale, softcap, vocab_size), draft, common)
 
     # ---------------------------------------------------------------------------- prepared ----
 
@@ -270,9 +253,7 @@ class Group:
 
         Nothing is exchanged before it is called, and what is wrong with it is said then.
         """
-        hidden = taken("hidden", hidden)
-        made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
-        return self._prepare(_lib.gumbel_group_sample, "hidden", hidden, made, common)
+        return self._prepare(OfHead(hidden, scale, softcap, vocab_size, weight, bias), common)
 
     @takes_common("isa", "threads")
     def prepare_sample_logits(
@@ -285,9 +266,7 @@ class Group:
         **common: Unpack[Common],
     ) -> PreparedCall:
         """The same from this rank's columns [B, rows] of the logits."""
-        logits = taken("logits", logits)
-        made = self._logits(logits, scale, softcap, vocab_size, common)
-        return self._prepare(_lib.gumbel_group_sample_logits, "logits", logits, made, common)
+        return self._prepare(OfLogits(logits, scale, softcap, vocab_size), common)
 
     # -------------------------------------------------------------------------------- rest ----
 
@@ -328,49 +307,37 @@ class Group:
             raise ValueError("group: it is closed")
         return self._group
 
-    def _head(
-        self, hidden: Any, weight: Any, bias: Any, scale: float, softcap: float,
-        vocab_size: Optional[int], common: Any, batch: Optional[int] = None,
+    def _made(
+        self, by: Shard, common: Any, batch: Optional[int] = None
     ) -> tuple[WayIn, Request]:
+        """What a call takes, which is refused where its arrays are not on the group's device."""
         self._opened()
-        shared = of_logits(scale, softcap, vocab_size, self._first)
-        made = from_head(hidden, weight, bias, shared, {**common, **self._on}, batch=batch)
-        return self._placed("hidden", made)
-
-    def _logits(
-        self, logits: Any, scale: float, softcap: float, vocab_size: Optional[int], common: Any,
-        batch: Optional[int] = None,
-    ) -> tuple[WayIn, Request]:
-        self._opened()
-        shared = of_logits(scale, softcap, vocab_size, self._first)
-        logits, common = taken("logits", logits), {**common, **self._on}
-        if layout("logits", logits).shape[1:] != (0,):
-            return self._placed("logits", from_logits(logits, shared, common, batch=batch))
-        # A rank without tokens has no element to point to, and none that a mask could allow.
-        shape = (len(logits), 1)
-        none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
-        made = from_logits(none, shared, {**common, "mask": None}, batch=batch)
-        way_in: Any = made[0][1]
-        way_in.logits.cols = 0
+        made = by.made(self._first, {**common, **self._on}, batch)
+        place = made[1].arrays.name
+        if place != self._device:
+            raise ValueError(f"{by.name}: is on {place}, the group on {self._device}")
         return made
 
-    def _placed(self, name: str, made: tuple[WayIn, Request]) -> tuple[WayIn, Request]:
-        """A call, which is refused where its arrays are not on the group's device."""
-        if made[1].arrays.name != self._device:
-            raise ValueError(f"{name}: is on {made[1].arrays.name}, the group on {self._device}")
-        return made
+    def _draw(self, by: Shard, common: Any) -> SampleOutput:
+        with self._telling():
+            return draw(self._call(by.sample), *self._made(by, common), self._callee)
 
-    def _verify(
-        self, function: Any, made: tuple[WayIn, Request], rows: int, draft: Any
-    ) -> VerifyOutput:
-        read = draft_of(made[1], rows, *draft)
-        return verify_by(self._call(function), *made, read, self._callee)
+    def _score(self, by: Shard, tokens: Any, common: Any) -> SampleOutput:
+        with self._telling():
+            made = self._made(by, common)
+            return score_by(self._call(by.sample), *made, tokens, self._callee)
 
-    def _prepare(
-        self, function: Any, name: str, inputs: Any, made: tuple[WayIn, Request], common: Any
-    ) -> PreparedCall:
+    def _verify(self, by: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
+        with self._telling():
+            made = self._made(by, common, requests_of(*draft[:2]))
+            read = draft_of(made[1], len(by.inputs), *draft)
+            return verify_by(self._call(by.verify), *made, read, self._callee)
+
+    def _prepare(self, by: Shard, common: Any) -> PreparedCall:
+        by.inputs = taken(by.name, by.inputs)
+        made = self._made(by, common)
         check_in_place(made[1], common)
-        return _PreparedCall(self, function, name, inputs, *made)
+        return _PreparedCall(self, by, *made)
 
     def _call(self, function: Any) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
@@ -397,17 +364,9 @@ class Group:
 class _PreparedCall(PreparedCall):
     """A prepared call of a group."""
 
-    def __init__(
-        self,
-        group: Group,
-        function: Any,
-        name: str,
-        inputs: Any,
-        way_in: WayIn,
-        request: Request,
-    ) -> None:
+    def __init__(self, group: Group, by: Shard, way_in: WayIn, request: Request) -> None:
         self._of = group
-        super().__init__(function, name, inputs, way_in, request, group._callee)
+        super().__init__(by.sample, by.name, by.inputs, way_in, request, group._callee)
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         group = self._of
