@@ -90,13 +90,18 @@ typedef struct gumbel_transport {
     /* Likewise: wait for all that is queued on `stream`, timeout_ms at most. Where that is too
      * long, what ranks have not done is given up, and the return is not 0. */
     int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);
+    /* May be NULL: an all-gather of device memory that is done when it returns, 0; `stream` is
+     * NULL, and `send` may be its own place in `receive`. A thread of the group's calls it, in the
+     * same order on all ranks, while what `queue` has queued waits for it: it goes another way, and
+     * waits for no stream of the caller's. */
+    gumbel_all_gather aside;
 } gumbel_transport;
 
 /* gumbel_nccl_transport(): a transport over an NCCL communicator, on its GPU.
  *  communicator  an ncclComm_t, which stays the caller's and must outlive the group; no other call
  *                may use it while one of the group is under way. NULL: the transport makes its own
- *                of `id`, on `ordinal`. A second one is split off for exchanges of host memory: all
- *                ranks make the call.
+ *                of `id`, on `ordinal`. Two more are split off, for exchanges of host memory and for
+ *                rows that only a GPU knows to be needed: all ranks make the call.
  *  id            [GUMBEL_NCCL_ID_BYTES] of gumbel_nccl_id(), the same on all ranks; NULL with a
  *                communicator, where rank, ranks and ordinal are not read
  *  library       libnccl.so.2 and libcuda.so.1 are opened at run time

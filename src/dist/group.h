@@ -17,6 +17,8 @@ typedef struct dist_shard {
     int64_t rows;
 } dist_shard;
 
+typedef struct dist_errands dist_errands; /* transports/errands.c */
+
 struct gumbel_group {
     gumbel_device base; /* first: a pointer to the group is one to a device */
     gumbel_backend table;
@@ -37,6 +39,7 @@ struct gumbel_group {
     uint64_t drafted;               /* digest of the call's draft */
     uint64_t agreed;    /* of a CUDA device's call: digest of what ranks compared last */
     gumbel_peers peers; /* whose memory this rank's device reaches; no ranks where it does not */
+    dist_errands *errands; /* NULL: nobody runs any */
     gumbel_traffic traffic;
 };
 
@@ -71,6 +74,17 @@ gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_pe
 
 /* Wait for what is queued on a stream, within the time-out, where there are mailboxes. */
 gumbel_status dist_wait_peers(gumbel_group *group, void *stream, gumbel_error *error);
+
+/* Have a thread run this rank's errands, where those of all ranks can; end it, and what it is asked
+ * by. NULL errands are allowed. All ranks start them at once. */
+gumbel_status dist_start_errands(gumbel_group *group, gumbel_error *error);
+void dist_stop_errands(gumbel_group *group);
+
+/* What the device asks for errands by, and how long it waits for one at most. */
+gumbel_errand *dist_errand(const gumbel_group *group, int64_t *timeout_ms);
+
+/* GUMBEL_OK, or an error where one is known to have failed. */
+gumbel_status dist_check_errands(gumbel_group *group, gumbel_error *error);
 
 /* Exchange headers and `bytes` of payload, which goes to received[rank * bytes] of all, once all
  * ranks are seen to agree. `rest` has room for (ranks + 1) * bytes. */

@@ -70,7 +70,7 @@ typedef struct cuda_device {
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
     CUfunction best;
-    CUfunction exchange_rows, exchange_summaries;
+    CUfunction exchange_rows, exchange_summaries, ask_rows, lay_rows;
     CUfunction draw_candidates, spread_rows;
     const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
     CUfunction expand_drafts;
