@@ -2,7 +2,8 @@
  *
  * What does a draw over ranks cost beyond the draw of one rank's shard?
  *
- * usage: bench_ranks [RANKS] [--json FILE] [--commit TEXT]; script/bench-gpu --ranks builds it.
+ * usage: bench_ranks [RANKS] [--parts] [--json FILE] [--commit TEXT]; script/bench-gpu --ranks
+ *        builds it. --parts: what a plain draw by NCCL is made of, alone.
  *
  * A process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. Ways take turns,
  * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the
@@ -189,7 +190,53 @@ static void measure(const ranks_bench &b, int64_t B, int rank, FILE *file, const
     fflush(stdout); /* a rank's process ends without it */
 }
 
-static int run_rank(board *shared, int rank, int ranks, const char *json, const char *commit)
+/* What a plain draw by NCCL is made of: the shard's summaries, their gather, and the end. */
+static void measure_parts(const ranks_bench &b, int64_t B, int rank)
+{
+    size_t bytes;
+    char why[GUMBEL_WHY_BYTES] = "";
+    gumbel_head head = head_of(b, B);
+    gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position);
+    gumbel_output output = make_output(b.tokens, b.logprobs);
+    CHECKED(gumbel_workspace_size, b.gpu, &head, NULL, &sampling, NULL, &bytes, &error);
+    char *workspace = make<char>(bytes);
+    gumbel_summary *own = make<gumbel_summary>(B), *all = make<gumbel_summary>(B * RANKS_MOST);
+    auto part = [&] {
+        CHECKED(gumbel_partial, b.gpu, b.stream, &head, &sampling, own, workspace, bytes, &error);
+    };
+    auto gather = [&] {
+        if (b.transport.queue(b.transport.context, b.stream, own, all, size_t(B) * sizeof *own, 0,
+                              why)) {
+            fprintf(stderr, "%s\n", why);
+            exit(1);
+        }
+    };
+    auto finish = [&] {
+        CHECKED(gumbel_finish, b.gpu, b.stream, all, b.transport.ranks, B, 1, &output, &error);
+    };
+    const captured whole(b.stream, [&] { draw(b, head, b.logprobs); });
+    const captured parts(b.stream, part);
+    const captured gathers(b.stream, gather);
+    const captured ends(b.stream, [&] { gather(), finish(); });
+    const captured gathered(b.stream, [&] { part(), gather(); });
+    const captured finished(b.stream, [&] { part(), finish(); });
+    const captured draws(b.stream, [&] { part(), gather(), finish(); });
+    auto t =
+        time_in_turns(b.stream, {&whole, &parts, &gathers, &ends, &gathered, &finished, &draws});
+    if (rank == 0)
+        printf("B %3lld  draw %6.1f  part %6.1f (%.1f..%.1f)  gather %5.1f  gather+end %5.1f  "
+               "part+gather %+5.1f  part+end %+5.1f  all three %+5.1f (%.1f..%.1f)\n",
+               (long long)B, t[0].median, t[1].median, t[1].p10, t[1].p90, t[2].median, t[3].median,
+               t[4].median - t[1].median, t[5].median - t[1].median, t[6].median - t[1].median,
+               t[6].p10 - t[1].median, t[6].p90 - t[1].median);
+    CHECKED(cudaFree, workspace);
+    CHECKED(cudaFree, own);
+    CHECKED(cudaFree, all);
+    fflush(stdout);
+}
+
+static int run_rank(board *shared, int rank, int ranks, int parts, const char *json,
+                    const char *commit)
 {
     char which[16];
     snprintf(which, sizeof which, "%d", rank);
@@ -201,13 +248,16 @@ static int run_rank(board *shared, int rank, int ranks, const char *json, const 
     const char *separator = "";
     cudaDeviceProp gpu;
     CHECKED(cudaGetDeviceProperties, &gpu, 0);
-    for (int turn = 0; turn < 2; turn++) {
+    for (int turn = 0; turn < (parts ? 1 : 2); turn++) {
         ranks_bench b = open_bench(shared, turn, rank, ranks);
         if (file && turn == 0)
             fprintf(file, "{\"commit\": \"%s\", \"machine\": \"%s\", \"ranks\": %d, \"rows\": [",
                     commit, gpu.name, ranks);
-        for (int64_t B : {1, 8, 64, 256})
-            measure(b, B, rank, file, &separator);
+        for (int64_t B : {1, 8, 16, 64, 256})
+            if (parts)
+                measure_parts(b, B, rank);
+            else
+                measure(b, B, rank, file, &separator);
         gumbel_group_close(b.nccl);
         gumbel_group_close(b.peers);
         CHECKED(cudaFree, b.weight);
@@ -221,13 +271,15 @@ static int run_rank(board *shared, int rank, int ranks, const char *json, const 
 
 int main(int argc, char **argv)
 {
-    int ranks = 2, result = 0;
+    int ranks = 2, parts = 0, result = 0;
     const char *json = NULL, *commit = "unknown";
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             json = argv[++i];
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
             commit = argv[++i];
+        else if (strcmp(argv[i], "--parts") == 0)
+            parts = 1;
         else
             ranks = atoi(argv[i]);
     void *memory =
@@ -236,7 +288,7 @@ int main(int argc, char **argv)
         return 2;
     for (int rank = 0; rank < ranks; rank++)
         if (fork() == 0)
-            _exit(run_rank(static_cast<board *>(memory), rank, ranks, json, commit));
+            _exit(run_rank(static_cast<board *>(memory), rank, ranks, parts, json, commit));
     for (int status; wait(&status) > 0;)
         result |= !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     return result;

@@ -37,8 +37,8 @@ struct gumbel_group {
     int entered;                    /* the call came to its exchange */
     int64_t vocab_size;             /* of the call: 0, or where the whole's tokens end */
     uint64_t drafted;               /* digest of the call's draft */
-    uint64_t agreed;    /* of a CUDA device's call: digest of what ranks compared last */
-    gumbel_peers peers; /* whose memory this rank's device reaches; no ranks where it does not */
+    uint64_t agreed;       /* of a CUDA device's call: digest of what ranks compared last */
+    gumbel_peers peers;    /* whose memory this rank's device reaches; no ranks where it does not */
     dist_errands *errands; /* NULL: nobody runs any */
     gumbel_traffic traffic;
 };

@@ -68,10 +68,9 @@ void gpu_shard_cycle_make(gpu_shard_cycle *made, gumbel_group *group, const gpu_
         made->head = shards_head(&asked, cut, rank);
     else
         made->logits = shards_logits(&asked, cut, rank);
-    if (gumbel_group_verify_workspace_size(group, made->fused ? &made->head : NULL,
-                                           made->fused ? NULL : &made->logits, &made->sampling,
-                                           made->draft, &made->into->to, &made->bytes,
-                                           &error) != GUMBEL_OK)
+    if (gumbel_group_verify_workspace_size(
+            group, made->fused ? &made->head : NULL, made->fused ? NULL : &made->logits,
+            &made->sampling, made->draft, &made->into->to, &made->bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     made->workspace = gpu_hostile(made->bytes);
 }
@@ -84,11 +83,11 @@ void gpu_shard_cycle_free(gpu_shard_cycle *made)
 
 gumbel_status gpu_shard_cycle_verify(const gpu_shard_cycle *s, CUstream stream, gumbel_error *error)
 {
-    return s->fused ? gumbel_group_verify(s->group, stream, &s->head, &s->sampling, s->draft,
-                                          &s->into->to, s->workspace, s->bytes, error)
-                    : gumbel_group_verify_logits(s->group, stream, &s->logits, &s->sampling,
-                                                 s->draft, &s->into->to, s->workspace, s->bytes,
-                                                 error);
+    return s->fused
+               ? gumbel_group_verify(s->group, stream, &s->head, &s->sampling, s->draft,
+                                     &s->into->to, s->workspace, s->bytes, error)
+               : gumbel_group_verify_logits(s->group, stream, &s->logits, &s->sampling, s->draft,
+                                            &s->into->to, s->workspace, s->bytes, error);
 }
 
 verified_arrays *gpu_cycle_outcome(gpu_cycle *whole)

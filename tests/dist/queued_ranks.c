@@ -49,8 +49,8 @@ static void copy_all(const offer *all, int32_t ranks, void *receive, size_t byte
     for (int32_t r = 0; r < ranks; r++) {
         char *to = (char *)receive + (size_t)r * bytes;
         if (all[r].send != to)
-            GPU(cuMemcpyDtoDAsync, (CUdeviceptr)(uintptr_t)to,
-                (CUdeviceptr)(uintptr_t)all[r].send, bytes, stream);
+            GPU(cuMemcpyDtoDAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)all[r].send,
+                bytes, stream);
     }
 }
 

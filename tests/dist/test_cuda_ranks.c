@@ -33,8 +33,8 @@ static gumbel_group *open_group(shared_call *c, int32_t rank)
 {
     gumbel_error error = {"", ""};
     gumbel_group *group = NULL;
-    gumbel_transport transport = c->place ? thread_ranks_transport(c->place, rank)
-                                          : queued_ranks_transport(c->queued, rank);
+    gumbel_transport transport =
+        c->place ? thread_ranks_transport(c->place, rank) : queued_ranks_transport(c->queued, rank);
     const gumbel_group_options options = {.struct_size = sizeof options,
                                           .first_token = c->cut->first[rank],
                                           .rows = c->cut->rows[rank],
@@ -315,9 +315,8 @@ static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, ui
     verified_arrays *expected = gpu_cycle_outcome(asked);
     const request_plan whole = {.vocab = plan->vocab};
     shard_cut cut = gpu_shards_cut(&whole, ranks, 0, random);
-    shared_cycle c = {.call = {.cut = &cut, .timeout_ms = TIMEOUT},
-                      .asked = asked,
-                      .expected = expected};
+    shared_cycle c = {
+        .call = {.cut = &cut, .timeout_ms = TIMEOUT}, .asked = asked, .expected = expected};
     meet(&c.call, ranks, by_queue);
     CHECK(cycle_agrees(host, progress, expected, 1e-5f), "one GPU");
     thread_ranks_run(ranks, verify_one_rank, &c);

@@ -133,8 +133,7 @@ struct cell {
 };
 
 /* The rows that are chosen, in order, by all threads of a CTA; the first one writes them down. */
-template <typename rows>
-__device__ int64_t list_rows(const rows &p, int32_t *list)
+template <typename rows> __device__ int64_t list_rows(const rows &p, int32_t *list)
 {
     __shared__ int32_t count;
     if (threadIdx.x < 32) {

@@ -24,9 +24,9 @@
 
 typedef struct device_lists {
     dist_device_rows rows;
-    uint32_t *said;                 /* [B, GUMBEL_RANK_WORDS] of this rank */
-    uint32_t *heard;                /* the same of all */
-    int32_t *left; /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
+    uint32_t *said;  /* [B, GUMBEL_RANK_WORDS] of this rank */
+    uint32_t *heard; /* the same of all */
+    int32_t *left;   /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
     int32_t *list, *slots, *listed; /* which these are, their slots, how many */
     gumbel_output whole;            /* what is drawn of these, one behind the other */
 } device_lists;

@@ -72,7 +72,7 @@ typedef struct nccl_context {
     void *context, *stream;
     void *beside, *beside_stream; /* of errands, by another thread; */
     int beside_aborted;           /* theirs alone */
-    uint64_t buffer; /* on the GPU: [1 + ranks, room] */
+    uint64_t buffer;              /* on the GPU: [1 + ranks, room] */
     size_t room;
 } nccl_context;
 
