@@ -12,7 +12,7 @@
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
 
-#include "core/errands.h"
+#include "core/ranks/errands.h"
 #include "core/problem.h"
 #include "core/rungs/rung.h"
 #include "maths/screen_bound.h"

@@ -6,6 +6,8 @@
 #ifndef GUMBEL_DIST_GROUP_H
 #define GUMBEL_DIST_GROUP_H
 
+#include <pthread.h>
+
 #include "core/backend.h"
 #include "dist/agree.h"
 
@@ -17,7 +19,13 @@ typedef struct dist_shard {
     int64_t rows;
 } dist_shard;
 
-typedef struct dist_errands dist_errands; /* transports/errands.c */
+/* What a thread of the group's runs errands by (transports/errands.c). */
+typedef struct dist_errands {
+    gumbel_errand *here, *there; /* as the host and as the device reach it */
+    pthread_t thread;
+    uint32_t stop;
+    int run; /* 0: nobody runs any */
+} dist_errands;
 
 struct gumbel_group {
     gumbel_device base; /* first: a pointer to the group is one to a device */
@@ -37,9 +45,9 @@ struct gumbel_group {
     int entered;                    /* the call came to its exchange */
     int64_t vocab_size;             /* of the call: 0, or where the whole's tokens end */
     uint64_t drafted;               /* digest of the call's draft */
-    uint64_t agreed;       /* of a CUDA device's call: digest of what ranks compared last */
-    gumbel_peers peers;    /* whose memory this rank's device reaches; no ranks where it does not */
-    dist_errands *errands; /* NULL: nobody runs any */
+    uint64_t agreed;    /* of a CUDA device's call: digest of what ranks compared last */
+    gumbel_peers peers; /* whose memory this rank's device reaches; no ranks where it does not */
+    dist_errands errands;
     gumbel_traffic traffic;
 };
 
@@ -75,8 +83,8 @@ gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_pe
 /* Wait for what is queued on a stream, within the time-out, where there are mailboxes. */
 gumbel_status dist_wait_peers(gumbel_group *group, void *stream, gumbel_error *error);
 
-/* Have a thread run this rank's errands, where those of all ranks can; end it, and what it is asked
- * by. NULL errands are allowed. All ranks start them at once. */
+/* Have a thread run this rank's errands, where those of all ranks can; end it, where it runs, and
+ * what it is asked by. All ranks start them at once. */
 gumbel_status dist_start_errands(gumbel_group *group, gumbel_error *error);
 void dist_stop_errands(gumbel_group *group);
 

@@ -5,7 +5,7 @@
 #ifndef GUMBEL_CUDA_PARAMS_H
 #define GUMBEL_CUDA_PARAMS_H
 
-#include "core/peers.h"
+#include "core/ranks/peers.h"
 #include "core/problem.h"
 
 /* Everything but tensor maps. All pointers are device pointers. */

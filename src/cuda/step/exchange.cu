@@ -13,11 +13,11 @@
  *        same threads of all others have read. It waits for these: all CTAs run at once, as they
  *        are few, and the wait is counted in time besides. Where that is over the mailbox is spent:
  *        no later exchange waits, and outputs say that nothing was drawn. The last CTA to end waits
- *        until all ranks have begun (core/peers.h), and counts the exchange, whose number all have
- *        read. Of a launch that asks the host, the last CTA to end asks and waits, counted in time;
- *        where no row is chosen, nobody does.
+ *        until all ranks have begun (core/ranks/peers.h), and counts the exchange, whose number all
+ *        have read. Of a launch that asks the host, the last CTA to end asks and waits, counted in
+ *        time; where no row is chosen, nobody does.
  */
-#include "core/errands.h"
+#include "core/ranks/errands.h"
 #include "cuda/common/merge.cuh"
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/ptx.cuh"

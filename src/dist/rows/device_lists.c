@@ -37,7 +37,7 @@ int dist_can_list(const gumbel_group *group, const gumbel_problem *p)
     for (int32_t r = 0; r < group->transport.ranks; r++)
         if (group->shards[r].rows < GUMBEL_RANK_LISTED)
             return 0;
-    return (peers || (group->errands && group->transport.ranks <= GUMBEL_PEERS_RANKS)) &&
+    return (peers || (group->errands.run && group->transport.ranks <= GUMBEL_PEERS_RANKS)) &&
            (p->request & GUMBEL_REQUEST_TRUNCATION) && !(p->request & ~SERVED) &&
            !p->sampling.noise && p->batch >= (peers ? ROWS_LEAST : ROWS_LEAST_QUEUED) &&
            p->batch <= GUMBEL_PEERS_CHOSEN && p->first_row == 0 && !p->position_by_row &&

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All-gathers over NCCL: of device memory, queued on the caller's stream, or at once beside it; and
- * of host memory, by way of a buffer on the GPU. The latter two have streams of the transport's own,
- * which are looked at until time is over. Neither NCCL's headers nor CUDA's are needed to build it: what it calls is declared here,
- * as their stable ABIs have it.
+ * of host memory, by way of a buffer on the GPU. The latter two have streams of the transport's
+ * own, which are looked at until time is over. Neither NCCL's headers nor CUDA's are needed to
+ * build it: what it calls is declared here, as their stable ABIs have it.
  */
 #define _GNU_SOURCE
 #include "gumbel/dist.h"

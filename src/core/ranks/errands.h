@@ -3,10 +3,10 @@
  * Ranks whose devices do not reach each other's memory: what a device alone knows to be needed,
  * its host has exchanged, on an errand, while the device waits.
  */
-#ifndef GUMBEL_CORE_ERRANDS_H
-#define GUMBEL_CORE_ERRANDS_H
+#ifndef GUMBEL_CORE_RANKS_ERRANDS_H
+#define GUMBEL_CORE_RANKS_ERRANDS_H
 
-#include "core/peers.h"
+#include "core/ranks/peers.h"
 
 /* What a device has its host do, in host memory that both see: have words of all ranks gathered,
  * beside what is queued. The device says which, counts `asked` up, and waits until `done` is that,
