@@ -67,11 +67,11 @@ typedef struct gumbel_rank_calls {
     /* Bytes of workspace that list() takes. */
     gumbel_status (*list_size)(const gumbel_device *device, const gumbel_problem *rows,
                                size_t *bytes, gumbel_error *error);
-    /* Say the first tokens of each of `rows`, a problem of logits alone: said [B] is a row's
+    /* Say the first tokens of each row of a problem that edits nothing: said [B] is a row's
      * status, behind it are [B, GUMBEL_RANK_LISTED] ids, -1 where there are none, and as many
-     * values. */
+     * values. A head's logits are stored in `own` [B, V] at `stride`, as edit() would. */
     gumbel_status (*list)(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
-                          void *workspace, gumbel_error *error);
+                          float *own, int64_t stride, void *workspace, gumbel_error *error);
     /* Draw rows of the whole by what all ranks said, each at `stride` words; left [B] is 1 where
      * that does not tell a row, and 0 follows it. Of a request truncation, ranks and kept counts.
      */
@@ -164,6 +164,12 @@ typedef struct gumbel_backend {
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);
 } gumbel_backend;
+
+/* Whether y, what z is before the temperature, may differ from the logits. */
+static inline int gumbel_problem_edits(const gumbel_problem *p)
+{
+    return (p->request & GUMBEL_REQUEST_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
+}
 
 /* Assert what backends rely on in a problem whose memory they read. */
 #ifdef GUMBEL_ASSERTIONS

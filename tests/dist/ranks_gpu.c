@@ -181,7 +181,11 @@ static void draw_plain(void)
  * tell so many tokens. */
 static void replay_graph_of(int32_t k)
 {
-    static const problem_plan plan = {.batch = 20, .vocab = 32000, .hidden_size = 256, .seed = 6};
+    static const problem_plan plan = {.batch = 20,
+                                      .vocab = 32000,
+                                      .hidden_size = 256,
+                                      .hidden_dtype = GUMBEL_BFLOAT16,
+                                      .seed = 6};
     top_k = k;
     scene s = begin(&plan);
     gumbel_error error = {"", ""};

@@ -139,17 +139,34 @@ static void part(shared_call *c)
         queued_ranks_free(c->queued);
 }
 
-/* How ranks exchange in the tests to come, and errands that were run. */
-static int by_queue, errands;
+/* How ranks exchange in the tests to come, whether heads are of one 16-bit type, and errands that
+ * were run. */
+static int by_queue, narrow, errands;
+
+/* Have float32 be the bfloat16 of its upper halves, in place. */
+static void make_narrow(gumbel_tensor *t)
+{
+    if (t->dtype != GUMBEL_FLOAT32)
+        return;
+    uint16_t *halves = (uint16_t *)(uintptr_t)t->data;
+    int64_t stride = t->stride ? t->stride : t->cols;
+    for (int64_t i = 0; i < (t->rows - 1) * stride + t->cols; i++)
+        halves[i] = halves[2 * i + 1];
+    t->dtype = GUMBEL_BFLOAT16;
+}
 
 /* A request by `ranks` of them; 0 where the group does not serve it. */
 static int draw_request(const request_plan *plan, int32_t ranks, int fused, int silent,
                         uint64_t *random)
 {
     request *host = request_make(plan, cpu);
+    if (narrow) {
+        make_narrow(&host->head.hidden);
+        make_narrow(&host->head.weight);
+    }
     gpu_request *asked = gpu_request_make(host);
     outcome *expected = request_outcome(host);
-    shard_cut cut = gpu_shards_cut(plan, ranks, random_below(random, 2) == 0, random);
+    shard_cut cut = gpu_shards_cut(plan, ranks, random_below(random, 2) == 0 || narrow, random);
     shared_call c = {.asked = asked,
                      .expected = expected,
                      .cut = &cut,
@@ -252,6 +269,27 @@ static void ranks_queued(void)
     by_queue = 0;
 }
 
+/* From products that tell which blocks hold a row's first tokens: told by 64 of them a rank, and
+ * not, where a row keeps more. */
+static void ranks_products(void)
+{
+    uint64_t random = 9;
+    narrow = 1;
+    for (int i = 0; i < 8; i++) {
+        const request_plan plan = {.batch = i % 2 ? 40 : 20,
+                                   .vocab = 6400 + 640 * i,
+                                   .hidden_size = 64,
+                                   .samples = 1,
+                                   .truncation = 1,
+                                   .usual = 1,
+                                   .cuts = i / 4 ? REQUEST_TOP_P : REQUEST_TOP_K | REQUEST_TOP_P,
+                                   .seed = 31 + (uint64_t)i};
+        by_queue = i / 2 % 2;
+        CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "it is not served");
+    }
+    by_queue = narrow = 0;
+}
+
 /* One rank refuses an errand: it is an error on all, and nothing is drawn. */
 static void ranks_refused(void)
 {
@@ -352,11 +390,17 @@ static void ranks_drafts(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"ranks_small", ranks_small},       {"ranks_alone", ranks_alone},
-        {"ranks_requests", ranks_requests}, {"ranks_usual", ranks_usual},
-        {"ranks_few", ranks_few},           {"ranks_silent", ranks_silent},
-        {"ranks_queued", ranks_queued},     {"ranks_refused", ranks_refused},
-        {"ranks_drafts", ranks_drafts},     {NULL, NULL},
+        {"ranks_small", ranks_small},
+        {"ranks_alone", ranks_alone},
+        {"ranks_requests", ranks_requests},
+        {"ranks_usual", ranks_usual},
+        {"ranks_few", ranks_few},
+        {"ranks_silent", ranks_silent},
+        {"ranks_queued", ranks_queued},
+        {"ranks_refused", ranks_refused},
+        {"ranks_drafts", ranks_drafts},
+        {"ranks_products", ranks_products},
+        {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

@@ -162,14 +162,15 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
     gumbel_problem q = listing((const cuda_device *)device, rows);
     size_t draw;
     gumbel_carve(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
-    GUMBEL_FORWARD(cuda_call_size(device, &q, 0, &draw, error));
+    GUMBEL_FORWARD(
+        cuda_call_size(device, &q, q.hidden_size > 0 ? GUMBEL_NEED_STORED : 0, &draw, error));
     gumbel_carve(&cursor, draw, 1, 1);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
 static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
-                          void *workspace, gumbel_error *error)
+                          float *own, int64_t stride, void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_problem q = listing((const cuda_device *)device, rows);
@@ -181,7 +182,10 @@ static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, uin
                                   .num_top = CUDA_LISTED,
                                   .top_ids = (int32_t *)said + batch,
                                   .top_logits = (float *)said + batch * (1 + CUDA_LISTED)};
-    return cuda_sample(device, &q, &output, cursor.base + cursor.used, error);
+    workspace = cursor.base + cursor.used;
+    return q.hidden_size > 0
+               ? cuda_sample_stored(device, &q, &output, own, stride, workspace, error)
+               : cuda_sample(device, &q, &output, workspace, error);
 }
 
 static gumbel_status draw_listed(gumbel_device *device, const gumbel_problem *whole,

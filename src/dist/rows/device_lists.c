@@ -80,10 +80,20 @@ static device_lists carve(dist_draw *draw, gumbel_cursor *cursor)
     return d;
 }
 
-/* This rank's y as logits, of which tokens are listed. */
+/* Whether tokens are listed as the product stores its logits, since nothing edits these: it knows
+ * which blocks hold the first ones. */
+static int lists_product(const device_lists *d)
+{
+    const gumbel_problem *p = d->rows.draw->p;
+    return p->hidden_size > 0 && !gumbel_problem_edits(p);
+}
+
+/* That product; else this rank's y as logits, of which tokens are listed. */
 static gumbel_problem listing(const device_lists *d)
 {
     gumbel_problem q = *d->rows.draw->p;
+    if (lists_product(d))
+        return q;
     q.hidden_size = 0;
     q.hidden = q.weight = q.bias = (gumbel_tensor){0};
     q.logits =
@@ -143,8 +153,10 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     const int64_t batch = draw->p->batch, words = batch * GUMBEL_RANK_WORDS;
     gumbel_problem q = listing(d);
-    GUMBEL_FORWARD(dist_device_rows_make(&d->rows, 0, batch, error));
-    GUMBEL_FORWARD(calls->list(group->device, &q, d->said, draw->local, error));
+    if (!lists_product(d))
+        GUMBEL_FORWARD(dist_device_rows_make(&d->rows, 0, batch, error));
+    GUMBEL_FORWARD(
+        calls->list(group->device, &q, d->said, d->rows.own, d->rows.stride, draw->local, error));
     GUMBEL_FORWARD(tell(d, words, error));
     q = dist_device_rows_whole(&d->rows, 0, batch);
     return calls->draw_listed(group->device, &q, d->heard, words, group->transport.ranks,

@@ -47,10 +47,9 @@ gumbel_problem dist_device_rows_whole(const dist_device_rows *d, int64_t first, 
 static const char *refused(const gumbel_problem *p)
 {
     const uint32_t raw = GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS;
-    int edited = (p->request & GUMBEL_REQUEST_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
     if (p->sampling.noise)
         return "sampling.noise";
-    if (edited && (p->request & raw))
+    if (gumbel_problem_edits(p) && (p->request & raw))
         return p->request & GUMBEL_REQUEST_RAW ? "output.logprobs_of" : "output.top_logits";
     return NULL;
 }
