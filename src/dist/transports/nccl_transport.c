@@ -20,6 +20,10 @@
 #define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
 #define SLEEP_NS  20000
 
+/* What errands are tried with, and for how long at most. */
+#define WARM_BYTES ((size_t)1 << 20)
+#define WARM_MS    60000
+
 typedef struct nccl_id {
     char bytes[GUMBEL_NCCL_ID_BYTES];
 } nccl_id;
@@ -194,10 +198,7 @@ static int gather_beside(nccl_context *c, const void *send, void *receive, size_
                          int64_t timeout_ms, char *why)
 {
     const char *words;
-    int relaxed = 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */, code = c->cuda.capture_mode(&relaxed);
-    if (code != 0) /* else looking at a stream would spoil what other threads capture */
-        return failed(why, "cuThreadExchangeStreamCaptureMode", code);
-    code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->beside, c->beside_stream);
+    int code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->beside, c->beside_stream);
     if (code != 0)
         return failed(why, "ncclAllGather", code);
     if (look(c, c->beside_stream, c->beside, timeout_ms, &code, &words) == 0)
@@ -221,7 +222,12 @@ static int aside(void *context, void *stream, const void *send, void *receive, s
         return failed(why, "an earlier exchange", 0);
     if ((code = c->cuda.push(c->context)) != 0)
         return failed(why, "cuCtxPushCurrent", code);
-    code = gather_beside(c, send, receive, bytes, timeout_ms, why);
+    /* Else looking at a stream would spoil what other threads capture. */
+    int mode = 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */;
+    code = c->cuda.capture_mode(&mode);
+    code = code ? failed(why, "cuThreadExchangeStreamCaptureMode", code)
+                : gather_beside(c, send, receive, bytes, timeout_ms, why);
+    c->cuda.capture_mode(&mode);
     c->cuda.pop(&popped);
     return code;
 }
@@ -303,6 +309,32 @@ static void destroy(void *context)
     free(c);
 }
 
+/* A communicator and a stream for errands. What NCCL makes as it is first used it makes here, since
+ * it might wait for a GPU that waits for an errand: for messages short and long. */
+static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
+{
+    static const size_t lengths[] = {256, WARM_BYTES};
+    char why[GUMBEL_WHY_BYTES] = "";
+    int least, greatest, code = c->nccl.split(c->communicator, 0, c->rank, &c->beside, NULL);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
+                           code);
+    /* A GPU has few queues for streams. Those of another priority have queues of their own, where
+     * an errand is not put behind what waits for it. */
+    code = c->cuda.priorities(&least, &greatest);
+    if (code == 0)
+        code = c->cuda.urgent_stream(&c->beside_stream, 1 /* CU_STREAM_NON_BLOCKING */, greatest);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                           "cuStreamCreateWithPriority gives error %d", code);
+    int lost = reserve(c, WARM_BYTES, why);
+    const void *send = (const void *)(uintptr_t)c->buffer;
+    void *receive = (void *)(uintptr_t)(c->buffer + WARM_BYTES);
+    for (int i = 0; i < 2 && !lost; i++)
+        lost = gather_beside(c, send, receive, lengths[i], WARM_MS, why);
+    return lost ? gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "%.100s", why) : GUMBEL_OK;
+}
+
 /* The communicator, and a stream, with the GPU's context current. */
 static gumbel_status connect(nccl_context *c, void *communicator, const char *id,
                              gumbel_error *error)
@@ -320,22 +352,14 @@ static gumbel_status connect(nccl_context *c, void *communicator, const char *id
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
                            "ncclCommInitRank gives error %d", code);
     code = c->nccl.split(c->communicator, 0, c->rank, &c->side, NULL);
-    if (code == 0)
-        code = c->nccl.split(c->communicator, 0, c->rank, &c->beside, NULL);
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
                            code);
-    /* A GPU has few queues for streams. Those of another priority have queues of their own, where
-     * an errand is not put behind what waits for it. */
-    int least, greatest;
     code = c->cuda.stream(&c->stream, 1 /* CU_STREAM_NON_BLOCKING */);
-    if (code == 0)
-        code = c->cuda.priorities(&least, &greatest);
-    if (code == 0)
-        code = c->cuda.urgent_stream(&c->beside_stream, 1, greatest);
-    return code ? gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
-                              "cuStreamCreate gives error %d", code)
-                : GUMBEL_OK;
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "cuStreamCreate gives error %d",
+                           code);
+    return c->ranks <= GUMBEL_PEERS_MOST ? connect_beside(c, error) : GUMBEL_OK;
 }
 
 static gumbel_status enter_and_connect(nccl_context *c, void *communicator, const char *id,
@@ -408,6 +432,6 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
                                     .context = c,
                                     .queue = queue,
                                     .wait = wait_for,
-                                    .aside = aside};
+                                    .aside = c->beside ? aside : NULL};
     return GUMBEL_OK;
 }
