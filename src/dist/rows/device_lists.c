@@ -24,7 +24,7 @@
 
 typedef struct device_lists {
     dist_device_rows rows;
-    uint32_t *said;  /* [B, GUMBEL_RANK_WORDS] of this rank */
+    uint32_t *said;  /* [words_of(B)] of this rank */
     uint32_t *heard; /* the same of all */
     int32_t *left;   /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
     int32_t *list, *slots, *listed; /* which these are, their slots, how many */
@@ -65,13 +65,17 @@ static gumbel_output carve_output(gumbel_cursor *cursor, const gumbel_output *wa
     return out;
 }
 
+/* Words that a rank says of a batch, in whole 16 bytes. */
+static int64_t words_of(int64_t batch) { return (batch * GUMBEL_RANK_WORDS + 3) / 4 * 4; }
+
 static device_lists carve(dist_draw *draw, gumbel_cursor *cursor)
 {
     const gumbel_problem *p = draw->p;
     size_t batch = (size_t)p->batch, ranks = (size_t)draw->group->transport.ranks;
     device_lists d = {.rows = dist_device_rows_of(draw, cursor, p->batch)};
-    d.said = gumbel_carve(cursor, batch, GUMBEL_RANK_WORDS, sizeof *d.said);
-    d.heard = gumbel_carve(cursor, ranks * batch, GUMBEL_RANK_WORDS, sizeof *d.heard);
+    size_t words = (size_t)words_of(p->batch);
+    d.said = gumbel_carve(cursor, words, 1, sizeof *d.said);
+    d.heard = gumbel_carve(cursor, ranks, words, sizeof *d.heard);
     d.left = gumbel_carve(cursor, batch + 1, 1, sizeof *d.left);
     d.list = gumbel_carve(cursor, batch, 1, sizeof *d.list);
     d.slots = gumbel_carve(cursor, batch, 1, sizeof *d.slots);
@@ -151,7 +155,7 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
     const dist_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
     const gumbel_rank_calls *calls = group->device->backend->ranks;
-    const int64_t batch = draw->p->batch, words = batch * GUMBEL_RANK_WORDS;
+    const int64_t batch = draw->p->batch, words = words_of(batch);
     gumbel_problem q = listing(d);
     if (!lists_product(d))
         GUMBEL_FORWARD(dist_device_rows_make(&d->rows, 0, batch, error));
