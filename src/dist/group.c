@@ -72,9 +72,10 @@ gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error 
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     if (group->peers.ranks)
         return dist_wait_peers(group, stream, error);
-    if (group->device->backend->host_memory ||
-        t->wait(t->context, stream, group->timeout_ms, why) == 0)
+    if (group->device->backend->host_memory)
         return GUMBEL_OK;
+    if (t->wait(t->context, stream, group->timeout_ms, why) == 0)
+        return dist_check_errands(group, error);
     group->broken = 1;
     why[sizeof why - 1] = '\0';
     return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "within %" PRId64 " ms: %s",
@@ -246,6 +247,7 @@ static gumbel_group *allocate(const gumbel_transport *t, size_t frame_bytes, hel
 
 static void release(gumbel_group *group)
 {
+    dist_stop_errands(group);
     if (group->peers.ranks)
         group->device->backend->ranks->part(group->device, &group->peers);
     free(group->shards);
@@ -291,6 +293,8 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
     gumbel_status met = meet(made, &own, all, status == GUMBEL_OK ? error : NULL);
     if (met == GUMBEL_OK && o.peer_memory != GUMBEL_PEERS_OFF && !own.host_memory)
         met = dist_meet_peers(made, &o, error);
+    if (met == GUMBEL_OK && !made->peers.ranks && !own.host_memory)
+        met = dist_start_errands(made, error);
     free(all);
     if (status != GUMBEL_OK && error)
         *error = refused;
@@ -309,6 +313,7 @@ void gumbel_group_close(gumbel_group *group)
 {
     if (!group)
         return;
+    dist_stop_errands(group);
     if (group->transport.destroy)
         group->transport.destroy(group->transport.context);
     release(group);
