@@ -41,13 +41,12 @@
  *             returned GUMBEL_ERROR_GROUP are undefined.
  * CUDA.       On a device "cuda:N" plain calls are as the table has them. All others are served by
  *             whole rows, 4 V' bytes a row and rank; but 8 to 1024 rows that min-p, top-k or top-p
- *             cut by 64 tokens a rank, 516 bytes, where these tell a row (without peer memory from
- *             16 rows on, up to 16 ranks, by a transport that has `aside`, as NCCL's). Which rows
- *             they do not tell is known on the GPUs alone. With peer memory kernels exchange these
- *             rows; else a thread of the group does, which looks now and then whether its GPU asks
- *             for any, while the GPU waits for it: some 0.1 ms, and no call of the host's
- *             thread. So a graph may be replayed, and no host reads what was drawn. Given
- *             noise, and beside transforms, scale or soft-cap raw logits and raw
+ *             cut by 64 tokens a rank, 516 bytes, where these tell a row (without peer memory up to
+ *             16 ranks, by a transport that has `aside`, as NCCL's). Which rows they do not tell is
+ *             known on the GPUs alone. With peer memory kernels exchange these rows; else a thread
+ *             of the group does, which looks every 0.5 ms or sooner whether its GPU asks for any,
+ *             while the GPU waits for it. So a graph may be replayed, and no host reads what was
+ *             drawn. Given noise, and beside transforms, scale or soft-cap raw logits and raw
  *             log-probabilities, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has
  *             a row or more, and no rank is on a CPU. A call queues its work and its exchanges, and
  *             may be captured; calls of a group are queued on one stream, or on several that wait
