@@ -40,11 +40,15 @@
  *             further call on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that
  *             returned GUMBEL_ERROR_GROUP are undefined.
  * CUDA.       On a device "cuda:N" plain calls are as the table has them. All others are served by
- *             whole rows, 4 V' bytes a row and rank; with peer memory 8 to 1024 rows that min-p,
- *             top-k or top-p cut by 64 tokens a rank, 516 bytes, where these tell a row. Given
- *             noise, and beside transforms, scale or soft-cap raw logits and raw
- *             log-probabilities, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank
- *             has a row or more. A call queues its work and its exchanges, and
+ *             whole rows, 4 V' bytes a row and rank; but 8 to 1024 rows that min-p, top-k or top-p
+ *             cut by 64 tokens a rank, 516 bytes, where these tell a row (without peer memory up to
+ *             16 ranks, by a transport that has `aside`, as NCCL's). Which rows they do not tell is
+ *             known on the GPUs alone. With peer memory kernels exchange these rows; else a thread
+ *             of the group does, which looks every 0.5 ms or sooner whether its GPU asks for any,
+ *             while the GPU waits for it. So a graph may be replayed, and no host reads what was
+ *             drawn. Given noise, and beside transforms, scale or soft-cap raw logits and raw
+ *             log-probabilities, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has
+ *             a row or more. A call queues its work and its exchanges, and
  *             may be captured; calls of a group are queued on one stream, or on several that wait
  *             for each other. Ranks compare what the host knows of a call, in one blocking exchange
  *             of host memory, where that is not what the call before had; so a call is made once
@@ -100,13 +104,18 @@ typedef struct gumbel_transport {
     /* Likewise: wait for all that is queued on `stream`, timeout_ms at most. Where that is too
      * long, what ranks have not done is given up, and the return is not 0. */
     int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);
+    /* May be NULL: an all-gather of device memory that is done when it returns, 0; `stream` is
+     * NULL, and `send` may be its own place in `receive`. A thread of the group's calls it, in the
+     * same order on all ranks, while what `queue` has queued waits for it: it goes another way, and
+     * waits for no stream of the caller's. */
+    gumbel_all_gather aside;
 } gumbel_transport;
 
 /* gumbel_nccl_transport(): a transport over an NCCL communicator, on its GPU.
  *  communicator  an ncclComm_t, which stays the caller's and must outlive the group; no other call
  *                may use it while one of the group is under way. NULL: the transport makes its own
- *                of `id`, on `ordinal`. A second one is split off for exchanges of host memory: all
- *                ranks make the call.
+ *                of `id`, on `ordinal`. Two more are split off, for exchanges of host memory and
+ *                for rows that only GPUs know to be needed: all ranks make the call.
  *  id            [GUMBEL_NCCL_ID_BYTES] of gumbel_nccl_id(), the same on all ranks; NULL with a
  *                communicator, where rank, ranks and ordinal are not read
  *  library       libnccl.so.2 and libcuda.so.1 are opened at run time

@@ -12,7 +12,7 @@
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
 
-#include "core/peers.h"
+#include "core/ranks/errands.h"
 #include "core/problem.h"
 #include "core/rungs/rung.h"
 #include "maths/screen_bound.h"
@@ -49,9 +49,16 @@ typedef struct gumbel_rank_calls {
      * the workspace is that of a part, and of a head's product. */
     gumbel_status (*edit)(gumbel_device *device, const gumbel_problem *problem, float *rows,
                           int64_t stride, void *workspace, gumbel_error *error);
-    /* Copy `rows` rows of `columns` floats from one stride to another. */
-    gumbel_status (*lay)(gumbel_device *device, void *stream, float *to, int64_t to_stride,
-                         const float *from, int64_t from_stride, int64_t rows, int64_t columns,
+    /* At once: make what errands are asked for by, as the host and as the device reach it; free
+     * it. */
+    gumbel_status (*make_errand)(gumbel_device *device, gumbel_errand **here, gumbel_errand **there,
+                                 gumbel_error *error);
+    void (*free_errand)(gumbel_device *device, gumbel_errand *here);
+    /* Put this rank's chosen rows, where there are any, in its place among those gathered, and wait
+     * until the errand is done; lay gathered rows side by side. */
+    gumbel_status (*ask)(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
+                         gumbel_error *error);
+    gumbel_status (*lay)(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
                          gumbel_error *error);
     /* At once: make a mailbox for peers->words of each of peers->ranks, unless mailboxes[rank] is
      * there, and a card that says where it is; reach those of all other ranks by their cards; let
@@ -78,13 +85,14 @@ typedef struct gumbel_rank_calls {
     /* Bytes of workspace that list() takes. */
     gumbel_status (*list_size)(const gumbel_device *device, const gumbel_problem *rows,
                                size_t *bytes, gumbel_error *error);
-    /* Say the first tokens of each of `rows`, a problem of logits alone: said [B] is a row's
+    /* Say the first tokens of each row of a problem that edits nothing: said [B] is a row's
      * status, behind it are [B, GUMBEL_RANK_LISTED] ids, -1 where there are none, and as many
-     * values. */
+     * values. A head's logits are stored in `own` [B, V] at `stride`, as edit() would. */
     gumbel_status (*list)(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
-                          void *workspace, gumbel_error *error);
+                          float *own, int64_t stride, void *workspace, gumbel_error *error);
     /* Draw rows of the whole by what all ranks said, each at `stride` words; left [B] is 1 where
-     * that does not tell a row. Of a request truncation, ranks and kept counts. */
+     * that does not tell a row, and 0 follows it. Of a request truncation, ranks and kept counts.
+     */
     gumbel_status (*draw_listed)(gumbel_device *device, const gumbel_problem *whole,
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  const gumbel_output *output, int32_t *left, gumbel_error *error);
@@ -177,6 +185,12 @@ typedef struct gumbel_backend {
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);
 } gumbel_backend;
+
+/* Whether y, what z is before the temperature, may differ from the logits. */
+static inline int gumbel_problem_edits(const gumbel_problem *p)
+{
+    return (p->request & GUMBEL_REQUEST_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
+}
 
 /* Assert what backends rely on in a problem whose memory they read. */
 #ifdef GUMBEL_ASSERTIONS

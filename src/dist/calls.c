@@ -119,6 +119,7 @@ static gumbel_status begin(gumbel_group *group, gumbel_error *error)
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     GUMBEL_FORWARD(dist_check_peers(group, error));
+    GUMBEL_FORWARD(dist_check_errands(group, error));
     group->entered = 0;
     group->drafted = DIST_DIGEST_START;
     return GUMBEL_OK;

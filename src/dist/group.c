@@ -77,9 +77,10 @@ gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error 
         return dist_wait_stream(group, group->bridge->gpu, stream, error);
     if (group->peers.ranks)
         return dist_wait_stream(group, group->device, stream, error);
-    if (group->device->backend->host_memory ||
-        t->wait(t->context, stream, group->timeout_ms, why) == 0)
+    if (group->device->backend->host_memory)
         return GUMBEL_OK;
+    if (t->wait(t->context, stream, group->timeout_ms, why) == 0)
+        return dist_check_errands(group, error);
     group->broken = 1;
     why[sizeof why - 1] = '\0';
     return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "within %" PRId64 " ms: %s",
@@ -262,8 +263,10 @@ static gumbel_status bridge(gumbel_group *group, const hello *own, hello *all,
                            "%d of %d ranks are on CPUs", (int)hosts, (int)ranks);
     if (hosts == 0 && o->peer_memory != GUMBEL_PEERS_OFF)
         GUMBEL_FORWARD(dist_meet_peers(group, o, error));
-    if (hosts == 0 && (group->peers.ranks || queues))
+    if (hosts == 0 && group->peers.ranks)
         return GUMBEL_OK;
+    if (hosts == 0 && queues)
+        return dist_start_errands(group, error);
     hello told = *own;
     if (!own->host_memory)
         told.status = dist_bridge_open(&group->bridge, group, group->device, &found);
@@ -280,9 +283,10 @@ static gumbel_status bridge(gumbel_group *group, const hello *own, hello *all,
 
 static void release(gumbel_group *group)
 {
-    dist_bridge_close(group->bridge);
+    dist_stop_errands(group);
     if (group->peers.ranks)
         group->device->backend->ranks->part(group->device, &group->peers);
+    dist_bridge_close(group->bridge);
     free(group->shards);
     free(group->frame);
     free(group->frames);
@@ -345,6 +349,7 @@ void gumbel_group_close(gumbel_group *group)
 {
     if (!group)
         return;
+    dist_stop_errands(group);
     if (group->transport.destroy)
         group->transport.destroy(group->transport.context);
     release(group);

@@ -26,6 +26,7 @@ class Transport(_abi.Sized):
         ("context", c_void_p),
         ("queue", c_void_p),
         ("wait", c_void_p),
+        ("aside", c_void_p),
     ]
 
 

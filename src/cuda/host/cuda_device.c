@@ -241,6 +241,10 @@ static gumbel_status get_ranks(cuda_device *cuda, gumbel_error *error)
                               &cuda->exchange_rows, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries",
                               &cuda->exchange_summaries, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_ask_rows", &cuda->ask_rows, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_lay_rows", &cuda->lay_rows, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates",
                               &cuda->draw_candidates, error));
     GUMBEL_FORWARD(

@@ -71,7 +71,7 @@ typedef struct cuda_device {
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
     CUfunction best;
-    CUfunction exchange_rows, exchange_summaries;
+    CUfunction exchange_rows, exchange_summaries, ask_rows, lay_rows;
     CUfunction draw_candidates, spread_rows;
     CUfunction draw_parts, add_part;
     const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
@@ -147,6 +147,10 @@ size_t cuda_weighing_size(const gumbel_device *device, const gumbel_verification
                           const gumbel_proposal *by);
 gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
                          int64_t stride, void *workspace, gumbel_error *error);
+/* Sample from a head whose logits stay, in rows [B, V] at `stride`. */
+gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *problem,
+                                 const gumbel_output *output, float *rows, int64_t stride,
+                                 void *workspace, gumbel_error *error);
 extern const gumbel_rank_calls cuda_rank_calls;
 gumbel_status cuda_edit(gumbel_device *device, const gumbel_problem *problem, float *rows,
                         int64_t stride, void *workspace, gumbel_error *error);
