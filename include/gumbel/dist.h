@@ -56,9 +56,9 @@
  *             for other ranks, and so it does not see that one is gone: gumbel_group_wait() does,
  *             and with peer memory each later call. Until then tokens of such a draw are -1, or
  *             undefined without peer memory.
- * Mixed.      Where a rank is on a CPU and another on a GPU, or one on a GPU has neither peer memory
- *             nor a transport of device memory (MPI, an engine's own all-gather), what ranks say
- *             lies in host memory. A rank on a GPU then makes its shard's summaries and rows there
+ * Mixed.      Where a rank is on a CPU and another on a GPU, or one on a GPU has neither peer
+ *             memory nor a transport of device memory (MPI, an engine's own all-gather), what ranks
+ *             say lies in host memory. A rank on a GPU then makes its shard's summaries and rows there
  *             and brings them over; its parameters are brought over, too, and checked as those of
  *             a CPU, its outputs put back. Its calls wait for their stream before and behind,
  *             within the time-out, and cannot be captured; memory of the host is kept for them in
