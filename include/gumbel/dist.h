@@ -58,13 +58,13 @@
  *             undefined without peer memory.
  * Mixed.      Where a rank is on a CPU and another on a GPU, or one on a GPU has neither peer
  *             memory nor a transport of device memory (MPI, an engine's own all-gather), what ranks
- *             say lies in host memory. A rank on a GPU then makes its shard's summaries and rows there
- *             and brings them over; its parameters are brought over, too, and checked as those of
- *             a CPU, its outputs put back. Its calls wait for their stream before and behind,
- *             within the time-out, and cannot be captured; memory of the host is kept for them in
- *             the group. They serve what CPUs serve. From logits all bits are those of one CPU.
- *             Behind heads all ranks have the same answer, by one noise; a token's score is that
- *             of the device which holds it, as a GPU's products are rounded otherwise than a
+ *             say lies in host memory. A rank on a GPU then makes its shard's summaries and rows
+ *             there and brings them over; its parameters are brought over, too, and checked as
+ *             those of a CPU, its outputs put back. Its calls wait for their stream before and
+ *             behind, within the time-out, and cannot be captured; memory of the host is kept for
+ *             them in the group. They serve what CPUs serve. From logits all bits are those of one
+ *             CPU. Behind heads all ranks have the same answer, by one noise; a token's score is
+ *             that of the device which holds it, as a GPU's products are rounded otherwise than a
  *             CPU's.
  * Threads.    One call of a group at a time, on each rank; all ranks make the calls of a group in
  *             the same order. Several groups at once do not disturb each other.
