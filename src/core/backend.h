@@ -30,6 +30,18 @@ typedef struct gumbel_finish_call {
     const gumbel_output *output; /* in full length */
 } gumbel_finish_call;
 
+/* Parts of a vocabulary drawn by their log-masses (gumbel/dist.h), or one added to a stream. */
+typedef struct gumbel_parts_call {
+    const gumbel_problem *problem; /* batch, stream, sampling with its domain */
+    int32_t parts;                 /* how many; in a stream its number */
+    const float *log_masses;       /* [parts, B] */
+    const int32_t *tokens;         /* [parts, B, S] */
+    int32_t *drawn, *which;        /* [B, S] */
+    float *lse;                    /* [B], as the next one may be NULL, and `which` */
+    int32_t *status;
+    struct gumbel_stream_draw *draws; /* [B, S] of a stream, or NULL */
+} gumbel_parts_call;
+
 /* What a device has that ranks on GPUs draw by. Each queues its work, unless it says otherwise. */
 typedef struct gumbel_rank_calls {
     /* Fill rows [B, V] at `stride`, an even one, with y: what z is before the temperature. Of a
@@ -58,6 +70,12 @@ typedef struct gumbel_rank_calls {
     void (*part)(gumbel_device *device, gumbel_peers *peers);
     /* At once: whether all that is queued on a stream is done, 0 or 1. */
     gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
+    /* Queue a copy of `bytes` to host memory, or from there. Where that is not page-locked it is
+     * done on return, or read. */
+    gumbel_status (*bring)(gumbel_device *device, void *stream, void *to, const void *from,
+                           size_t bytes, gumbel_error *error);
+    gumbel_status (*put)(gumbel_device *device, void *stream, void *to, const void *from,
+                         size_t bytes, gumbel_error *error);
     /* Exchange with peers: a draw's summaries, merged over all ranks and written out as finish()
      * does; rows. */
     gumbel_status (*exchange)(gumbel_device *device, void *stream, const gumbel_peers *peers,
@@ -82,6 +100,9 @@ typedef struct gumbel_rank_calls {
     gumbel_status (*spread)(gumbel_device *device, void *stream, const gumbel_output *from,
                             const gumbel_output *to, int64_t batch, int32_t num_samples,
                             const int32_t *list, const int32_t *count, gumbel_error *error);
+    /* batch > 0. */
+    gumbel_status (*draw_parts)(gumbel_device *device, const gumbel_parts_call *call,
+                                gumbel_error *error);
 } gumbel_rank_calls;
 
 typedef struct gumbel_backend {

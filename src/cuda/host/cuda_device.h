@@ -26,6 +26,7 @@ typedef enum cuda_module {
     CUDA_MODULE_BEST,
     CUDA_MODULE_CANDIDATES,
     CUDA_MODULE_DRAFTS,
+    CUDA_MODULE_DRAW_PARTS,
     CUDA_MODULE_EXCHANGE,
     CUDA_MODULE_FINISH,
     CUDA_MODULE_GATHER,
@@ -72,6 +73,7 @@ typedef struct cuda_device {
     CUfunction best;
     CUfunction exchange_rows, exchange_summaries, ask_rows, lay_rows;
     CUfunction draw_candidates, spread_rows;
+    CUfunction draw_parts, add_part;
     const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
     CUfunction expand_drafts;
     CUfunction accept_drafts;
@@ -159,6 +161,8 @@ gumbel_status cuda_peers_join(gumbel_device *device, gumbel_peers *peers,
 void cuda_peers_part(gumbel_device *device, gumbel_peers *peers);
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
                            gumbel_error *error);
+gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *call,
+                              gumbel_error *error);
 gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,
                                 gumbel_error *error);
 gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,

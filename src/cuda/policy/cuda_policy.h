@@ -408,6 +408,9 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 #define CUDA_LISTED            64 /* GUMBEL_RANK_LISTED */
 #define CUDA_CANDIDATE_THREADS 128
 
+/* Threads of a CTA that draws parts by their masses. */
+#define CUDA_PARTS_THREADS 128
+
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256
 
