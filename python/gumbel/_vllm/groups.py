@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import os
 from typing import Any, Optional
 
 import torch
@@ -50,11 +51,19 @@ def all_agree(mine: bool) -> bool:
 
 @functools.cache
 def can_meet(kind: str) -> bool:
-    """Whether ranks on devices of this kind can draw together: on GPUs by NCCL."""
-    lacking = has_nccl() if kind == "cuda" else None
-    if lacking is not None:
-        logger.warning("gumbel: draws are vLLM's own, as ranks have no NCCL: %s", lacking)
-    return kind == "cpu" or (kind == "cuda" and lacking is None)
+    """Whether ranks on devices of this kind can draw together: on GPUs by NCCL, where asked for.
+
+    No test has seen vLLM's ranks on GPUs do so, so that these keep vLLM's own draws unless
+    GUMBEL_VLLM_GPU_RANKS is 1.
+    """
+    if kind != "cuda":
+        return kind == "cpu"
+    lacking = "GUMBEL_VLLM_GPU_RANKS is not 1"
+    if os.environ.get("GUMBEL_VLLM_GPU_RANKS") == "1":
+        lacking = has_nccl()
+    if lacking:
+        logger.warning("gumbel: draws are vLLM's own, as ranks on GPUs do not meet: %s", lacking)
+    return not lacking
 
 
 def _way(weight: torch.Tensor) -> dict[str, Any]:

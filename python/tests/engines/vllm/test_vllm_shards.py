@@ -283,9 +283,13 @@ def _other_meetings(rank, folder):
             groups._dist.Group = real
         words = [made and made.words for made in found]
         kinds = [groups.can_meet(kind) for kind in ("cpu", "xpu")]
-        groups.can_meet.cache_clear()
-        groups.has_nccl = lambda: "there is no such library"
-        return words, asked, closed, kinds, groups.can_meet("cuda")
+        for lacks in (None, "there is no such library"):
+            for wanted in ("0", "1"):
+                os.environ["GUMBEL_VLLM_GPU_RANKS"] = wanted
+                groups.has_nccl = lambda lacks=lacks: lacks
+                groups.can_meet.cache_clear()
+                kinds.append(groups.can_meet("cuda"))
+        return words, asked, closed, kinds
 
 
 def test_ranks_on_gpus_meet_by_nccl_or_not_at_all():
@@ -293,7 +297,7 @@ def test_ranks_on_gpus_meet_by_nccl_or_not_at_all():
         ranks = on_two_ranks(_other_meetings, folder)
     for rank in (0, 1):
         assert not isinstance(ranks[rank], str), ranks[rank]
-        words, asked, closed, kinds, without = ranks[rank]
+        words, asked, closed, kinds = ranks[rank]
         assert words == [3, None] and closed == ([2] if rank == 0 else [])
         assert asked == 2 * [((64, 32), OnGpu.device, True, "allow")]
-        assert kinds == [True, False] and without is False
+        assert kinds == [True, False, False, True, False, False]
