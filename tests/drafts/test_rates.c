@@ -403,5 +403,5 @@ int main(void)
         cmocka_unit_test(residuals_stand_as_deep_as_they_should),
         cmocka_unit_test(rows_of_the_models_keep_the_targets_law),
     };
-    return cmocka_run_group_tests(tests, open_two_threads, close_device);
+    return cmocka_run_group_tests(tests, open_one_thread, close_device);
 }

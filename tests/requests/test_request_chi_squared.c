@@ -251,5 +251,5 @@ int main(void)
         cmocka_unit_test(model_hidden_states),
         cmocka_unit_test(large_vocabulary),
     };
-    return cmocka_run_group_tests(tests, open_default, close_device);
+    return cmocka_run_group_tests(tests, open_one_thread, close_device);
 }
