@@ -168,7 +168,7 @@ class Acceptance(Case):
                 "generate", "--model", os.path.join(MODELS, "kjv-target"), "--prompt", prompt,
                 "--max-tokens", 64, "--samples", 8, "--temperature", 0.8, "--ignore-eos",
                 "--seed", 9, "--draft", os.path.join(MODELS, "kjv-draft"), "--draft-tokens", 4,
-                *drafted)["drafts"]["tokens_a_cycle"]
+                "--threads", 1, *drafted)["drafts"]["tokens_a_cycle"]
             for prompt in self.PROMPTS
         ]
         return statistics.mean(found), statistics.stdev(found) / len(found)**0.5
