@@ -113,7 +113,8 @@ static void tokens_have_the_law_of_one_draw(void **state)
         const char *way;
         int streamed;
         double factor;
-    } joins[] = {{"at once", 0, 1}, {"streamed", 1, 1}, {"at once", 0, 1.05}, {"streamed", 1, 1.05}};
+    } joins[] = {
+        {"at once", 0, 1}, {"streamed", 1, 1}, {"at once", 0, 1.05}, {"streamed", 1, 1.05}};
     const int count = TEST_SANITIZED ? 2 : 4;
     static int64_t counts[4][VOCAB];
     gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 1, 0);

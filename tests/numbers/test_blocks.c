@@ -316,8 +316,8 @@ static void wrong_blocks_are_caught(void **state)
     } cases[] = {
         {"a least exponential 1% too large", with_large_least, MEAN_LEAST, 1 << 19, 0},
         {"a bit of the place too often set", with_biased_place, PLACE, 1 << 15, 0},
-        {"a bit of the place that the least decides", with_place_of_least, PLACE_AND_LEAST,
-         1 << 15, 0},
+        {"a bit of the place that the least decides", with_place_of_least, PLACE_AND_LEAST, 1 << 15,
+         0},
         {"others that do not stand above the least", with_low_others, MARGINALS, 1 << 15, 1},
         {"two tokens of one word", with_shared_word, WORST_PAIR, 1 << 15, 1},
     };
