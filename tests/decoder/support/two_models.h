@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bundled models and a device, each on one thread, as nothing here depends on how many and other
- * tests run beside these.
+ * The bundled models and a device, each on one thread: nothing here depends on how many there are,
+ * and other tests run beside these.
  */
 #ifndef TEST_TWO_MODELS_H
 #define TEST_TWO_MODELS_H
