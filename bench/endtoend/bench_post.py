@@ -11,14 +11,13 @@ Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gp
 runs it.
 """
 
-import argparse
 import math
 import sys
 
 import torch
 from post_contestants import contestants
 from report import machine, write_json
-from spread import capture, describe, in_turns, reason, timer
+from spread import capture, describe, in_turns, parse, parser_of, reason, timer
 
 SHAPES = [(32, 32000), (128, 50000), (512, 100000)]  # rows, vocabulary
 TINY = [(4, 512), (8, 1024)]
@@ -114,24 +113,9 @@ def print_row(entry):
         )
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE")
-    parser.add_argument("--commit", default="unknown", help="that they are of")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of each ({ROUNDS})")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="small shapes, to try the program")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    if arguments.device == "cuda" and not torch.cuda.is_available():
-        parser.error("no NVIDIA GPU is to be had")
-    return arguments
-
-
 @torch.no_grad()
 def main():
-    arguments = parse()
+    arguments = parse(parser_of(__doc__.splitlines()[0], ROUNDS))
     torch.manual_seed(0)
     torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself
     skipped, entries = [], []

@@ -12,14 +12,13 @@ Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gp
 builds and runs it, in two minutes on an H100.
 """
 
-import argparse
 import sys
 import time
 from collections import Counter
 
 import torch
 from report import machine, write_json
-from spread import capture, describe, in_turns, reason, timer
+from spread import capture, describe, in_turns, parse, parser_of, reason, timer
 from verify_contestants import CONTESTANTS, LOGIT_DEVIATION, NEAR, Case
 
 VOCAB, HIDDEN, DRAFT_HIDDEN = 151936, 4096, 1024
@@ -142,23 +141,6 @@ def print_table(entries):
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE")
-    parser.add_argument("--commit", default="unknown", help="that they are of")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of each ({ROUNDS})")
-    parser.add_argument("--seconds", type=float, default=SECONDS,
-                        help=f"after which peers no longer take part ({SECONDS})")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="small shapes, to try the program")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    if arguments.device == "cuda" and not torch.cuda.is_available():
-        parser.error("no NVIDIA GPU is to be had")
-    return arguments
-
-
 def models_of(size, device):
     """The target's head, and the draft's, which is the part of it that the draft sees."""
     weight = torch.randn(size["vocab"], size["hidden"], device=device).bfloat16()
@@ -168,7 +150,10 @@ def models_of(size, device):
 @torch.no_grad()
 def main():
     ends = time.monotonic()
-    arguments = parse()
+    parser = parser_of(__doc__.splitlines()[0], ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS,
+                        help=f"after which peers no longer take part ({SECONDS})")
+    arguments = parse(parser)
     ends += arguments.seconds
     torch.manual_seed(0)
     torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself

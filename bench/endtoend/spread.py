@@ -1,10 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """What contestants took, in turns."""
 
+import argparse
 import time
 
 import numpy as np
 import torch
+
+
+def parser_of(question, rounds):
+    """A parser of what benches in turns take; `question` is what this one asks."""
+    parser = argparse.ArgumentParser(description=question)
+    parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE")
+    parser.add_argument("--commit", default="unknown", help="that they are of")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"of each ({rounds})")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small shapes, to try the program")
+    return parser
+
+
+def parse(parser):
+    """Its arguments, of which each can be served here."""
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("no NVIDIA GPU is to be had")
+    return arguments
 
 
 def describe(microseconds):

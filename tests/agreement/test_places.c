@@ -79,7 +79,7 @@ static void parts_of_a_batch(void **state)
 static void samples_one_by_one(void **state)
 {
     gumbel_device *device = *state;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < (TEST_SANITIZED ? 6 : 20); i++) {
         problem_plan plan = plan_at_random(500 + i);
         plan.samples = 5;
         solved s = solve(device, plan);
@@ -194,7 +194,7 @@ static void chunks(void **state)
 {
     gumbel_device *device = *state;
     uint64_t random = 6;
-    for (int i = 0; i < 120 * (getenv("GUMBEL_NIGHTLY") ? 20 : 1); i++) {
+    for (int i = 0; i < (TEST_SANITIZED ? 20 : 120) * (getenv("GUMBEL_NIGHTLY") ? 20 : 1); i++) {
         solved s = solve(device, plan_at_random(1000 + i));
         check_chunks(device, &s, 64, &random, OUTCOME_ALL);
         check_chunks(device, &s, 1, &random, OUTCOME_TOKENS | OUTCOME_SCORES);
@@ -209,7 +209,7 @@ static void chunks(void **state)
 static void from_logits(void **state)
 {
     gumbel_device *device = *state;
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < (TEST_SANITIZED ? 30 : 150); i++) {
         problem_plan plan = plan_at_random(2000 + i);
         plan.hidden_size = 1;
         plan.weight_gap = plan.hidden_gap = 0;

@@ -13,6 +13,7 @@ from tensor_files import write_npy, write_safetensors
 
 GUMBEL = os.environ["GUMBEL_CLI"]  # the command
 MODELS = os.environ["GUMBEL_MODELS"]  # the folder of the bundled models
+SANITIZED = bool(os.environ.get("GUMBEL_SANITIZE"))  # ten times slower: shorter texts, fewer draws
 COMMANDS = ("info", "generate", "sample", "verify", "bench")
 
 

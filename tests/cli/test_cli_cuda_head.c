@@ -18,14 +18,12 @@
 #include "device_driver.h"
 #include "options.h"
 #include "source.h"
+#include "two_models.h"
 
 #include <cmocka.h>
 
-#define TOKENS  (TEST_SANITIZED ? 12 : 40)
+#define TOKENS  (TEST_SANITIZED ? 8 : 40)
 #define SAMPLES 2
-
-static decoder *target, *small;
-static gumbel_device *device;
 
 /* ------------------------------------------------------------------------ the stand-ins ---- */
 
@@ -362,30 +360,11 @@ static void requests_are_those_of_the_cpu(void **state)
     assert_same(&options);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    if (decoder_open(MODELS_FOLDER "/kjv-target", 2, &target, NULL) != 0 ||
-        decoder_open(MODELS_FOLDER "/kjv-draft", 2, &small, NULL) != 0) {
-        return -1;
-    }
-    return gumbel_open(NULL, &device, NULL) == GUMBEL_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    gumbel_close(device);
-    decoder_close(target);
-    decoder_close(small);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_texts_are_those_of_the_cpu),
         cmocka_unit_test(requests_are_those_of_the_cpu),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_models, close_models);
 }

@@ -204,5 +204,5 @@ int main(void)
         cmocka_unit_test(one_token_is_accepted_as_often_as_can_be),
         cmocka_unit_test(blocks_accept_more),
     };
-    return cmocka_run_group_tests(tests, open_two_threads, close_device);
+    return cmocka_run_group_tests(tests, open_one_thread, close_device);
 }

@@ -216,8 +216,9 @@ static void rejections_are_settled_alike(void **state)
 /* Wherever in the list stands what a residual draws, or behind it. */
 static void lists_leave_none_out(void **state)
 {
+    enum { PROBLEMS = TEST_SANITIZED ? 12 : 40, ALL = PROBLEMS * 16 };
     int64_t settled = 0;
-    for (int index = 0; index < 40; index++) {
+    for (int index = 0; index < PROBLEMS; index++) {
         static int32_t row_tokens[N], best_ids[N * GUMBEL_BEST_MOST];
         static float best_scores[N * GUMBEL_BEST_MOST];
         wide_drafts *asked = wide_make_crowded(index);
@@ -244,9 +245,8 @@ static void lists_leave_none_out(void **state)
             verified_free(found[i]);
         wide_free(asked);
     }
-    print_message("%d of %d residuals among the %d best\n", (int)settled, 40 * 16,
-                  GUMBEL_BEST_MOST);
-    assert_in_range(settled, 400, 40 * 16 - 10);
+    print_message("%d of %d residuals among the %d best\n", (int)settled, ALL, GUMBEL_BEST_MOST);
+    assert_in_range(settled, ALL * 5 / 8, ALL - PROBLEMS / 4);
 }
 
 /* Drafts by the target's own probabilities are all accepted, and greedy rows take their own. */
@@ -273,7 +273,7 @@ static void own_drafts_are_accepted(void **state)
 static void parameters_of_drafts_count(void **state)
 {
     int64_t accepted = 0;
-    for (int index = 0; index < (TEST_SANITIZED ? 60 : 300); index++) {
+    for (int index = 0; index < (TEST_SANITIZED ? 30 : 300); index++) {
         const texts_plan plan = texts_plan_at_random(index);
         texts *of = texts_make(&plan, *state);
         int32_t progress[8] = {0};
@@ -303,7 +303,7 @@ static void parameters_of_drafts_count(void **state)
         cycle_free(asked);
         texts_free(of);
     }
-    assert_true(accepted > 100);
+    assert_true(accepted > (TEST_SANITIZED ? 50 : 100));
 }
 
 /* A draft's row of NaN says nothing of q: the target's draw stands. A target's ends the request. */

@@ -105,7 +105,7 @@ int main(int argc, char **argv)
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     call_counts counts = {};
     int failed =
-        run_problems(argc, argv, 400, 20000, [&](int i) { return passes(i, cpu, &counts); });
+        run_problems(argc, argv, 200, 20000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d calls edited, %d weighed, %d took given noise\n", counts.edited, counts.weighed,
            counts.given);
     gumbel_close(cpu);

@@ -343,8 +343,7 @@ int main(int argc, char **argv)
 {
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
-    int failed =
-        run_problems(argc, argv, 120, 5000, [&](int i) { return passes(i, cpu, &counts); });
+    int failed = run_problems(argc, argv, 70, 5000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows, %d served; of %d where few tokens matter, %d\n", counts.all, counts.served,
            counts.few, counts.few_served);
     bool leaves = counts.few >= 50 && counts.few_served < kFewServed * counts.few;

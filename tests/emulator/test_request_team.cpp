@@ -311,7 +311,7 @@ int main(int argc, char **argv)
 {
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
-    int failed = run_problems(argc, argv, 50, 2000, [&](int i) { return passes(i, cpu, &counts); });
+    int failed = run_problems(argc, argv, 32, 2000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows: %d listed, %d weighed, %d and %d of few by pivots, %d by all\n", counts.all,
            counts.ways[TEAM_LISTED], counts.ways[TEAM_WEIGHED], counts.ways[TEAM_PIVOTED],
            counts.ways[TEAM_PIVOTED_FEW], counts.ways[TEAM_WHOLE]);

@@ -315,5 +315,5 @@ int main(void)
         cmocka_unit_test(large_vocabulary), cmocka_unit_test(one_hot),
         cmocka_unit_test(ragged_sizes),     cmocka_unit_test(independence),
     };
-    return cmocka_run_group_tests(tests, open_default, close_device);
+    return cmocka_run_group_tests(tests, open_one_thread, close_device);
 }

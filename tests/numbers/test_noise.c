@@ -85,7 +85,7 @@ static void ends_and_seams(void **state)
 {
     (void)state;
     worst seen = {0};
-    uint32_t reach = 10000u * (uint32_t)nightly_factor();
+    uint32_t reach = (TEST_SANITIZED ? 5000u : 10000u) * (uint32_t)nightly_factor();
     sweep(256, 256 + 4096, 1, &seen);
     sweep(256 + 4096, 256 + reach, 0, &seen);
     sweep(UINT32_MAX - reach, UINT32_MAX, 0, &seen);
@@ -117,11 +117,12 @@ static void largest_errors(void **state)
 static void ends_of_own_words(void **state)
 {
     (void)state;
+    enum { SEAM = TEST_SANITIZED ? 300 : 2000 };
     static const uint32_t seams[] = {0, 1u << 8, 0x4afb0ccfu, 0x80000000u, UINT32_MAX};
     worst seen = {0};
     uint64_t random = 10;
     for (size_t i = 0; i < sizeof seams / sizeof *seams; i++)
-        for (int64_t r = (int64_t)seams[i] - 2000; r <= (int64_t)seams[i] + 2000; r++)
+        for (int64_t r = (int64_t)seams[i] - SEAM; r <= (int64_t)seams[i] + SEAM; r++)
             if (r >= 0 && r <= UINT32_MAX) {
                 place at = place_of_word((uint32_t)r, &random);
                 check_place(&at, &seen);
@@ -137,7 +138,7 @@ static void further_bits(void **state)
     uint64_t random = 11;
     float highest = -INFINITY, lowest = INFINITY;
     for (uint32_t r = 0; r < 256; r++)
-        for (int i = 0; i < 100; i++) {
+        for (int i = 0; i < (TEST_SANITIZED ? 10 : 100); i++) {
             place at = place_of_block(r, (uint32_t)random_bits(&random), &random);
             float g = check_place(&at, &seen);
             highest = fmaxf(highest, g);
@@ -209,7 +210,7 @@ static void words_everywhere(void **state)
     (void)state;
     worst of_blocks = {0}, of_words = {0};
     uint64_t random = 12;
-    for (int i = 0; i < 60000 * nightly_factor(); i++) {
+    for (int i = 0; i < (TEST_SANITIZED ? 6000 : 60000) * nightly_factor(); i++) {
         /* Uniform, and uniform in the logarithm from either end. */
         uint32_t r = (uint32_t)random_bits(&random);
         if (i % 3)
@@ -232,7 +233,7 @@ static void same_bits_as_the_oracle(void **state)
     enum { MOST = 800 };
     uint64_t random = 15;
     int64_t tokens = 0;
-    for (int i = 0; i < 1500 * nightly_factor(); i++) {
+    for (int i = 0; i < (TEST_SANITIZED ? 150 : 1500) * nightly_factor(); i++) {
         float g[MOST];
         uint64_t bits = random_bits(&random);
         oracle_stream stream = {random_bits(&random), random_bits(&random) >> (i % 3 ? 32 : i % 64),
@@ -264,7 +265,7 @@ static float highest_of(uint32_t r)
 static void reach_is_a_bound(void **state)
 {
     (void)state;
-    uint64_t step = 4001 / (uint64_t)nightly_factor(), words = 0;
+    uint64_t step = (TEST_SANITIZED ? 40009 : 4001) / (uint64_t)nightly_factor(), words = 0;
     double loosest = 0, sum = 0;
     for (uint64_t r = 0; r <= UINT32_MAX; r += r < 1 << 20 ? 1 : step, words++) {
         uint32_t word = r + step > UINT32_MAX ? UINT32_MAX : (uint32_t)r;
@@ -319,7 +320,7 @@ static void same_bits_from_every_isa(void **state)
         gumbel_device *device = open_device(isas[k], 1, 0);
         uint64_t random = 13;
         int64_t words = 0;
-        for (int i = 0; i < 20000; i++, words++) {
+        for (int i = 0; i < (TEST_SANITIZED ? 2000 : 20000); i++, words++) {
             uint32_t r = (uint32_t)random_bits(&random) >> (i % 4 ? random_below(&random, 32) : 0);
             r = i % 2 ? r : ~r;
             place at = i % 3 ? place_of_word(r, &random)

@@ -204,6 +204,8 @@ static void every_logit_is_within(void **state)
                 /* float16 holds no weights of 1e6 */
                 if (kind == MADE_HOSTILE && dtypes[i / 5] == GUMBEL_FLOAT16)
                     continue;
+                if (TEST_SANITIZED && columns[i % 5] == 1024 && i / 5 != kind % 3)
+                    continue;
                 seen own = check_head(*state, (made_kind)kind, dtypes[i / 5], columns[i % 5], plane,
                                       WHOLE);
                 if (own.outside)
@@ -266,7 +268,7 @@ static void ends_round_as_told(void **state)
     (void)state;
     uint64_t random = 17;
     long beyond = 0, tight = 0;
-    for (int i = 0; i < 1000000; i++) {
+    for (int i = 0; i < (TEST_SANITIZED ? 100000 : 1000000); i++) {
         /* Sums near what their norms allow, of either sign, or cancelling. */
         int32_t high = (int32_t)random_below(&random, 1 << 30) - (1 << 29);
         int32_t low = i % 3 ? (int32_t)random_below(&random, 1 << 30) - (1 << 29)
@@ -288,7 +290,7 @@ static void ends_round_as_told(void **state)
 static void caps_are_lifted_enough(void **state)
 {
     /* Some of all floats from 2^-31 to 16, and each around the seam at 0.625. */
-    static const uint32_t ranges[2][3] = {{0x30000000u, 0x41800000u, 37},
+    static const uint32_t ranges[2][3] = {{0x30000000u, 0x41800000u, TEST_SANITIZED ? 377 : 37},
                                           {0x3f1e0000u, 0x3f220000u, 1}};
     (void)state;
     for (int i = 0; i < 2; i++) {

@@ -3,12 +3,6 @@
 
 #include "outcome.h"
 
-int open_default(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 0, 0);
-    return 0;
-}
-
 int open_reference(void **state)
 {
     *state = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
@@ -18,6 +12,12 @@ int open_reference(void **state)
 int open_two_threads(void **state)
 {
     *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
+    return 0;
+}
+
+int open_one_thread(void **state)
+{
+    *state = open_device(GUMBEL_ISA_AUTO, 1, 0);
     return 0;
 }
 

@@ -23,8 +23,11 @@ void hostile_fill(void *memory, size_t bytes)
     uint64_t state = atomic_fetch_add(&fills, 1);
     uint32_t choice = random_below(&state, WORDS + 1);
     unsigned char *to = memory;
-    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-        uint64_t word = choice < WORDS ? words[choice] * 0x100000001u : random_bits(&state);
-        memcpy(to + at, &word, bytes - at < sizeof word ? bytes - at : sizeof word);
+    uint64_t word = choice < WORDS ? words[choice] * 0x100000001u : random_bits(&state);
+    size_t at = 0;
+    for (; bytes - at >= sizeof word; at += sizeof word) {
+        memcpy(to + at, &word, sizeof word);
+        word = choice < WORDS ? word : random_bits(&state);
     }
+    memcpy(to + at, &word, bytes - at);
 }

@@ -11,7 +11,7 @@ from vllm_jobs import PROMPTS, RUNNERS, need_vllm, request, run
 need_vllm()
 
 from test_vllm_requests import (  # noqa: E402
-    BY_V2, DRAWN, FROM_LOGITS, NAMES, NGRAMS, WITHOUT_DRAFTS, alike, rounds, written,
+    DRAWN, NAMES, NGRAMS, WITHOUT_DRAFTS, alike, rounds, way_of, written,
 )
 
 if len(os.sched_getaffinity(0)) < 2:
@@ -50,13 +50,7 @@ def test_texts_are_those_of_one_rank(runner, name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_logits_are_gathered_where_one_rank_would_form_them(runner, name):
-    found = by_ranks(runner).counts(NAMES.index(name))
-    took = FROM_LOGITS.get(name, "fused")
-    if runner == "V2":
-        took = BY_V2.get(name, took)
-    assert found[took] > 0
-    assert sum(found.values()) == found[took] + found["materialised"]
-    assert (found["materialised"] == 0) == (took == "fused")
+    by_ranks(runner).assert_drawn(NAMES.index(name), way_of(name, runner))
 
 
 def test_drafts_of_ranks_change_no_text():

@@ -56,6 +56,13 @@ class Job:
         after = self.rounds[at]["counts"]
         return {name: after[name] - before.get(name, 0) for name in after}
 
+    def assert_drawn(self, at, way):
+        """The steps of a round were drawn this way, and logits formed unless it is "fused"."""
+        found = self.counts(at)
+        assert found[way] > 0
+        assert sum(found.values()) == found[way] + found["materialised"]
+        assert (found["materialised"] == 0) == (way == "fused")
+
 
 def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, **engine):
     """Have vLLM write the rounds: lists of (token ids, parameters)."""
