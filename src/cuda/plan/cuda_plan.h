@@ -20,6 +20,7 @@ typedef struct cuda_product {
     const char *(*refuses)(const cuda_device *cuda, const gumbel_problem *problem);
     /* What it can hand to rows beside their logits, as cuda_handed bits; NULL: nothing. */
     uint32_t (*hands)(const gumbel_problem *problem);
+    cuda_carver *carve; /* NULL: it needs nothing but what any draw has */
     gumbel_status (*run)(const cuda_job *job);
 } cuda_product;
 

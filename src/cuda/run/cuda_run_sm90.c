@@ -44,7 +44,8 @@ static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const 
     return encode(job, map, t, 2, sizes, strides, box);
 }
 
-gumbel_status cuda_run_sm90(const cuda_job *job)
+/* Draw, where `again` is NULL or what it points at is not 0 by then. */
+static gumbel_status run_if(const cuda_job *job, const uint32_t *again)
 {
     cuda_device *cuda = job->cuda;
     const gumbel_problem *whole = &job->params.problem;
@@ -72,15 +73,26 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         p.tag = cuda_tag(cuda);
         GUMBEL_FORWARD(
             encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
-        void *arguments[] = {&p, &weight, &hidden};
+        void *arguments[] = {&p, &weight, &hidden, &again};
         cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
                             CUDA_SM90_OVERLAPS(width)};
         cuda_sm90_case kind =
             cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);
-        CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][place][kind];
+        const cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
+        GUMBEL_ASSERT(!again || kind == CUDA_SM90_PLAIN);
+        CUfunction kernel =
+            again ? cuda->fused_again[dtype][place] : cuda->fused_sm90[dtype][place][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
         if (!CUDA_SM90_ENDS(kind, p.partials))
             GUMBEL_FORWARD(cuda_finish(job, &p));
     }
     return GUMBEL_OK;
+}
+
+gumbel_status cuda_run_sm90(const cuda_job *job) { return run_if(job, NULL); }
+
+gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again)
+{
+    GUMBEL_ASSERT(again && job->params.problem.batch <= CUDA_SCREEN_ROWS_MOST);
+    return run_if(job, again);
 }

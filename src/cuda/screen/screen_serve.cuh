@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The warps that serve those that draw. Behind the draw from a tile they add the exact noise to
+ * both ends of what passed there. A lower end raises what the row must reach; an upper end that
+ * does not reach it is dropped; what is left is kept, and of that, at the end, what still can win
+ * goes to the list of the call. Late in a product, when others have told their floors, the next
+ * tile is marked.
+ */
+#ifndef GUMBEL_CUDA_SCREEN_SERVE_CUH
+#define GUMBEL_CUDA_SCREEN_SERVE_CUH
+
+#include "cuda/screen/screen_shared.cuh"
+
+namespace
+{
+
+/* Cycles before a tile's end at which floors are asked for; of shorter tiles, a part of their time
+ * is waited first (fused_sm90.cu). */
+constexpr uint32_t kScreenReserve = 20000, kScreenPart = 4;
+
+template <int n> class screen_server
+{
+    const cuda_screen_params &s;
+    screen_side<n> &side;
+    const int thread;
+
+  public:
+    __device__ __forceinline__ screen_server(const cuda_screen_params &params,
+                                             screen_side<n> &memory)
+        : s(params), side(memory), thread(threadIdx.x - SM90_DRAW_THREADS)
+    {
+    }
+
+    __device__ __forceinline__ void serve() const
+    {
+        const cuda_params &p = s.call;
+        uint32_t ended = clock();
+        int turn = 0;
+        for (int tile = blockIdx.x; tile < p.tiles + (int)gridDim.x; tile += gridDim.x, turn++) {
+            if (turn == 0) {
+                start_first_tile(first_token_of(tile));
+                ptx_barrier_arrive(&side.served[0]);
+                continue;
+            }
+            ptx_barrier_wait(&side.drawn[(turn - 1) % kScreenTeams], (turn - 1) / kScreenTeams & 1);
+            const uint32_t took = (uint32_t)clock() - ended;
+            ended += took;
+            weigh_offers(first_token_of(tile - (int)gridDim.x));
+            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are weighed */
+            if (tile >= p.tiles)
+                break;
+            if (thread == 0)
+                side.offered = 0;
+            tell();
+            if (thread < 32)
+                drop_beaten();
+            mark_tile(tile, ended, nap_of_tile(took, turn == 1));
+            ptx_barrier_arrive(&side.served[turn % kScreenTeams]);
+        }
+        hand_over();
+    }
+
+  private:
+    __device__ __forceinline__ uint32_t first_token_of(int tile) const
+    {
+        return (uint32_t)s.call.problem.first_token + CUDA_SCREEN_TILE * (uint32_t)tile;
+    }
+
+    static __device__ __forceinline__ uint32_t nap_of_tile(uint32_t took, bool first)
+    {
+        const bool is_long = !first && took > kScreenReserve / (kScreenPart - 1) * kScreenPart;
+        return is_long ? took - kScreenReserve : took / kScreenPart;
+    }
+
+    /* The words by which a team finds the thresholds of the CTA's first tile. */
+    __device__ __forceinline__ void start_first_tile(uint32_t first) const
+    {
+        if (!side.draws_row(thread))
+            return;
+        draw_block words[kTileBlocks];
+        words_of_tile(s, side, thread, first, words);
+#pragma unroll
+        for (int b = 0; b < kTileBlocks; b++) {
+            side.first_words[b][thread] = first_word_of(words[b]);
+            side.seeds[b][thread] = -INFINITY;
+        }
+    }
+
+    __device__ __forceinline__ void weigh_offers(uint32_t first) const
+    {
+        const uint32_t offered = side.offered;
+        if (offered > CUDA_SCREEN_OFFERS)
+            side.again = 1;
+        for (uint32_t i = thread; i < min(offered, (uint32_t)CUDA_SCREEN_OFFERS);
+             i += SM90_SERVE_THREADS)
+            weigh(side.offers[i], first);
+    }
+
+    /* Add the noise of an offer to both of its ends. NaN and +inf are for the full pass to tell. */
+    __device__ __forceinline__ void weigh(const screen_offer &offer, uint32_t first) const
+    {
+        const int i = offer.place & 0xff;
+        const sm90_draw &draw = side.draws[i];
+        const uint32_t token = first + (offer.place >> 8);
+        const float scale = s.call.problem.scale;
+        float upper = (offer.upper * scale) * draw.inverse_temperature;
+        float lower = (offer.lower * scale) * draw.inverse_temperature;
+        if (!(upper < INFINITY)) {
+            side.again = 1;
+            return;
+        }
+        if (!draw.greedy) {
+            const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
+                                          s.call.problem.sampling.domain};
+            const float noise = draw_noise_of(stream, token);
+            upper += noise;
+            lower += noise;
+        }
+        if (ordered_bits(upper) < *(volatile uint32_t *)&side.best[i] ||
+            upper < *(volatile float *)&side.thresholds[i])
+            return;
+        atomicMax(&side.best[i], ordered_bits(lower));
+        const uint32_t at = atomicAdd(&side.kept, 1);
+        if (at < side.kept_most)
+            side.list[at] = {upper, token, (uint32_t)i};
+        else
+            side.again = 1;
+    }
+
+    /* Raise thresholds to what this CTA has found, and tell the others. */
+    __device__ __forceinline__ void tell() const
+    {
+        if (!side.draws_row(thread))
+            return;
+        const float safe = draw_threshold(ordered_float(side.best[thread]));
+        if (safe > side.thresholds[thread]) {
+            side.thresholds[thread] = safe;
+            floor_give(floor_of_row(s, thread), safe, s.call.tag);
+        }
+    }
+
+    /* Keep no more than what can still win, by a warp, once the list is half full. */
+    __device__ __forceinline__ void drop_beaten() const
+    {
+        const uint32_t count = min(side.kept, side.kept_most);
+        uint32_t left = 0;
+        if (2 * count < side.kept_most)
+            return;
+        for (uint32_t at = 0; at < count; at += 32) {
+            const bool is_there = at + thread < count;
+            const screen_kept own = side.list[is_there ? at + thread : 0];
+            const bool stays =
+                is_there && !(ordered_bits(own.upper) < side.best[own.row]) &&
+                !(own.upper < *(volatile float *)&side.thresholds[own.row]);
+            const uint32_t ballot = __ballot_sync(~0u, stays);
+            if (stays)
+                side.list[left + __popc(ballot & ((1u << thread) - 1))] = own;
+            left += __popc(ballot);
+            __syncwarp();
+        }
+        if (thread == 0)
+            side.kept = left;
+    }
+
+    __device__ __forceinline__ void mark_tile(int tile, uint32_t ended, uint32_t nap) const
+    {
+        const bool draws = side.draws_row(thread);
+        gumbel_screen_block blocks[kTileBlocks];
+        float reaches[kTileBlocks];
+        if (draws) {
+            draw_block words[kTileBlocks];
+            load_blocks(s, tile, blocks);
+            words_of_tile(s, side, thread, first_token_of(tile), words);
+#pragma unroll
+            for (int b = 0; b < kTileBlocks; b++)
+                reaches[b] = draw_reach(side.draws[thread].greedy, words[b].r);
+        }
+        sm90_sleep(ended, nap);
+        if (draws) {
+            take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+            set_marks(s, side, thread, reaches, blocks);
+        }
+    }
+
+    /* What can win by all that is known goes to the list of the call. */
+    __device__ __forceinline__ void hand_over() const
+    {
+        tell();
+        if (side.draws_row(thread))
+            take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+        ptx_named_barrier<3, SM90_SERVE_THREADS>();
+        const uint32_t count = min(side.kept, side.kept_most);
+        const uint32_t most = CUDA_SCREEN_LISTED(min(
+            max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
+        for (uint32_t k = thread; k < count; k += SM90_SERVE_THREADS) {
+            const screen_kept own = side.list[k];
+            if (own.upper < side.thresholds[own.row])
+                continue;
+            const uint32_t group = own.row / CUDA_SCREEN_GROUP;
+            const uint32_t at = atomicAdd(&s.state->listed[group], 1);
+            if (at < most)
+                s.entries[group * CUDA_SCREEN_LISTED_MOST + at] = {own.upper, own.token, own.row, 0};
+            else
+                side.again = 1;
+        }
+        ptx_named_barrier<3, SM90_SERVE_THREADS>();
+        if (thread == 0 && side.again)
+            s.state->again = 1;
+    }
+};
+
+} // namespace
+
+#endif
