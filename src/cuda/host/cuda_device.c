@@ -194,21 +194,21 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
     static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16"};
     const cuda_module make = CUDA_MODULE_SCREEN_MAKE, score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
-    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_screen_begin", &cuda->screen_begin, error));
-    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_screen_make", &cuda->screen_make, error));
-    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_screen_seal", &cuda->screen_seal, error));
+    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_begin_screen", &cuda->screen_begin, error));
+    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_make_screen", &cuda->screen_make, error));
+    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_seal_screen", &cuda->screen_seal, error));
     if (!cuda->modules[score])
         return GUMBEL_OK;
-    GUMBEL_FORWARD(get_kernel(cuda, score, "gumbel_screen_split", &cuda->screen_split, error));
+    GUMBEL_FORWARD(get_kernel(cuda, score, "gumbel_split_rows", &cuda->screen_split, error));
     for (int i = 0; i < CUDA_SCREEN_WIDTHS; i++) {
         CUfunction *kernel = &cuda->screen_draw[i];
-        snprintf(name, sizeof name, "gumbel_screen_draw_%d", cuda_screen_widths[i]);
+        snprintf(name, sizeof name, "gumbel_screen_rows_%d", cuda_screen_widths[i]);
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SCREEN_DRAW, name, kernel, error));
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
     }
     for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
-        snprintf(name, sizeof name, "gumbel_screen_score_%s", dtypes[dtype]);
+        snprintf(name, sizeof name, "gumbel_score_rows_%s", dtypes[dtype]);
         GUMBEL_FORWARD(get_kernel(cuda, score, name, &cuda->screen_score[dtype], error));
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->screen_score[dtype],
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SCREEN_SCORE_BYTES);

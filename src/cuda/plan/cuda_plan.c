@@ -8,7 +8,7 @@
 /* What of a call's needs concerns a product that only stores its logits; what it is asked for then.
  */
 #define NEEDS_OF_A_STORE      GUMBEL_NEED_BIAS
-#define NEEDS_OF_STORE(needs) (((needs) & NEEDS_OF_A_STORE) | GUMBEL_NEED_PRODUCT)
+#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_A_STORE) | GUMBEL_NEED_PRODUCT)
 
 /* A rung by its name, as a bit of a choice; 0 where there is none. */
 static uint32_t bit_of(const char *name, size_t length)

@@ -43,8 +43,8 @@ gumbel_status cuda_run_screen(const cuda_job *job)
     const int64_t tokens = q->end_token - q->first_token;
     const int place = width_for(q->batch);
     gumbel_screen_parts parts;
-    int known = gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size,
-                                         &parts);
+    int known =
+        gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
     GUMBEL_ASSERT(known && tokens > 0 && q->batch <= CUDA_SCREEN_ROWS_MOST);
     GUMBEL_ASSERT(pieces->planes && pieces->reaches && pieces->state && pieces->entries);
     (void)known;
@@ -66,11 +66,12 @@ gumbel_status cuda_run_screen(const cuda_job *job)
     s.call.tag = cuda_tag(cuda);
     GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
     void *arguments[] = {&s};
-    cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, 0, 1};
+    cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
     cuda_shape draw = {s.call.tiles < processors ? s.call.tiles : processors, CUDA_SM90_THREADS,
                        CUDA_SM90_SHARED_BYTES, 1};
-    cuda_shape score = {cuda->multiprocessors, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
-                        1};
+    cuda_shape score = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
+                                                                   : CUDA_SCREEN_GROUPS,
+                        CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
     const cuda_dtype dtype = cuda_dtype_of(q->weight.dtype);
     GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split, split, arguments));
     GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place], draw, arguments));

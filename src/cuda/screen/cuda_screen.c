@@ -8,8 +8,7 @@
 gumbel_status cuda_screen_prepare(gumbel_device *device, const gumbel_problem *problem,
                                   void *screen, gumbel_error *error)
 {
-    const cuda_job job = {
-        .cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
+    const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_parts parts;
     char *at = screen;
     int known = gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, problem->vocab,
@@ -30,7 +29,7 @@ gumbel_status cuda_screen_prepare(gumbel_device *device, const gumbel_problem *p
                             .copy = (void *)(at + parts.copy),
                             .depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE)};
     const cuda_shape alone = {1, 32, 0, 0};
-    const cuda_shape all = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
+    const cuda_shape all = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
     GUMBEL_FORWARD(cuda_launch_alone(&job, job.cuda->screen_begin, alone, &m));
     GUMBEL_FORWARD(cuda_launch_alone(&job, job.cuda->screen_make, all, &m));
     return cuda_launch_alone(&job, job.cuda->screen_seal, alone, &m);

@@ -207,6 +207,15 @@ template <int n> class screen_team
         ptx_named_barrier<1, 128>();
     }
 
+    /* Wait for the team's other threads. */
+    __device__ __forceinline__ void sync() const
+    {
+        if (threadIdx.x < 128)
+            ptx_named_barrier<1, 128>();
+        else
+            ptx_named_barrier<2, 128>();
+    }
+
   private:
     /* u t, of a token's two sums. */
     static __device__ __forceinline__ float middle_of(const int32_t *sums, float unit)
@@ -234,8 +243,8 @@ template <int n> class screen_team
     }
 
     /* The lower ends of the tokens of most noise that this thread holds. */
-    __device__ __forceinline__ void store_seeds(const screen_sums<n> &sum,
-                                                const gumbel_screen_block (&blocks)[kTileBlocks]) const
+    __device__ __forceinline__ void
+    store_seeds(const screen_sums<n> &sum, const gumbel_screen_block (&blocks)[kTileBlocks]) const
     {
 #pragma unroll
         for (int h = 0; h < 2; h++)
@@ -247,9 +256,8 @@ template <int n> class screen_team
                     continue;
                 const screen_mark mark = {0.0f,
                                           gumbel_screen_width(&side.reaches[row], &blocks[h])};
-                const float middle =
-                    other ? middle_of(sum[h] + 4 * j + 2, side.units[row])
-                          : middle_of(sum[h] + 4 * j, side.units[row]);
+                const float middle = other ? middle_of(sum[h] + 4 * j + 2, side.units[row])
+                                           : middle_of(sum[h] + 4 * j, side.units[row]);
                 side.seeds[h][row] = lower_of(other ? steps[h].y : steps[h].x, middle, mark);
             }
     }
@@ -261,10 +269,9 @@ template <int n> class screen_team
         float threshold = -INFINITY;
 #pragma unroll
         for (int b = 0; b < kTileBlocks; b++) {
-            const float z = (side.seeds[b][thread] * s.call.problem.scale) *
-                            draw.inverse_temperature;
-            const float floor =
-                draw_floor(draw.greedy, z, word_above(side.first_words[b][thread]));
+            const float z =
+                (side.seeds[b][thread] * s.call.problem.scale) * draw.inverse_temperature;
+            const float floor = draw_floor(draw.greedy, z, word_above(side.first_words[b][thread]));
             if (fabsf(floor) < INFINITY)
                 threshold = fmaxf(threshold, floor);
         }
@@ -299,6 +306,7 @@ template <int n> __device__ void consume(const cuda_screen_params &s, unsigned c
     screen_sums<n> sum;
     screen_ring at(s.call.stages);
     const int own = threadIdx.x / 128, stride = kScreenTeams * (int)gridDim.x;
+    uint32_t served = 0;
     int turn = 0;
     at.skip(own * s.depths);
     for (int tile = blockIdx.x + own * gridDim.x; tile < s.call.tiles; tile += stride, turn++) {
@@ -307,18 +315,24 @@ template <int n> __device__ void consume(const cuda_screen_params &s, unsigned c
             ptx_barrier_wait(&side.multiplied[1 - own], (turn & 1) ^ (own == 0));
         multiply<n>(sum, s.depths, memory, at);
         at.skip(s.depths);
-        ptx_barrier_wait(&side.served[own], turn & 1);
-        if (turn == 0 && own == 0)
-            team.plant(sum, tile);
-        team.draw(sum);
-        ptx_barrier_arrive(&side.drawn[own]);
+        bool repeats = true;
+#pragma unroll 1
+        for (int tries = 0; repeats; tries++) {
+            ptx_barrier_wait(&side.served[own], served++ & 1);
+            if (served == 1 && own == 0)
+                team.plant(sum, tile);
+            team.draw(sum);
+            team.sync();
+            repeats = side.repeats(tries);
+            ptx_barrier_arrive(&side.drawn[own]);
+        }
     }
 }
 
 template <int n> __device__ __forceinline__ void screen(const cuda_screen_params &s)
 {
-    extern __shared__ __align__(1024) unsigned char shared[];
-    const screen_memory<n> memory(s, shared);
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    const screen_memory<n> memory(s, shared_memory);
     if (threadIdx.x == 0)
         memory.side.start_barriers(s.call.stages);
     if (threadIdx.x == 32)
@@ -326,14 +340,14 @@ template <int n> __device__ __forceinline__ void screen(const cuda_screen_params
     ptx_wait_for_launch();
     memory.side.clear(s);
     __syncthreads();
-    if (memory.side.again) { /* a row that the full pass must draw */
+    if (memory.side.is_known) {
         if (blockIdx.x == 0 && threadIdx.x == 0)
             s.state->again = 1;
         return;
     }
     if (threadIdx.x < SM90_DRAW_THREADS) {
         ptx_registers_more<kDrawRegisters>();
-        consume<n>(s, shared);
+        consume<n>(s, shared_memory);
     } else {
         ptx_registers_fewer<kServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
@@ -349,7 +363,7 @@ template <int n> __device__ __forceinline__ void screen(const cuda_screen_params
 
 #define KERNEL(n)                                                                                  \
     extern "C" __global__ void __launch_bounds__(CUDA_SM90_THREADS, 1)                             \
-        gumbel_screen_draw_##n(const __grid_constant__ cuda_screen_params s)                       \
+        gumbel_screen_rows_##n(const __grid_constant__ cuda_screen_params s)                       \
     {                                                                                              \
         screen<n>(s);                                                                              \
     }

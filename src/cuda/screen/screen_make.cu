@@ -14,8 +14,8 @@
 namespace
 {
 
-constexpr int kWarps = CUDA_SCREEN_MAKE_THREADS / 32;
-constexpr double kUp = 1.0 + 1e-9, kFloatUp = 1.0 + 0x1p-20;
+constexpr int kMakeWarps = CUDA_SCREEN_MAKE_THREADS / 32;
+constexpr double kMakeUp = 1.0 + 1e-9, kMakeFloatUp = 1.0 + 0x1p-20;
 
 struct four {
     float w[4];
@@ -42,7 +42,7 @@ __device__ __forceinline__ four load_four(const gumbel_tensor &t, int64_t row, i
     return f;
 }
 
-__device__ __forceinline__ double add_up(double x)
+__device__ __forceinline__ double add_over_warp(double x)
 {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2)
@@ -78,7 +78,7 @@ __device__ __forceinline__ row_bounds make_row(const cuda_screen_making &m, int6
     }
     most = __reduce_max_sync(~0u, most);
     const bool is_finite = most < 0x7f800000u;
-    const float step = fmaxf((float)((double)__uint_as_float(most) / 127 * kFloatUp),
+    const float step = fmaxf((float)((double)__uint_as_float(most) / 127 * kMakeFloatUp),
                              GUMBEL_SCREEN_STEP_LEAST);
     const float inverse = 1.0f / step;
     double error = 0.0, size = 0.0, weight = 0.0;
@@ -100,26 +100,19 @@ __device__ __forceinline__ row_bounds make_row(const cuda_screen_making &m, int6
     }
     if (lane == 0)
         m.steps[row] = !is_there ? 0.0f : is_finite ? step : __uint_as_float(0x7fc00000);
-    return {(float)(sqrt(add_up(error)) / (double)step * kUp * kFloatUp),
-            (float)(sqrt(add_up(size)) * kUp * kFloatUp),
-            (float)(sqrt(add_up(weight)) * kUp * kFloatUp)};
+    return {(float)(sqrt(add_over_warp(error)) / (double)step * kMakeUp * kMakeFloatUp),
+            (float)(sqrt(add_over_warp(size)) * kMakeUp * kMakeFloatUp),
+            (float)(sqrt(add_over_warp(weight)) * kMakeUp * kMakeFloatUp)};
 }
 
-} // namespace
-
-extern "C" __global__ void gumbel_screen_begin(const __grid_constant__ cuda_screen_making m)
+/* The rows of a block, and its bounds, by a CTA. */
+__device__ __forceinline__ void make_block(const cuda_screen_making &m)
 {
-    if (threadIdx.x == 0)
-        *m.header = m.begun;
-}
-
-extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
-    gumbel_screen_make(const __grid_constant__ cuda_screen_making m)
-{
-    __shared__ row_bounds all[kWarps];
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    row_bounds *all = (row_bounds *)shared_memory; /* [kMakeWarps] */
     const int warp = threadIdx.x / 32;
     row_bounds own = {};
-    for (int i = warp; i < GUMBEL_BLOCK; i += kWarps) {
+    for (int i = warp; i < GUMBEL_BLOCK; i += kMakeWarps) {
         const row_bounds row = make_row(m, (int64_t)blockIdx.x * GUMBEL_BLOCK + i);
         own = {fmaxf(own.error, row.error), fmaxf(own.size, row.size),
                fmaxf(own.weight, row.weight)};
@@ -129,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
     __syncthreads();
     if (threadIdx.x > 0)
         return;
-    for (int i = 1; i < kWarps; i++)
+    for (int i = 1; i < kMakeWarps; i++)
         own = {fmaxf(own.error, all[i].error), fmaxf(own.size, all[i].size),
                fmaxf(own.weight, all[i].weight)};
     m.bounds[blockIdx.x] = {own.error, own.size};
@@ -137,8 +130,22 @@ extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
     atomicMax((unsigned *)&m.header->weight, __float_as_uint(own.weight));
 }
 
+} // namespace
+
+extern "C" __global__ void gumbel_begin_screen(const __grid_constant__ cuda_screen_making m)
+{
+    if (threadIdx.x == 0)
+        *m.header = m.begun;
+}
+
+extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
+    gumbel_make_screen(const __grid_constant__ cuda_screen_making m)
+{
+    make_block(m);
+}
+
 /* The header's check, by which it counts. */
-extern "C" __global__ void gumbel_screen_seal(const __grid_constant__ cuda_screen_making m)
+extern "C" __global__ void gumbel_seal_screen(const __grid_constant__ cuda_screen_making m)
 {
     unsigned char bytes[offsetof(gumbel_screen_header, check)];
     uint64_t check = 0xcbf29ce484222325u;

@@ -37,7 +37,7 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 #define CUDA_SCREEN_SIDE_BYTES  (24 * 1024)
 #define CUDA_SCREEN_STAGES_MOST 12
 #define CUDA_SCREEN_STAGE_BYTES(width)                                                             \
-    (CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + (width) * CUDA_SCREEN_TILE)
+    (CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + (width)*CUDA_SCREEN_TILE)
 
 static inline int cuda_screen_stages(int width)
 {
@@ -46,19 +46,23 @@ static inline int cuda_screen_stages(int width)
 }
 
 /* Candidates that a CTA scores together, columns that it copies at a time, and its ring. */
-#define CUDA_SCREEN_SIDE_BY_SIDE  64
-#define CUDA_SCREEN_SEGMENT       256
+#define CUDA_SCREEN_SIDE_BY_SIDE 64
+#define CUDA_SCREEN_SEGMENT      256
 #define CUDA_SCREEN_SEGMENT_BYTES                                                                  \
     ((CUDA_SCREEN_SIDE_BY_SIDE + CUDA_SCREEN_GROUP) * 2 * CUDA_SCREEN_SEGMENT)
-#define CUDA_SCREEN_SEGMENTS    6
-#define CUDA_SCREEN_SCORE_BYTES (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES)
+#define CUDA_SCREEN_SEGMENTS         6
+#define CUDA_SCREEN_SCORE_SIDE_BYTES 2048
+#define CUDA_SCREEN_SCORE_BYTES                                                                    \
+    (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_SCREEN_SCORE_SIDE_BYTES)
 #define CUDA_SCREEN_SCORE_THREADS 128
 #define CUDA_SCREEN_SPLIT_THREADS 512
+#define CUDA_SCREEN_SPLIT_BYTES   1024
 #define CUDA_SCREEN_MAKE_THREADS  256
+#define CUDA_SCREEN_MAKE_BYTES    128
 
 /* What the roundings of a k16 step of wgmma lose, at most: each of 17 addends, and their sum, is cut
  * at 24 bits of the largest (docs/maths.md, section 14). */
-#define CUDA_SCREEN_GAMMA(columns) ((double)(((columns) + 15) / 16) * 18 * 0x1p-23 * 1.001)
+#define CUDA_SCREEN_GAMMA(columns) ((double)(((columns) + 15) / 16) * 18 * 0x1p-23 * 1.01)
 /* Subnormal roundings of a sum of fewer than 2^16 products, in any order. */
 #define CUDA_SCREEN_TINY 0x1p-109f
 

@@ -27,8 +27,8 @@ PTX void screen_fetch(const void *from, uint32_t bytes)
 /* What threads wrote to shared memory can be read by wgmma behind this and a barrier. */
 PTX void screen_fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-#define SCREEN_FOUR(s, i) "+r"(s[i]), "+r"(s[i + 1]), "+r"(s[i + 2]), "+r"(s[i + 3])
-#define SCREEN_EIGHT(s, i) SCREEN_FOUR(s, i), SCREEN_FOUR(s, i + 4)
+#define SCREEN_FOUR(s, i)    "+r"(s[i]), "+r"(s[i + 1]), "+r"(s[i + 2]), "+r"(s[i + 3])
+#define SCREEN_EIGHT(s, i)   SCREEN_FOUR(s, i), SCREEN_FOUR(s, i + 4)
 #define SCREEN_SIXTEEN(s, i) SCREEN_EIGHT(s, i), SCREEN_EIGHT(s, i + 8)
 
 /* sum += a * b^T. */

@@ -34,6 +34,8 @@ struct score_shared {
     sm90_best best[kGroup];
     uint32_t again, is_last;
 };
+static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "as the launch has it");
+static_assert(sizeof(split_shared) <= CUDA_SCREEN_SPLIT_BYTES, "as the launch has it");
 
 template <bool half> class scorer
 {
@@ -56,8 +58,8 @@ template <bool half> class scorer
     __device__ __forceinline__ void score_all(int member, int members) const
     {
         const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
-        const int listed = (int)min(__ldcg(&s.state->listed[group]),
-                                    (uint32_t)CUDA_SCREEN_LISTED(list_most));
+        const int listed =
+            (int)min(__ldcg(&s.state->listed[group]), (uint32_t)CUDA_SCREEN_LISTED(list_most));
         for (int from = member; from < listed; from += kRows * members) {
             choose(from, members, listed);
             if (shared.count == 0)
@@ -105,15 +107,14 @@ template <bool half> class scorer
             const bool is_weight = r < shared.count;
             const int row = is_weight ? r : r - shared.count;
             const gumbel_tensor &t = is_weight ? q.weight : q.hidden;
-            const int64_t from = is_weight
-                                     ? (int64_t)shared.entries[row].token - q.first_token
-                                     : (int64_t)(kGroup * group + row);
+            const int64_t from = is_weight ? (int64_t)shared.entries[row].token - q.first_token
+                                           : (int64_t)(kGroup * group + row);
             unsigned char *place =
                 to + (is_weight ? chunk * kRows * 128 : kWeightBytes + chunk * kGroup * 128) +
                 row * 128 + ((unit % 8) ^ (row % 8)) * 16;
             if (column + 8 * unit < q.hidden_size)
-                ptx_copy_async<16>(place, (const uint16_t *)t.data + from * t.stride + column +
-                                              8 * unit);
+                ptx_copy_async<16>(place,
+                                   (const uint16_t *)t.data + from * t.stride + column + 8 * unit);
             else
                 *(uint4 *)place = {0, 0, 0, 0};
         }
@@ -174,9 +175,8 @@ template <bool half> class scorer
             return;
         }
         if (!draw.greedy)
-            score += draw_noise_of({draw.seed, draw.position, draw.sample,
-                                    s.call.problem.sampling.domain},
-                                   token);
+            score += draw_noise_of(
+                {draw.seed, draw.position, draw.sample, s.call.problem.sampling.domain}, token);
         const sm90_best offer = {score, z, (int)token, 0};
         sm90_best seen, found = swap_best(&shared.best[column], offer, offer); /* only reads */
         while (offer.score > found.score || (offer.score == found.score && offer.id < found.id)) {
@@ -229,8 +229,10 @@ __device__ __forceinline__ void end(const cuda_screen_params &s, score_shared &s
 
 template <bool half> __device__ __forceinline__ void score(const cuda_screen_params &s)
 {
-    extern __shared__ __align__(1024) unsigned char ring[];
-    __shared__ score_shared shared;
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    unsigned char *ring = shared_memory;
+    score_shared &shared =
+        *(score_shared *)(ring + CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES);
     const int groups = ((int)s.call.problem.batch + kGroup - 1) / kGroup;
     const int group = blockIdx.x % groups, member = blockIdx.x / groups;
     const int members = ((int)gridDim.x - group + groups - 1) / groups;
@@ -244,12 +246,11 @@ template <bool half> __device__ __forceinline__ void score(const cuda_screen_par
     end(s, shared, group);
 }
 
-} // namespace
-
-extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SPLIT_THREADS)
-    gumbel_screen_split(const __grid_constant__ cuda_screen_params s)
+/* A row's planes; the words of its draw are cleared with them, and what the others tell. */
+__device__ __forceinline__ void split_row(const cuda_screen_params &s)
 {
-    __shared__ split_shared shared;
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    split_shared &shared = *(split_shared *)shared_memory;
     const gumbel_problem &q = s.call.problem;
     const int64_t row = blockIdx.x;
     ptx_allow_launch();
@@ -268,9 +269,17 @@ extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SPLIT_THREADS)
         s.reaches[row] = reach;
 }
 
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SPLIT_THREADS)
+    gumbel_split_rows(const __grid_constant__ cuda_screen_params s)
+{
+    split_row(s);
+}
+
 #define KERNEL(dtype, half)                                                                        \
     extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SCORE_THREADS)                        \
-        gumbel_screen_score_##dtype(const __grid_constant__ cuda_screen_params s)                  \
+        gumbel_score_rows_##dtype(const __grid_constant__ cuda_screen_params s)                    \
     {                                                                                              \
         score<half>(s);                                                                            \
     }

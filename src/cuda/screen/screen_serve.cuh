@@ -4,7 +4,8 @@
  * both ends of what passed there. A lower end raises what the row must reach; an upper end that
  * does not reach it is dropped; what is left is kept, and of that, at the end, what still can win
  * goes to the list of the call. Late in a product, when others have told their floors, the next
- * tile is marked.
+ * tile is marked. Of a tile that offers more than there is room for, what there was room for raises
+ * thresholds, and it is marked and drawn from again, so that few calls are left to the full pass.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SERVE_CUH
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
@@ -33,30 +34,35 @@ template <int n> class screen_server
 
     __device__ __forceinline__ void serve() const
     {
-        const cuda_params &p = s.call;
-        uint32_t ended = clock();
-        int turn = 0;
-        for (int tile = blockIdx.x; tile < p.tiles + (int)gridDim.x; tile += gridDim.x, turn++) {
-            if (turn == 0) {
-                start_first_tile(first_token_of(tile));
-                ptx_barrier_arrive(&side.served[0]);
-                continue;
-            }
-            ptx_barrier_wait(&side.drawn[(turn - 1) % kScreenTeams], (turn - 1) / kScreenTeams & 1);
+        uint32_t ended = clock(), drawn[kScreenTeams] = {};
+        int turn = 0, tries = 0;
+        start_first_tile(first_token_of(blockIdx.x));
+        ptx_barrier_arrive(&side.served[0]);
+        for (int tile = blockIdx.x;;) {
+            const int team = turn % kScreenTeams;
+            ptx_barrier_wait(&side.drawn[team], drawn[team]++ & 1);
             const uint32_t took = (uint32_t)clock() - ended;
             ended += took;
-            weigh_offers(first_token_of(tile - (int)gridDim.x));
+            const bool repeats = side.repeats(tries);
+            weigh_offers(first_token_of(tile));
             ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are weighed */
-            if (tile >= p.tiles)
+            tries = repeats ? tries + 1 : 0;
+            turn += !repeats;
+            tile += repeats ? 0 : (int)gridDim.x;
+            if (tile >= s.call.tiles)
                 break;
-            if (thread == 0)
+            if (thread == 0) {
+                side.again |= !repeats && side.offered > CUDA_SCREEN_OFFERS;
                 side.offered = 0;
+            }
             tell();
             if (thread < 32)
                 drop_beaten();
-            mark_tile(tile, ended, nap_of_tile(took, turn == 1));
+            mark_tile(tile, ended, repeats ? 0 : nap_of_tile(took, turn == 1));
             ptx_barrier_arrive(&side.served[turn % kScreenTeams]);
         }
+        if (thread == 0 && side.offered > CUDA_SCREEN_OFFERS)
+            side.again = 1;
         hand_over();
     }
 
@@ -86,45 +92,52 @@ template <int n> class screen_server
         }
     }
 
+    /* Raise what rows must reach by all offers, and keep those that reach it. */
     __device__ __forceinline__ void weigh_offers(uint32_t first) const
     {
-        const uint32_t offered = side.offered;
-        if (offered > CUDA_SCREEN_OFFERS)
-            side.again = 1;
-        for (uint32_t i = thread; i < min(offered, (uint32_t)CUDA_SCREEN_OFFERS);
-             i += SM90_SERVE_THREADS)
-            weigh(side.offers[i], first);
+        const uint32_t count = min(side.offered, (uint32_t)CUDA_SCREEN_OFFERS);
+        for (uint32_t k = thread; k < count; k += SM90_SERVE_THREADS)
+            weigh(side.offers[k], first);
+        ptx_named_barrier<3, SM90_SERVE_THREADS>();
+        for (uint32_t k = thread; k < count; k += SM90_SERVE_THREADS) {
+            const screen_offer &offer = side.offers[k];
+            const uint32_t row = offer.place & 0xff;
+            if (is_beaten(offer.upper, row))
+                continue;
+            const uint32_t at = atomicAdd(&side.kept, 1);
+            if (at < side.kept_most)
+                side.list[at] = {offer.upper, first + (offer.place >> 8), row};
+            else
+                side.again = 1;
+        }
     }
 
-    /* Add the noise of an offer to both of its ends. NaN and +inf are for the full pass to tell. */
-    __device__ __forceinline__ void weigh(const screen_offer &offer, uint32_t first) const
+    /* Make an offer's ends those of its score. NaN and +inf are for the full pass to tell. */
+    __device__ __forceinline__ void weigh(screen_offer &offer, uint32_t first) const
     {
         const int i = offer.place & 0xff;
         const sm90_draw &draw = side.draws[i];
-        const uint32_t token = first + (offer.place >> 8);
         const float scale = s.call.problem.scale;
         float upper = (offer.upper * scale) * draw.inverse_temperature;
         float lower = (offer.lower * scale) * draw.inverse_temperature;
-        if (!(upper < INFINITY)) {
+        if (!(upper < INFINITY))
             side.again = 1;
-            return;
-        }
         if (!draw.greedy) {
             const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
                                           s.call.problem.sampling.domain};
-            const float noise = draw_noise_of(stream, token);
+            const float noise = draw_noise_of(stream, first + (offer.place >> 8));
             upper += noise;
             lower += noise;
         }
-        if (ordered_bits(upper) < *(volatile uint32_t *)&side.best[i] ||
-            upper < *(volatile float *)&side.thresholds[i])
-            return;
-        atomicMax(&side.best[i], ordered_bits(lower));
-        const uint32_t at = atomicAdd(&side.kept, 1);
-        if (at < side.kept_most)
-            side.list[at] = {upper, token, (uint32_t)i};
-        else
-            side.again = 1;
+        offer.upper = upper;
+        if (lower > -INFINITY)
+            atomicMax(&side.best[i], ordered_bits(lower));
+    }
+
+    /* Whether a score that is not above `upper` cannot win. */
+    __device__ __forceinline__ bool is_beaten(float upper, uint32_t row) const
+    {
+        return upper < ordered_float(side.best[row]) || upper < side.thresholds[row];
     }
 
     /* Raise thresholds to what this CTA has found, and tell the others. */
@@ -146,12 +159,11 @@ template <int n> class screen_server
         uint32_t left = 0;
         if (2 * count < side.kept_most)
             return;
+        __syncwarp();
         for (uint32_t at = 0; at < count; at += 32) {
             const bool is_there = at + thread < count;
             const screen_kept own = side.list[is_there ? at + thread : 0];
-            const bool stays =
-                is_there && !(ordered_bits(own.upper) < side.best[own.row]) &&
-                !(own.upper < *(volatile float *)&side.thresholds[own.row]);
+            const bool stays = is_there && !is_beaten(own.upper, own.row);
             const uint32_t ballot = __ballot_sync(~0u, stays);
             if (stays)
                 side.list[left + __popc(ballot & ((1u << thread) - 1))] = own;
@@ -190,16 +202,17 @@ template <int n> class screen_server
             take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         const uint32_t count = min(side.kept, side.kept_most);
-        const uint32_t most = CUDA_SCREEN_LISTED(min(
-            max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
+        const uint32_t most =
+            CUDA_SCREEN_LISTED(min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
         for (uint32_t k = thread; k < count; k += SM90_SERVE_THREADS) {
             const screen_kept own = side.list[k];
-            if (own.upper < side.thresholds[own.row])
+            if (is_beaten(own.upper, own.row))
                 continue;
             const uint32_t group = own.row / CUDA_SCREEN_GROUP;
             const uint32_t at = atomicAdd(&s.state->listed[group], 1);
             if (at < most)
-                s.entries[group * CUDA_SCREEN_LISTED_MOST + at] = {own.upper, own.token, own.row, 0};
+                s.entries[group * CUDA_SCREEN_LISTED_MOST + at] = {own.upper, own.token, own.row,
+                                                                   0};
             else
                 side.again = 1;
         }

@@ -18,6 +18,7 @@ namespace
 
 constexpr int kTileBlocks = CUDA_SCREEN_TILE / GUMBEL_BLOCK;
 constexpr int kScreenTeams = 2; /* warpgroups that multiply and draw, in turns */
+constexpr int kScreenTries = 8; /* how often a tile that offers too much is drawn from again */
 
 /* What the tokens of a block are passed over by. */
 struct screen_mark {
@@ -44,13 +45,14 @@ template <int n> struct screen_side {
     screen_mark marks[kTileBlocks][rows];
     float units[rows];
     float thresholds[rows];
-    uint32_t best[rows];                    /* what some token's score is not below, ordered bits */
+    uint32_t best[rows]; /* what some token's score is not below, ordered bits */
     uint32_t first_words[kTileBlocks][rows]; /* of the first tile: first_word_of() the block */
     float seeds[kTileBlocks][rows]; /* the lower end of each block's token of most noise there */
     sm90_draw draws[rows];
     gumbel_screen_reach reaches[rows];
     uint32_t offered, kept;
-    uint32_t again; /* 1: the full pass must draw this call */
+    uint32_t again;    /* 1: the full pass must draw this call */
+    uint32_t is_known; /* 1: that is so from the beginning, by a row of the batch */
     uint32_t kept_most;
     screen_offer offers[CUDA_SCREEN_OFFERS];
     screen_kept list[CUDA_SCREEN_KEPT];
@@ -75,7 +77,7 @@ template <int n> struct screen_side {
     {
         const gumbel_problem &q = s.call.problem;
         if (threadIdx.x == 0) {
-            offered = kept = again = 0;
+            offered = kept = again = is_known = 0;
             kept_most = min(CUDA_SCREEN_KEPT, 2 * max(1, s.header->list_most));
         }
         __syncthreads();
@@ -91,13 +93,20 @@ template <int n> struct screen_side {
             reaches[i] = s.reaches[i];
             units[i] = reaches[i].unit;
             if (isnan(units[i])) {
-                again = 1;
+                is_known = 1;
                 continue;
             }
             gumbel_row row = gumbel_problem_row(&q, i);
             draws[i] = {row.stream.seed, row.stream.position, row.stream.sample,
                         row.inverse_temperature, row.greedy};
         }
+    }
+
+    /* Whether the tile that has been drawn from is drawn from again: by the team behind a barrier,
+     * or by those that serve it, before the list is free again. */
+    __device__ __forceinline__ bool repeats(int tries) const
+    {
+        return offered > CUDA_SCREEN_OFFERS && tries < kScreenTries;
     }
 
     __device__ __forceinline__ bool draws_row(int i) const

@@ -30,8 +30,8 @@ __device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, cons
         check = (check ^ bytes[i]) * 0x100000001b3u;
     return h.magic == GUMBEL_SCREEN_MAGIC && h.version == GUMBEL_SCREEN_VERSION &&
            h.layout == GUMBEL_SCREEN_LAYOUT_TILES && h.rows == q.vocab &&
-           h.columns == q.hidden_size && h.dtype == (uint32_t)q.weight.dtype &&
-           h.list_most >= 1 && h.list_most <= GUMBEL_SCREEN_LIST_MOST && h.check == check;
+           h.columns == q.hidden_size && h.dtype == (uint32_t)q.weight.dtype && h.list_most >= 1 &&
+           h.list_most <= GUMBEL_SCREEN_LIST_MOST && h.check == check;
 }
 
 /* What the warps of the CTA add up, and whether the screen is the head's. */
@@ -117,7 +117,8 @@ class row_split
     /* Planes of zeros. */
     __device__ __forceinline__ void clear() const
     {
-        for (int v = threadIdx.x; v < s.depths * (CUDA_SCREEN_TILE / 8); v += blockDim.x)
+        for (int v = threadIdx.x; v < s.depths * (CUDA_SCREEN_TILE / 8);
+             v += CUDA_SCREEN_SPLIT_THREADS)
             *(uint64_t *)place(v, 0) = *(uint64_t *)place(v, 1) = 0;
     }
 
@@ -187,8 +188,7 @@ class row_split
     {
         const int column = 8 * vector, n = 2 * (int)row + plane;
         const int unit = (column % CUDA_SCREEN_TILE / 16) ^ (n % 8);
-        return s.planes +
-               ((int64_t)(column / CUDA_SCREEN_TILE) * s.width + n) * CUDA_SCREEN_TILE +
+        return s.planes + ((int64_t)(column / CUDA_SCREEN_TILE) * s.width + n) * CUDA_SCREEN_TILE +
                16 * unit + column % 16;
     }
 
