@@ -136,15 +136,16 @@ template <bool half> class scorer
                 stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
             const uint32_t a = __shfl_sync(~0u, wgmma_address(stage), 0);
             const uint32_t b = __shfl_sync(~0u, wgmma_address(stage + kWeightBytes), 0);
-            ptx_wgmma_fence();
+            const int chunks = min(kChunks, depths - segment * kChunks);
+#pragma unroll 1
+            for (int chunk = 0; chunk < chunks; chunk++) {
+                ptx_wgmma_fence();
 #pragma unroll
-            for (int chunk = 0; chunk < kChunks; chunk++)
-                if (segment * kChunks + chunk < depths)
-#pragma unroll
-                    for (int step = 0; step < kChunk / 16; step++)
-                        wgmma<8, half>::add(
-                            sum, wgmma_descriptor(a + chunk * (kRows * 128 / 16) + 2 * step),
-                            wgmma_descriptor(b + chunk * (kGroup * 128 / 16) + 2 * step));
+                for (int step = 0; step < kChunk / 16; step++)
+                    wgmma<8, half>::add(
+                        sum, wgmma_descriptor(a + chunk * (kRows * 128 / 16) + 2 * step),
+                        wgmma_descriptor(b + chunk * (kGroup * 128 / 16) + 2 * step));
+            }
             ptx_wgmma_commit();
             copy(segment + kAhead);
         }

@@ -10,6 +10,7 @@
 #ifndef GUMBEL_CUDA_SCREEN_SERVE_CUH
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
 
+#include "cuda/common/widen.cuh"
 #include "cuda/screen/screen_shared.cuh"
 
 namespace
@@ -18,6 +19,9 @@ namespace
 /* Cycles before a tile's end at which floors are asked for; of shorter tiles, a part of their time
  * is waited first (fused_sm90.cu). */
 constexpr uint32_t kScreenReserve = 20000, kScreenPart = 4;
+constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
+/* Products of single rows that a warp computes a tile, 2 to 3 us each. */
+constexpr int kSharpened = 2;
 
 template <int n> class screen_server
 {
@@ -34,13 +38,14 @@ template <int n> class screen_server
 
     __device__ __forceinline__ void serve() const
     {
-        uint32_t ended = clock(), drawn[kScreenTeams] = {};
+        uint32_t ended = clock(), parities = 0; /* a bit a team */
         int turn = 0, tries = 0;
         start_first_tile(first_token_of(blockIdx.x));
         ptx_barrier_arrive(&side.served[0]);
         for (int tile = blockIdx.x;;) {
             const int team = turn % kScreenTeams;
-            ptx_barrier_wait(&side.drawn[team], drawn[team]++ & 1);
+            ptx_barrier_wait(&side.drawn[team], parities >> team & 1);
+            parities ^= 1u << team;
             const uint32_t took = (uint32_t)clock() - ended;
             ended += took;
             const bool repeats = side.repeats(tries);
@@ -56,6 +61,9 @@ template <int n> class screen_server
                 side.offered = 0;
             }
             tell();
+            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all have told */
+            sharpen();
+            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are sharp */
             if (thread < 32)
                 drop_beaten();
             mark_tile(tile, ended, repeats ? 0 : nap_of_tile(took, turn == 1));
@@ -130,25 +138,97 @@ template <int n> class screen_server
             lower += noise;
         }
         offer.upper = upper;
-        if (lower > -INFINITY)
-            atomicMax(&side.best[i], ordered_bits(lower));
+        side.reach(i, lower, first + (offer.place >> 8));
     }
 
     /* Whether a score that is not above `upper` cannot win. */
     __device__ __forceinline__ bool is_beaten(float upper, uint32_t row) const
     {
-        return upper < ordered_float(side.best[row]) || upper < side.thresholds[row];
+        return upper < side.reached(row) || upper < side.thresholds[row];
     }
 
-    /* Raise thresholds to what this CTA has found, and tell the others. */
+    /* Raise row i's threshold to what is reached, and tell the others; whether that is news. */
+    __device__ __forceinline__ bool raise(int i) const
+    {
+        const float safe = draw_threshold(side.reached(i));
+        const bool is_news = safe > side.thresholds[i];
+        if (is_news) {
+            side.thresholds[i] = safe;
+            floor_give(floor_of_row(s, i), safe, s.call.tag);
+        }
+        return is_news;
+    }
+
     __device__ __forceinline__ void tell() const
     {
-        if (!side.draws_row(thread))
-            return;
-        const float safe = draw_threshold(ordered_float(side.best[thread]));
-        if (safe > side.thresholds[thread]) {
-            side.thresholds[thread] = safe;
-            floor_give(floor_of_row(s, thread), safe, s.call.tag);
+        const uint32_t leads = __ballot_sync(~0u, side.draws_row(thread) && raise(thread));
+        if (thread % 32 == 0 && thread < 64)
+            side.leads[thread / 32] = leads;
+    }
+
+    /* Of rows in which this CTA leads, a few a warp: raise what the best token surely has to what its
+     * own product says, less what roundings can make of it. By the narrower interval, others pass
+     * over most of what they would keep. */
+    __device__ __forceinline__ void sharpen() const
+    {
+        const int warp = thread / 32;
+        int turn = 0;
+        for (int word = 0; word < 2; word++)
+            for (uint32_t left = side.leads[word]; left != 0; left &= left - 1, turn++)
+                if (turn % kServeWarps == warp && turn / kServeWarps < kSharpened)
+                    sharpen_row(32 * word + __ffs((int)left) - 1);
+    }
+
+    /* By a warp. */
+    __device__ __forceinline__ void sharpen_row(int i) const
+    {
+        const gumbel_problem &q = s.call.problem;
+        const sm90_draw &draw = side.draws[i];
+        const uint32_t token = (uint32_t)side.best[i];
+        const uint4 *w =
+            (const uint4 *)((const uint16_t *)q.weight.data +
+                            (int64_t)(token - (uint32_t)q.first_token) * q.weight.stride);
+        const uint4 *h = (const uint4 *)((const uint16_t *)q.hidden.data + i * q.hidden.stride);
+        const bool half = q.weight.dtype == GUMBEL_FLOAT16;
+        float sum = 0.0f, size = 0.0f;
+#pragma unroll 4
+        for (int v = thread % 32; v < (int)(q.hidden_size / 8); v += 32) {
+            const uint4 a = __ldg(w + v), b = __ldg(h + v);
+            add_pair(a.x, b.x, half, sum, size);
+            add_pair(a.y, b.y, half, sum, size);
+            add_pair(a.z, b.z, half, sum, size);
+            add_pair(a.w, b.w, half, sum, size);
+        }
+#pragma unroll
+        for (int lanes = 16; lanes > 0; lanes /= 2) {
+            sum += __shfl_xor_sync(~0u, sum, lanes);
+            size += __shfl_xor_sync(~0u, size, lanes);
+        }
+        /* The product's own roundings, and those of both sums. */
+        const float gamma = 1.01f * (float)s.gamma + (float)(q.hidden_size / 32 + 16) * 0x1p-22f;
+        const float lower = sum - fmaf(gamma, size, CUDA_SCREEN_TINY);
+        float score = (lower * q.scale) * draw.inverse_temperature;
+        if (!draw.greedy)
+            score +=
+                draw_noise_of({draw.seed, draw.position, draw.sample, q.sampling.domain}, token);
+        if (thread % 32 == 0) {
+            side.reach(i, score, token);
+            raise(i);
+        }
+        __syncwarp();
+    }
+
+    /* Two products. */
+    static __device__ __forceinline__ void add_pair(uint32_t a, uint32_t b, bool half, float &sum,
+                                                    float &size)
+    {
+#pragma unroll
+        for (int shift = 0; shift < 32; shift += 16) {
+            const uint32_t left = a >> shift & 0xffff, right = b >> shift & 0xffff;
+            const float x = half ? widen_f16(left) : widen_bf16(left);
+            const float y = half ? widen_f16(right) : widen_bf16(right);
+            sum = fmaf(x, y, sum);
+            size = fmaf(fabsf(x), fabsf(y), size);
         }
     }
 

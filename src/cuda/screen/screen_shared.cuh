@@ -45,7 +45,9 @@ template <int n> struct screen_side {
     screen_mark marks[kTileBlocks][rows];
     float units[rows];
     float thresholds[rows];
-    uint32_t best[rows]; /* what some token's score is not below, ordered bits */
+    /* What a score of the row is not below, as ordered bits, above the token that has it. */
+    unsigned long long best[rows];
+    uint32_t leads[2]; /* bits of rows of which this CTA has just told a threshold of its own */
     uint32_t first_words[kTileBlocks][rows]; /* of the first tile: first_word_of() the block */
     float seeds[kTileBlocks][rows]; /* the lower end of each block's token of most noise there */
     sm90_draw draws[rows];
@@ -83,7 +85,7 @@ template <int n> struct screen_side {
         __syncthreads();
         for (int i = threadIdx.x; i < rows; i += CUDA_SM90_THREADS) {
             thresholds[i] = -INFINITY;
-            best[i] = ordered_bits(-INFINITY);
+            best[i] = (unsigned long long)ordered_bits(-INFINITY) << 32;
             units[i] = 0.0f;
             draws[i] = {};
             for (int b = 0; b < kTileBlocks; b++)
@@ -100,6 +102,18 @@ template <int n> struct screen_side {
             draws[i] = {row.stream.seed, row.stream.position, row.stream.sample,
                         row.inverse_temperature, row.greedy};
         }
+    }
+
+    /* What some token's score is not below; -inf for none. */
+    __device__ __forceinline__ float reached(int i) const
+    {
+        return ordered_float((uint32_t)(best[i] >> 32));
+    }
+
+    __device__ __forceinline__ void reach(int i, float score, uint32_t token)
+    {
+        if (score > -INFINITY)
+            atomicMax(&best[i], (unsigned long long)ordered_bits(score) << 32 | token);
     }
 
     /* Whether the tile that has been drawn from is drawn from again: by the team behind a barrier,
