@@ -313,8 +313,13 @@ template <int n> __device__ void consume(const cuda_screen_params &s, unsigned c
         const screen_team<n> team(s, side, threadIdx.x, tile);
         if (own != 0 || turn != 0)
             ptx_barrier_wait(&side.multiplied[1 - own], (turn & 1) ^ (own == 0));
+        const uint32_t began = clock();
         multiply<n>(sum, s.depths, memory, at);
         at.skip(s.depths);
+        if (threadIdx.x % 128 == 0) {
+            const uint32_t ended = clock();
+            side.times[own] = {ended, ended - began};
+        }
         bool repeats = true;
 #pragma unroll 1
         for (int tries = 0; repeats; tries++) {

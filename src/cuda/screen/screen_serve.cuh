@@ -16,12 +16,15 @@
 namespace
 {
 
-/* Cycles before a tile's end at which floors are asked for; of shorter tiles, a part of their time
- * is waited first (fused_sm90.cu). */
+/* Cycles before a product's end at which floors are asked for; of shorter products, a part of their
+ * time is waited first (fused_sm90.cu). */
 constexpr uint32_t kScreenReserve = 20000, kScreenPart = 4;
 constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
-/* Products of single rows that a warp computes a tile, 2 to 3 us each. */
+/* Products of single rows that a CTA computes a tile. Each waits once for memory, some 5 us while
+ * copies of the screen are queued before it. */
 constexpr int kSharpened = 2;
+/* Vectors of eight columns that a thread asks for at once. */
+constexpr int kSharpAhead = 6;
 
 template <int n> class screen_server
 {
@@ -38,7 +41,7 @@ template <int n> class screen_server
 
     __device__ __forceinline__ void serve() const
     {
-        uint32_t ended = clock(), parities = 0; /* a bit a team */
+        uint32_t parities = 0; /* a bit a team */
         int turn = 0, tries = 0;
         start_first_tile(first_token_of(blockIdx.x));
         ptx_barrier_arrive(&side.served[0]);
@@ -46,8 +49,7 @@ template <int n> class screen_server
             const int team = turn % kScreenTeams;
             ptx_barrier_wait(&side.drawn[team], parities >> team & 1);
             parities ^= 1u << team;
-            const uint32_t took = (uint32_t)clock() - ended;
-            ended += took;
+            const screen_time time = side.times[team];
             const bool repeats = side.repeats(tries);
             weigh_offers(first_token_of(tile));
             ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are weighed */
@@ -60,13 +62,12 @@ template <int n> class screen_server
                 side.again |= !repeats && side.offered > CUDA_SCREEN_OFFERS;
                 side.offered = 0;
             }
-            tell();
+            tell(time, repeats, turn == 1);
             ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all have told */
             sharpen();
-            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are sharp */
             if (thread < 32)
                 drop_beaten();
-            mark_tile(tile, ended, repeats ? 0 : nap_of_tile(took, turn == 1));
+            mark_tile(tile, time.ended, repeats ? 0 : nap_of(time.took, turn == 1));
             ptx_barrier_arrive(&side.served[turn % kScreenTeams]);
         }
         if (thread == 0 && side.offered > CUDA_SCREEN_OFFERS)
@@ -80,7 +81,8 @@ template <int n> class screen_server
         return (uint32_t)s.call.problem.first_token + CUDA_SCREEN_TILE * (uint32_t)tile;
     }
 
-    static __device__ __forceinline__ uint32_t nap_of_tile(uint32_t took, bool first)
+    /* How long after a product's end floors are asked for, of what that one took. */
+    static __device__ __forceinline__ uint32_t nap_of(uint32_t took, bool first)
     {
         const bool is_long = !first && took > kScreenReserve / (kScreenPart - 1) * kScreenPart;
         return is_long ? took - kScreenReserve : took / kScreenPart;
@@ -154,81 +156,120 @@ template <int n> class screen_server
         const bool is_news = safe > side.thresholds[i];
         if (is_news) {
             side.thresholds[i] = safe;
-            floor_give(floor_of_row(s, i), safe, s.call.tag);
+            raise_floor(s, side, i);
         }
         return is_news;
     }
 
-    __device__ __forceinline__ void tell() const
+    /* Tell, and find the rows that are worth a product of their own: those of which nobody else has
+     * told as much. Behind the first tile all CTAs have news of all rows, so that others are waited
+     * for and asked; later it is late for a product where a part of the tile's time is over. */
+    __device__ __forceinline__ void tell(screen_time time, bool repeats, bool first) const
     {
-        const uint32_t leads = __ballot_sync(~0u, side.draws_row(thread) && raise(thread));
+        bool leads = side.draws_row(thread) && raise(thread) && !repeats;
+        if (first && !repeats) {
+            sm90_sleep(time.ended, time.took / kScreenPart);
+            if (leads) {
+                const uint64_t floor = floor_load(floor_of_row(s, thread));
+                leads = floor_pack(side.thresholds[thread]) >= floor % (1ull << FLOOR_BITS);
+            }
+        } else if ((uint32_t)clock() - time.ended > time.took / 2)
+            leads = false;
+        const uint32_t ballot = __ballot_sync(~0u, leads);
         if (thread % 32 == 0 && thread < 64)
-            side.leads[thread / 32] = leads;
+            side.leads[thread / 32] = ballot;
     }
 
-    /* Of rows in which this CTA leads, a few a warp: raise what the best token surely has to what its
-     * own product says, less what roundings can make of it. By the narrower interval, others pass
-     * over most of what they would keep. */
+    /* Of rows in which this CTA leads, a few: raise what the best token surely has to what its own
+     * product says, less what roundings can make of it. By the narrower interval, others pass over
+     * most of what they would keep. */
     __device__ __forceinline__ void sharpen() const
     {
-        const int warp = thread / 32;
-        int turn = 0;
+        int count = 0;
         for (int word = 0; word < 2; word++)
-            for (uint32_t left = side.leads[word]; left != 0; left &= left - 1, turn++)
-                if (turn % kServeWarps == warp && turn / kServeWarps < kSharpened)
+            for (uint32_t left = side.leads[word]; left != 0; left &= left - 1)
+                if (count++ < kSharpened)
                     sharpen_row(32 * word + __ffs((int)left) - 1);
     }
 
-    /* By a warp. */
+    /* By all threads that serve. */
     __device__ __forceinline__ void sharpen_row(int i) const
     {
         const gumbel_problem &q = s.call.problem;
-        const sm90_draw &draw = side.draws[i];
         const uint32_t token = (uint32_t)side.best[i];
+        float2 sums = multiply_row(i, token); /* of products, and of their sizes */
+#pragma unroll
+        for (int lanes = 16; lanes > 0; lanes /= 2) {
+            sums.x += __shfl_xor_sync(~0u, sums.x, lanes);
+            sums.y += __shfl_xor_sync(~0u, sums.y, lanes);
+        }
+        if (thread % 32 == 0)
+            side.parts[thread / 32] = sums;
+        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all parts are there */
+        if (thread == 0) {
+            const sm90_draw &draw = side.draws[i];
+            for (int warp = 1; warp < kServeWarps; warp++) {
+                sums.x += side.parts[warp].x;
+                sums.y += side.parts[warp].y;
+            }
+            /* The product's own roundings, and those of both sums. */
+            const float gamma =
+                1.01f * (float)s.gamma + (float)(q.hidden_size / 32 + 16) * 0x1p-22f;
+            const float lower = sums.x - fmaf(gamma, sums.y, CUDA_SCREEN_TINY);
+            float score = (lower * q.scale) * draw.inverse_temperature;
+            if (!draw.greedy)
+                score += draw_noise_of({draw.seed, draw.position, draw.sample, q.sampling.domain},
+                                       token);
+            side.reach(i, score, token);
+            raise(i);
+        }
+        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* parts may change */
+    }
+
+    /* A thread's part of the product of row i of the batch and a token's weights. */
+    __device__ __forceinline__ float2 multiply_row(int i, uint32_t token) const
+    {
+        const gumbel_problem &q = s.call.problem;
         const uint4 *w =
             (const uint4 *)((const uint16_t *)q.weight.data +
                             (int64_t)(token - (uint32_t)q.first_token) * q.weight.stride);
         const uint4 *h = (const uint4 *)((const uint16_t *)q.hidden.data + i * q.hidden.stride);
         const bool half = q.weight.dtype == GUMBEL_FLOAT16;
-        float sum = 0.0f, size = 0.0f;
-#pragma unroll 4
-        for (int v = thread % 32; v < (int)(q.hidden_size / 8); v += 32) {
-            const uint4 a = __ldg(w + v), b = __ldg(h + v);
-            add_pair(a.x, b.x, half, sum, size);
-            add_pair(a.y, b.y, half, sum, size);
-            add_pair(a.z, b.z, half, sum, size);
-            add_pair(a.w, b.w, half, sum, size);
-        }
+        const int vectors = (int)(q.hidden_size / 8);
+        float2 sums = {0.0f, 0.0f};
+#pragma unroll 1
+        for (int from = thread; from < vectors; from += kSharpAhead * SM90_SERVE_THREADS) {
+            uint4 a[kSharpAhead], b[kSharpAhead];
 #pragma unroll
-        for (int lanes = 16; lanes > 0; lanes /= 2) {
-            sum += __shfl_xor_sync(~0u, sum, lanes);
-            size += __shfl_xor_sync(~0u, size, lanes);
+            for (int k = 0; k < kSharpAhead; k++) {
+                const int v = from + k * SM90_SERVE_THREADS;
+                a[k] = b[k] = {0, 0, 0, 0};
+                if (v < vectors) {
+                    a[k] = __ldg(w + v);
+                    b[k] = __ldg(h + v);
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < kSharpAhead; k++) {
+                add_pair(a[k].x, b[k].x, half, sums);
+                add_pair(a[k].y, b[k].y, half, sums);
+                add_pair(a[k].z, b[k].z, half, sums);
+                add_pair(a[k].w, b[k].w, half, sums);
+            }
         }
-        /* The product's own roundings, and those of both sums. */
-        const float gamma = 1.01f * (float)s.gamma + (float)(q.hidden_size / 32 + 16) * 0x1p-22f;
-        const float lower = sum - fmaf(gamma, size, CUDA_SCREEN_TINY);
-        float score = (lower * q.scale) * draw.inverse_temperature;
-        if (!draw.greedy)
-            score +=
-                draw_noise_of({draw.seed, draw.position, draw.sample, q.sampling.domain}, token);
-        if (thread % 32 == 0) {
-            side.reach(i, score, token);
-            raise(i);
-        }
-        __syncwarp();
+        return sums;
     }
 
     /* Two products. */
-    static __device__ __forceinline__ void add_pair(uint32_t a, uint32_t b, bool half, float &sum,
-                                                    float &size)
+    static __device__ __forceinline__ void add_pair(uint32_t a, uint32_t b, bool half, float2 &sums)
     {
 #pragma unroll
         for (int shift = 0; shift < 32; shift += 16) {
             const uint32_t left = a >> shift & 0xffff, right = b >> shift & 0xffff;
             const float x = half ? widen_f16(left) : widen_bf16(left);
             const float y = half ? widen_f16(right) : widen_bf16(right);
-            sum = fmaf(x, y, sum);
-            size = fmaf(fabsf(x), fabsf(y), size);
+            sums.x = fmaf(x, y, sums.x);
+            sums.y = fmaf(fabsf(x), fabsf(y), sums.y);
         }
     }
 
@@ -277,9 +318,10 @@ template <int n> class screen_server
     /* What can win by all that is known goes to the list of the call. */
     __device__ __forceinline__ void hand_over() const
     {
-        tell();
-        if (side.draws_row(thread))
+        if (side.draws_row(thread)) {
+            raise(thread);
             take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+        }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         const uint32_t count = min(side.kept, side.kept_most);
         const uint32_t most =

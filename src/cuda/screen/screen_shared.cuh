@@ -32,6 +32,11 @@ struct screen_offer {
     uint32_t place;     /* its row, 8 bits; then its token in the tile */
 };
 
+/* When a product ended, and how long it took, by the clock of the multiprocessor. */
+struct screen_time {
+    uint32_t ended, took;
+};
+
 struct screen_kept {
     float upper; /* end of its score's interval */
     uint32_t token, row;
@@ -48,6 +53,8 @@ template <int n> struct screen_side {
     /* What a score of the row is not below, as ordered bits, above the token that has it. */
     unsigned long long best[rows];
     uint32_t leads[2]; /* bits of rows of which this CTA has just told a threshold of its own */
+    float2 parts[SM90_SERVE_THREADS / 32]; /* of a product of one row */
+    screen_time times[kScreenTeams];       /* of each team's last product */
     uint32_t first_words[kTileBlocks][rows]; /* of the first tile: first_word_of() the block */
     float seeds[kTileBlocks][rows]; /* the lower end of each block's token of most noise there */
     sm90_draw draws[rows];
@@ -149,6 +156,18 @@ __device__ __forceinline__ bool take_floor(const cuda_screen_params &s, screen_s
     return raises;
 }
 
+/* Raise row i's floor to its threshold. The first kernel of the call has cleared the word, so that
+ * an atomic which nothing waits for is enough. */
+template <int n>
+__device__ __forceinline__ void raise_floor(const cuda_screen_params &s, const screen_side<n> &side,
+                                            int i)
+{
+    const float threshold = side.thresholds[i];
+    if (threshold > -INFINITY)
+        atomicMax((unsigned long long *)floor_of_row(s, i),
+                  (unsigned long long)s.call.tag << FLOOR_BITS | floor_pack(threshold));
+}
+
 /* Tell the other CTAs, which at last sight knew of `floor`, if the threshold is news; whether none
  * of them has told of as much. */
 template <int n>
@@ -158,7 +177,7 @@ __device__ __forceinline__ bool give_floor(const cuda_screen_params &s, screen_s
     const float threshold = side.thresholds[i];
     const bool empty = floor >> FLOOR_BITS != s.call.tag;
     if (empty || floor_pack(threshold) > floor % (1 << FLOOR_BITS))
-        floor_give(floor_of_row(s, i), threshold, s.call.tag);
+        raise_floor(s, side, i);
     return threshold > (empty ? -INFINITY : floor_unpack(floor));
 }
 
