@@ -384,6 +384,15 @@ static int8_t byte_of(const int8_t *copy, int64_t depths, int64_t row, int64_t c
     return copy[((row / 128 * depths + column / 128) * 128 + at) * 128 + unit * 16 + column % 16];
 }
 
+static int is_finite_row(const made_head *made, int64_t row)
+{
+    for (int64_t i = 0; i < made->weight.cols; i++)
+        if (!isfinite(dtype_load(made->weight.data, made->weight.dtype,
+                                 row * made->weight.cols + i)))
+            return 0;
+    return 1;
+}
+
 static void check_row(const made_head *made, const char *screen, const gumbel_screen_parts *parts,
                       int64_t row)
 {
@@ -393,6 +402,14 @@ static void check_row(const made_head *made, const char *screen, const gumbel_sc
     const int64_t columns = made->weight.cols;
     double step = (double)((const float *)(const void *)(screen + parts->steps))[row];
     double error_sum = 0, size = 0, weight = 0, most = 0;
+    if (!is_finite_row(made, row)) {
+        int bytes = 0;
+        for (int64_t i = 0; i < columns; i++)
+            bytes |= byte_of((const int8_t *)screen + parts->copy, parts->columns / 128, row, i);
+        CHECK(isnan(step) && bytes == 0, "row %lld is not finite: step %g, bytes %d",
+              (long long)row, step, bytes);
+        return;
+    }
     for (int64_t i = 0; i < columns; i++) {
         double w = (double)dtype_load(made->weight.data, made->weight.dtype, row * columns + i);
         double q = byte_of((const int8_t *)screen + parts->copy, parts->columns / 128, row, i);
@@ -404,8 +421,10 @@ static void check_row(const made_head *made, const char *screen, const gumbel_sc
     CHECK(most <= (double)GUMBEL_SCREEN_ENTRY && sqrt(error_sum) <= (double)block->error &&
               sqrt(size) <= (double)block->size && block->error <= header->error &&
               sqrt(weight) <= (double)header->weight,
-          "row %lld: an entry is %g off, all %g of %g, size %g of %g", (long long)row, most,
-          sqrt(error_sum), (double)block->error, sqrt(size), (double)block->size);
+          "%s, row %lld: an entry is %g off, all %g of %g, size %g of %g, weight %g of %g",
+          dtype_name(made->weight.dtype), (long long)row, most, sqrt(error_sum),
+          (double)block->error, sqrt(size), (double)block->size, sqrt(weight),
+          (double)header->weight);
 }
 
 static void screen_certificates(void)

@@ -46,16 +46,16 @@ static inline int cuda_screen_stages(int width)
 }
 
 /* Candidates that a CTA scores together, columns that it copies at a time, and its ring. */
-#define CUDA_SCREEN_SIDE_BY_SIDE 64
-#define CUDA_SCREEN_SEGMENT      256
+#define CUDA_SCREEN_SIDE_BY_SIDE 32
+#define CUDA_SCREEN_SEGMENT      512
 #define CUDA_SCREEN_SEGMENT_BYTES                                                                  \
     ((CUDA_SCREEN_SIDE_BY_SIDE + CUDA_SCREEN_GROUP) * 2 * CUDA_SCREEN_SEGMENT)
-#define CUDA_SCREEN_SEGMENTS         6
+#define CUDA_SCREEN_SEGMENTS         5
 #define CUDA_SCREEN_SCORE_SIDE_BYTES 2048
 #define CUDA_SCREEN_SCORE_BYTES                                                                    \
     (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_SCREEN_SCORE_SIDE_BYTES)
 #define CUDA_SCREEN_SCORE_THREADS 128
-#define CUDA_SCREEN_SPLIT_THREADS 512
+#define CUDA_SCREEN_SPLIT_THREADS (512 + 32)
 #define CUDA_SCREEN_SPLIT_BYTES   1024
 #define CUDA_SCREEN_MAKE_THREADS  256
 #define CUDA_SCREEN_MAKE_BYTES    128

@@ -4,10 +4,10 @@
  *        tokens that can win scored by the full product, and the outputs.
  * COST   of scoring, 2 D bytes a candidate and a chain of D / 16 wgmmas.
  * MAP    splitting: a CTA a row. Scoring: CTAs share out the groups of eight rows, and the candidates
- *        of a group among each other. Of each step's 64 rows of a wgmma as many are candidates as
- *        there are, gathered from anywhere; what lies in the others is not looked at.
- * SMEM   a ring of 256 columns each: 64 rows of weights and 8 hidden states, as [4][rows][64], each
- *        64 columns in 128-byte swizzle.
+ *        of a group among each other, up to 32 at a time, gathered from anywhere. A wgmma multiplies
+ *        64 rows: what it reads of others, and what comes of that, is not looked at.
+ * SMEM   a ring of 512 columns each: 32 rows of weights and then 8 hidden states, as [8][rows][64],
+ *        each 64 columns in 128-byte swizzle.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, as in fused_sm90.cu: the
  *        same logits, bit by bit.
  */
@@ -32,8 +32,10 @@ struct score_shared {
     int count;
     sm90_draw draws[kGroup];
     sm90_best best[kGroup];
+    float floors[kGroup]; /* what rows have surely reached; -inf for nothing known */
     uint32_t again, is_last;
 };
+static_assert((64 - kRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT, "a wgmma reads the ring");
 static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "as the launch has it");
 static_assert(sizeof(split_shared) <= CUDA_SCREEN_SPLIT_BYTES, "as the launch has it");
 
@@ -55,11 +57,8 @@ template <bool half> class scorer
     }
 
     /* Score this CTA's candidates, the member-th of so many CTAs. */
-    __device__ __forceinline__ void score_all(int member, int members) const
+    __device__ __forceinline__ void score_all(int member, int members, int listed) const
     {
-        const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
-        const int listed =
-            (int)min(__ldcg(&s.state->listed[group]), (uint32_t)CUDA_SCREEN_LISTED(list_most));
         for (int from = member; from < listed; from += kRows * members) {
             choose(from, members, listed);
             if (shared.count == 0)
@@ -83,17 +82,13 @@ template <bool half> class scorer
             const uint4 raw =
                 __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_LISTED_MOST + at]);
             const cuda_screen_entry own = {__uint_as_float(raw.x), raw.y, raw.z, 0};
-            const uint64_t floor =
-                floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)own.row]);
-            const bool beaten =
-                floor >> FLOOR_BITS == s.call.tag && own.upper < floor_unpack(floor);
-            if (!beaten)
+            if (!(own.upper < shared.floors[own.row % kGroup]))
                 shared.entries[atomicAdd(&shared.count, 1)] = own;
         }
         __syncthreads();
     }
 
-    /* Copy 256 columns of the candidates, and of the hidden states. */
+    /* Copy a segment of the candidates, and of the hidden states. */
     __device__ __forceinline__ void copy(int segment) const
     {
         const gumbel_problem &q = s.call.problem;
@@ -199,7 +194,11 @@ __device__ __forceinline__ void start(const cuda_screen_params &s, score_shared 
         return;
     shared.best[i] = {-INFINITY, -INFINITY, -1, 0};
     shared.draws[i] = {};
+    shared.floors[i] = -INFINITY;
     if (row < (int)q.batch) {
+        const uint64_t floor = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
+        if (floor >> FLOOR_BITS == s.call.tag)
+            shared.floors[i] = floor_unpack(floor);
         const gumbel_row own = gumbel_problem_row(&q, row);
         shared.draws[i] = {own.stream.seed, own.stream.position, own.stream.sample,
                            own.inverse_temperature, own.greedy};
@@ -239,11 +238,15 @@ template <bool half> __device__ __forceinline__ void score(const cuda_screen_par
     const int members = ((int)gridDim.x - group + groups - 1) / groups;
     ptx_wait_for_launch();
     ptx_allow_launch();
-    if (__ldcg(&s.state->again))
-        return;
+    /* Nothing of this waits for another load. */
+    const uint32_t again = __ldcg(&s.state->again), all = __ldcg(&s.state->listed[group]);
+    const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
     start(s, shared, group);
+    if (again)
+        return;
     __syncthreads();
-    scorer<half>(s, shared, ring, group).score_all(member, members);
+    scorer<half>(s, shared, ring, group)
+        .score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_LISTED(list_most)));
     end(s, shared, group);
 }
 
@@ -262,12 +265,21 @@ __device__ __forceinline__ void split_row(const cuda_screen_params &s)
         s.call.shared_floors[CUDA_FLOOR_WORDS * row + threadIdx.x] = 0;
     const row_split own(s, shared, row);
     if (row >= q.batch || !gumbel_problem_row_lives(&q, row)) {
-        own.clear();
+        if (threadIdx.x < kSplitThreads)
+            own.clear();
         return;
     }
-    const gumbel_screen_reach reach = own.split();
-    if (threadIdx.x == 0)
-        s.reaches[row] = reach;
+    gumbel_screen_reach reach = {};
+    if (threadIdx.x < kSplitThreads)
+        reach = own.split();
+    else
+        own.look_at_header();
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    if (!shared.fits)
+        reach.unit = __uint_as_float(0x7fc00000);
+    s.reaches[row] = reach;
 }
 
 } // namespace

@@ -230,9 +230,7 @@ template <int n> class screen_server
     __device__ __forceinline__ float2 multiply_row(int i, uint32_t token) const
     {
         const gumbel_problem &q = s.call.problem;
-        const uint4 *w =
-            (const uint4 *)((const uint16_t *)q.weight.data +
-                            (int64_t)(token - (uint32_t)q.first_token) * q.weight.stride);
+        const uint4 *w = (const uint4 *)weights_of(token);
         const uint4 *h = (const uint4 *)((const uint16_t *)q.hidden.data + i * q.hidden.stride);
         const bool half = q.weight.dtype == GUMBEL_FLOAT16;
         const int vectors = (int)(q.hidden_size / 8);
@@ -315,7 +313,15 @@ template <int n> class screen_server
         }
     }
 
-    /* What can win by all that is known goes to the list of the call. */
+    __device__ __forceinline__ const uint16_t *weights_of(uint32_t token) const
+    {
+        const gumbel_problem &q = s.call.problem;
+        return (const uint16_t *)q.weight.data +
+               (int64_t)(token - (uint32_t)q.first_token) * q.weight.stride;
+    }
+
+    /* What can win by all that is known goes to the list of the call, and its weights to the
+     * second-level cache, where the next launch reads them. */
     __device__ __forceinline__ void hand_over() const
     {
         if (side.draws_row(thread)) {
@@ -332,10 +338,11 @@ template <int n> class screen_server
                 continue;
             const uint32_t group = own.row / CUDA_SCREEN_GROUP;
             const uint32_t at = atomicAdd(&s.state->listed[group], 1);
-            if (at < most)
+            if (at < most) {
                 s.entries[group * CUDA_SCREEN_LISTED_MOST + at] = {own.upper, own.token, own.row,
                                                                    0};
-            else
+                screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
+            } else
                 side.again = 1;
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();

@@ -14,7 +14,9 @@
 namespace
 {
 
-constexpr int kSplitWarps = CUDA_SCREEN_SPLIT_THREADS / 32;
+/* One warp more than those that split says whether the screen fits. */
+constexpr int kSplitThreads = CUDA_SCREEN_SPLIT_THREADS - 32, kSplitWarps = kSplitThreads / 32;
+static_assert(kSplitWarps == 16, "as add_up() has it");
 /* Covers the roundings of sums and roots in float64; and of their conversion to float32. */
 constexpr double kUp = 1.0 + 1e-9, kFloatUp = 1.0 + 0x1p-20;
 
@@ -55,7 +57,14 @@ class row_split
     {
     }
 
-    /* Planes and reach of the row; zeros where it has none, or none that holds. */
+    /* By the last warp, at the same time. */
+    __device__ __forceinline__ void look_at_header() const
+    {
+        if (threadIdx.x == kSplitThreads)
+            shared.fits = is_screen_of(*s.header, s.call.problem);
+    }
+
+    /* Planes and reach of the row; zeros where it has none, or none that holds. By the others. */
     __device__ __forceinline__ gumbel_screen_reach split() const
     {
         const float weight = s.header->weight, error = s.header->error;
@@ -69,8 +78,6 @@ class row_split
                 square[0] += (double)h[i] * (double)h[i];
             }
         });
-        if (threadIdx.x == CUDA_SCREEN_SPLIT_THREADS - 1)
-            shared.fits = is_screen_of(*s.header, s.call.problem);
         most = __reduce_max_sync(~0u, most);
         if (threadIdx.x % 32 == 0)
             shared.most[threadIdx.x / 32] = most;
@@ -78,7 +85,7 @@ class row_split
         for (int i = 0; i < kSplitWarps; i++)
             most = max(most, shared.most[i]);
         const double norm = sqrt(square[0]) * kUp;
-        if (!shared.fits || most >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MOST) ||
+        if (most >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MOST) ||
             !(norm * (double)weight < GUMBEL_SCREEN_LOGIT_MOST)) {
             clear();
             return reach;
@@ -90,19 +97,12 @@ class row_split
         double best = INFINITY, rest = norm;
         for (int step = 0; step < 3; step++) {
             const float cut = error > 0.0f ? (float)(2 * rest * entry / error) : INFINITY;
-            double sums[5] = {};
+            double sums[2] = {};
             if (step == 0)
-                each([&](int vector, const float(&h)[8]) {
-                    sort_out(h, cut, sums);
-                    split_eight(h, vector, (double)reach.unit, sums);
-                });
-            else
+                reach.grain = split_all(cut, (double)reach.unit, sums);
+            else {
                 each([&](int, const float(&h)[8]) { sort_out(h, cut, sums); });
-            add_up(sums);
-            if (step == 0) {
-                const double steps = 256 * sqrt(sums[3]) + sqrt(sums[4]);
-                reach.grain = float_above(sqrt(sums[2]) + 0x1p-21 * (double)reach.unit * steps);
-                clear_behind();
+                add_up(sums);
             }
             rest = sqrt(sums[1]) * kUp;
             if (entry * sums[0] + (double)error * rest < best) {
@@ -117,8 +117,7 @@ class row_split
     /* Planes of zeros. */
     __device__ __forceinline__ void clear() const
     {
-        for (int v = threadIdx.x; v < s.depths * (CUDA_SCREEN_TILE / 8);
-             v += CUDA_SCREEN_SPLIT_THREADS)
+        for (int v = threadIdx.x; v < s.depths * (CUDA_SCREEN_TILE / 8); v += kSplitThreads)
             *(uint64_t *)place(v, 0) = *(uint64_t *)place(v, 1) = 0;
     }
 
@@ -131,11 +130,27 @@ class row_split
             *(uint64_t *)place(v, 0) = *(uint64_t *)place(v, 1) = 0;
     }
 
+    /* The planes, and sums of sort_out(); the reach's grain. */
+    __device__ __forceinline__ float split_all(float cut, double unit, double (&sorted)[2]) const
+    {
+        double sums[5] = {};
+        each([&](int vector, const float(&h)[8]) {
+            sort_out(h, cut, sums);
+            split_eight(h, vector, unit, sums);
+        });
+        clear_behind();
+        add_up(sums);
+        sorted[0] = sums[0];
+        sorted[1] = sums[1];
+        const double steps = 256 * sqrt(sums[3]) + sqrt(sums[4]);
+        return float_above(sqrt(sums[2]) + 0x1p-21 * unit * steps);
+    }
+
     template <class F> __device__ __forceinline__ void each(F f) const
     {
         const gumbel_tensor &t = s.call.problem.hidden;
         const uint4 *from = (const uint4 *)((const uint16_t *)t.data + row * t.stride);
-        for (int v = threadIdx.x; v < vectors; v += CUDA_SCREEN_SPLIT_THREADS) {
+        for (int v = threadIdx.x; v < vectors; v += kSplitThreads) {
             const uint4 raw = from[v];
             const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
             float h[8];
@@ -149,8 +164,9 @@ class row_split
     }
 
     /* Outliers by their size, the others by their squares. */
+    template <int count>
     static __device__ __forceinline__ void sort_out(const float (&h)[8], float cut,
-                                                    double (&sums)[5])
+                                                    double (&sums)[count])
     {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -192,7 +208,7 @@ class row_split
                16 * unit + column % 16;
     }
 
-    /* Sums of all threads, which all of them get. */
+    /* Sums of all threads that split, which all of them get. */
     template <int count> __device__ __forceinline__ void add_up(double (&sums)[count]) const
     {
 #pragma unroll
@@ -200,18 +216,18 @@ class row_split
 #pragma unroll
             for (int lanes = 16; lanes > 0; lanes /= 2)
                 sums[i] += __shfl_xor_sync(~0u, sums[i], lanes);
-        __syncthreads(); /* what was added up before has been read */
+        ptx_named_barrier<1, kSplitThreads>(); /* what was added up before has been read */
         if (threadIdx.x % 32 == 0)
 #pragma unroll
             for (int i = 0; i < count; i++)
                 shared.parts[i][threadIdx.x / 32] = sums[i];
-        __syncthreads();
+        ptx_named_barrier<1, kSplitThreads>();
 #pragma unroll
         for (int i = 0; i < count; i++) {
-            sums[i] = 0.0;
+            sums[i] = shared.parts[i][threadIdx.x % kSplitWarps];
 #pragma unroll
-            for (int warp = 0; warp < kSplitWarps; warp++)
-                sums[i] += shared.parts[i][warp];
+            for (int lanes = kSplitWarps / 2; lanes > 0; lanes /= 2)
+                sums[i] += __shfl_xor_sync(~0u, sums[i], lanes);
         }
     }
 };
