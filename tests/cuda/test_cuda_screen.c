@@ -4,6 +4,8 @@
  * overflow, rows that are not finite, ties; a screen's certificate against one computed here; and
  * what the sums of tensor cores lose, on rows made for it.
  */
+#define _POSIX_C_SOURCE 200112L
+
 #include "api/call.h"
 #include "cuda/plan/cuda_plan.h"
 #include "cuda_requests.h"
@@ -451,6 +453,58 @@ static void screen_certificates(void)
     }
 }
 
+/* What gumbel_screen_verify() says of a head's screen: the row at fault, -1 for none, -2 for a
+ * screen of another head. */
+static int64_t verify(const gpu_head *h)
+{
+    const char *row;
+    switch (gumbel_screen_verify(gpu, NULL, &h->head.weight, h->screen, &error)) {
+    case GUMBEL_OK:
+        return -1;
+    case GUMBEL_ERROR_ARGUMENT:
+        row = strstr(error.message, "of row ");
+        return row ? strtoll(row + strlen("of row "), NULL, 10) : -2;
+    default:
+        die("gumbel_screen_verify: %s: %s", error.field, error.message);
+    }
+}
+
+/* Weights that change behind a screen's back, one of them, far and near; and bounds that do. */
+static void screen_stale(void)
+{
+    for (int kind = 0; kind < MADE_KINDS; kind++) {
+        made_head made =
+            make_made_head((made_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000, 200,
+                           1, 5);
+        void *weight = (void *)(uintptr_t)made.weight.data;
+        const size_t bytes = 1000 * 200 * dtype_size(made.weight.dtype);
+        gpu_head h = head_on_gpu(&made);
+        gumbel_screen_header header;
+        CHECK(verify(&h) == -1, "%s: %s", made_names[kind], error.message);
+        for (int64_t row = 12; row < 1000; row += 12 * 27) { /* rows of no odd kind */
+            float was = dtype_load(weight, made.weight.dtype, row * 200 + 199);
+            dtype_store(weight, made.weight.dtype, row * 200 + 199, was + 3.0f);
+            gpu_put(h.weight, weight, bytes);
+            int64_t found = verify(&h);
+            CHECK(found == row, "%s: row %lld has changed, it found %lld", made_names[kind],
+                  (long long)row, (long long)found);
+            dtype_store(weight, made.weight.dtype, row * 200 + 199, was);
+        }
+        gpu_put(h.weight, weight, bytes);
+        gpu_fetch(&header, h.screen, sizeof header);
+        header.error *= 0.5f;
+        header.check = gumbel_screen_check_of(&header);
+        gpu_put(h.screen, &header, sizeof header);
+        CHECK(verify(&h) >= 0, "%s: half the error", made_names[kind]);
+        header.columns = 192;
+        header.check = gumbel_screen_check_of(&header);
+        gpu_put(h.screen, &header, sizeof header);
+        CHECK(verify(&h) == -2, "%s: other columns", made_names[kind]);
+        free_gpu_head(&h);
+        free_made_head(&made);
+    }
+}
+
 /* ------------------------------------------------------------------------------- roundings ---- */
 
 /* Products that cancel, one large among small ones, growing and falling sums, equal ones that all
@@ -569,7 +623,10 @@ int main(int argc, char **argv)
         {"screen_shapes", screen_shapes},   {"screen_lists", screen_lists},
         {"screen_odd", screen_odd},         {"screen_shard", screen_shard},
         {"screen_replays", screen_replays}, {"screen_roundings", screen_roundings},
-        {"screen_large", screen_large},     {NULL, NULL},
+        {"screen_large", screen_large},     {"screen_stale", screen_stale},
+        {NULL, NULL},
     };
+    /* Also where the full pass is faster. */
+    setenv("GUMBEL_RUNGS", "screen", 1);
     return cuda_run_tests(argc, argv, tests);
 }

@@ -197,6 +197,7 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_begin_screen", &cuda->screen_begin, error));
     GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_make_screen", &cuda->screen_make, error));
     GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_seal_screen", &cuda->screen_seal, error));
+    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_verify_screen", &cuda->screen_verify, error));
     if (!cuda->modules[score])
         return GUMBEL_OK;
     GUMBEL_FORWARD(get_kernel(cuda, score, "gumbel_split_rows", &cuda->screen_split, error));

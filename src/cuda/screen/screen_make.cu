@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the screen of a head: each row of weights as bytes, its step, and of 64 rows how far those
- *        bytes are off (docs/maths.md, section 14); the header last.
+ *        bytes are off (docs/maths.md, section 14); the header last. And whether a screen holds.
  * COST   the weights are read twice, the second time mostly from the caches, and half of them is
  *        written.
  * MAP    a CTA for 64 rows, a warp for one at a time; lane i takes columns 4 i to 4 i + 3 of every
@@ -9,7 +9,7 @@
  * NUMERICS  sums in float64: what the rounding leaves, w - s q, is exact there.
  */
 #include "cuda/common/widen.cuh"
-#include "cuda/screen/screen_params.h"
+#include "cuda/screen/screen_split.cuh"
 
 namespace
 {
@@ -130,6 +130,41 @@ __device__ __forceinline__ void make_block(const cuda_screen_making &m)
     atomicMax((unsigned *)&m.header->weight, __float_as_uint(own.weight));
 }
 
+/* Whether what a screen says of a row is so, by a warp. */
+__device__ __forceinline__ bool row_holds(const cuda_screen_making &m, int64_t row)
+{
+    const gumbel_tensor &t = m.weight;
+    const gumbel_screen_block bound = m.bounds[row / GUMBEL_BLOCK];
+    const double step = (double)m.steps[row];
+    const int at = operand_row((int)(row % CUDA_SCREEN_TILE));
+    const int8_t *tiles =
+        m.copy + row / CUDA_SCREEN_TILE * m.depths * CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
+    double error = 0.0, size = 0.0, weight = 0.0, most = 0.0;
+    bool is_finite = true;
+    for (int64_t i = threadIdx.x % 32; i < t.cols; i += 32) {
+        const int in = (int)(i % CUDA_SCREEN_TILE);
+        const double w = (double)widen_element(t.data, t.dtype, row * t.stride + i);
+        const double q = (double)tiles[(i / CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + at) *
+                                           CUDA_SCREEN_TILE +
+                                       ((in / 16) ^ (at % 8)) * 16 + in % 16];
+        const double left = w / step - q;
+        is_finite = is_finite && fabs(w) < INFINITY;
+        error += left * left;
+        size += q * q;
+        weight += w * w;
+        most = fmax(most, fabs(left));
+    }
+    const bool entries_hold = !__any_sync(~0u, most > (double)GUMBEL_SCREEN_ENTRY);
+    if (__any_sync(~0u, !is_finite))
+        return isnan(step);
+    error = sqrt(add_over_warp(error));
+    size = sqrt(add_over_warp(size));
+    weight = sqrt(add_over_warp(weight));
+    return step > 0.0 && entries_hold && error <= (double)bound.error &&
+           size <= (double)bound.size && bound.error <= m.header->error &&
+           weight <= (double)m.header->weight;
+}
+
 } // namespace
 
 extern "C" __global__ void gumbel_begin_screen(const __grid_constant__ cuda_screen_making m)
@@ -155,4 +190,23 @@ extern "C" __global__ void gumbel_seal_screen(const __grid_constant__ cuda_scree
     for (size_t i = 0; i < sizeof bytes; i++)
         check = (check ^ bytes[i]) * 0x100000001b3u;
     m.header->check = check;
+}
+
+/* Lower *fault, which is above all of them, to the first row of which the screen does not hold; to
+ * CUDA_SCREEN_IS_OTHER where it is not one of this head. */
+extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
+    gumbel_verify_screen(const __grid_constant__ cuda_screen_making m)
+{
+    gumbel_problem p = {};
+    p.weight = m.weight;
+    p.vocab = m.weight.rows;
+    p.hidden_size = m.weight.cols;
+    const bool is_own = is_screen_of(*m.header, p);
+    for (int i = threadIdx.x / 32; i < GUMBEL_BLOCK; i += kMakeWarps) {
+        const int64_t row = (int64_t)blockIdx.x * GUMBEL_BLOCK + i;
+        if (row >= m.weight.rows || (is_own && row_holds(m, row)))
+            continue;
+        if (threadIdx.x % 32 == 0)
+            atomicMin(m.fault, is_own ? (unsigned long long)row : CUDA_SCREEN_IS_OTHER);
+    }
 }

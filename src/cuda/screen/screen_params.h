@@ -22,6 +22,15 @@
 #define CUDA_SCREEN_GROUP  8
 #define CUDA_SCREEN_GROUPS (CUDA_SCREEN_ROWS_MOST / CUDA_SCREEN_GROUP)
 
+/* Where a screened draw is measured to be faster than the full pass (findings/screening.md); both
+ * are right anywhere, so that a caller may prefer either. */
+#define CUDA_SCREEN_ROWS_LEAST    16
+#define CUDA_SCREEN_WEIGHTS_LEAST (INT64_C(1) << 29)
+static inline int cuda_screen_is_faster(int64_t batch, int64_t vocab, int64_t columns)
+{
+    return batch >= CUDA_SCREEN_ROWS_LEAST && vocab * columns >= CUDA_SCREEN_WEIGHTS_LEAST;
+}
+
 /* Columns of the integer products that exist. */
 #define CUDA_SCREEN_WIDTHS 5
 static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
@@ -96,7 +105,7 @@ typedef struct cuda_screen_params {
     cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_LISTED_MOST] */
 } cuda_screen_params;
 
-/* What the kernels that make a screen are given. */
+/* What the kernels that make a screen, or verify one, are given. */
 typedef struct cuda_screen_making {
     gumbel_tensor weight;
     gumbel_screen_header begun; /* without what is found on the way */
@@ -105,6 +114,11 @@ typedef struct cuda_screen_making {
     float *steps;
     int8_t *copy;
     int32_t depths;
+    unsigned long long *fault; /* only to verify: the first row at fault */
 } cuda_screen_making;
+
+/* Of what is verified: nothing found, and a screen that is not of this head. */
+#define CUDA_SCREEN_HOLDS    (~0ull)
+#define CUDA_SCREEN_IS_OTHER (~0ull - 1)
 
 #endif

@@ -35,6 +35,10 @@ struct making {
 
 void make_body(const void *argument) { gumbel_make_screen(((const making *)argument)->params); }
 void begin_body(const void *argument) { gumbel_begin_screen(((const making *)argument)->params); }
+void verify_body(const void *argument)
+{
+    gumbel_verify_screen(((const making *)argument)->params);
+}
 void seal_body(const void *argument) { gumbel_seal_screen(((const making *)argument)->params); }
 
 void split_body(const void *argument)
@@ -87,6 +91,19 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
              {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories}, random,
              what);
     run_ctas(seal_body, &own, {1, 1, 32, 0, memories}, random, what);
+    /* It holds, and does not with half of a bound. */
+    unsigned long long fault = CUDA_SCREEN_HOLDS;
+    own.params.fault = &fault;
+    const cta_shape all = {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
+    run_ctas(verify_body, &own, all, random, what);
+    if (fault != CUDA_SCREEN_HOLDS)
+        die("%s: its screen does not hold of row %llu", what, fault);
+    const float size = own.params.bounds->size;
+    own.params.bounds->size *= 0.5f;
+    run_ctas(verify_body, &own, all, random, what);
+    if (size > 0 && fault >= GUMBEL_BLOCK)
+        die("%s: half of a bound passes", what);
+    own.params.bounds->size = size;
     return screen;
 }
 
