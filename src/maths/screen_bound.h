@@ -4,7 +4,8 @@
  * (docs/maths.md, section 14). What every backend must read and bound alike.
  *
  * A buffer is a header, two bounds a block of 64 rows, a step a row, and the copy, each part at a
- * multiple of 64 bytes, in tiles of 1024. A weight w of a row with step s is s (q + e), q an integer in -127..127.
+ * multiple of 64 bytes, in tiles of 1024. A weight w of a row with step s is s (q + e), q an
+ * integer in -127..127.
  */
 #ifndef GUMBEL_MATHS_SCREEN_BOUND_H
 #define GUMBEL_MATHS_SCREEN_BOUND_H
@@ -34,7 +35,7 @@
 typedef enum gumbel_screen_layout {
     /* [V / 16][D / 64][16 quads of columns][16 rows][4 columns] of q + 128 */
     GUMBEL_SCREEN_LAYOUT_CPU = 1,
-    /* CUDA: tiles of 128 rows and columns of q (cuda/screen/screen_params.h) */
+    /* CUDA: tiles of 128 rows and columns of q (cuda/fused/screen/screen_params.h) */
     GUMBEL_SCREEN_LAYOUT_TILES = 2,
 } gumbel_screen_layout;
 
@@ -74,8 +75,8 @@ typedef struct gumbel_screen_reach {
     float path;     /* gamma |h|: the roundings of the library's own product */
 } gumbel_screen_reach;
 
-/* Lay out the screen of [rows, columns] weights; 0 where it would be larger than any memory. That of
- * a CPU, and of any layout. */
+/* Lay out the screen of [rows, columns] weights; 0 where it would be larger than any memory. That
+ * of a CPU, and of any layout. */
 int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts);
 int gumbel_screen_lay_out_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
                              gumbel_screen_parts *parts);

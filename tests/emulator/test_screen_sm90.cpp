@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the screened draw on Hopper on a CPU, its threads in a random order, against that of
-// the full pass, bit by bit: where it does not leave a call to it, which it must only do of calls
-// that are made for that.
+// The source of the screened draw on Hopper on a CPU, its threads in a random order, against that
+// of the full pass, bit by bit: where it does not leave a call to it, which it must only do of
+// calls that are made for that.
 #include "launch_screen.h"
 #include "launch_sm90.h"
 

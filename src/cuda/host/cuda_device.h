@@ -8,7 +8,7 @@
 #include "core/backend.h"
 #include "cuda/host/cuda_driver.h"
 #include "cuda/policy/cuda_policy.h"
-#include "cuda/screen/screen_params.h"
+#include "cuda/policy/screen_policy.h"
 
 #include <stdatomic.h>
 #include <sys/types.h>

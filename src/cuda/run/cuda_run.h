@@ -18,7 +18,7 @@ typedef enum cuda_handed {
     CUDA_HANDS_DRAWS = 1 << 2,  /* a plain draw of each row, in the outputs */
 } cuda_handed;
 
-/* What the launches of a screened draw tell each other by (screen_params.h). */
+/* What the launches of a screened draw tell each other by (screen_policy.h). */
 typedef struct cuda_screen_pieces {
     int8_t *planes;
     gumbel_screen_reach *reaches;

@@ -10,10 +10,10 @@ extern "C" {
 #include "maths/screen_bound.h"
 }
 
-#include "cuda/screen/screen_draw.cu"
+#include "cuda/fused/screen/screen_draw.cu"
 #undef KERNEL
-#include "cuda/screen/screen_make.cu"
-#include "cuda/screen/screen_score.cu"
+#include "cuda/fused/screen/screen_make.cu"
+#include "cuda/fused/screen/screen_score.cu"
 
 #include "ctas.h"
 #include "launch_screen.h"
@@ -35,10 +35,7 @@ struct making {
 
 void make_body(const void *argument) { gumbel_make_screen(((const making *)argument)->params); }
 void begin_body(const void *argument) { gumbel_begin_screen(((const making *)argument)->params); }
-void verify_body(const void *argument)
-{
-    gumbel_verify_screen(((const making *)argument)->params);
-}
+void verify_body(const void *argument) { gumbel_verify_screen(((const making *)argument)->params); }
 void seal_body(const void *argument) { gumbel_seal_screen(((const making *)argument)->params); }
 
 void split_body(const void *argument)

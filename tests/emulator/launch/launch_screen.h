@@ -5,7 +5,7 @@
 #ifndef TESTS_EMULATOR_LAUNCH_SCREEN_H
 #define TESTS_EMULATOR_LAUNCH_SCREEN_H
 
-#include "cuda/screen/screen_params.h"
+#include "cuda/fused/screen/screen_params.h"
 #include "problems.h"
 
 /* The screen of weights [V, D] with a list's room, on the heap, as cuda_screen_prepare() makes it.

@@ -3,19 +3,20 @@
  * WHAT   the ends of a screened draw on Hopper: before it, hidden states as planes; behind it, the
  *        tokens that can win scored by the full product, and the outputs.
  * COST   of scoring, 2 D bytes a candidate and a chain of D / 16 wgmmas.
- * MAP    splitting: a CTA a row. Scoring: CTAs share out the groups of eight rows, and the candidates
- *        of a group among each other, up to 32 at a time, gathered from anywhere. A wgmma multiplies
- *        64 rows: what it reads of others, and what comes of that, is not looked at.
+ * MAP    splitting: a CTA a row. Scoring: CTAs share out the groups of eight rows, and the
+ *        candidates of a group among each other, up to 32 at a time, gathered from anywhere. A
+ *        wgmma multiplies 64 rows: what it reads of others, and what comes of that, is not looked
+ *        at.
  * SMEM   a ring of 512 columns each: 32 rows of weights and then 8 hidden states, as [8][rows][64],
  *        each 64 columns in 128-byte swizzle.
- * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, as in fused_sm90.cu: the
- *        same logits, bit by bit.
+ * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, as in fused_sm90.cu:
+ *        the same logits, bit by bit.
  */
 #include "cuda/fused/hopper/offers_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
 #include "cuda/fused/tile/ending_sm90.cuh"
-#include "cuda/screen/screen_ptx.cuh"
-#include "cuda/screen/screen_split.cuh"
+#include "cuda/fused/screen/screen_ptx.cuh"
+#include "cuda/fused/screen/screen_split.cuh"
 
 namespace
 {

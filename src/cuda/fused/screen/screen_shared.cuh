@@ -11,7 +11,7 @@
 #define GUMBEL_CUDA_SCREEN_SHARED_CUH
 
 #include "cuda/fused/hopper/noise_sm90.cuh"
-#include "cuda/screen/screen_params.h"
+#include "cuda/fused/screen/screen_params.h"
 
 namespace
 {
@@ -53,8 +53,8 @@ template <int n> struct screen_side {
     /* What a score of the row is not below, as ordered bits, above the token that has it. */
     unsigned long long best[rows];
     uint32_t leads[2]; /* bits of rows of which this CTA has just told a threshold of its own */
-    float2 parts[SM90_SERVE_THREADS / 32]; /* of a product of one row */
-    screen_time times[kScreenTeams];       /* of each team's last product */
+    float2 parts[SM90_SERVE_THREADS / 32];   /* of a product of one row */
+    screen_time times[kScreenTeams];         /* of each team's last product */
     uint32_t first_words[kTileBlocks][rows]; /* of the first tile: first_word_of() the block */
     float seeds[kTileBlocks][rows]; /* the lower end of each block's token of most noise there */
     sm90_draw draws[rows];

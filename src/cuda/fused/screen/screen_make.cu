@@ -9,7 +9,7 @@
  * NUMERICS  sums in float64: what the rounding leaves, w - s q, is exact there.
  */
 #include "cuda/common/widen.cuh"
-#include "cuda/screen/screen_split.cuh"
+#include "cuda/fused/screen/screen_split.cuh"
 
 namespace
 {
@@ -144,9 +144,9 @@ __device__ __forceinline__ bool row_holds(const cuda_screen_making &m, int64_t r
     for (int64_t i = threadIdx.x % 32; i < t.cols; i += 32) {
         const int in = (int)(i % CUDA_SCREEN_TILE);
         const double w = (double)widen_element(t.data, t.dtype, row * t.stride + i);
-        const double q = (double)tiles[(i / CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + at) *
-                                           CUDA_SCREEN_TILE +
-                                       ((in / 16) ^ (at % 8)) * 16 + in % 16];
+        const double q =
+            (double)tiles[(i / CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + at) * CUDA_SCREEN_TILE +
+                          ((in / 16) ^ (at % 8)) * 16 + in % 16];
         const double left = w / step - q;
         is_finite = is_finite && fabs(w) < INFINITY;
         error += left * left;

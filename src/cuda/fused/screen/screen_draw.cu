@@ -19,8 +19,8 @@
 #include "cuda/fused/hopper/lanes_sm90.cuh"
 #include "cuda/fused/hopper/seeds_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
-#include "cuda/screen/screen_ptx.cuh"
-#include "cuda/screen/screen_serve.cuh"
+#include "cuda/fused/screen/screen_ptx.cuh"
+#include "cuda/fused/screen/screen_serve.cuh"
 
 namespace
 {

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A screened draw on Hopper: what its kernels are handed, what they tell each other in the
- * workspace, and the sizes that host and kernels must agree on. Read by C and by CUDA.
- *
- * The copy is laid out in tiles of 128 rows and 128 columns, 16 KiB that are copied as they lie and
- * are an operand of wgmma: [V / 128][D / 128][row of wgmma][128 columns], in 128-byte swizzle, rows
- * as cuda_screen_place() has them.
+ * A screened draw on Hopper: the sizes that host and kernels must agree on, and what its kernels
+ * tell each other in the workspace. Read by C and by CUDA.
  */
-#ifndef GUMBEL_CUDA_SCREEN_PARAMS_H
-#define GUMBEL_CUDA_SCREEN_PARAMS_H
+#ifndef GUMBEL_CUDA_SCREEN_POLICY_H
+#define GUMBEL_CUDA_SCREEN_POLICY_H
 
-#include "cuda/common/cuda_params.h"
 #include "cuda/policy/cuda_policy.h"
 #include "maths/screen_bound.h"
 
@@ -69,8 +64,8 @@ static inline int cuda_screen_stages(int width)
 #define CUDA_SCREEN_MAKE_THREADS  256
 #define CUDA_SCREEN_MAKE_BYTES    128
 
-/* What the roundings of a k16 step of wgmma lose, at most: each of 17 addends, and their sum, is cut
- * at 24 bits of the largest (docs/maths.md, section 14). */
+/* What the roundings of a k16 step of wgmma lose, at most: each of 17 addends, and their sum, is
+ * cut at 24 bits of the largest (docs/maths.md, section 14). */
 #define CUDA_SCREEN_GAMMA(columns) ((double)(((columns) + 15) / 16) * 18 * 0x1p-23 * 1.01)
 /* Subnormal roundings of a sum of fewer than 2^16 products, in any order. */
 #define CUDA_SCREEN_TINY 0x1p-109f
@@ -89,36 +84,5 @@ typedef struct cuda_screen_state {
     uint32_t again;           /* 1: the full pass must draw this call */
     uint32_t listed[CUDA_SCREEN_GROUPS];
 } cuda_screen_state;
-
-typedef struct cuda_screen_params {
-    cuda_params call; /* with the tag of all of the call's launches but the full pass */
-    const gumbel_screen_header *header;
-    const gumbel_screen_block *bounds;
-    const float *steps;
-    const int8_t *copy;
-    int32_t depths; /* D / 128, rounded up */
-    int32_t width;  /* of the product */
-    double gamma;
-    int8_t *planes;               /* [depths][width][128], in the swizzle of the copy */
-    gumbel_screen_reach *reaches; /* [width / 2]; a NaN unit: the full pass must draw this row */
-    cuda_screen_state *state;
-    cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_LISTED_MOST] */
-} cuda_screen_params;
-
-/* What the kernels that make a screen, or verify one, are given. */
-typedef struct cuda_screen_making {
-    gumbel_tensor weight;
-    gumbel_screen_header begun; /* without what is found on the way */
-    gumbel_screen_header *header;
-    gumbel_screen_block *bounds;
-    float *steps;
-    int8_t *copy;
-    int32_t depths;
-    unsigned long long *fault; /* only to verify: the first row at fault */
-} cuda_screen_making;
-
-/* Of what is verified: nothing found, and a screen that is not of this head. */
-#define CUDA_SCREEN_HOLDS    (~0ull)
-#define CUDA_SCREEN_IS_OTHER (~0ull - 1)
 
 #endif

@@ -5,6 +5,7 @@
 #define _POSIX_C_SOURCE 199309L
 
 #include "core/fail.h"
+#include "cuda/fused/screen/screen_params.h"
 #include "cuda/run/cuda_run.h"
 
 #include <inttypes.h>
@@ -72,31 +73,17 @@ static gumbel_status wait_for(const cuda_job *job)
                : cuda_driver_fail(&job->cuda->driver, result, "cuStreamQuery", job->error);
 }
 
-/* Bring a word from one memory to another, either of them the host's. */
-static gumbel_status copy_word(const cuda_job *job, CUmemorytype from_type, const void *from,
-                               CUmemorytype to_type, void *to)
-{
-    const CUDA_MEMCPY2D copy = {.srcMemoryType = from_type,
-                                .srcHost = from,
-                                .srcDevice = (CUdeviceptr)(uintptr_t)from,
-                                .dstMemoryType = to_type,
-                                .dstHost = to,
-                                .dstDevice = (CUdeviceptr)(uintptr_t)to,
-                                .WidthInBytes = sizeof(unsigned long long),
-                                .Height = 1};
-    CUDA_TRY(&job->cuda->driver, job->error, cuMemcpy2DAsync, &copy, job->stream);
-    return GUMBEL_OK;
-}
-
 /* The first row at fault, into `word` of pinned memory, with the context current. */
 static gumbel_status find_fault(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
                                 unsigned long long *word)
 {
+    const cuda_driver *driver = &job->cuda->driver;
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)m->fault;
     void *arguments[] = {m};
     *word = CUDA_SCREEN_HOLDS;
-    GUMBEL_FORWARD(copy_word(job, CU_MEMORYTYPE_HOST, word, CU_MEMORYTYPE_DEVICE, m->fault));
+    CUDA_TRY(driver, job->error, cuMemcpyHtoDAsync, at, word, sizeof *word, job->stream);
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_verify, shape, arguments));
-    GUMBEL_FORWARD(copy_word(job, CU_MEMORYTYPE_DEVICE, m->fault, CU_MEMORYTYPE_HOST, word));
+    CUDA_TRY(driver, job->error, cuMemcpyDtoHAsync, word, at, sizeof *word, job->stream);
     return wait_for(job);
 }
 

@@ -9,7 +9,7 @@
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
 
 #include "cuda/common/widen.cuh"
-#include "cuda/screen/screen_params.h"
+#include "cuda/fused/screen/screen_params.h"
 
 namespace
 {

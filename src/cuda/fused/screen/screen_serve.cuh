@@ -11,7 +11,7 @@
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
 
 #include "cuda/common/widen.cuh"
-#include "cuda/screen/screen_shared.cuh"
+#include "cuda/fused/screen/screen_shared.cuh"
 
 namespace
 {
