@@ -292,7 +292,7 @@ static void plans_keep_their_word(void **state)
     uint64_t random = 1;
     int served[CUDA_PRODUCTS + CUDA_ROW_RUNGS] = {0};
     (void)state;
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 40000; i++) {
         cuda_device device = make_device(i % 2);
         gumbel_problem p = random_problem(&random);
         gumbel_cursor count = {0}, given = {base, 0};
