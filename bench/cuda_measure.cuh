@@ -136,6 +136,7 @@ static size_t most_bytes(const gumbel_device *device, int64_t batch, int64_t hid
     limits.batch = batch;
     limits.hidden_size = hidden_size;
     limits.num_samples = 8; /* the most that a bench draws */
+    limits.screens = 1;
     CHECKED(gumbel_workspace_most, device, &limits, &bytes, &error);
     return bytes;
 }

@@ -16,6 +16,11 @@
  * no screen, and so do single rows whose candidates are too many or whose logits are not finite.
  * gumbel_explain() tells which way a call goes.
  *
+ * On CUDA a screen serves plain draws on GPUs of capability 9.0 (Hopper): tokens, scores and
+ * statuses of up to 64 rows, greedy or seeded, one sample, with bfloat16 or float16 weights and
+ * hidden states; where it is not known to be faster, and for all else, it is left alone. There a
+ * call takes the full pass as a whole, which the host does not wait for.
+ *
  * What gumbel.h says of memory, strides, threads, errors and structs holds here, too.
  */
 #ifndef GUMBEL_SCREEN_H
@@ -28,7 +33,7 @@ extern "C" {
 #endif
 
 /* gumbel_screen_size(): bytes of a screen: about V * (D + 4), with D rounded up to 64.
- *  device     whose calls will use it. On CUDA there are none yet.
+ *  device     whose calls will use it. On CUDA D is rounded up to 128, V too.
  *  weight     [V, D] as in gumbel_head, V >= 1, 1 <= D <= 65535; data are not followed
  *  threads    re-entrant.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.              since 0.2 */
@@ -51,8 +56,10 @@ GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gum
 
 /* gumbel_screen_verify(): whether a screen's certificate holds of the weights as they are: each
  *  row's error and size are computed again, in float64, by other code than the one that made them.
- *  A few seconds; for tests, and after weights may have changed.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT with the first row at fault, or as above.
+ *  A few seconds; for tests, and after weights may have changed. On CUDA it waits for the stream,
+ *  60 seconds at most, and is not for capture.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT with the first row at fault, or as above; on CUDA
+ *             GUMBEL_ERROR_DEVICE.
  *                                                                                      since 0.2 */
 GUMBEL_CALL gumbel_screen_verify(gumbel_device *device, void *stream, const gumbel_tensor *weight,
                                  const void *screen, gumbel_error *error);

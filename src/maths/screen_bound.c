@@ -8,34 +8,43 @@
 /* In float32, of a float64 that is not above it. */
 #define FLOAT_UP (1.0 + 0x1p-20)
 
-/* Add rows * width bytes, rounded up to 64; 0 where they are more than any memory. */
-static int add_part(size_t *at, size_t rows, size_t width)
+/* Add rows * width bytes, rounded up to a multiple of `unit`; 0 where they are more than any
+ * memory. */
+static int add_part(size_t *at, size_t rows, size_t width, size_t unit)
 {
     size_t bytes;
     return !__builtin_mul_overflow(rows, width, &bytes) &&
-           !__builtin_add_overflow(bytes, 63, &bytes) &&
-           !__builtin_add_overflow(*at, bytes / 64 * 64, at) && *at <= INT64_MAX;
+           !__builtin_add_overflow(bytes, unit - 1, &bytes) &&
+           !__builtin_add_overflow(*at, bytes / unit * unit, at) && *at <= INT64_MAX;
+}
+
+int gumbel_screen_lay_out_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
+                             gumbel_screen_parts *parts)
+{
+    const int64_t side = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 128 : 64;
+    const size_t unit = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 1024 : 64;
+    size_t at = 0;
+    parts->blocks = (rows / side + (rows % side != 0)) * (side / GUMBEL_BLOCK);
+    parts->columns = (columns + side - 1) / side * side;
+    size_t blocks = (size_t)parts->blocks, columns_of_copy = (size_t)parts->columns;
+    if (!add_part(&at, 1, sizeof(gumbel_screen_header), unit))
+        return 0;
+    parts->bounds = at;
+    if (!add_part(&at, blocks, sizeof(gumbel_screen_block), unit))
+        return 0;
+    parts->steps = at;
+    if (!add_part(&at, blocks * GUMBEL_BLOCK, sizeof(float), unit))
+        return 0;
+    parts->copy = at;
+    if (!add_part(&at, blocks * GUMBEL_BLOCK, columns_of_copy, unit))
+        return 0;
+    parts->bytes = at;
+    return 1;
 }
 
 int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts)
 {
-    size_t at = 0;
-    parts->blocks = rows / GUMBEL_BLOCK + (rows % GUMBEL_BLOCK != 0);
-    parts->columns = (columns + 63) / 64 * 64;
-    size_t blocks = (size_t)parts->blocks, columns_of_copy = (size_t)parts->columns;
-    if (!add_part(&at, 1, sizeof(gumbel_screen_header)))
-        return 0;
-    parts->bounds = at;
-    if (!add_part(&at, blocks, sizeof(gumbel_screen_block)))
-        return 0;
-    parts->steps = at;
-    if (!add_part(&at, blocks * GUMBEL_BLOCK, sizeof(float)))
-        return 0;
-    parts->copy = at;
-    if (!add_part(&at, blocks * GUMBEL_BLOCK, columns_of_copy))
-        return 0;
-    parts->bytes = at;
-    return 1;
+    return gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_CPU, rows, columns, parts);
 }
 
 uint64_t gumbel_screen_check_of(const gumbel_screen_header *header)

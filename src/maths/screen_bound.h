@@ -4,7 +4,8 @@
  * (docs/maths.md, section 14). What every backend must read and bound alike.
  *
  * A buffer is a header, two bounds a block of 64 rows, a step a row, and the copy, each part at a
- * multiple of 64 bytes. A weight w of a row with step s is s (q + e), q an integer in -127..127.
+ * multiple of 64 bytes, in tiles of 1024. A weight w of a row with step s is s (q + e), q an
+ * integer in -127..127.
  */
 #ifndef GUMBEL_MATHS_SCREEN_BOUND_H
 #define GUMBEL_MATHS_SCREEN_BOUND_H
@@ -34,6 +35,8 @@
 typedef enum gumbel_screen_layout {
     /* [V / 16][D / 64][16 quads of columns][16 rows][4 columns] of q + 128 */
     GUMBEL_SCREEN_LAYOUT_CPU = 1,
+    /* CUDA: tiles of 128 rows and columns of q (cuda/fused/screen/screen_params.h) */
+    GUMBEL_SCREEN_LAYOUT_TILES = 2,
 } gumbel_screen_layout;
 
 typedef struct gumbel_screen_header {
@@ -58,7 +61,7 @@ typedef struct gumbel_screen_block {
 /* Where the parts of a buffer are. */
 typedef struct gumbel_screen_parts {
     int64_t blocks;
-    int64_t columns; /* of the copy: D rounded up to 64 */
+    int64_t columns; /* of the copy: D in whole 64 or, in tiles, 128 */
     size_t bounds, steps, copy, bytes;
 } gumbel_screen_parts;
 
@@ -72,8 +75,11 @@ typedef struct gumbel_screen_reach {
     float path;     /* gamma |h|: the roundings of the library's own product */
 } gumbel_screen_reach;
 
-/* Lay out the screen of [rows, columns] weights; 0 where it would be larger than any memory. */
+/* Lay out the screen of [rows, columns] weights; 0 where it would be larger than any memory. That
+ * of a CPU, and of any layout. */
 int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts);
+int gumbel_screen_lay_out_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
+                             gumbel_screen_parts *parts);
 
 uint64_t gumbel_screen_check_of(const gumbel_screen_header *header);
 
@@ -93,7 +99,7 @@ int gumbel_screen_split(const float *h, int64_t columns, const gumbel_screen_hea
 
 /* How far unit * (plane * q.high + q.low) may be from a logit over its row's step, with room for
  * the operations of gumbel_screen_end(). */
-static inline float gumbel_screen_width(const gumbel_screen_reach *r, const gumbel_screen_block *b)
+GUMBEL_INLINE float gumbel_screen_width(const gumbel_screen_reach *r, const gumbel_screen_block *b)
 {
     float entry = b->error < GUMBEL_SCREEN_ENTRY ? b->error : GUMBEL_SCREEN_ENTRY;
     float sum = entry * r->outliers + b->error * r->rest + b->size * r->grain +
@@ -103,7 +109,7 @@ static inline float gumbel_screen_width(const gumbel_screen_reach *r, const gumb
 
 /* The end of a logit's interval: the upper one for width > 0 and tiny = GUMBEL_SCREEN_TINY, the
  * lower one for both negative. */
-static inline float gumbel_screen_end(float step, float unit, float plane, float width, float tiny,
+GUMBEL_INLINE float gumbel_screen_end(float step, float unit, float plane, float width, float tiny,
                                       int32_t high, int32_t low)
 {
     float t = fmaf(plane, (float)high, (float)low);

@@ -170,6 +170,38 @@ static void purposes_have_their_rungs(void **state)
 
 /* ------------------------------------------------------------------------ forced rungs ---- */
 
+/* By a screen where that is measured to be faster, anywhere where it is preferred, and only what it
+ * serves. */
+static void screens_serve_where_faster(void **state)
+{
+    cuda_device hopper = make_device(1), ampere = make_device(0);
+    gumbel_problem rows = make_problem(CUDA_SCREEN_ROWS_MOST, 4096, 0), few = rows, p = rows;
+    gumbel_error error = {0};
+    (void)state;
+    assert_string_equal(serves(&hopper, &rows, 0), "hopper");
+    rows.screen = few.screen = p.screen = something;
+    few.batch = CUDA_SCREEN_ROWS_LEAST - 1;
+    assert_string_equal(serves(&hopper, &rows, 0), "screen");
+    assert_string_equal(serves(&ampere, &rows, 0), "tensor");
+    if (few.batch > 0)
+        assert_string_equal(serves(&hopper, &few, 0), "hopper");
+    p.batch = CUDA_SCREEN_ROWS_MOST + 1;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper");
+    p.batch = CUDA_SCREEN_ROWS_MOST;
+    p.first_token = 32;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper");
+    p.first_token = 0;
+    p.with_mass = 1;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper");
+    few.batch = 1;
+    few.hidden_size = few.weight.cols = few.hidden.cols = 64;
+    assert_string_equal(serves(&hopper, &few, 0), "hopper");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen", "f", &error), GUMBEL_OK);
+    assert_string_equal(serves(&hopper, &few, 0), "screen");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-screen", "f", &error), GUMBEL_OK);
+    assert_string_equal(serves(&hopper, &rows, 0), "hopper");
+}
+
 static void rungs_can_be_forced(void **state)
 {
     cuda_device device = make_device(1);
@@ -239,6 +271,16 @@ static gumbel_problem random_problem(uint64_t *random)
     p.truncation.min_p.data = random_below(random, 3) == 0 ? (float *)something : NULL;
     p.sampling.noise = random_below(random, 6) == 0 ? (float *)something : NULL;
     p.with_mass = random_below(random, 2) != 0;
+    if (p.hidden_size && random_below(random, 8) == 0) { /* plain */
+        p.vocab = p.end_token = p.weight.rows = (p.vocab + 15) / 16 * 16;
+        p.scale = 1;
+        p.request = 0;
+        p.with_mass = 0;
+        p.sampling.num_samples = 1;
+        p.sampling.noise = NULL;
+        p.history.prompt = NULL;
+        p.screen = something;
+    }
     return p;
 }
 
@@ -250,12 +292,13 @@ static void plans_keep_their_word(void **state)
     uint64_t random = 1;
     int served[CUDA_PRODUCTS + CUDA_ROW_RUNGS] = {0};
     (void)state;
-    for (int i = 0; i < 20000; i++) {
-        const cuda_device device = make_device(i % 2);
+    for (int i = 0; i < 40000; i++) {
+        cuda_device device = make_device(i % 2);
         gumbel_problem p = random_problem(&random);
         gumbel_cursor count = {0}, given = {base, 0};
         size_t size;
         cuda_plan plan;
+        device.rungs.preferred = i % 4 > 1 ? CUDA_SCREEN_RUNG : 0;
         assert_int_equal(cuda_call_size(&device.base, &p, 0, &size, NULL), GUMBEL_OK);
         p = cuda_masked(&p);
         assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
@@ -273,7 +316,7 @@ static void plans_keep_their_word(void **state)
             served[plan.product - cuda_products]++;
     }
     for (int i = 0; i < CUDA_PRODUCTS + CUDA_ROW_RUNGS; i++)
-        if (i != 2 && i != CUDA_PRODUCTS && i != CUDA_PRODUCTS + CUDA_ROW_RUNGS - 1)
+        if (i != 3 && i != CUDA_PRODUCTS && i != CUDA_PRODUCTS + CUDA_ROW_RUNGS - 1)
             assert_true(served[i] > 10); /* all but naive, nothing and alone, which others cover */
 }
 
@@ -300,9 +343,10 @@ static void explanations_are_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_have_their_rungs), cmocka_unit_test(purposes_have_their_rungs),
-        cmocka_unit_test(rungs_can_be_forced),    cmocka_unit_test(bad_names_are_refused),
-        cmocka_unit_test(plans_keep_their_word),  cmocka_unit_test(explanations_are_cut),
+        cmocka_unit_test(calls_have_their_rungs),     cmocka_unit_test(purposes_have_their_rungs),
+        cmocka_unit_test(screens_serve_where_faster), cmocka_unit_test(rungs_can_be_forced),
+        cmocka_unit_test(bad_names_are_refused),      cmocka_unit_test(plans_keep_their_word),
+        cmocka_unit_test(explanations_are_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,6 +70,9 @@ static const gumbel_backend backend = {
     .store = cuda_store,
     .ranks = &cuda_rank_calls,
     .finish = cuda_finish_parts,
+    .screen_layout = GUMBEL_SCREEN_LAYOUT_TILES,
+    .screen_prepare = cuda_screen_prepare,
+    .screen_verify = cuda_screen_verify,
     .multiply = cuda_multiply,
 };
 
@@ -181,6 +184,43 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM90, name, kernel, error));
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
+    }
+    return GUMBEL_OK;
+}
+
+/* Those that make screens, and where there is wgmma, those that draw by them. */
+static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
+{
+    static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16"};
+    const cuda_module make = CUDA_MODULE_SCREEN_MAKE, score = CUDA_MODULE_SCREEN_SCORE;
+    char name[64];
+    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_begin_screen", &cuda->screen_begin, error));
+    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_make_screen", &cuda->screen_make, error));
+    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_seal_screen", &cuda->screen_seal, error));
+    GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_verify_screen", &cuda->screen_verify, error));
+    if (!cuda->modules[score])
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(get_kernel(cuda, score, "gumbel_split_rows", &cuda->screen_split, error));
+    for (int i = 0; i < CUDA_SCREEN_WIDTHS; i++) {
+        CUfunction *kernel = &cuda->screen_draw[i];
+        snprintf(name, sizeof name, "gumbel_screen_rows_%d", cuda_screen_widths[i]);
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SCREEN_DRAW, name, kernel, error));
+        CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
+    }
+    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
+        snprintf(name, sizeof name, "gumbel_score_rows_%s", dtypes[dtype]);
+        GUMBEL_FORWARD(get_kernel(cuda, score, name, &cuda->screen_score[dtype], error));
+        CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->screen_score[dtype],
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SCREEN_SCORE_BYTES);
+        for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MOST); i++) {
+            CUfunction *kernel = &cuda->fused_again[dtype][i];
+            snprintf(name, sizeof name, "gumbel_fused_again_%s_%d", dtypes[dtype],
+                     cuda_sm90_widths[i]);
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, kernel, error));
+            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
+        }
     }
     return GUMBEL_OK;
 }
@@ -300,7 +340,7 @@ static int module_serves(int module, int capability)
 {
     if (module == CUDA_MODULE_REQUEST_BLOCKS || module == CUDA_MODULE_REQUEST_TEAM)
         return capability >= CUDA_SM90_CAPABILITY;
-    return module != CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
+    return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }
 
 /* Load every kernel that this GPU can run. The context is current. */
@@ -330,6 +370,10 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,
         [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
         [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
+        [CUDA_MODULE_FUSED_AGAIN] = cuda_image_fused_again_sm90,
+        [CUDA_MODULE_SCREEN_DRAW] = cuda_image_screen_draw,
+        [CUDA_MODULE_SCREEN_MAKE] = cuda_image_screen_make,
+        [CUDA_MODULE_SCREEN_SCORE] = cuda_image_screen_score,
     };
     for (int i = 0; i < CUDA_MODULES; i++)
         if (module_serves(i, cuda->capability))
@@ -356,6 +400,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(get_request(cuda, error));
     GUMBEL_FORWARD(get_logits(cuda, error));
     GUMBEL_FORWARD(get_fused_sm80(cuda, error));
+    GUMBEL_FORWARD(get_screen(cuda, error));
     return cuda->modules[CUDA_MODULE_FUSED_SM90] ? get_fused_sm90(cuda, error) : GUMBEL_OK;
 }
 

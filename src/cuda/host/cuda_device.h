@@ -8,6 +8,7 @@
 #include "core/backend.h"
 #include "cuda/host/cuda_driver.h"
 #include "cuda/policy/cuda_policy.h"
+#include "cuda/policy/screen_policy.h"
 
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -38,17 +39,21 @@ typedef enum cuda_module {
     CUDA_MODULE_REQUEST_EDIT,
     CUDA_MODULE_REQUEST_NAIVE,
     CUDA_MODULE_REQUEST_PIVOTS,
+    CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_WEIGH_DRAFTS,
     CUDA_MODULE_REQUEST_BLOCKS, /* this and the next one where there are clusters */
     CUDA_MODULE_REQUEST_TEAM,
     CUDA_MODULE_FUSED_SM80,
-    CUDA_MODULE_FUSED_SM90,
+    CUDA_MODULE_FUSED_SM90, /* this and those behind it on Hopper alone */
+    CUDA_MODULE_FUSED_AGAIN,
+    CUDA_MODULE_SCREEN_DRAW,
+    CUDA_MODULE_SCREEN_SCORE,
     CUDA_MODULES,
 } cuda_module;
 
 /* Rows of the tables of what serves calls (cuda_rungs.c). */
-#define CUDA_PRODUCTS  3
+#define CUDA_PRODUCTS  4
 #define CUDA_ROW_RUNGS 10
 
 /* Which of them may be used, as bits: products from bit 0 on, behind them those for rows. */
@@ -96,6 +101,9 @@ typedef struct cuda_device {
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
+    CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS]; /* of CUDA_SCREEN_ROWS_MOST rows */
+    CUfunction screen_begin, screen_make, screen_seal, screen_verify, screen_split;
+    CUfunction screen_draw[CUDA_SCREEN_WIDTHS], screen_score[CUDA_F16 + 1];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (floor.cuh) */
 } cuda_device;
 
@@ -165,6 +173,10 @@ gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *ca
                               gumbel_error *error);
 gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,
                                 gumbel_error *error);
+gumbel_status cuda_screen_prepare(gumbel_device *device, const gumbel_problem *problem,
+                                  void *screen, gumbel_error *error);
+gumbel_status cuda_screen_verify(gumbel_device *device, const gumbel_problem *problem,
+                                 gumbel_error *error);
 gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                             gumbel_error *error);
 

@@ -14,6 +14,7 @@ extern const unsigned char cuda_image_drafts[];
 extern const unsigned char cuda_image_weigh_drafts[];
 extern const unsigned char cuda_image_exchange[];
 extern const unsigned char cuda_image_finish[];
+extern const unsigned char cuda_image_fused_again_sm90[];
 extern const unsigned char cuda_image_fused_sm80[];
 extern const unsigned char cuda_image_fused_sm90[];
 extern const unsigned char cuda_image_gather[];
@@ -27,6 +28,9 @@ extern const unsigned char cuda_image_request_naive[];
 extern const unsigned char cuda_image_request_blocks[];
 extern const unsigned char cuda_image_request_pivots[];
 extern const unsigned char cuda_image_request_team[];
+extern const unsigned char cuda_image_screen_draw[];
+extern const unsigned char cuda_image_screen_make[];
+extern const unsigned char cuda_image_screen_score[];
 extern const unsigned char cuda_image_softmax[];
 
 #endif

@@ -5,8 +5,10 @@
 
 #include <string.h>
 
-/* What of a call's needs concerns a product that only stores its logits. */
-#define NEEDS_OF_A_STORE GUMBEL_NEED_BIAS
+/* What of a call's needs concerns a product that only stores its logits; what it is asked for then.
+ */
+#define NEEDS_OF_A_STORE      GUMBEL_NEED_BIAS
+#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_A_STORE) | GUMBEL_NEED_PRODUCT)
 
 /* A rung by its name, as a bit of a choice; 0 where there is none. */
 static uint32_t bit_of(const char *name, size_t length)
@@ -107,7 +109,7 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
         plan->product = choose_product(cuda, p, needs);
         if (plan->product)
             return GUMBEL_OK;
-        plan->product = choose_product(cuda, p, needs & NEEDS_OF_A_STORE);
+        plan->product = choose_product(cuda, p, NEEDS_OF_STORE(needs));
         if (!plan->product)
             return refuse(needs, error);
         offered = plan->product->hands ? plan->product->hands(p) : 0;
@@ -146,6 +148,12 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
     gumbel_cursor cursor = {0};
     cuda_workspace workspace;
     carve_draws(&cursor, cuda, (size_t)limits->batch, (size_t)limits->num_samples, &workspace);
+    if (limits->screens) {
+        gumbel_problem p = {.batch = limits->batch < CUDA_SCREEN_ROWS_MOST ? limits->batch
+                                                                           : CUDA_SCREEN_ROWS_MOST,
+                            .hidden_size = limits->hidden_size};
+        cuda_carve_screen(&cursor, cuda, &p, &workspace);
+    }
     if (limits->requests)
         cuda_carve_most(&cursor, cuda, limits);
     return cursor.used;
@@ -163,6 +171,8 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
         !(plan->needs & GUMBEL_NEED_STORED))
         workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
                                         sizeof *workspace.logits);
+    if (plan->product && plan->product->carve)
+        plan->product->carve(cursor, cuda, p, &workspace);
     if (plan->rows && plan->rows->carve)
         plan->rows->carve(cursor, cuda, p, &workspace);
     if (plan->needs & GUMBEL_REQUEST_BEST)
@@ -193,7 +203,7 @@ static void tell_choice(gumbel_text *text, const char *head, const gumbel_rung *
 static void tell_products(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
                           const cuda_plan *plan)
 {
-    uint32_t needs = plan->rows ? plan->needs & NEEDS_OF_A_STORE : plan->needs;
+    uint32_t needs = plan->rows ? NEEDS_OF_STORE(plan->needs) : plan->needs;
     int turn = 0;
     tell_choice(text, plan->rows ? "logits" : "draw", &plan->product->rung);
     for (int i; (i = next_rung(cuda, 0, CUDA_PRODUCTS, &turn)) >= 0;) {

@@ -20,6 +20,7 @@ typedef struct cuda_product {
     const char *(*refuses)(const cuda_device *cuda, const gumbel_problem *problem);
     /* What it can hand to rows beside their logits, as cuda_handed bits; NULL: nothing. */
     uint32_t (*hands)(const gumbel_problem *problem);
+    cuda_carver *carve; /* NULL: it needs nothing but what any draw has */
     gumbel_status (*run)(const cuda_job *job);
 } cuda_product;
 
@@ -34,6 +35,9 @@ typedef struct cuda_rows {
 } cuda_rows;
 
 extern const cuda_product cuda_products[CUDA_PRODUCTS];
+/* The place of products' rung `screen`, as a bit of a choice. */
+#define CUDA_SCREEN_RUNG 1u
+
 extern const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS];
 
 typedef struct cuda_plan {

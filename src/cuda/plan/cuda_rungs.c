@@ -29,6 +29,22 @@ static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem 
     return NULL;
 }
 
+static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem *p)
+{
+    if (!p->screen)
+        return "the head has no screen";
+    if (p->batch > CUDA_SCREEN_ROWS_MOST)
+        return "there are more than 64 rows";
+    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNG) &&
+        !cuda_screen_is_faster(p->batch, p->vocab, p->hidden_size))
+        return "the full pass is faster";
+    if (p->first_token % GUMBEL_BLOCK != 0)
+        return "first_token is no multiple of 64";
+    if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MOST)
+        return "D is 2^16 or more";
+    return hopper_refuses(cuda, p);
+}
+
 static uint32_t hopper_hands(const gumbel_problem *p)
 {
     uint32_t draws = cuda_sm90_is_plain(p) && CUDA_SM90_HAS_BOTH(p->batch) ? CUDA_HANDS_DRAWS : 0;
@@ -53,6 +69,15 @@ static const char *tensor_refuses(const cuda_device *cuda, const gumbel_problem 
 }
 
 const cuda_product cuda_products[CUDA_PRODUCTS] = {
+    {
+        .rung = {.name = "screen",
+                 .what = "a copy of a byte a weight tells what can win, which alone is multiplied",
+                 .kernels = "screen_score.cu, screen_draw.cu, fused_again_sm90.cu",
+                 .serves = 0},
+        .refuses = screen_refuses,
+        .carve = cuda_carve_screen,
+        .run = cuda_run_screen,
+    },
     {
         .rung = {.name = "hopper",
                  .what = "wgmma, bulk copies into a ring, the draw between two tiles",

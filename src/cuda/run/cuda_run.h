@@ -18,6 +18,14 @@ typedef enum cuda_handed {
     CUDA_HANDS_DRAWS = 1 << 2,  /* a plain draw of each row, in the outputs */
 } cuda_handed;
 
+/* What the launches of a screened draw tell each other by (screen_policy.h). */
+typedef struct cuda_screen_pieces {
+    int8_t *planes;
+    gumbel_screen_reach *reaches;
+    cuda_screen_state *state;
+    cuda_screen_entry *entries;
+} cuda_screen_pieces;
+
 /* The pieces of the caller's workspace; what a call does not need is NULL. */
 typedef struct cuda_workspace {
     uint32_t *allowed;          /* [B, cuda_allowed_words()] */
@@ -35,6 +43,7 @@ typedef struct cuda_workspace {
     uint64_t *counters;         /* [B][CUDA_FLOOR_WORDS] */
     cuda_part *heads;           /* [B, parts] */
     cuda_candidate *candidates; /* [B, parts, CUDA_REQUEST_LIST]; NULL for one part */
+    cuda_screen_pieces screen;  /* of a screened draw */
 } cuda_workspace;
 
 /* One call on its way. */
@@ -134,6 +143,10 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count);
 gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
+/* That of a plain call of up to CUDA_SCREEN_ROWS_MOST rows, if a word in device memory is not 0 by
+ * then. */
+gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again);
+gumbel_status cuda_run_screen(const cuda_job *job);
 
 /* ----------------------------------------------------------------- what serves rows ---- */
 
@@ -144,6 +157,7 @@ typedef void cuda_carver(gumbel_cursor *cursor, const cuda_device *cuda,
 
 gumbel_status cuda_run_nothing(const cuda_job *job); /* no token counts */
 gumbel_status cuda_run_logits(const cuda_job *job);
+cuda_carver cuda_carve_screen; /* of a product */
 cuda_carver cuda_carve_edited;
 gumbel_status cuda_run_edited(const cuda_job *job);
 cuda_carver cuda_carve_pivots;

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fused way on Hopper: tensor maps, and slices of the batch that one launch takes.
+ * The fused way on Hopper: tensor maps, and slices of the batch that one launch takes. And the
+ * screened draw: hidden states are split into planes, what can win is found by the screen and
+ * scored by the full product, and behind that stands the full pass, for calls that a screen does
+ * not tell.
  */
 #include "core/fail.h"
+#include "cuda/fused/screen/screen_params.h"
 #include "cuda/run/cuda_run.h"
 
 static CUtensorMapDataType map_dtype(gumbel_dtype dtype)
@@ -44,7 +48,8 @@ static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const 
     return encode(job, map, t, 2, sizes, strides, box);
 }
 
-gumbel_status cuda_run_sm90(const cuda_job *job)
+/* Draw, where `again` is NULL or what it points at is not 0 by then. */
+static gumbel_status run_if(const cuda_job *job, const uint32_t *again)
 {
     cuda_device *cuda = job->cuda;
     const gumbel_problem *whole = &job->params.problem;
@@ -72,15 +77,101 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         p.tag = cuda_tag(cuda);
         GUMBEL_FORWARD(
             encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
-        void *arguments[] = {&p, &weight, &hidden};
+        void *arguments[] = {&p, &weight, &hidden, &again};
         cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
                             CUDA_SM90_OVERLAPS(width)};
         cuda_sm90_case kind =
             cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);
-        CUfunction kernel = cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][place][kind];
+        const cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
+        GUMBEL_ASSERT(!again || kind == CUDA_SM90_PLAIN);
+        CUfunction kernel =
+            again ? cuda->fused_again[dtype][place] : cuda->fused_sm90[dtype][place][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
         if (!CUDA_SM90_ENDS(kind, p.partials))
             GUMBEL_FORWARD(cuda_finish(job, &p));
     }
     return GUMBEL_OK;
+}
+
+gumbel_status cuda_run_sm90(const cuda_job *job) { return run_if(job, NULL); }
+
+gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again)
+{
+    GUMBEL_ASSERT(again && job->params.problem.batch <= CUDA_SCREEN_ROWS_MOST);
+    return run_if(job, again);
+}
+
+/* ---------------------------------------------------------------------------- screened ---- */
+
+/* The narrowest product that holds two planes of so many rows, by its place in the table. */
+static int width_for(int64_t rows)
+{
+    int i = 0;
+    while (i < CUDA_SCREEN_WIDTHS - 1 && cuda_screen_widths[i] < 2 * rows)
+        i++;
+    return i;
+}
+
+static int64_t depths_of(const gumbel_problem *p)
+{
+    return (p->hidden_size + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE;
+}
+
+void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                       cuda_workspace *workspace)
+{
+    size_t width = (size_t)cuda_screen_widths[width_for(p->batch)];
+    size_t groups = ((size_t)p->batch + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
+    cuda_screen_pieces *pieces = &workspace->screen;
+    (void)cuda;
+    pieces->planes = gumbel_carve(cursor, (size_t)depths_of(p), width, CUDA_SCREEN_TILE);
+    pieces->reaches = gumbel_carve(cursor, width, 1, sizeof *pieces->reaches);
+    pieces->state = gumbel_carve(cursor, 1, 1, sizeof *pieces->state);
+    pieces->entries =
+        gumbel_carve(cursor, groups, CUDA_SCREEN_LISTED_MOST, sizeof *pieces->entries);
+}
+
+gumbel_status cuda_run_screen(const cuda_job *job)
+{
+    cuda_device *cuda = job->cuda;
+    const gumbel_problem *q = &job->params.problem;
+    const cuda_screen_pieces *pieces = &job->workspace.screen;
+    const char *screen = q->screen;
+    const int64_t tokens = q->end_token - q->first_token;
+    const int place = width_for(q->batch);
+    gumbel_screen_parts parts;
+    int known =
+        gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
+    GUMBEL_ASSERT(known && tokens > 0 && q->batch <= CUDA_SCREEN_ROWS_MOST);
+    GUMBEL_ASSERT(pieces->planes && pieces->reaches && pieces->state && pieces->entries);
+    (void)known;
+    cuda_screen_params s = {.call = cuda_slice(&job->params, 0, q->batch),
+                            .header = (const void *)screen,
+                            .bounds = (const void *)(screen + parts.bounds),
+                            .steps = (const void *)(screen + parts.steps),
+                            .copy = (const void *)(screen + parts.copy),
+                            .depths = (int32_t)depths_of(q),
+                            .width = cuda_screen_widths[place],
+                            .gamma = CUDA_SCREEN_GAMMA(q->hidden_size),
+                            .planes = pieces->planes,
+                            .reaches = pieces->reaches,
+                            .state = pieces->state,
+                            .entries = pieces->entries};
+    const int processors = cuda_sm90_processors(cuda->multiprocessors);
+    s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
+    s.call.stages = cuda_screen_stages(s.width);
+    s.call.tag = cuda_tag(cuda);
+    GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
+    void *arguments[] = {&s};
+    cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
+    cuda_shape draw = {s.call.tiles < processors ? s.call.tiles : processors, CUDA_SM90_THREADS,
+                       CUDA_SM90_SHARED_BYTES, 1};
+    cuda_shape score = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
+                                                                   : CUDA_SCREEN_GROUPS,
+                        CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
+    const cuda_dtype dtype = cuda_dtype_of(q->weight.dtype);
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split, split, arguments));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place], draw, arguments));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_score[dtype], score, arguments));
+    return cuda_run_sm90_again(job, &pieces->state->again);
 }

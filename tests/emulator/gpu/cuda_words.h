@@ -110,6 +110,10 @@ template <class T, class U> static inline T atomicMax(T *word, U least)
 {
     return atomic(word, [=](T x) { return max(x, (T)least); });
 }
+template <class T, class U> static inline T atomicMin(T *word, U most)
+{
+    return atomic(word, [=](T x) { return x < (T)most ? x : (T)most; });
+}
 template <class T, class U, class V> static inline T atomicCAS(T *word, U seen, V next)
 {
     return atomic(word, [=](T x) { return x == (T)seen ? (T)next : x; });

@@ -78,7 +78,7 @@ PTX void ptx_barrier_arrive(uint64_t *barrier)
 }
 
 /* What the cluster's rank-th CTA has in the place of `own`. */
-template <class T> T *place_in_cta(T *own, uint32_t rank)
+template <class T> static T *place_in_cta(T *own, uint32_t rank)
 {
     return (T *)(memories[rank] + ((unsigned char *)own - shared_memory));
 }
@@ -221,42 +221,39 @@ PTX uint32_t ptx_count_if(bool chosen, uint32_t *word) { return ptx_add_if(chose
 
 /* ---------------------------------------------------------------------- copies by threads ---- */
 
-/* A copy that is done as late as it may be. */
+/* A copy that is done as late as it may be, in its group-th commit. */
 struct late_copy {
     void *to;
     const void *from;
     int bytes;
+    uint64_t group;
 };
 struct copy_list {
     std::vector<late_copy> asked;
-    size_t committed;
+    uint64_t committed;
 };
 static copy_list copies[FIBERS_MOST];
 
 /* At once, or as late as it may be. */
 template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
 {
+    copy_list &own = copies[fibers_self()];
     if (fibers_random() % 2)
         memcpy(to, from, bytes);
     else
-        copies[fibers_self()].asked.push_back({to, from, bytes});
+        own.asked.push_back({to, from, bytes, own.committed});
 }
 
-PTX void ptx_copy_async_commit()
-{
-    copy_list &own = copies[fibers_self()];
-    own.committed = own.asked.size();
-}
+PTX void ptx_copy_async_commit() { copies[fibers_self()].committed++; }
 
 template <int pending> PTX void ptx_copy_async_wait()
 {
-    static_assert(pending == 0, "no kernel leaves copies under way");
     copy_list &own = copies[fibers_self()];
+    size_t done = 0;
     fibers_yield();
-    for (size_t i = 0; i < own.committed; i++)
-        memcpy(own.asked[i].to, own.asked[i].from, (size_t)own.asked[i].bytes);
-    own.asked.erase(own.asked.begin(), own.asked.begin() + (ptrdiff_t)own.committed);
-    own.committed = 0;
+    for (; done < own.asked.size() && own.asked[done].group + pending < own.committed; done++)
+        memcpy(own.asked[done].to, own.asked[done].from, (size_t)own.asked[done].bytes);
+    own.asked.erase(own.asked.begin(), own.asked.begin() + (ptrdiff_t)done);
 }
 
 /* ---------------------------------------------------------------------------- arithmetic ---- */

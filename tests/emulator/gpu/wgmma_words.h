@@ -39,6 +39,9 @@ template <bool half> PTX float operand(uint32_t tile, int row, int k)
     return half ? ptx_widen_f16(bits) : __uint_as_float((uint32_t)bits << 16);
 }
 
+namespace
+{
+/* A source's own, as what it adds to is. */
 template <int n, bool half> struct wgmma {
     PTX void add(float (&sum)[n / 2], uint64_t a, uint64_t b)
     {
@@ -66,6 +69,7 @@ template <int n, bool half> struct wgmma {
         }
     }
 };
+} // namespace
 
 /* The four warps of a warpgroup go into a product together (WARPGROUP.ARRIVE). */
 PTX void ptx_wgmma_fence() { fibers_barrier(8 + (int)threadIdx.x / 128, 128); }

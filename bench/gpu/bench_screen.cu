@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What does a draw by a screen take on an NVIDIA GPU, beside the full pass?
+ *
+ * usage: bench_screen [--json FILE] [--commit TEXT] [D ...]; script/bench-gpu --screen builds it.
+ *
+ * V = 151936, bfloat16. Draws with and without the screen are captured as graphs behind a kernel
+ * that writes the hidden states, as a norm does, whose own time is in both, and replayed in turns,
+ * at another position for each replay. Tokens of both are compared first, at 20 positions a shape.
+ */
+#include "bench/cuda_measure.cuh"
+
+#include "gumbel/screen.h"
+
+constexpr int64_t VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 64;
+constexpr int POSITIONS = 20;
+
+struct measured {
+    int64_t hidden_size, batch;
+    spread full, screened;
+    double ratio, prepared; /* of medians; microseconds of making the screen */
+    int differing;          /* of POSITIONS * batch draws */
+};
+
+struct machine {
+    gpu_rows rows;
+    __nv_bfloat16 *weight, *hidden;
+    void *screen;
+    size_t screen_bytes;
+};
+
+static gumbel_head make_head(const machine &m, int64_t batch, int64_t hidden_size, bool screened)
+{
+    gumbel_head head = {};
+    head.struct_size = sizeof head;
+    head.hidden = {m.hidden, GUMBEL_BFLOAT16, batch, hidden_size, hidden_size};
+    head.weight = {m.weight, GUMBEL_BFLOAT16, VOCAB, hidden_size, hidden_size};
+    head.screen = screened ? m.screen : nullptr;
+    return head;
+}
+
+static void move_on(const machine &m, uint64_t position)
+{
+    std::vector<uint64_t> positions(MAX_BATCH);
+    for (int64_t b = 0; b < MAX_BATCH; b++)
+        positions[b] = position + uint64_t(3 * b);
+    CHECKED(cudaMemcpy, m.rows.position, positions.data(), MAX_BATCH * sizeof(uint64_t),
+            cudaMemcpyHostToDevice);
+}
+
+static int count_differing(const machine &m, int64_t batch, int64_t hidden_size)
+{
+    int differing = 0;
+    for (int i = 0; i < POSITIONS; i++) {
+        move_on(m, uint64_t(1000 * i));
+        draw(m.rows, make_head(m, batch, hidden_size, false), nullptr);
+        CHECKED(cudaStreamSynchronize, m.rows.stream);
+        auto full = copy_out(m.rows.tokens, batch);
+        draw(m.rows, make_head(m, batch, hidden_size, true), nullptr);
+        CHECKED(cudaStreamSynchronize, m.rows.stream);
+        auto screened = copy_out(m.rows.tokens, batch);
+        for (int64_t b = 0; b < batch; b++)
+            differing += full[b] != screened[b];
+    }
+    return differing;
+}
+
+static double prepare(const machine &m, int64_t hidden_size)
+{
+    const gumbel_head head = make_head(m, 1, hidden_size, false);
+    std::vector<double> times;
+    size_t bytes;
+    CHECKED(gumbel_screen_size, m.rows.gpu, &head.weight, &bytes, &error);
+    if (bytes > m.screen_bytes)
+        die("a screen takes %zu bytes", bytes);
+    for (int i = 0; i < 3; i++) {
+        cudaEvent_t begin, end;
+        float milliseconds;
+        CHECKED(cudaEventCreate, &begin);
+        CHECKED(cudaEventCreate, &end);
+        CHECKED(cudaEventRecord, begin, m.rows.stream);
+        CHECKED(gumbel_screen_prepare, m.rows.gpu, m.rows.stream, &head.weight, m.screen, bytes,
+                &error);
+        CHECKED(cudaEventRecord, end, m.rows.stream);
+        CHECKED(cudaEventSynchronize, end);
+        CHECKED(cudaEventElapsedTime, &milliseconds, begin, end);
+        times.push_back(milliseconds * 1e3);
+        CHECKED(cudaEventDestroy, begin);
+        CHECKED(cudaEventDestroy, end);
+    }
+    return describe(times).median;
+}
+
+static measured measure(const machine &m, int64_t hidden_size, int64_t batch, double prepared)
+{
+    const gpu_rows &r = m.rows;
+    measured found = {};
+    found.hidden_size = hidden_size;
+    found.batch = batch;
+    found.prepared = prepared;
+    found.differing = count_differing(m, batch, hidden_size);
+    const captured full(r.stream, [&] {
+        normalise(r.stream, m.hidden, batch * hidden_size);
+        draw(r, make_head(m, batch, hidden_size, false), nullptr);
+    });
+    const captured screened(r.stream, [&] {
+        normalise(r.stream, m.hidden, batch * hidden_size);
+        draw(r, make_head(m, batch, hidden_size, true), nullptr);
+    });
+    std::vector<double> times[2];
+    for (int i = 0; i < REPLAYS; i++) {
+        move_on(m, uint64_t(77 * i));
+        times[0].push_back(full.time(r.stream));
+        times[1].push_back(screened.time(r.stream));
+    }
+    found.full = describe(times[0]);
+    found.screened = describe(times[1]);
+    found.ratio = found.screened.median / found.full.median;
+    return found;
+}
+
+static void write_all(const char *path, const char *commit, const char *gpu, const char *driver,
+                      const std::vector<measured> &all)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        die("cannot write %s", path);
+    fprintf(file, "{\"commit\": \"%s\", \"gpu\": \"%s\", \"driver\": \"%s\", \"vocab\": %lld,\n",
+            commit, gpu, driver, (long long)VOCAB);
+    fprintf(file, " \"unit\": \"microseconds of a call behind a norm: [p10, median, p90]\",\n"
+                  " \"rows\": [\n");
+    for (size_t i = 0; i < all.size(); i++)
+        fprintf(file,
+                "  {\"d\": %lld, \"b\": %lld, \"full\": [%.1f, %.1f, %.1f], \"screened\": "
+                "[%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
+                (long long)all[i].hidden_size, (long long)all[i].batch, all[i].full.p10,
+                all[i].full.median, all[i].full.p90, all[i].screened.p10, all[i].screened.median,
+                all[i].screened.p90, all[i].prepared, i + 1 < all.size() ? "," : "");
+    fprintf(file, " ]}\n");
+    fclose(file);
+}
+
+int main(int argc, char **argv)
+{
+    const char *json = nullptr, *commit = "unknown";
+    std::vector<int64_t> sizes;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+            json = argv[++i];
+        else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
+            commit = argv[++i];
+        else if (atoll(argv[i]) >= 64 && atoll(argv[i]) <= MAX_HIDDEN)
+            sizes.push_back(atoll(argv[i]));
+        else
+            die("usage: bench_screen [--json FILE] [--commit TEXT] [D ...]");
+    }
+    if (sizes.empty())
+        sizes = {4096, 2048, 8192};
+    const int64_t most = *std::max_element(sizes.begin(), sizes.end());
+    cudaDeviceProp gpu;
+    char driver[64];
+    machine m = {};
+    std::vector<measured> all;
+    setenv("GUMBEL_RUNGS", "screen", 1); /* also where the full pass is faster */
+    m.rows = open_rows(MAX_BATCH, most);
+    CHECKED(cudaGetDeviceProperties, &gpu, 0);
+    find_driver(driver, sizeof driver);
+    m.weight = make<__nv_bfloat16>(VOCAB * most);
+    m.hidden = make<__nv_bfloat16>(MAX_BATCH * most);
+    m.screen_bytes = size_t(VOCAB) * size_t(most + 256) + (1 << 20);
+    m.screen = make<char>(m.screen_bytes);
+    make_random(m.hidden, MAX_BATCH * most, 1, 1);
+    printf("question: what does a draw by a screen take beside the full pass?\n");
+    printf("machine: %s, driver %s, V = %lld; microseconds behind a norm, p10 / median / p90\n\n",
+           gpu.name, driver, (long long)VOCAB);
+    printf("%5s %4s %27s %27s %7s %9s %9s\n", "D", "B", "full", "screened", "ratio", "prepare",
+           "differing");
+    for (int64_t size : sizes) {
+        make_random(m.weight, size_t(VOCAB * size), 3, 2.5f / sqrtf(float(size)));
+        const double prepared = prepare(m, size);
+        for (int64_t batch : {1, 2, 4, 8, 16, 32, 64}) {
+            const measured f = measure(m, size, batch, prepared);
+            printf("%5lld %4lld %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
+                   (long long)size, (long long)batch, f.full.p10, f.full.median, f.full.p90,
+                   f.screened.p10, f.screened.median, f.screened.p90, f.ratio, f.prepared,
+                   f.differing);
+            fflush(stdout);
+            all.push_back(f);
+        }
+    }
+    if (json)
+        write_all(json, commit, gpu.name, driver, all);
+    gumbel_close(m.rows.gpu);
+    return 0;
+}

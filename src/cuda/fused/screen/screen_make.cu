@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   the screen of a head: each row of weights as bytes, its step, and of 64 rows how far those
+ *        bytes are off (docs/maths.md, section 14); the header last. And whether a screen holds.
+ * COST   the weights are read twice, the second time mostly from the caches, and half of them is
+ *        written.
+ * MAP    a CTA for 64 rows, a warp for one at a time; lane i takes columns 4 i to 4 i + 3 of every
+ *        128.
+ * NUMERICS  sums in float64: what the rounding leaves, w - s q, is exact there.
+ */
+#include "cuda/common/widen.cuh"
+#include "cuda/fused/screen/screen_split.cuh"
+
+namespace
+{
+
+constexpr int kMakeWarps = CUDA_SCREEN_MAKE_THREADS / 32;
+constexpr double kMakeUp = 1.0 + 1e-9, kMakeFloatUp = 1.0 + 0x1p-20;
+
+struct four {
+    float w[4];
+};
+
+/* Elements column .. + 3 of a row; 0 behind the last. */
+__device__ __forceinline__ four load_four(const gumbel_tensor &t, int64_t row, int64_t column)
+{
+    four f = {};
+    const int64_t at = row * t.stride + column;
+    if (t.dtype != GUMBEL_FLOAT32 && column + 4 <= t.cols &&
+        ((uintptr_t)t.data + 2 * at) % 8 == 0) {
+        const uint2 raw = *(const uint2 *)((const uint16_t *)t.data + at);
+        const uint32_t bits[4] = {raw.x & 0xffff, raw.x >> 16, raw.y & 0xffff, raw.y >> 16};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            f.w[i] = t.dtype == GUMBEL_FLOAT16 ? widen_f16(bits[i]) : widen_bf16(bits[i]);
+        return f;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (column + i < t.cols)
+            f.w[i] = widen_element(t.data, t.dtype, at + i);
+    return f;
+}
+
+__device__ __forceinline__ double add_over_warp(double x)
+{
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(~0u, x, lanes);
+    return x;
+}
+
+/* Which row of a tile's operand a token of the tile is: the inverse of what screen_draw.cu says. */
+__device__ __forceinline__ int operand_row(int token)
+{
+    const int half = token / 64, warp = token % 64 / 16, g = token % 16 / 2, f = token % 2;
+    return 64 * half + 16 * warp + 8 * f + g;
+}
+
+/* What is known of a row. */
+struct row_bounds {
+    float error, size, weight;
+};
+
+/* By a warp. */
+__device__ __forceinline__ row_bounds make_row(const cuda_screen_making &m, int64_t row)
+{
+    const int lane = threadIdx.x % 32, at = operand_row((int)(row % CUDA_SCREEN_TILE));
+    const bool is_there = row < m.weight.rows;
+    int8_t *to = m.copy + row / CUDA_SCREEN_TILE * m.depths * CUDA_SCREEN_TILE * CUDA_SCREEN_TILE +
+                 at * CUDA_SCREEN_TILE + ((lane / 4) ^ (at % 8)) * 16 + lane % 4 * 4;
+    uint32_t most = 0;
+    for (int k = 0; k < m.depths && is_there; k++) {
+        const four f = load_four(m.weight, row, k * CUDA_SCREEN_TILE + 4 * lane);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            most = max(most, __float_as_uint(fabsf(f.w[i])));
+    }
+    most = __reduce_max_sync(~0u, most);
+    const bool is_finite = most < 0x7f800000u;
+    const float step = fmaxf((float)((double)__uint_as_float(most) / 127 * kMakeFloatUp),
+                             GUMBEL_SCREEN_STEP_LEAST);
+    const float inverse = 1.0f / step;
+    double error = 0.0, size = 0.0, weight = 0.0;
+    for (int k = 0; k < m.depths; k++) {
+        uint32_t bytes = 0;
+        if (is_there && is_finite) {
+            const four f = load_four(m.weight, row, k * CUDA_SCREEN_TILE + 4 * lane);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float q = rintf(f.w[i] * inverse);
+                const double left = (double)f.w[i] - (double)step * (double)q;
+                error += left * left;
+                size += (double)q * (double)q;
+                weight += (double)f.w[i] * (double)f.w[i];
+                bytes |= (uint32_t)(uint8_t)(int)q << (8 * i);
+            }
+        }
+        *(uint32_t *)(to + (int64_t)k * CUDA_SCREEN_TILE * CUDA_SCREEN_TILE) = bytes;
+    }
+    if (lane == 0)
+        m.steps[row] = !is_there ? 0.0f : is_finite ? step : __uint_as_float(0x7fc00000);
+    return {(float)(sqrt(add_over_warp(error)) / (double)step * kMakeUp * kMakeFloatUp),
+            (float)(sqrt(add_over_warp(size)) * kMakeUp * kMakeFloatUp),
+            (float)(sqrt(add_over_warp(weight)) * kMakeUp * kMakeFloatUp)};
+}
+
+/* The rows of a block, and its bounds, by a CTA. */
+__device__ __forceinline__ void make_block(const cuda_screen_making &m)
+{
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    row_bounds *all = (row_bounds *)shared_memory; /* [kMakeWarps] */
+    const int warp = threadIdx.x / 32;
+    row_bounds own = {};
+    for (int i = warp; i < GUMBEL_BLOCK; i += kMakeWarps) {
+        const row_bounds row = make_row(m, (int64_t)blockIdx.x * GUMBEL_BLOCK + i);
+        own = {fmaxf(own.error, row.error), fmaxf(own.size, row.size),
+               fmaxf(own.weight, row.weight)};
+    }
+    if (threadIdx.x % 32 == 0)
+        all[warp] = own;
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    for (int i = 1; i < kMakeWarps; i++)
+        own = {fmaxf(own.error, all[i].error), fmaxf(own.size, all[i].size),
+               fmaxf(own.weight, all[i].weight)};
+    m.bounds[blockIdx.x] = {own.error, own.size};
+    atomicMax((unsigned *)&m.header->error, __float_as_uint(own.error));
+    atomicMax((unsigned *)&m.header->weight, __float_as_uint(own.weight));
+}
+
+/* Whether what a screen says of a row is so, by a warp. */
+__device__ __forceinline__ bool row_holds(const cuda_screen_making &m, int64_t row)
+{
+    const gumbel_tensor &t = m.weight;
+    const gumbel_screen_block bound = m.bounds[row / GUMBEL_BLOCK];
+    const double step = (double)m.steps[row];
+    const int at = operand_row((int)(row % CUDA_SCREEN_TILE));
+    const int8_t *tiles =
+        m.copy + row / CUDA_SCREEN_TILE * m.depths * CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
+    double error = 0.0, size = 0.0, weight = 0.0, most = 0.0;
+    bool is_finite = true;
+    for (int64_t i = threadIdx.x % 32; i < t.cols; i += 32) {
+        const int in = (int)(i % CUDA_SCREEN_TILE);
+        const double w = (double)widen_element(t.data, t.dtype, row * t.stride + i);
+        const double q =
+            (double)tiles[(i / CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + at) * CUDA_SCREEN_TILE +
+                          ((in / 16) ^ (at % 8)) * 16 + in % 16];
+        const double left = w / step - q;
+        is_finite = is_finite && fabs(w) < INFINITY;
+        error += left * left;
+        size += q * q;
+        weight += w * w;
+        most = fmax(most, fabs(left));
+    }
+    const bool entries_hold = !__any_sync(~0u, most > (double)GUMBEL_SCREEN_ENTRY);
+    if (__any_sync(~0u, !is_finite))
+        return isnan(step);
+    error = sqrt(add_over_warp(error));
+    size = sqrt(add_over_warp(size));
+    weight = sqrt(add_over_warp(weight));
+    return step > 0.0 && entries_hold && error <= (double)bound.error &&
+           size <= (double)bound.size && bound.error <= m.header->error &&
+           weight <= (double)m.header->weight;
+}
+
+} // namespace
+
+extern "C" __global__ void gumbel_begin_screen(const __grid_constant__ cuda_screen_making m)
+{
+    if (threadIdx.x == 0)
+        *m.header = m.begun;
+}
+
+extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
+    gumbel_make_screen(const __grid_constant__ cuda_screen_making m)
+{
+    make_block(m);
+}
+
+/* The header's check, by which it counts. */
+extern "C" __global__ void gumbel_seal_screen(const __grid_constant__ cuda_screen_making m)
+{
+    unsigned char bytes[offsetof(gumbel_screen_header, check)];
+    uint64_t check = 0xcbf29ce484222325u;
+    if (threadIdx.x > 0)
+        return;
+    memcpy(bytes, m.header, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        check = (check ^ bytes[i]) * 0x100000001b3u;
+    m.header->check = check;
+}
+
+/* Lower *fault, which is above all of them, to the first row of which the screen does not hold; to
+ * CUDA_SCREEN_IS_OTHER where it is not one of this head. */
+extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
+    gumbel_verify_screen(const __grid_constant__ cuda_screen_making m)
+{
+    gumbel_problem p = {};
+    p.weight = m.weight;
+    p.vocab = m.weight.rows;
+    p.hidden_size = m.weight.cols;
+    const bool is_own = is_screen_of(*m.header, p);
+    for (int i = threadIdx.x / 32; i < GUMBEL_BLOCK; i += kMakeWarps) {
+        const int64_t row = (int64_t)blockIdx.x * GUMBEL_BLOCK + i;
+        if (row >= m.weight.rows || (is_own && row_holds(m, row)))
+            continue;
+        if (threadIdx.x % 32 == 0)
+            atomicMin(m.fault, is_own ? (unsigned long long)row : CUDA_SCREEN_IS_OTHER);
+    }
+}

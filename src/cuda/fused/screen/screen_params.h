@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the kernels of a screened draw are handed, and those that make a screen. Read by C and by
+ * CUDA.
+ *
+ * The copy is laid out in tiles of 128 rows and 128 columns, 16 KiB that are copied as they lie and
+ * are an operand of wgmma: [V / 128][D / 128][row of wgmma][128 columns], in 128-byte swizzle, rows
+ * as screen_draw.cu has them.
+ */
+#ifndef GUMBEL_CUDA_SCREEN_PARAMS_H
+#define GUMBEL_CUDA_SCREEN_PARAMS_H
+
+#include "cuda/common/cuda_params.h"
+#include "cuda/policy/screen_policy.h"
+
+typedef struct cuda_screen_params {
+    cuda_params call; /* with the tag of all of the call's launches but the full pass */
+    const gumbel_screen_header *header;
+    const gumbel_screen_block *bounds;
+    const float *steps;
+    const int8_t *copy;
+    int32_t depths; /* D / 128, rounded up */
+    int32_t width;  /* of the product */
+    double gamma;
+    int8_t *planes;               /* [depths][width][128], in the swizzle of the copy */
+    gumbel_screen_reach *reaches; /* [width / 2]; a NaN unit: the full pass must draw this row */
+    cuda_screen_state *state;
+    cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_LISTED_MOST] */
+} cuda_screen_params;
+
+/* What the kernels that make a screen, or verify one, are given. */
+typedef struct cuda_screen_making {
+    gumbel_tensor weight;
+    gumbel_screen_header begun; /* without what is found on the way */
+    gumbel_screen_header *header;
+    gumbel_screen_block *bounds;
+    float *steps;
+    int8_t *copy;
+    int32_t depths;
+    unsigned long long *fault; /* only to verify: the first row at fault */
+} cuda_screen_making;
+
+/* Of what is verified: nothing found, and a screen that is not of this head. */
+#define CUDA_SCREEN_HOLDS    (~0ull)
+#define CUDA_SCREEN_IS_OTHER (~0ull - 1)
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A hidden state as two planes of bytes, and what the split adds to the bounds (docs/maths.md,
+ * section 14): a CTA a row, in four passes over it. Dimensions that outweigh the others are those
+ * above a threshold that is found in three steps; any set of them is right, and the best one known
+ * is taken.
+ */
+#ifndef GUMBEL_CUDA_SCREEN_SPLIT_CUH
+#define GUMBEL_CUDA_SCREEN_SPLIT_CUH
+
+#include "cuda/common/widen.cuh"
+#include "cuda/fused/screen/screen_params.h"
+
+namespace
+{
+
+/* One warp more than those that split says whether the screen fits. */
+constexpr int kSplitThreads = CUDA_SCREEN_SPLIT_THREADS - 32, kSplitWarps = kSplitThreads / 32;
+static_assert(kSplitWarps == 16, "as add_up() has it");
+/* Covers the roundings of sums and roots in float64; and of their conversion to float32. */
+constexpr double kUp = 1.0 + 1e-9, kFloatUp = 1.0 + 0x1p-20;
+
+__device__ __forceinline__ float float_above(double x) { return (float)(x * kUp * kFloatUp); }
+
+/* Whether a screen is that of the call's head. */
+__device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, const gumbel_problem &q)
+{
+    unsigned char bytes[offsetof(gumbel_screen_header, check)];
+    uint64_t check = 0xcbf29ce484222325u;
+    memcpy(bytes, &h, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        check = (check ^ bytes[i]) * 0x100000001b3u;
+    return h.magic == GUMBEL_SCREEN_MAGIC && h.version == GUMBEL_SCREEN_VERSION &&
+           h.layout == GUMBEL_SCREEN_LAYOUT_TILES && h.rows == q.vocab &&
+           h.columns == q.hidden_size && h.dtype == (uint32_t)q.weight.dtype && h.list_most >= 1 &&
+           h.list_most <= GUMBEL_SCREEN_LIST_MOST && h.check == check;
+}
+
+/* What the warps of the CTA add up, and whether the screen is the head's. */
+struct split_shared {
+    double parts[5][kSplitWarps];
+    uint32_t most[kSplitWarps];
+    uint32_t fits;
+};
+
+class row_split
+{
+    const cuda_screen_params &s;
+    split_shared &shared;
+    const int64_t row;
+    const int vectors; /* of eight elements */
+
+  public:
+    __device__ __forceinline__ row_split(const cuda_screen_params &params, split_shared &memory,
+                                         int64_t b)
+        : s(params), shared(memory), row(b), vectors((int)(params.call.problem.hidden_size / 8))
+    {
+    }
+
+    /* By the last warp, at the same time. */
+    __device__ __forceinline__ void look_at_header() const
+    {
+        if (threadIdx.x == kSplitThreads)
+            shared.fits = is_screen_of(*s.header, s.call.problem);
+    }
+
+    /* Planes and reach of the row; zeros where it has none, or none that holds. By the others. */
+    __device__ __forceinline__ gumbel_screen_reach split() const
+    {
+        const float weight = s.header->weight, error = s.header->error;
+        gumbel_screen_reach reach = {__uint_as_float(0x7fc00000), 0, 0, 0, 0};
+        uint32_t most = 0;
+        double square[1] = {0.0};
+        each([&](int, const float(&h)[8]) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                most = max(most, __float_as_uint(fabsf(h[i])));
+                square[0] += (double)h[i] * (double)h[i];
+            }
+        });
+        most = __reduce_max_sync(~0u, most);
+        if (threadIdx.x % 32 == 0)
+            shared.most[threadIdx.x / 32] = most;
+        add_up(square);
+        for (int i = 0; i < kSplitWarps; i++)
+            most = max(most, shared.most[i]);
+        const double norm = sqrt(square[0]) * kUp;
+        if (most >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MOST) ||
+            !(norm * (double)weight < GUMBEL_SCREEN_LOGIT_MOST)) {
+            clear();
+            return reach;
+        }
+        reach.unit = (float)((double)__uint_as_float(most) / (256 * 127) * kFloatUp);
+        reach.unit = fmaxf(reach.unit, 0x1p-100f);
+        reach.path = (float)(s.gamma * norm * kFloatUp);
+        const double entry = fmin((double)GUMBEL_SCREEN_ENTRY, (double)error);
+        double best = INFINITY, rest = norm;
+        for (int step = 0; step < 3; step++) {
+            const float cut = error > 0.0f ? (float)(2 * rest * entry / error) : INFINITY;
+            double sums[2] = {};
+            if (step == 0)
+                reach.grain = split_all(cut, (double)reach.unit, sums);
+            else {
+                each([&](int, const float(&h)[8]) { sort_out(h, cut, sums); });
+                add_up(sums);
+            }
+            rest = sqrt(sums[1]) * kUp;
+            if (entry * sums[0] + (double)error * rest < best) {
+                best = entry * sums[0] + (double)error * rest;
+                reach.outliers = float_above(sums[0]);
+                reach.rest = float_above(rest);
+            }
+        }
+        return reach;
+    }
+
+    /* Planes of zeros. */
+    __device__ __forceinline__ void clear() const
+    {
+        for (int v = threadIdx.x; v < s.depths * (CUDA_SCREEN_TILE / 8); v += kSplitThreads)
+            *(uint64_t *)place(v, 0) = *(uint64_t *)place(v, 1) = 0;
+    }
+
+  private:
+    /* The columns behind the last one, up to a whole tile. */
+    __device__ __forceinline__ void clear_behind() const
+    {
+        const int v = vectors + threadIdx.x;
+        if (v < s.depths * (CUDA_SCREEN_TILE / 8))
+            *(uint64_t *)place(v, 0) = *(uint64_t *)place(v, 1) = 0;
+    }
+
+    /* The planes, and sums of sort_out(); the reach's grain. */
+    __device__ __forceinline__ float split_all(float cut, double unit, double (&sorted)[2]) const
+    {
+        double sums[5] = {};
+        each([&](int vector, const float(&h)[8]) {
+            sort_out(h, cut, sums);
+            split_eight(h, vector, unit, sums);
+        });
+        clear_behind();
+        add_up(sums);
+        sorted[0] = sums[0];
+        sorted[1] = sums[1];
+        const double steps = 256 * sqrt(sums[3]) + sqrt(sums[4]);
+        return float_above(sqrt(sums[2]) + 0x1p-21 * unit * steps);
+    }
+
+    template <class F> __device__ __forceinline__ void each(F f) const
+    {
+        const gumbel_tensor &t = s.call.problem.hidden;
+        const uint4 *from = (const uint4 *)((const uint16_t *)t.data + row * t.stride);
+        for (int v = threadIdx.x; v < vectors; v += kSplitThreads) {
+            const uint4 raw = from[v];
+            const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+            float h[8];
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const uint32_t bits = i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffff;
+                h[i] = t.dtype == GUMBEL_FLOAT16 ? widen_f16(bits) : widen_bf16(bits);
+            }
+            f(v, h);
+        }
+    }
+
+    /* Outliers by their size, the others by their squares. */
+    template <int count>
+    static __device__ __forceinline__ void sort_out(const float (&h)[8], float cut,
+                                                    double (&sums)[count])
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const bool is_outlier = fabsf(h[i]) > cut;
+            sums[0] += is_outlier ? (double)fabsf(h[i]) : 0.0;
+            sums[1] += is_outlier ? 0.0 : (double)h[i] * (double)h[i];
+        }
+    }
+
+    __device__ __forceinline__ void split_eight(const float (&h)[8], int vector, double unit,
+                                                double (&sums)[5]) const
+    {
+        uint64_t high = 0, low = 0;
+        int32_t of_high = 0, of_low = 0;
+        const double inverse = 1.0 / unit;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int32_t k = (int32_t)rint((double)h[i] * inverse);
+            const int32_t upper = (k + 128) >> 8, lower = k - upper * 256;
+            const double r = (double)h[i] - unit * (double)k;
+            sums[2] += r * r;
+            of_high += upper * upper;
+            of_low += lower * lower;
+            high |= (uint64_t)(uint8_t)upper << (8 * i);
+            low |= (uint64_t)(uint8_t)lower << (8 * i);
+        }
+        sums[3] += (double)of_high;
+        sums[4] += (double)of_low;
+        *(uint64_t *)place(vector, 0) = high;
+        *(uint64_t *)place(vector, 1) = low;
+    }
+
+    /* Where eight columns of a plane lie: hi and lo are neighbouring rows of the operand. */
+    __device__ __forceinline__ int8_t *place(int vector, int plane) const
+    {
+        const int column = 8 * vector, n = 2 * (int)row + plane;
+        const int unit = (column % CUDA_SCREEN_TILE / 16) ^ (n % 8);
+        return s.planes + ((int64_t)(column / CUDA_SCREEN_TILE) * s.width + n) * CUDA_SCREEN_TILE +
+               16 * unit + column % 16;
+    }
+
+    /* Sums of all threads that split, which all of them get. */
+    template <int count> __device__ __forceinline__ void add_up(double (&sums)[count]) const
+    {
+#pragma unroll
+        for (int i = 0; i < count; i++)
+#pragma unroll
+            for (int lanes = 16; lanes > 0; lanes /= 2)
+                sums[i] += __shfl_xor_sync(~0u, sums[i], lanes);
+        ptx_named_barrier<1, kSplitThreads>(); /* what was added up before has been read */
+        if (threadIdx.x % 32 == 0)
+#pragma unroll
+            for (int i = 0; i < count; i++)
+                shared.parts[i][threadIdx.x / 32] = sums[i];
+        ptx_named_barrier<1, kSplitThreads>();
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            sums[i] = shared.parts[i][threadIdx.x % kSplitWarps];
+#pragma unroll
+            for (int lanes = kSplitWarps / 2; lanes > 0; lanes /= 2)
+                sums[i] += __shfl_xor_sync(~0u, sums[i], lanes);
+        }
+    }
+};
+
+} // namespace
+
+#endif

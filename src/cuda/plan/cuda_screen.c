@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making screens of heads in device memory, and looking whether one holds.
+ */
+#define _POSIX_C_SOURCE 199309L
+
+#include "core/fail.h"
+#include "cuda/fused/screen/screen_params.h"
+#include "cuda/run/cuda_run.h"
+
+#include <inttypes.h>
+#include <time.h>
+
+/* Seconds that work queued on a stream, and the look behind it, may take. */
+#define PATIENCE 60
+
+static cuda_screen_making making_of(const gumbel_problem *p, void *screen,
+                                    gumbel_screen_parts *parts)
+{
+    char *at = screen;
+    int known =
+        gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size, parts);
+    GUMBEL_ASSERT(known);
+    (void)known;
+    return (cuda_screen_making){.weight = p->weight,
+                                .begun = {.magic = GUMBEL_SCREEN_MAGIC,
+                                          .version = GUMBEL_SCREEN_VERSION,
+                                          .layout = GUMBEL_SCREEN_LAYOUT_TILES,
+                                          .rows = p->vocab,
+                                          .columns = p->hidden_size,
+                                          .dtype = (uint32_t)p->weight.dtype,
+                                          .list_most = GUMBEL_SCREEN_LIST_MOST},
+                                .header = screen,
+                                .bounds = (void *)(at + parts->bounds),
+                                .steps = (void *)(at + parts->steps),
+                                .copy = (void *)(at + parts->copy),
+                                .depths = (int32_t)(parts->columns / CUDA_SCREEN_TILE)};
+}
+
+gumbel_status cuda_screen_prepare(gumbel_device *device, const gumbel_problem *problem,
+                                  void *screen, gumbel_error *error)
+{
+    const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
+    gumbel_screen_parts parts;
+    cuda_screen_making m = making_of(problem, screen, &parts);
+    const cuda_shape alone = {1, 32, 0, 0};
+    const cuda_shape all = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
+    GUMBEL_FORWARD(cuda_launch_alone(&job, job.cuda->screen_begin, alone, &m));
+    GUMBEL_FORWARD(cuda_launch_alone(&job, job.cuda->screen_make, all, &m));
+    return cuda_launch_alone(&job, job.cuda->screen_seal, alone, &m);
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Wait until a stream is done, with the context current. */
+static gumbel_status wait_for(const cuda_job *job)
+{
+    const double start = seconds();
+    CUresult result;
+    while ((result = job->cuda->driver.cuStreamQuery(job->stream)) == CUDA_ERROR_NOT_READY) {
+        if (seconds() - start > PATIENCE)
+            return gumbel_fail(job->error, GUMBEL_ERROR_DEVICE, "stream",
+                               "it has not come to an end in %d seconds", PATIENCE);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return result == CUDA_SUCCESS
+               ? GUMBEL_OK
+               : cuda_driver_fail(&job->cuda->driver, result, "cuStreamQuery", job->error);
+}
+
+/* The first row at fault, into `word` of pinned memory, with the context current. */
+static gumbel_status find_fault(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
+                                unsigned long long *word)
+{
+    const cuda_driver *driver = &job->cuda->driver;
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)m->fault;
+    void *arguments[] = {m};
+    *word = CUDA_SCREEN_HOLDS;
+    CUDA_TRY(driver, job->error, cuMemcpyHtoDAsync, at, word, sizeof *word, job->stream);
+    GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_verify, shape, arguments));
+    CUDA_TRY(driver, job->error, cuMemcpyDtoHAsync, word, at, sizeof *word, job->stream);
+    return wait_for(job);
+}
+
+/* That, in memory of its own. What does not end in time keeps its memory, as it may still write
+ * there. */
+static gumbel_status find_fault_alone(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
+                                      unsigned long long *fault)
+{
+    const cuda_driver *driver = &job->cuda->driver;
+    CUdeviceptr at;
+    void *word;
+    CUDA_TRY(driver, job->error, cuMemAlloc, &at, sizeof *fault);
+    CUresult result = driver->cuMemHostAlloc(&word, sizeof *fault, CU_MEMHOSTALLOC_PORTABLE);
+    if (result != CUDA_SUCCESS) {
+        driver->cuMemFree(at);
+        return cuda_driver_fail(driver, result, "cuMemHostAlloc", job->error);
+    }
+    m->fault = (unsigned long long *)(uintptr_t)at;
+    GUMBEL_FORWARD(find_fault(job, m, shape, word));
+    *fault = *(unsigned long long *)word;
+    driver->cuMemFreeHost(word);
+    driver->cuMemFree(at);
+    return GUMBEL_OK;
+}
+
+gumbel_status cuda_screen_verify(gumbel_device *device, const gumbel_problem *problem,
+                                 gumbel_error *error)
+{
+    const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
+    gumbel_screen_parts parts;
+    cuda_screen_making m = making_of(problem, (void *)(uintptr_t)problem->screen, &parts);
+    const cuda_shape all = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
+    unsigned long long fault = CUDA_SCREEN_HOLDS;
+    CUcontext popped;
+    GUMBEL_FORWARD(cuda_enter(job.cuda, error));
+    gumbel_status status = find_fault_alone(&job, &m, all, &fault);
+    job.cuda->driver.cuCtxPopCurrent(&popped);
+    GUMBEL_FORWARD(status);
+    GUMBEL_REFUSE_IF(fault == CUDA_SCREEN_IS_OTHER, error, "screen",
+                     "it is not a screen of these weights' shape and dtype");
+    GUMBEL_REFUSE_IF(fault != CUDA_SCREEN_HOLDS, error, "screen",
+                     "it does not hold of row %" PRIu64 " of the weights: they have changed",
+                     (uint64_t)fault);
+    return GUMBEL_OK;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A screened draw on Hopper: the sizes that host and kernels must agree on, and what its kernels
+ * tell each other in the workspace. Read by C and by CUDA.
+ */
+#ifndef GUMBEL_CUDA_SCREEN_POLICY_H
+#define GUMBEL_CUDA_SCREEN_POLICY_H
+
+#include "cuda/policy/cuda_policy.h"
+#include "maths/screen_bound.h"
+
+/* Rows and columns of a tile. */
+#define CUDA_SCREEN_TILE 128
+/* Rows of a batch that are screened: each is two columns of the product, one a plane. */
+#define CUDA_SCREEN_ROWS_MOST 64
+/* Rows of a batch that are scored together, as columns of the narrowest wgmma. */
+#define CUDA_SCREEN_GROUP  8
+#define CUDA_SCREEN_GROUPS (CUDA_SCREEN_ROWS_MOST / CUDA_SCREEN_GROUP)
+
+/* Where a screened draw is measured to be faster than the full pass (findings/screening.md); both
+ * are right anywhere, so that a caller may prefer either. */
+#define CUDA_SCREEN_ROWS_LEAST    16
+#define CUDA_SCREEN_WEIGHTS_LEAST (INT64_C(1) << 29)
+static inline int cuda_screen_is_faster(int64_t batch, int64_t vocab, int64_t columns)
+{
+    return batch >= CUDA_SCREEN_ROWS_LEAST && vocab * columns >= CUDA_SCREEN_WEIGHTS_LEAST;
+}
+
+/* Columns of the integer products that exist. */
+#define CUDA_SCREEN_WIDTHS 5
+static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
+
+/* Tokens of a tile that wait for their noise, and candidates that a CTA keeps, at most. */
+#define CUDA_SCREEN_OFFERS 768
+#define CUDA_SCREEN_KEPT   512
+/* Candidates of a group that the call keeps: so many for each that a list of the header holds. */
+#define CUDA_SCREEN_LISTED(list_most) (16 * (list_most))
+#define CUDA_SCREEN_LISTED_MOST       CUDA_SCREEN_LISTED(GUMBEL_SCREEN_LIST_MOST)
+
+/* Shared memory of a CTA beside its ring of stages. */
+#define CUDA_SCREEN_SIDE_BYTES  (24 * 1024)
+#define CUDA_SCREEN_STAGES_MOST 12
+#define CUDA_SCREEN_STAGE_BYTES(width)                                                             \
+    (CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + (width)*CUDA_SCREEN_TILE)
+
+static inline int cuda_screen_stages(int width)
+{
+    int stages = (CUDA_SM90_SHARED_BYTES - CUDA_SCREEN_SIDE_BYTES) / CUDA_SCREEN_STAGE_BYTES(width);
+    return stages < CUDA_SCREEN_STAGES_MOST ? stages : CUDA_SCREEN_STAGES_MOST;
+}
+
+/* Candidates that a CTA scores together, columns that it copies at a time, and its ring. */
+#define CUDA_SCREEN_SIDE_BY_SIDE 32
+#define CUDA_SCREEN_SEGMENT      512
+#define CUDA_SCREEN_SEGMENT_BYTES                                                                  \
+    ((CUDA_SCREEN_SIDE_BY_SIDE + CUDA_SCREEN_GROUP) * 2 * CUDA_SCREEN_SEGMENT)
+#define CUDA_SCREEN_SEGMENTS         5
+#define CUDA_SCREEN_SCORE_SIDE_BYTES 2048
+#define CUDA_SCREEN_SCORE_BYTES                                                                    \
+    (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_SCREEN_SCORE_SIDE_BYTES)
+#define CUDA_SCREEN_SCORE_THREADS 128
+#define CUDA_SCREEN_SPLIT_THREADS (512 + 32)
+#define CUDA_SCREEN_SPLIT_BYTES   1024
+#define CUDA_SCREEN_MAKE_THREADS  256
+#define CUDA_SCREEN_MAKE_BYTES    128
+
+/* What the roundings of a k16 step of wgmma lose, at most: each of 17 addends, and their sum, is
+ * cut at 24 bits of the largest (docs/maths.md, section 14). */
+#define CUDA_SCREEN_GAMMA(columns) ((double)(((columns) + 15) / 16) * 18 * 0x1p-23 * 1.01)
+/* Subnormal roundings of a sum of fewer than 2^16 products, in any order. */
+#define CUDA_SCREEN_TINY 0x1p-109f
+
+/* A token that may win. */
+typedef struct cuda_screen_entry {
+    float upper; /* what its score is not above */
+    uint32_t token;
+    uint32_t row; /* of the batch */
+    uint32_t unused;
+} cuda_screen_entry;
+
+/* What the kernels of a call tell each other; the first one clears it. */
+typedef struct cuda_screen_state {
+    unsigned long long ended; /* CTAs that have scored */
+    uint32_t again;           /* 1: the full pass must draw this call */
+    uint32_t listed[CUDA_SCREEN_GROUPS];
+} cuda_screen_state;
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A GPU's screens against weights: certificates computed here again, weights that have changed; and
+ * what the sums of its tensor cores lose, on rows made for it.
+ */
+#include "cuda_screens.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static gumbel_error error;
+
+/* -------------------------------------------------------------------------- certificates ---- */
+
+/* Of a row, by the bytes of the copy as they lie: what the header's text says of places. */
+static int8_t byte_of(const int8_t *copy, int64_t depths, int64_t row, int64_t column)
+{
+    int64_t in = row % 128, half = in / 64, warp = in % 64 / 16, g = in % 16 / 2, f = in % 2;
+    int64_t at = 64 * half + 16 * warp + 8 * f + g;
+    int64_t unit = (column % 128 / 16) ^ (at % 8);
+    return copy[((row / 128 * depths + column / 128) * 128 + at) * 128 + unit * 16 + column % 16];
+}
+
+static int is_finite_row(const made_head *made, int64_t row)
+{
+    for (int64_t i = 0; i < made->weight.cols; i++)
+        if (!isfinite(
+                dtype_load(made->weight.data, made->weight.dtype, row * made->weight.cols + i)))
+            return 0;
+    return 1;
+}
+
+static void check_row(const made_head *made, const char *screen, const gumbel_screen_parts *parts,
+                      int64_t row)
+{
+    const gumbel_screen_header *header = (const void *)screen;
+    const gumbel_screen_block *block =
+        (const gumbel_screen_block *)(const void *)(screen + parts->bounds) + row / 64;
+    const int64_t columns = made->weight.cols;
+    double step = (double)((const float *)(const void *)(screen + parts->steps))[row];
+    double error_sum = 0, size = 0, weight = 0, most = 0;
+    if (!is_finite_row(made, row)) {
+        int bytes = 0;
+        for (int64_t i = 0; i < columns; i++)
+            bytes |= byte_of((const int8_t *)screen + parts->copy, parts->columns / 128, row, i);
+        CHECK(isnan(step) && bytes == 0, "row %lld is not finite: step %g, bytes %d",
+              (long long)row, step, bytes);
+        return;
+    }
+    for (int64_t i = 0; i < columns; i++) {
+        double w = (double)dtype_load(made->weight.data, made->weight.dtype, row * columns + i);
+        double q = byte_of((const int8_t *)screen + parts->copy, parts->columns / 128, row, i);
+        error_sum += (w / step - q) * (w / step - q);
+        size += q * q;
+        weight += w * w;
+        most = fmax(most, fabs(w / step - q));
+    }
+    CHECK(most <= (double)GUMBEL_SCREEN_ENTRY && sqrt(error_sum) <= (double)block->error &&
+              sqrt(size) <= (double)block->size && block->error <= header->error &&
+              sqrt(weight) <= (double)header->weight,
+          "%s, row %lld: an entry is %g off, all %g of %g, size %g of %g, weight %g of %g",
+          dtype_name(made->weight.dtype), (long long)row, most, sqrt(error_sum),
+          (double)block->error, sqrt(size), (double)block->size, sqrt(weight),
+          (double)header->weight);
+}
+
+void screen_certificates(void)
+{
+    for (int kind = 0; kind < MADE_KINDS; kind++) {
+        made_head made =
+            make_made_head((made_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16,
+                           1000 + kind, 200 + 7 * kind, 1, 5);
+        gpu_head h = head_on_gpu(&made);
+        char *screen = make_zeroed(h.screen_bytes, 1);
+        gumbel_screen_parts parts;
+        gpu_fetch(screen, h.screen, h.screen_bytes);
+        const gumbel_screen_header *header = (const void *)screen;
+        CHECK(gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, made.weight.rows,
+                                       made.weight.cols, &parts) &&
+                  parts.bytes == h.screen_bytes,
+              "%s", made_names[kind]);
+        CHECK(header->check == gumbel_screen_check_of(header), "%s", made_names[kind]);
+        for (int64_t row = 0; row < made.weight.rows && !checks_failed(); row++)
+            check_row(&made, screen, &parts, row);
+        free(screen);
+        free_gpu_head(&h);
+        free_made_head(&made);
+    }
+}
+
+/* What gumbel_screen_verify() says of a head's screen: the row at fault, -1 for none, -2 for a
+ * screen of another head. */
+static int64_t verify(const gpu_head *h)
+{
+    const char *row;
+    switch (gumbel_screen_verify(gpu, NULL, &h->head.weight, h->screen, &error)) {
+    case GUMBEL_OK:
+        return -1;
+    case GUMBEL_ERROR_ARGUMENT:
+        row = strstr(error.message, "of row ");
+        return row ? strtoll(row + strlen("of row "), NULL, 10) : -2;
+    default:
+        die("gumbel_screen_verify: %s: %s", error.field, error.message);
+    }
+}
+
+/* Weights that change behind a screen's back, one of them, far and near; and bounds that do. */
+void screen_stale(void)
+{
+    for (int kind = 0; kind < MADE_KINDS; kind++) {
+        made_head made = make_made_head(
+            (made_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000, 200, 1, 5);
+        void *weight = (void *)(uintptr_t)made.weight.data;
+        const size_t bytes = 1000 * 200 * dtype_size(made.weight.dtype);
+        gpu_head h = head_on_gpu(&made);
+        gumbel_screen_header header;
+        CHECK(verify(&h) == -1, "%s: %s", made_names[kind], error.message);
+        for (int64_t row = 12; row < 1000; row += 12 * 27) { /* rows of no odd kind */
+            float was = dtype_load(weight, made.weight.dtype, row * 200 + 199);
+            dtype_store(weight, made.weight.dtype, row * 200 + 199, was + 3.0f);
+            gpu_put(h.weight, weight, bytes);
+            int64_t found = verify(&h);
+            CHECK(found == row, "%s: row %lld has changed, it found %lld", made_names[kind],
+                  (long long)row, (long long)found);
+            dtype_store(weight, made.weight.dtype, row * 200 + 199, was);
+        }
+        gpu_put(h.weight, weight, bytes);
+        gpu_fetch(&header, h.screen, sizeof header);
+        header.error *= 0.5f;
+        header.check = gumbel_screen_check_of(&header);
+        gpu_put(h.screen, &header, sizeof header);
+        CHECK(verify(&h) >= 0, "%s: half the error", made_names[kind]);
+        header.columns = 192;
+        header.check = gumbel_screen_check_of(&header);
+        gpu_put(h.screen, &header, sizeof header);
+        CHECK(verify(&h) == -2, "%s: other columns", made_names[kind]);
+        free_gpu_head(&h);
+        free_made_head(&made);
+    }
+}
+
+/* ------------------------------------------------------------------------------- roundings ---- */
+
+/* Products that cancel, one large among small ones, growing and falling sums, equal ones that all
+ * round alike, subnormal ones, random ones: weight i, and what h has there in row b. */
+static float rounding_weight(int kind, int64_t i, uint64_t *state)
+{
+    switch (kind) {
+    case 0:
+        return i % 2 ? 1.0078125f : 1.0f;
+    case 1:
+        return i == 0 ? 1.0f : 0x1.fep-13f;
+    case 2:
+        return 1.9921875f;
+    case 3:
+        return ldexpf(1.0f + (float)(i % 128) / 128, -(int)(i % 24));
+    case 4:
+        return i % 16 == 0 ? 1.0f : 0x1.fep-24f;
+    case 5:
+        return 0x1.fep-70f;
+    default:
+        return random_normal(state);
+    }
+}
+
+static float rounding_hidden(int kind, int64_t row, int64_t i, int64_t columns, uint64_t *state)
+{
+    switch (kind) {
+    case 0: /* pairs that cancel all but the last bits */
+        return i % 2 ? -1.0f + (float)row / 128 : 1.0f + (float)row / 128;
+    case 1:
+        return i == 0 ? 1.0f + (float)row / 128 : 1.9921875f;
+    case 2: /* all round alike, row after row at another size */
+        return 1.0f + (float)row / 128;
+    case 3:
+        return i < columns / 2 ? 1.0f : -1.0f - (float)row / 128;
+    case 4:
+        return 1.0f + (float)row / 128;
+    case 5:
+        return (1.0f + (float)row / 128) * 0x1p-60f;
+    default:
+        return random_normal(state) * expf(0.1f * (float)row * random_normal(state));
+    }
+}
+
+/* The largest |score - exact| / (gamma sum |w h|) of greedy draws over 16 equal tokens. */
+static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
+{
+    const int64_t batch = 64;
+    size_t element = dtype_size(dtype);
+    uint64_t state = 3 + (uint64_t)kind;
+    double worst = 0;
+    made_head made = {
+        .weight = {make_zeroed((size_t)(16 * columns), element), dtype, 16, columns, 0, {0}},
+        .hidden = {make_zeroed((size_t)(batch * columns), element), dtype, batch, columns, 0, {0}}};
+    void *weight = (void *)(uintptr_t)made.weight.data,
+         *hidden = (void *)(uintptr_t)made.hidden.data;
+    for (int64_t i = 0; i < columns; i++)
+        for (int64_t row = 0; row < 16; row++)
+            dtype_store(weight, dtype, row * columns + i,
+                        row ? dtype_load(weight, dtype, i) : rounding_weight(kind, i, &state));
+    for (int64_t i = 0; i < batch * columns; i++)
+        dtype_store(hidden, dtype, i,
+                    rounding_hidden(kind, i / columns, i % columns, columns, &state));
+    gpu_head h = head_on_gpu(&made);
+    float zero = 0, *temperature = gpu_copy(&zero, sizeof zero);
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, GUMBEL_SAME}};
+    outcome *out = outcome_make(batch, 1);
+    screened_draw d = {0};
+    h.head.screen = NULL;
+    draw_by(&h.head, &how, out, &d);
+    for (int64_t b = 0; b < batch; b++) {
+        double exact = 0, size = 0;
+        for (int64_t i = 0; i < columns; i++) {
+            double product = (double)dtype_load(weight, dtype, i) *
+                             (double)dtype_load(hidden, dtype, b * columns + i);
+            exact += product;
+            size += fabs(product);
+        }
+        double off = fabs((double)out->scores[b] - exact) - (double)CUDA_SCREEN_TINY;
+        worst = fmax(worst, off / (CUDA_SCREEN_GAMMA(columns) * size));
+    }
+    gpu_free(d.workspace);
+    gpu_free(temperature);
+    outcome_free(out);
+    free_gpu_head(&h);
+    free_made_head(&made);
+    return worst;
+}
+
+void screen_roundings(void)
+{
+    for (int kind = 0; kind < 8; kind++)
+        for (int i = 0; i < 6; i++) {
+            static const int64_t columns[] = {16, 64, 512, 4096, 8192, 32768};
+            double bf16 = measure_roundings(kind, columns[i], GUMBEL_BFLOAT16);
+            CHECK(bf16 <= 1, "kind %d, D = %lld: %g of what is allowed", kind,
+                  (long long)columns[i], bf16);
+            if (i >= 3)
+                printf("  roundings, kind %d, D = %lld: %.4f of gamma\n", kind,
+                       (long long)columns[i], bf16);
+        }
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_screens.h"
+
+#include "api/call.h"
+
+#include <string.h>
+
+static gumbel_error error;
+
+gpu_head head_on_gpu(const made_head *made)
+{
+    size_t element = dtype_size(made->weight.dtype);
+    gpu_head h = {
+        .head = {.struct_size = sizeof h.head, .hidden = made->hidden, .weight = made->weight}};
+    h.weight =
+        gpu_copy(made->weight.data, (size_t)(made->weight.rows * made->weight.cols) * element);
+    h.hidden =
+        gpu_copy(made->hidden.data, (size_t)(made->hidden.rows * made->hidden.cols) * element);
+    h.head.weight.data = h.weight;
+    h.head.hidden.data = h.hidden;
+    if (gumbel_screen_size(gpu, &h.head.weight, &h.screen_bytes, &error))
+        die("gumbel_screen_size: %s: %s", error.field, error.message);
+    h.screen = gpu_make(h.screen_bytes);
+    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, h.screen, h.screen_bytes, &error))
+        die("gumbel_screen_prepare: %s: %s", error.field, error.message);
+    h.head.screen = h.screen;
+    return h;
+}
+
+void free_gpu_head(gpu_head *h)
+{
+    gpu_free(h->weight);
+    gpu_free(h->hidden);
+    gpu_free(h->screen);
+}
+
+int is_screened(const gumbel_head *head, const gumbel_sampling *sampling)
+{
+    char text[4096];
+    gumbel_output output = {.struct_size = sizeof output, .tokens = (int32_t *)64};
+    if (gumbel_explain(gpu, head, NULL, sampling, &output, text, sizeof text, &error))
+        die("gumbel_explain: %s: %s", error.field, error.message);
+    return strstr(text, "draw: screen:") != NULL;
+}
+
+static void find_pieces(screened_draw *d, const gumbel_head *head, const gumbel_sampling *sampling)
+{
+    gumbel_problem call;
+    cuda_plan plan;
+    gumbel_cursor cursor = {d->workspace, 0};
+    if (gumbel_call_of_head(&call, gpu, NULL, head, sampling, &error) ||
+        cuda_plan_call(&plan, (cuda_device *)gpu, &call, 0, &error))
+        die("%s: %s", error.field, error.message);
+    d->pieces = cuda_plan_carve(&plan, &cursor, (cuda_device *)gpu, &call);
+    if (!d->pieces.screen.state)
+        die("no screened draw");
+    gpu_fetch(&d->state, d->pieces.screen.state, sizeof d->state);
+}
+
+void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *into,
+             screened_draw *d)
+{
+    size_t rows = (size_t)into->batch, bytes;
+    gumbel_output out = {.struct_size = sizeof out,
+                         .tokens = gpu_make(rows * sizeof(int32_t)),
+                         .scores = gpu_make(rows * sizeof(float)),
+                         .status = gpu_make(rows * sizeof(int32_t))};
+    if (gumbel_workspace_size(gpu, head, NULL, sampling, &out, &bytes, &error))
+        die("gumbel_workspace_size: %s: %s", error.field, error.message);
+    d->workspace = gpu_hostile(bytes);
+    if (gumbel_sample(gpu, NULL, head, sampling, &out, d->workspace, bytes, &error))
+        die("gumbel_sample: %s: %s", error.field, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_fetch(into->tokens, out.tokens, rows * sizeof(int32_t));
+    gpu_fetch(into->scores, out.scores, rows * sizeof(float));
+    gpu_fetch(into->status, out.status, rows * sizeof(int32_t));
+    gpu_free(out.tokens);
+    gpu_free(out.scores);
+    gpu_free(out.status);
+    if (head->screen)
+        find_pieces(d, head, sampling);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Heads with their screens on a GPU, draws by them, and what those leave in their workspace.
+ */
+#ifndef TESTS_CUDA_SCREENS_H
+#define TESTS_CUDA_SCREENS_H
+
+#include "cuda/plan/cuda_plan.h"
+#include "cuda_requests.h"
+#include "made_heads.h"
+
+/* A head in device memory, with its screen. */
+typedef struct gpu_head {
+    gumbel_head head;
+    void *weight, *hidden, *screen;
+    size_t screen_bytes;
+} gpu_head;
+
+gpu_head head_on_gpu(const made_head *made);
+void free_gpu_head(gpu_head *h);
+
+/* Whether a call is for the GPU's screen at all. */
+int is_screened(const gumbel_head *head, const gumbel_sampling *sampling);
+
+typedef struct screened_draw {
+    void *workspace;
+    cuda_workspace pieces;
+    cuda_screen_state state;
+} screened_draw;
+
+/* Draw each row once; what it leaves, where the head has a screen, and the workspace, which is the
+ * caller's to free. */
+void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *into,
+             screened_draw *d);
+
+/* Tests of what is computed on the way, in cuda_screen_numbers.c. */
+void screen_certificates(void);
+void screen_stale(void);
+void screen_roundings(void);
+
+#endif

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Draws by a screen on a GPU have the bits of draws without one: heads of all kinds, lists that
+ * overflow, rows that are not finite, ties, shards, replays. Certificates and roundings are in
+ * cuda_screen_numbers.c.
+ */
+#define _POSIX_C_SOURCE 200112L
+
+#include "cuda_screens.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static gumbel_error error;
+
+/* Of all draws: calls, those that the full pass drew, and candidates of the others. */
+static int64_t calls, fallen, candidates, rows_drawn;
+
+/* Of a row that differs, what the screen made of the token that it should have drawn. */
+static void tell_row(const screened_draw *d, int64_t row, int32_t token)
+{
+    const int64_t group = row / CUDA_SCREEN_GROUP;
+    uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_LISTED_MOST;
+    cuda_screen_entry *entries = make_zeroed(most, sizeof *entries);
+    gumbel_screen_reach reach;
+    int of_row = 0, found = 0;
+    gpu_fetch(&reach, d->pieces.screen.reaches + row, sizeof reach);
+    gpu_fetch(entries, d->pieces.screen.entries + group * most, most * sizeof *entries);
+    for (uint32_t i = 0; i < listed && i < most; i++)
+        if (entries[i].row == (uint32_t)row) {
+            of_row++;
+            if (of_row <= 3 || entries[i].token == (uint32_t)token)
+                printf("  candidate %u: token %u, upper %.6f\n", i, entries[i].token,
+                       (double)entries[i].upper);
+            found |= entries[i].token == (uint32_t)token;
+        }
+    printf("  row %lld: %d candidates of %u listed, the token is %s; again %u, ended %llu; reach: "
+           "unit %g, outliers %g, rest %g, grain %g, path %g\n",
+           (long long)row, of_row, listed, found ? "among them" : "NOT among them", d->state.again,
+           (unsigned long long)d->state.ended, (double)reach.unit, (double)reach.outliers,
+           (double)reach.rest, (double)reach.grain, (double)reach.path);
+    free(entries);
+}
+
+static int same_bits(const float *a, const float *b)
+{
+    return memcmp(a, b, sizeof *a) == 0 || (isnan(*a) && isnan(*b));
+}
+
+/* Draw with the screen and without; 1 where all is the same. */
+static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, const char *what)
+{
+    gumbel_head without = *head;
+    screened_draw plain = {0}, by = {0};
+    outcome *a = outcome_make(head->hidden.rows, 1), *b = outcome_make(head->hidden.rows, 1);
+    int same = 1;
+    without.screen = NULL;
+    draw_by(&without, sampling, a, &plain);
+    draw_by(head, sampling, b, &by);
+    for (int64_t row = 0; row < a->batch && same; row++) {
+        same =
+            CHECK(a->tokens[row] == b->tokens[row] && a->status[row] == b->status[row] &&
+                      same_bits(&a->scores[row], &b->scores[row]),
+                  "%s: row %lld of %lld: token %d, score %a, status %d by the screen; %d, %a, %d "
+                  "without",
+                  what, (long long)row, (long long)a->batch, b->tokens[row], (double)b->scores[row],
+                  b->status[row], a->tokens[row], (double)a->scores[row], a->status[row]);
+        if (!same)
+            tell_row(&by, row, a->tokens[row]);
+    }
+    calls++;
+    fallen += by.state.again != 0;
+    for (int i = 0; i < CUDA_SCREEN_GROUPS && !by.state.again; i++)
+        candidates += by.state.listed[i];
+    rows_drawn += by.state.again ? 0 : a->batch;
+    gpu_free(plain.workspace);
+    gpu_free(by.workspace);
+    outcome_free(a);
+    outcome_free(b);
+    return same;
+}
+
+static void tell_counts(const char *what)
+{
+    printf("  %s: %lld calls, %lld by the full pass, %.1f candidates a row\n", what,
+           (long long)calls, (long long)fallen,
+           rows_drawn ? (double)candidates / (double)rows_drawn : 0.0);
+    calls = fallen = candidates = rows_drawn = 0;
+}
+
+/* --------------------------------------------------------------------------- many draws ---- */
+
+static const float temperatures[] = {0.8f, 0.0f, 0.3f, 1.0f, 3.0f, 100.0f};
+#define TEMPERATURES 6
+
+static int nightly(void) { return getenv("GUMBEL_NIGHTLY") != NULL; }
+
+/* So many calls of all rows, each at another position; the first `hot` temperatures in turns. */
+static void draw_many(const gpu_head *h, int count, int hot, const char *what)
+{
+    const int64_t batch = h->head.hidden.rows;
+    float *temperature = make_zeroed((size_t)batch, sizeof *temperature);
+    float *on_gpu = gpu_make((size_t)batch * sizeof *temperature);
+    uint64_t seed = 7, *seed_on_gpu = gpu_copy(&seed, sizeof seed),
+             *position_on_gpu = gpu_copy(&seed, sizeof seed);
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {on_gpu, 0},
+                           .seed = {seed_on_gpu, GUMBEL_SAME},
+                           .position = {position_on_gpu, GUMBEL_SAME}};
+    if (!CHECK(is_screened(&h->head, &how), "%s", what))
+        return;
+    for (uint64_t position = 0; position < (uint64_t)count; position++) {
+        for (int64_t b = 0; b < batch; b++)
+            temperature[b] = temperatures[((uint64_t)b + position) % (uint64_t)hot];
+        gpu_put(on_gpu, temperature, (size_t)batch * sizeof *temperature);
+        gpu_put(position_on_gpu, &position, sizeof position);
+        if (!draws_same(&h->head, &how, what))
+            break;
+    }
+    free(temperature);
+    gpu_free(on_gpu);
+    gpu_free(seed_on_gpu);
+    gpu_free(position_on_gpu);
+}
+
+/* Draw from a made head; `list_most` 0: as it is. */
+static void draw_made(made_kind kind, gumbel_dtype dtype, int64_t vocab, int64_t columns,
+                      int64_t batch, int count, int hot, int list_most)
+{
+    made_head made = make_made_head(kind, dtype, vocab, columns, batch, 21 + (uint64_t)batch);
+    gpu_head h = head_on_gpu(&made);
+    char what[96];
+    snprintf(what, sizeof what, "%s %s, V = %lld, D = %lld, B = %lld%s", made_names[kind],
+             dtype_name(dtype), (long long)vocab, (long long)columns, (long long)batch,
+             list_most ? ", short lists" : "");
+    if (list_most) {
+        gumbel_screen_header header;
+        gpu_fetch(&header, h.screen, sizeof header);
+        header.list_most = list_most;
+        header.check = gumbel_screen_check_of(&header);
+        gpu_put(h.screen, &header, sizeof header);
+    }
+    draw_many(&h, count, hot, what);
+    tell_counts(what);
+    free_gpu_head(&h);
+    free_made_head(&made);
+}
+
+static const int64_t batches[] = {1, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64};
+#define BATCHES 11
+
+static void screen_batches(void)
+{
+    for (int i = 0; i < BATCHES; i++)
+        draw_made(MADE_GAUSSIAN, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 20000, 256, batches[i],
+                  20, 4, 0);
+}
+
+static void screen_kinds(void)
+{
+    for (int kind = 0; kind < MADE_KINDS; kind++)
+        for (int i = 0; i < 3; i++)
+            draw_made((made_kind)kind, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 20000 + 16 * kind,
+                      192 + 8 * i, 1 + 7 * i, nightly() ? 2000 : 30, TEMPERATURES, 0);
+}
+
+/* Columns that fill no tile, and many; tokens that do not. */
+static void screen_shapes(void)
+{
+    static const int64_t columns[] = {8, 56, 64, 120, 128, 136, 264, 1032, 2048, 4104};
+    for (int i = 0; i < 10; i++)
+        draw_made(MADE_STRUCTURED, GUMBEL_BFLOAT16, 16 * (1 + 37 * i), columns[i], 1 + i, 6, 4, 0);
+    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 16, 64, 2, 6, 4, 0);
+    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 128 * 140, 64, 2, 6, 4, 0);
+}
+
+static void screen_lists(void)
+{
+    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 1, 10, TEMPERATURES, 1);
+    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 8, 10, TEMPERATURES, 1);
+    draw_made(MADE_STRUCTURED, GUMBEL_FLOAT16, 20000, 256, 40, 10, TEMPERATURES, 2);
+}
+
+/* Rows of zeros, equal rows, weights and hidden states that are not finite or very small. */
+static void screen_odd(void)
+{
+    static const char *const names[] = {
+        "NaN in a row of weights", "inf in one",    "NaN in h", "inf in h", "h of zeros",
+        "equal weights",           "small weights", "small h"};
+    const gumbel_dtype dtype = GUMBEL_BFLOAT16;
+    for (int odd = 0; odd < 8; odd++) {
+        made_head made = make_made_head(MADE_GAUSSIAN, dtype, 4000, 128, 6, 5);
+        void *weight = (void *)(uintptr_t)made.weight.data,
+             *hidden = (void *)(uintptr_t)made.hidden.data;
+        for (int64_t i = 0; i < 4000 * 128 && odd >= 5 && odd < 7; i++)
+            dtype_store(weight, dtype, i,
+                        odd == 5 ? 0.25f : dtype_load(weight, dtype, i) * 0x1p-120f);
+        for (int64_t i = 0; i < 6 * 128 && (odd == 4 || odd == 7); i++)
+            dtype_store(hidden, dtype, i,
+                        odd == 4 ? 0.0f : dtype_load(hidden, dtype, i) * 0x1p-120f);
+        if (odd == 0)
+            dtype_store_nan(weight, dtype, 777 * 128 + 5);
+        if (odd == 1)
+            dtype_store_infinite(weight, dtype, 777 * 128 + 5, 1);
+        if (odd == 2)
+            dtype_store_nan(hidden, dtype, 3 * 128 + 5);
+        if (odd == 3)
+            dtype_store_infinite(hidden, dtype, 3 * 128 + 5, -1);
+        gpu_head h = head_on_gpu(&made);
+        draw_many(&h, 6, TEMPERATURES, names[odd]);
+        tell_counts(names[odd]);
+        free_gpu_head(&h);
+        free_made_head(&made);
+    }
+}
+
+/* A shard, and tokens behind its end. */
+static void screen_shard(void)
+{
+    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 128, 5, 5);
+    gpu_head h = head_on_gpu(&made);
+    h.head.first_token = 192;
+    draw_many(&h, 8, 4, "shard");
+    h.head.vocab_size = 192 + 4001;
+    draw_many(&h, 8, 4, "shard that ends early");
+    tell_counts("shards");
+    free_gpu_head(&h);
+    free_made_head(&made);
+}
+
+static void screen_large(void)
+{
+    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 60000, 512, 16, nightly() ? 4000 : 40, 4, 0);
+    draw_made(MADE_OUTLIERS, GUMBEL_BFLOAT16, 30000, 1024, 64, nightly() ? 1000 : 20, 4, 0);
+}
+
+/* ---------------------------------------------------------------------------- replays ---- */
+
+static void screen_replays(void)
+{
+    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 9600, 256, 12, 5);
+    gpu_head h = head_on_gpu(&made);
+    gumbel_head without = h.head;
+    uint64_t seed = 7, position = 0, *seed_on_gpu = gpu_copy(&seed, sizeof seed),
+             *position_on_gpu = gpu_copy(&seed, sizeof seed);
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .seed = {seed_on_gpu, GUMBEL_SAME},
+                           .position = {position_on_gpu, GUMBEL_SAME}};
+    int32_t tokens[12], expected[12];
+    gumbel_output out = {.struct_size = sizeof out, .tokens = gpu_make(sizeof tokens)};
+    size_t bytes;
+    if (gumbel_workspace_size(gpu, &h.head, NULL, &how, &out, &bytes, &error))
+        die("%s", error.message);
+    void *workspace = gpu_hostile(bytes);
+    without.screen = NULL;
+    gpu_graph graph = gpu_graph_begin();
+    if (gumbel_sample(gpu, graph.stream, &h.head, &how, &out, workspace, bytes, &error))
+        die("%s", error.message);
+    gpu_graph_end(&graph);
+    for (; position < 20; position++) {
+        gpu_put(position_on_gpu, &position, sizeof position);
+        if (gumbel_sample(gpu, NULL, &without, &how, &out, workspace, bytes, &error))
+            die("%s", error.message);
+        GPU(cuCtxSynchronize);
+        gpu_fetch(expected, out.tokens, sizeof expected);
+        for (int i = 0; i < 2; i++) {
+            gpu_poison(out.tokens, sizeof tokens);
+            gpu_graph_replay(&graph);
+            gpu_fetch(tokens, out.tokens, sizeof tokens);
+            CHECK(memcmp(tokens, expected, sizeof tokens) == 0,
+                  "position %d: row 0 drew %d, not %d", (int)position, tokens[0], expected[0]);
+        }
+    }
+    gpu_graph_free(&graph);
+    gpu_free(workspace);
+    gpu_free(out.tokens);
+    gpu_free(seed_on_gpu);
+    gpu_free(position_on_gpu);
+    free_gpu_head(&h);
+    free_made_head(&made);
+}
+
+/* Some of it, for tools that take seconds a call. */
+static void screen_small(void)
+{
+    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 136, 5, 2, 4, 0);
+    draw_made(MADE_STRUCTURED, GUMBEL_FLOAT16, 1040, 64, 12, 1, 4, 1);
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"screen_small", screen_small},
+        {"screen_certificates", screen_certificates},
+        {"screen_batches", screen_batches},
+        {"screen_kinds", screen_kinds},
+        {"screen_shapes", screen_shapes},
+        {"screen_lists", screen_lists},
+        {"screen_odd", screen_odd},
+        {"screen_shard", screen_shard},
+        {"screen_replays", screen_replays},
+        {"screen_roundings", screen_roundings},
+        {"screen_large", screen_large},
+        {"screen_stale", screen_stale},
+        {NULL, NULL},
+    };
+    /* Also where the full pass is faster. */
+    setenv("GUMBEL_RUNGS", "screen", 1);
+    return cuda_run_tests(argc, argv, tests);
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels are included, so that what stands in for the hardware's words comes before them.
+#include "ptx_words.h"
+#include "wgmma_words.h"
+
+#include "screen_words.h"
+
+extern "C" {
+#include "maths/screen_bound.h"
+}
+
+#include "cuda/fused/screen/screen_draw.cu"
+#undef KERNEL
+#include "cuda/fused/screen/screen_make.cu"
+#include "cuda/fused/screen/screen_score.cu"
+
+#include "ctas.h"
+#include "launch_screen.h"
+
+extern "C" {
+#include "outcome.h"
+}
+
+#include <stdlib.h>
+
+#include <algorithm>
+
+namespace
+{
+
+struct making {
+    cuda_screen_making params;
+};
+
+void make_body(const void *argument) { gumbel_make_screen(((const making *)argument)->params); }
+void begin_body(const void *argument) { gumbel_begin_screen(((const making *)argument)->params); }
+void verify_body(const void *argument) { gumbel_verify_screen(((const making *)argument)->params); }
+void seal_body(const void *argument) { gumbel_seal_screen(((const making *)argument)->params); }
+
+void split_body(const void *argument)
+{
+    gumbel_split_rows(((const emulated_screen *)argument)->params);
+}
+
+void draw_body(const void *argument)
+{
+    static void (*const kernels[CUDA_SCREEN_WIDTHS])(cuda_screen_params) = {
+        gumbel_screen_rows_8, gumbel_screen_rows_16, gumbel_screen_rows_32, gumbel_screen_rows_64,
+        gumbel_screen_rows_128};
+    const emulated_screen &own = *(const emulated_screen *)argument;
+    kernels[own.place](own.params);
+}
+
+void score_body(const void *argument)
+{
+    const emulated_screen &own = *(const emulated_screen *)argument;
+    if (own.params.call.problem.weight.dtype == GUMBEL_FLOAT16)
+        gumbel_score_rows_f16(own.params);
+    else
+        gumbel_score_rows_bf16(own.params);
+}
+
+} // namespace
+
+void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *random, const char *what)
+{
+    gumbel_screen_parts parts;
+    if (!gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols, &parts))
+        die("%s: no screen", what);
+    char *screen = (char *)poisoned_workspace(parts.bytes);
+    making own = {};
+    own.params.weight = weight;
+    own.params.begun.magic = GUMBEL_SCREEN_MAGIC;
+    own.params.begun.version = GUMBEL_SCREEN_VERSION;
+    own.params.begun.layout = GUMBEL_SCREEN_LAYOUT_TILES;
+    own.params.begun.rows = weight.rows;
+    own.params.begun.columns = weight.cols;
+    own.params.begun.dtype = (uint32_t)weight.dtype;
+    own.params.begun.list_most = list_most;
+    own.params.header = (gumbel_screen_header *)screen;
+    own.params.bounds = (gumbel_screen_block *)(screen + parts.bounds);
+    own.params.steps = (float *)(screen + parts.steps);
+    own.params.copy = (int8_t *)(screen + parts.copy);
+    own.params.depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE);
+    run_ctas(begin_body, &own, {1, 1, 32, 0, memories}, random, what);
+    run_ctas(make_body, &own,
+             {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories}, random,
+             what);
+    run_ctas(seal_body, &own, {1, 1, 32, 0, memories}, random, what);
+    /* It holds, and does not with half of a bound. */
+    unsigned long long fault = CUDA_SCREEN_HOLDS;
+    own.params.fault = &fault;
+    const cta_shape all = {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
+    run_ctas(verify_body, &own, all, random, what);
+    if (fault != CUDA_SCREEN_HOLDS)
+        die("%s: its screen does not hold of row %llu", what, fault);
+    const float size = own.params.bounds->size;
+    own.params.bounds->size *= 0.5f;
+    run_ctas(verify_body, &own, all, random, what);
+    if (size > 0 && fault >= GUMBEL_BLOCK)
+        die("%s: half of a bound passes", what);
+    own.params.bounds->size = size;
+    return screen;
+}
+
+bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
+                    int64_t *listed)
+{
+    const gumbel_problem &q = call.problem;
+    const char *screen = (const char *)q.screen;
+    gumbel_screen_parts parts;
+    emulated_screen own = {};
+    cuda_screen_params &s = own.params;
+    gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
+    while (cuda_screen_widths[own.place] < 2 * q.batch)
+        own.place++;
+    s.call = call;
+    s.header = (const gumbel_screen_header *)screen;
+    s.bounds = (const gumbel_screen_block *)(screen + parts.bounds);
+    s.steps = (const float *)(screen + parts.steps);
+    s.copy = (const int8_t *)(screen + parts.copy);
+    s.depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE);
+    s.width = cuda_screen_widths[own.place];
+    s.gamma = CUDA_SCREEN_GAMMA(q.hidden_size);
+    s.planes = (int8_t *)poisoned_workspace((size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
+    s.reaches = (gumbel_screen_reach *)poisoned_workspace((size_t)s.width * sizeof *s.reaches);
+    s.state = (cuda_screen_state *)poisoned_workspace(sizeof *s.state);
+    s.entries = (cuda_screen_entry *)poisoned_workspace(
+        CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST * sizeof *s.entries);
+    s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
+    s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
+    own.random = random;
+    own.what = what;
+    run_ctas(split_body, &own,
+             {s.width / 2, 1, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, memories}, random,
+             what);
+    run_ctas(draw_body, &own,
+             {std::min(s.call.tiles, ctas), 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
+             random, what);
+    run_ctas(score_body, &own,
+             {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
+              memories},
+             random, what);
+    const bool again = s.state->again != 0;
+    for (int i = 0; i < CUDA_SCREEN_GROUPS; i++)
+        *listed += s.state->listed[i];
+    free(s.planes);
+    free(s.reaches);
+    free(s.state);
+    free(s.entries);
+    return again;
+}

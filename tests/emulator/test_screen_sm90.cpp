@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The source of the screened draw on Hopper on a CPU, its threads in a random order, against that
+// of the full pass, bit by bit: where it does not leave a call to it, which it must only do of
+// calls that are made for that.
+#include "launch_screen.h"
+#include "launch_sm90.h"
+
+extern "C" {
+#include "outcome.h"
+}
+
+#include <stdio.h>
+#include <stdlib.h>
+
+namespace
+{
+
+struct counts {
+    int drawn, left;
+    int64_t rows, listed;
+};
+
+problem_plan plan_of(int index, uint64_t *random)
+{
+    static const int64_t batches[] = {3, 1, 4, 8, 13, 16, 30, 5, 64, 9};
+    problem_plan plan = {};
+    plan.batch = batches[index % 10];
+    plan.vocab = 16 * (20 + random_below(random, 70));
+    plan.hidden_size = 64 + 8 * random_below(random, one_in(random, 4) ? 150 : 30);
+    plan.weight_dtype = one_in(random, 3) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+    plan.hidden_dtype = plan.weight_dtype;
+    plan.weight_gap = 8 * random_below(random, 3);
+    plan.hidden_gap = 8 * random_below(random, 3);
+    plan.samples = 1;
+    plan.first_token = one_in(random, 3) ? 64 * random_below(random, 1000) : 0;
+    if (one_in(random, 3))
+        plan.vocab_size = plan.first_token + plan.vocab - random_below(random, 140);
+    plan.temperature = one_in(random, 6) ? 0.002f : -0.8f;
+    plan.seed = random_bits(random) >> 20;
+    return plan;
+}
+
+/* A row whose logits are NaN, and a token of which every row's is. */
+void spoil(problem *made, bool token)
+{
+    const gumbel_tensor *t = token ? &made->head.weight : &made->head.hidden;
+    void *data = token ? made->weight : made->hidden;
+    dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
+}
+
+bool passes(int index, counts *all)
+{
+    uint64_t random = (uint64_t)index;
+    char what[400];
+    problem_plan plan = plan_of(index, &random);
+    problem *made = problem_make(&plan);
+    const bool is_spoilt = one_in(&random, 6), is_short = one_in(&random, 6);
+    if (is_spoilt)
+        spoil(made, one_in(&random, 2));
+    const int ctas = 1 + (int)random_below(&random, 5), width = cuda_sm90_width_for(plan.batch);
+    snprintf(what, sizeof what, "problem %d, %d CTAs%s: %s", index, ctas,
+             is_short ? ", short lists" : "", problem_describe(&plan));
+    outcome *full = outcome_make(plan.batch, 1), *ours = outcome_make(plan.batch, 1);
+    uint64_t *floors =
+        (uint64_t *)poisoned_workspace((size_t)plan.batch * CUDA_FLOOR_WORDS * sizeof *floors);
+    emulated_launch own =
+        emulated_launch_of(made->head, made->sampling, false, width, 2, &random, what);
+    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
+                                  &random, what);
+    own.params.shared_floors = floors;
+    own.params.tag = 1 + 2 * (uint64_t)index;
+    outcome_poison(full);
+    own.params.output = full->output;
+    own.params.output.lse = own.params.output.logprobs = NULL;
+    emulate_fused(own);
+    outcome_poison(ours);
+    own.params.output = ours->output;
+    own.params.output.lse = own.params.output.logprobs = NULL;
+    own.params.tag++;
+    own.params.problem.screen = screen;
+    int64_t listed = 0;
+    const bool again = emulate_screen(own.params, ctas, &random, what, &listed);
+    bool good = true;
+    /* Of a few tiles and many rows more may pass than lists hold. */
+    if (again && !is_spoilt && !is_short && plan.batch < 30) {
+        printf("%s: it is left to the full pass\n", what);
+        good = false;
+    }
+    all->left += again;
+    all->drawn += !again;
+    if (!again) {
+        good = outcome_same(full, 0, ours, (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES), what);
+        for (int b = 0; b < plan.batch; b++)
+            good = good && full->status[b] == ours->status[b];
+        all->rows += plan.batch;
+        all->listed += listed;
+    }
+    free(floors);
+    free(screen);
+    outcome_free(full);
+    outcome_free(ours);
+    problem_free(made);
+    return good;
+}
+
+} // namespace
+
+/* usage: test_screen_sm90 [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    counts all = {};
+    int failed = run_problems(argc, argv, 40, 700, [&](int i) { return passes(i, &all); });
+    printf("%d drawn, %d left to the full pass, %.1f candidates a row\n", all.drawn, all.left,
+           all.rows ? (double)all.listed / (double)all.rows : 0.0);
+    return failed != 0;
+}
