@@ -97,8 +97,8 @@ float cpu_judge_value(cpu_judged *j, int64_t token)
 /* No value is above the largest lower end that reaches every upper one. */
 static int find_largest(cpu_judged *j)
 {
-    while (j->upper.largest > j->lower.largest) {
-        float least = fmaxf(nth_upper(j, CPU_SCREEN_LARGEST), j->lower.largest);
+    for (int64_t n = CPU_SCREEN_LARGEST; j->upper.largest > j->lower.largest; n *= 2) {
+        float least = fmaxf(nth_upper(j, n), j->lower.largest);
         if (score_between(j, least, INFINITY, INT32_MAX) == 0)
             return 0;
     }
@@ -138,32 +138,12 @@ static gumbel_verdict judge_top_k(cpu_judged *j, float value)
     int exact = j->rules.exact;
     float below = exact ? nextafterf(value, -INFINITY) : value;
     float beside = exact ? value : nextafterf(value, INFINITY);
-    for (;;) {
+    for (int32_t most_scored = CPU_SCREEN_CHUNK;; most_scored *= 2) {
         int64_t least = count_above(j, &j->lower, value);
         int64_t most = count_above(j, &j->upper, below) - exact;
         gumbel_verdict verdict = gumbel_judge_top_k(j->rules.top_k, least, most);
-        if (verdict != GUMBEL_VERDICT_OPEN ||
-            score_between(j, beside, value, CPU_SCREEN_CHUNK) == 0)
+        if (verdict != GUMBEL_VERDICT_OPEN || score_between(j, beside, value, most_scored) == 0)
             return verdict;
-    }
-}
-
-/* Score all that may be among the top_k, the largest first, so that a top_p behind it knows what it
- * weighs. */
-static int resolve_top_k(cpu_judged *j, gumbel_cut first)
-{
-    for (int64_t n = j->rules.top_k;; n += n / 4 + CPU_SCREEN_CHUNK) {
-        cpu_landing k =
-            cpu_nth_largest(j->kernels, &j->lower, j->rules.top_k, first.bound, j->bins);
-        float needed = k.reached ? k.value : first.bound, least = fmaxf(nth_upper(j, n), needed);
-        if (score_between(j, least, INFINITY, INT32_MAX) > 0 || least > needed) {
-            if (j->left <= 0)
-                return 0;
-            continue;
-        }
-        j->behind = k.reached ? gumbel_cut_top_k(&j->rules, k.value, (int64_t)k.above) : first;
-        j->excess = k.reached && j->rules.exact ? (int64_t)k.at - j->behind.tied : 0;
-        return 1;
     }
 }
 
@@ -230,47 +210,74 @@ static void find_straddlers(const cpu_judged *j, int64_t token, float value, flo
     weigh_pile(j, &s->lower);
 }
 
-/* By the ends as they are. What top_p weighs is not below behind.bound, nor is the token. */
-static gumbel_verdict weigh_token(const cpu_judged *j, int64_t token, float value,
-                                  gumbel_cut behind)
+/* What top_p weighs: surely what is not below `least`, and nothing below `most`, of which tokens
+ * with the mass `gone` are none. */
+typedef struct weighed {
+    float least, most;
+    gumbel_wide gone;
+} weighed;
+
+/* The weighed by the ends as they are. A token is among the top_k for sure where fewer than k upper
+ * ends reach its lower one, and is not where k lower ends are above its upper one. Where none of
+ * the latter kind is inexact, `known` says so, and the cut is exact. */
+static weighed find_weighed(const cpu_judged *j, int known)
 {
-    float bound = behind.bound, next = nextafterf(value, INFINITY);
+    gumbel_cut first = gumbel_cut_first(&j->rules, j->largest);
+    gumbel_cut all = gumbel_cut_weighed(&j->rules, first);
+    weighed w = {all.bound, all.bound, 0};
+    if (j->rules.joint || j->rules.top_k == 0)
+        return w;
+    cpu_landing lower =
+        cpu_nth_largest(j->kernels, &j->lower, j->rules.top_k, first.bound, j->bins);
+    cpu_landing upper =
+        cpu_nth_largest(j->kernels, &j->upper, j->rules.top_k, first.bound, j->bins);
+    w.most = lower.reached ? lower.value : first.bound;
+    w.least = upper.reached ? nextafterf(upper.value, INFINITY) : first.bound;
+    if (!known)
+        return w;
+    w.least = w.most;
+    if (lower.reached && j->rules.exact) {
+        gumbel_cut cut = gumbel_cut_top_k(&j->rules, lower.value, (int64_t)lower.above);
+        uint64_t each = gumbel_token_mass(gumbel_exp(cut.bound - j->largest));
+        w.gone = (gumbel_wide)((int64_t)lower.at - cut.tied) * each;
+    }
+    return w;
+}
+
+static gumbel_verdict weigh_token(const cpu_judged *j, int64_t token, float value, weighed w)
+{
+    float next = nextafterf(value, INFINITY);
     gumbel_wide own = gumbel_token_mass(gumbel_exp(value - j->largest));
-    gumbel_wide gone =
-        (gumbel_wide)j->excess * gumbel_token_mass(gumbel_exp(bound - j->largest));
     straddlers s;
-    find_straddlers(j, token, value, bound, &s);
+    find_straddlers(j, token, value, w.least, &s);
     gumbel_wide before_least = weigh(j, &j->lower, next);
     gumbel_wide before_most =
         j->rules.exact ? weigh(j, &j->upper, value) - own : weigh(j, &j->upper, next);
-    gumbel_wide all_least = weigh(j, &j->lower, bound), all_most = weigh(j, &j->upper, bound);
-    gumbel_wide beside = cpu_weight_of(s.lower.sum);
-    GUMBEL_ASSERT(all_least >= before_least + beside && all_most >= before_most);
     /* One that may come before the token weighs nothing behind it, or no more than it. */
-    gumbel_wide rest_least = all_least - before_least - beside;
-    gumbel_wide rest_most = all_most - before_most + (gumbel_wide)s.count * own;
+    gumbel_wide rest_least = weigh(j, &j->lower, w.least) -
+                             weigh(j, &j->lower, fmaxf(w.least, next)) -
+                             cpu_weight_of(s.lower.sum) + (value < w.least ? own : 0);
+    gumbel_wide rest_most =
+        weigh(j, &j->upper, w.most) - before_most + (gumbel_wide)s.count * own;
     int64_t tokens = j->screen->exact.problem->vocab;
-    GUMBEL_ASSERT(rest_most >= gone);
-    return gumbel_judge_top_p(
-        j->rules.top_p, gumbel_mass_between(before_least, before_most, tokens),
-        gumbel_mass_between(rest_least > gone ? rest_least - gone : 0, rest_most - gone, tokens));
+    GUMBEL_ASSERT(rest_most >= w.gone && rest_least <= rest_most);
+    rest_least = rest_least > w.gone ? rest_least - w.gone : 0;
+    return gumbel_judge_top_p(j->rules.top_p,
+                              gumbel_mass_between(before_least, before_most, tokens),
+                              gumbel_mass_between(rest_least, rest_most - w.gone, tokens));
 }
 
+/* By the ends, and by more exact values, the largest first, until they tell. */
 static gumbel_verdict judge_top_p(cpu_judged *j, int64_t token, float value)
 {
-    gumbel_cut first = gumbel_cut_first(&j->rules, j->largest);
-    if (!j->resolved && !j->rules.joint && j->rules.top_k > 0 && !resolve_top_k(j, first))
-        return GUMBEL_VERDICT_OPEN;
-    if (!j->resolved && (j->rules.joint || j->rules.top_k == 0))
-        j->behind = gumbel_cut_weighed(&j->rules, first);
-    j->resolved = 1;
+    int known = 0;
     for (int64_t n = CPU_SCREEN_CHUNK;; n *= 2) {
-        gumbel_verdict verdict = weigh_token(j, token, value, j->behind);
-        if (verdict != GUMBEL_VERDICT_OPEN || j->left <= 0)
+        weighed w = find_weighed(j, known);
+        gumbel_verdict verdict = weigh_token(j, token, value, w);
+        if (verdict != GUMBEL_VERDICT_OPEN || known || j->left <= 0)
             return verdict;
-        float least = fmaxf(nth_upper(j, n), j->behind.bound);
-        if (score_between(j, least, INFINITY, INT32_MAX) == 0 && least <= j->behind.bound)
-            return verdict;
+        float least = fmaxf(nth_upper(j, n), w.most);
+        known = score_between(j, least, INFINITY, INT32_MAX) == 0 && least <= w.most;
     }
 }
 

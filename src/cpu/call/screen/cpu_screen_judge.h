@@ -18,10 +18,7 @@ typedef struct cpu_judged {
     cpu_values upper, lower;
     float largest;     /* exact, and no end is above it; NaN where no rule asks for it */
     int32_t left;      /* how many may still be scored before the full pass is better */
-    gumbel_cut behind; /* what min_p and top_k leave a top_p, once that is known, */
-    int64_t excess;    /* and how many of the tokens that tie there go */
-    int resolved;
-    cpu_weight *bins; /* [CPU_BINS] */
+    cpu_weight *bins;  /* [CPU_BINS] */
 } cpu_judged;
 
 /* Begin with row b: find its largest value, if a rule asks for it. 0 where that takes too long. */
