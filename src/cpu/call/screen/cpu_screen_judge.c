@@ -95,8 +95,10 @@ float cpu_judge_value(cpu_judged *j, int64_t token)
 }
 
 /* No value is above the largest lower end that reaches every upper one. */
-static int find_largest(cpu_judged *j)
+int cpu_judge_largest(cpu_judged *j)
 {
+    if (!(j->rules.min_p > 0.0f || j->rules.top_p < 1.0f))
+        return 1;
     for (int64_t n = CPU_SCREEN_LARGEST; j->upper.largest > j->lower.largest; n *= 2) {
         float least = fmaxf(nth_upper(j, n), j->lower.largest);
         if (score_between(j, least, INFINITY, INT32_MAX) == 0)
@@ -118,7 +120,7 @@ int cpu_judge_begin(cpu_judged *j, cpu_screen *screen, int64_t b, int32_t thread
                       .left = (int32_t)(p->vocab / CPU_SCREEN_CUT_SHARE) + CPU_SCREEN_CUT_LEAST,
                       .bins = bins};
     refresh(j);
-    return !(j->rules.min_p > 0.0f || j->rules.top_p < 1.0f) || find_largest(j);
+    return cpu_judge_largest(j);
 }
 
 /* ---------------------------------------------------------------------------------- top_k ---- */

@@ -21,7 +21,10 @@ typedef struct cpu_judged {
     cpu_weight *bins;  /* [CPU_BINS] */
 } cpu_judged;
 
-/* Begin with row b: find its largest value, if a rule asks for it. 0 where that takes too long. */
+/* Find the largest value, if a rule asks for it. 0 where that takes too long. */
+int cpu_judge_largest(cpu_judged *judged);
+
+/* Begin with row b, and find its largest value. */
 int cpu_judge_begin(cpu_judged *judged, cpu_screen *screen, int64_t b, int32_t thread,
                     cpu_weight *bins);
 
