@@ -183,6 +183,20 @@ static void verdicts(void **state)
     free(row);
 }
 
+/* Bounds that meet decide. */
+static void bounds_that_meet(void **state)
+{
+    (void)state;
+    assert_int_equal(gumbel_judge_top_k(5, 5, 5), GUMBEL_VERDICT_CUT);
+    assert_int_equal(gumbel_judge_top_k(5, 4, 4), GUMBEL_VERDICT_KEPT);
+    assert_int_equal(gumbel_judge_top_k(5, 4, 5), GUMBEL_VERDICT_OPEN);
+    const gumbel_mass_bounds one = {100, 100}, two = {101, 101};
+    assert_int_equal(gumbel_judge_top_p(0.5f, one, two), GUMBEL_VERDICT_KEPT);
+    assert_int_equal(gumbel_judge_top_p(0.5f, one, one), GUMBEL_VERDICT_CUT);
+    assert_int_equal(gumbel_judge_top_p(0.5f, (gumbel_mass_bounds){99, 101}, one),
+                     GUMBEL_VERDICT_OPEN);
+}
+
 /* The exponential falls where its argument grows, if at all, by far less than masses are widened
  * by; every float from -42.5 to -2^-20, or one of 64 of them. */
 static void exponentials_hardly_fall(void **state)
@@ -210,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdicts),
+        cmocka_unit_test(bounds_that_meet),
         cmocka_unit_test(exponentials_hardly_fall),
     };
     int failures;
