@@ -8,9 +8,9 @@
  *     build/bench_screen_cuts D [rounds [threads [commit, for JSON]]]
  *
  * V = 151936, bfloat16, fused, all of the machine's threads: a Gaussian head and one with the
- * structure of a real one, at temperatures that leave some nats. Each round draws every variant with
- * the screen and without, one after the other, from hidden states of its own; their tokens and
- * scores are compared before any time counts. Wall clock, medians and p10..p90 of the ratios.
+ * structure of a real one, of some nats. Each round draws each variant by the screen and without,
+ * one after the other, from hidden states of its own; their tokens and scores are compared before
+ * any time counts. Wall clock, medians and p10..p90 of the ratios.
  *
  * Rows that take the full pass are counted apart: a token that a bias keeps from winning has its
  * weights spoilt once the screen is made, so that a full pass says NaN, and a screen nothing.
@@ -36,7 +36,7 @@ typedef struct variant {
 } variant;
 
 static const variant variants[] = {
-    {"none", 0, 1, 0},        {"k 50", 50, 1, 0},          {"p .95", 0, .95f, 0},
+    {"none", 0, 1, 0},         {"k 50", 50, 1, 0},           {"p .95", 0, .95f, 0},
     {"min_p .05", 0, 1, .05f}, {"k 50, p .95", 50, .95f, 0}, {"all three", 50, .95f, .05f},
 };
 #define VARIANTS ((int)(sizeof variants / sizeof variants[0]))
@@ -301,8 +301,7 @@ static void measure(const char *name, int64_t batch)
             result r[2];
             for (int way = 0; way < 2; way++) {
                 gumbel_head head = head_of(batch, round, way);
-                double ms =
-                    draw(&head, &variants[v], (uint64_t)round, workspace, bytes, &r[way]);
+                double ms = draw(&head, &variants[v], (uint64_t)round, workspace, bytes, &r[way]);
                 if (round > 0)
                     times[way][v][round - 1] = ms;
             }

@@ -80,10 +80,10 @@ static void make_rules(rules *r, int64_t vocab, int hostile, uint64_t *random)
     static const float odd_ps[] = {1e-30f, 1 - 0x1p-24f, 0.999f, 1e-6f, 1.0f, 0.95f};
     const int32_t ks[] = {50, 20, 5, 1, 0, 100}, odd_ks[] = {(int32_t)vocab - 1, 2, 700, 300, 1};
     uint32_t which = random_below(random, 7) + 1;
-    r->how = (gumbel_truncation){.struct_size = sizeof r->how,
-                                 .order = (gumbel_order)random_below(random, REQUEST_ORDERS),
-                                 .ties = random_below(random, 3) ? GUMBEL_TIES_ALL
-                                                                 : GUMBEL_TIES_EXACT};
+    r->how =
+        (gumbel_truncation){.struct_size = sizeof r->how,
+                            .order = (gumbel_order)random_below(random, REQUEST_ORDERS),
+                            .ties = random_below(random, 3) ? GUMBEL_TIES_ALL : GUMBEL_TIES_EXACT};
     for (int b = 0; b < BATCH; b++) {
         r->top_k[b] = hostile ? odd_ks[random_below(random, 5)] : ks[random_below(random, 6)];
         r->top_p[b] = hostile ? one_of(odd_ps, 6, random) : one_of(top_ps, 6, random);
@@ -285,8 +285,8 @@ static void kept_counts_take_the_full_pass(void **state)
         .struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight, .screen = screen};
     gumbel_sampling how = {.struct_size = sizeof how, .truncation = &cut};
     gumbel_output output = {.struct_size = sizeof output, .tokens = tokens, .kept = kept};
-    assert_int_equal(
-        gumbel_explain(*state, &head, NULL, &how, &output, text, sizeof text, NULL), GUMBEL_OK);
+    assert_int_equal(gumbel_explain(*state, &head, NULL, &how, &output, text, sizeof text, NULL),
+                     GUMBEL_OK);
     assert_non_null(strstr(text, "not screen: it does not serve kept"));
     output.kept = NULL;
     assert_true(is_screened(*state, &head, &how, &output));
@@ -297,8 +297,10 @@ static void kept_counts_take_the_full_pass(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_of_every_kind), cmocka_unit_test(ties_at_cuts),
-        cmocka_unit_test(bundled_model),      cmocka_unit_test(few_rows_are_read),
+        cmocka_unit_test(cuts_of_every_kind),
+        cmocka_unit_test(ties_at_cuts),
+        cmocka_unit_test(bundled_model),
+        cmocka_unit_test(few_rows_are_read),
         cmocka_unit_test(kept_counts_take_the_full_pass),
     };
     int failures;

@@ -5,7 +5,7 @@
  * scored; and what is told to be removed is. Also the margin that masses have, for an exponential
  * that need not be monotone.
  */
-#include "cpu/call/screen/cpu_screen_judge.h"
+#include "cpu/rows/cpu_screen_judge.h"
 #include "cpu/rows/cpu_truncate.h"
 #include "inputs.h"
 #include "outcome.h"
@@ -57,8 +57,8 @@ static void make_row(made_row *row, uint64_t *state)
     /* As gumbel_problem_rules() makes them. */
     uint32_t order = random_below(state, 3);
     row->rules.joint = order == 2 || (order == 1 && row->rules.top_k == 0);
-    row->rules.last = order > 0 && !row->rules.joint && row->rules.min_p > 0.0f &&
-                      row->rules.top_p < 1.0f;
+    row->rules.last =
+        order > 0 && !row->rules.joint && row->rules.min_p > 0.0f && row->rules.top_p < 1.0f;
 }
 
 /* A screen that is no head's: its jobs, and stages for the caller's ends. */
@@ -104,8 +104,8 @@ static void stage_values(const cpu_job *job, const float *values, int64_t count)
         float *to = (float *)(uintptr_t)cpu_stage_block(job, 0, block);
         for (int64_t i = 0; i < GUMBEL_BLOCK; i++)
             if (block * GUMBEL_BLOCK + i < count || block == stage->blocks - 1)
-                to[i] = block * GUMBEL_BLOCK + i < count ? values[block * GUMBEL_BLOCK + i]
-                                                         : -INFINITY;
+                to[i] =
+                    block * GUMBEL_BLOCK + i < count ? values[block * GUMBEL_BLOCK + i] : -INFINITY;
         job->device->kernels->survey(to, 1, &stage->peaks[block]);
     }
 }
@@ -164,8 +164,7 @@ static void verdicts(void **state)
         open_stand(s, device, row);
         stage_values(&s->screen.upper, row->value, row->vocab);
         cpu_values values = cpu_stage_values(&s->screen.upper, 0);
-        row->cut =
-            cpu_find_cut(((cpu_device *)device)->kernels, &values, &row->rules, s->bins);
+        row->cut = cpu_find_cut(((cpu_device *)device)->kernels, &values, &row->rules, s->bins);
         for (int j = 0; j < 6; j++) {
             int64_t token = random_below(&random, (uint32_t)row->vocab);
             judge_token(s, row, token, 0, &none);

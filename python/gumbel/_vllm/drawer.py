@@ -157,9 +157,10 @@ class Drawer:
         calls, inputs, given = source(logits)
         first, rows = inputs[0], asks.rows
         weight = logits.weight.data_ptr() if len(inputs) > 1 else 0
-        screen = inputs[1].address if len(inputs) > 1 and isinstance(inputs[1], Screen) else 0
+        screen = inputs[-1].address if isinstance(inputs[-1], Screen) else 0
         asked = None if likeliest is None else (likeliest.count, likeliest.raw)
-        key = (calls.prepare, weight, screen, first.shape, first.stride(), first.dtype, asked, *rows)
+        kind = (first.shape, first.stride(), first.dtype)
+        key = (calls.prepare, weight, screen, *kind, asked, *rows)
         known = self.ready.pop(key, None)
         if known is None:
             if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes

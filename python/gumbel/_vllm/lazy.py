@@ -18,7 +18,7 @@ from .._calls.screens import Screen
 from .counts import counts
 from .groups import Shard, shard_of
 from .masks import forbid
-from .screens import ROWS_MOST, screen_of
+from .screened import ROWS_MOST, screen_of
 
 # On a CPU vLLM's products of 16 bits are faster than the library's, whose sums are in float32, but
 # for few rows of a head that lies in memory and in no cache; from logits the draw itself takes no

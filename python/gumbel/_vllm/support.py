@@ -94,7 +94,7 @@ def _start(config: Any) -> None:
     reason = refusal(config)
     if reason is None:
         try:
-            from .screens import ask
+            from .screened import ask
 
             ask(config)
             _hook_runners()

@@ -6,6 +6,7 @@
 #include "cpu/call/cpu_edits.h"
 #include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
+#include "cpu/rows/cpu_screen_judge.h"
 
 /* The ways that the CPU has, of which the first needs a screen. */
 static const gumbel_rung screen_rung = {
@@ -273,8 +274,8 @@ static gumbel_status sample_screened(gumbel_device *device, const gumbel_problem
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
-    cpu_row_range left =
-        cpu_screen_draw((cpu_device *)device, p, summaries, cursor.base + cursor.used);
+    cpu_row_range left = cpu_screen_draw((cpu_device *)device, p, cpu_screen_cut_row, summaries,
+                                         cursor.base + cursor.used);
     read_summaries(p, summaries, output);
     if (left.first == left.end)
         return GUMBEL_OK;

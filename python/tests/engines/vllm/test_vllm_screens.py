@@ -56,12 +56,12 @@ def lazily(monkeypatch, layer, head, hidden):
 
 @pytest.fixture
 def asked(monkeypatch):
-    from gumbel._vllm import screens
+    from gumbel._vllm import screened
 
     config = types.SimpleNamespace(additional_config={"gumbel": {"screen": True}})
-    screens.ask(config)
+    screened.ask(config)
     yield
-    screens.ask(types.SimpleNamespace(additional_config={}))
+    screened.ask(types.SimpleNamespace(additional_config={}))
 
 
 def test_rows_of_16_bits_are_put_off_for_a_screen(monkeypatch, asked):

@@ -19,11 +19,18 @@ typedef struct cpu_screen_row {
     int64_t bar_end;  /* and this one's tokens from this global id on */
 } cpu_screen_row;
 
+struct cpu_screen;
+
+/* Settle row b of a call that cuts, whose draws are settled as if nothing were removed; 0 where its
+ * ends do not tell enough. */
+typedef int cpu_screen_cut(struct cpu_screen *screen, int64_t b, int32_t thread);
+
 typedef struct cpu_screen {
     cpu_job exact; /* the call itself, as its logits are transformed */
     cpu_job ends;  /* the same call of the ends, which have seen the soft-cap where there is one */
     cpu_job upper, lower; /* the same of one end, whose values are left whole */
     cpu_stage uppers, lowers;
+    cpu_screen_cut *cut;
     gumbel_problem capped;
     const cpu_screen_sums *product;
     gumbel_screen_header header;
@@ -61,7 +68,7 @@ size_t cpu_screen_most(const cpu_device *cpu, const gumbel_problem *problem);
 /* Fill summaries [B, S], without their masses, of a call that is served by its screen, but for the
  * rows that are left to the full pass: all those are in what is returned, and some between them.
  * `workspace` is the plain one, with edits and screen behind it. */
-cpu_row_range cpu_screen_draw(cpu_device *cpu, const gumbel_problem *problem,
+cpu_row_range cpu_screen_draw(cpu_device *cpu, const gumbel_problem *problem, cpu_screen_cut *cut,
                               gumbel_summary *summaries, void *workspace);
 
 /* The value of a token of row b, as the full pass has it at this temperature. `thread` owns the
@@ -71,10 +78,6 @@ float cpu_screen_value(const cpu_screen *screen, int32_t thread, int64_t b, int6
 
 /* Score what all threads' lists of a draw may still win by, the highest first. */
 void cpu_screen_settle(cpu_screen *screen, int64_t draw, int32_t thread);
-
-/* Settle row b, whose draws are settled as if nothing were cut: those of removed tokens are drawn
- * again. 0 where its ends do not tell enough. */
-int cpu_screen_cut(cpu_screen *screen, int64_t b, int32_t thread);
 
 /* Split the hidden states of rows that a thread claims. */
 void cpu_screen_split_rows(cpu_screen *screen);

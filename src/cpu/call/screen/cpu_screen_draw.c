@@ -188,7 +188,7 @@ static void settle_row(cpu_screen *screen, int64_t b, int32_t thread)
         cpu_screen_settle(screen, b * samples + s, thread);
     for (int32_t i = 0; i < screen->used; i++)
         cpu_screen_left(&screen->ends, i, b);
-    if (row->cut && !row->full && !cpu_screen_cut(screen, b, thread))
+    if (row->cut && !row->full && !screen->cut(screen, b, thread))
         atomic_store_explicit(&row->full, 1, memory_order_relaxed);
 }
 
@@ -266,10 +266,10 @@ static cpu_row_range rows_left(const cpu_screen *screen)
     return left;
 }
 
-cpu_row_range cpu_screen_draw(cpu_device *cpu, const gumbel_problem *p, gumbel_summary *summaries,
-                              void *workspace)
+cpu_row_range cpu_screen_draw(cpu_device *cpu, const gumbel_problem *p, cpu_screen_cut *cut,
+                              gumbel_summary *summaries, void *workspace)
 {
-    cpu_screen screen = {0};
+    cpu_screen screen = {.cut = cut};
     GUMBEL_ASSERT(p->batch > 0 && p->hidden_size > 0 && !p->with_mass);
     prepare(&screen, cpu, p, workspace);
     cpu_screen_split_rows(&screen);

@@ -16,9 +16,9 @@ typedef struct cpu_judged {
     int32_t thread;
     gumbel_rules rules;
     cpu_values upper, lower;
-    float largest;     /* exact, and no end is above it; NaN where no rule asks for it */
-    int32_t left;      /* how many may still be scored before the full pass is better */
-    cpu_weight *bins;  /* [CPU_BINS] */
+    float largest;    /* exact, and no end is above it; NaN where no rule asks for it */
+    int32_t left;     /* how many may still be scored before the full pass is better */
+    cpu_weight *bins; /* [CPU_BINS] */
 } cpu_judged;
 
 /* Find the largest value, if a rule asks for it. 0 where that takes too long. */
@@ -36,5 +36,8 @@ gumbel_verdict cpu_judge(cpu_judged *judged, int64_t token, float value);
 
 /* A value below which all tokens are known to be removed. */
 float cpu_judge_floor(const cpu_judged *judged);
+
+/* Settle row b, a cpu_screen_cut: draws whose winner is removed are drawn again. */
+int cpu_screen_cut_row(cpu_screen *screen, int64_t b, int32_t thread);
 
 #endif

@@ -4,7 +4,7 @@
  * over values. What they leave open is scored exactly: tokens that may stand on either side of the
  * one in question, or the largest ones, of which most of the mass is.
  */
-#include "cpu/call/screen/cpu_screen_judge.h"
+#include "cpu/rows/cpu_screen_judge.h"
 
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
@@ -259,8 +259,7 @@ static gumbel_verdict weigh_token(const cpu_judged *j, int64_t token, float valu
     gumbel_wide rest_least = weigh(j, &j->lower, w.least) -
                              weigh(j, &j->lower, fmaxf(w.least, next)) -
                              cpu_weight_of(s.lower.sum) + (value < w.least ? own : 0);
-    gumbel_wide rest_most =
-        weigh(j, &j->upper, w.most) - before_most + (gumbel_wide)s.count * own;
+    gumbel_wide rest_most = weigh(j, &j->upper, w.most) - before_most + (gumbel_wide)s.count * own;
     int64_t tokens = j->screen->exact.problem->vocab;
     GUMBEL_ASSERT(rest_most >= w.gone && rest_least <= rest_most);
     rest_least = rest_least > w.gone ? rest_least - w.gone : 0;
@@ -283,7 +282,7 @@ static gumbel_verdict judge_top_p(cpu_judged *j, int64_t token, float value)
     }
 }
 
-/* --------------------------------------------------------------------------------- verdicts ---- */
+/* ------------------------------------------------------------------------------- verdicts ---- */
 
 gumbel_verdict cpu_judge(cpu_judged *j, int64_t token, float value)
 {

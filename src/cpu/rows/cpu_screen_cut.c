@@ -4,7 +4,7 @@
  * that stay, if it stays. One that is removed takes with it all that is behind it in the row sorted
  * by value, and the draw goes on among the rest.
  */
-#include "cpu/call/screen/cpu_screen_judge.h"
+#include "cpu/rows/cpu_screen_judge.h"
 
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
@@ -56,7 +56,8 @@ static void draw_block(const cpu_screen *screen, int64_t b, int32_t sample, int6
                      .low = (int)low,
                      .high = (int)high};
     if (p->sampling.noise)
-        draw.noise = p->sampling.noise + draw_of * draw.noise_stride + (token + low - p->first_token);
+        draw.noise =
+            p->sampling.noise + draw_of * draw.noise_stride + (token + low - p->first_token);
     screen->exact.device->kernels->draw(z, &draw);
 }
 
@@ -106,7 +107,7 @@ static int settle_sample(cpu_judged *j, int32_t sample)
     return 0;
 }
 
-int cpu_screen_cut(cpu_screen *screen, int64_t b, int32_t thread)
+int cpu_screen_cut_row(cpu_screen *screen, int64_t b, int32_t thread)
 {
     cpu_judged judged;
     cpu_weight bins[CPU_BINS];
