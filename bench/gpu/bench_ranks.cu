@@ -2,7 +2,9 @@
  *
  * What does a draw over ranks cost beyond the draw of one rank's shard?
  *
- * usage: bench_ranks [RANKS] [--json FILE] [--commit TEXT]; script/bench-gpu --ranks builds it.
+ * usage: bench_ranks [RANKS] [--parts] [--json FILE] [--commit TEXT]; script/bench-gpu --ranks
+ *        builds it. --parts: what a plain draw by NCCL is made of, and what a rank does for k, p
+ *        by lists, alone.
  *
  * A process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. Ways take turns,
  * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the
@@ -189,7 +191,119 @@ static void measure(const ranks_bench &b, int64_t B, int rank, FILE *file, const
     fflush(stdout); /* a rank's process ends without it */
 }
 
-static int run_rank(board *shared, int rank, int ranks, const char *json, const char *commit)
+/* What a plain draw by NCCL is made of: the shard's summaries, their gather, and the end. */
+static void measure_parts(const ranks_bench &b, int64_t B, int rank)
+{
+    size_t bytes;
+    char why[GUMBEL_WHY_BYTES] = "";
+    gumbel_head head = head_of(b, B);
+    gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position);
+    gumbel_output output = make_output(b.tokens, b.logprobs);
+    CHECKED(gumbel_workspace_size, b.gpu, &head, NULL, &sampling, NULL, &bytes, &error);
+    char *workspace = make<char>(bytes);
+    gumbel_summary *own = make<gumbel_summary>(B), *all = make<gumbel_summary>(B * RANKS_MOST);
+    auto part = [&] {
+        CHECKED(gumbel_partial, b.gpu, b.stream, &head, &sampling, own, workspace, bytes, &error);
+    };
+    auto gather = [&] {
+        if (b.transport.queue(b.transport.context, b.stream, own, all, size_t(B) * sizeof *own, 0,
+                              why)) {
+            fprintf(stderr, "%s\n", why);
+            exit(1);
+        }
+    };
+    auto finish = [&] {
+        CHECKED(gumbel_finish, b.gpu, b.stream, all, b.transport.ranks, B, 1, &output, &error);
+    };
+    const captured whole(b.stream, [&] { draw(b, head, b.logprobs); });
+    const captured parts(b.stream, part);
+    const captured gathers(b.stream, gather);
+    const captured ends(b.stream, [&] { gather(), finish(); });
+    const captured gathered(b.stream, [&] { part(), gather(); });
+    const captured finished(b.stream, [&] { part(), finish(); });
+    const captured draws(b.stream, [&] { part(), gather(), finish(); });
+    auto t =
+        time_in_turns(b.stream, {&whole, &parts, &gathers, &ends, &gathered, &finished, &draws});
+    if (rank == 0)
+        printf("B %3lld  draw %6.1f  part %6.1f (%.1f..%.1f)  gather %5.1f  gather+end %5.1f  "
+               "part+gather %+5.1f  part+end %+5.1f  all three %+5.1f (%.1f..%.1f)\n",
+               (long long)B, t[0].median, t[1].median, t[1].p10, t[1].p90, t[2].median, t[3].median,
+               t[4].median - t[1].median, t[5].median - t[1].median, t[6].median - t[1].median,
+               t[6].p10 - t[1].median, t[6].p90 - t[1].median);
+    CHECKED(cudaFree, workspace);
+    CHECKED(cudaFree, own);
+    CHECKED(cudaFree, all);
+    fflush(stdout);
+}
+
+/* What a rank does for k = 50, p = .95 by lists: 64 tokens of its rows are listed, from stored
+ * logits as ranks do, and by the request that also multiplies; and a draw of no row at all. */
+static void measure_lists(const ranks_bench &b, int64_t B, int rank)
+{
+    const float one = 1, zero = 0;
+    const int32_t k = 64, none = 0;
+    float *logits = make<float>(size_t(B) * b.of.vocab), *values = make<float>(B * k);
+    int32_t *most = make<int32_t>(1), *live = make<int32_t>(1), *ids = make<int32_t>(B * k);
+    CHECKED(cudaMemcpy, most, &k, sizeof k, cudaMemcpyHostToDevice);
+    CHECKED(cudaMemcpy, live, &none, sizeof none, cudaMemcpyHostToDevice);
+    for (int64_t at = 0; at + b.rows <= b.of.vocab; at += b.rows)
+        CHECKED(cublasGemmEx, b.blas, CUBLAS_OP_T, CUBLAS_OP_N, int(b.rows), int(B),
+                int(b.of.hidden), &one, b.weight, CUDA_R_16BF, int(b.of.hidden), b.hidden,
+                CUDA_R_16BF, int(b.of.hidden), &zero, logits + B * at, CUDA_R_32F, int(b.rows),
+                CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    gumbel_head head = head_of(b, B);
+    gumbel_logits shard = {}, whole = {};
+    shard.struct_size = whole.struct_size = sizeof shard;
+    shard.logits = {logits, GUMBEL_FLOAT32, B, b.rows, 0};
+    whole.logits = {logits, GUMBEL_FLOAT32, B, b.of.vocab, 0};
+    gumbel_truncation lists = {}, cuts = {};
+    lists.struct_size = cuts.struct_size = sizeof lists;
+    lists.top_k = {most, GUMBEL_SAME};
+    cuts.top_k = {b.top_k, GUMBEL_SAME};
+    cuts.top_p = {b.top_p, GUMBEL_SAME};
+    gumbel_sampling listing = make_sampling(b.temperature, b.seed, b.position), empty = listing;
+    gumbel_output output = make_output(b.tokens, NULL), drawn = make_output(b.tokens, b.logprobs);
+    listing.truncation = &lists;
+    empty.truncation = &cuts;
+    empty.live_rows = live;
+    output.num_top = k;
+    output.top_ids = ids;
+    output.top_logits = values;
+    size_t most_bytes = 0, bytes;
+    auto count = [&](const gumbel_head *h, const gumbel_logits *l, const gumbel_sampling *s,
+                     const gumbel_output *o) {
+        CHECKED(gumbel_workspace_size, b.gpu, h, l, s, o, &bytes, &error);
+        most_bytes = std::max(most_bytes, bytes);
+    };
+    count(&head, NULL, &listing, &output);
+    count(NULL, &shard, &listing, &output);
+    count(NULL, &whole, &empty, &drawn);
+    char *workspace = make<char>(most_bytes);
+    const captured draws(b.stream, [&] { draw(b, head, b.logprobs); });
+    const captured multiplied(b.stream, [&] {
+        CHECKED(gumbel_sample, b.gpu, b.stream, &head, &listing, &output, workspace, most_bytes,
+                &error);
+    });
+    const captured stored(b.stream, [&] {
+        CHECKED(gumbel_sample_logits, b.gpu, b.stream, &shard, &listing, &output, workspace,
+                most_bytes, &error);
+    });
+    const captured nothing(b.stream, [&] {
+        CHECKED(gumbel_sample_logits, b.gpu, b.stream, &whole, &empty, &drawn, workspace,
+                most_bytes, &error);
+    });
+    auto t = time_in_turns(b.stream, {&draws, &multiplied, &stored, &nothing});
+    if (rank == 0)
+        printf("       lists: with the product %+5.1f, from logits %5.1f; a draw of no row %5.1f\n",
+               t[1].median - t[0].median, t[2].median, t[3].median);
+    for (void *used : {(void *)logits, (void *)values, (void *)most, (void *)live, (void *)ids,
+                       (void *)workspace})
+        CHECKED(cudaFree, used);
+    fflush(stdout);
+}
+
+static int run_rank(board *shared, int rank, int ranks, int parts, const char *json,
+                    const char *commit)
 {
     char which[16];
     snprintf(which, sizeof which, "%d", rank);
@@ -201,13 +315,18 @@ static int run_rank(board *shared, int rank, int ranks, const char *json, const 
     const char *separator = "";
     cudaDeviceProp gpu;
     CHECKED(cudaGetDeviceProperties, &gpu, 0);
-    for (int turn = 0; turn < 2; turn++) {
+    for (int turn = 0; turn < (parts ? 1 : 2); turn++) {
         ranks_bench b = open_bench(shared, turn, rank, ranks);
         if (file && turn == 0)
             fprintf(file, "{\"commit\": \"%s\", \"machine\": \"%s\", \"ranks\": %d, \"rows\": [",
                     commit, gpu.name, ranks);
-        for (int64_t B : {1, 8, 64, 256})
-            measure(b, B, rank, file, &separator);
+        for (int64_t B : {1, 8, 16, 64, 256})
+            if (parts) {
+                measure_parts(b, B, rank);
+                measure_lists(b, B, rank);
+            } else {
+                measure(b, B, rank, file, &separator);
+            }
         gumbel_group_close(b.nccl);
         gumbel_group_close(b.peers);
         CHECKED(cudaFree, b.weight);
@@ -221,13 +340,15 @@ static int run_rank(board *shared, int rank, int ranks, const char *json, const 
 
 int main(int argc, char **argv)
 {
-    int ranks = 2, result = 0;
+    int ranks = 2, parts = 0, result = 0;
     const char *json = NULL, *commit = "unknown";
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             json = argv[++i];
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
             commit = argv[++i];
+        else if (strcmp(argv[i], "--parts") == 0)
+            parts = 1;
         else
             ranks = atoi(argv[i]);
     void *memory =
@@ -236,7 +357,7 @@ int main(int argc, char **argv)
         return 2;
     for (int rank = 0; rank < ranks; rank++)
         if (fork() == 0)
-            _exit(run_rank(static_cast<board *>(memory), rank, ranks, json, commit));
+            _exit(run_rank(static_cast<board *>(memory), rank, ranks, parts, json, commit));
     for (int status; wait(&status) > 0;)
         result |= !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     return result;

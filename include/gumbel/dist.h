@@ -40,11 +40,15 @@
  *             further call on it returns GUMBEL_ERROR_GROUP at once. Outputs of a call that
  *             returned GUMBEL_ERROR_GROUP are undefined.
  * CUDA.       On a device "cuda:N" plain calls are as the table has them. All others are served by
- *             whole rows, 4 V' bytes a row and rank; with peer memory 8 to 1024 rows that min-p,
- *             top-k or top-p cut by 64 tokens a rank, 516 bytes, where these tell a row. Given
- *             noise, and beside transforms, scale or soft-cap raw logits and raw
+ *             whole rows, 4 V' bytes a row and rank; but 8 to 1024 rows that min-p, top-k or top-p
+ *             cut by 64 tokens a rank, 516 bytes, where these tell a row (without peer memory up to
+ *             16 ranks, by a transport that has `aside`, as NCCL's). Which rows they do not tell is
+ *             known on the GPUs alone. With peer memory kernels exchange these rows; else a thread
+ *             of the group does, which looks every 0.5 ms or sooner whether its GPU asks for any,
+ *             while the GPU waits for it. So a graph may be replayed, and no host reads what was
+ *             drawn. Given noise, and beside transforms, scale or soft-cap raw logits and raw
  *             log-probabilities, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has
- *             a row or more, and no rank is on a CPU. A call queues its work and its exchanges, and
+ *             a row or more. A call queues its work and its exchanges, and
  *             may be captured; calls of a group are queued on one stream, or on several that wait
  *             for each other. Ranks compare what the host knows of a call, in one blocking exchange
  *             of host memory, where that is not what the call before had; so a call is made once
@@ -52,6 +56,16 @@
  *             for other ranks, and so it does not see that one is gone: gumbel_group_wait() does,
  *             and with peer memory each later call. Until then tokens of such a draw are -1, or
  *             undefined without peer memory.
+ * Mixed.      Where a rank is on a CPU and another on a GPU, or one on a GPU has neither peer
+ *             memory nor a transport of device memory (MPI, an engine's own all-gather), what ranks
+ *             say lies in host memory. A rank on a GPU then makes its shard's summaries and rows
+ *             there and brings them over; its parameters are brought over, too, and checked as
+ *             those of a CPU, its outputs put back. Its calls wait for their stream before and
+ *             behind, within the time-out, and cannot be captured; memory of the host is kept for
+ *             them in the group. They serve what CPUs serve. From logits all bits are those of one
+ *             CPU. Behind heads all ranks have the same answer, by one noise; a token's score is
+ *             that of the device which holds it, as a GPU's products are rounded otherwise than a
+ *             CPU's.
  * Threads.    One call of a group at a time, on each rank; all ranks make the calls of a group in
  *             the same order. Several groups at once do not disturb each other.
  */
@@ -85,18 +99,23 @@ typedef struct gumbel_transport {
     gumbel_all_gather all_gather;   /* of host memory; `stream` is NULL */
     void (*destroy)(void *context); /* called by gumbel_group_close(); may be NULL */
     void *context;                  /* handed to all */
-    gumbel_all_gather queue; /* for CUDA devices without peer memory, else NULL: the same of device
-                              * memory, queued on `stream`. It does not wait; 0: it is queued */
+    gumbel_all_gather queue; /* of device memory, queued on `stream`; NULL where there is none. It
+                              * does not wait; 0: it is queued */
     /* Likewise: wait for all that is queued on `stream`, timeout_ms at most. Where that is too
      * long, what ranks have not done is given up, and the return is not 0. */
     int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);
+    /* May be NULL: an all-gather of device memory that is done when it returns, 0; `stream` is
+     * NULL, and `send` may be its own place in `receive`. A thread of the group's calls it, in the
+     * same order on all ranks, while what `queue` has queued waits for it: it goes another way, and
+     * waits for no stream of the caller's. */
+    gumbel_all_gather aside;
 } gumbel_transport;
 
 /* gumbel_nccl_transport(): a transport over an NCCL communicator, on its GPU.
  *  communicator  an ncclComm_t, which stays the caller's and must outlive the group; no other call
  *                may use it while one of the group is under way. NULL: the transport makes its own
- *                of `id`, on `ordinal`. A second one is split off for exchanges of host memory: all
- *                ranks make the call.
+ *                of `id`, on `ordinal`. Two more are split off, for exchanges of host memory and
+ *                for rows that only GPUs know to be needed: all ranks make the call.
  *  id            [GUMBEL_NCCL_ID_BYTES] of gumbel_nccl_id(), the same on all ranks; NULL with a
  *                communicator, where rank, ranks and ordinal are not read
  *  library       libnccl.so.2 and libcuda.so.1 are opened at run time
@@ -244,24 +263,29 @@ GUMBEL_CALL gumbel_group_verify_workspace_size(const gumbel_group *group, const 
  * boxes: of each part the log-mass, ln sum exp(z), and a token that it has drawn of itself are
  * known. A part is drawn by its log-mass, and its token taken. Tokens have the law of one draw from
  * all, but are not the tokens that gumbel_sample() draws: noise is of the parts, in domains of its
- * own. What parts draw must be independent of each other and of these domains. Both calls are of
- * host memory, and take of `sampling` seed, position, slots, num_samples and first_sample. */
+ * own. What parts draw must be independent of each other and of these domains. Both calls take of
+ * `sampling` seed, position, slots, num_samples and first_sample. On a GPU each is one launch,
+ * queued and capturable, and gives the host's bits. */
 
 /* gumbel_draw_group(): draw a part of many, and take its token.   [FlashSampling, Algorithms B.2
  *                      and B.4]
+ *  device       NULL or a CPU: all is in host memory; a GPU: all but the structs is in its memory
+ *  stream       as in gumbel_sample(); NULL without a GPU
  *  parts        1..GUMBEL_PARTS_MOST
  *  log_masses   [parts, B], as ranks gather them; -inf of a part that is empty
  *  tokens       [parts, B, S] what each part drew; not read of an empty part
  *  drawn        [B, S] the token; -1 of a row that is not GUMBEL_ROW_OK
  *  which        [B, S] the part; may be NULL
  *  lse          [B] ln of the whole mass; may be NULL
- *  status       [B] a gumbel_row_status: a NaN or +inf among the masses, or no mass; may be NULL
+ *  status       [B] a gumbel_row_status: a NaN or +inf among the masses, or no mass; on a GPU a bad
+ *               slot, too; may be NULL
  *  threads      re-entrant
- *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.2 */
-GUMBEL_CALL gumbel_draw_group(int32_t parts, int64_t batch, const float *log_masses,
-                              const int32_t *tokens, const gumbel_sampling *sampling,
-                              int32_t *drawn, int32_t *which, float *lse, int32_t *status,
-                              gumbel_error *error);
+ *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; on a GPU also GUMBEL_ERROR_UNSUPPORTED (B * S
+ *               is 2^31 or more) and GUMBEL_ERROR_DEVICE.                              since 0.2 */
+GUMBEL_CALL gumbel_draw_group(gumbel_device *device, void *stream, int32_t parts, int64_t batch,
+                              const float *log_masses, const int32_t *tokens,
+                              const gumbel_sampling *sampling, int32_t *drawn, int32_t *which,
+                              float *lse, int32_t *status, gumbel_error *error);
 
 /* What a stream of parts has come to, of one row and sample. Plain data; all zero is no state. */
 typedef struct gumbel_stream_draw {
@@ -270,19 +294,21 @@ typedef struct gumbel_stream_draw {
     uint32_t flags;  /* bit 0: a NaN was seen, bit 1: a +inf */
 } gumbel_stream_draw;
 
-/* Make `count` of them empty. since 0.2 */
+/* Make `count` of them, in host memory, empty. On a GPU copies of such do. since 0.2 */
 GUMBEL_API void gumbel_stream_draw_clear(gumbel_stream_draw *draws, int64_t count);
 
 /* gumbel_stream_draw_add(): one part more: its token replaces the one so far with chance its mass
  *                           over all mass.                       [FlashSampling, Algorithm B.3]
+ *  device       and stream as above
  *  part         its number in the stream, 0..2^30 - 1, another one in each call
  *  log_masses   [B]; tokens [B, S], as above
- *  draws        [B, S], read and written
+ *  draws        [B, S], read and written; on a GPU those of a row with a bad slot stay
  *  threads      re-entrant where draws differ
- *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                      since 0.2 */
-GUMBEL_CALL gumbel_stream_draw_add(int32_t part, int64_t batch, const float *log_masses,
-                                   const int32_t *tokens, const gumbel_sampling *sampling,
-                                   gumbel_stream_draw *draws, gumbel_error *error);
+ *  returns      as gumbel_draw_group().                                                since 0.2 */
+GUMBEL_CALL gumbel_stream_draw_add(gumbel_device *device, void *stream, int32_t part, int64_t batch,
+                                   const float *log_masses, const int32_t *tokens,
+                                   const gumbel_sampling *sampling, gumbel_stream_draw *draws,
+                                   gumbel_error *error);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,7 @@
 
 Every rank holds some rows of the LM head, or some columns of the logits, makes the same call with
 its own, and gets the answer: to the bit the tokens, scores and log-probabilities of one process
-that holds all. Not imported by `import gumbel`; CPU arrays and tensors alone.
+that holds all. Not imported by `import gumbel`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from collections.abc import Iterator
 from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-import numpy as np
-
 from . import _abi
 from ._calls.drafts import VerifyOutput, draft_of, requests_of, verify_by
 from ._calls.prepared import PreparedCall, check_in_place
 from ._calls.sample_calls import score_by
-from ._calls.ways import Callee, SampleOutput, WayIn, draw, from_head, from_logits, of_logits
+from ._calls.ways import Callee, SampleOutput, WayIn, draw
 from ._device import open_device
-from ._dist.abi import GATHER, Options, Traffic, Transport
+from ._dist.abi import Options, Traffic
 from ._dist.abi import lib as _lib
-from ._dist.exchanges import AllGather, OverTorch, by_arrays, callback
-from ._inputs.arrays import Array, layout, taken
+from ._dist.exchanges import AllGather, OverTorch
+from ._dist.shards import OfHead, OfLogits, Shard
+from ._dist.transports import destroy, device_name, peers_of, transport_of
+from ._inputs.arrays import Array, taken
 from ._inputs.common import Common, Request, Tokens, takes_common
 from ._inputs.numbers import integer, number
-from ._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -53,18 +52,31 @@ class Group:
                    this rank's shard: its rows of the head. Shards tile the vocabulary, in any order
                    of ranks; `rows` may be 0. Where they meet at multiples of 64 tokens, a plain
                    draw sends 48 bytes a row.
-    process_group  of torch.distributed, which moves CPU tensors (gloo); None: the default one
+    process_group  of torch.distributed; None: the default one
     all_gather     instead of that, with rank and ranks: takes the bytes of this rank and seconds,
                    returns those of all ranks, one behind the other, or raises
     timeout        seconds that an exchange may take
     frame_bytes    what a call's first exchange carries, the same on all ranks: 256 and 48 a row of
                    a plain draw, or as gumbel/dist.h tells for others. What does not fit goes with
                    an exchange more.
-    isa, threads   of the device that every call of the group runs on
+    isa, threads   of the CPU that every call of the group runs on
+    device         of this rank, as torch names it; arrays of its calls lie there. None: the CPU, or
+                   where the process group moves no CPU tensors the current GPU
+    nccl           on a GPU: ranks reach each other by NCCL, with a communicator of the group's own.
+                   None: where the process group does. Without it what ranks say lies in host
+                   memory, and some may be on CPUs
+    peer_memory    GPUs of one host can do without both, by each other's memory: "off", "allow",
+                   "require". `nccl` and this are the same on all ranks
 
     A rank that passes other parameters than the rest, or a call that is refused, is an error on
     all, which names the parameter or the rank; the group serves on. One that does not answer within
     the time-out is a RuntimeError on all others, and then the group is spent. One call at a time.
+
+    On GPUs that reach each other by NCCL or peer memory a call is queued on the current stream, and
+    can be captured once it was made before (with capture_error_mode="thread_local", as NCCL's own
+    threads look at the GPU): it does not see that a rank is gone, as wait() does, and each later
+    call with peer memory. Where messages lie in host memory a call waits for its stream.
+    gumbel/dist.h tells what is not to be had on GPUs.
 
     Masks, `logit_bias`, `banned` and what penalties count are looked at for this rank's tokens
     alone, by their ids in the whole: a mask has bits, and a History tokens, up to where the shard
@@ -84,30 +96,27 @@ class Group:
         frame_bytes: int = 4096,
         isa: Optional[str] = None,
         threads: Optional[int] = None,
+        device: Any = None,
+        nccl: Optional[bool] = None,
+        peer_memory: str = "off",
     ) -> None:
         self._group, self._entered = c_void_p(), False
-        if all_gather is None:
-            over = OverTorch(process_group)
-            rank, ranks, exchange = over.rank, over.ranks, over.exchange
-        else:
-            exchange = by_arrays(all_gather, ranks)
+        over = OverTorch(process_group) if all_gather is None else None
         self._first = integer("first_token", first_token, 0, 2**31)
-        self._callback = GATHER(callback(exchange))
+        self._device = device_name(device, over)
         options = Options(
             first_token=self._first,
             rows=integer("rows", rows, 0, 2**31),
             timeout_ms=max(1, int(1000 * number("timeout", timeout))),
             frame_bytes=integer("frame_bytes", frame_bytes, 256, 2**30),
-        )
-        transport = Transport(
-            rank=integer("rank", rank, 0, 65535),
-            ranks=integer("ranks", ranks, 1, 65536),
-            all_gather=self._callback,
+            peer_memory=peers_of(peer_memory),
         )
         self._on = {"isa": isa, "threads": threads}
-        error = _abi.Error()
-        device = open_device("cpu", isa, threads)
-        status = _lib.gumbel_group_open(transport, device, options, self._group, error)
+        self._transport = transport_of(self._device, nccl, over, all_gather, rank, ranks)
+        error, opened = _abi.Error(), open_device(self._device, isa, threads)
+        status = _lib.gumbel_group_open(self._transport, opened, options, self._group, error)
+        if status != _abi.OK:
+            destroy(self._transport)
         _abi.check(status, error)
         self._callee = Callee(
             self._group,
@@ -133,9 +142,7 @@ class Group:
 
         vocab_size  of the whole; None: where the last shard ends.
         """
-        with self._telling():
-            made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
-            return draw(self._call(_lib.gumbel_group_sample), *made, self._callee)
+        return self._draw(OfHead(hidden, scale, softcap, vocab_size, weight, bias), common)
 
     @takes_common("isa", "threads")
     def sample_logits(
@@ -148,9 +155,7 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """The same from this rank's columns [B, rows] of the logits."""
-        with self._telling():
-            made = self._logits(logits, scale, softcap, vocab_size, common)
-            return draw(self._call(_lib.gumbel_group_sample_logits), *made, self._callee)
+        return self._draw(OfLogits(logits, scale, softcap, vocab_size), common)
 
     @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
     def score(
@@ -166,10 +171,8 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """gumbel.score() of the whole vocabulary; `tokens` are of that. Ranks send whole rows."""
-        with self._telling():
-            made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
-            call = self._call(_lib.gumbel_group_sample)
-            return score_by(call, *made, tokens, self._callee)
+        by = OfHead(hidden, scale, softcap, vocab_size, weight, bias)
+        return self._score(by, tokens, common)
 
     @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
     def score_logits(
@@ -183,10 +186,7 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """The same by this rank's columns [B, rows] of the logits."""
-        with self._telling():
-            made = self._logits(logits, scale, softcap, vocab_size, common)
-            call = self._call(_lib.gumbel_group_sample_logits)
-            return score_by(call, *made, tokens, self._callee)
+        return self._score(OfLogits(logits, scale, softcap, vocab_size), tokens, common)
 
     @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
                   "num_best")
@@ -209,12 +209,9 @@ class Group:
         **common: Unpack[Common],
     ) -> VerifyOutput:
         """gumbel.verify() of the whole vocabulary, by its rule "coupled". All pass one draft."""
-        with self._telling():
-            shape = (scale, softcap, vocab_size)
-            batch = requests_of(tokens, offsets)
-            made = self._head(hidden, weight, bias, *shape, common, batch)
-            draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
-            return self._verify(_lib.gumbel_group_verify, made, len(hidden), draft)
+        by = OfHead(hidden, scale, softcap, vocab_size, weight, bias)
+        draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
+        return self._verify(by, draft, common)
 
     @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
                   "num_best")
@@ -235,11 +232,8 @@ class Group:
         **common: Unpack[Common],
     ) -> VerifyOutput:
         """The same by this rank's columns [n, rows] of the logits."""
-        with self._telling():
-            batch = requests_of(tokens, offsets)
-            made = self._logits(logits, scale, softcap, vocab_size, common, batch)
-            draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
-            return self._verify(_lib.gumbel_group_verify_logits, made, len(logits), draft)
+        draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
+        return self._verify(OfLogits(logits, scale, softcap, vocab_size), draft, common)
 
     # ---------------------------------------------------------------------------- prepared ----
 
@@ -259,9 +253,7 @@ class Group:
 
         Nothing is exchanged before it is called, and what is wrong with it is said then.
         """
-        hidden = taken("hidden", hidden)
-        made = self._head(hidden, weight, bias, scale, softcap, vocab_size, common)
-        return self._prepare(_lib.gumbel_group_sample, "hidden", hidden, made, common)
+        return self._prepare(OfHead(hidden, scale, softcap, vocab_size, weight, bias), common)
 
     @takes_common("isa", "threads")
     def prepare_sample_logits(
@@ -274,11 +266,22 @@ class Group:
         **common: Unpack[Common],
     ) -> PreparedCall:
         """The same from this rank's columns [B, rows] of the logits."""
-        logits = taken("logits", logits)
-        made = self._logits(logits, scale, softcap, vocab_size, common)
-        return self._prepare(_lib.gumbel_group_sample_logits, "logits", logits, made, common)
+        return self._prepare(OfLogits(logits, scale, softcap, vocab_size), common)
 
     # -------------------------------------------------------------------------------- rest ----
+
+    def wait(self) -> None:
+        """Wait until all that is queued on the current stream is done, within the time-out.
+
+        RuntimeError where it is not, as another rank did not come: then the group is spent, and no
+        kernel of this rank hangs. On a CPU there is nothing to wait for.
+        """
+        stream, error = None, _abi.Error()
+        if self._device != "cpu":
+            import torch
+
+            stream = torch.cuda.current_stream(self._device).cuda_stream
+        _abi.check(_lib.gumbel_group_wait(self._opened(), stream, error), error)
 
     @property
     def traffic(self) -> dict[str, int]:
@@ -304,42 +307,37 @@ class Group:
             raise ValueError("group: it is closed")
         return self._group
 
-    def _head(
-        self, hidden: Any, weight: Any, bias: Any, scale: float, softcap: float,
-        vocab_size: Optional[int], common: Any, batch: Optional[int] = None,
+    def _made(
+        self, by: Shard, common: Any, batch: Optional[int] = None
     ) -> tuple[WayIn, Request]:
+        """What a call takes, which is refused where its arrays are not on the group's device."""
         self._opened()
-        shared = of_logits(scale, softcap, vocab_size, self._first)
-        return from_head(hidden, weight, bias, shared, {**common, **self._on}, batch=batch)
-
-    def _logits(
-        self, logits: Any, scale: float, softcap: float, vocab_size: Optional[int], common: Any,
-        batch: Optional[int] = None,
-    ) -> tuple[WayIn, Request]:
-        self._opened()
-        shared = of_logits(scale, softcap, vocab_size, self._first)
-        logits, common = taken("logits", logits), {**common, **self._on}
-        if layout("logits", logits).shape[1:] != (0,):
-            return from_logits(logits, shared, common, batch=batch)
-        # A rank without tokens has no element to point to, and none that a mask could allow.
-        shape = (len(logits), 1)
-        none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
-        made = from_logits(none, shared, {**common, "mask": None}, batch=batch)
-        way_in: Any = made[0][1]
-        way_in.logits.cols = 0
+        made = by.made(self._first, {**common, **self._on}, batch)
+        place = made[1].arrays.name
+        if place != self._device:
+            raise ValueError(f"{by.name}: is on {place}, the group on {self._device}")
         return made
 
-    def _verify(
-        self, function: Any, made: tuple[WayIn, Request], rows: int, draft: Any
-    ) -> VerifyOutput:
-        read = draft_of(made[1], rows, *draft)
-        return verify_by(self._call(function), *made, read, self._callee)
+    def _draw(self, by: Shard, common: Any) -> SampleOutput:
+        with self._telling():
+            return draw(self._call(by.sample), *self._made(by, common), self._callee)
 
-    def _prepare(
-        self, function: Any, name: str, inputs: Any, made: tuple[WayIn, Request], common: Any
-    ) -> PreparedCall:
+    def _score(self, by: Shard, tokens: Any, common: Any) -> SampleOutput:
+        with self._telling():
+            made = self._made(by, common)
+            return score_by(self._call(by.sample), *made, tokens, self._callee)
+
+    def _verify(self, by: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
+        with self._telling():
+            made = self._made(by, common, requests_of(*draft[:2]))
+            read = draft_of(made[1], len(by.inputs), *draft)
+            return verify_by(self._call(by.verify), *made, read, self._callee)
+
+    def _prepare(self, by: Shard, common: Any) -> PreparedCall:
+        by.inputs = taken(by.name, by.inputs)
+        made = self._made(by, common)
         check_in_place(made[1], common)
-        return _PreparedCall(self, function, name, inputs, *made)
+        return _PreparedCall(self, by, *made)
 
     def _call(self, function: Any) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
@@ -366,17 +364,9 @@ class Group:
 class _PreparedCall(PreparedCall):
     """A prepared call of a group."""
 
-    def __init__(
-        self,
-        group: Group,
-        function: Any,
-        name: str,
-        inputs: Any,
-        way_in: WayIn,
-        request: Request,
-    ) -> None:
+    def __init__(self, group: Group, by: Shard, way_in: WayIn, request: Request) -> None:
         self._of = group
-        super().__init__(function, name, inputs, way_in, request, group._callee)
+        super().__init__(by.sample, by.name, by.inputs, way_in, request, group._callee)
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         group = self._of

@@ -12,7 +12,7 @@
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
 
-#include "core/peers.h"
+#include "core/ranks/errands.h"
 #include "core/problem.h"
 #include "core/rungs/rung.h"
 #include "maths/screen_bound.h"
@@ -30,6 +30,18 @@ typedef struct gumbel_finish_call {
     const gumbel_output *output; /* in full length */
 } gumbel_finish_call;
 
+/* Parts of a vocabulary drawn by their log-masses (gumbel/dist.h), or one added to a stream. */
+typedef struct gumbel_parts_call {
+    const gumbel_problem *problem; /* batch, stream, sampling with its domain */
+    int32_t parts;                 /* how many; in a stream its number */
+    const float *log_masses;       /* [parts, B] */
+    const int32_t *tokens;         /* [parts, B, S] */
+    int32_t *drawn, *which;        /* [B, S] */
+    float *lse;                    /* [B], as the next one may be NULL, and `which` */
+    int32_t *status;
+    struct gumbel_stream_draw *draws; /* [B, S] of a stream, or NULL */
+} gumbel_parts_call;
+
 /* What a device has that ranks on GPUs draw by. Each queues its work, unless it says otherwise. */
 typedef struct gumbel_rank_calls {
     /* Fill rows [B, V] at `stride`, an even one, with y: what z is before the temperature. Of a
@@ -37,9 +49,16 @@ typedef struct gumbel_rank_calls {
      * the workspace is that of a part, and of a head's product. */
     gumbel_status (*edit)(gumbel_device *device, const gumbel_problem *problem, float *rows,
                           int64_t stride, void *workspace, gumbel_error *error);
-    /* Copy `rows` rows of `columns` floats from one stride to another. */
-    gumbel_status (*lay)(gumbel_device *device, void *stream, float *to, int64_t to_stride,
-                         const float *from, int64_t from_stride, int64_t rows, int64_t columns,
+    /* At once: make what errands are asked for by, as the host and as the device reach it; free
+     * it. */
+    gumbel_status (*make_errand)(gumbel_device *device, gumbel_errand **here, gumbel_errand **there,
+                                 gumbel_error *error);
+    void (*free_errand)(gumbel_device *device, gumbel_errand *here);
+    /* Put this rank's chosen rows, where there are any, in its place among those gathered, and wait
+     * until the errand is done; lay gathered rows side by side. */
+    gumbel_status (*ask)(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
+                         gumbel_error *error);
+    gumbel_status (*lay)(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
                          gumbel_error *error);
     /* At once: make a mailbox for peers->words of each of peers->ranks, unless mailboxes[rank] is
      * there, and a card that says where it is; reach those of all other ranks by their cards; let
@@ -51,6 +70,12 @@ typedef struct gumbel_rank_calls {
     void (*part)(gumbel_device *device, gumbel_peers *peers);
     /* At once: whether all that is queued on a stream is done, 0 or 1. */
     gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
+    /* Queue a copy of `bytes` to host memory, or from there. Where that is not page-locked it is
+     * done on return, or read. */
+    gumbel_status (*bring)(gumbel_device *device, void *stream, void *to, const void *from,
+                           size_t bytes, gumbel_error *error);
+    gumbel_status (*put)(gumbel_device *device, void *stream, void *to, const void *from,
+                         size_t bytes, gumbel_error *error);
     /* Exchange with peers: a draw's summaries, merged over all ranks and written out as finish()
      * does; rows. */
     gumbel_status (*exchange)(gumbel_device *device, void *stream, const gumbel_peers *peers,
@@ -60,13 +85,14 @@ typedef struct gumbel_rank_calls {
     /* Bytes of workspace that list() takes. */
     gumbel_status (*list_size)(const gumbel_device *device, const gumbel_problem *rows,
                                size_t *bytes, gumbel_error *error);
-    /* Say the first tokens of each of `rows`, a problem of logits alone: said [B] is a row's
+    /* Say the first tokens of each row of a problem that edits nothing: said [B] is a row's
      * status, behind it are [B, GUMBEL_RANK_LISTED] ids, -1 where there are none, and as many
-     * values. */
+     * values. A head's logits are stored in `own` [B, V] at `stride`, as edit() would. */
     gumbel_status (*list)(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
-                          void *workspace, gumbel_error *error);
+                          float *own, int64_t stride, void *workspace, gumbel_error *error);
     /* Draw rows of the whole by what all ranks said, each at `stride` words; left [B] is 1 where
-     * that does not tell a row. Of a request truncation, ranks and kept counts. */
+     * that does not tell a row, and 0 follows it. Of a request truncation, ranks and kept counts.
+     */
     gumbel_status (*draw_listed)(gumbel_device *device, const gumbel_problem *whole,
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  const gumbel_output *output, int32_t *left, gumbel_error *error);
@@ -74,6 +100,9 @@ typedef struct gumbel_rank_calls {
     gumbel_status (*spread)(gumbel_device *device, void *stream, const gumbel_output *from,
                             const gumbel_output *to, int64_t batch, int32_t num_samples,
                             const int32_t *list, const int32_t *count, gumbel_error *error);
+    /* batch > 0. */
+    gumbel_status (*draw_parts)(gumbel_device *device, const gumbel_parts_call *call,
+                                gumbel_error *error);
 } gumbel_rank_calls;
 
 typedef struct gumbel_backend {
@@ -156,6 +185,12 @@ typedef struct gumbel_backend {
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                               gumbel_error *error);
 } gumbel_backend;
+
+/* Whether y, what z is before the temperature, may differ from the logits. */
+static inline int gumbel_problem_edits(const gumbel_problem *p)
+{
+    return (p->request & GUMBEL_REQUEST_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
+}
 
 /* Assert what backends rely on in a problem whose memory they read. */
 #ifdef GUMBEL_ASSERTIONS

@@ -5,6 +5,7 @@
  */
 #include "core/fail.h"
 #include "dist/group.h"
+#include "dist/transports/bridge.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
@@ -118,6 +119,7 @@ static gumbel_status begin(gumbel_group *group, gumbel_error *error)
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     GUMBEL_FORWARD(dist_check_peers(group, error));
+    GUMBEL_FORWARD(dist_check_errands(group, error));
     group->entered = 0;
     group->drafted = DIST_DIGEST_START;
     return GUMBEL_OK;
@@ -132,7 +134,10 @@ static gumbel_status draw(gumbel_group *group, void *stream, const gumbel_head *
     gumbel_error found = {"", ""};
     GUMBEL_FORWARD(begin(group, error));
     gumbel_status status = fit(group, &f, head, logits, &group->vocab_size, &found);
-    if (status == GUMBEL_OK)
+    if (status == GUMBEL_OK && group->bridge)
+        status = dist_bridge_draw(group->bridge, stream, f.with_head, f.with_logits, sampling,
+                                  output, workspace, workspace_bytes, &found);
+    else if (status == GUMBEL_OK)
         status = head ? gumbel_sample(&group->base, stream, &f.head, sampling, output, workspace,
                                       workspace_bytes, &found)
                       : gumbel_sample_logits(&group->base, stream, &f.logits, sampling, output,
@@ -152,6 +157,10 @@ gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbe
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
     GUMBEL_FORWARD(fit(group, &f, head, logits, &vocab_size, error));
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    if (group->bridge)
+        return dist_bridge_size(group->bridge, f.with_head, f.with_logits, sampling, output, bytes,
+                                error);
     return gumbel_workspace_size(device_of(group), f.with_head, f.with_logits, sampling, output,
                                  bytes, error);
 }
@@ -177,7 +186,7 @@ gumbel_status gumbel_group_sample_logits(gumbel_group *group, void *stream,
 /* ------------------------------------------------------------------------- verification ---- */
 
 /* What only a rule but COUPLED looks at, and what all ranks must have alike. */
-static gumbel_status read_draft(gumbel_group *group, const gumbel_draft *draft, gumbel_error *error)
+static gumbel_status read_draft(const gumbel_draft *draft, uint64_t *digest, gumbel_error *error)
 {
     gumbel_draft d = {0};
     GUMBEL_REFUSE_IF(!draft, error, "draft", "draft is NULL");
@@ -185,12 +194,9 @@ static gumbel_status read_draft(gumbel_group *group, const gumbel_draft *draft, 
     if (d.rule != GUMBEL_RULE_COUPLED && (d.head || d.logits))
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "draft.rule",
                            "a group verifies by GUMBEL_RULE_COUPLED");
-    if (!group)
-        return GUMBEL_OK;
-    uint64_t digest = DIST_DIGEST_START;
-    digest = dist_digest(digest, &d.requests, sizeof d.requests);
-    digest = dist_digest(digest, &d.max_nodes, sizeof d.max_nodes);
-    group->drafted = digest;
+    *digest = DIST_DIGEST_START;
+    *digest = dist_digest(*digest, &d.requests, sizeof d.requests);
+    *digest = dist_digest(*digest, &d.max_nodes, sizeof d.max_nodes);
     return GUMBEL_OK;
 }
 
@@ -219,11 +225,23 @@ static gumbel_status verify(gumbel_group *group, void *stream, const gumbel_head
 {
     fitted f;
     size_t needed;
+    dist_bridged brought;
     gumbel_error found = {"", ""};
     GUMBEL_FORWARD(begin(group, error));
     gumbel_status status = fit(group, &f, head, logits, &group->vocab_size, &found);
     if (status == GUMBEL_OK)
-        status = read_draft(group, draft, &found);
+        status = read_draft(draft, &group->drafted, &found);
+    if (status == GUMBEL_OK && group->bridge) {
+        status =
+            dist_bridge_verify_begin(group->bridge, stream, f.with_head, f.with_logits, sampling,
+                                     draft, verified, workspace, workspace_bytes, &brought, &found);
+        stream = NULL;
+        sampling = &brought.sampling;
+        draft = &brought.draft;
+        verified = &brought.verified;
+        workspace = brought.workspace;
+        workspace_bytes = brought.bytes;
+    }
     if (status == GUMBEL_OK)
         status = gumbel_verify_workspace_size(&group->base, f.with_head, f.with_logits, sampling,
                                               draft, verified, &needed, &found);
@@ -235,6 +253,8 @@ static gumbel_status verify(gumbel_group *group, void *stream, const gumbel_head
                       : gumbel_verify_logits(&group->base, stream, &f.logits, sampling, draft,
                                              verified, workspace, workspace_bytes, &found);
     }
+    if (status == GUMBEL_OK && group->bridge)
+        status = dist_bridge_end(group->bridge, &found);
     return settle(group, status, &found, error);
 }
 
@@ -267,10 +287,15 @@ gumbel_status gumbel_group_verify_workspace_size(const gumbel_group *group, cons
 {
     fitted f;
     int64_t vocab_size;
+    uint64_t digest;
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
     GUMBEL_FORWARD(fit(group, &f, head, logits, &vocab_size, error));
-    GUMBEL_FORWARD(read_draft(NULL, draft, error));
+    GUMBEL_FORWARD(read_draft(draft, &digest, error));
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    if (group->bridge)
+        return dist_bridge_verify_size(group->bridge, f.with_head, f.with_logits, sampling, draft,
+                                       verified, bytes, error);
     return gumbel_verify_workspace_size(device_of(group), f.with_head, f.with_logits, sampling,
                                         draft, verified, bytes, error);
 }

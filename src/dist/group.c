@@ -5,6 +5,7 @@
 #include "dist/group.h"
 
 #include "core/fail.h"
+#include "dist/transports/bridge.h"
 #include "maths/noise.h"
 #include "validate/validate.h"
 
@@ -30,6 +31,8 @@ typedef struct hello {
     int32_t rank;
     int32_t status; /* whether it can take part */
     int32_t host_memory, peer_memory;
+    int32_t queues; /* whether its transport exchanges device memory */
+    int32_t reserved;
 } hello;
 
 gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
@@ -70,11 +73,14 @@ gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error 
     const gumbel_transport *t = &group->transport;
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
+    if (group->bridge)
+        return dist_wait_stream(group, group->bridge->gpu, stream, error);
     if (group->peers.ranks)
-        return dist_wait_peers(group, stream, error);
-    if (group->device->backend->host_memory ||
-        t->wait(t->context, stream, group->timeout_ms, why) == 0)
+        return dist_wait_stream(group, group->device, stream, error);
+    if (group->device->backend->host_memory)
         return GUMBEL_OK;
+    if (t->wait(t->context, stream, group->timeout_ms, why) == 0)
+        return dist_check_errands(group, error);
     group->broken = 1;
     why[sizeof why - 1] = '\0';
     return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "within %" PRId64 " ms: %s",
@@ -206,16 +212,13 @@ static gumbel_status meet(gumbel_group *group, const hello *own, hello *all, gum
         if (all[r].peer_memory != all[0].peer_memory || all[r].peer_bytes != all[0].peer_bytes)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.peer_memory",
                                "ranks 0 and %d pass different ones, or of other sizes", (int)r);
-        if (all[r].host_memory != all[0].host_memory)
-            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "device",
-                               "of ranks 0 and %d one is on a GPU, the other on a CPU", (int)r);
         group->shards[r] = all[r].shard;
     }
     return tile(group, error);
 }
 
-static gumbel_status check_device(const gumbel_device *device, const gumbel_transport *t,
-                                  const gumbel_group_options *o, gumbel_error *error)
+static gumbel_status check_device(const gumbel_device *device, const gumbel_group_options *o,
+                                  gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     if (gumbel_version() != GUMBEL_VERSION)
@@ -224,8 +227,6 @@ static gumbel_status check_device(const gumbel_device *device, const gumbel_tran
                            gumbel_version_string());
     if (device->backend->host_memory)
         return GUMBEL_OK;
-    GUMBEL_REFUSE_IF(o->peer_memory != GUMBEL_PEERS_REQUIRE && (!t->queue || !t->wait), error,
-                     "transport", "it has no exchanges of device memory");
     GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows", "a rank on a GPU has a row or more");
     return GUMBEL_OK;
 }
@@ -244,10 +245,48 @@ static gumbel_group *allocate(const gumbel_transport *t, size_t frame_bytes, hel
     return group;
 }
 
+/* Have ranks on GPUs bring what they say to the host, where a rank is on a CPU, or one on a GPU has
+ * neither peer memory nor a transport of device memory. All ranks decide alike. */
+static gumbel_status bridge(gumbel_group *group, const hello *own, hello *all,
+                            const gumbel_group_options *o, gumbel_error *error)
+{
+    int32_t ranks = group->transport.ranks, hosts = 0, queues = 1;
+    gumbel_error found = {"", ""};
+    for (int32_t r = 0; r < ranks; r++) {
+        hosts += all[r].host_memory;
+        queues &= all[r].queues | all[r].host_memory;
+    }
+    if (hosts == ranks)
+        return GUMBEL_OK;
+    if (hosts > 0 && o->peer_memory == GUMBEL_PEERS_REQUIRE)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
+                           "%d of %d ranks are on CPUs", (int)hosts, (int)ranks);
+    if (hosts == 0 && o->peer_memory != GUMBEL_PEERS_OFF)
+        GUMBEL_FORWARD(dist_meet_peers(group, o, error));
+    if (hosts == 0 && group->peers.ranks)
+        return GUMBEL_OK;
+    if (hosts == 0 && queues)
+        return dist_start_errands(group, error);
+    hello told = *own;
+    if (!own->host_memory)
+        told.status = dist_bridge_open(&group->bridge, group, group->device, &found);
+    GUMBEL_FORWARD(dist_gather(group, &told, all, sizeof told, error));
+    for (int32_t r = 0; r < ranks; r++)
+        if (all[r].status != GUMBEL_OK)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "device", "rank %d: %s", (int)r,
+                               r == own->rank ? found.message
+                                              : gumbel_status_string((gumbel_status)all[r].status));
+    if (group->bridge)
+        group->device = &group->bridge->base;
+    return GUMBEL_OK;
+}
+
 static void release(gumbel_group *group)
 {
+    dist_stop_errands(group);
     if (group->peers.ranks)
         group->device->backend->ranks->part(group->device, &group->peers);
+    dist_bridge_close(group->bridge);
     free(group->shards);
     free(group->frame);
     free(group->frames);
@@ -267,7 +306,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
     gumbel_error refused = {"", ""};
     gumbel_status status = read_group_options(&o, options, &refused);
     if (status == GUMBEL_OK)
-        status = check_device(device, &t, &o, &refused);
+        status = check_device(device, &o, &refused);
     gumbel_group *made = allocate(&t, status == GUMBEL_OK ? o.frame_bytes : FRAME_BYTES, &all);
     if (!made || !all || !made->shards || !made->frame || !made->frames) {
         if (made)
@@ -287,10 +326,11 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
                        .rank = t.rank,
                        .status = (int32_t)status,
                        .host_memory = device && device->backend->host_memory,
-                       .peer_memory = (int32_t)o.peer_memory};
+                       .peer_memory = (int32_t)o.peer_memory,
+                       .queues = t.queue && t.wait};
     gumbel_status met = meet(made, &own, all, status == GUMBEL_OK ? error : NULL);
-    if (met == GUMBEL_OK && o.peer_memory != GUMBEL_PEERS_OFF && !own.host_memory)
-        met = dist_meet_peers(made, &o, error);
+    if (met == GUMBEL_OK)
+        met = bridge(made, &own, all, &o, error);
     free(all);
     if (status != GUMBEL_OK && error)
         *error = refused;
@@ -299,7 +339,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
         release(made);
         return status;
     }
-    made->table = dist_table(device);
+    made->table = dist_table(made->device);
     made->base.backend = &made->table;
     *group = made;
     return GUMBEL_OK;
@@ -309,6 +349,7 @@ void gumbel_group_close(gumbel_group *group)
 {
     if (!group)
         return;
+    dist_stop_errands(group);
     if (group->transport.destroy)
         group->transport.destroy(group->transport.context);
     release(group);

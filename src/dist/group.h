@@ -6,6 +6,8 @@
 #ifndef GUMBEL_DIST_GROUP_H
 #define GUMBEL_DIST_GROUP_H
 
+#include <pthread.h>
+
 #include "core/backend.h"
 #include "dist/agree.h"
 
@@ -17,10 +19,18 @@ typedef struct dist_shard {
     int64_t rows;
 } dist_shard;
 
+/* What a thread of the group's runs errands by (transports/errands.c). */
+typedef struct dist_errands {
+    gumbel_errand *here, *there; /* as the host and as the device reach it */
+    pthread_t thread;
+    uint32_t stop;
+    int run; /* 0: nobody runs any */
+} dist_errands;
+
 struct gumbel_group {
     gumbel_device base; /* first: a pointer to the group is one to a device */
     gumbel_backend table;
-    gumbel_device *device; /* of this rank */
+    gumbel_device *device; /* of this rank, or the bridge to it */
     gumbel_transport transport;
     int64_t timeout_ms;
     size_t frame_bytes;
@@ -37,6 +47,8 @@ struct gumbel_group {
     uint64_t drafted;               /* digest of the call's draft */
     uint64_t agreed;    /* of a CUDA device's call: digest of what ranks compared last */
     gumbel_peers peers; /* whose memory this rank's device reaches; no ranks where it does not */
+    struct dist_bridge *bridge; /* where the rank is on a GPU, and messages lie in host memory */
+    dist_errands errands;
     gumbel_traffic traffic;
 };
 
@@ -69,8 +81,20 @@ gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_
 gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_peer_rows *rows,
                               gumbel_error *error);
 
-/* Wait for what is queued on a stream, within the time-out, where there are mailboxes. */
-gumbel_status dist_wait_peers(gumbel_group *group, void *stream, gumbel_error *error);
+/* Wait for what is queued on a GPU's stream, within the time-out; with mailboxes, or a bridge. */
+gumbel_status dist_wait_stream(gumbel_group *group, gumbel_device *device, void *stream,
+                               gumbel_error *error);
+
+/* Have a thread run this rank's errands, where those of all ranks can; end it, where it runs, and
+ * what it is asked by. All ranks start them at once. */
+gumbel_status dist_start_errands(gumbel_group *group, gumbel_error *error);
+void dist_stop_errands(gumbel_group *group);
+
+/* What the device asks for errands by, and how long it waits for one at most. */
+gumbel_errand *dist_errand(const gumbel_group *group, int64_t *timeout_ms);
+
+/* GUMBEL_OK, or an error where one is known to have failed. */
+gumbel_status dist_check_errands(gumbel_group *group, gumbel_error *error);
 
 /* Exchange headers and `bytes` of payload, which goes to received[rank * bytes] of all, once all
  * ranks are seen to agree. `rest` has room for (ranks + 1) * bytes. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The paper's grouped draws. A part's Gumbel is that of a token whose id is the part's number, in
- * the domain of parts. In a stream the choice between what is there and a part has two Gumbels: L +
- * g > l + g' has the chance e^L / (e^L + e^l), and both ends of it are as fine as noise is.
+ * The paper's grouped draws (maths/part_draw.h), on the host; a GPU has a kernel for each.
  */
+#include "core/backend.h"
 #include "core/fail.h"
 #include "core/row.h"
+#include "maths/part_draw.h"
 #include "validate/validate.h"
 
 #include "gumbel/dist.h"
@@ -14,13 +14,24 @@
 
 #define STREAM_PARTS_MOST (INT32_C(1) << 30)
 
+/* The device of a call, or NULL where that is the host. */
+static gumbel_device *gpu_of(gumbel_device *device)
+{
+    return device && !device->backend->host_memory ? device : NULL;
+}
+
 /* Where rows are drawn: the checked part of `sampling`. */
-static gumbel_status read_rows(gumbel_problem *p, int64_t batch, const gumbel_sampling *sampling,
-                               uint32_t domain, gumbel_error *error)
+static gumbel_status read_rows(gumbel_problem *p, const gumbel_device *gpu, void *stream,
+                               int64_t batch, const gumbel_sampling *sampling, uint32_t domain,
+                               gumbel_error *error)
 {
     GUMBEL_FORWARD(gumbel_read_noise(p, sampling, batch, 0, 0, error));
+    p->stream = stream;
     p->sampling.live_rows = NULL;
     p->sampling.domain = domain;
+    if (gpu)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
     return gumbel_check_host_slots(&p->sampling.slots, batch, "sampling.slots", error);
 }
 
@@ -33,16 +44,13 @@ static gumbel_status check_parts(int64_t batch, const float *log_masses, const i
     return gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error);
 }
 
-static uint32_t flags_of(float log_mass)
+/* Have a GPU's backend make a call. */
+static gumbel_status queue(gumbel_device *gpu, const gumbel_parts_call *call, gumbel_error *error)
 {
-    return log_mass != log_mass ? GUMBEL_FLAG_NAN : log_mass == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
-}
-
-/* ln(e^a + e^b), of which a is finite or both are -inf. */
-static double log_sum(double a, double b)
-{
-    double high = a > b ? a : b, low = a > b ? b : a;
-    return low > -INFINITY ? high + log1p(exp(low - high)) : high;
+    if (!gpu->backend->ranks || !gpu->backend->ranks->draw_parts)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device", "it draws no parts");
+    return call->problem->batch == 0 ? GUMBEL_OK
+                                     : gpu->backend->ranks->draw_parts(gpu, call, error);
 }
 
 /* What all masses of a row come to, as a summary without a token. */
@@ -53,46 +61,62 @@ static gumbel_row_status weigh_row(int32_t parts, int64_t batch, int64_t b, cons
     gumbel_summary_empty(&row);
     *log_mass = -INFINITY;
     for (int32_t k = 0; k < parts; k++)
-        row.flags |= flags_of(log_masses[k * batch + b]);
+        row.flags |= gumbel_mass_flags(log_masses[k * batch + b]);
     for (int32_t k = 0; k < parts && !row.flags; k++)
-        *log_mass = log_sum(*log_mass, log_masses[k * batch + b]);
+        *log_mass = gumbel_log_sum(*log_mass, log_masses[k * batch + b]);
     row.best_id = *log_mass > -INFINITY ? 0 : -1;
     return gumbel_summary_status(&row);
 }
 
-gumbel_status gumbel_draw_group(int32_t parts, int64_t batch, const float *log_masses,
-                                const int32_t *tokens, const gumbel_sampling *sampling,
-                                int32_t *drawn, int32_t *which, float *lse, int32_t *status,
-                                gumbel_error *error)
+static void draw_rows(const gumbel_parts_call *c)
 {
-    gumbel_problem p;
-    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MOST, error, "parts",
-                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MOST);
-    GUMBEL_FORWARD(read_rows(&p, batch, sampling, GUMBEL_DOMAIN_GROUP, error));
-    GUMBEL_FORWARD(check_parts(batch, log_masses, tokens, error));
-    GUMBEL_REFUSE_IF(!drawn && batch > 0, error, "drawn", "drawn is NULL");
-    int32_t samples = p.sampling.num_samples;
-    for (int64_t b = 0; b < batch; b++) {
+    const gumbel_problem *p = c->problem;
+    int32_t samples = p->sampling.num_samples;
+    for (int64_t b = 0; b < p->batch; b++) {
         double log_mass;
-        gumbel_row_status found = weigh_row(parts, batch, b, log_masses, &log_mass);
-        gumbel_stream stream = gumbel_problem_row(&p, b).stream;
+        gumbel_row_status found = weigh_row(c->parts, p->batch, b, c->log_masses, &log_mass);
+        gumbel_stream stream = gumbel_problem_row(p, b).stream;
         for (int32_t s = 0; s < samples; s++, stream.sample++) {
             gumbel_summary best;
             gumbel_summary_empty(&best);
-            for (int32_t k = 0; k < parts && found == GUMBEL_ROW_OK; k++) {
-                float l = log_masses[k * batch + b];
-                gumbel_summary_offer(&best, l + gumbel_of_token(stream, (uint32_t)k), l, k);
-            }
+            for (int32_t k = 0; k < c->parts && found == GUMBEL_ROW_OK; k++)
+                gumbel_part_offer(&best, stream, k, c->log_masses[k * p->batch + b]);
             int64_t at = b * samples + s;
-            drawn[at] = best.best_id < 0 ? -1 : tokens[best.best_id * batch * samples + at];
-            if (which)
-                which[at] = best.best_id;
+            c->drawn[at] =
+                best.best_id < 0 ? -1 : c->tokens[best.best_id * p->batch * samples + at];
+            if (c->which)
+                c->which[at] = best.best_id;
         }
-        if (lse)
-            lse[b] = found == GUMBEL_ROW_OK ? (float)log_mass : NAN;
-        if (status)
-            status[b] = (int32_t)found;
+        if (c->lse)
+            c->lse[b] = found == GUMBEL_ROW_OK ? (float)log_mass : NAN;
+        if (c->status)
+            c->status[b] = (int32_t)found;
     }
+}
+
+gumbel_status gumbel_draw_group(gumbel_device *device, void *stream, int32_t parts, int64_t batch,
+                                const float *log_masses, const int32_t *tokens,
+                                const gumbel_sampling *sampling, int32_t *drawn, int32_t *which,
+                                float *lse, int32_t *status, gumbel_error *error)
+{
+    gumbel_problem p;
+    gumbel_device *gpu = gpu_of(device);
+    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MOST, error, "parts",
+                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MOST);
+    GUMBEL_FORWARD(read_rows(&p, gpu, stream, batch, sampling, GUMBEL_DOMAIN_GROUP, error));
+    GUMBEL_FORWARD(check_parts(batch, log_masses, tokens, error));
+    GUMBEL_REFUSE_IF(!drawn && batch > 0, error, "drawn", "drawn is NULL");
+    const gumbel_parts_call call = {.problem = &p,
+                                    .parts = parts,
+                                    .log_masses = log_masses,
+                                    .tokens = tokens,
+                                    .drawn = drawn,
+                                    .which = which,
+                                    .lse = lse,
+                                    .status = status};
+    if (gpu)
+        return queue(gpu, &call, error);
+    draw_rows(&call);
     return GUMBEL_OK;
 }
 
@@ -102,33 +126,46 @@ void gumbel_stream_draw_clear(gumbel_stream_draw *draws, int64_t count)
         draws[i] = (gumbel_stream_draw){.log_mass = -INFINITY, .token = -1};
 }
 
-gumbel_status gumbel_stream_draw_add(int32_t part, int64_t batch, const float *log_masses,
-                                     const int32_t *tokens, const gumbel_sampling *sampling,
-                                     gumbel_stream_draw *draws, gumbel_error *error)
+/* Add a part to one draw of a row. */
+static void add_part(gumbel_stream_draw *d, gumbel_stream stream, int32_t part, float log_mass,
+                     int32_t token)
+{
+    d->flags |= gumbel_mass_flags(log_mass);
+    if (d->flags) {
+        d->token = -1;
+    } else if (log_mass > -INFINITY) {
+        if (d->token < 0 || gumbel_part_wins(stream, part, log_mass, d->log_mass))
+            d->token = token;
+        d->log_mass = gumbel_log_sum(d->log_mass, log_mass);
+    }
+}
+
+gumbel_status gumbel_stream_draw_add(gumbel_device *device, void *stream, int32_t part,
+                                     int64_t batch, const float *log_masses, const int32_t *tokens,
+                                     const gumbel_sampling *sampling, gumbel_stream_draw *draws,
+                                     gumbel_error *error)
 {
     gumbel_problem p;
+    gumbel_device *gpu = gpu_of(device);
     GUMBEL_REFUSE_IF(part < 0 || part >= STREAM_PARTS_MOST, error, "part",
                      "part is %d; it must be in 0..2^30 - 1", (int)part);
-    GUMBEL_FORWARD(read_rows(&p, batch, sampling, GUMBEL_DOMAIN_STREAM, error));
+    GUMBEL_FORWARD(read_rows(&p, gpu, stream, batch, sampling, GUMBEL_DOMAIN_STREAM, error));
     GUMBEL_FORWARD(check_parts(batch, log_masses, tokens, error));
     GUMBEL_REFUSE_IF(!draws && batch > 0, error, "draws", "draws is NULL");
+    GUMBEL_FORWARD(gumbel_check_aligned(draws, _Alignof(gumbel_stream_draw), "draws", error));
+    if (gpu) {
+        const gumbel_parts_call call = {.problem = &p,
+                                        .parts = part,
+                                        .log_masses = log_masses,
+                                        .tokens = tokens,
+                                        .draws = draws};
+        return queue(gpu, &call, error);
+    }
     int32_t samples = p.sampling.num_samples;
     for (int64_t b = 0; b < batch; b++) {
-        gumbel_stream stream = gumbel_problem_row(&p, b).stream;
-        float l = log_masses[b];
-        for (int32_t s = 0; s < samples; s++, stream.sample++) {
-            gumbel_stream_draw *d = &draws[b * samples + s];
-            d->flags |= flags_of(l);
-            if (d->flags || !(l > -INFINITY)) {
-                d->token = d->flags ? -1 : d->token;
-                continue;
-            }
-            double g = gumbel_of_token(stream, 2 * (uint32_t)part);
-            double other = gumbel_of_token(stream, 2 * (uint32_t)part + 1);
-            if (d->token < 0 || l + g > d->log_mass + other)
-                d->token = tokens[b * samples + s];
-            d->log_mass = log_sum(d->log_mass, l);
-        }
+        gumbel_stream at = gumbel_problem_row(&p, b).stream;
+        for (int32_t s = 0; s < samples; s++, at.sample++)
+            add_part(&draws[b * samples + s], at, part, log_masses[b], tokens[b * samples + s]);
     }
     return GUMBEL_OK;
 }

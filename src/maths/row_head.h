@@ -23,20 +23,26 @@ GUMBEL_INLINE int gumbel_entry_before(const gumbel_entry *a, const gumbel_entry 
     return a->value != b->value ? a->value > b->value : a->id < b->id;
 }
 
-/* How many of `count` entries in order have a value above `bound`, or not below it. */
+/* How many of `count` entries in order have a value above `bound`, or not below it: by halves. */
 GUMBEL_INLINE int32_t gumbel_entries_above(const gumbel_entry *at, int32_t count, float bound)
 {
     int32_t above = 0;
-    while (above < count && at[above].value > bound)
-        above++;
+    while (count > 0) {
+        int32_t half = count / 2, more = at[above + half].value > bound;
+        above += more ? half + 1 : 0;
+        count = more ? count - half - 1 : half;
+    }
     return above;
 }
 
 GUMBEL_INLINE int32_t gumbel_entries_from(const gumbel_entry *at, int32_t count, float bound)
 {
-    int32_t from = gumbel_entries_above(at, count, bound);
-    while (from < count && at[from].value == bound)
-        from++;
+    int32_t from = 0;
+    while (count > 0) {
+        int32_t half = count / 2, more = at[from + half].value >= bound;
+        from += more ? half + 1 : 0;
+        count = more ? count - half - 1 : half;
+    }
     return from;
 }
 

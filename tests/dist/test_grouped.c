@@ -95,7 +95,7 @@ static double count(gumbel_device *device, int streamed, double wrong)
         if (streamed) {
             gumbel_stream_draw_clear(stream, BATCH * SAMPLES);
             for (int k = PARTS - 1; k >= 0; k--)
-                assert_int_equal(gumbel_stream_draw_add(k, BATCH, made->masses[k],
+                assert_int_equal(gumbel_stream_draw_add(NULL, NULL, k, BATCH, made->masses[k],
                                                         &made->tokens[k][0][0], &made->sampling,
                                                         stream, NULL),
                                  GUMBEL_OK);
@@ -103,7 +103,7 @@ static double count(gumbel_device *device, int streamed, double wrong)
                 drawn[i] = stream[i].token;
             lse[0] = (float)stream[0].log_mass;
         } else {
-            assert_int_equal(gumbel_draw_group(PARTS, BATCH, &made->masses[0][0],
+            assert_int_equal(gumbel_draw_group(NULL, NULL, PARTS, BATCH, &made->masses[0][0],
                                                &made->tokens[0][0][0], &made->sampling, drawn, NULL,
                                                lse, NULL, NULL),
                              GUMBEL_OK);
@@ -148,13 +148,14 @@ static void odd_masses(void **state)
     float lse[ROWS];
     gumbel_stream_draw stream[ROWS];
     (void)state;
-    assert_int_equal(gumbel_draw_group(2, ROWS, &masses[0][0], &tokens[0][0], NULL, drawn, which,
-                                       lse, status, NULL),
+    assert_int_equal(gumbel_draw_group(NULL, NULL, 2, ROWS, &masses[0][0], &tokens[0][0], NULL,
+                                       drawn, which, lse, status, NULL),
                      GUMBEL_OK);
     gumbel_stream_draw_clear(stream, ROWS);
     for (int k = 0; k < 2; k++)
-        assert_int_equal(gumbel_stream_draw_add(k, ROWS, masses[k], tokens[k], NULL, stream, NULL),
-                         GUMBEL_OK);
+        assert_int_equal(
+            gumbel_stream_draw_add(NULL, NULL, k, ROWS, masses[k], tokens[k], NULL, stream, NULL),
+            GUMBEL_OK);
     for (int b = 0; b < ROWS; b++) {
         assert_int_equal(drawn[b], expected[b]);
         assert_int_equal(stream[b].token, expected[b]);
@@ -163,6 +164,32 @@ static void odd_masses(void **state)
         assert_int_equal(which[b], expected[b] < 0 ? -1 : expected[b] / 10 - 1);
     }
     assert_true(lse[0] == 0 && lse[4] == 3 && lse[5] == 500);
+}
+
+/* A stream's mass is the sum of its parts', to a few units in the last place of a double. */
+static void masses_are_summed(void **state)
+{
+    static const int32_t token = 1;
+    uint64_t random = 9;
+    (void)state;
+    for (int turn = 0; turn < 20000; turn++) {
+        gumbel_stream_draw stream;
+        long double sum = 0;
+        int count = 2 + turn % 7;
+        float spread = turn % 3 == 0 ? 0.01f : turn % 3 == 1 ? 3.0f : 40.0f;
+        gumbel_stream_draw_clear(&stream, 1);
+        for (int k = 0; k < count; k++) {
+            float mass = spread * random_normal(&random);
+            sum += expl(mass);
+            assert_int_equal(
+                gumbel_stream_draw_add(NULL, NULL, k, 1, &mass, &token, NULL, &stream, NULL),
+                GUMBEL_OK);
+        }
+        double expected = (double)logl(sum), off = fabs(stream.log_mass - expected);
+        double scale = fmax(1, fmax(spread * 5, fabs(expected)));
+        if (!(off <= 4e-16 * count * scale))
+            fail_msg("%d count: %a, not %a", count, stream.log_mass, expected);
+    }
 }
 
 static void refusals(void **state)
@@ -176,23 +203,33 @@ static void refusals(void **state)
 #define REFUSED(call, name)                                                                        \
     assert_int_equal(call, GUMBEL_ERROR_ARGUMENT);                                                 \
     assert_string_equal(error.field, name)
-    REFUSED(gumbel_draw_group(0, 1, &mass, &token, NULL, &drawn, NULL, NULL, NULL, &error),
-            "parts");
-    REFUSED(gumbel_draw_group(1, -1, &mass, &token, NULL, &drawn, NULL, NULL, NULL, &error),
-            "batch");
-    REFUSED(gumbel_draw_group(1, 1, NULL, &token, NULL, &drawn, NULL, NULL, NULL, &error),
-            "log_masses");
-    REFUSED(gumbel_draw_group(1, 1, &mass, NULL, NULL, &drawn, NULL, NULL, NULL, &error), "tokens");
-    REFUSED(gumbel_draw_group(1, 1, &mass, &token, NULL, NULL, NULL, NULL, NULL, &error), "drawn");
-    REFUSED(gumbel_stream_draw_add(-1, 1, &mass, &token, NULL, &stream, &error), "part");
-    REFUSED(gumbel_stream_draw_add(0, 1, &mass, &token, NULL, NULL, &error), "draws");
-    assert_int_equal(gumbel_draw_group(1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &error),
-                     GUMBEL_OK);
+    REFUSED(
+        gumbel_draw_group(NULL, NULL, 0, 1, &mass, &token, NULL, &drawn, NULL, NULL, NULL, &error),
+        "parts");
+    REFUSED(
+        gumbel_draw_group(NULL, NULL, 1, -1, &mass, &token, NULL, &drawn, NULL, NULL, NULL, &error),
+        "batch");
+    REFUSED(
+        gumbel_draw_group(NULL, NULL, 1, 1, NULL, &token, NULL, &drawn, NULL, NULL, NULL, &error),
+        "log_masses");
+    REFUSED(
+        gumbel_draw_group(NULL, NULL, 1, 1, &mass, NULL, NULL, &drawn, NULL, NULL, NULL, &error),
+        "tokens");
+    REFUSED(
+        gumbel_draw_group(NULL, NULL, 1, 1, &mass, &token, NULL, NULL, NULL, NULL, NULL, &error),
+        "drawn");
+    REFUSED(gumbel_stream_draw_add(NULL, NULL, -1, 1, &mass, &token, NULL, &stream, &error),
+            "part");
+    REFUSED(gumbel_stream_draw_add(NULL, NULL, 0, 1, &mass, &token, NULL, NULL, &error), "draws");
+    assert_int_equal(
+        gumbel_draw_group(NULL, NULL, 1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &error),
+        GUMBEL_OK);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_have_the_law_of_one_draw),
-                                       cmocka_unit_test(odd_masses), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_have_the_law_of_one_draw), cmocka_unit_test(odd_masses),
+        cmocka_unit_test(masses_are_summed), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 
 from .. import _abi
 
 WHY_BYTES = 128
+NCCL_ID_BYTES = 128
+PEERS = ("off", "allow", "require")  # gumbel_peer_memory
 GATHER = ctypes.CFUNCTYPE(
     c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int64, c_void_p
 )
@@ -24,6 +26,7 @@ class Transport(_abi.Sized):
         ("context", c_void_p),
         ("queue", c_void_p),
         ("wait", c_void_p),
+        ("aside", c_void_p),
     ]
 
 
@@ -34,6 +37,10 @@ class Options(_abi.Sized):
         ("rows", c_int64),
         ("timeout_ms", c_int64),
         ("frame_bytes", c_size_t),
+        ("peer_memory", c_int),
+        ("reserved", c_int32),
+        ("peer_bytes", c_size_t),
+        ("peer_mailboxes", c_void_p),
     ]
 
 
@@ -69,6 +76,20 @@ def _load() -> ctypes.CDLL:
         c_void_p,
         POINTER(Options),
         POINTER(c_void_p),
+        POINTER(_abi.Error),
+    ]
+    library.gumbel_group_wait.restype = c_int
+    library.gumbel_group_wait.argtypes = [c_void_p, c_void_p, POINTER(_abi.Error)]
+    library.gumbel_nccl_id.restype = c_int
+    library.gumbel_nccl_id.argtypes = [c_char_p, POINTER(_abi.Error)]
+    library.gumbel_nccl_transport.restype = c_int
+    library.gumbel_nccl_transport.argtypes = [
+        c_void_p,
+        c_char_p,
+        c_int32,
+        c_int32,
+        c_int32,
+        POINTER(Transport),
         POINTER(_abi.Error),
     ]
     library.gumbel_group_traffic.restype = c_int

@@ -34,7 +34,7 @@ def by_arrays(all_gather: AllGather, ranks: int) -> Exchange:
 
 
 class OverTorch:
-    """Exchanges of a torch.distributed group that moves CPU tensors, as gloo does.
+    """Exchanges of a torch.distributed group, of CPU tensors if it moves them, as gloo does.
 
     Its tensors are kept from one exchange of a size to the next. They are torch's, so that an
     exchange that is late writes into nobody else's memory.
@@ -47,9 +47,26 @@ class OverTorch:
             process_group = dist.group.WORLD
         self.group = process_group
         self.rank, self.ranks = dist.get_rank(process_group), dist.get_world_size(process_group)
+        self.backends = dict(
+            part.partition(":")[::2] for part in dist.get_backend_config(process_group).split(",")
+        )
         options: Any = dist.distributed_c10d
         self._options = options.AllgatherOptions()
         self._kept: dict[int, tuple[Any, Any, list[Any]]] = {}
+
+    def moves(self, kind: str) -> bool:
+        """Whether it moves tensors of devices of this kind, "cpu" or "cuda"."""
+        return kind in self.backends
+
+    def gather(self, own: bytes, device: str) -> list[bytes]:
+        """Bytes of each rank, as many on all: once, by torch, within the time-out of its group."""
+        import torch
+
+        place = "cpu" if self.moves("cpu") else device
+        sent = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(place)
+        found = [torch.empty_like(sent) for _ in range(self.ranks)]
+        torch.distributed.all_gather(found, sent, group=self.group)
+        return [bytes(tensor.cpu().numpy()) for tensor in found]
 
     def _tensors(self, size: int) -> tuple[Any, Any, list[Any]]:
         found = self._kept.get(size)

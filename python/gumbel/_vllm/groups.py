@@ -17,6 +17,7 @@ from vllm import envs
 from vllm.distributed import get_tp_group
 
 from .. import dist as _dist
+from .._dist.transports import has_nccl
 from .counts import logger
 from .threads import threads_for
 
@@ -47,6 +48,22 @@ def all_agree(mine: bool) -> bool:
     return bool(said.item())
 
 
+@functools.cache
+def can_meet(kind: str) -> bool:
+    """Whether ranks on devices of this kind can draw together: on GPUs by NCCL."""
+    lacking = has_nccl() if kind == "cuda" else None
+    if lacking is not None:
+        logger.warning("gumbel: draws are vLLM's own, as ranks have no NCCL: %s", lacking)
+    return kind == "cpu" or (kind == "cuda" and lacking is None)
+
+
+def _way(weight: torch.Tensor) -> dict[str, Any]:
+    """How ranks with such weights reach each other."""
+    if weight.is_cpu:
+        return threads_for(weight)
+    return {"device": weight.device, "nccl": True, "peer_memory": "allow"}
+
+
 class Shard:
     """This rank's rows of a head, and the group that draws from all of them.
 
@@ -59,7 +76,7 @@ class Shard:
             len(weight),
             process_group=_process_group(),
             timeout=_seconds(),
-            **threads_for(weight),
+            **_way(weight),
         )
         self.words = (first + len(weight) + 31) // 32
 
@@ -78,7 +95,7 @@ def _refusal(lm_head: Any) -> Optional[str]:
     if indices is None:
         return "it does not tell its shard"
     reasons = {
-        "it is on a GPU": not weight.is_cpu,
+        "it is on neither a CPU nor a GPU of CUDA": not (weight.is_cpu or weight.is_cuda),
         "its ranks are not those of tensor parallelism": (
             lm_head.tp_size != ranks.world_size or (of is not None and of is not ranks)
         ),
@@ -93,6 +110,23 @@ def _log_once(reason: str) -> None:
     logger.info("gumbel: a head's logits are gathered before the draw, as %s", reason)
 
 
+def _made(first: int, weight: torch.Tensor) -> Optional[Shard]:
+    """A shard, if all ranks could make theirs: on a GPU one may lack the memory."""
+    if weight.is_cpu:
+        return Shard(first, weight)
+    made, reason = None, "another rank could not make its part"
+    try:
+        made = Shard(first, weight)
+    except (RuntimeError, MemoryError) as problem:
+        reason = str(problem)
+    if all_agree(made is not None):
+        return made
+    if made is not None:
+        made.group.close()
+    _log_once(reason)
+    return None
+
+
 def shard_of(lm_head: Any) -> Optional[Shard]:
     """The shard that a head of tensor parallelism is; None: vLLM gathers its logits.
 
@@ -100,11 +134,13 @@ def shard_of(lm_head: Any) -> Optional[Shard]:
     """
     if "_gumbel_shard" not in lm_head.__dict__:
         reason, made = _refusal(lm_head), None
-        if reason is None:
-            first = lm_head.shard_indices.padded_org_vocab_start_index
-            made = Shard(first, lm_head.weight)
-        else:
+        if reason is not None:
             _log_once(reason)
+        elif lm_head.weight.is_cuda and torch.cuda.is_current_stream_capturing():
+            return None  # ranks cannot meet in a graph: a later step makes the group
+        else:
+            first = lm_head.shard_indices.padded_org_vocab_start_index
+            made = _made(first, lm_head.weight)
         lm_head.__dict__["_gumbel_shard"] = made
     found: Optional[Shard] = lm_head.__dict__["_gumbel_shard"]
     return found

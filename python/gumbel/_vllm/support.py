@@ -65,10 +65,9 @@ def is_served(owner: Any) -> bool:
         if found:
             found = _draws_on(owner.device)
             if config.parallel_config.tensor_parallel_size > 1:
-                from .groups import all_agree  # vLLM has its ranks by now
+                from .groups import all_agree, can_meet  # vLLM has its ranks by now
 
-                # Groups of this package are of CPUs; on GPUs vLLM gathers and draws, as ever.
-                found = all_agree(found and owner.device.type == "cpu")
+                found = all_agree(found and can_meet(owner.device.type))
         owner._gumbel_serves = found
         if found:
             kind = "V2" if config.use_v2_model_runner else "V1"

@@ -5,7 +5,7 @@
 #ifndef GUMBEL_CUDA_PARAMS_H
 #define GUMBEL_CUDA_PARAMS_H
 
-#include "core/peers.h"
+#include "core/ranks/peers.h"
 #include "core/problem.h"
 
 /* Everything but tensor maps. All pointers are device pointers. */
@@ -97,7 +97,7 @@ typedef struct cuda_candidate_params {
     int64_t stride;
     int32_t ranks;
     gumbel_output output;
-    int32_t *left; /* [B]: 1 where a row is not told */
+    int32_t *left; /* [B + 1]: 1 where a row is not told, and 0 */
 } cuda_candidate_params;
 
 /* What the kernel gets that puts rows of outputs in their places. */

@@ -241,10 +241,18 @@ static gumbel_status get_ranks(cuda_device *cuda, gumbel_error *error)
                               &cuda->exchange_rows, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries",
                               &cuda->exchange_summaries, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_ask_rows", &cuda->ask_rows, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_lay_rows", &cuda->lay_rows, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates",
                               &cuda->draw_candidates, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", &cuda->spread_rows, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_DRAW_PARTS, "gumbel_draw_parts", &cuda->draw_parts, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_DRAW_PARTS, "gumbel_add_part", &cuda->add_part, error));
     CUDA_TRY(&cuda->driver, error, cuModuleGetGlobal, &listed, &bytes,
              cuda->modules[CUDA_MODULE_CANDIDATES], "gumbel_listed_tokens");
     cuda->listed_tokens = (const int32_t *)(uintptr_t)listed;
@@ -304,6 +312,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_BEST] = cuda_image_best,
         [CUDA_MODULE_CANDIDATES] = cuda_image_candidates,
         [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
+        [CUDA_MODULE_DRAW_PARTS] = cuda_image_draw_parts,
         [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
         [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,
         [CUDA_MODULE_FINISH] = cuda_image_finish,

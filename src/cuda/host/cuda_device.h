@@ -26,6 +26,7 @@ typedef enum cuda_module {
     CUDA_MODULE_BEST,
     CUDA_MODULE_CANDIDATES,
     CUDA_MODULE_DRAFTS,
+    CUDA_MODULE_DRAW_PARTS,
     CUDA_MODULE_EXCHANGE,
     CUDA_MODULE_FINISH,
     CUDA_MODULE_GATHER,
@@ -70,8 +71,9 @@ typedef struct cuda_device {
     CUmodule modules[CUDA_MODULES]; /* NULL where the GPU cannot run it */
     CUfunction advance;
     CUfunction best;
-    CUfunction exchange_rows, exchange_summaries;
+    CUfunction exchange_rows, exchange_summaries, ask_rows, lay_rows;
     CUfunction draw_candidates, spread_rows;
+    CUfunction draw_parts, add_part;
     const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
     CUfunction expand_drafts;
     CUfunction accept_drafts;
@@ -145,6 +147,10 @@ size_t cuda_weighing_size(const gumbel_device *device, const gumbel_verification
                           const gumbel_proposal *by);
 gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
                          int64_t stride, void *workspace, gumbel_error *error);
+/* Sample from a head whose logits stay, in rows [B, V] at `stride`. */
+gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *problem,
+                                 const gumbel_output *output, float *rows, int64_t stride,
+                                 void *workspace, gumbel_error *error);
 extern const gumbel_rank_calls cuda_rank_calls;
 gumbel_status cuda_edit(gumbel_device *device, const gumbel_problem *problem, float *rows,
                         int64_t stride, void *workspace, gumbel_error *error);
@@ -155,6 +161,8 @@ gumbel_status cuda_peers_join(gumbel_device *device, gumbel_peers *peers,
 void cuda_peers_part(gumbel_device *device, gumbel_peers *peers);
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
                            gumbel_error *error);
+gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *call,
+                              gumbel_error *error);
 gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,
                                 gumbel_error *error);
 gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,

@@ -35,7 +35,8 @@
     F(cuMemFreeHost)                                                                               \
     F(cuMemsetD8)                                                                                  \
     F(cuMemsetD32Async)                                                                            \
-    F(cuMemcpy2DAsync)                                                                             \
+    F(cuMemcpyDtoHAsync)                                                                           \
+    F(cuMemcpyHtoDAsync)                                                                           \
     F(cuIpcGetMemHandle)                                                                           \
     F(cuIpcOpenMemHandle)                                                                          \
     F(cuIpcCloseMemHandle)                                                                         \

@@ -19,6 +19,7 @@ IMAGE(advance);
 IMAGE(allow);
 IMAGE(best);
 IMAGE(candidates);
+IMAGE(draw_parts);
 IMAGE(drafts);
 IMAGE(weigh_drafts);
 IMAGE(exchange);

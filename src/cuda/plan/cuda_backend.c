@@ -14,6 +14,8 @@ static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem,
     if (cuda_makes_mask(problem)) /* by a token's word in the vocabulary */
         problem->transforms.mask.data = (const int32_t *)job->workspace.allowed -
                                         CUDA_ALLOWED_ORIGIN(problem->first_token) / 32;
+    if (job->kept)
+        job->workspace.logits = job->kept;
     job->handed = plan->handed;
     job->stream = problem->stream;
     job->params.problem = *problem;
@@ -21,6 +23,12 @@ static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem,
     job->params.summaries = job->workspace.summaries;
     job->params.shared_floors = job->workspace.floors;
     job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) && !job->params.stored;
+}
+
+/* Elements from one row to the next of logits that a product stores. */
+static int64_t stored_stride(const cuda_job *job, const gumbel_problem *p)
+{
+    return job->kept ? job->kept_stride : cuda_row_stride(p);
 }
 
 /* The product of a call whose rows are served from its logits. */
@@ -33,7 +41,7 @@ static gumbel_status store(const cuda_job *job, const cuda_plan *plan)
     GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_STRIPS) || job->workspace.stored_strips);
     GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_DRAWS) || job->workspace.exchange);
     p->stored = job->workspace.logits;
-    p->stored_stride = cuda_row_stride(&p->problem);
+    p->stored_stride = stored_stride(job, &p->problem);
     if (plan->handed & CUDA_HANDS_PEAKS) {
         p->peaks = job->workspace.peaks;
         p->peaks_stride = cuda_blocks_of(&p->problem);
@@ -57,7 +65,7 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
     if (p->hidden_size > 0) {
         p->hidden_size = 0;
         p->sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
-        p->logits = cuda_rows_at(job->workspace.logits, p, cuda_row_stride(p));
+        p->logits = cuda_rows_at(job->workspace.logits, p, stored_stride(job, p));
     }
     GUMBEL_FORWARD(plan->rows->run(&rows));
     if (plan->needs & GUMBEL_REQUEST_LOGITS)
@@ -116,6 +124,15 @@ gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
     return start(&job, device, problem, 0, workspace, error);
 }
 
+gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *problem,
+                                 const gumbel_output *output, float *rows, int64_t stride,
+                                 void *workspace, gumbel_error *error)
+{
+    cuda_job job = {.params.output = *output, .kept = rows, .kept_stride = stride};
+    GUMBEL_ASSERT(problem->hidden_size > 0 && !(problem->request & GUMBEL_REQUEST_TRANSFORMS));
+    return start(&job, device, problem, GUMBEL_NEED_STORED, workspace, error);
+}
+
 gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
                             gumbel_error *error)
 {
@@ -153,6 +170,8 @@ gumbel_status cuda_edit(gumbel_device *device, const gumbel_problem *problem, fl
         product.request = 0;
         product.with_mass = product.with_path = 0;
         GUMBEL_FORWARD(cuda_store(device, &product, rows, stride, workspace, error));
+        if (!gumbel_problem_edits(problem))
+            return GUMBEL_OK;
     }
     begin(&job, &no_rungs, &masked, workspace);
     if (q->hidden_size > 0)

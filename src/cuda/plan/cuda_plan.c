@@ -159,7 +159,8 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
         workspace.allowed = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p),
                                          sizeof *workspace.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
-    if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing)
+    if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing &&
+        !(plan->needs & GUMBEL_NEED_STORED))
         workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
                                         sizeof *workspace.logits);
     if (plan->rows && plan->rows->carve)

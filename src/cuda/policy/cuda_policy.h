@@ -401,9 +401,15 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 #define CUDA_EXCHANGE_CTAS    64
 #define CUDA_EXCHANGE_THREADS 256
 #define CUDA_EXCHANGE_LISTED  1024
+/* CTAs that lay gathered rows side by side, at most, and words that one lays at a time. */
+#define CUDA_LAY_CTAS  2048
+#define CUDA_LAY_PIECE 4096
 /* First tokens that a rank lists of a row, and threads that draw from those of all ranks. */
 #define CUDA_LISTED            64 /* GUMBEL_RANK_LISTED */
 #define CUDA_CANDIDATE_THREADS 128
+
+/* Threads of a CTA that draws parts by their masses. */
+#define CUDA_PARTS_THREADS 128
 
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256

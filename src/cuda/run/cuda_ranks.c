@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks on GPUs draw by: exchanges with GPUs whose memory this one reaches, rows laid out
- * anew, first tokens listed and drawn from.
+ * What ranks on GPUs draw by: exchanges with GPUs whose memory this one reaches, rows that the host
+ * is asked for and laid side by side, first tokens listed and drawn from.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
@@ -67,28 +67,66 @@ static gumbel_status exchange_rows(gumbel_device *device, void *stream, const gu
     return cuda_launch_alone(&job, job.cuda->exchange_rows, exchange_shape(ctas), &p);
 }
 
-static gumbel_status lay(gumbel_device *device, void *stream, float *to, int64_t to_stride,
-                         const float *from, int64_t from_stride, int64_t rows, int64_t columns,
-                         gumbel_error *error)
+/* What errands are asked for by; with the context current. */
+static gumbel_status share(const cuda_device *cuda, gumbel_errand **here, gumbel_errand **there,
+                           gumbel_error *error)
+{
+    void *memory;
+    CUdeviceptr at;
+    CUDA_TRY(&cuda->driver, error, cuMemHostAlloc, &memory, sizeof **here,
+             CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
+    *here = memory;
+    **here = (gumbel_errand){0};
+    CUDA_TRY(&cuda->driver, error, cuMemHostGetDevicePointer, &at, memory, 0);
+    *there = (gumbel_errand *)(uintptr_t)at;
+    return GUMBEL_OK;
+}
+
+static void free_errand(gumbel_device *device, gumbel_errand *here)
 {
     cuda_device *cuda = (cuda_device *)device;
     CUcontext popped;
-    const CUDA_MEMCPY2D copy = {
-        .srcMemoryType = CU_MEMORYTYPE_DEVICE,
-        .srcDevice = (CUdeviceptr)(uintptr_t)from,
-        .srcPitch = (size_t)from_stride * sizeof *from,
-        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-        .dstDevice = (CUdeviceptr)(uintptr_t)to,
-        .dstPitch = (size_t)to_stride * sizeof *to,
-        .WidthInBytes = (size_t)columns * sizeof *to,
-        .Height = (size_t)rows,
-    };
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
-    CUresult result = cuda->driver.cuMemcpy2DAsync(&copy, stream);
+    if (!here || cuda_enter(cuda, NULL) != GUMBEL_OK)
+        return;
+    cuda->driver.cuMemFreeHost(here);
     cuda->driver.cuCtxPopCurrent(&popped);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpy2DAsync", error);
+}
+
+static gumbel_status make_errand(gumbel_device *device, gumbel_errand **here, gumbel_errand **there,
+                                 gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    CUcontext popped;
+    *here = NULL;
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
+    gumbel_status status = share(cuda, here, there, error);
+    cuda->driver.cuCtxPopCurrent(&popped);
+    if (status != GUMBEL_OK) {
+        free_errand(device, *here);
+        *here = NULL;
+    }
+    return status;
+}
+
+static gumbel_status ask(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
+                         gumbel_error *error)
+{
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
+    gumbel_gathered_rows p = *rows;
+    GUMBEL_ASSERT(p.rows.rows > 0 && p.rows.rows <= CUDA_EXCHANGE_LISTED && p.rows.chosen);
+    return cuda_launch_alone(&job, job.cuda->ask_rows, exchange_shape(CUDA_EXCHANGE_CTAS), &p);
+}
+
+static gumbel_status lay(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
+                         gumbel_error *error)
+{
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
+    gumbel_gathered_rows p = *rows;
+    int64_t pieces = (p.rows.width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
+    int64_t turns = p.rows.rows * p.ranks * pieces;
+    GUMBEL_ASSERT(turns > 0 && p.ranks <= GUMBEL_PEERS_RANKS);
+    cuda_shape shape = {turns < CUDA_LAY_CTAS ? turns : CUDA_LAY_CTAS, CUDA_EXCHANGE_THREADS, 0, 1};
+    return cuda_launch_alone(&job, job.cuda->lay_rows, shape, &p);
 }
 
 static gumbel_status look(gumbel_device *device, void *stream, int *done, gumbel_error *error)
@@ -102,6 +140,34 @@ static gumbel_status look(gumbel_device *device, void *stream, int *done, gumbel
     return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY
                ? GUMBEL_OK
                : cuda_driver_fail(&cuda->driver, result, "cuStreamQuery", error);
+}
+
+static gumbel_status bring(gumbel_device *device, void *stream, void *to, const void *from,
+                           size_t bytes, gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    CUcontext popped;
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
+    CUresult result =
+        cuda->driver.cuMemcpyDtoHAsync(to, (CUdeviceptr)(uintptr_t)from, bytes, stream);
+    cuda->driver.cuCtxPopCurrent(&popped);
+    return result == CUDA_SUCCESS
+               ? GUMBEL_OK
+               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyDtoHAsync", error);
+}
+
+static gumbel_status put(gumbel_device *device, void *stream, void *to, const void *from,
+                         size_t bytes, gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    CUcontext popped;
+    GUMBEL_FORWARD(cuda_enter(cuda, error));
+    CUresult result =
+        cuda->driver.cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, bytes, stream);
+    cuda->driver.cuCtxPopCurrent(&popped);
+    return result == CUDA_SUCCESS
+               ? GUMBEL_OK
+               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyHtoDAsync", error);
 }
 
 /* A request that has the first tokens of rows listed: its cut is what lets few blocks serve it. */
@@ -124,14 +190,15 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
     gumbel_problem q = listing((const cuda_device *)device, rows);
     size_t draw;
     gumbel_carve(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
-    GUMBEL_FORWARD(cuda_call_size(device, &q, 0, &draw, error));
+    GUMBEL_FORWARD(
+        cuda_call_size(device, &q, q.hidden_size > 0 ? GUMBEL_NEED_STORED : 0, &draw, error));
     gumbel_carve(&cursor, draw, 1, 1);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
 static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
-                          void *workspace, gumbel_error *error)
+                          float *own, int64_t stride, void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_problem q = listing((const cuda_device *)device, rows);
@@ -143,7 +210,10 @@ static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, uin
                                   .num_top = CUDA_LISTED,
                                   .top_ids = (int32_t *)said + batch,
                                   .top_logits = (float *)said + batch * (1 + CUDA_LISTED)};
-    return cuda_sample(device, &q, &output, cursor.base + cursor.used, error);
+    workspace = cursor.base + cursor.used;
+    return q.hidden_size > 0
+               ? cuda_sample_stored(device, &q, &output, own, stride, workspace, error)
+               : cuda_sample(device, &q, &output, workspace, error);
 }
 
 static gumbel_status draw_listed(gumbel_device *device, const gumbel_problem *whole,
@@ -186,15 +256,21 @@ static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_ou
 
 const gumbel_rank_calls cuda_rank_calls = {
     .edit = cuda_edit,
+    .make_errand = make_errand,
+    .free_errand = free_errand,
+    .ask = ask,
     .lay = lay,
     .make = cuda_peers_make,
     .join = cuda_peers_join,
     .part = cuda_peers_part,
     .look = look,
+    .bring = bring,
+    .put = put,
     .exchange = exchange,
     .exchange_rows = exchange_rows,
     .list_size = list_size,
     .list = list,
     .draw_listed = draw_listed,
     .spread = spread,
+    .draw_parts = cuda_draw_parts,
 };

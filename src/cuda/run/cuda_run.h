@@ -45,6 +45,8 @@ typedef struct cuda_job {
     uint32_t handed;  /* cuda_handed bits: what the product before has left */
     float *processed; /* [B, V] at processed_stride: where z goes, and nothing is drawn; or NULL */
     int64_t processed_stride;
+    float *kept; /* [B, V] at kept_stride: where a head's logits are stored; NULL: the workspace */
+    int64_t kept_stride;
     CUstream stream;
     gumbel_error *error;
 } cuda_job;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What surrounds a decode step: noise made ahead of time, positions that move on. One kernel each.
+ * What surrounds a decode step: noise made ahead of time, positions that move on, parts drawn by
+ * their masses. One kernel each.
  */
 #include "core/fail.h"
+#include "cuda/common/cuda_parts.h"
 #include "cuda/run/cuda_run.h"
 
 static gumbel_status check_draws(int64_t batch, int32_t num_samples, gumbel_error *error)
@@ -38,4 +40,26 @@ gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_ste
     int64_t ctas = (step->batch + CUDA_ADVANCE_ROWS - 1) / CUDA_ADVANCE_ROWS;
     return cuda_launch_alone(&job, cuda->advance, cuda_ctas(step->position_stride ? ctas : 1),
                              &copy);
+}
+
+gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *call,
+                              gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    const gumbel_problem *q = call->problem;
+    int64_t draws = q->batch * q->sampling.num_samples;
+    GUMBEL_FORWARD(check_draws(q->batch, q->sampling.num_samples, error));
+    cuda_job job = {.cuda = cuda, .stream = q->stream, .error = error};
+    cuda_parts_params p = {.problem = *q,
+                           .parts = call->parts,
+                           .log_masses = call->log_masses,
+                           .tokens = call->tokens,
+                           .drawn = call->drawn,
+                           .which = call->which,
+                           .lse = call->lse,
+                           .status = call->status,
+                           .draws = call->draws};
+    int64_t each = call->draws ? CUDA_PARTS_THREADS : CUDA_PARTS_THREADS / 32;
+    cuda_shape shape = {(draws + each - 1) / each, CUDA_PARTS_THREADS, 0, 0};
+    return cuda_launch_alone(&job, call->draws ? cuda->add_part : cuda->draw_parts, shape, &p);
 }

@@ -290,6 +290,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         kept = -1;
     if (threadIdx.x == 0)
         p.left[b] = kept < 0;
+    if (threadIdx.x == 0 && b == 0)
+        p.left[p.problem.batch] = 0; /* what counts the CTAs of the next launch */
     if (greedy)
         return;
     if (flags || (kept == 0 && head.count == 0))

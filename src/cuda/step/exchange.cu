@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   an all-gather among GPUs that reach each other's memory, and for summaries the end of a
- *        draw beside: merged over all ranks and written out.
+ *        draw beside: merged over all ranks and written out. For GPUs that do not, rows that only
+ *        the GPU knows to be needed are gathered by its host (gumbel_ask_rows), and gathered rows
+ *        are laid side by side (gumbel_lay_rows).
  * COST   16 bytes a word and pair of ranks over the link; of a few words one latency of it, some
  *        2 us, and a launch.
  * MAP    words by threads, of all CTAs in turns, as many at a time as mailboxes have room for; of
@@ -11,9 +13,11 @@
  *        same threads of all others have read. It waits for these: all CTAs run at once, as they
  *        are few, and the wait is counted in time besides. Where that is over the mailbox is spent:
  *        no later exchange waits, and outputs say that nothing was drawn. The last CTA to end waits
- *        until all ranks have begun (core/peers.h), and counts the exchange, whose number all have
- *        read.
+ *        until all ranks have begun (core/ranks/peers.h), and counts the exchange, whose number all
+ *        have read. Of a launch that asks the host, the last CTA to end asks and waits, counted in
+ *        time; where no row is chosen, nobody does.
  */
+#include "core/ranks/errands.h"
 #include "cuda/common/merge.cuh"
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/ptx.cuh"
@@ -24,6 +28,19 @@ namespace
 constexpr int kThreads = CUDA_EXCHANGE_THREADS;
 constexpr int kSummaryWords = sizeof(gumbel_summary) / sizeof(uint32_t);
 constexpr int kLooks = 256; /* between two looks at the clock */
+
+/* Whether this CTA is the last of its launch; its own writes are seen then. */
+__device__ bool ends_last(uint32_t *ended)
+{
+    __shared__ bool last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(ended, 1u) + 1 == gridDim.x;
+    }
+    __syncthreads();
+    return last;
+}
 
 struct exchange {
     const cuda_exchange_params &p;
@@ -88,14 +105,7 @@ struct exchange {
     /* By all threads of a CTA, the last of which waits until all ranks have begun. */
     __device__ void end()
     {
-        __shared__ bool last;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            __threadfence();
-            last = atomicAdd(&own->ended, 1u) + 1 == gridDim.x;
-        }
-        __syncthreads();
-        if (!last)
+        if (!ends_last(&own->ended))
             return;
         const int r = threadIdx.x;
         if (r < p.ranks)
@@ -115,14 +125,15 @@ struct exchange {
 struct cell {
     int64_t place, row, column;
 
-    __device__ cell(const cuda_exchange_params &p, const int32_t *list, int64_t i)
+    template <typename rows>
+    __device__ cell(const rows &p, const int32_t *list, int64_t i)
         : place(i / p.width), row(p.chosen ? list[place] : place), column(i - place * p.width)
     {
     }
 };
 
 /* The rows that are chosen, in order, by all threads of a CTA; the first one writes them down. */
-__device__ int64_t list_rows(const cuda_exchange_params &p, int32_t *list)
+template <typename rows> __device__ int64_t list_rows(const rows &p, int32_t *list)
 {
     __shared__ int32_t count;
     if (threadIdx.x < 32) {
@@ -147,6 +158,25 @@ __device__ int64_t list_rows(const cuda_exchange_params &p, int32_t *list)
             *p.listed = count;
     }
     return count;
+}
+
+/* Have the host gather `words` of each rank, and wait until it has; by one thread of a launch, when
+ * all have written theirs. */
+__device__ void send_host(const gumbel_gathered_rows &p, int64_t words)
+{
+    gumbel_errand *e = p.errand;
+    const uint64_t number = ptx_hear_8(&e->asked) + 1, begun = ptx_now_ns();
+    if (ptx_hear_8(&e->failed))
+        return;
+    ptx_tell_8(&e->send, (uint64_t)(p.gathered + p.rank * words));
+    ptx_tell_8(&e->receive, (uint64_t)p.gathered);
+    ptx_tell_8(&e->bytes, (uint64_t)words * sizeof(uint32_t));
+    __threadfence_system();
+    ptx_tell_8(&e->asked, number);
+    while (ptx_hear_8(&e->done) != number && !ptx_hear_8(&e->failed))
+        if (ptx_now_ns() - begun > (uint64_t)p.timeout_ms * 1000000)
+            ptx_tell_8(&e->failed, 1);
+    __threadfence_system();
 }
 
 /* Draw `at` of all ranks, merged, by a warp; every lane gets it. */
@@ -202,6 +232,51 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     e.tag--;
     e.end();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_ask_rows(const __grid_constant__ gumbel_gathered_rows p)
+{
+    __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
+    const gumbel_peer_rows &rows = p.rows;
+    ptx_wait_for_launch();
+    const int64_t words = list_rows(rows, list) * rows.width;
+    if (words == 0)
+        return;
+    uint32_t *own = p.gathered + p.rank * words;
+    for (int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x; i < words;
+         i += (int64_t)gridDim.x * kThreads) {
+        const cell at(rows, list, i);
+        own[i] = rows.words[at.row * rows.width + at.column];
+    }
+    if (ends_last(p.ended) && threadIdx.x == 0) {
+        *p.ended = 0;
+        send_host(p, words);
+    }
+}
+
+/* A piece of a rank's row at a time. All bits are set of what did not come. */
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_lay_rows(const __grid_constant__ gumbel_gathered_rows p)
+{
+    __shared__ bool failed;
+    const int64_t width = p.rows.width, pieces = (width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
+    ptx_wait_for_launch();
+    const int64_t rows = p.errand ? *p.rows.listed : p.rows.rows;
+    if (rows == 0)
+        return;
+    if (threadIdx.x == 0)
+        failed = p.errand && ptx_hear_8(&p.errand->failed);
+    __syncthreads();
+    for (int64_t turn = blockIdx.x; turn < rows * p.ranks * pieces; turn += gridDim.x) {
+        const int64_t piece = turn % pieces, row = turn / pieces % rows, r = turn / pieces / rows;
+        const int64_t end = min((piece + 1) * CUDA_LAY_PIECE, p.rows.widths[r]);
+        const uint32_t *from = p.gathered + (r * rows + row) * width;
+        uint32_t *to = p.rows.received + row * p.rows.received_width + p.rows.begins[r];
+#pragma unroll 8
+        for (int64_t j = piece * CUDA_LAY_PIECE + threadIdx.x; j < end; j += kThreads)
+            to[j] = failed ? ~0u : from[j];
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)

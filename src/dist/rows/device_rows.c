@@ -10,8 +10,9 @@
 #include "core/fail.h"
 #include "core/output.h"
 
-/* Bytes that all ranks' rows of one exchange take at most, if there are several rows. */
-#define PIECE_BYTES (INT64_C(64) << 20)
+/* Bytes that all ranks' rows of one exchange take at most, if there are several rows. Each piece of
+ * a batch reads all weights again. */
+#define PIECE_BYTES (INT64_C(192) << 20)
 
 /* What makes y of rows [first, first + count). */
 static gumbel_problem editing(const gumbel_problem *p, int64_t first, int64_t count)
@@ -46,10 +47,9 @@ gumbel_problem dist_device_rows_whole(const dist_device_rows *d, int64_t first, 
 static const char *refused(const gumbel_problem *p)
 {
     const uint32_t raw = GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS;
-    int edited = (p->request & GUMBEL_REQUEST_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
     if (p->sampling.noise)
         return "sampling.noise";
-    if (edited && (p->request & raw))
+    if (gumbel_problem_edits(p) && (p->request & raw))
         return p->request & GUMBEL_REQUEST_RAW ? "output.logprobs_of" : "output.top_logits";
     return NULL;
 }
@@ -90,7 +90,14 @@ gumbel_status dist_device_rows_make(const dist_device_rows *d, int64_t first, in
     return device->backend->ranks->edit(device, &q, d->own, d->stride, d->draw->local, error);
 }
 
-gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *d, int64_t count)
+/* How many ranks from `first` on one exchange lays side by side. */
+static int32_t ranks_from(const gumbel_group *group, int32_t first)
+{
+    int32_t ranks = group->transport.ranks - first;
+    return ranks < GUMBEL_PEERS_RANKS ? ranks : GUMBEL_PEERS_RANKS;
+}
+
+gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *d, int64_t count, int32_t first)
 {
     const gumbel_group *group = d->draw->group;
     gumbel_peer_rows rows = {.words = (const uint32_t *)d->own,
@@ -98,11 +105,22 @@ gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *d, int64_t co
                              .width = d->stride,
                              .received = (uint32_t *)d->whole,
                              .received_width = d->vocab};
-    for (int32_t r = 0; r < group->peers.ranks; r++) {
-        rows.begins[r] = group->shards[r].first_token - group->first_token;
-        rows.widths[r] = group->shards[r].rows;
+    for (int32_t r = 0; r < ranks_from(group, first); r++) {
+        const dist_shard *shard = &group->shards[first + r];
+        rows.begins[r] = shard->first_token - group->first_token;
+        rows.widths[r] = shard->rows;
     }
     return rows;
+}
+
+gumbel_gathered_rows dist_device_rows_gathered(const dist_device_rows *d, int64_t count,
+                                               int32_t first)
+{
+    const gumbel_group *group = d->draw->group;
+    return (gumbel_gathered_rows){.rows = dist_device_rows_exchange(d, count, first),
+                                  .rank = group->transport.rank,
+                                  .ranks = ranks_from(group, first),
+                                  .gathered = (uint32_t *)d->all + first * count * d->stride};
 }
 
 /* Rows of all ranks side by side. */
@@ -111,17 +129,15 @@ static gumbel_status gather(const dist_device_rows *d, int64_t count, gumbel_err
     gumbel_group *group = d->draw->group;
     gumbel_device *device = group->device;
     void *stream = d->draw->p->stream;
-    int64_t sent = count * d->stride;
+    size_t bytes = (size_t)(count * d->stride) * sizeof *d->own;
     if (group->peers.ranks) {
-        gumbel_peer_rows rows = dist_device_rows_exchange(d, count);
+        gumbel_peer_rows rows = dist_device_rows_exchange(d, count, 0);
         return dist_queue_rows(group, stream, &rows, error);
     }
-    GUMBEL_FORWARD(dist_queue(group, stream, d->own, d->all, (size_t)sent * sizeof *d->own, error));
-    for (int32_t r = 0; r < group->transport.ranks; r++) {
-        const dist_shard *s = &group->shards[r];
-        float *to = d->whole + (s->first_token - group->first_token);
-        GUMBEL_FORWARD(device->backend->ranks->lay(device, stream, to, d->vocab, d->all + r * sent,
-                                                   d->stride, count, s->rows, error));
+    GUMBEL_FORWARD(dist_queue(group, stream, d->own, d->all, bytes, error));
+    for (int32_t r = 0; r < group->transport.ranks; r += GUMBEL_PEERS_RANKS) {
+        gumbel_gathered_rows rows = dist_device_rows_gathered(d, count, r);
+        GUMBEL_FORWARD(device->backend->ranks->lay(device, stream, &rows, error));
     }
     return GUMBEL_OK;
 }

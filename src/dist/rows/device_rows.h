@@ -31,7 +31,13 @@ gumbel_status dist_device_rows_make(const dist_device_rows *rows, int64_t first,
 /* What draws from the whole of these rows. */
 gumbel_problem dist_device_rows_whole(const dist_device_rows *rows, int64_t first, int64_t count);
 
-/* The exchange by which `count` rows of all ranks come to be the whole. */
-gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *rows, int64_t count);
+/* The exchange by which `count` rows of all ranks come to be the whole: of ranks from `first` on,
+ * as many as one exchange lays side by side. */
+gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *rows, int64_t count,
+                                           int32_t first);
+
+/* The same of rows that are gathered in rows->all. */
+gumbel_gathered_rows dist_device_rows_gathered(const dist_device_rows *rows, int64_t count,
+                                               int32_t first);
 
 #endif

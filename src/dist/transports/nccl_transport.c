@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-gathers over NCCL: of device memory, queued on the caller's stream, and of host memory, by
- * way of a buffer on the GPU and a stream of the transport's own, which is looked at until time is
- * over. Neither NCCL's headers nor CUDA's are needed to build it: what it calls is declared here,
- * as their stable ABIs have it.
+ * All-gathers over NCCL: of device memory, queued on the caller's stream, or at once beside it; and
+ * of host memory, by way of a buffer on the GPU. The latter two have streams of the transport's
+ * own, which are looked at until time is over. Neither NCCL's headers nor CUDA's are needed to
+ * build it: what it calls is declared here, as their stable ABIs have it.
  */
 #define _GNU_SOURCE
 #include "gumbel/dist.h"
@@ -19,6 +19,10 @@
 #define NCCL_INT8 0
 #define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
 #define SLEEP_NS  20000
+
+/* What errands are tried with, and for how long at most. */
+#define WARM_BYTES ((size_t)1 << 20)
+#define WARM_MS    60000
 
 typedef struct nccl_id {
     char bytes[GUMBEL_NCCL_ID_BYTES];
@@ -47,6 +51,9 @@ typedef struct nccl_id {
     F(put, "cuMemcpyHtoDAsync_v2", (uint64_t, const void *, size_t, void *))                       \
     F(fetch, "cuMemcpyDtoHAsync_v2", (void *, uint64_t, size_t, void *))                           \
     F(stream, "cuStreamCreate", (void **, unsigned))                                               \
+    F(urgent_stream, "cuStreamCreateWithPriority", (void **, unsigned, int))                       \
+    F(priorities, "cuCtxGetStreamPriorityRange", (int *, int *))                                   \
+    F(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                                  \
     F(end_stream, "cuStreamDestroy_v2", (void *))                                                  \
     F(query, "cuStreamQuery", (void *))
 #define MEMBER(name, symbol, parameters) int(*name) parameters;
@@ -67,7 +74,9 @@ typedef struct nccl_context {
     int aborted; /* nothing more can be sent */
     int ranks, rank, ordinal;
     void *context, *stream;
-    uint64_t buffer; /* on the GPU: [1 + ranks, room] */
+    void *beside, *beside_stream; /* of errands, by another thread; */
+    int beside_aborted;           /* theirs alone */
+    uint64_t buffer;              /* on the GPU: [1 + ranks, room] */
     size_t room;
 } nccl_context;
 
@@ -121,24 +130,37 @@ static int give_up(nccl_context *c, char *why, const char *words)
     return 1;
 }
 
-/* Look at a stream, in the context, until it is done or time is over. */
-static int await(nccl_context *c, void *stream, int64_t timeout_ms, char *why)
+/* Look at a stream, in the context, until it is done or time is over: then *why says so, and the
+ * communicator of what is queued there must be given up. A driver's error goes to *code. */
+static int look(const nccl_context *c, void *stream, void *used, int64_t timeout_ms, int *code,
+                const char **why)
 {
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = dist_now_ms() + timeout_ms;
-    for (;;) {
-        int state = 0, code = c->cuda.query(stream);
-        if (code != 0 && code != NOT_READY)
-            return failed(why, "cuStreamQuery", code);
-        if (code == 0)
-            return 0;
-        void *used = stream == c->stream ? c->side : c->communicator;
+    *why = NULL;
+    while (!*why) {
+        int state = 0;
+        *code = c->cuda.query(stream);
+        if (*code != NOT_READY)
+            return *code != 0;
         if (c->nccl.async_error(used, &state) != 0 || state != 0)
-            return give_up(c, why, "NCCL reports an error of a rank");
-        if (dist_now_ms() >= end)
-            return give_up(c, why, "a rank does not answer");
-        nanosleep(&pause, NULL);
+            *why = "NCCL reports an error of a rank";
+        else if (dist_now_ms() >= end)
+            *why = "a rank does not answer";
+        else
+            nanosleep(&pause, NULL);
     }
+    return 1;
+}
+
+static int await(nccl_context *c, void *stream, int64_t timeout_ms, char *why)
+{
+    int code;
+    const char *words;
+    void *used = stream == c->stream ? c->side : c->communicator;
+    if (look(c, stream, used, timeout_ms, &code, &words) == 0)
+        return 0;
+    return words ? give_up(c, why, words) : failed(why, "cuStreamQuery", code);
 }
 
 static int queue(void *context, void *stream, const void *send, void *receive, size_t bytes,
@@ -167,6 +189,45 @@ static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
     if ((code = c->cuda.push(c->context)) != 0)
         return failed(why, "cuCtxPushCurrent", code);
     code = await(c, stream, timeout_ms, why);
+    c->cuda.pop(&popped);
+    return code;
+}
+
+/* The gather of errands, in the context. */
+static int gather_beside(nccl_context *c, const void *send, void *receive, size_t bytes,
+                         int64_t timeout_ms, char *why)
+{
+    const char *words;
+    int code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->beside, c->beside_stream);
+    if (code != 0)
+        return failed(why, "ncclAllGather", code);
+    if (look(c, c->beside_stream, c->beside, timeout_ms, &code, &words) == 0)
+        return 0;
+    if (!words)
+        return failed(why, "cuStreamQuery", code);
+    snprintf(why, GUMBEL_WHY_BYTES, "%s", words);
+    c->nccl.give_up(c->beside);
+    c->beside_aborted = 1;
+    return 1;
+}
+
+static int aside(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                 int64_t timeout_ms, char *why)
+{
+    nccl_context *c = context;
+    void *popped;
+    int code;
+    (void)stream;
+    if (c->beside_aborted)
+        return failed(why, "an earlier exchange", 0);
+    if ((code = c->cuda.push(c->context)) != 0)
+        return failed(why, "cuCtxPushCurrent", code);
+    /* Else looking at a stream would spoil what other threads capture. */
+    int mode = 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */;
+    code = c->cuda.capture_mode(&mode);
+    code = code ? failed(why, "cuThreadExchangeStreamCaptureMode", code)
+                : gather_beside(c, send, receive, bytes, timeout_ms, why);
+    c->cuda.capture_mode(&mode);
     c->cuda.pop(&popped);
     return code;
 }
@@ -228,18 +289,50 @@ static void destroy(void *context)
     nccl_context *c = context;
     void *popped;
     if (c->context && c->cuda.push(c->context) == 0) {
+        /* Where a rank is gone, the end of a communicator might wait for it. */
+        int (*end)(void *) = c->aborted || c->beside_aborted ? c->nccl.give_up : c->nccl.destroy;
+        if (c->beside && !c->beside_aborted)
+            end(c->beside);
         if (c->side && !c->aborted)
-            c->nccl.destroy(c->side);
+            end(c->side);
         if (c->owned && c->communicator && !c->aborted)
-            c->nccl.destroy(c->communicator);
+            end(c->communicator);
         if (c->buffer)
             c->cuda.drop(c->buffer);
         if (c->stream)
             c->cuda.end_stream(c->stream);
+        if (c->beside_stream)
+            c->cuda.end_stream(c->beside_stream);
         c->cuda.pop(&popped);
         c->cuda.release(c->ordinal);
     }
     free(c);
+}
+
+/* A communicator and a stream for errands. What NCCL makes as it is first used it makes here, since
+ * it might wait for a GPU that waits for an errand: for messages short and long. */
+static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
+{
+    static const size_t lengths[] = {256, WARM_BYTES};
+    char why[GUMBEL_WHY_BYTES] = "";
+    int least, greatest, code = c->nccl.split(c->communicator, 0, c->rank, &c->beside, NULL);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
+                           code);
+    /* A GPU has few queues for streams. Those of another priority have queues of their own, where
+     * an errand is not put behind what waits for it. */
+    code = c->cuda.priorities(&least, &greatest);
+    if (code == 0)
+        code = c->cuda.urgent_stream(&c->beside_stream, 1 /* CU_STREAM_NON_BLOCKING */, greatest);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                           "cuStreamCreateWithPriority gives error %d", code);
+    int lost = reserve(c, WARM_BYTES, why);
+    const void *send = (const void *)(uintptr_t)c->buffer;
+    void *receive = (void *)(uintptr_t)(c->buffer + WARM_BYTES);
+    for (int i = 0; i < 2 && !lost; i++)
+        lost = gather_beside(c, send, receive, lengths[i], WARM_MS, why);
+    return lost ? gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "%.100s", why) : GUMBEL_OK;
 }
 
 /* The communicator, and a stream, with the GPU's context current. */
@@ -263,9 +356,10 @@ static gumbel_status connect(nccl_context *c, void *communicator, const char *id
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
                            code);
     code = c->cuda.stream(&c->stream, 1 /* CU_STREAM_NON_BLOCKING */);
-    return code ? gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
-                              "cuStreamCreate gives error %d", code)
-                : GUMBEL_OK;
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "cuStreamCreate gives error %d",
+                           code);
+    return c->ranks <= GUMBEL_PEERS_MOST ? connect_beside(c, error) : GUMBEL_OK;
 }
 
 static gumbel_status enter_and_connect(nccl_context *c, void *communicator, const char *id,
@@ -337,6 +431,7 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
                                     .destroy = destroy,
                                     .context = c,
                                     .queue = queue,
-                                    .wait = wait_for};
+                                    .wait = wait_for,
+                                    .aside = c->beside ? aside : NULL};
     return GUMBEL_OK;
 }

@@ -131,13 +131,13 @@ gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_pe
                                                         error);
 }
 
-gumbel_status dist_wait_peers(gumbel_group *group, void *stream, gumbel_error *error)
+gumbel_status dist_wait_stream(gumbel_group *group, gumbel_device *device, void *stream,
+                               gumbel_error *error)
 {
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = dist_now_ms() + group->timeout_ms + GRACE_MS;
     for (int done = 0; !done;) {
-        gumbel_status status =
-            group->device->backend->ranks->look(group->device, stream, &done, error);
+        gumbel_status status = device->backend->ranks->look(device, stream, &done, error);
         if (status == GUMBEL_OK)
             status = dist_check_peers(group, error);
         if (status == GUMBEL_OK && !done && dist_now_ms() >= end)

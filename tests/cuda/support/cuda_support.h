@@ -55,6 +55,8 @@ extern gumbel_device *gpu, *cpu;
     F(cuMemsetD8)                                                                                  \
     F(cuCtxSynchronize)                                                                            \
     F(cuStreamCreate)                                                                              \
+    F(cuStreamCreateWithPriority)                                                                  \
+    F(cuCtxGetStreamPriorityRange)                                                                 \
     F(cuStreamDestroy)                                                                             \
     F(cuStreamQuery)                                                                               \
     F(cuStreamSynchronize)                                                                         \

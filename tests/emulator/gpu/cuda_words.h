@@ -129,6 +129,7 @@ static inline int __syncthreads_count(bool own) { return fibers_sum(own); }
 static inline bool __syncthreads_or(bool own) { return fibers_sum(own) > 0; }
 static inline void __syncwarp() { fibers_exchange(0); }
 static inline void __threadfence() {}
+static inline void __threadfence_system() {}
 
 template <class T> static inline T __shfl_sync(unsigned, T own, int lane)
 {

@@ -171,6 +171,13 @@ PTX uint64_t ptx_look_8(const uint64_t *word)
     return *word;
 }
 PTX float ptx_move(float x) { return x; }
+PTX void ptx_tell_8(uint64_t *at, uint64_t value) { *(volatile uint64_t *)at = value; }
+PTX uint64_t ptx_hear_8(const uint64_t *at)
+{
+    fibers_yield();
+    return *(const volatile uint64_t *)at;
+}
+PTX uint64_t ptx_now_ns() { return (uint64_t)(uint32_t)clock(); }
 PTX void ptx_wait_for_launch() {}
 PTX void ptx_allow_launch() {}
 PTX void ptx_fetch(const void *at) { (void)*(const volatile unsigned char *)at; }

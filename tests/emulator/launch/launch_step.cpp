@@ -4,6 +4,7 @@
 #include "ptx_words.h"
 
 #include "cuda/logits/best.cu"
+#include "cuda/logits/draw_parts.cu"
 #include "cuda/step/drafts.cu"
 #include "cuda/step/history.cu"
 #include "cuda/step/weigh_drafts.cu"
@@ -99,4 +100,17 @@ void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *wha
 {
     emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.pieces * p.problem.batch, CUDA_THREADS, 0,
                                                     random, what);
+}
+
+void emulate_parts(const cuda_parts_params &p, uint64_t *random, const char *what)
+{
+    const int64_t draws = p.problem.batch * p.problem.sampling.num_samples;
+    const int64_t each = CUDA_PARTS_THREADS / 32;
+    if (p.draws)
+        emulate<cuda_parts_params, gumbel_add_part>(
+            p, (draws + CUDA_PARTS_THREADS - 1) / CUDA_PARTS_THREADS, CUDA_PARTS_THREADS, 0, random,
+            what);
+    else
+        emulate<cuda_parts_params, gumbel_draw_parts>(p, (draws + each - 1) / each,
+                                                      CUDA_PARTS_THREADS, 0, random, what);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launches of the kernels around a draw, as fibers: drafts, histories, lists of allowed tokens, the
- * best scores.
+ * best scores, parts drawn by their masses.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_STEP_H
 #define TESTS_EMULATOR_LAUNCH_STEP_H
 
 #include "drafts/weighing.h"
 #include "cuda/common/cuda_params.h"
+#include "cuda/common/cuda_parts.h"
 #include "cuda/common/cuda_request.h"
 
 /* Each as the backend launches it. `random` is the state of the order in which threads run, `what`
@@ -21,6 +22,7 @@ void emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char 
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);
+void emulate_parts(const cuda_parts_params &p, uint64_t *random, const char *what);
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what);
 
 #endif

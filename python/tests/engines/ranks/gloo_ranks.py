@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes of torch.distributed over gloo, for tests of what they draw together."""
+"""Two processes of torch.distributed, for tests of what they draw together."""
 
 import multiprocessing
 import os
@@ -10,11 +10,13 @@ import tempfile
 LIMIT = 240  # seconds; spawned processes import torch on a busy machine
 
 
-def _run(body, rank, store, results, arguments):
+def _run(body, rank, store, results, backend, arguments):
     import torch
 
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    torch.distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank,
                                          world_size=2)
     try:
         found = body(rank, *arguments)
@@ -32,14 +34,16 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def on_two_ranks(body, *arguments, answers=2):
+def on_two_ranks(body, *arguments, answers=2, backend="gloo"):
     """body(rank, *arguments) in two processes: what each returned, or its error, by rank."""
     context = multiprocessing.get_context("spawn")
     results, found = context.Queue(), {}
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             context.Process(
-                target=_run, args=(body, rank, f"{folder}/store", results, arguments), daemon=True
+                target=_run,
+                args=(body, rank, f"{folder}/store", results, backend, arguments),
+                daemon=True,
             )
             for rank in (0, 1)
         ]

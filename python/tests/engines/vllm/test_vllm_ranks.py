@@ -73,7 +73,7 @@ def test_batches_of_16_bits_are_multiplied_by_torch_and_drawn_by_ranks():
     many = [[request(PROMPTS[row % 3], 6, temperature=0.9) for row in range(12)]]
     few = [[request(PROMPTS[0], 6, temperature=0.9, seed=3)]]
     job = run(many + few, ranks=RANKS, dtype="bfloat16")
-    assert job.counts(0)["logits"] == 6 and job.counts(0)["materialised"] == 0
-    assert job.counts(1)["fused"] == 6
+    for at in (0, 1):  # one row is, too, as this head lies in the caches of a CPU
+        assert job.counts(at)["logits"] == 6 and job.counts(at)["materialised"] == 0
     assert job.rounds[-1]["ranks"][0]["counts"] == job.rounds[-1]["ranks"][1]["counts"]
     assert len({tuple(ids) for ids in job.ids(0)}) == 12

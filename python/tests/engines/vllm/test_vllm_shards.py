@@ -249,3 +249,51 @@ def test_a_dead_rank_is_an_error_of_the_step():
     told, waited = found[0]
     assert told[0].startswith("group: an exchange failed within 5000 ms")
     assert told[1] == "group: an earlier exchange failed" and waited < 15
+
+
+class OnGpu:
+    """What a weight on a GPU tells of itself."""
+
+    is_cpu, is_cuda, device = False, True, torch.device("cuda:1")
+
+    def __len__(self):
+        return 32
+
+
+def _other_meetings(rank, folder):
+    """On GPUs ranks meet by NCCL; and if one could not make its part, none has one."""
+    from gumbel._vllm import groups
+
+    asked, closed = [], []
+
+    class Group:
+        def __init__(self, *places, **named):
+            asked.append((places, named["device"], named["nccl"], named["peer_memory"]))
+            if len(asked) == 2 and rank == 1:
+                raise RuntimeError("nccl: rank 0 has none")
+
+        def close(self):
+            closed.append(len(asked))
+
+    with ranked(rank, folder):
+        real, groups._dist.Group = groups._dist.Group, Group
+        try:
+            found = [groups._made(64, OnGpu()), groups._made(64, OnGpu())]
+        finally:
+            groups._dist.Group = real
+        words = [made and made.words for made in found]
+        kinds = [groups.can_meet(kind) for kind in ("cpu", "xpu")]
+        groups.can_meet.cache_clear()
+        groups.has_nccl = lambda: "there is no such library"
+        return words, asked, closed, kinds, groups.can_meet("cuda")
+
+
+def test_ranks_on_gpus_meet_by_nccl_or_not_at_all():
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = on_two_ranks(_other_meetings, folder)
+    for rank in (0, 1):
+        assert not isinstance(ranks[rank], str), ranks[rank]
+        words, asked, closed, kinds, without = ranks[rank]
+        assert words == [3, None] and closed == ([2] if rank == 0 else [])
+        assert asked == 2 * [((64, 32), OnGpu.device, True, "allow")]
+        assert kinds == [True, False] and without is False

@@ -52,6 +52,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     gumbel_finish_any(const __grid_constant__ cuda_params p)
 {
     const int64_t at = blockIdx.x, samples = p.problem.sampling.num_samples;
+    ptx_allow_launch();
+    ptx_wait_for_launch();
     gumbel_summary own = merge_any(p, at);
     if (p.partials) {
         if (threadIdx.x == 0)

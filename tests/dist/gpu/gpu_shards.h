@@ -6,6 +6,7 @@
 #ifndef TESTS_GPU_SHARDS_H
 #define TESTS_GPU_SHARDS_H
 
+#include "cuda_drafts.h"
 #include "cuda_requests.h"
 #include "shards.h"
 
@@ -32,5 +33,29 @@ void gpu_shard_free(gpu_shard *made);
 
 /* Queue its call. */
 gumbel_status gpu_shard_draw(const gpu_shard *made, CUstream stream, gumbel_error *error);
+
+/* Likewise a rank's part of a verification. It stays where it is made. */
+typedef struct gpu_shard_cycle {
+    gumbel_group *group;
+    gumbel_head head;
+    gumbel_logits logits;
+    gumbel_sampling sampling;
+    gumbel_transforms transforms;
+    const gumbel_draft *draft;
+    verified_arrays *into; /* on the GPU */
+    int fused;
+    void *workspace;
+    size_t bytes;
+} gpu_shard_cycle;
+
+/* It verifies into a copy of `like`. An error ends the program. */
+void gpu_shard_cycle_make(gpu_shard_cycle *made, gumbel_group *group, const gpu_cycle *whole,
+                          const shard_cut *cut, int32_t rank, const verified_arrays *like);
+void gpu_shard_cycle_free(gpu_shard_cycle *made);
+gumbel_status gpu_shard_cycle_verify(const gpu_shard_cycle *made, CUstream stream,
+                                     gumbel_error *error);
+
+/* What one GPU makes of a whole cycle; free it with verified_free(). */
+verified_arrays *gpu_cycle_outcome(gpu_cycle *whole);
 
 #endif

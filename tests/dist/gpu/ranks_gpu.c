@@ -3,9 +3,9 @@
  * usage: ranks_gpu RANKS [TEST ...]
  *
  * Ranks that are processes, each with a GPU of its own, over NCCL and by peer memory: what they
- * draw is what each draws alone from the whole, of any request; graphs; what the others see of a
- * rank that passes other parameters, hangs or is killed. script/test-ranks runs it. 77: no NCCL, or
- * too few GPUs.
+ * draw is what each draws alone from the whole, of any request; drafts that they verify; graphs;
+ * what the others see of a rank that passes other parameters, hangs or is killed. script/test-ranks
+ * runs it. 77: no NCCL, or too few GPUs.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"
@@ -84,6 +84,10 @@ typedef struct scene {
     size_t bytes;
 } scene;
 
+/* A top_k of all rows of the next scene, and what it is told by. */
+static int32_t top_k;
+static gumbel_truncation truncation;
+
 static scene begin(const problem_plan *plan)
 {
     scene s = {.host = problem_make(plan)};
@@ -92,6 +96,10 @@ static scene begin(const problem_plan *plan)
     int64_t end = rank + 1 == ranks ? plan->vocab : blocks * (rank + 1) / ranks * 64;
     size_t rows = (size_t)plan->batch, draws = rows * (size_t)(plan->samples ? plan->samples : 1);
     s.whole = gpu_problem(s.host);
+    truncation = (gumbel_truncation){.struct_size = sizeof truncation,
+                                     .top_k = {gpu_copy(&top_k, sizeof top_k), GUMBEL_SAME}};
+    if (top_k > 0)
+        s.whole->sampling.truncation = &truncation;
     s.head = problem_shard(&s.whole->head, first, end - first);
     s.group = open_group(s.head.first_token, s.head.weight.rows);
     s.expected = outcome_make(plan->batch, plan->samples ? plan->samples : 1);
@@ -112,6 +120,7 @@ static scene begin(const problem_plan *plan)
 static void end(scene *s)
 {
     gumbel_group_close(s->group);
+    gpu_free((void *)(uintptr_t)truncation.top_k.data);
     gpu_free(s->out.tokens);
     gpu_free(s->out.logprobs);
     gpu_free(s->out.scores);
@@ -168,9 +177,17 @@ static void draw_plain(void)
     }
 }
 
-static void replay_graph(void)
+/* Draws that are captured: plain, told by lists where k is 50, and by whole rows where lists cannot
+ * tell so many tokens. */
+static void replay_graph_of(int32_t k)
 {
-    scene s = begin(&plans[1]);
+    static const problem_plan plan = {.batch = 20,
+                                      .vocab = 32000,
+                                      .hidden_size = 256,
+                                      .hidden_dtype = GUMBEL_BFLOAT16,
+                                      .seed = 6};
+    top_k = k;
+    scene s = begin(&plan);
     gumbel_error error = {"", ""};
     CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
     CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
@@ -178,8 +195,8 @@ static void replay_graph(void)
     CHECK(draw_ranks(&s, graph.stream, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
     gpu_graph_end(&graph);
     for (uint64_t step = 0; step < 5; step++) {
-        uint64_t positions[8];
-        for (uint64_t b = 0; b < 8; b++)
+        uint64_t positions[32];
+        for (uint64_t b = 0; b < 32; b++)
             positions[b] = 100 * step + b;
         gpu_put((void *)(uintptr_t)s.whole->sampling.position.data, positions,
                 (size_t)s.found->batch * sizeof *positions);
@@ -188,6 +205,14 @@ static void replay_graph(void)
     }
     gpu_graph_free(&graph);
     end(&s);
+    top_k = 0;
+}
+
+static void replay_graph(void)
+{
+    replay_graph_of(0);
+    replay_graph_of(50);
+    replay_graph_of(3000);
 }
 
 /* All ranks change what the host knows, the last one otherwise than the rest. */
@@ -235,29 +260,99 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     return served;
 }
 
+/* Say how far a test has come, where it takes long: once in five seconds. */
+static void tell_progress(const char *what, int done, int count)
+{
+    static struct timespec told;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (rank != 0 || now.tv_sec < told.tv_sec + 5)
+        return;
+    if (told.tv_sec)
+        printf("%s: %d of %d\n", what, done, count);
+    told = now;
+}
+
 static void draw_requests(void)
 {
     uint64_t random = 9;
-    int served = 0, count = 30;
+    int served = 0, count = 20;
     for (int i = 0; i < count; i++) {
         request_plan plan = request_plan_at_random((int)random_below(&random, 1000), i % 2);
         if (plan.vocab < 2 * RANKS_MOST)
             plan.vocab = 2 * RANKS_MOST;
         served += draw_request(&plan, i % 2, &random);
+        tell_progress("requests", i, count);
     }
     CHECK(3 * served >= count, "%d of %d requests were served", served, count);
-    for (int i = 0; i < 4; i++) {
+}
+
+/* As engines ask, and rows of all kinds: lists tell some of a batch, and whole rows the others. */
+static void draw_usual(void)
+{
+    uint64_t random = 10;
+    const int count = 8;
+    for (int i = 0; i < count; i++) {
+        const int fused = i < 4;
         const request_plan plan = {.batch = i % 2 ? 40 : 3,
-                                   .vocab = 20000,
-                                   .hidden_size = 16,
+                                   .vocab = 5000,
+                                   .hidden_size = fused ? 16 : 0,
                                    .samples = 1,
-                                   .transforms = i >= 2,
+                                   .transforms = i / 2 % 2,
                                    .truncation = 1,
                                    .usual = 1,
                                    .cuts = REQUEST_TOP_K | REQUEST_TOP_P,
-                                   .kind = 1,
                                    .seed = 70 + (uint64_t)i};
-        CHECK(draw_request(&plan, 1, &random), "%s is not served", request_describe(&plan));
+        CHECK(draw_request(&plan, fused, &random), "%s is not served", request_describe(&plan));
+        tell_progress("usual requests", i, count);
+    }
+}
+
+/* Drafts that all ranks verify, each beside what its GPU makes of the whole. */
+static void verify_cycle(const cycle *host, int32_t *progress, uint64_t *random)
+{
+    const texts_plan *plan = &host->of->plan;
+    const request_plan whole = {.vocab = plan->vocab};
+    gpu_cycle *asked = gpu_cycle_make(host);
+    verified_arrays *expected = gpu_cycle_outcome(asked);
+    verified_arrays *found = verified_make(plan->requests, host->max_nodes, plan->requests + 3);
+    shard_cut cut = gpu_shards_cut(&whole, ranks, 0, random);
+    gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
+    gumbel_error error = {"", ""};
+    gpu_shard_cycle s;
+    gpu_shard_cycle_make(&s, group, asked, &cut, rank, found);
+    CHECK(gpu_shard_cycle_verify(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field,
+          error.message);
+    CHECK(gumbel_group_wait(group, NULL, &error) == GUMBEL_OK, "%s", error.message);
+    gpu_verified_fetch(s.into, found);
+    CHECK(verified_same(expected, found, 0.0f), "rank %d", (int)rank);
+    for (int32_t r = 0; r < plan->requests; r++) {
+        draws_compared += host->emitted[r];
+        progress[r] += host->emitted[r];
+        progress[r] = progress[r] + 10 > plan->length ? 0 : progress[r];
+    }
+    gumbel_group_close(group);
+    gpu_shard_cycle_free(&s);
+    verified_free(found);
+    verified_free(expected);
+    gpu_cycle_free(asked);
+}
+
+static void verify_drafts(void)
+{
+    const int count = 6;
+    for (int index = 0; index < count; index++) {
+        const texts_plan plan = texts_plan_at_random(index);
+        texts *of = texts_make(&plan, cpu);
+        int32_t progress[8] = {0};
+        uint64_t random = (uint64_t)index;
+        for (int turn = 0; turn < 3; turn++) {
+            cycle *host = cycle_make(of, progress, &random);
+            verify_cycle(host, progress, &random);
+            cycle_free(host);
+        }
+        texts_free(of);
+        tell_progress("texts", index, count);
     }
 }
 
@@ -306,6 +401,8 @@ static void be_killed(void)
 #define WAYS(way, how)                                                                             \
     static void way##_plain(void) { by = how, draw_plain(); }                                      \
     static void way##_requests(void) { by = how, draw_requests(); }                                \
+    static void way##_usual(void) { by = how, draw_usual(); }                                      \
+    static void way##_drafts(void) { by = how, verify_drafts(); }                                  \
     static void way##_graph(void) { by = how, replay_graph(); }                                    \
     static void way##_differ(void) { by = how, differ(); }                                         \
     static void way##_hang(void) { by = how, hang(); }                                             \
@@ -318,11 +415,15 @@ static int run_rank(int argc, char **argv)
     static const cuda_test tests[] = {
         {"nccl_plain", nccl_plain},
         {"nccl_requests", nccl_requests},
+        {"nccl_usual", nccl_usual},
+        {"nccl_drafts", nccl_drafts},
         {"nccl_graph", nccl_graph},
         {"nccl_differ", nccl_differ},
         {"nccl_hang", nccl_hang},
         {"peers_plain", peers_plain},
         {"peers_requests", peers_requests},
+        {"peers_usual", peers_usual},
+        {"peers_drafts", peers_drafts},
         {"peers_graph", peers_graph},
         {"peers_differ", peers_differ},
         {"peers_hang", peers_hang},

@@ -11,8 +11,8 @@
  * halves of it, in turns likewise: a thread says more when it has heard what the same threads of
  * all others said behind what it writes over.
  */
-#ifndef GUMBEL_CORE_PEERS_H
-#define GUMBEL_CORE_PEERS_H
+#ifndef GUMBEL_CORE_RANKS_PEERS_H
+#define GUMBEL_CORE_RANKS_PEERS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank's call is made by: its rows of a head, or its columns of the logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Optional
+
+import numpy as np
+
+from .._calls.ways import WayIn, from_head, from_logits, of_logits
+from .._inputs.arrays import layout, taken
+from .._inputs.common import Request
+from .._inputs.tensors import is_tensor
+from .abi import lib
+
+
+@dataclass
+class Shard:
+    """One way in; `inputs` are hidden states or logits, by the name that their argument has."""
+
+    inputs: Any
+    scale: float
+    softcap: float
+    vocab_size: Optional[int]
+    name: ClassVar[str]
+    sample: ClassVar[Any]  #: the calls of the library
+    verify: ClassVar[Any]
+
+    def shared(self, first: int) -> dict[str, Any]:
+        """The fields that both ways in have, of a shard that begins with token `first`."""
+        return of_logits(self.scale, self.softcap, self.vocab_size, first)
+
+    def made(
+        self, first: int, common: dict[str, Any], batch: Optional[int] = None
+    ) -> tuple[WayIn, Request]:
+        """What a call takes; `batch` as from_head() has it."""
+        raise NotImplementedError
+
+
+@dataclass
+class OfHead(Shard):
+    weight: Any
+    bias: Any
+    name = "hidden"
+    sample = lib.gumbel_group_sample
+    verify = lib.gumbel_group_verify
+
+    def made(
+        self, first: int, common: dict[str, Any], batch: Optional[int] = None
+    ) -> tuple[WayIn, Request]:
+        shared = self.shared(first)
+        return from_head(self.inputs, self.weight, self.bias, shared, common, batch=batch)
+
+
+@dataclass
+class OfLogits(Shard):
+    name = "logits"
+    sample = lib.gumbel_group_sample_logits
+    verify = lib.gumbel_group_verify_logits
+
+    def made(
+        self, first: int, common: dict[str, Any], batch: Optional[int] = None
+    ) -> tuple[WayIn, Request]:
+        shared, logits = self.shared(first), taken("logits", self.inputs)
+        if layout("logits", logits).shape[1:] != (0,):
+            return from_logits(logits, shared, common, batch=batch)
+        # A rank without tokens has no element to point to, and none that a mask could allow.
+        shape = (len(logits), 1)
+        none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
+        made = from_logits(none, shared, {**common, "mask": None}, batch=batch)
+        way_in: Any = made[0][1]
+        way_in.logits.cols = 0
+        return made

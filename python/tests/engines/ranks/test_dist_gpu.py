@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks on GPUs: by NCCL and by peer memory on two of them, to the bit what one draws, captured in
+a graph, too; with messages in host memory on one, beside a rank on the CPU.
+
+Each way is run once, in two processes, and its cases are looked at one by one.
+"""
+
+import functools
+
+import gumbel
+import pytest
+
+torch = pytest.importorskip("torch", minversion="2.9")
+dist = pytest.importorskip("gumbel.dist", exc_type=ImportError)
+
+from gloo_ranks import on_two_ranks  # noqa: E402
+
+B, V, D = 10, 900, 64  # rows that are cut go by lists from 8 on
+CUT = (0, 384, V)
+FIELDS = ("tokens", "logprobs", "lse", "status", "ranks", "kept", "top_ids", "top_logprobs")
+
+CASES = {
+    "plain": {},
+    "greedy": {"temperature": 0.0, "logprobs": None},
+    "samples": {"temperature": 0.7, "num_samples": 3},
+    "cut": {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "ranks": True, "kept": True},
+    "nucleus": {"top_p": 0.8, "top_logprobs": 4},
+    "edited": {"banned": [3, 200], "logit_bias": {11: 2.5, 500: -1.0}, "min_p": 0.02},
+    "raw": {"logprobs": "raw", "top_logprobs": 3},
+}
+
+
+def gpus():
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def problem(device):
+    random = torch.Generator().manual_seed(3)
+    hidden = torch.randn(B, D, generator=random).to(torch.bfloat16)
+    weight = (torch.randn(V, D, generator=random) / 4).to(torch.bfloat16)
+    return hidden.to(device), weight.to(device)
+
+
+def told(drawn):
+    """What a draw gave, on the CPU."""
+    found = {name: getattr(drawn, name) for name in FIELDS}
+    return {name: value.cpu() for name, value in found.items() if value is not None}
+
+
+def alike(one, other):
+    return one.keys() == other.keys() and all(
+        torch.equal(one[name].nan_to_num(9e9), other[name].nan_to_num(9e9))
+        if one[name].is_floating_point() else torch.equal(one[name], other[name])
+        for name in one
+    )
+
+
+def _cases(group, device, first, end):
+    """Each case by the group and by one device that holds all: whether they are the same."""
+    hidden, weight = problem(device)
+    logits = torch.randn(B, V, generator=torch.Generator().manual_seed(5)).to(device) * 3
+    found = {}
+    for name, asked in CASES.items():
+        asked = {"seed": 5, "position": 9, **asked}
+        drawn = told(group.sample(hidden, weight[first:end], **asked))
+        found["head", name] = alike(drawn, told(gumbel.sample(hidden, weight, **asked)))
+        drawn = told(group.sample_logits(logits[:, first:end], **asked))
+        found["logits", name] = alike(drawn, told(gumbel.sample_logits(logits, **asked)))
+    given = [1, 30, 600, 899, 384, 383, 0, 2, 700, 5]
+    given = torch.tensor(given, dtype=torch.int32, device=device)
+    drawn = told(group.score(hidden, weight[first:end], given))
+    found["head", "score"] = alike(drawn, told(gumbel.score(hidden, weight, given)))
+    return found
+
+
+def _verified(group, device, first, end):
+    """A draft, of which what is drawn is accepted by all and by one."""
+    hidden, weight = problem(device)
+    tokens = torch.tensor([7, 1, 2, 7, 3, 4], dtype=torch.int32, device=device)
+    offsets = torch.tensor([0, 3, 6], dtype=torch.int32, device=device)
+    asked = {"offsets": offsets, "max_nodes": 3, "seed": [1, 2], "position": [4, 8]}
+    ours = group.verify(hidden[:6], weight[first:end], tokens, **asked)
+    whole = gumbel.verify(hidden[:6], weight, tokens, **asked)
+    return torch.equal(ours.tokens, whole.tokens) and torch.equal(ours.emitted, whole.emitted)
+
+
+def _captured(group, device, first, end):
+    """A call made ready, captured, and replayed for other hidden states and positions."""
+    hidden, weight = problem(device)
+    position = torch.zeros(B, dtype=torch.int64, device=device)
+    call = group.prepare_sample(
+        hidden, weight[first:end], temperature=0.8, seed=1, position=position
+    )
+    call()
+    group.wait()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        call()
+    same = True
+    for step in range(1, 6):
+        hidden.copy_(hidden.roll(1, 0))
+        position.fill_(step)
+        graph.replay()
+        group.wait()
+        whole = gumbel.sample(hidden, weight, temperature=0.8, seed=1, position=position)
+        same &= torch.equal(call.output.tokens, whole.tokens)
+    return same
+
+
+def _refused(group, device, first, end):
+    hidden, weight = problem(device)
+    with pytest.raises(RuntimeError, match="^logprobs: "):
+        group.sample(hidden, weight[first:end], softcap=30.0, logprobs="raw")
+    with pytest.raises(ValueError, match="^hidden: is on cpu, the group on cuda"):
+        group.sample(hidden.cpu(), weight[first:end].cpu())
+    return True
+
+
+def _two_gpus(rank, peers):
+    device = f"cuda:{rank}"
+    first, end = CUT[rank], CUT[rank + 1]
+    with dist.Group(first, end - first, device=device, peer_memory=peers, timeout=60) as group:
+        found = _cases(group, device, first, end)
+        for check in (_verified, _captured, _refused):
+            found["head", check.__name__[1:]] = check(group, device, first, end)
+        group.wait()
+        found["head", "counted"] = group.traffic["calls"] >= 2 * len(CASES)
+    return found
+
+
+def _one_gpu(rank, mixed):
+    """Both ranks on one GPU, or the second on the CPU; what they say lies in host memory."""
+    device = "cpu" if mixed and rank == 1 else "cuda:0"
+    first, end = CUT[rank], CUT[rank + 1]
+    whole_logits = torch.randn(B, V, generator=torch.Generator().manual_seed(5)) * 3
+    hidden, weight = problem(device)
+    found = {}
+    with dist.Group(first, end - first, device=device, timeout=60) as group:
+        for name, asked in CASES.items():
+            asked = {"seed": 5, "position": 9, **asked}
+            shard = whole_logits[:, first:end].to(device)
+            drawn = told(group.sample_logits(shard, **asked))
+            found["logits", name] = alike(
+                drawn, told(gumbel.sample_logits(whole_logits, **asked))
+            )
+            drawn = told(group.sample(hidden, weight[first:end], **asked))
+            found["head", name] = {key: value.tolist() for key, value in drawn.items()}
+        tokens = torch.tensor([[7, 1, 2], [7, 3, 4]], dtype=torch.int32, device=device)
+        asked = {"seed": [1, 2], "position": [4, 8]}
+        ours = group.verify_logits(whole_logits[:6, first:end].to(device), tokens, **asked)
+        whole = gumbel.verify_logits(whole_logits[:6], tokens.cpu(), **asked)
+        found["logits", "verified"] = torch.equal(ours.tokens.cpu(), whole.tokens)
+    return found
+
+
+@functools.cache
+def ran(way):
+    """What both ranks found."""
+    if way in ("off", "require"):
+        return on_two_ranks(_two_gpus, way, backend="nccl")
+    return on_two_ranks(_one_gpu, way == "mixed")
+
+
+@pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")
+@pytest.mark.parametrize("peers", ("off", "require"))
+@pytest.mark.parametrize(
+    "case",
+    [(way, name) for name in CASES for way in ("head", "logits")]
+    + [("head", name) for name in ("score", "verified", "captured", "refused", "counted")],
+)
+def test_two_gpus(peers, case):
+    found = ran(peers)
+    for rank in (0, 1):
+        assert not isinstance(found[rank], str), found[rank]
+        assert found[rank][case] is True
+
+
+@pytest.mark.skipif(gpus() < 1, reason="no GPU")
+@pytest.mark.parametrize("way", ("host", "mixed"))
+@pytest.mark.parametrize("name", [*CASES, "verified"])
+def test_messages_in_host_memory(way, name):
+    found = ran(way)
+    for rank in (0, 1):
+        assert not isinstance(found[rank], str), found[rank]
+        assert found[rank]["logits", name] is True
+    first, second = (found[rank].get(("head", name)) for rank in (0, 1))
+    assert repr(first) == repr(second)  # a NaN is any NaN
+
+
+def test_what_cannot_be():
+    def gather(own, seconds):
+        return own
+
+    for named, words in (
+        ({"device": "tpu"}, "^device: "),
+        ({"device": "cuda:x"}, "^device: "),
+        ({"nccl": True}, "^nccl: "),
+        ({"peer_memory": "yes"}, "^peer_memory: 'yes' is none of off, allow, require"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            dist.Group(0, 8, all_gather=gather, **named)
+    with dist.Group(0, 8, all_gather=gather) as group:
+        group.wait()
+        assert group.sample_logits(torch.zeros(1, 8), temperature=0.0).tokens.tolist() == [[0]]

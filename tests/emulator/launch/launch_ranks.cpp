@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels are included, so that what stands in for the hardware's words comes before them. The
+// CTAs of a launch run one after the other, so that what one shares may be static.
+#include "ptx_words.h"
+
+#undef __shared__
+#define __shared__ static
+#include "cuda/step/exchange.cu"
+
+#include "ctas.h"
+#include "launch_ranks.h"
+
+namespace
+{
+
+template <void (*kernel)(gumbel_gathered_rows)> void body(const void *argument)
+{
+    kernel(*(const gumbel_gathered_rows *)argument);
+}
+
+} // namespace
+
+void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
+{
+    run_ctas(body<gumbel_ask_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
+             what);
+}
+
+void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
+{
+    run_ctas(body<gumbel_lay_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
+             what);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches of the kernels that fetch rows of other ranks on errands, as fibers.
+ */
+#ifndef TESTS_EMULATOR_LAUNCH_RANKS_H
+#define TESTS_EMULATOR_LAUNCH_RANKS_H
+
+#include "core/ranks/errands.h"
+
+/* Each by so many CTAs; the rest as in launch_step.h. */
+void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
+void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
+
+#endif
