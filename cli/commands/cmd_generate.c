@@ -330,9 +330,12 @@ int command_generate(int argc, char **argv)
         strcmp(arguments.request.common.device.device, "cpu") != 0) {
         fail("--group", "it is served on CPUs alone");
     }
-    if (arguments.screen &&
-        (arguments.request.common.json || arguments.group || arguments.draft.from)) {
-        fail("--screen", "it does not go with --json, --group and --draft");
+    if (arguments.screen && (arguments.request.common.json || arguments.group)) {
+        fail("--screen", "it does not go with --json and --group");
+    }
+    if (arguments.screen && arguments.draft.from && arguments.draft.rule &&
+        strcmp(arguments.draft.rule, "coupled") != 0) {
+        fail("--screen", "it serves the coupled rule of drafts, not %s", arguments.draft.rule);
     }
     if (arguments.bos && arguments.no_bos) {
         fail("--bos", "contradicts --no-bos");

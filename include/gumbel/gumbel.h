@@ -467,7 +467,7 @@ typedef struct gumbel_limits {
  *             4 * B * D + 832 * threads * B, if options.tile is 0; on CUDA about 80 * B * S and up
  *             to some MiB. With `requests` some 4.2 * B * V more, and on the CPU 3 * B * V for
  *             lists of tokens, few of them touched; with `screens` 10 * B * D, and 3 KiB a draw and
- *             thread. It grows with each limit.
+ *             thread, and with `requests` beside them 8.4 * B * V. It grows with each limit.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.2 */
 GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limits *limits,
                                   size_t *bytes, gumbel_error *error);

@@ -11,9 +11,10 @@
  *
  * What a screen serves: tokens, scores and statuses of greedy and seeded draws, samples, given
  * noise, masks, allowed and banned tokens, biases, penalties, soft-cap, scale, head bias, shards
- * that are drawn alone, and drafts under GUMBEL_RULE_COUPLED. Every other call (log-probabilities,
- * truncation, ranks, lists of tokens, summaries, given tokens) takes the full pass as if there were
- * no screen, and so do single rows whose candidates are too many or whose logits are not finite.
+ * that are drawn alone, truncation by min_p, top_k and top_p in every order, and drafts under
+ * GUMBEL_RULE_COUPLED. Every other call (log-probabilities, ranks, kept counts, lists of tokens,
+ * summaries, given tokens) takes the full pass as if there were no screen, and so do single rows
+ * whose candidates are too many, whose cut the bounds do not tell or whose logits are not finite.
  * gumbel_explain() tells which way a call goes.
  *
  * On CUDA a screen serves plain draws on GPUs of capability 9.0 (Hopper): tokens, scores and

@@ -18,7 +18,8 @@ path, last_row, position, finished, status, and logprobs if asked for.
 
 Lists of tokens are two or three tensors: offsets int64 [B + 1], ids int32, and for biases values
 float32. A history is three: prompt and output int32 [slots, ceil(V / 32)], counts int16 or int32
-[slots, V]. Needs torch 2.9 or later.
+[slots, V]. A `screen` of sample() and verify() is the bytes of one: gumbel.Screen(weight).bytes.
+Needs torch 2.9 or later.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from ._inputs import proposals  # noqa: E402
 from ._inputs.arguments import TokenTensors  # noqa: E402
 from ._calls.ways import SampleOutput  # noqa: E402
 from ._calls.history import History  # noqa: E402
+from ._calls.screens import Screen, Weights  # noqa: E402
 
 _HEAD = "Tensor hidden, Tensor weight"
 _LOGITS = "Tensor logits"
@@ -150,8 +152,15 @@ def _samples_of(tokens: torch.Tensor) -> Any:
 # ------------------------------------------------------------------------ draws and scores
 
 
+def _screened(weight: Any, arguments: dict[str, Any]) -> Weights:
+    """The weights of a head, or their screen, whose bytes are taken out of the arguments."""
+    screen = arguments.pop("screen", None)
+    return weight if screen is None else Screen.of_bytes(weight, screen)
+
+
 def _sample(hidden: Any, weight: Any, **arguments: Any) -> list[torch.Tensor]:
-    return _listed(_sampling.sample(hidden, weight, **_common(arguments)))
+    weights = _screened(weight, arguments)
+    return _listed(_sampling.sample(hidden, weights, **_common(arguments)))
 
 
 def _sample_logits(logits: Any, **arguments: Any) -> list[torch.Tensor]:
@@ -175,7 +184,7 @@ _SCORED = f"""{_SCALED}, {_ROWS}, str? logprobs="processed", int top_logprobs=0,
     bool kept=False) -> Tensor[]"""
 
 _define(
-    f"sample({_HEAD}, *, Tensor? bias=None, {_SAMPLED}",
+    f"sample({_HEAD}, *, Tensor? screen=None, Tensor? bias=None, {_SAMPLED}",
     _sample,
     lambda hidden, weight, num_samples=1, **rest: _fake_draw(hidden, num_samples, **rest),
 )
@@ -259,7 +268,8 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
 
 
 def _verify(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
-    return _verified(_drafts.verify, hidden, weight, tokens, **arguments)
+    weights = _screened(weight, arguments)
+    return _verified(_drafts.verify, hidden, weights, tokens, **arguments)
 
 
 def _verify_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
@@ -294,7 +304,7 @@ def _fake_verify(
 
 _VERIFIED = f'{_SCALED}, {_ROWS}, str? logprobs="processed") -> Tensor[]'
 _define(
-    f"verify({_HEAD}, {_DRAFT}, Tensor? bias=None, {_VERIFIED}",
+    f"verify({_HEAD}, {_DRAFT}, Tensor? screen=None, Tensor? bias=None, {_VERIFIED}",
     _verify,
     lambda hidden, weight, tokens, **rest: _fake_verify(hidden, tokens, **rest),
 )

@@ -22,6 +22,11 @@ none. What is drawn from logits is drawn from those that vLLM gathers, which is 
 head is on GPUs. A rank that is gone is an error of the step within
 VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS; what keeps a head's logits gathered a line of the log tells.
 
+On a CPU `--additional-config '{"gumbel": {"screen": true}}'` has steps of up to eight rows without
+log-probabilities drawn by a screen of the head (gumbel.Screen): the same tokens at half the head's
+bytes, for half as much memory again, which a line of the log tells. Its weights must not change
+from the first draw on: not for engines whose weights are updated. Shards do without.
+
 Versions 0.32 and 0.33 are served. Others, watermarks and replayed traces keep vLLM's draws, and a
 line of the log says so.
 """

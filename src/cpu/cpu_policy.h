@@ -71,6 +71,14 @@
 /* A row whose candidates are this share of the vocabulary takes the full pass: one by one they are
  * read at some GB/s. */
 #define CPU_SCREEN_SCORED_SHARE 64
+/* The same for what decides a row's truncation, which one thread reads, and how many are read of a
+ * small vocabulary; how many are read before passes over the row look again, twice as many each
+ * time, and of the largest for the largest; how often a draw begins anew. */
+#define CPU_SCREEN_CUT_SHARE 8
+#define CPU_SCREEN_CUT_LEAST 256
+#define CPU_SCREEN_CHUNK     32
+#define CPU_SCREEN_LARGEST   8
+#define CPU_SCREEN_TRIES     32
 
 /* Biases a block of 64 tokens, on average, that a row is sorted for: 9496 of V = 151936. */
 #define CPU_BIASES 4

@@ -209,8 +209,11 @@ static void coupled_drafts(void **state)
 {
     made_head made = make_made_head(MADE_STRUCTURED, GUMBEL_BFLOAT16, 500, 64, 4, 6);
     uint64_t seed = 9, position = 0;
-    int32_t drafted[4] = {0}, emitted[2][4], count[2], accepted[2];
-    float temperature = 0.5f;
+    int32_t drafted[4] = {0}, emitted[2][4], count[2], accepted[2], top_k = 20;
+    float temperature = 0.5f, top_p = 0.9f;
+    gumbel_truncation cut = {.struct_size = sizeof cut,
+                             .top_k = {&top_k, GUMBEL_SAME},
+                             .top_p = {&top_p, GUMBEL_SAME}};
     gumbel_head head = {.struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight};
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {&temperature, GUMBEL_SAME},
@@ -220,6 +223,7 @@ static void coupled_drafts(void **state)
         .struct_size = sizeof draft, .requests = 1, .max_nodes = 4, .tokens = drafted};
     void *screen = make_screen(*state, &made.weight);
     for (position = 0; position < (TEST_SANITIZED ? 20 : 60); position++) {
+        how.truncation = position % 2 ? &cut : NULL;
         for (int way = 0; way < 2; way++) {
             gumbel_verified out = {.struct_size = sizeof out,
                                    .tokens = emitted[way],

@@ -45,8 +45,15 @@ class Generate(Case):
         for how in (("--temperature", 0), ("--temperature", 0.8, "--repetition-penalty", 1.2),
                     ("--top-k", 20)):
             self.assertEqual(self.succeed(*rest, *how, "--screen"), self.succeed(*rest, *how))
+            drafted = gumbel(*rest, *how, "--screen", "--draft", "ngram", "--check")
+            self.assertEqual(drafted.stdout, self.succeed(*rest, *how))
+        small = ("--draft", os.path.join(MODELS, "kjv-draft"), "--draft-siblings", 2)
+        done = gumbel(*rest, "--screen", *small)
+        self.assertEqual((done.returncode, done.stdout), (0, self.succeed(*rest)))
         self.refuse("--screen", *rest, "--screen", "--json")
-        self.refuse("--screen", *rest, "--screen", "--draft", "ngram")
+        self.refuse(
+            "--screen", *rest, "--screen", "--draft", "ngram", "--draft-rule", "rejection"
+        )
 
     def test_drafts(self):
         """The same texts, with a line or an object of what the drafts were worth."""

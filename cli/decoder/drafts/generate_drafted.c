@@ -80,9 +80,9 @@ static int check(const decoder *d, const generate_options *o, const draft_option
                             (double)draft->temperature);
     }
     if (draft->rule != GUMBEL_RULE_COUPLED &&
-        (draft->siblings > 0 || o->ranks || o->logprobs_of == GUMBEL_RAW)) {
+        (draft->siblings > 0 || o->ranks || o->logprobs_of == GUMBEL_RAW || o->screen)) {
         return decoder_fail(error, NULL, "draft rule",
-                            "takes neither siblings, nor ranks, nor raw log-probabilities");
+                            "takes no siblings, ranks, raw log-probabilities and screens");
     }
     if (!o->draw != !draft->verify) {
         return decoder_fail(error, NULL, "draft", "is for an engine that draws and verifies");
@@ -183,7 +183,7 @@ static int verify(text *t, cycle *c)
         return -1;
     }
     double fed = now();
-    gumbel_head head = text_draws_head(t->d, t->hidden, c->nodes);
+    gumbel_head head = text_draws_screened(t->d, t->hidden, c->nodes, o->screen);
     gumbel_draft draft = {.struct_size = sizeof draft,
                           .requests = 1,
                           .max_nodes = c->nodes,
@@ -206,7 +206,7 @@ static int verify(text *t, cycle *c)
                                 .path = c->path,
                                 .finished = &c->finished,
                                 .status = &c->status,
-                                .logprobs = c->logprobs,
+                                .logprobs = o->screen ? NULL : c->logprobs,
                                 .rows = &rows};
     weighing by;
     if (weigh(t, c, &by, &draft) != 0 ||
@@ -243,7 +243,7 @@ static int report(text *t, const cycle *c)
         generate_token token = {.sample = t->sample,
                                 .position = t->count,
                                 .id = c->tokens[i],
-                                .logprob = c->logprobs[i],
+                                .logprob = o->screen ? NAN : c->logprobs[i],
                                 .last = i + 1 == c->emitted && c->finished,
                                 .rank = o->ranks ? c->ranks[row] : 0,
                                 .kept = o->kept ? c->kept[row] : 0,
@@ -355,7 +355,7 @@ static int time_plain_steps(text *t)
     for (int i = 0; i < PLAIN_STEPS; i++) {
         double start = now();
         decoder_sequence_truncate(t->sequence, last);
-        gumbel_head head = text_draws_head(t->d, t->hidden, 1);
+        gumbel_head head = text_draws_screened(t->d, t->hidden, 1, t->options->screen);
         if (decoder_feed(t->d, t->sequence, t->tokens + last, 1, 0, t->hidden, t->error) != 0 ||
             text_draws_sample(&t->draws, &head, (uint64_t)last, &token, NULL, 0, t->error) != 0) {
             return -1;

@@ -64,6 +64,18 @@ gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows)
                          .weight = weight};
 }
 
+gumbel_head text_draws_screened(const decoder *d, const float *hidden, int32_t rows,
+                                const void *screen)
+{
+    gumbel_head head = text_draws_head(d, hidden, rows);
+    if (screen) { /* it is of all rows of the weights */
+        head.vocab_size = head.weight.rows;
+        head.weight = decoder_head(d);
+        head.screen = screen;
+    }
+    return head;
+}
+
 gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t rows)
 {
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),

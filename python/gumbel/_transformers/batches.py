@@ -27,12 +27,14 @@ def generate_batch(
     max_new_tokens: Optional[int] = None,
     record_timestamps: bool = False,
     warmup: bool = True,
+    screen: bool = False,
 ) -> dict[str, Any]:
     """generate_batch() of a model by the library, with a seed a prompt; no logits are formed.
 
     inputs       token ids of prompts, lists of any lengths.
     seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
                  Text s of num_return_sequences is sample s of its prompt's seed.
+    screen       draw by a screen of the head, as generate() says.
 
     The others are generate_batch()'s own. The temperature, top_k, top_p and min_p are fused with
     the head; other processors that continuous batching has are given logits.
@@ -52,7 +54,7 @@ def generate_batch(
         max_generated_length=most or 0,
         num_requests=len(inputs) * copies,
     )
-    with _manager(model, config, continuous_batching_config, hints) as manager:
+    with _manager(model, config, continuous_batching_config, hints, screen) as manager:
         if warmup:
             manager.warmup()
         manager.start()
@@ -72,14 +74,16 @@ def generate_batch(
 
 
 @contextmanager
-def _manager(model: Any, config: Any, batching: Any, hints: Any) -> Iterator[Any]:
+def _manager(
+    model: Any, config: Any, batching: Any, hints: Any, screen: bool
+) -> Iterator[Any]:
     """A manager that draws by the library, and has ended behind it. One that fails before it starts
     would leave the model with paged attention."""
     attention = model.config._attn_implementation
     head, manager = head_of_paged(model), None
     try:
         manager = model.init_continuous_batching(config, batching, hints)
-        give(manager, head)
+        give(manager, head, screen)
         yield manager
     finally:
         if manager is not None:

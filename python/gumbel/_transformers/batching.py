@@ -16,6 +16,7 @@ from transformers.generation.continuous_batching.continuous_api import Continuou
 from transformers.generation.continuous_batching.model_runner import ModelRunner
 
 from .. import torch as operators  # noqa: F401, registers torch.ops.gumbel
+from .._calls.screens import Screen
 from .heads import Head, head_of
 from .requests import add_lines, seeds_in
 from .rules import Rules, rules_of
@@ -39,7 +40,7 @@ DTYPES = {
 class BatchDraw:
     """Draws one token of each request that a step completes."""
 
-    def __init__(self, manager: Any, head: Optional[Head]) -> None:
+    def __init__(self, manager: Any, head: Optional[Head], screen: bool) -> None:
         processors, greedy = manager.logit_processor, not manager.generation_config.do_sample
         rules = rules_of(processors.logits_processor)
         if head is None or rules is None or rules.edit_logits():
@@ -48,6 +49,8 @@ class BatchDraw:
             self.head = head
         self.copies = manager.num_return_sequences
         self.logprobs = "processed" if manager.continuous_batching_config.return_logprobs else None
+        weights = self.head.weights(screen) if self.head is not None else None
+        self.screen = weights.bytes if isinstance(weights, Screen) else None
         values = rules.parameters(greedy)
         lines = {} if greedy else _lines_of(processors.logits_processor)
         self.lines = {name: line for name, line in lines.items() if name in values}
@@ -79,7 +82,7 @@ class BatchDraw:
             given = {name: value for name, value in batch.items() if name not in NOT_OF_DECODERS}
             hidden = self.head.base(**given).last_hidden_state[0, indices]
             drawn = torch.ops.gumbel.sample(
-                hidden, self.head.weight, **self.head.arguments(), **common
+                hidden, self.head.weight, screen=self.screen, **self.head.arguments(), **common
             )
         output[0, :count].copy_(self._pick(drawn[0], lines))
         if self.logprobs:
@@ -154,8 +157,8 @@ def head_of_paged(model: Any) -> Optional[Head]:
         model.set_attn_implementation(attention)
 
 
-def give(manager: Any, head: Optional[Head]) -> None:
-    """Have the library draw for a manager that has not begun."""
+def give(manager: Any, head: Optional[Head], screen: bool) -> None:
+    """Have the library draw for a manager that has not begun, by a screen of the head or not."""
     if hasattr(manager.logit_processor, "gumbel_draw"):
         return
     if manager.batch_processor is not None:
@@ -163,21 +166,27 @@ def give(manager: Any, head: Optional[Head]) -> None:
             "model: its cached manager draws by itself; "
             "destroy_cached_continuous_batching_manager() first"
         )
-    manager.logit_processor.gumbel_draw = BatchDraw(manager, head)
+    manager.logit_processor.gumbel_draw = BatchDraw(manager, head, screen)
 
 
 def _init(self: Any, model: Any, *arguments: Any, **named: Any) -> None:
     head = head_of_paged(model)
     _stock_init(self, model, *arguments, **named)
-    give(self, head)
+    give(self, head, _patched["screen"])
 
 
-def patch_continuous_batching() -> None:
+_patched = {"screen": False}
+
+
+def patch_continuous_batching(*, screen: bool = False) -> None:
     """From now on have the library draw for every manager of continuous batching in this process.
 
     add_request() of a manager then takes `seed`, an int of which the low 64 bits count; without one
     torch's generator makes one. Further texts of a prompt, num_return_sequences, are further
     samples of its seed. Steps form no logits, as CUDA graphs, compiled or not. For a single batch
     generate_batch() does without this.
+
+    screen       draw by screens of heads, as generate() says.
     """
+    _patched["screen"] = screen
     ContinuousBatchingManager.__init__ = _init

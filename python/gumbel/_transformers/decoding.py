@@ -32,9 +32,10 @@ def generate(
     seed: Union[None, int, Sequence[int]] = None,
     token_streamer: Any = None,
     draft_model: Any = None,
+    screen: bool = False,
     **model_kwargs: Any,
 ) -> Any:
-    """A decoding method for generate(custom_generate=...), which makes all arguments but three.
+    """A decoding method for generate(custom_generate=...), which makes all arguments but four.
 
     seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
                  Sequence s of a prompt is sample s of its seed.
@@ -42,6 +43,10 @@ def generate(
                  a streamer, and a model that drafts, as generate() takes them for `streamer` and
                  `assistant_model`, but does not hand those on. It drafts as many tokens at once as
                  its generation_config.num_assistant_tokens says, or 4.
+    screen       draw by a screen of the head (gumbel.Screen), made at the first text of a model and
+                 kept with it: the same texts, at half the bytes of a step's head, for half as much
+                 memory again as the head takes. On the CPU; elsewhere it is a RuntimeError. The
+                 head's weights must not change while the model is there.
 
     By drafts, of a draft_model or of generate(prompt_lookup_num_tokens=), a single text is drawn,
     the same as without: drafts are kept while they are what is drawn.
@@ -63,7 +68,7 @@ def generate(
     texts = Texts(input_ids, model_kwargs.get("attention_mask"), seed, copies)
     kept = _kept(config)
     greedy = not config.do_sample
-    head, draw = draw_of(model, logits_processor, greedy, texts, input_ids, kept)
+    head, draw = draw_of(model, logits_processor, greedy, texts, input_ids, kept, screen)
     given = (model, input_ids, head, draw, stopping_criteria, config, synced_gpus, streamer)
     if not by_drafts:
         ids, cache = _decode(*given, model_kwargs)
@@ -72,7 +77,7 @@ def generate(
             drafter: Any = NgramDrafter(config)
         else:
             drafter = ModelDrafter(
-                draft_model, input_ids, texts, logits_processor, greedy, model_kwargs
+                draft_model, input_ids, texts, logits_processor, greedy, model_kwargs, screen
             )
         ids, cache = decode_assisted(*given, drafter, model_kwargs)
     if streamer is not None:

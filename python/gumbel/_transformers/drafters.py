@@ -38,6 +38,7 @@ class ModelDrafter:
     """Drafts with the target's own noise, so that it draws what the target will, if it can.
 
     kwargs       what the target takes for the prompt.
+    screen       whether it draws by a screen of its head.
     """
 
     def __init__(
@@ -48,10 +49,13 @@ class ModelDrafter:
         processors: Any,
         greedy: bool,
         kwargs: dict[str, Any],
+        screen: bool = False,
     ) -> None:
         ids = ids.to(model.device)
         self.model, self.target, self.texts = model, texts, texts.apart(model.device)
-        head, self.draw = draw_of(model, processors, greedy, self.texts, ids)
+        head, self.draw = draw_of(
+            model, processors, greedy, self.texts, ids, screen=screen
+        )
         self.count = model.generation_config.num_assistant_tokens or DRAFT_TOKENS
         of_prompt = {
             name: kwargs[name].to(model.device)

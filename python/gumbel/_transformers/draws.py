@@ -15,12 +15,22 @@ from .texts import Texts
 
 
 class FusedDraw:
-    """Draws from hidden states, step after step; no logits are formed."""
+    """Draws from hidden states, step after step; no logits are formed.
+
+    screen       whether by a screen of the head.
+    """
 
     def __init__(
-        self, head: Head, rules: Rules, greedy: bool, texts: Texts, input_ids: torch.Tensor
+        self,
+        head: Head,
+        rules: Rules,
+        greedy: bool,
+        texts: Texts,
+        input_ids: torch.Tensor,
+        screen: bool,
     ) -> None:
         self.head, self.rules, self.texts = head, rules, texts
+        self.weights = head.weights(screen)
         self._masks(input_ids.device)
         self.history: Optional[History] = None
         self.parameters = rules.parameters(greedy)
@@ -67,7 +77,7 @@ class FusedDraw:
     def _prepare(self, rows: torch.Tensor) -> _prepared.PreparedCall:
         return _prepared.prepare_sample(
             rows,
-            self.head.weight,
+            self.weights,
             seed=self.texts.seed,
             position=self.texts.position,
             mask=self.mask,
@@ -85,7 +95,7 @@ class FusedDraw:
         count = len(rows)
         found = _drafts.verify(
             rows,
-            self.head.weight,
+            self.weights,
             candidates[:, -count:].int().contiguous(),
             limit=[limit],
             stop=stop or None,
@@ -185,13 +195,14 @@ def draw_of(
     texts: Texts,
     input_ids: torch.Tensor,
     kept: Optional[dict[str, list[Any]]] = None,
+    screen: bool = False,
 ) -> tuple[Optional[Head], Draw]:
     """The head of a model and a fused draw, where that serves; or None and one from its logits."""
     rules = rules_of(processors)
     head = None if rules is None or kept else head_of(model)
     if head is None or rules is None:
         return None, ProcessedDraw(processors, greedy, texts, kept)
-    return head, FusedDraw(head, rules, greedy, texts, input_ids)
+    return head, FusedDraw(head, rules, greedy, texts, input_ids, screen)
 
 
 def _without(mask: torch.Tensor, tokens: list[int]) -> torch.Tensor:

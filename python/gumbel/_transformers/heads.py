@@ -10,6 +10,8 @@ from typing import Any, Callable, Optional
 import torch
 from transformers.generation import CompileConfig
 
+from .._calls.screens import Screen, Weights
+
 TOLERANCE = 0.02  # of the largest logit: what two products of a bfloat16 head may differ by
 
 
@@ -23,10 +25,19 @@ class Head:
     scale: float
     softcap: float
     _compiled: list[Any] = field(default_factory=list, repr=False)  # a config, and what it made
+    _screens: list[Screen] = field(default_factory=list, repr=False)  # one at most
 
     def arguments(self) -> dict[str, Any]:
         """What a call of the library takes of it, beside the weight."""
         return {"bias": self.bias, "scale": self.scale, "softcap": self.softcap}
+
+    def weights(self, screen: bool) -> Weights:
+        """What a call takes for weights: them, or their screen, which is made once."""
+        if not screen:
+            return self.weight
+        if not self._screens:
+            self._screens.append(Screen(self.weight))
+        return self._screens[0]
 
     def get_compiled_call(self, config: Optional[CompileConfig]) -> Callable[..., Any]:
         """The decoder's forward, compiled once.

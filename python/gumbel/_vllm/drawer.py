@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import torch
 
 from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
+from .._calls.screens import Screen
 from .counts import counts
 from .lazy import LazyLogits, is_lazy, looked_at
 from .masks import both
@@ -90,7 +91,7 @@ def source(logits: Any) -> tuple[Calls, tuple[Any, ...], dict[str, Any]]:
         return _LOGITS, (logits,), threads_for(logits)
     if logits.shard is None:
         given = {**logits.head, **threads_for(logits.hidden)}
-        return _HEAD, (logits.hidden, logits.weight), given
+        return _HEAD, (logits.hidden, logits.screen or logits.weight), given
     group = logits.shard.group
     if logits.columns is None:
         calls = Calls(group.sample, group.score, group.verify, group.prepare_sample)
@@ -135,6 +136,8 @@ class Drawer:
             # Raw logits are those behind scale, cap and grammar here, not the product alone.
             if twice or not logits.is_plain:
                 logits = logits.get()
+        if likeliest is not None and is_lazy(logits) and logits.by_screen:
+            logits = logits.get()  # of log-probabilities a screen knows nothing
         counts.add(_took(logits, took))
         asks = _of_shard(logits, asks)
         if not asks.edit_logits():
@@ -153,9 +156,11 @@ class Drawer:
         """A draw that takes a number a row and nothing else, by a call that is kept ready."""
         calls, inputs, given = source(logits)
         first, rows = inputs[0], asks.rows
-        weight = inputs[1].data_ptr() if len(inputs) > 1 else 0
+        weight = logits.weight.data_ptr() if len(inputs) > 1 else 0
+        screen = inputs[-1].address if isinstance(inputs[-1], Screen) else 0
         asked = None if likeliest is None else (likeliest.count, likeliest.raw)
-        key = (calls.prepare, weight, first.shape, first.stride(), first.dtype, asked, *rows)
+        kind = (first.shape, first.stride(), first.dtype)
+        key = (calls.prepare, weight, screen, *kind, asked, *rows)
         known = self.ready.pop(key, None)
         if known is None:
             if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes

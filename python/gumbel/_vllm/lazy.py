@@ -14,9 +14,11 @@ from torch.utils._pytree import tree_map
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
+from .._calls.screens import Screen
 from .counts import counts
 from .groups import Shard, shard_of
 from .masks import forbid
+from .screened import ROWS_MOST, screen_of
 
 # On a CPU vLLM's products of 16 bits are faster than the library's, whose sums are in float32, but
 # for few rows of a head that lies in memory and in no cache; from logits the draw itself takes no
@@ -42,6 +44,8 @@ class LazyLogits(torch.Tensor):
     value: Optional[torch.Tensor]  # once somebody looked
     shard: Optional[Shard]  # that `weight` is; None: it is the whole head
     columns: Optional[Callable[[], Any]]  # of a shard whose product torch shall make
+    screen: Optional[Screen]  # of the weight
+    by_screen: bool  # without it, vLLM would have multiplied faster
 
     @staticmethod
     def __new__(
@@ -52,7 +56,8 @@ class LazyLogits(torch.Tensor):
             cls, shape, dtype=hidden.dtype, device=hidden.device
         )
         made.hidden, made.weight, made.head, made.make = hidden, weight, head, make
-        made.mask = made.value = made.shard = made.columns = None
+        made.mask = made.value = made.shard = made.columns = made.screen = None
+        made.by_screen = False
         return made
 
     @property
@@ -138,6 +143,24 @@ def _multiplies_faster(lm_head: Any, hidden: torch.Tensor) -> bool:
     return len(hidden) > CPU_ROWS_MOST or lm_head.weight.nbytes < CPU_CACHES
 
 
+def _of_whole(
+    lm_head: Any, hidden: torch.Tensor, head: dict[str, Any], make: Any, multiply: bool
+) -> Any:
+    """The logits of a head that is no shard: put off, or vLLM's where it multiplies faster."""
+    weight, few = lm_head.weight.detach(), len(hidden) <= ROWS_MOST
+    screen = screen_of(lm_head, weight) if few and weight.nbytes >= _least_for(hidden) else None
+    if multiply and screen is None:
+        return make()
+    made = LazyLogits(hidden, weight, head, make)
+    made.screen, made.by_screen = screen, multiply
+    return made
+
+
+def _least_for(hidden: torch.Tensor) -> int:
+    """Bytes of a head that a screen is for: one in the caches vLLM multiplies faster."""
+    return 0 if hidden.dtype == torch.float32 else CPU_CACHES
+
+
 def _forward(
     self: Any,
     lm_head: Any,
@@ -156,9 +179,7 @@ def _forward(
         return make()
     multiply = _multiplies_faster(lm_head, hidden_states)
     if lm_head.tp_size == 1:
-        if multiply:
-            return make()
-        return LazyLogits(hidden_states, lm_head.weight.detach(), head, make)
+        return _of_whole(lm_head, hidden_states, head, make, multiply)
     shard = shard_of(lm_head)
     if shard is None:
         return make()

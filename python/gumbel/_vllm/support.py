@@ -93,6 +93,9 @@ def _start(config: Any) -> None:
     reason = refusal(config)
     if reason is None:
         try:
+            from .screened import ask
+
+            ask(config)
             _hook_runners()
         except (ImportError, AttributeError) as other:
             reason = f"its code is not what it was: {other}"

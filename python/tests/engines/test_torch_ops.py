@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.ops.gumbel.*: what the package's calls give, under compilation, in graphs, on streams."""
 
+import threading
+
 import gumbel
 import numpy as np
 import pytest
@@ -355,3 +357,72 @@ def test_lists_of_other_kinds_are_refused():
     ):
         with pytest.raises((TypeError, ValueError), match=text):
             ops.sample(hidden, weight, **{**good, name: value})
+
+
+def screened_head(rows=3000, columns=96, batch=5):
+    random = np.random.default_rng(1)
+    hidden = torch.tensor(random.standard_normal((batch, columns)), dtype=torch.bfloat16)
+    weight = torch.tensor(random.standard_normal((rows, columns)) / 4, dtype=torch.bfloat16)
+    return hidden, weight
+
+
+def test_operators_take_the_bytes_of_a_screen():
+    hidden, weight = screened_head()
+    screen = gumbel.Screen(weight).bytes
+    assert screen.dtype == torch.uint8 and screen.data_ptr() % 64 == 0
+    drafted = torch.zeros(1, 5, dtype=torch.int32)
+    for position in range(20):
+        common = {
+            "temperature": torch.tensor([0.0, 0.5, 1, 2, 100]),
+            "seed": torch.tensor(7),
+            "position": torch.tensor(position),
+            "logprobs": None,
+            "top_k": torch.tensor(40, dtype=torch.int32),
+            "min_p": torch.tensor(0.01),
+        }
+        for call, more in ((torch.ops.gumbel.sample, ()), (torch.ops.gumbel.verify, (drafted,))):
+            given = dict(common, temperature=torch.tensor(0.7)) if more else common
+            wanted = call(hidden, weight, *more, **given)
+            found = call(hidden, weight, *more, screen=screen, **given)
+            assert all(torch.equal(a, b) for a, b in zip(found, wanted))
+    torch.library.opcheck(
+        torch.ops.gumbel.sample.default, (hidden, weight), {"screen": screen, "logprobs": None}
+    )
+    compiled = torch.compile(
+        lambda h: torch.ops.gumbel.sample(h, weight, screen=screen, logprobs=None)[0],
+        fullgraph=True, backend="eager",
+    )
+    plain = torch.ops.gumbel.sample(hidden, weight, logprobs=None)[0]
+    assert torch.equal(compiled(hidden), plain)
+
+
+def test_operators_refuse_what_is_no_screen():
+    hidden, weight = screened_head()
+    screen = gumbel.Screen(weight).bytes
+    for wrong, text in (
+        (screen[:-1], "screen: expected the shape"),
+        (screen.float(), "screen: dtype float32"),
+        (torch.zeros_like(screen), "screen"),
+        (gumbel.Screen(screened_head(rows=2900)[1]).bytes, "screen: expected the shape"),
+        (gumbel.Screen(screened_head(rows=2999)[1]).bytes, "screen: it is of weights .2999, 96"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            torch.ops.gumbel.sample(hidden, weight, screen=wrong, logprobs=None)
+
+
+def test_a_screen_serves_threads():
+    hidden, weight = screened_head()
+    screen = gumbel.Screen.of_bytes(weight, gumbel.Screen(weight).bytes)
+    screen.verify()
+    wanted = gumbel.sample(hidden, weight, seed=3, logprobs=None).tokens
+    found = []
+
+    def draw():
+        found.append(gumbel.sample(hidden, screen, seed=3, logprobs=None).tokens)
+
+    threads = [threading.Thread(target=draw) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and all(torch.equal(one, wanted) for one in found)

@@ -2,12 +2,14 @@
 """generate() of transformers with our decoding method: stock texts where they are greedy, the law
 of the model where they are drawn, one text for one seed and prompt, and no logits formed."""
 
+import contextlib
 import copy
 
 import numpy as np
 import pytest
 from golden_texts import TOKENS, assert_one_text
 from kjv import (  # noqa: F401, which skips where there is no transformers; fixtures
+    DRAFT,
     DRAWN,
     PROMPTS,
     Streamer,
@@ -17,6 +19,7 @@ from kjv import (  # noqa: F401, which skips where there is no transformers; fix
     texts,
     tokenizer,
     torch,
+    transformers,
     written,
 )
 
@@ -229,3 +232,84 @@ def test_a_head_that_is_more_than_a_product_is_called(model, tokenizer):
     finally:
         hook.remove()
         heads.forget(model)
+
+
+UNLIKELY = 3999  # of the bundled vocabulary
+
+
+@contextlib.contextmanager
+def spoilt(weight):
+    """The weights of a token that cannot win are NaN, as a full pass sees and a screen does not."""
+    kept = weight.detach()[UNLIKELY].clone()
+    weight.detach()[UNLIKELY] = float("nan")
+    try:
+        yield
+    finally:
+        weight.detach()[UNLIKELY] = kept
+
+
+def test_a_full_pass_finds_spoilt_weights(model):
+    if model.device.type != "cpu":
+        pytest.skip("screens are of CPUs")
+    hidden = torch.randn(3, model.config.hidden_size)
+    weight, screen = model.lm_head.weight.detach(), heads.head_of(model).weights(True)
+    with spoilt(weight):
+        assert not gumbel.sample(hidden, screen, logprobs=None).status.any()
+        assert gumbel.sample(hidden, weight, logprobs=None).status.all()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"do_sample": False},
+        DRAWN,
+        {"do_sample": True, "top_k": 0, "min_p": 0.05, "repetition_penalty": 1.2},
+        {**DRAWN, "num_return_sequences": 3},
+    ],
+    ids=str,
+)
+def test_texts_by_a_screen_are_texts_without(model, tokenizer, more):
+    if model.device.type != "cpu":
+        pytest.skip("screens are of CPUs")
+    for prompt, seed in zip(PROMPTS, (3, 4, 5, 2**64 - 1)):
+        given = {"seed": seed, **more}
+        inputs = tokenizer(prompt, return_tensors="pt")
+        wanted = texts(model, inputs, **given)
+        assert torch.equal(texts(model, inputs, screen=True, **given), wanted)
+        with spoilt(model.lm_head.weight):
+            assert torch.equal(texts(model, inputs, screen=True, **given), wanted)
+    assert len(heads.head_of(model)._screens) == 1  # made once
+
+
+def test_drafts_are_verified_by_screens(model, tokenizer):
+    if model.device.type != "cpu":
+        pytest.skip("screens are of CPUs")
+    draft = transformers.AutoModelForCausalLM.from_pretrained(DRAFT, dtype=torch.float32).eval()
+    inputs = tokenizer(PROMPTS[1], return_tensors="pt")
+    for how in ({"draft_model": draft}, {"prompt_lookup_num_tokens": 4}):
+        given = {"seed": 7, "tokens": 40, **DRAWN}
+        wanted = texts(model, inputs, **given)
+        assert torch.equal(texts(model, inputs, screen=True, **how, **given), wanted)
+        with spoilt(model.lm_head.weight):
+            assert torch.equal(texts(model, inputs, screen=True, **how, **given), wanted)
+
+
+def test_a_batch_by_a_screen(model, tokenizer):
+    if model.device.type != "cpu":
+        pytest.skip("screens are of CPUs")
+    pytest.importorskip("psutil")
+    from test_transformers_batches import batching, configured
+
+    prompts = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+
+    def drawn(**how):
+        out = gumbel.transformers.generate_batch(
+            model, prompts, configured(**DRAWN), batching(), seed=[3, 4, 5, 6], **how
+        )
+        assert all(one.error is None for one in out.values())
+        return [one.generated_tokens for one in out.values()]
+
+    wanted = drawn()
+    assert drawn(screen=True) == wanted
+    with spoilt(model.lm_head.weight):
+        assert drawn(screen=True) == wanted

@@ -196,8 +196,11 @@ static void run_fused_tile(const cpu_job *job, const cpu_slot *slot, int64_t tok
     for (int64_t b = 0; b < p->batch && !job->multiply_only; b++) {
         float *z = slot->z + b * product.out_stride;
         cpu_piece piece = {b, z + low, GUMBEL_FLOAT32, bias, token, low, high};
-        if (!job->screen || !cpu_screen_left(job, slot->index, b))
-            run_piece(job, slot, &piece, z);
+        if (job->screen && cpu_screen_left(job, slot->index, b))
+            continue;
+        if (job->screen)
+            cpu_screen_keep(job, slot, &piece, z);
+        run_piece(job, slot, &piece, z);
     }
 }
 

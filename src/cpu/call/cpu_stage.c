@@ -41,8 +41,7 @@ static int stays_in_place(const cpu_job *job, int64_t b, float inverse_temperatu
     return job->stage->in_place && cpu_piece_factor(job, &piece, inverse_temperature) == 1.0f;
 }
 
-/* The temperature that values have seen. */
-static float staged_temperature(const gumbel_problem *p, int64_t b)
+float cpu_stage_temperature(const gumbel_problem *p, int64_t b)
 {
     gumbel_row row = gumbel_problem_row(p, b);
     gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
@@ -60,7 +59,7 @@ float cpu_stage_scale(const gumbel_problem *p, int64_t b)
 static const float *row_start(const cpu_job *job, int64_t b)
 {
     const gumbel_problem *p = job->problem;
-    if (stays_in_place(job, b, staged_temperature(p, b)))
+    if (stays_in_place(job, b, cpu_stage_temperature(p, b)))
         return (const float *)p->logits.data + b * p->logits.stride;
     return job->stage->values + b * job->stage->stride;
 }
@@ -129,7 +128,7 @@ void cpu_stage_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *
 {
     const gumbel_problem *p = job->problem;
     const cpu_stage *stage = job->stage;
-    float inverse_temperature = staged_temperature(p, piece->b);
+    float inverse_temperature = cpu_stage_temperature(p, piece->b);
     cpu_piece left = *piece;
     const float *v = piece->from;
     GUMBEL_ASSERT(piece->low < piece->high && piece->b < p->batch);

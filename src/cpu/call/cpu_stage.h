@@ -30,6 +30,9 @@ void cpu_stage_carve(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
  * mass go to the slot's own. */
 void cpu_stage_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z);
 
+/* 1/T as the values of row b have seen it: 1 where it is cut before the temperature. */
+float cpu_stage_temperature(const gumbel_problem *problem, int64_t b);
+
 /* What values are to be multiplied by to be z: 1 but where row b is cut before the temperature. */
 float cpu_stage_scale(const gumbel_problem *problem, int64_t b);
 

@@ -6,14 +6,15 @@
 #include "cpu/call/cpu_edits.h"
 #include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
+#include "cpu/rows/cpu_screen_judge.h"
 
 /* The ways that the CPU has, of which the first needs a screen. */
 static const gumbel_rung screen_rung = {
     .name = "screen",
     .what = "bytes bound every logit, and what may win is scored exactly",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_SAMPLES |
-              GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE | GUMBEL_NEED_BIAS |
-              GUMBEL_NEED_EMPTY,
+    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEEDS_OF_CUTS | GUMBEL_NEED_LISTS |
+              GUMBEL_NEED_SAMPLES | GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |
+              GUMBEL_NEED_BIAS | GUMBEL_NEED_EMPTY,
 };
 static const gumbel_rung tiles_rung = {
     .name = "tiles",
@@ -85,12 +86,13 @@ gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *p
     gumbel_cursor cursor = {NULL, plain_size(device, problem->batch, problem->hidden_size,
                                              problem->sampling.num_samples)};
     count(&cursor, cpu_edits_size(problem));
+    gumbel_cursor screen = cursor;
     if (cursor.used != SIZE_MAX && needs_rows(problem))
         carve(&r, &cursor, problem, cpu->threads);
-    if (cursor.used != SIZE_MAX && is_screened(cpu, problem, more))
-        count(&cursor, cpu_screen_size(cpu, problem->batch, problem->hidden_size,
-                                       problem->sampling.num_samples));
-    *bytes = cursor.used;
+    /* Rows that a screen leaves are drawn when it is done. */
+    if (screen.used != SIZE_MAX && is_screened(cpu, problem, more))
+        count(&screen, cpu_screen_size(cpu, problem));
+    *bytes = cursor.used > screen.used ? cursor.used : screen.used;
     return GUMBEL_OK;
 }
 
@@ -110,7 +112,7 @@ size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits)
     }
     cpu_call_size(device, &p, 0, &bytes, NULL);
     if (limits->screens && limits->hidden_size > 0)
-        screen = cpu_screen_most(cpu, limits);
+        screen = cpu_screen_most(cpu, &p);
     return bytes > SIZE_MAX - screen ? SIZE_MAX : bytes + screen;
 }
 
@@ -238,29 +240,58 @@ static void sample_rows(gumbel_device *device, const gumbel_problem *p, const gu
     run_phase(&r, p->batch, cpu_request_read, NULL);
 }
 
-gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
-                         const gumbel_output *output, void *workspace, gumbel_error *error)
+static void read_summaries(const gumbel_problem *p, const gumbel_summary *summaries,
+                           const gumbel_output *output)
 {
-    gumbel_cursor cursor = {workspace, 0};
-    gumbel_problem_assert(p);
-    GUMBEL_ASSERT(p->batch > 0 && output->tokens);
-    gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
-    void *rest = cursor.base + cursor.used;
-    if (needs_rows(p)) {
-        sample_rows(device, p, output, rest);
-        return GUMBEL_OK;
-    }
-    if (is_screened((const cpu_device *)device, p, 0))
-        cpu_screen_draw((cpu_device *)device, p, summaries, rest);
-    else
-        GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
     gumbel_finish_call call = {.summaries = summaries,
                                .parts = 1,
                                .batch = p->batch,
                                .num_samples = p->sampling.num_samples,
                                .output = output};
     gumbel_read_out(&call);
+}
+
+/* A draw by the full pass. */
+static gumbel_status sample_full(gumbel_device *device, const gumbel_problem *p,
+                                 const gumbel_output *output, void *workspace, gumbel_error *error)
+{
+    gumbel_cursor cursor = {workspace, 0};
+    gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
+    void *rest = cursor.base + cursor.used;
+    if (needs_rows(p)) {
+        sample_rows(device, p, output, rest);
+        return GUMBEL_OK;
+    }
+    GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
+    read_summaries(p, summaries, output);
     return GUMBEL_OK;
+}
+
+/* A draw by the screen, and by the full pass of the rows that it leaves. */
+static gumbel_status sample_screened(gumbel_device *device, const gumbel_problem *p,
+                                     const gumbel_output *output, void *workspace,
+                                     gumbel_error *error)
+{
+    gumbel_cursor cursor = {workspace, 0};
+    gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
+    cpu_row_range left = cpu_screen_draw((cpu_device *)device, p, cpu_screen_cut_row, summaries,
+                                         cursor.base + cursor.used);
+    read_summaries(p, summaries, output);
+    if (left.first == left.end)
+        return GUMBEL_OK;
+    gumbel_problem slice = gumbel_problem_slice(p, left.first, left.end - left.first);
+    gumbel_output out = gumbel_output_slice(output, left.first, p->sampling.num_samples);
+    return sample_full(device, &slice, &out, workspace, error);
+}
+
+gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
+                         const gumbel_output *output, void *workspace, gumbel_error *error)
+{
+    gumbel_problem_assert(p);
+    GUMBEL_ASSERT(p->batch > 0 && output->tokens);
+    if (is_screened((const cpu_device *)device, p, 0))
+        return sample_screened(device, p, output, workspace, error);
+    return sample_full(device, p, output, workspace, error);
 }
 
 gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *p, gumbel_text *text,

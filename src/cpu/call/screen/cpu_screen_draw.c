@@ -9,13 +9,14 @@
 #include "cpu/cpu_policy.h"
 #include "cpu/lanes/cpu_widen.h"
 
-static void carve(cpu_screen *screen, gumbel_cursor *cursor, const cpu_device *cpu, int64_t batch,
-                  int64_t hidden_size, int32_t num_samples)
+static void carve(cpu_screen *screen, gumbel_cursor *cursor, const cpu_device *cpu,
+                  const gumbel_problem *p)
 {
-    size_t rows = (size_t)batch, threads = (size_t)cpu->threads;
-    size_t draws = rows * (size_t)num_samples, columns = (size_t)cpu_rounded_up(hidden_size, 64);
+    size_t rows = (size_t)p->batch, threads = (size_t)cpu->threads;
+    size_t draws = rows * (size_t)p->sampling.num_samples;
+    size_t columns = (size_t)cpu_rounded_up(p->hidden_size, 64);
     screen->rows = gumbel_carve(cursor, rows, 1, sizeof *screen->rows);
-    screen->hidden = gumbel_carve(cursor, rows, (size_t)cpu_rounded_up(hidden_size, CPU_CHUNK),
+    screen->hidden = gumbel_carve(cursor, rows, (size_t)cpu_rounded_up(p->hidden_size, CPU_CHUNK),
                                   sizeof *screen->hidden);
     screen->wide = gumbel_carve(cursor, rows, columns, sizeof *screen->wide);
     screen->planes = gumbel_carve(cursor, 2 * rows, columns, sizeof *screen->planes);
@@ -24,27 +25,29 @@ static void carve(cpu_screen *screen, gumbel_cursor *cursor, const cpu_device *c
     screen->candidates =
         gumbel_carve(cursor, threads * draws, GUMBEL_SCREEN_LIST_MOST, sizeof *screen->candidates);
     screen->sums = gumbel_carve(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
-    screen->again = gumbel_carve(cursor, draws, 1, sizeof *screen->again);
+    if (p->request & GUMBEL_REQUEST_TRUNCATION) {
+        cpu_stage_carve(&screen->uppers, cursor, p, cpu->threads, 1);
+        cpu_stage_carve(&screen->lowers, cursor, p, cpu->threads, 1);
+    }
 }
 
-size_t cpu_screen_size(const cpu_device *cpu, int64_t batch, int64_t hidden_size,
-                       int32_t num_samples)
+size_t cpu_screen_size(const cpu_device *cpu, const gumbel_problem *p)
 {
     cpu_screen screen;
     gumbel_cursor cursor = {0};
-    carve(&screen, &cursor, cpu, batch, hidden_size, num_samples);
+    carve(&screen, &cursor, cpu, p);
     return cursor.used;
 }
 
-size_t cpu_screen_most(const cpu_device *cpu, const gumbel_limits *limits)
+size_t cpu_screen_most(const cpu_device *cpu, const gumbel_problem *problem)
 {
     /* Rows and samples that are as many as a call may have. */
-    int64_t batch =
-        limits->batch < cpu->screen->batch_most ? limits->batch : cpu->screen->batch_most;
-    int32_t samples = limits->num_samples;
-    if (samples > CPU_SCREEN_DRAWS_MOST)
-        samples = CPU_SCREEN_DRAWS_MOST;
-    return cpu_screen_size(cpu, batch, limits->hidden_size, samples);
+    gumbel_problem p = *problem;
+    if (p.batch > cpu->screen->batch_most)
+        p.batch = cpu->screen->batch_most;
+    if (p.sampling.num_samples > CPU_SCREEN_DRAWS_MOST)
+        p.sampling.num_samples = CPU_SCREEN_DRAWS_MOST;
+    return cpu_screen_size(cpu, &p);
 }
 
 const char *cpu_screen_refusal(const cpu_device *cpu, const gumbel_problem *p)
@@ -58,22 +61,21 @@ const char *cpu_screen_refusal(const cpu_device *cpu, const gumbel_problem *p)
 
 /* ------------------------------------------------------------------------- exact scores ---- */
 
-/* z of a token, as the full pass has it: its row's product alone has the same bits. */
-static float exact_score(const cpu_candidates *list, int32_t token)
+float cpu_screen_value(const cpu_screen *screen, int32_t thread, int64_t b, int64_t token,
+                       float inverse_temperature)
 {
-    const cpu_screen *screen = list->context;
     const gumbel_problem *p = screen->exact.problem;
-    cpu_slot slot = cpu_job_slot(&screen->exact, (int32_t)list->thread);
+    cpu_slot slot = cpu_job_slot(&screen->exact, thread);
     int64_t at = token - p->first_token, row = cpu_rounded_up(p->hidden_size, CPU_CHUNK);
     int64_t stride = p->weight.stride * cpu_element_size(p->weight.dtype);
-    float logit[2 * CPU_LANES], z, bias = 0.0f;
+    float logit[2 * CPU_LANES], value, bias = 0.0f;
     GUMBEL_ASSERT(at >= 0 && at < p->vocab);
     cpu_product product = {.weight = (const char *)p->weight.data + at * stride,
                            .dtype = p->weight.dtype,
                            .stride_bytes = stride,
                            .hidden_size = p->hidden_size,
                            .count = 1,
-                           .panels = screen->hidden + list->row * row,
+                           .panels = screen->hidden + b * row,
                            .batch = 1,
                            .lanes = slot.lanes,
                            .out = logit,
@@ -81,17 +83,30 @@ static float exact_score(const cpu_candidates *list, int32_t token)
     screen->exact.device->kernels->product(&product);
     if (p->bias.data)
         bias = cpu_widen_element(p->bias.data, p->bias.dtype, at);
-    int low = token % GUMBEL_BLOCK;
-    cpu_piece piece = {.b = list->row,
+    int low = (int)(token % GUMBEL_BLOCK);
+    cpu_piece piece = {.b = b,
                        .from = logit,
                        .dtype = GUMBEL_FLOAT32,
                        .bias = p->bias.data ? &bias : NULL,
                        .token = token - low,
                        .low = low,
                        .high = low + 1};
-    cpu_transform_piece(&screen->exact, &piece,
-                        gumbel_problem_row(p, list->row).inverse_temperature, &z);
-    return z;
+    cpu_transform_piece(&screen->exact, &piece, inverse_temperature, &value);
+    return value;
+}
+
+/* z of a token, as the full pass has it; -inf where it is known to be removed. */
+static float exact_score(const cpu_candidates *list, int32_t token)
+{
+    const cpu_screen *screen = list->context;
+    const cpu_screen_row *known = &screen->rows[list->row];
+    const gumbel_problem *p = screen->exact.problem;
+    float inverse_temperature = cpu_stage_temperature(p, list->row);
+    float value =
+        cpu_screen_value(screen, (int32_t)list->thread, list->row, token, inverse_temperature);
+    if (value < known->bar || (value == known->bar && token >= known->bar_end))
+        return -INFINITY;
+    return value * cpu_stage_scale(p, list->row);
 }
 
 static void clear_lists(cpu_screen *screen)
@@ -120,8 +135,7 @@ static void clear_lists(cpu_screen *screen)
 
 /* ------------------------------------------------------------------------------- settling ---- */
 
-/* Score what all threads' lists of a draw may still win by, the highest first. */
-static void settle_draw(cpu_screen *screen, int64_t draw, int32_t thread)
+void cpu_screen_settle(cpu_screen *screen, int64_t draw, int32_t thread)
 {
     int64_t draws = screen->ends.problem->batch * screen->ends.problem->sampling.num_samples;
     cpu_candidates *first = &screen->lists[draw];
@@ -151,41 +165,42 @@ static void settle_draw(cpu_screen *screen, int64_t draw, int32_t thread)
     }
 }
 
+/* Whether an end of row b is NaN or +inf, which is that of a logit that may be. */
+static int is_flagged(const cpu_screen *screen, int64_t b)
+{
+    uint32_t flags = 0;
+    for (int32_t i = 0; i < screen->used; i++)
+        flags |= cpu_job_slot(&screen->ends, i)
+                     .summaries[b * screen->ends.problem->sampling.num_samples]
+                     .flags;
+    return flags != 0;
+}
+
+static void settle_row(cpu_screen *screen, int64_t b, int32_t thread)
+{
+    cpu_screen_row *row = &screen->rows[b];
+    const gumbel_problem *p = screen->ends.problem;
+    int32_t samples = p->sampling.num_samples;
+    int32_t drawn = gumbel_problem_row(p, b).greedy ? 1 : samples;
+    if (is_flagged(screen, b))
+        atomic_store_explicit(&row->full, 1, memory_order_relaxed);
+    for (int32_t s = 0; s < drawn && !row->full; s++)
+        cpu_screen_settle(screen, b * samples + s, thread);
+    for (int32_t i = 0; i < screen->used; i++)
+        cpu_screen_left(&screen->ends, i, b);
+    if (row->cut && !row->full && !screen->cut(screen, b, thread))
+        atomic_store_explicit(&row->full, 1, memory_order_relaxed);
+}
+
 static void settle_share(void *argument, int32_t index)
 {
     cpu_screen *screen = argument;
-    const gumbel_problem *p = screen->ends.problem;
-    int32_t samples = p->sampling.num_samples;
-    for (int64_t b;
-         (b = atomic_fetch_add_explicit(&screen->next, 1, memory_order_relaxed)) < p->batch;) {
-        int32_t drawn = gumbel_problem_row(p, b).greedy ? 1 : samples;
-        for (int32_t s = 0; s < drawn && !screen->rows[b].full; s++)
-            settle_draw(screen, b * samples + s, index);
-        for (int32_t i = 0; i < screen->used; i++)
-            cpu_screen_left(&screen->ends, i, b);
-    }
+    for (int64_t b; (b = atomic_fetch_add_explicit(&screen->next, 1, memory_order_relaxed)) <
+                    screen->ends.problem->batch;)
+        settle_row(screen, b, index);
 }
 
-/* -------------------------------------------------------------------------- the full pass ---- */
-
-/* Draw the rows that are left to the full pass, and those between them, which it serves as well. */
-static void draw_full(cpu_screen *screen, gumbel_summary *summaries, void *workspace)
-{
-    const gumbel_problem *p = screen->exact.problem;
-    int64_t first = 0, end = p->batch, samples = p->sampling.num_samples;
-    while (first < end && !screen->rows[first].full)
-        first++;
-    while (end > first && !screen->rows[end - 1].full)
-        end--;
-    if (first == end)
-        return;
-    gumbel_problem slice = gumbel_problem_slice(p, first, end - first);
-    cpu_job job = {0};
-    cpu_job_prepare(&job, screen->exact.device, &slice, workspace);
-    cpu_job_merge(&job, cpu_job_run(&job), screen->again);
-    memcpy(summaries + first * samples, screen->again,
-           (size_t)((end - first) * samples) * sizeof *summaries);
-}
+/* ------------------------------------------------------------------------------- the call ---- */
 
 /* The parts of the caller's screen. */
 static void open_screen(cpu_screen *screen, const gumbel_problem *p)
@@ -200,12 +215,26 @@ static void open_screen(cpu_screen *screen, const gumbel_problem *p)
     screen->copy = base + screen->parts.copy;
 }
 
+/* What is known of the rows before the draw. */
+static void clear_rows(cpu_screen *screen)
+{
+    const gumbel_problem *p = screen->exact.problem;
+    for (int64_t b = 0; b < p->batch; b++) {
+        cpu_screen_row *row = &screen->rows[b];
+        gumbel_rules rules = gumbel_problem_rules(p, b, gumbel_problem_row(p, b).greedy);
+        atomic_store_explicit(&row->full, 0, memory_order_relaxed);
+        row->cut = gumbel_rules_cut(&rules);
+        row->bar = -INFINITY;
+        row->bar_end = INT64_MAX;
+    }
+}
+
 static void prepare(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *p, void *workspace)
 {
     size_t plain =
         cpu_workspace_size(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
     gumbel_cursor cursor = {workspace, plain + cpu_edits_size(p)};
-    carve(screen, &cursor, cpu, p->batch, p->hidden_size, p->sampling.num_samples);
+    carve(screen, &cursor, cpu, p);
     open_screen(screen, p);
     screen->product = cpu->screen;
     cpu_job_prepare(&screen->exact, cpu, p, workspace);
@@ -219,15 +248,28 @@ static void prepare(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *p
         screen->ends.problem = &screen->capped;
         screen->lift = p->soft_cap * 0x1p-20f;
     }
-    for (int64_t b = 0; b < p->batch; b++)
-        atomic_store_explicit(&screen->rows[b].full, 0, memory_order_relaxed);
+    screen->upper = screen->lower = screen->ends;
+    screen->upper.stage = &screen->uppers;
+    screen->lower.stage = &screen->lowers;
+    clear_rows(screen);
     clear_lists(screen);
 }
 
-void cpu_screen_draw(cpu_device *cpu, const gumbel_problem *p, gumbel_summary *summaries,
-                     void *workspace)
+/* The rows from the first that is left to the full pass to the last. */
+static cpu_row_range rows_left(const cpu_screen *screen)
 {
-    cpu_screen screen = {0};
+    cpu_row_range left = {0, screen->exact.problem->batch};
+    while (left.first < left.end && !screen->rows[left.first].full)
+        left.first++;
+    while (left.end > left.first && !screen->rows[left.end - 1].full)
+        left.end--;
+    return left;
+}
+
+cpu_row_range cpu_screen_draw(cpu_device *cpu, const gumbel_problem *p, cpu_screen_cut *cut,
+                              gumbel_summary *summaries, void *workspace)
+{
+    cpu_screen screen = {.cut = cut};
     GUMBEL_ASSERT(p->batch > 0 && p->hidden_size > 0 && !p->with_mass);
     prepare(&screen, cpu, p, workspace);
     cpu_screen_split_rows(&screen);
@@ -235,9 +277,5 @@ void cpu_screen_draw(cpu_device *cpu, const gumbel_problem *p, gumbel_summary *s
     atomic_store(&screen.next, 0);
     cpu_run_task(cpu, p->batch > 1 && cpu_worth_threads(p), settle_share, &screen);
     cpu_job_merge(&screen.ends, screen.used, summaries);
-    /* An end that is NaN or +inf is that of a logit that may be. */
-    for (int64_t b = 0; b < p->batch; b++)
-        if (summaries[b * p->sampling.num_samples].flags)
-            atomic_store_explicit(&screen.rows[b].full, 1, memory_order_relaxed);
-    draw_full(&screen, summaries, workspace);
+    return rows_left(&screen);
 }

@@ -25,12 +25,13 @@ int cpu_screen_left(const cpu_job *job, int64_t thread, int64_t b)
     return left;
 }
 
-/* The ends of `count` tokens of row b, from token `at` of a block on. */
+/* The ends of `count` tokens of row b, from token `at` of a block on: the upper ones, or with
+ * side -1 the lower ones. */
 static void write_ends(const cpu_screen *screen, const cpu_screen_product *product, int64_t block,
-                       int64_t b, int at, int count, float *out)
+                       int64_t b, int at, int count, float side, float *out)
 {
     const gumbel_screen_reach *reach = &screen->rows[b].reach;
-    float ends[GUMBEL_BLOCK], sign = screen->exact.problem->scale > 0.0f ? 1.0f : -1.0f;
+    float ends[GUMBEL_BLOCK], sign = screen->exact.problem->scale > 0.0f ? side : -side;
     int row = (int)(b % screen->product->panel);
     cpu_screen_ends e = {.high = product->sums + row * 16,
                          .low = product->sums + (product->rows + row) * 16,
@@ -44,6 +45,12 @@ static void write_ends(const cpu_screen *screen, const cpu_screen_product *produ
     screen->exact.device->kernels->screen_ends(&e, whole ? out : ends);
     if (!whole)
         memcpy(out, ends + at, (size_t)count * sizeof *out);
+}
+
+/* Where the lower end of token first_token + `row` of row b is kept. */
+static float *lower_at(const cpu_screen *screen, int64_t b, int64_t row)
+{
+    return screen->lowers.values + b * screen->lowers.stride + row;
 }
 
 /* Tokens of one block of the copy, for all rows. */
@@ -64,18 +71,23 @@ static void run_block(const cpu_job *job, const cpu_slot *slot, int64_t block, i
         product.start = screen->start + first * 2;
         screen->product->sums(&product);
         for (int64_t b = first; b < first + product.rows; b++)
-            if (!atomic_load_explicit(&screen->rows[b].full, memory_order_relaxed))
-                write_ends(screen, &product, block, b, at, count, out + b * out_stride);
+            if (!atomic_load_explicit(&screen->rows[b].full, memory_order_relaxed)) {
+                write_ends(screen, &product, block, b, at, count, 1.0f, out + b * out_stride);
+                if (screen->rows[b].cut)
+                    write_ends(screen, &product, block, b, at, count, -1.0f,
+                               lower_at(screen, b, block * GUMBEL_BLOCK + at));
+            }
     }
 }
 
-/* Bias, scale and soft-cap of ends, lifted by what the last may round. */
-static void cap_ends(const cpu_screen *screen, const float *bias, int count, float *ends)
+/* Bias, scale and soft-cap of ends, lifted by what the last may round, or lowered. */
+static void cap_ends(const cpu_screen *screen, const float *bias, int count, float lift,
+                     float *ends)
 {
     cpu_transform t = cpu_transform_of(screen->exact.problem, 1.0f, bias);
     screen->exact.device->kernels->transform(ends, GUMBEL_FLOAT32, count, &t, ends);
     for (int i = 0; i < count; i++)
-        ends[i] += screen->lift;
+        ends[i] += lift;
 }
 
 void cpu_screen_tile(const cpu_job *job, const cpu_slot *slot, int64_t token, int low, int high)
@@ -93,6 +105,21 @@ void cpu_screen_tile(const cpu_job *job, const cpu_slot *slot, int64_t token, in
     if (p->soft_cap == 0.0f)
         return;
     const float *bias = cpu_tile_bias(p, slot, job->device->kernels, token, low, high);
-    for (int64_t b = 0; b < p->batch; b++)
-        cap_ends(screen, bias, high - low, slot->z + b * stride + low);
+    row = token + low - p->first_token;
+    for (int64_t b = 0; b < p->batch; b++) {
+        cap_ends(screen, bias, high - low, screen->lift, slot->z + b * stride + low);
+        if (screen->rows[b].cut)
+            cap_ends(screen, bias, high - low, -screen->lift, lower_at(screen, b, row));
+    }
+}
+
+void cpu_screen_keep(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z)
+{
+    const cpu_screen *screen = job->screen;
+    cpu_piece lower = *piece;
+    if (!screen->rows[piece->b].cut)
+        return;
+    lower.from = lower_at(screen, piece->b, piece->token + piece->low - job->problem->first_token);
+    cpu_stage_piece(&screen->upper, slot, piece, z);
+    cpu_stage_piece(&screen->lower, slot, &lower, z);
 }

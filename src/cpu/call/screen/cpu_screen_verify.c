@@ -27,8 +27,7 @@ static int holds(const verifying *v, int64_t row)
     gumbel_screen_block bound =
         ((const gumbel_screen_block *)(const void *)(base + v->parts.bounds))[block];
     double step = (double)((const float *)(const void *)(base + v->parts.steps))[row];
-    const uint8_t *copy =
-        base + v->parts.copy + row / 16 * 16 * v->parts.columns + row % 16 * 4;
+    const uint8_t *copy = base + v->parts.copy + row / 16 * 16 * v->parts.columns + row % 16 * 4;
     const char *from =
         (const char *)weight->data + row * weight->stride * cpu_element_size(weight->dtype);
     double error = 0.0, size = 0.0, square = 0.0, entry = 0.0;

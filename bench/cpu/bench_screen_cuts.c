@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What does truncation cost where a screen draws, and what over the full pass?
+ *
+ *     cmake --preset release && cmake --build --preset release
+ *     cc -std=c17 -O2 -D_GNU_SOURCE -Iinclude bench/cpu/bench_screen_cuts.c \
+ *        build/release/src/libgumbel.a -lm -lpthread -ldl -o build/bench_screen_cuts
+ *     build/bench_screen_cuts D [rounds [threads [commit, for JSON]]]
+ *
+ * V = 151936, bfloat16, fused, all of the machine's threads: a Gaussian head and one with the
+ * structure of a real one, of some nats. Each round draws each variant by the screen and without,
+ * one after the other, from hidden states of its own; their tokens and scores are compared before
+ * any time counts. Wall clock, medians and p10..p90 of the ratios.
+ *
+ * Rows that take the full pass are counted apart: a token that a bias keeps from winning has its
+ * weights spoilt once the screen is made, so that a full pass says NaN, and a screen nothing.
+ */
+#include <gumbel/screen.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define V           151936
+#define BATCH_MOST  16
+#define ROUNDS_MOST 101
+#define SPOILT      5
+#define TABLE       65536
+
+typedef struct variant {
+    const char *name;
+    int32_t top_k;
+    float top_p, min_p;
+} variant;
+
+static const variant variants[] = {
+    {"none", 0, 1, 0},         {"k 50", 50, 1, 0},           {"p .95", 0, .95f, 0},
+    {"min_p .05", 0, 1, .05f}, {"k 50, p .95", 50, .95f, 0}, {"all three", 50, .95f, .05f},
+};
+#define VARIANTS ((int)(sizeof variants / sizeof variants[0]))
+static const int64_t batches[] = {1, 8, 16};
+
+static struct {
+    int64_t columns;
+    int rounds;
+    const char *commit; /* NULL: a table for people */
+    gumbel_device *device;
+    uint16_t *weight, *hidden; /* [V, D], [rounds + 1, BATCH_MOST, D] */
+    void *screen;
+    float table[TABLE]; /* of normal numbers */
+    int printed;
+} bench;
+
+static uint64_t random_state = 1;
+
+static uint64_t next_random(void)
+{
+    uint64_t x = random_state += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static double uniform(void) { return ((double)(next_random() >> 11) + 0.5) * 0x1p-53; }
+
+static float normal(void) { return bench.table[next_random() % TABLE]; }
+
+static uint16_t to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+static float from_bf16(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void check(gumbel_status status, const gumbel_error *error)
+{
+    if (status == GUMBEL_OK)
+        return;
+    fprintf(stderr, "bench_screen_cuts: %s: %s\n", error->field, error->message);
+    exit(1);
+}
+
+static void *make_room(size_t bytes)
+{
+    void *room = aligned_alloc(GUMBEL_WORKSPACE_ALIGNMENT, (bytes + 63) / 64 * 64);
+    if (!room) {
+        fprintf(stderr, "bench_screen_cuts: no %zu bytes of memory\n", bytes);
+        exit(1);
+    }
+    memset(room, 0, bytes);
+    return room;
+}
+
+/* ---------------------------------------------------------------------------------- heads ---- */
+
+/* Rows of 1/sqrt(D) normal weights; structured ones have norms of their own and columns', and lean
+ * in a common direction. */
+static void fill_weights(int structured)
+{
+    float *common = make_room((size_t)bench.columns * sizeof *common);
+    float size = 1.0f / sqrtf((float)bench.columns);
+    for (int64_t i = 0; i < bench.columns; i++)
+        common[i] = normal();
+    for (int64_t row = 0; row < V; row++) {
+        uint64_t at = next_random();
+        float own = structured ? size * expf(0.25f * normal()) : size;
+        for (int64_t i = 0; i < bench.columns; i++, at = at * 6364136223846793005u + 1) {
+            float x = bench.table[at >> 48];
+            if (structured)
+                x = (0.8f * x + 0.5f * common[i]) * expf(0.3f * common[i]);
+            bench.weight[row * bench.columns + i] = to_bf16(own * x);
+        }
+    }
+    free(common);
+}
+
+/* Hidden states whose logits have a standard deviation of some 3, leaning to a token each. */
+static void fill_hidden(int structured)
+{
+    int64_t rows = (int64_t)(bench.rounds + 1) * BATCH_MOST;
+    for (int64_t b = 0; b < rows; b++) {
+        const uint16_t *token = bench.weight + (int64_t)(next_random() % V) * bench.columns;
+        for (int64_t i = 0; i < bench.columns; i++) {
+            float x = 3.2f * normal();
+            x += structured ? 9.0f * from_bf16(token[i]) : 0.0f;
+            bench.hidden[b * bench.columns + i] = to_bf16(x);
+        }
+    }
+}
+
+static gumbel_head head_of(int64_t batch, int round, int screened)
+{
+    gumbel_head head = {
+        .struct_size = sizeof head,
+        .hidden = {.data = bench.hidden + round * BATCH_MOST * bench.columns,
+                   .dtype = GUMBEL_BFLOAT16,
+                   .rows = batch,
+                   .cols = bench.columns},
+        .weight = {
+            .data = bench.weight, .dtype = GUMBEL_BFLOAT16, .rows = V, .cols = bench.columns}};
+    head.screen = screened ? bench.screen : NULL;
+    return head;
+}
+
+/* ---------------------------------------------------------------------------------- calls ---- */
+
+typedef struct result {
+    int32_t tokens[BATCH_MOST], status[BATCH_MOST];
+    float scores[BATCH_MOST];
+} result;
+
+/* Draw; the milliseconds. `workspace` holds what any variant needs. */
+static double draw(const gumbel_head *head, const variant *v, uint64_t position, void *workspace,
+                   size_t bytes, result *into)
+{
+    static const float temperature = 0.8f;
+    gumbel_error error;
+    gumbel_truncation cut = {.struct_size = sizeof cut};
+    if (v->top_k > 0)
+        cut.top_k = (gumbel_row_i32){&v->top_k, GUMBEL_SAME};
+    if (v->top_p < 1)
+        cut.top_p = (gumbel_row_f32){&v->top_p, GUMBEL_SAME};
+    if (v->min_p > 0)
+        cut.min_p = (gumbel_row_f32){&v->min_p, GUMBEL_SAME};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .temperature = {&temperature, GUMBEL_SAME},
+                                .position = {&position, GUMBEL_SAME},
+                                .truncation = &cut};
+    gumbel_output output = {.struct_size = sizeof output,
+                            .tokens = into->tokens,
+                            .scores = into->scores,
+                            .status = into->status};
+    double start = now();
+    check(gumbel_sample(bench.device, NULL, head, &sampling, &output, workspace, bytes, &error),
+          &error);
+    return now() - start;
+}
+
+static void *workspace_of(int64_t batch, size_t *bytes)
+{
+    gumbel_limits limits = {.struct_size = sizeof limits,
+                            .batch = batch,
+                            .vocab_size = V,
+                            .hidden_size = bench.columns,
+                            .num_samples = 1,
+                            .requests = 1,
+                            .screens = 1};
+    gumbel_error error;
+    check(gumbel_workspace_most(bench.device, &limits, bytes, &error), &error);
+    return make_room(*bytes);
+}
+
+/* Mean surprise of tokens that are drawn, in nats. */
+static double entropy(void)
+{
+    enum { SAMPLES = 64 };
+    static const float temperature = 0.8f;
+    int32_t tokens[BATCH_MOST * SAMPLES];
+    float logprobs[BATCH_MOST * SAMPLES];
+    gumbel_head head = head_of(BATCH_MOST, 0, 0);
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .temperature = {&temperature, GUMBEL_SAME},
+                                .num_samples = SAMPLES};
+    gumbel_output output = {.struct_size = sizeof output, .tokens = tokens, .logprobs = logprobs};
+    gumbel_error error;
+    size_t bytes;
+    double sum = 0;
+    check(gumbel_workspace_size(bench.device, &head, NULL, &sampling, &output, &bytes, &error),
+          &error);
+    void *workspace = make_room(bytes);
+    check(gumbel_sample(bench.device, NULL, &head, &sampling, &output, workspace, bytes, &error),
+          &error);
+    for (int i = 0; i < BATCH_MOST * SAMPLES; i++)
+        sum -= (double)logprobs[i];
+    free(workspace);
+    return sum / (BATCH_MOST * SAMPLES);
+}
+
+/* The share of rows that take the full pass. */
+static double full_passes(int64_t batch, const variant *v, void *workspace, size_t bytes)
+{
+    uint16_t *row = bench.weight + SPOILT * bench.columns, kept = row[0];
+    float *bias = make_room(V * sizeof *bias);
+    result r;
+    int64_t full = 0;
+    bias[SPOILT] = -1e30f;
+    row[0] = to_bf16(NAN);
+    for (int round = 1; round <= bench.rounds; round++) {
+        gumbel_head head = head_of(batch, round, 1);
+        head.bias = (gumbel_tensor){.data = bias, .dtype = GUMBEL_FLOAT32, .rows = 1, .cols = V};
+        draw(&head, v, (uint64_t)round, workspace, bytes, &r);
+        for (int64_t b = 0; b < batch; b++)
+            full += r.status[b] != GUMBEL_ROW_OK;
+    }
+    row[0] = kept;
+    free(bias);
+    return (double)full / (double)(batch * bench.rounds);
+}
+
+/* --------------------------------------------------------------------------------- rounds ---- */
+
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double quantile(const double *of, double q)
+{
+    double sorted[ROUNDS_MOST];
+    memcpy(sorted, of, (size_t)bench.rounds * sizeof *sorted);
+    qsort(sorted, (size_t)bench.rounds, sizeof *sorted, rising);
+    return sorted[(int)(q * (bench.rounds - 1) + 0.5)];
+}
+
+static void print_line(const char *name, int64_t batch, const variant *v, const double *full,
+                       const double *screened, double left)
+{
+    double ratios[ROUNDS_MOST];
+    for (int i = 0; i < bench.rounds; i++)
+        ratios[i] = full[i] / screened[i];
+    if (bench.commit)
+        printf("%s    {\"head\": \"%s\", \"batch\": %d, \"cut\": \"%s\", \"full_ms\": %.2f, "
+               "\"screened_ms\": %.2f, \"ratio\": %.2f, \"ratio_p10\": %.2f, \"ratio_p90\": %.2f, "
+               "\"full_passes\": %.4f}",
+               bench.printed++ ? ",\n" : "", name, (int)batch, v->name, quantile(full, 0.5),
+               quantile(screened, 0.5), quantile(ratios, 0.5), quantile(ratios, 0.1),
+               quantile(ratios, 0.9), left);
+    else
+        printf("%-11s B = %2d  %-12s full %7.2f ms  screened %7.2f ms  ratio %.2f "
+               "(%.2f .. %.2f)  full passes %.4f of rows\n",
+               name, (int)batch, v->name, quantile(full, 0.5), quantile(screened, 0.5),
+               quantile(ratios, 0.5), quantile(ratios, 0.1), quantile(ratios, 0.9), left);
+    fflush(stdout);
+}
+
+static void measure(const char *name, int64_t batch)
+{
+    static double times[2][VARIANTS][ROUNDS_MOST];
+    size_t bytes;
+    void *workspace = workspace_of(batch, &bytes);
+    for (int round = 0; round <= bench.rounds; round++)
+        for (int v = 0; v < VARIANTS; v++) {
+            result r[2];
+            for (int way = 0; way < 2; way++) {
+                gumbel_head head = head_of(batch, round, way);
+                double ms = draw(&head, &variants[v], (uint64_t)round, workspace, bytes, &r[way]);
+                if (round > 0)
+                    times[way][v][round - 1] = ms;
+            }
+            if (memcmp(r[0].tokens, r[1].tokens, (size_t)batch * 4) ||
+                memcmp(r[0].scores, r[1].scores, (size_t)batch * 4)) {
+                fprintf(stderr, "bench_screen_cuts: %s: tokens differ\n", variants[v].name);
+                exit(1);
+            }
+        }
+    for (int v = 0; v < VARIANTS; v++)
+        print_line(name, batch, &variants[v], times[0][v], times[1][v],
+                   full_passes(batch, &variants[v], workspace, bytes));
+    free(workspace);
+}
+
+static void measure_head(const char *name, int structured)
+{
+    gumbel_tensor weight = {
+        .data = bench.weight, .dtype = GUMBEL_BFLOAT16, .rows = V, .cols = bench.columns};
+    gumbel_error error;
+    size_t bytes;
+    fill_weights(structured);
+    fill_hidden(structured);
+    check(gumbel_screen_size(bench.device, &weight, &bytes, &error), &error);
+    bench.screen = make_room(bytes);
+    check(gumbel_screen_prepare(bench.device, NULL, &weight, bench.screen, bytes, &error), &error);
+    if (!bench.commit)
+        printf("%s: %.1f nats\n", name, entropy());
+    for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++)
+        measure(name, batches[i]);
+    free(bench.screen);
+}
+
+int main(int argc, char **argv)
+{
+    gumbel_device_options options = {.struct_size = sizeof options};
+    gumbel_device_info info = {.struct_size = sizeof info};
+    gumbel_error error;
+    bench.columns = argc > 1 ? atoll(argv[1]) : 0;
+    bench.rounds = argc > 2 ? atoi(argv[2]) : 11;
+    options.threads = argc > 3 ? atoi(argv[3]) : 0;
+    bench.commit = argc > 4 ? argv[4] : NULL;
+    if (bench.columns < 1 || bench.columns > 65535 || bench.rounds < 1 ||
+        bench.rounds > ROUNDS_MOST) {
+        fprintf(stderr, "bench_screen_cuts: D [rounds [threads [commit]]]\n");
+        return 1;
+    }
+    for (int i = 0; i < TABLE; i++)
+        bench.table[i] = (float)(sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform()));
+    check(gumbel_open(&options, &bench.device, &error), &error);
+    check(gumbel_describe(bench.device, &info), &error);
+    bench.weight = make_room((size_t)(V * bench.columns) * 2);
+    bench.hidden = make_room((size_t)((bench.rounds + 1) * BATCH_MOST * bench.columns) * 2);
+    if (bench.commit)
+        printf("{\n  \"commit\": \"%s\",\n  \"isa\": \"%s\",\n  \"threads\": %d,\n  \"shape\": "
+               "\"bfloat16, V = %d, D = %d, T = 0.8\",\n  \"rounds\": %d,\n  \"rows\": [\n",
+               bench.commit, gumbel_isa_name(info.isa), (int)info.threads, V, (int)bench.columns,
+               bench.rounds);
+    measure_head("Gaussian", 0);
+    measure_head("structured", 1);
+    printf("%s", bench.commit ? "\n  ]\n}\n" : "");
+    return 0;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows that are cut, drawn by a screen, have the bits of the full pass: every rule, alone and with
+ * others, in every order, with ties by value and by id, on heads of every kind. How many rows of
+ * weights they read, and how seldom they take the full pass, is counted in the kernels.
+ */
+#include "cpu/host/cpu_device.h"
+#include "gumbel/screen.h"
+#include "made_heads.h"
+#include "model_rows.h"
+#include "requests.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+#define BATCH 8
+
+static int nightly(void)
+{
+    const char *set = getenv("GUMBEL_NIGHTLY");
+    return set && *set && strcmp(set, "0") != 0;
+}
+
+/* ------------------------------------------------------------------------------- counting ---- */
+
+static struct {
+    const cpu_kernels *kernels;
+    _Atomic int64_t rows, tiles; /* products of one row of weights, which a screen asks for, and of
+                                    several, of which the full pass is made */
+} counted;
+
+static void count_product(const cpu_product *product)
+{
+    atomic_fetch_add(product->count == 1 ? &counted.rows : &counted.tiles, 1);
+    counted.kernels->product(product);
+}
+
+/* Count the device's products from now on; with NULL no more. */
+static void count_products(gumbel_device *device, cpu_kernels *counting)
+{
+    cpu_device *cpu = (cpu_device *)device;
+    if (!counting) {
+        cpu->kernels = counted.kernels;
+        return;
+    }
+    counted.kernels = cpu->kernels;
+    *counting = *cpu->kernels;
+    counting->product = count_product;
+    cpu->kernels = counting;
+}
+
+/* ------------------------------------------------------------------------------ comparing ---- */
+
+/* Rules of a call, a row each. */
+typedef struct rules {
+    const char *name;
+    int32_t top_k[BATCH];
+    float top_p[BATCH], min_p[BATCH];
+    gumbel_truncation how;
+} rules;
+
+static float one_of(const float *values, int count, uint64_t *random)
+{
+    return values[random_below(random, (uint32_t)count)];
+}
+
+/* Rules as engines are asked for them, or hostile ones. */
+static void make_rules(rules *r, int64_t vocab, int hostile, uint64_t *random)
+{
+    static const float top_ps[] = {0.95f, 0.9f, 0.5f, 1.0f, 0.99f, 0.3f};
+    static const float min_ps[] = {0.05f, 0.1f, 0.02f, 0.0f, 0.3f};
+    static const float odd_ps[] = {1e-30f, 1 - 0x1p-24f, 0.999f, 1e-6f, 1.0f, 0.95f};
+    const int32_t ks[] = {50, 20, 5, 1, 0, 100}, odd_ks[] = {(int32_t)vocab - 1, 2, 700, 300, 1};
+    uint32_t which = random_below(random, 7) + 1;
+    r->how =
+        (gumbel_truncation){.struct_size = sizeof r->how,
+                            .order = (gumbel_order)random_below(random, REQUEST_ORDERS),
+                            .ties = random_below(random, 3) ? GUMBEL_TIES_ALL : GUMBEL_TIES_EXACT};
+    for (int b = 0; b < BATCH; b++) {
+        r->top_k[b] = hostile ? odd_ks[random_below(random, 5)] : ks[random_below(random, 6)];
+        r->top_p[b] = hostile ? one_of(odd_ps, 6, random) : one_of(top_ps, 6, random);
+        r->min_p[b] = hostile ? one_of(odd_ps, 6, random) : one_of(min_ps, 5, random);
+        r->min_p[b] = r->min_p[b] == 1.0f && hostile ? 0.0f : r->min_p[b];
+    }
+    if (which & 1)
+        r->how.top_k = (gumbel_row_i32){r->top_k, 1};
+    if (which & 2)
+        r->how.top_p = (gumbel_row_f32){r->top_p, 1};
+    if (which & 4)
+        r->how.min_p = (gumbel_row_f32){r->min_p, 1};
+}
+
+static outcome *plain_outcome(int64_t batch, int32_t samples)
+{
+    outcome *made = outcome_make(batch, samples);
+    made->output.logprobs = NULL;
+    made->output.lse = NULL;
+    return made;
+}
+
+static int is_screened(gumbel_device *device, const gumbel_head *head,
+                       const gumbel_sampling *sampling, const gumbel_output *output)
+{
+    char text[4096];
+    assert_int_equal(gumbel_explain(device, head, NULL, sampling, output, text, sizeof text, NULL),
+                     GUMBEL_OK);
+    return strstr(text, "rows: screen:") != NULL;
+}
+
+/* Draw with the screen, which must serve, and without: the same bits. */
+static void draws_same(gumbel_device *device, const gumbel_head *head,
+                       const gumbel_sampling *sampling, int32_t samples, const char *what)
+{
+    cpu_kernels counting;
+    gumbel_head without = *head;
+    outcome *a = plain_outcome(head->hidden.rows, samples);
+    outcome *b = plain_outcome(head->hidden.rows, samples);
+    without.screen = NULL;
+    assert_true(is_screened(device, head, sampling, &b->output));
+    assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
+    count_products(device, &counting);
+    assert_int_equal(draw(device, head, sampling, b), GUMBEL_OK);
+    count_products(device, NULL);
+    assert_true(outcome_same(a, 0, b, OUTCOME_TOKENS | OUTCOME_SCORES, what));
+    assert_memory_equal(a->status, b->status, (size_t)head->hidden.rows * sizeof *a->status);
+    outcome_free(a);
+    outcome_free(b);
+}
+
+static const float temperatures[] = {1.0f, 0.7f, 0.0f, 1.3f, 0.3f, 3.0f, 100.0f, 1.0f};
+
+/* Calls of `made`; rules change with every call. */
+static void draw_many(gumbel_device *device, const made_head *made, void *screen, int32_t samples,
+                      int64_t calls, int hostile, const char *name)
+{
+    uint64_t seed = 11, position = 0, random = (uint64_t)samples * 1000 + (uint64_t)hostile;
+    float temperature[BATCH];
+    rules r;
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = made->hidden,
+                        .weight = made->weight,
+                        .screen = screen};
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {temperature, 1},
+                           .seed = {&seed, GUMBEL_SAME},
+                           .position = {&position, GUMBEL_SAME},
+                           .truncation = &r.how,
+                           .num_samples = samples};
+    for (; position < (uint64_t)calls; position++) {
+        for (uint64_t b = 0; b < BATCH; b++)
+            temperature[b] = temperatures[(b + position) % BATCH];
+        make_rules(&r, made->weight.rows, hostile, &random);
+        draws_same(device, &head, &how, samples, name);
+    }
+}
+
+static int64_t calls_of(gumbel_device *device, int64_t calls)
+{
+    gumbel_device_info info = {.struct_size = sizeof info};
+    assert_int_equal(gumbel_describe(device, &info), GUMBEL_OK);
+    calls *= nightly() ? 25 : 1;
+    return info.isa == GUMBEL_ISA_REFERENCE || TEST_SANITIZED ? calls / 16 : calls;
+}
+
+static void cuts_of_every_kind(void **state)
+{
+    for (int kind = 0; kind < MADE_KINDS; kind++) {
+        made_head made = make_made_head(
+            (made_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 3000, 96, BATCH, 33);
+        void *screen = make_screen(*state, &made.weight);
+        draw_many(*state, &made, screen, 1, calls_of(*state, 480), 0, made_names[kind]);
+        draw_many(*state, &made, screen, 4, calls_of(*state, 96), 0, "several samples");
+        draw_many(*state, &made, screen, 1, calls_of(*state, 160), 1, "hostile rules");
+        free(screen);
+        free_made_head(&made);
+    }
+}
+
+/* Values that tie, at cuts and elsewhere: every row of weights is there twice or more. */
+static void ties_at_cuts(void **state)
+{
+    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 64, BATCH, 8);
+    char *weight = (char *)(uintptr_t)made.weight.data;
+    for (int distinct = 40; distinct <= 1000; distinct *= 5) {
+        for (int64_t row = distinct; row < 2000; row++)
+            memcpy(weight + row * 128, weight + row % distinct * 128, 128);
+        void *screen = make_screen(*state, &made.weight);
+        draw_many(*state, &made, screen, 1, calls_of(*state, 64), 0, "ties");
+        draw_many(*state, &made, screen, 3, calls_of(*state, 32), 1, "ties, hostile rules");
+        free(screen);
+    }
+    free_made_head(&made);
+}
+
+/* The bundled model's head, with rows of it as hidden states. */
+static void bundled_model(void **state)
+{
+    gumbel_tensor weight =
+        model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
+    made_head made = {.weight = weight, .hidden = weight};
+    made.hidden.rows = BATCH;
+    made.hidden.data = (const char *)weight.data + 700 * weight.cols * 2;
+    void *screen = make_screen(*state, &weight);
+    draw_many(*state, &made, screen, 1, calls_of(*state, 64), 0, "bundled model");
+    free(screen);
+    free((void *)(uintptr_t)weight.data);
+}
+
+/* ------------------------------------------------------------------------- what it reads ---- */
+
+/* What one rule reads: all rows have it, at temperatures that leave entropies of some nats. */
+static void reads_little(gumbel_device *device, const gumbel_head *head, const rules *r,
+                         const char *name)
+{
+    static const float usual[] = {0.2f, 0.25f, 0.3f, 0.2f, 0.25f, 0.3f, 0.2f, 0.35f};
+    uint64_t seed = 3, position = 0;
+    int64_t calls = calls_of(device, 32), draws = calls * BATCH;
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {usual, 1},
+                           .seed = {&seed, GUMBEL_SAME},
+                           .position = {&position, GUMBEL_SAME},
+                           .truncation = &r->how};
+    atomic_store(&counted.rows, 0);
+    atomic_store(&counted.tiles, 0);
+    for (; position < (uint64_t)calls; position++)
+        draws_same(device, head, &how, 1, r->name);
+    /* A full pass is a product of tiles of 128 tokens, of at least one row of the batch. */
+    double passes = (double)counted.tiles / ((double)head->weight.rows / 128);
+    print_message("%s, %s: %.1f rows of weights a draw, %.2f full passes a call\n", name, r->name,
+                  (double)counted.rows / (double)draws, passes / (double)calls);
+    assert_true(counted.rows < draws * head->weight.rows / 16);
+    assert_true(passes < 0.1 * (double)calls);
+}
+
+/* Rules that engines ask for are served by the ends, and few rows of weights are read. */
+static void few_rows_are_read(void **state)
+{
+    static const rules each[] = {
+        {.name = "top_k 50", .top_k = {50}},
+        {.name = "min_p 0.05", .min_p = {0.05f}},
+        {.name = "top_p 0.95", .top_p = {0.95f}},
+        {.name = "top_k 50, top_p 0.95", .top_k = {50}, .top_p = {0.95f}},
+        {.name = "all three", .top_k = {50}, .top_p = {0.95f}, .min_p = {0.05f}},
+    };
+    for (int kind = 0; kind < 3; kind++) {
+        made_head made = make_made_head((made_kind)kind, GUMBEL_BFLOAT16, 20000, 128, BATCH, 5);
+        void *screen = make_screen(*state, &made.weight);
+        gumbel_head head = {.struct_size = sizeof head,
+                            .hidden = made.hidden,
+                            .weight = made.weight,
+                            .screen = screen};
+        for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+            rules r = each[i];
+            r.how.struct_size = sizeof r.how;
+            if (r.top_k[0] > 0)
+                r.how.top_k = (gumbel_row_i32){r.top_k, GUMBEL_SAME};
+            if (r.top_p[0] > 0.0f)
+                r.how.top_p = (gumbel_row_f32){r.top_p, GUMBEL_SAME};
+            if (r.min_p[0] > 0.0f)
+                r.how.min_p = (gumbel_row_f32){r.min_p, GUMBEL_SAME};
+            reads_little(*state, &head, &r, made_names[kind]);
+        }
+        free(screen);
+        free_made_head(&made);
+    }
+}
+
+/* Outputs that the ends do not tell take the full pass, which is said. */
+static void kept_counts_take_the_full_pass(void **state)
+{
+    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, BATCH, 8);
+    void *screen = make_screen(*state, &made.weight);
+    char text[4096];
+    int32_t tokens[BATCH], kept[BATCH], top_k = 5;
+    gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = {&top_k, GUMBEL_SAME}};
+    gumbel_head head = {
+        .struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight, .screen = screen};
+    gumbel_sampling how = {.struct_size = sizeof how, .truncation = &cut};
+    gumbel_output output = {.struct_size = sizeof output, .tokens = tokens, .kept = kept};
+    assert_int_equal(gumbel_explain(*state, &head, NULL, &how, &output, text, sizeof text, NULL),
+                     GUMBEL_OK);
+    assert_non_null(strstr(text, "not screen: it does not serve kept"));
+    output.kept = NULL;
+    assert_true(is_screened(*state, &head, &how, &output));
+    free(screen);
+    free_made_head(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cuts_of_every_kind),
+        cmocka_unit_test(ties_at_cuts),
+        cmocka_unit_test(bundled_model),
+        cmocka_unit_test(few_rows_are_read),
+        cmocka_unit_test(kept_counts_take_the_full_pass),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}
