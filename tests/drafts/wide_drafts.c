@@ -219,7 +219,8 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     return w;
 }
 
-/* Crowds, one of which is a row's: tokens in 512 that a warp has, no two of them one lane's. */
+/* Crowds, one of which is a row's: tokens in 512 that a warp has, of which one, two or three are a
+ * lane's. */
 enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32 };
 #define CROWD_NEVER (-64.0f)
 
@@ -237,10 +238,10 @@ static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
     const int many = 7 + (int)random_below(random, 25);
     const int shared = many - 1 - (int)random_below(random, 2);
     const int elsewhere = 1 + (int)random_below(random, 2);
-    const int turn = (int)random_below(random, CROWD_LANES);
+    const int turn = (int)random_below(random, CROWD_LANES), depth = 1 + crowd % 3;
     for (int i = 0; i < many; i++) {
-        const int lane = (turn + i) % CROWD_LANES;
-        const int64_t quad = 128 * (int64_t)random_below(random, 4) + 4 * lane;
+        const int lane = (turn + i / depth) % CROWD_LANES;
+        const int64_t quad = 128 * (int64_t)((turn + i) % 4) + 4 * lane;
         let_draw(w, crowd, span + quad + random_below(random, 4), 1, i < shared);
     }
     for (int i = 0; i < elsewhere; i++) /* which another warp has */

@@ -67,7 +67,8 @@ int main(int argc, char **argv)
         return passes(wide_make(i, i % 8 ? 3000 : 14000), cpu, device, &counts);
     };
     auto weigh_crowded = [&](int i, gumbel_device *cpu, emulated_device *device) {
-        return passes(wide_make_crowded(i), cpu, device, &counts);
+        device->effort = {};
+        return passes(wide_make_crowded(i), cpu, device, &counts) && device->effort.races > 0;
     };
     auto weigh_near = [&](int i, gumbel_device *cpu, emulated_device *device) {
         device->effort = {};
