@@ -219,9 +219,9 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     return w;
 }
 
-/* Crowds, one of which is a row's: tokens in 512 that a warp has, of which one, two or three are a
+/* Crowds, one of which is a row's: tokens in 512 that a warp has, of which one, a few or most are a
  * lane's. */
-enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32 };
+enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32, CROWD_OF_LANE = 16 };
 #define CROWD_NEVER (-64.0f)
 
 /* Let both models draw a token, or one of them, where the hidden state is the crowd-th unit. */
@@ -235,14 +235,16 @@ static void let_draw(wide_drafts *w, int crowd, int64_t token, int target, int d
 static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
 {
     const int64_t span = CROWD_SPAN * (int64_t)random_below(random, CROWD_VOCAB / CROWD_SPAN);
-    const int many = 7 + (int)random_below(random, 25);
-    const int shared = many - 1 - (int)random_below(random, 2);
+    const int many = 3 + (int)random_below(random, crowd % 2 ? 6 : 29);
+    const int spared[] = {(int)random_below(random, (uint32_t)many),
+                          (int)random_below(random, 2 * (uint32_t)many)};
     const int elsewhere = 1 + (int)random_below(random, 2);
-    const int turn = (int)random_below(random, CROWD_LANES), depth = 1 + crowd % 3;
+    const int turn = (int)random_below(random, CROWD_LANES), deep[] = {1, 2, CROWD_OF_LANE};
+    const int depth = deep[crowd % 3];
     for (int i = 0; i < many; i++) {
         const int lane = (turn + i / depth) % CROWD_LANES;
-        const int64_t quad = 128 * (int64_t)((turn + i) % 4) + 4 * lane;
-        let_draw(w, crowd, span + quad + random_below(random, 4), 1, i < shared);
+        const int64_t own = 128 * (int64_t)(i % 4) + i / 4 % 4; /* of 16 that a lane has */
+        let_draw(w, crowd, span + own + 4 * lane, 1, i != spared[0] && i != spared[1]);
     }
     for (int i = 0; i < elsewhere; i++) /* which another warp has */
         let_draw(w, crowd, (span + CROWD_SPAN + 700 * i + random_below(random, 500)) % CROWD_VOCAB,
@@ -304,8 +306,8 @@ wide_drafts *wide_make_crowded(int index)
     return w;
 }
 
-/* Numbers of a real vocabulary: the draft sees the first half of a hidden state. */
-enum { NEAR_VOCAB = 151936, NEAR_SIZE = 16, NEAR_SEEN = NEAR_SIZE / 2 };
+/* The draft sees the first half of a hidden state. */
+enum { NEAR_SIZE = 16, NEAR_SEEN = NEAR_SIZE / 2 };
 
 /* Multiples of an eighth that deviate by `deviation`. */
 static float random_eighths(float deviation, uint64_t *random)
@@ -318,7 +320,7 @@ static int32_t most_wrong(const wide_drafts *w, int64_t b)
 {
     int64_t wrong = 0;
     float most = -INFINITY;
-    for (int64_t i = 0; i < NEAR_VOCAB; i++) {
+    for (int64_t i = 0; i < w->target.logits.cols; i++) {
         float unseen = 0;
         for (int64_t k = NEAR_SEEN; k < NEAR_SIZE; k++)
             unseen -= w->hidden[b * NEAR_SIZE + k] * w->weight[i * NEAR_SIZE + k];
@@ -330,12 +332,12 @@ static int32_t most_wrong(const wide_drafts *w, int64_t b)
     return (int32_t)wrong;
 }
 
-wide_drafts *wide_make_near(int index, int32_t requests, float unseen)
+wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen)
 {
     uint64_t random = 12000 + (uint64_t)index;
-    wide_drafts *w = make_pairs(requests, NEAR_VOCAB, NEAR_SIZE, &random);
+    wide_drafts *w = make_pairs(requests, vocab, NEAR_SIZE, &random);
     const float deviation = 2.5f / sqrtf(NEAR_SEEN);
-    for (int64_t i = 0; i < NEAR_VOCAB * NEAR_SIZE; i++) {
+    for (int64_t i = 0; i < vocab * NEAR_SIZE; i++) {
         w->weight[i] = random_eighths(1.0f, &random);
         w->draft_weight[i] = i % NEAR_SIZE < NEAR_SEEN ? w->weight[i] : 0.0f;
     }

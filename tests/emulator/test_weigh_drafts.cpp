@@ -12,12 +12,12 @@ extern "C" {
 namespace
 {
 
-/* Parts of a row that 132 multiprocessors give each of 64 requests. A draft that sees .94 of the
- * target's logits leaves a tenth of it as a residual, so that nine tokens come before the one drawn
- * by that. */
+/* Parts of a row that 132 multiprocessors give each of 64 requests. The draft leaves a tenth of the
+ * target as a residual, so that nine tokens come before the one that is drawn by that. */
 constexpr int near_parts = 8, near_requests = 24, near_calls = 2; /* told */
+constexpr int64_t near_vocab = 151936;
 constexpr float near_unseen = 0.125f;
-constexpr int64_t near_products = 16, near_tokens = 2000; /* at most a row, on average */
+constexpr int64_t near_products = 16, near_tokens = 1000; /* at most a row, on average */
 
 struct weigh_counts {
     int64_t emitted, accepted, cut;
@@ -73,11 +73,17 @@ int main(int argc, char **argv)
     auto weigh_near = [&](int i, gumbel_device *cpu, emulated_device *device) {
         device->effort = {};
         device->parts = near_parts;
-        return passes(wide_make_near(i, near_requests, near_unseen), cpu, device, &counts) &&
+        return passes(wide_make_near(i, near_requests, near_vocab, near_unseen), cpu, device,
+                      &counts) &&
                takes_little(device->effort);
+    };
+    auto weigh_small = [&](int i, gumbel_device *cpu, emulated_device *device) {
+        return passes(wide_make_near(i, 64, 900 + 400 * (i % 5), 0.5f / (1 + i % 4)), cpu, device,
+                      &counts);
     };
     int failed = run_drafts(argc, argv, 200, 10000, weigh);
     failed |= run_drafts(argc, argv, 12, 500, weigh_crowded);
+    failed |= run_drafts(argc, argv, 10, 500, weigh_small);
     failed |= run_drafts(argc, argv, 1, 60, weigh_near);
     printf("%d tokens emitted, %d of them drafts; %d requests cut short\n", (int)counts.emitted,
            (int)counts.accepted, (int)counts.cut);

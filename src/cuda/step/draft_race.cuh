@@ -20,9 +20,10 @@ static_assert(kQuads * kTurn == kStep && kTurns % kQuads == 0, "four turns are a
 
 /* The best score by max(p - q, 0) that a CTA has found so far, of which a warp's lanes all get what
  * one of them has read. */
-__device__ __forceinline__ float read_floor(const uint32_t *floor)
+__device__ __forceinline__ float read_floor(uint32_t *floor)
 {
-    return ordered_float(__shfl_sync(~0u, *(const volatile uint32_t *)floor, 0));
+    const uint32_t read = threadIdx.x % 32 == 0 ? atomicMax(floor, 0u) : 0;
+    return ordered_float(__shfl_sync(~0u, read, 0));
 }
 
 __device__ __forceinline__ void raise_floor(uint32_t *floor, float score)
