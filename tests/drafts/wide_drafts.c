@@ -235,7 +235,7 @@ static void let_draw(wide_drafts *w, int crowd, int64_t token, int target, int d
 static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
 {
     const int64_t span = CROWD_SPAN * (int64_t)random_below(random, CROWD_VOCAB / CROWD_SPAN);
-    const int many = 3 + (int)random_below(random, crowd % 2 ? 6 : 29);
+    const int many = 3 + (int)random_below(random, crowd % 2 ? 4 : 29);
     const int spared[] = {(int)random_below(random, (uint32_t)many),
                           (int)random_below(random, 2 * (uint32_t)many)};
     const int elsewhere = 1 + (int)random_below(random, 2);

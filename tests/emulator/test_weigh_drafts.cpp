@@ -63,12 +63,15 @@ bool takes_little(const race_effort &effort)
 int main(int argc, char **argv)
 {
     weigh_counts counts = {};
+    int64_t raced = 0;
     auto weigh = [&](int i, gumbel_device *cpu, emulated_device *device) {
         return passes(wide_make(i, i % 8 ? 3000 : 14000), cpu, device, &counts);
     };
     auto weigh_crowded = [&](int i, gumbel_device *cpu, emulated_device *device) {
         device->effort = {};
-        return passes(wide_make_crowded(i), cpu, device, &counts) && device->effort.races > 0;
+        const bool good = passes(wide_make_crowded(i), cpu, device, &counts);
+        raced += device->effort.races;
+        return good;
     };
     auto weigh_near = [&](int i, gumbel_device *cpu, emulated_device *device) {
         device->effort = {};
@@ -82,7 +85,8 @@ int main(int argc, char **argv)
                       &counts);
     };
     int failed = run_drafts(argc, argv, 200, 10000, weigh);
-    failed |= run_drafts(argc, argv, 12, 500, weigh_crowded);
+    failed |= run_drafts(argc, argv, 60, 500, weigh_crowded);
+    failed |= argc < 2 && raced == 0; /* lists cannot settle crowds */
     failed |= run_drafts(argc, argv, 10, 500, weigh_small);
     failed |= run_drafts(argc, argv, 1, 60, weigh_near);
     printf("%d tokens emitted, %d of them drafts; %d requests cut short\n", (int)counts.emitted,
