@@ -240,8 +240,8 @@ __device__ __forceinline__ void multiply_above(const draft_race &race, const gum
 }
 
 /* The best by max(p - q, 0) that a warp finds among the tokens [begin, end), from a multiple of 64
- * on, of those that come to *floor, for all lanes. A product of the draft's head is made of each token
- * that does by p, so that a floor is asked for that leaves few. */
+ * on, of those that come to *floor, for all lanes. A product of the draft's head is made of each
+ * token that does by p, so that a floor is asked for that leaves few. */
 __device__ __noinline__ gumbel_contender race_above(const draft_race &race, int begin, int end,
                                                     uint32_t *floor)
 {

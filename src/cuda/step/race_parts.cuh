@@ -156,8 +156,8 @@ __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &
     }
 }
 
-/* Race again where a list leaves out tokens that can come to the best so far, which is no more than
- * a few thousand tokens of a row, and seldom. */
+/* Race again among the tokens of each warp whose list leaves out some that can come to the best so
+ * far: seldom, and then mostly one warp's. */
 __device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const draft_race &race,
                                                const gumbel_short_list *lists, int count,
                                                uint32_t *floor, gumbel_contender *best)

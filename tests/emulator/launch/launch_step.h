@@ -10,8 +10,8 @@
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/cuda_request.h"
 
-/* What races behind a draft's head took beside their lists: warps that raced again, their tokens, and
- * the head's products with a token. */
+/* What races behind a draft's head took beside their lists: warps that raced again, their tokens,
+ * and the head's products with a token. */
 struct race_effort {
     int64_t races, tokens, products;
 };
