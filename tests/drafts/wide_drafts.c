@@ -219,8 +219,9 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     return w;
 }
 
-/* Crowds, one of which is a row's: tokens in 512 that a warp has, no two of them one lane's. */
-enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32 };
+/* Crowds, one of which is a row's: tokens in 512 that a warp has, of which one, a few or most are a
+ * lane's. */
+enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32, CROWD_OF_LANE = 16 };
 #define CROWD_NEVER (-64.0f)
 
 /* Let both models draw a token, or one of them, where the hidden state is the crowd-th unit. */
@@ -234,14 +235,16 @@ static void let_draw(wide_drafts *w, int crowd, int64_t token, int target, int d
 static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
 {
     const int64_t span = CROWD_SPAN * (int64_t)random_below(random, CROWD_VOCAB / CROWD_SPAN);
-    const int many = 7 + (int)random_below(random, 25);
-    const int shared = many - 1 - (int)random_below(random, 2);
+    const int many = 3 + (int)random_below(random, crowd % 2 ? 4 : 29);
+    const int spared[] = {(int)random_below(random, (uint32_t)many),
+                          (int)random_below(random, 2 * (uint32_t)many)};
     const int elsewhere = 1 + (int)random_below(random, 2);
-    const int turn = (int)random_below(random, CROWD_LANES);
+    const int turn = (int)random_below(random, CROWD_LANES), deep[] = {1, 2, CROWD_OF_LANE};
+    const int depth = deep[crowd % 3];
     for (int i = 0; i < many; i++) {
-        const int lane = (turn + i) % CROWD_LANES;
-        const int64_t quad = 128 * (int64_t)random_below(random, 4) + 4 * lane;
-        let_draw(w, crowd, span + quad + random_below(random, 4), 1, i < shared);
+        const int lane = (turn + i / depth) % CROWD_LANES;
+        const int64_t own = 128 * (int64_t)(i % 4) + i / 4 % 4; /* of 16 that a lane has */
+        let_draw(w, crowd, span + own + 4 * lane, 1, i != spared[0] && i != spared[1]);
     }
     for (int i = 0; i < elsewhere; i++) /* which another warp has */
         let_draw(w, crowd, (span + CROWD_SPAN + 700 * i + random_below(random, 500)) % CROWD_VOCAB,
@@ -251,16 +254,16 @@ static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
     return drafted;
 }
 
-wide_drafts *wide_make_crowded(int index)
+/* R requests of one draft each, by heads of zeros. */
+static wide_drafts *make_pairs(int32_t requests, int64_t vocab, int32_t hidden_size,
+                               uint64_t *random)
 {
-    enum { R = 2 * CROWDS };
+    const size_t R = (size_t)requests, size = (size_t)hidden_size, weights = (size_t)vocab * size;
     wide_drafts *w = make_zeroed(1, sizeof *w);
-    uint64_t random = 9000 + (uint64_t)index;
-    const gumbel_dtype dtype = dtypes[index % 3];
-    w->requests = R;
+    w->requests = requests;
     w->max_nodes = 2;
-    w->rows = 2 * R;
-    w->hidden_size = CROWDS;
+    w->rows = 2 * requests;
+    w->hidden_size = hidden_size;
     w->temperature = make_zeroed(R, sizeof *w->temperature);
     w->draft_temperature = make_zeroed(R, sizeof *w->draft_temperature);
     w->seed = make_zeroed(R, sizeof *w->seed);
@@ -268,11 +271,27 @@ wide_drafts *wide_make_crowded(int index)
     w->offsets = make_zeroed(R + 1, sizeof *w->offsets);
     w->nodes = make_zeroed(R, sizeof *w->nodes);
     w->tokens = make_zeroed(2 * R, sizeof *w->tokens);
-    w->hidden = make_zeroed(2 * R * CROWDS, sizeof *w->hidden);
-    w->draft_hidden = make_zeroed(2 * R * CROWDS, sizeof *w->draft_hidden);
-    w->weight = make_zeroed(CROWD_VOCAB * CROWDS, sizeof *w->weight);
-    w->draft_weight = make_zeroed(CROWD_VOCAB * CROWDS, sizeof *w->draft_weight);
-    w->bias = make_zeroed(CROWD_VOCAB, sizeof *w->bias);
+    w->hidden = make_zeroed(2 * R * size, sizeof *w->hidden);
+    w->draft_hidden = make_zeroed(2 * R * size, sizeof *w->draft_hidden);
+    w->weight = make_zeroed(weights, sizeof *w->weight);
+    w->draft_weight = make_zeroed(weights, sizeof *w->draft_weight);
+    w->bias = make_zeroed((size_t)vocab, sizeof *w->bias);
+    w->target.logits.cols = vocab;
+    for (int32_t r = 0; r < requests; r++) {
+        w->temperature[r] = w->draft_temperature[r] = 1.0f;
+        w->seed[r] = random_bits(random);
+        w->offsets[r + 1] = 2 * (r + 1);
+        w->nodes[r] = 2;
+    }
+    say_how(w, GUMBEL_RULE_REJECTION);
+    return w;
+}
+
+wide_drafts *wide_make_crowded(int index)
+{
+    enum { R = 2 * CROWDS };
+    uint64_t random = 9000 + (uint64_t)index;
+    wide_drafts *w = make_pairs(R, CROWD_VOCAB, CROWDS, &random);
     for (int i = 0; i < CROWD_VOCAB * CROWDS; i++)
         w->weight[i] = w->draft_weight[i] = CROWD_NEVER;
     for (int crowd = 0; crowd < CROWDS; crowd++) {
@@ -283,15 +302,53 @@ wide_drafts *wide_make_crowded(int index)
             w->tokens[2 * r + 1] = drafted;
         }
     }
-    for (int32_t r = 0; r < R; r++) {
-        w->temperature[r] = w->draft_temperature[r] = 1.0f;
-        w->seed[r] = random_bits(&random);
-        w->offsets[r + 1] = 2 * (r + 1);
-        w->nodes[r] = 2;
+    use_heads(w, dtypes[index % 3]);
+    return w;
+}
+
+/* The draft sees the first half of a hidden state. */
+enum { NEAR_SIZE = 16, NEAR_SEEN = NEAR_SIZE / 2 };
+
+/* Multiples of an eighth that deviate by `deviation`. */
+static float random_eighths(float deviation, uint64_t *random)
+{
+    return 0.125f * rintf(8.0f * deviation * random_normal(random));
+}
+
+/* The token by which the draft is furthest from the target, of those that it may draw. */
+static int32_t most_wrong(const wide_drafts *w, int64_t b)
+{
+    int64_t wrong = 0;
+    float most = -INFINITY;
+    for (int64_t i = 0; i < w->target.logits.cols; i++) {
+        float unseen = 0;
+        for (int64_t k = NEAR_SEEN; k < NEAR_SIZE; k++)
+            unseen -= w->hidden[b * NEAR_SIZE + k] * w->weight[i * NEAR_SIZE + k];
+        if (unseen > most) {
+            most = unseen;
+            wrong = i;
+        }
     }
-    w->target.logits.cols = CROWD_VOCAB;
-    say_how(w, GUMBEL_RULE_REJECTION);
-    use_heads(w, dtype);
+    return (int32_t)wrong;
+}
+
+wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen)
+{
+    uint64_t random = 12000 + (uint64_t)index;
+    wide_drafts *w = make_pairs(requests, vocab, NEAR_SIZE, &random);
+    const float deviation = 2.5f / sqrtf(NEAR_SEEN);
+    for (int64_t i = 0; i < vocab * NEAR_SIZE; i++) {
+        w->weight[i] = random_eighths(1.0f, &random);
+        w->draft_weight[i] = i % NEAR_SIZE < NEAR_SEEN ? w->weight[i] : 0.0f;
+    }
+    for (int64_t i = 0; i < w->rows * NEAR_SIZE; i++) {
+        const int seen = i % NEAR_SIZE < NEAR_SEEN;
+        w->hidden[i] = random_eighths(seen ? deviation : unseen * deviation, &random);
+        w->draft_hidden[i] = seen ? w->hidden[i] : 0.0f;
+    }
+    for (int32_t r = 0; r < requests; r++)
+        w->tokens[2 * r + 1] = most_wrong(w, 2 * r);
+    use_heads(w, GUMBEL_FLOAT32);
     return w;
 }
 

@@ -37,6 +37,10 @@ wide_drafts *wide_make(int index, int64_t vocab_most);
  * behind it. No other token comes near. */
 wide_drafts *wide_make_crowded(int index);
 
+/* The index-th of those that are nearly always rejected, by heads: flat rows, whose logits deviate
+ * by 2.5, and a draft that does not see a share of that, `unseen`. */
+wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen);
+
 /* Have the draft's call tell its log-normalisers and log-probabilities, as a CPU computes them. */
 void wide_tell(wide_drafts *made, gumbel_device *cpu);
 void wide_free(wide_drafts *made);

@@ -4,7 +4,7 @@
  * second is at most its score in the first, so that in both whoever cannot come to the best score
  * so far by the noise of its block is passed over, and no q of it is read. Where the draft's head
  * has to be multiplied for each q, a race lists the best by p instead, whose best by max(p - q, 0)
- * is mostly the best of all.
+ * is mostly the best of all; where it may not be, a race above that finds who else can be.
  */
 #ifndef GUMBEL_CUDA_DRAFT_RACE_CUH
 #define GUMBEL_CUDA_DRAFT_RACE_CUH
@@ -18,45 +18,19 @@ namespace
 constexpr int kTurn = 128; /* tokens of a warp's turn */
 static_assert(kQuads * kTurn == kStep && kTurns % kQuads == 0, "four turns are a step");
 
-/* Every lanes-th product of two rows of one type, from `lane` on: eight are asked for at once. */
-template <gumbel_dtype type>
-__device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t from_a,
-                                             const gumbel_tensor &b, int64_t from_b, int lane,
-                                             int lanes)
+/* The best score by max(p - q, 0) that a CTA has found so far, of which a warp's lanes all get what
+ * one of them has read. */
+__device__ __forceinline__ float read_floor(uint32_t *floor)
 {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int64_t k = lane; k < a.cols; k += lanes)
-        sum = fmaf(widen_element(a.data, type, from_a + k), widen_element(b.data, type, from_b + k),
-                   sum);
-    return sum;
+    const uint32_t read = threadIdx.x % 32 == 0 ? atomicMax(floor, 0u) : 0;
+    return ordered_float(__shfl_sync(~0u, read, 0));
 }
 
-/* What one of so many lanes adds to the draft's logit of a token, beside its bias. */
-__device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b, int token,
-                                             int lane, int lanes)
+__device__ __forceinline__ void raise_floor(uint32_t *floor, float score)
 {
-    const int64_t hidden = b * q.hidden.stride;
-    const int64_t weight = (token - q.first_token) * q.weight.stride;
-    float sum = 0.0f;
-    if (q.hidden.dtype == GUMBEL_BFLOAT16 && q.weight.dtype == GUMBEL_BFLOAT16)
-        return dot_of_rows<GUMBEL_BFLOAT16>(q.hidden, hidden, q.weight, weight, lane, lanes);
-    if (q.hidden.dtype == GUMBEL_FLOAT16 && q.weight.dtype == GUMBEL_FLOAT16)
-        return dot_of_rows<GUMBEL_FLOAT16>(q.hidden, hidden, q.weight, weight, lane, lanes);
-    for (int64_t k = lane; k < q.hidden_size; k += lanes)
-        sum = fmaf(widen_element(q.hidden.data, q.hidden.dtype, hidden + k),
-                   widen_element(q.weight.data, q.weight.dtype, weight + k), sum);
-    return sum;
-}
-
-/* z of a token by that sum. */
-__device__ __forceinline__ float z_of_dot(const gumbel_weighing &p, int64_t b, int token, float sum)
-{
-    const gumbel_problem &q = p.by.draft;
-    if (q.bias.data)
-        sum += widen_element(q.bias.data, q.bias.dtype, token - q.first_token);
-    return gumbel_transform(sum, q.scale, q.soft_cap, p.inverse_caps[1],
-                            gumbel_problem_row(&q, b).inverse_temperature);
+    if (threadIdx.x % 32 == 0)
+        atomicMax(floor, ordered_bits(score + 0.0f));
+    __syncwarp();
 }
 
 /* The GUMBEL_LISTED-th largest score of 32 lanes; -inf where fewer have one. */
@@ -73,6 +47,29 @@ __device__ __forceinline__ float least_of_listed(float score)
     }
     return ordered_float(largest);
 }
+
+/* What a lane has found: its best and, in a race that lists, its second, and what no other token
+ * that it has scored is above. */
+struct lane_found {
+    gumbel_contender best, next;
+    float others;
+
+    static __device__ __forceinline__ lane_found none()
+    {
+        return {gumbel_contender_none(), gumbel_contender_none(), -INFINITY};
+    }
+
+    /* Put in a token, once. */
+    __device__ __forceinline__ void list(gumbel_contender own)
+    {
+        const gumbel_contender best_before = best, next_before = next;
+        gumbel_contend_all(&best, &own);
+        if (best.id == own.id)
+            own = best_before;
+        gumbel_contend_all(&next, &own);
+        others = fmaxf(others, next.id == own.id ? next_before.score : own.score);
+    }
+};
 
 struct draft_race {
     const gumbel_weighing *p;
@@ -101,28 +98,32 @@ struct draft_race {
         return race;
     }
 
-    /* Offer a token: in a race that lists, *second is what this lane has seen beside its best. */
-    __device__ __noinline__ void score(gumbel_contender *best, float *second, int token,
-                                       float z) const
+    /* Its score by p. */
+    __device__ __forceinline__ gumbel_contender contender(int token, float z) const
     {
-        const float s = z + draw_noise_of_token(stream, (uint32_t)token);
-        const float log_p = gumbel_logprob_of(z, target_lse);
-        if (residual) {
-            const float other =
-                p->by.dots ? z_of_dot(*p, b, token, dot_of_lane(p->by.draft, b, token, 0, 1))
-                           : draft.at(token);
-            gumbel_offer(best, token, s, log_p, gumbel_logprob_of(other, draft_lse), rest);
-        } else if (token != best->id) {
-            *second = fmaxf(*second, fminf(s, best->score));
-            gumbel_contend(best, token, s, log_p);
-        }
+        return {token, z + draw_noise_of_token(stream, (uint32_t)token),
+                gumbel_logprob_of(z, target_lse)};
+    }
+
+    /* Offer a token. */
+    template <bool lists>
+    __device__ __noinline__ void score(lane_found *found, int token, float z) const
+    {
+        const gumbel_contender own = contender(token, z);
+        if (lists)
+            found->list(own);
+        else if (residual)
+            gumbel_offer(&found->best, token, own.score, own.logprob,
+                         gumbel_logprob_of(draft.at(token), draft_lse), rest);
+        else
+            gumbel_contend_all(&found->best, &own);
     }
 
     /* The four turns of a step, whose first is the `turn`-th of those whose blocks are known. */
-    __device__ __forceinline__ void draw_step(gumbel_contender *best, float *second,
-                                              const draw_philox &philox, const turn_blocks &blocks,
-                                              int turn, int token, const four (&z)[kQuads],
-                                              float threshold) const
+    template <bool lists>
+    __device__ __forceinline__ void draw_step(lane_found *found, const draw_philox &philox,
+                                              const turn_blocks &blocks, int turn, int token,
+                                              const four (&z)[kQuads], float threshold) const
     {
 #pragma unroll
         for (int k = 0; k < kQuads; k++) {
@@ -132,44 +133,42 @@ struct draft_race {
             for (uint32_t may = find_winners(philox, (uint32_t)first, z[k].v, reach, threshold);
                  may; may &= may - 1) {
                 const int i = __ffs(may) - 1;
-                score(best, second, first + i, draw_choose(z[k].v, i));
+                score<lists>(found, first + i, draw_choose(z[k].v, i));
             }
         }
     }
 
     /* Score the token of a lane's block that has the most noise, and may have the best score. */
-    __device__ __forceinline__ void score_likely(gumbel_contender *best, float *second,
-                                                 const weighed_row &row, const turn_blocks &blocks,
-                                                 int end) const
+    template <bool lists>
+    __device__ __forceinline__ void score_likely(lane_found *found, const weighed_row &row,
+                                                 const turn_blocks &blocks, int end) const
     {
         const int likely = (int)blocks.most_likely();
         const float z = likely < end ? row.at(likely) : -INFINITY;
         if (z > -INFINITY)
-            score(best, second, likely, z);
+            score<lists>(found, likely, z);
     }
 
-    /* A warp's race among the tokens [begin, end), from a multiple of 64 on: each lane's best. Of a
-     * race that `lists`, what is passed over is not above all that it lists and *second. */
-    template <bool lists>
-    __device__ __forceinline__ gumbel_contender run(int begin, int end, float *second) const
+    /* A warp's race among the tokens [begin, end), from a multiple of 64 on: what each lane has
+     * found. What a race that `lists` passes over is not above the last that it lists. */
+    template <bool lists> __device__ __forceinline__ lane_found run(int begin, int end) const
     {
         const draw_philox philox = draw_philox_of(stream);
         const weighed_row row = target; /* in registers, as score() has the address of the other */
         const int lane = threadIdx.x % 32;
-        gumbel_contender best = gumbel_contender_none();
+        lane_found found = lane_found::none();
         turn_blocks blocks = {};
         float floor = -INFINITY;
-        int turn = 0;
+        int turn = 0, seen = -1;
         for (int base = begin; base < end; base += kStep, turn += kQuads) {
             if (!greedy && turn % kTurns == 0) {
                 blocks = turn_blocks::of(philox, (uint32_t)base, kTurn);
                 if (lists) { /* they are met again, by lanes that may list them */
-                    gumbel_contender likely = gumbel_contender_none();
-                    float other = -INFINITY;
-                    score_likely(&likely, &other, row, blocks, end);
-                    floor = fmaxf(floor, least_of_listed(likely.score));
+                    lane_found likely = lane_found::none();
+                    score_likely<lists>(&likely, row, blocks, end);
+                    floor = fmaxf(floor, least_of_listed(likely.best.score));
                 } else {
-                    score_likely(&best, second, row, blocks, end);
+                    score_likely<lists>(&found, row, blocks, end);
                 }
             }
             four z[kQuads];
@@ -177,18 +176,21 @@ struct draft_race {
             if (greedy) {
 #pragma unroll
                 for (int i = 0; i < 4 * kQuads; i++)
-                    gumbel_contend(&best, base + 4 * lane + kTurn * (i / 4) + i % 4,
+                    gumbel_contend(&found.best, base + 4 * lane + kTurn * (i / 4) + i % 4,
                                    z[i / 4].v[i % 4],
                                    gumbel_logprob_of(z[i / 4].v[i % 4], target_lse));
                 continue;
             }
-            floor =
-                fmaxf(floor, lists ? least_of_listed(best.score) : draw_floor_of_warp(best.score));
-            draw_step(&best, second, philox, blocks, turn, base + 4 * lane, z,
-                      draw_threshold(floor));
+            if (!lists) {
+                floor = fmaxf(floor, draw_floor_of_warp(found.best.score));
+            } else if (__any_sync(~0u, found.best.id != seen)) {
+                floor = fmaxf(floor, least_of_listed(found.best.score));
+                seen = found.best.id;
+            }
+            draw_step<lists>(&found, philox, blocks, turn, base + 4 * lane, z,
+                             draw_threshold(floor));
         }
-        *second = fmaxf(*second, floor);
-        return best;
+        return found;
     }
 };
 
@@ -203,19 +205,74 @@ __device__ __forceinline__ gumbel_contender best_of_warp(const gumbel_contender 
 __device__ __forceinline__ void list_best(const draft_race &race, int begin, int end,
                                           gumbel_short_list *list)
 {
-    float second = -INFINITY;
-    gumbel_contender own = race.run<true>(begin, end, &second), listed = own;
+    lane_found found = race.run<true>(begin, end);
+    gumbel_contender listed = found.best;
 #pragma unroll 1
     for (int i = 0; i < GUMBEL_LISTED; i++) {
-        listed = best_of_warp(own);
-        if (own.id == listed.id)
-            own = gumbel_contender_none();
+        listed = best_of_warp(found.best);
+        if (found.best.id == listed.id) {
+            found.best = found.next;
+            found.next = gumbel_contender_none();
+        }
         if (threadIdx.x % 32 == 0)
             list->of[i] = listed;
     }
-    const float bound = ordered_float(__reduce_max_sync(~0u, ordered_bits(second)));
+    const float bound = ordered_float(__reduce_max_sync(~0u, ordered_bits(found.others)));
     if (threadIdx.x % 32 == 0)
         list->bound = fmaxf(bound, listed.score);
+}
+
+/* Offer the lanes' tokens that come to the floor, one after the other, by all of a warp. */
+__device__ __forceinline__ void multiply_above(const draft_race &race, const gumbel_contender &own,
+                                               uint32_t *floor, gumbel_contender *best)
+{
+    const float before = read_floor(floor);
+#pragma unroll 1
+    for (uint32_t left = __ballot_sync(~0u, own.id >= 0 && own.score >= before); left;
+         left &= left - 1) {
+        const int lane = __ffs(left) - 1;
+        const int token = __shfl_sync(~0u, own.id, lane);
+        const float score = __shfl_sync(~0u, own.score, lane);
+        const float logprob = __shfl_sync(~0u, own.logprob, lane);
+        gumbel_offer(best, token, score, logprob, draft_logprob(*race.p, race.b, token), 1.0f);
+        raise_floor(floor, best->score);
+    }
+}
+
+/* The best by max(p - q, 0) that a warp finds among the tokens [begin, end), from a multiple of 64
+ * on, of those that come to *floor, for all lanes. A product of the draft's head is made of each
+ * token that does by p, so that a floor is asked for that leaves few. */
+__device__ __noinline__ gumbel_contender race_above(const draft_race &race, int begin, int end,
+                                                    uint32_t *floor)
+{
+    const draw_philox philox = draw_philox_of(race.stream);
+    const weighed_row row = race.target;
+    const int lane = threadIdx.x % 32;
+    gumbel_contender best = gumbel_contender_none();
+    turn_blocks blocks = {};
+    int turn = 0;
+    for (int base = begin; base < end; base += kStep, turn += kQuads) {
+        if (turn % kTurns == 0)
+            blocks = turn_blocks::of(philox, (uint32_t)base, kTurn);
+        four z[kQuads];
+        row.load<kTurn>(base + 4 * lane, z);
+#pragma unroll
+        for (int k = 0; k < kQuads; k++) {
+            const int first = base + 4 * lane + kTurn * k;
+            uint32_t may = find_winners(philox, (uint32_t)first, z[k].v, blocks.reach_of(turn + k),
+                                        draw_threshold(read_floor(floor)));
+#pragma unroll 1
+            for (; __any_sync(~0u, may != 0); may &= may - 1) {
+                gumbel_contender own = gumbel_contender_none();
+                if (may) {
+                    const int i = __ffs(may) - 1;
+                    own = race.contender(first + i, draw_choose(z[k].v, i));
+                }
+                multiply_above(race, own, floor, &best);
+            }
+        }
+    }
+    return best;
 }
 
 } // namespace

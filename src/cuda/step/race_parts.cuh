@@ -34,11 +34,11 @@ __device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &
 }
 
 /* Of a part the tokens that are a warp's, which are neighbours. */
-__device__ __forceinline__ tokens_of_part tokens_of_warp(tokens_of_part tokens)
+__device__ __forceinline__ tokens_of_part tokens_of_warp(tokens_of_part tokens, int warp)
 {
     const int steps =
         (tokens.end - tokens.begin + kWeighWarps * kStep - 1) / (kWeighWarps * kStep) * kStep;
-    tokens.begin += threadIdx.x / 32 * steps;
+    tokens.begin += warp * steps;
     tokens.end = min(tokens.begin + steps, tokens.end);
     return tokens;
 }
@@ -47,9 +47,8 @@ __device__ __forceinline__ tokens_of_part tokens_of_warp(tokens_of_part tokens)
 __device__ __forceinline__ gumbel_contender race_of_cta(const draft_race &race,
                                                         tokens_of_part tokens)
 {
-    float second = -INFINITY;
-    tokens = tokens_of_warp(tokens);
-    return best_of_cta(race.run<false>(tokens.begin, tokens.end, &second));
+    tokens = tokens_of_warp(tokens, threadIdx.x / 32);
+    return best_of_cta(race.run<false>(tokens.begin, tokens.end).best);
 }
 
 __device__ __forceinline__ tokens_of_part all_tokens(const gumbel_weighing &p)
@@ -111,52 +110,89 @@ __device__ __noinline__ void draw_again(const gumbel_weighing &p, const gumbel_c
     __syncthreads();
 }
 
-/* q of a token of row b by the draft's head, by all threads. */
-__device__ __forceinline__ float draft_logprob(const gumbel_weighing &p, int64_t b, int token)
+/* A place in the order of a race, by score, then by id; 0 for none. */
+__device__ __forceinline__ uint64_t place_of(float score, int32_t id)
 {
-    float sum = dot_of_lane(p.by.draft, b, token, threadIdx.x, kWeighThreads);
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        sum += __shfl_xor_sync(~0u, sum, half);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        weigh_state().dots[threadIdx.x / 32] = sum;
-    __syncthreads();
-    sum = weigh_state().dots[0];
-    for (int i = 1; i < kWeighWarps; i++)
-        sum += weigh_state().dots[i];
-    return gumbel_logprob_of(z_of_dot(p, b, token, sum), p.by.draft_lse[b]);
+    return id < 0 ? 0 : (uint64_t)ordered_bits(score + 0.0f) << 32 | ~(uint32_t)id;
 }
 
-/* Draw behind node j by max(p - q, 0) from what its parts have listed, the likeliest first; where
- * these do not settle it, by a race in the whole row, of which one in some thousands is. */
+/* The best token of a warp's share of lists that comes behind *after, where it then stands, for all
+ * lanes. */
+__device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_list *lists, int count,
+                                                          uint64_t *after)
+{
+    uint64_t own = 0;
+    int at = 0;
+    for (int i = threadIdx.x; i < count * GUMBEL_LISTED; i += kWeighThreads) {
+        const gumbel_contender *next = &lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED];
+        const uint64_t place = place_of(__ldcg(&next->score), __ldcg(&next->id));
+        if (place > own && place < *after) {
+            own = place;
+            at = i;
+        }
+    }
+    const uint32_t high = __reduce_max_sync(~0u, (uint32_t)(own >> 32));
+    const uint32_t low = __reduce_max_sync(~0u, own >> 32 == high ? (uint32_t)own : 0u);
+    *after = (uint64_t)high << 32 | low;
+    at = __shfl_sync(~0u, at, __ffs(__ballot_sync(~0u, own == *after)) - 1);
+    return *after ? fetch(&lists[at / GUMBEL_LISTED].of[at % GUMBEL_LISTED])
+                  : gumbel_contender_none();
+}
+
+/* Each warp goes through a share of what the parts have listed, the likeliest first, until no other
+ * can come to the best of all: a warp's best, for all lanes. */
+__device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &p, int64_t b,
+                                                         const gumbel_short_list *lists, int count,
+                                                         uint32_t *floor)
+{
+    gumbel_contender best = gumbel_contender_none();
+    uint64_t after = ~(uint64_t)0;
+    while (true) {
+        const gumbel_contender next = next_of_lists(lists, count, &after);
+        if (next.id < 0 || next.score < read_floor(floor))
+            return best;
+        gumbel_offer(&best, next.id, next.score, next.logprob, draft_logprob(p, b, next.id), 1.0f);
+        raise_floor(floor, best.score);
+    }
+}
+
+/* Race again among the tokens of each warp whose list leaves out some that can come to the best so
+ * far: seldom, and then mostly one warp's. */
+__device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const draft_race &race,
+                                               const gumbel_short_list *lists, int count,
+                                               uint32_t *floor, gumbel_contender *best)
+{
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int first = warp; first < count; first += kWeighThreads) {
+        const int own = first + kWeighWarps * lane;
+        const float bound = own < count ? __ldcg(&lists[own].bound) : -INFINITY;
+        const float before = read_floor(floor);
+#pragma unroll 1
+        for (uint32_t left = __ballot_sync(~0u, bound > -INFINITY && bound >= before); left;
+             left &= left - 1) {
+            const int list = first + kWeighWarps * (__ffs(left) - 1);
+            const tokens_of_part tokens =
+                tokens_of_warp(tokens_of_part(p, list / kWeighWarps), list % kWeighWarps);
+            const gumbel_contender found = race_above(race, tokens.begin, tokens.end, floor);
+            gumbel_contend_all(best, &found);
+        }
+    }
+}
+
+/* Draw behind node j by max(p - q, 0) from what its parts have listed. */
 __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gumbel_chain &c,
                                              int32_t j)
 {
-    const int64_t b = c.first + j;
-    const gumbel_short_list *lists = p.lists + c.r * p.parts * kWeighWarps;
-    gumbel_contender best = gumbel_contender_none();
-    float bound = -INFINITY, after = INFINITY;
-    int32_t behind = -1; /* of equal scores ids from here on are left */
-    for (int i = threadIdx.x; i < p.parts * kWeighWarps; i += kWeighThreads)
-        bound = fmaxf(bound, __ldcg(&lists[i].bound));
-    bound = best_of_cta({(int32_t)threadIdx.x, bound, 0.0f}).score;
-    while (true) {
-        gumbel_contender own = gumbel_contender_none();
-        for (int i = threadIdx.x; i < p.parts * kWeighWarps * GUMBEL_LISTED; i += kWeighThreads) {
-            const gumbel_contender next = fetch(&lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED]);
-            if (next.score < after || (next.score == after && next.id > behind))
-                gumbel_contend_all(&own, &next);
-        }
-        own = best_of_cta(own);
-        if (own.id < 0 || own.score < best.score)
-            break;
-        gumbel_offer(&best, own.id, own.score, own.logprob, draft_logprob(p, b, own.id), 1.0f);
-        after = own.score;
-        behind = own.id;
-    }
-    if (bound > -INFINITY && !(best.id >= 0 && best.score > bound))
-        best = race_of_cta(draft_race::of(p, c, j, true), all_tokens(p));
+    const int count = p.parts * kWeighWarps;
+    const gumbel_short_list *lists = p.lists + c.r * count;
+    uint32_t *floor = &weigh_state().floor;
+    if (threadIdx.x == 0)
+        *floor = ordered_bits(-INFINITY);
+    __syncthreads();
+    gumbel_contender best = offer_listed(p, c.first + j, lists, count, floor);
+    __syncthreads();
+    offer_unlisted(p, draft_race::of(p, c, j, true), lists, count, floor, &best);
+    best = best_of_cta(best);
     if (threadIdx.x == 0 && best.id >= 0)
         gumbel_chain_replace(&c, weigh_nodes(), j, &best);
     else if (threadIdx.x == 0)

@@ -134,7 +134,8 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_RACE_CTAS)
         for (int32_t j = judged.first; j < judged.end; j++) {
             const gumbel_weighed w = p.by.weighed[c.first + j];
             if (is_listed(p, w)) {
-                const tokens_of_part own = tokens_of_warp(tokens_of_part(p, part));
+                const tokens_of_part own =
+                    tokens_of_warp(tokens_of_part(p, part), threadIdx.x / 32);
                 list_best(draft_race::of(p, c, j, false), own.begin, own.end,
                           &p.lists[(r * p.parts + part) * kWeighWarps + threadIdx.x / 32]);
             } else if (is_drawn(w)) {

@@ -19,10 +19,10 @@ struct weigh_shared {
     union {
         gumbel_summary own[kWeighThreads];
         unsigned long long sums[kWeighWarps];
-        float dots[kWeighWarps];
         gumbel_contender best[kWeighWarps];
     };
     gumbel_summary of_warp[kWeighWarps];
+    uint32_t floor;      /* the best score by a residual so far, as ordered bits */
     int last;            /* whether this CTA ends what it counts for */
     int32_t emitted;     /* how many tokens, for all threads */
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */

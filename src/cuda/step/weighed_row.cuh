@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row of a model as its draw sees it: z, from logits in memory or from rows that are z already.
+ * A row of a model as its draw sees it: z, from logits in memory or from rows that are z already;
+ * and the draft's ln q of a token by its head.
  */
 #ifndef GUMBEL_CUDA_WEIGHED_ROW_CUH
 #define GUMBEL_CUDA_WEIGHED_ROW_CUH
@@ -113,6 +114,69 @@ __device__ __forceinline__ uint32_t flags_of_step(const four (&z)[kQuads])
             flags |= isnan(own) ? GUMBEL_FLAG_NAN : own == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
         }
     return flags;
+}
+
+/* ------------------------------------------------------------------- q by the draft's head ---- */
+
+/* A lane's share of the products of two rows of one type: four neighbours of 128, in an order that
+ * does not go by how the rows lie. All that a row of 1024 has is asked for at once. */
+template <gumbel_dtype type>
+__device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t from_a,
+                                             const gumbel_tensor &b, int64_t from_b)
+{
+    using element = typename quad<type>::element;
+    const element *x = (const element *)a.data + from_a, *y = (const element *)b.data + from_b;
+    float sum = 0.0f;
+    int64_t k = 4 * (threadIdx.x % 32);
+    if (((uintptr_t)x | (uintptr_t)y) % sizeof(quad<type>) == 0)
+#pragma unroll 8
+        for (; k + 4 <= a.cols; k += 128) {
+            const four u = ((const quad<type> *)(x + k))->widen();
+            const four w = ((const quad<type> *)(y + k))->widen();
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                sum = fmaf(u.v[i], w.v[i], sum);
+        }
+    for (; k < a.cols; k += 128)
+        for (int64_t i = k; i < k + 4 && i < a.cols; i++)
+            sum = fmaf(widen_element(x, type, i), widen_element(y, type, i), sum);
+    return sum;
+}
+
+/* What a lane adds to the draft's logit of a token, beside its bias. */
+__device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b, int token)
+{
+    const int64_t hidden = b * q.hidden.stride;
+    const int64_t weight = (token - q.first_token) * q.weight.stride;
+    float sum = 0.0f;
+    if (q.hidden.dtype == GUMBEL_BFLOAT16 && q.weight.dtype == GUMBEL_BFLOAT16)
+        return dot_of_rows<GUMBEL_BFLOAT16>(q.hidden, hidden, q.weight, weight);
+    if (q.hidden.dtype == GUMBEL_FLOAT16 && q.weight.dtype == GUMBEL_FLOAT16)
+        return dot_of_rows<GUMBEL_FLOAT16>(q.hidden, hidden, q.weight, weight);
+    for (int64_t k = threadIdx.x % 32; k < q.hidden_size; k += 32)
+        sum = fmaf(widen_element(q.hidden.data, q.hidden.dtype, hidden + k),
+                   widen_element(q.weight.data, q.weight.dtype, weight + k), sum);
+    return sum;
+}
+
+/* z of a token by the sum of those. */
+__device__ __forceinline__ float z_of_dot(const gumbel_weighing &p, int64_t b, int token, float sum)
+{
+    const gumbel_problem &q = p.by.draft;
+    if (q.bias.data)
+        sum += widen_element(q.bias.data, q.bias.dtype, token - q.first_token);
+    return gumbel_transform(sum, q.scale, q.soft_cap, p.inverse_caps[1],
+                            gumbel_problem_row(&q, b).inverse_temperature);
+}
+
+/* ln q of a token of row b, for all lanes of a warp, which asks for it together. */
+__device__ __noinline__ float draft_logprob(const gumbel_weighing &p, int64_t b, int token)
+{
+    float sum = dot_of_lane(p.by.draft, b, token);
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        sum += __shfl_xor_sync(~0u, sum, half);
+    return gumbel_logprob_of(z_of_dot(p, b, token, sum), p.by.draft_lse[b]);
 }
 
 } // namespace

@@ -31,6 +31,8 @@ struct emulated_device {
     gumbel_device base;
     uint64_t random;
     const char *what;
+    int64_t parts;      /* that rows are cut into; 0: at random */
+    race_effort effort; /* so far */
 };
 
 emulated_device *of(gumbel_device *device) { return (emulated_device *)device; }
@@ -42,15 +44,18 @@ gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t,
     return GUMBEL_OK;
 }
 
-/* Parts of a row at random, and a launch's tag. */
-void cut_rows(gumbel_weighing *p, gumbel_device *device)
+/* Parts of a row, mostly short ones, where they are not said, and a launch's tag. */
+void cut_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
 {
     const gumbel_problem &q = p->by.target;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
-    p->chunk = CUDA_WEIGH_UNIT * (1 + random_below(&of(device)->random, 3));
+    uint64_t *random = &of(device)->random;
+    const int64_t units = (range + CUDA_WEIGH_UNIT - 1) / CUDA_WEIGH_UNIT;
+    p->chunk = parts ? cuda_chunk(range, parts, CUDA_WEIGH_UNIT)
+                     : CUDA_WEIGH_UNIT * (1 + random_below(random, one_in(random, 4) ? units : 3));
     p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
-    p->tag = 1 + random_below(&of(device)->random, 1u << 30);
+    p->tag = 1 + random_below(random, 1u << 30);
 }
 
 /* What a kernel that weighs finds in its workspace: anything. */
@@ -85,7 +90,7 @@ float inverse_cap(const gumbel_problem &q) { return q.soft_cap > 0.0f ? 1.0f / q
 void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_proposal &by)
 {
     uint64_t *random = &of(device)->random;
-    const int64_t parts = by.target.vocab / CUDA_WEIGH_UNIT + 2;
+    const int64_t parts = by.target.vocab / CUDA_WEIGH_UNIT + 2, said = of(device)->parts;
     auto masses = hostile<gumbel_summary>(2 * v.rows * parts);
     auto row_counters = hostile<uint64_t>(2 * v.rows);
     auto counters = hostile<uint64_t>(v.draft.requests);
@@ -101,14 +106,17 @@ void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_pro
     p.counters = counters.data();
     p.contenders = contenders.data();
     p.lists = lists.data();
-    cut_rows(&p, device);
+    cut_rows(&p, device, said);
     emulate_weigh_drafts(p, random, of(device)->what);
     if (v.draft.rule == GUMBEL_RULE_BLOCK) {
-        cut_rows(&p, device);
+        cut_rows(&p, device, said);
         emulate_sum_drafts(p, random, of(device)->what);
     }
-    cut_rows(&p, device);
-    emulate_race_drafts(p, random, of(device)->what);
+    cut_rows(&p, device, said);
+    const race_effort effort = emulate_race_drafts(p, random, of(device)->what);
+    of(device)->effort.races += effort.races;
+    of(device)->effort.tokens += effort.tokens;
+    of(device)->effort.products += effort.products;
 }
 
 gumbel_status accept_drafts(gumbel_device *device, void *, const gumbel_verification *v,
@@ -187,7 +195,7 @@ gumbel_status store(gumbel_device *, const gumbel_problem *q, float *logits, int
 
 emulated_device make_device(const gumbel_backend *backend)
 {
-    emulated_device made = {{backend}, 1, ""};
+    emulated_device made = {{backend}, 1, "", 0, {}};
     return made;
 }
 

@@ -1,7 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them.
+// The kernels are included, so that what stands in for the hardware's words comes before them; and
+// their headers before them, so that what they call can be watched.
+#include "launch_step.h"
 #include "ptx_words.h"
+
+#include "cuda/step/weighed_row.cuh"
+
+namespace
+{
+
+race_effort effort;
+
+} // namespace
+
+#define draft_logprob(p, b, token) (effort.products++, draft_logprob(p, b, token))
+
+#include "cuda/step/draft_race.cuh"
+
+#define race_above(race, begin, end, floor)                                                        \
+    (effort.tokens += (end) - (begin), effort.races++, race_above(race, begin, end, floor))
 
 #include "cuda/logits/best.cu"
 #include "cuda/logits/draw_parts.cu"
@@ -15,7 +33,6 @@
 #include "cuda/logits/allow.cu"
 
 #include "ctas.h"
-#include "launch_step.h"
 
 namespace
 {
@@ -70,12 +87,14 @@ void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *
                                                 CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES, random, what);
 }
 
-void emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+race_effort emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
+    effort = {};
     const gumbel_draft &d = p.verification.draft;
     emulate<gumbel_weighing, gumbel_race_drafts>(
         p, d.requests * p.parts, CUDA_WEIGH_THREADS,
         CUDA_WEIGH_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
+    return {effort.races / 32, effort.tokens / 32, effort.products / 32}; /* each by all lanes */
 }
 
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what)

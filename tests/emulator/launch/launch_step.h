@@ -11,6 +11,12 @@
 #include "cuda/common/cuda_parts.h"
 #include "cuda/common/cuda_request.h"
 
+/* What races behind a draft's head took beside their lists: warps that raced again, their tokens,
+ * and the head's products with a token. */
+struct race_effort {
+    int64_t races, tokens, products;
+};
+
 /* Each as the backend launches it. `random` is the state of the order in which threads run, `what`
  * is for messages. Ends the program where threads wait for ever. */
 void emulate_expand_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
@@ -18,7 +24,7 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
 void emulate_expand_weighed(const gumbel_weighing &p, uint64_t *random, const char *what);
 void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
 void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
-void emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
+race_effort emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);
