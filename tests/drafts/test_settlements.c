@@ -216,7 +216,7 @@ static void rejections_are_settled_alike(void **state)
 /* Wherever in the list stands what a residual draws, or behind it. */
 static void lists_leave_none_out(void **state)
 {
-    enum { PROBLEMS = TEST_SANITIZED ? 12 : 40, ALL = PROBLEMS * 16 };
+    enum { PROBLEMS = 40, ALL = PROBLEMS * 16 };
     int64_t settled = 0;
     for (int index = 0; index < PROBLEMS; index++) {
         static int32_t row_tokens[N], best_ids[N * GUMBEL_BEST_MOST];
@@ -246,7 +246,7 @@ static void lists_leave_none_out(void **state)
         wide_free(asked);
     }
     print_message("%d of %d residuals among the %d best\n", (int)settled, ALL, GUMBEL_BEST_MOST);
-    assert_in_range(settled, ALL * 5 / 8, ALL - PROBLEMS / 4);
+    assert_in_range(settled, ALL * 5 / 8, ALL - PROBLEMS / 8);
 }
 
 /* Drafts by the target's own probabilities are all accepted, and greedy rows take their own. */
