@@ -19,8 +19,8 @@ class Screen:
     >>> screen = gumbel.Screen(weight)
     >>> gumbel.sample(hidden, screen, logprobs=None, temperature=0.8).tokens
 
-    weight       [V, D] as in sample(), D <= 65535, in memory of the CPU: on a GPU there are no
-                 screens yet, which is a RuntimeError. It must not change while the screen is used.
+    weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU, where plain draws alone
+                 go by a screen (gumbel/screen.h). It must not change while the screen is used.
     isa, threads as in sample(); the screen is the same for all of them, and serves all.
 
     A screen stands for its weights in every call that takes weights, and changes the time of a

@@ -45,8 +45,9 @@ def generate(
                  its generation_config.num_assistant_tokens says, or 4.
     screen       draw by a screen of the head (gumbel.Screen), made at the first text of a model and
                  kept with it: the same texts, at half the bytes of a step's head, for half as much
-                 memory again as the head takes. On the CPU; elsewhere it is a RuntimeError. The
-                 head's weights must not change while the model is there.
+                 memory again as the head takes. On a GPU plain draws alone take it, where that is
+                 faster (gumbel/screen.h). The head's weights must not change while the model is
+                 there.
 
     By drafts, of a draft_model or of generate(prompt_lookup_num_tokens=), a single text is drawn,
     the same as without: drafts are kept while they are what is drawn.

@@ -250,7 +250,7 @@ def spoilt(weight):
 
 def test_a_full_pass_finds_spoilt_weights(model):
     if model.device.type != "cpu":
-        pytest.skip("screens are of CPUs")
+        pytest.skip("tried on a CPU")
     hidden = torch.randn(3, model.config.hidden_size)
     weight, screen = model.lm_head.weight.detach(), heads.head_of(model).weights(True)
     with spoilt(weight):
@@ -270,7 +270,7 @@ def test_a_full_pass_finds_spoilt_weights(model):
 )
 def test_texts_by_a_screen_are_texts_without(model, tokenizer, more):
     if model.device.type != "cpu":
-        pytest.skip("screens are of CPUs")
+        pytest.skip("tried on a CPU")
     for prompt, seed in zip(PROMPTS, (3, 4, 5, 2**64 - 1)):
         given = {"seed": seed, **more}
         inputs = tokenizer(prompt, return_tensors="pt")
@@ -283,7 +283,7 @@ def test_texts_by_a_screen_are_texts_without(model, tokenizer, more):
 
 def test_drafts_are_verified_by_screens(model, tokenizer):
     if model.device.type != "cpu":
-        pytest.skip("screens are of CPUs")
+        pytest.skip("tried on a CPU")
     draft = transformers.AutoModelForCausalLM.from_pretrained(DRAFT, dtype=torch.float32).eval()
     inputs = tokenizer(PROMPTS[1], return_tensors="pt")
     for how in ({"draft_model": draft}, {"prompt_lookup_num_tokens": 4}):
@@ -296,7 +296,7 @@ def test_drafts_are_verified_by_screens(model, tokenizer):
 
 def test_a_batch_by_a_screen(model, tokenizer):
     if model.device.type != "cpu":
-        pytest.skip("screens are of CPUs")
+        pytest.skip("tried on a CPU")
     pytest.importorskip("psutil")
     from test_transformers_batches import batching, configured
 
