@@ -158,7 +158,7 @@ def over_plain():
 def drafts():
     """One row a shape of drafts, from bench_verify."""
     rows = []
-    for point in load("cuda-h200-drafts")["results"]:
+    for point in load("cuda-h100-drafts")["results"]:
         cells = [f"{median(point[way]):.0f}" if way in point else ""
                  for way in ("plain", "coupled", "rejection", "kept", "told", "block")]
         ratio = median(point["coupled"]) / median(point["plain"])
@@ -171,7 +171,7 @@ def drafts():
 
 
 def drafts_source():
-    results = load("cuda-h200-drafts")
+    results = load("cuda-h100-drafts")
     return (f"Commit {results['commit']}, V = {results['vocab']}, D = {results['hidden']}, the "
             f"draft's D = {results['draft_hidden']}, medians in microseconds.\n")
 
