@@ -104,6 +104,8 @@ float dtype_load(const void *data, gumbel_dtype dtype, int64_t index)
         /* Shifting a float16 into place leaves its exponent 112 too low, also where it is
          * subnormal. */
         bits = (uint32_t)(narrow & 0x8000) << 16 | (uint32_t)(narrow & 0x7fff) << 13;
+        if ((narrow & 0x7c00) == 0x7c00)
+            bits |= 0x7f800000; /* infinity and NaN stay what they are below */
         memcpy(&value, &bits, sizeof value);
         return value * 0x1p112f;
     }
