@@ -166,7 +166,7 @@ static int64_t calls_of(gumbel_device *device, int64_t calls)
 {
     gumbel_device_info info = {.struct_size = sizeof info};
     assert_int_equal(gumbel_describe(device, &info), GUMBEL_OK);
-    calls *= nightly() ? 25 : 1;
+    calls *= nightly() ? 75 : 1;
     return info.isa == GUMBEL_ISA_REFERENCE || TEST_SANITIZED ? calls / 16 : calls;
 }
 
@@ -176,9 +176,9 @@ static void cuts_of_every_kind(void **state)
         made_head made = make_made_head(
             (made_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 3000, 96, BATCH, 33);
         void *screen = make_screen(*state, &made.weight);
-        draw_many(*state, &made, screen, 1, calls_of(*state, 480), 0, made_names[kind]);
-        draw_many(*state, &made, screen, 4, calls_of(*state, 96), 0, "several samples");
-        draw_many(*state, &made, screen, 1, calls_of(*state, 160), 1, "hostile rules");
+        draw_many(*state, &made, screen, 1, calls_of(*state, 160), 0, made_names[kind]);
+        draw_many(*state, &made, screen, 4, calls_of(*state, 32), 0, "several samples");
+        draw_many(*state, &made, screen, 1, calls_of(*state, 56), 1, "hostile rules");
         free(screen);
         free_made_head(&made);
     }
@@ -193,8 +193,8 @@ static void ties_at_cuts(void **state)
         for (int64_t row = distinct; row < 2000; row++)
             memcpy(weight + row * 128, weight + row % distinct * 128, 128);
         void *screen = make_screen(*state, &made.weight);
-        draw_many(*state, &made, screen, 1, calls_of(*state, 64), 0, "ties");
-        draw_many(*state, &made, screen, 3, calls_of(*state, 32), 1, "ties, hostile rules");
+        draw_many(*state, &made, screen, 1, calls_of(*state, 24), 0, "ties");
+        draw_many(*state, &made, screen, 3, calls_of(*state, 16), 1, "ties, hostile rules");
         free(screen);
     }
     free_made_head(&made);
@@ -209,7 +209,7 @@ static void bundled_model(void **state)
     made.hidden.rows = BATCH;
     made.hidden.data = (const char *)weight.data + 700 * weight.cols * 2;
     void *screen = make_screen(*state, &weight);
-    draw_many(*state, &made, screen, 1, calls_of(*state, 64), 0, "bundled model");
+    draw_many(*state, &made, screen, 1, calls_of(*state, 24), 0, "bundled model");
     free(screen);
     free((void *)(uintptr_t)weight.data);
 }
@@ -222,7 +222,7 @@ static void reads_little(gumbel_device *device, const gumbel_head *head, const r
 {
     static const float usual[] = {0.2f, 0.25f, 0.3f, 0.2f, 0.25f, 0.3f, 0.2f, 0.35f};
     uint64_t seed = 3, position = 0;
-    int64_t calls = calls_of(device, 32), draws = calls * BATCH;
+    int64_t calls = calls_of(device, 16), draws = calls * BATCH;
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {usual, 1},
                            .seed = {&seed, GUMBEL_SAME},
@@ -251,7 +251,8 @@ static void few_rows_are_read(void **state)
         {.name = "all three", .top_k = {50}, .top_p = {0.95f}, .min_p = {0.05f}},
     };
     for (int kind = 0; kind < 3; kind++) {
-        made_head made = make_made_head((made_kind)kind, GUMBEL_BFLOAT16, 20000, 128, BATCH, 5);
+        made_head made = make_made_head((made_kind)kind, GUMBEL_BFLOAT16,
+                                        TEST_SANITIZED ? 6000 : 20000, 128, BATCH, 5);
         void *screen = make_screen(*state, &made.weight);
         gumbel_head head = {.struct_size = sizeof head,
                             .hidden = made.hidden,
