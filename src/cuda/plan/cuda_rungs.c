@@ -36,8 +36,8 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
     if (p->batch > CUDA_SCREEN_ROWS_MOST)
         return "there are more than 64 rows";
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNG) &&
-        !cuda_screen_is_faster(p->batch, p->vocab, p->hidden_size))
-        return "the full pass is faster";
+        !cuda_screen_is_faster(p->vocab, p->hidden_size))
+        return "the head has fewer than 2^28 weights";
     if (p->first_token % GUMBEL_BLOCK != 0)
         return "first_token is no multiple of 64";
     if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MOST)
