@@ -19,8 +19,8 @@ hidden states. Of `n` texts of a prompt each has a seed of its own from vLLM.
 With tensor parallelism each rank draws from its shard of the head, and they agree on the token by
 some bytes a row (gumbel.dist, over gloo): on a CPU no logits are gathered where one rank would form
 none. What is drawn from logits is drawn from those that vLLM gathers, which is all of it where the
-head is on GPUs; GUMBEL_VLLM_GPU_RANKS=1 has ranks there draw from shards by NCCL, too, which no test
-has seen vLLM do. A rank that is gone is an error of the step within
+head is on GPUs; GUMBEL_VLLM_GPU_RANKS=1 has ranks there draw from shards by NCCL, too, which no
+test has seen vLLM do. A rank that is gone is an error of the step within
 VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS; what keeps a head's logits gathered a line of the log tells.
 
 On a CPU `--additional-config '{"gumbel": {"screen": true}}'` has steps of up to eight rows without

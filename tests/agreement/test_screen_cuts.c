@@ -19,15 +19,9 @@
 
 #include <cmocka.h>
 
-#include "every_isa.h"
+#include "screened_draws.h"
 
 #define BATCH 8
-
-static int nightly(void)
-{
-    const char *set = getenv("GUMBEL_NIGHTLY");
-    return set && *set && strcmp(set, "0") != 0;
-}
 
 /* ------------------------------------------------------------------------------- counting ---- */
 
@@ -96,23 +90,6 @@ static void make_rules(rules *r, int64_t vocab, int hostile, uint64_t *random)
         r->how.top_p = (gumbel_row_f32){r->top_p, 1};
     if (which & 4)
         r->how.min_p = (gumbel_row_f32){r->min_p, 1};
-}
-
-static outcome *plain_outcome(int64_t batch, int32_t samples)
-{
-    outcome *made = outcome_make(batch, samples);
-    made->output.logprobs = NULL;
-    made->output.lse = NULL;
-    return made;
-}
-
-static int is_screened(gumbel_device *device, const gumbel_head *head,
-                       const gumbel_sampling *sampling, const gumbel_output *output)
-{
-    char text[4096];
-    assert_int_equal(gumbel_explain(device, head, NULL, sampling, output, text, sizeof text, NULL),
-                     GUMBEL_OK);
-    return strstr(text, "rows: screen:") != NULL;
 }
 
 /* Draw with the screen, which must serve, and without: the same bits. */

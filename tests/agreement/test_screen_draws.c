@@ -19,31 +19,7 @@
 
 #include <cmocka.h>
 
-#include "every_isa.h"
-
-static int nightly(void)
-{
-    const char *set = getenv("GUMBEL_NIGHTLY");
-    return set && *set && strcmp(set, "0") != 0;
-}
-
-/* An outcome of tokens, scores and statuses alone, which a screen serves. */
-static outcome *plain_outcome(int64_t batch, int32_t samples)
-{
-    outcome *made = outcome_make(batch, samples);
-    made->output.logprobs = NULL;
-    made->output.lse = NULL;
-    return made;
-}
-
-static int is_screened(gumbel_device *device, const gumbel_head *head,
-                       const gumbel_sampling *sampling, const gumbel_output *output)
-{
-    char text[4096];
-    assert_int_equal(gumbel_explain(device, head, NULL, sampling, output, text, sizeof text, NULL),
-                     GUMBEL_OK);
-    return strstr(text, "rows: screen:") != NULL;
-}
+#include "screened_draws.h"
 
 /* Draw with the screen and without; 1 where tokens, scores and statuses are the same bits. */
 static int draws_same(gumbel_device *device, const gumbel_head *head,
@@ -211,9 +187,8 @@ static void coupled_drafts(void **state)
     uint64_t seed = 9, position = 0;
     int32_t drafted[4] = {0}, emitted[2][4], count[2], accepted[2], top_k = 20;
     float temperature = 0.5f, top_p = 0.9f;
-    gumbel_truncation cut = {.struct_size = sizeof cut,
-                             .top_k = {&top_k, GUMBEL_SAME},
-                             .top_p = {&top_p, GUMBEL_SAME}};
+    gumbel_truncation cut = {
+        .struct_size = sizeof cut, .top_k = {&top_k, GUMBEL_SAME}, .top_p = {&top_p, GUMBEL_SAME}};
     gumbel_head head = {.struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight};
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {&temperature, GUMBEL_SAME},
