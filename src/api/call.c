@@ -180,20 +180,6 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_check_workspace(const void *workspace, size_t given, size_t needed,
-                                     gumbel_error *error)
-{
-    if (given < needed)
-        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
-                           "%zu bytes were given, %zu are needed", given, needed);
-    if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
-        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
-                           workspace ? "it is not aligned to %d bytes"
-                                     : "it is NULL, not %d-byte aligned memory",
-                           GUMBEL_WORKSPACE_ALIGNMENT);
-    return GUMBEL_OK;
-}
-
 gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_problem *problem,
                                     uint32_t more, const void *workspace, size_t given,
                                     gumbel_error *error)

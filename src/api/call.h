@@ -25,10 +25,6 @@ gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_probl
 gumbel_status gumbel_call_size(const gumbel_device *device, const gumbel_problem *problem,
                                uint32_t more, size_t *bytes, gumbel_error *error);
 
-/* Refuse a workspace of `given` bytes where `needed` are, or one that is not aligned. */
-gumbel_status gumbel_check_workspace(const void *workspace, size_t given, size_t needed,
-                                     gumbel_error *error);
-
 /* Check the workspace of a call on `problem`, its request and with_mass complete, and whose purpose
  * is `more` needs: 0 for a draw. */
 gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_problem *problem,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carving the caller's workspace. One routine of the backend runs over a cursor twice: with base
- * NULL it counts, with the caller's pointer it hands out, so the two cannot disagree.
+ * The caller's workspace, checked and carved. One routine of the backend runs over a cursor twice:
+ * with base NULL it counts, with the caller's pointer it hands out, so the two cannot disagree.
  */
 #ifndef GUMBEL_CORE_WORKSPACE_H
 #define GUMBEL_CORE_WORKSPACE_H
 
-#include "gumbel/gumbel.h"
+#include "core/fail.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +30,21 @@ static inline void *gumbel_carve(gumbel_cursor *c, size_t rows, size_t cols, siz
     void *piece = c->base ? c->base + c->used : NULL;
     c->used = end;
     return piece;
+}
+
+/* Refuse a workspace of `given` bytes where `needed` are, or one that is not aligned. */
+static inline gumbel_status gumbel_check_workspace(const void *workspace, size_t given,
+                                                   size_t needed, gumbel_error *error)
+{
+    if (given < needed)
+        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
+                           "%zu bytes were given, %zu are needed", given, needed);
+    if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
+        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
+                           workspace ? "it is not aligned to %d bytes"
+                                     : "it is NULL, not %d-byte aligned memory",
+                           GUMBEL_WORKSPACE_ALIGNMENT);
+    return GUMBEL_OK;
 }
 
 #endif

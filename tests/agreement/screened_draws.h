@@ -6,6 +6,8 @@
 #define TESTS_SCREENED_DRAWS_H
 
 #include "every_isa.h"
+#include "made_heads.h"
+#include "model_rows.h"
 #include "requests.h"
 
 #include <stdlib.h>
@@ -33,6 +35,18 @@ static inline int is_screened(gumbel_device *device, const gumbel_head *head,
     assert_int_equal(gumbel_explain(device, head, NULL, sampling, output, text, sizeof text, NULL),
                      GUMBEL_OK);
     return strstr(text, "rows: screen:") != NULL;
+}
+
+/* The bundled model's head, with rows of it as hidden states, larger than those of a trunk; free
+ * the weights. */
+static inline made_head bundled_head(int64_t batch)
+{
+    gumbel_tensor weight =
+        model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
+    made_head made = {.weight = weight, .hidden = weight};
+    made.hidden.rows = batch;
+    made.hidden.data = (const char *)weight.data + 700 * weight.cols * 2;
+    return made;
 }
 
 #endif

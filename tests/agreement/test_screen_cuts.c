@@ -6,8 +6,6 @@
  */
 #include "cpu/host/cpu_device.h"
 #include "gumbel/screen.h"
-#include "made_heads.h"
-#include "model_rows.h"
 #include "requests.h"
 
 #include <setjmp.h>
@@ -177,18 +175,13 @@ static void ties_at_cuts(void **state)
     free_made_head(&made);
 }
 
-/* The bundled model's head, with rows of it as hidden states. */
 static void bundled_model(void **state)
 {
-    gumbel_tensor weight =
-        model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
-    made_head made = {.weight = weight, .hidden = weight};
-    made.hidden.rows = BATCH;
-    made.hidden.data = (const char *)weight.data + 700 * weight.cols * 2;
-    void *screen = make_screen(*state, &weight);
+    made_head made = bundled_head(BATCH);
+    void *screen = make_screen(*state, &made.weight);
     draw_many(*state, &made, screen, 1, calls_of(*state, 24), 0, "bundled model");
     free(screen);
-    free((void *)(uintptr_t)weight.data);
+    free((void *)(uintptr_t)made.weight.data);
 }
 
 /* ------------------------------------------------------------------------- what it reads ---- */

@@ -7,8 +7,6 @@
 #include "gumbel/drafts.h"
 #include "gumbel/screen.h"
 #include "maths/screen_bound.h"
-#include "made_heads.h"
-#include "model_rows.h"
 #include "requests.h"
 
 #include <setjmp.h>
@@ -97,15 +95,10 @@ static void many_draws(void **state)
     }
 }
 
-/* The bundled model's head, with rows of it as hidden states, larger than those of a trunk. */
 static void bundled_model(void **state)
 {
-    gumbel_tensor weight =
-        model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
-    made_head made = {.weight = weight, .hidden = weight};
-    made.hidden.rows = 8;
-    made.hidden.data = (const char *)weight.data + 700 * weight.cols * 2;
-    void *screen = make_screen(*state, &weight);
+    made_head made = bundled_head(8);
+    void *screen = make_screen(*state, &made.weight);
     gumbel_device_info info = {.struct_size = sizeof info};
     assert_int_equal(gumbel_describe(*state, &info), GUMBEL_OK);
     draw_many(*state, &made, screen, 1,
@@ -114,7 +107,7 @@ static void bundled_model(void **state)
                                                : 60,
               "bundled model");
     free(screen);
-    free((void *)(uintptr_t)weight.data);
+    free((void *)(uintptr_t)made.weight.data);
 }
 
 /* ------------------------------------------------------------------------------ requests ---- */

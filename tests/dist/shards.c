@@ -31,6 +31,19 @@ shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, u
     return cut;
 }
 
+shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random)
+{
+    for (;;) {
+        shard_cut cut = shards_cut(plan->first_token, plan->vocab, ranks, aligned, random);
+        int32_t r = 0;
+        while (r < ranks && cut.rows[r] > 0)
+            r++;
+        if (r == ranks)
+            return cut;
+        aligned &= plan->vocab >= 256 * ranks; /* else no such cut may be found */
+    }
+}
+
 static const void *columns(const gumbel_tensor *t, int64_t skip)
 {
     return (const char *)t->data + (size_t)skip * dtype_size(t->dtype);

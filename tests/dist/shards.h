@@ -22,6 +22,9 @@ typedef struct shard_cut {
  * tokens. With `aligned` shards meet at multiples of 64. */
 shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, uint64_t *random);
 
+/* Cut the tokens of a request into shards of one or more each. */
+shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random);
+
 /* A whole's head, logits or sampling as rank r sees it. */
 gumbel_head shards_head(const request *asked, const shard_cut *cut, int32_t rank);
 gumbel_logits shards_logits(const request *asked, const shard_cut *cut, int32_t rank);

@@ -5,6 +5,7 @@
  */
 #include "core/fail.h"
 #include "core/output.h"
+#include "core/workspace.h"
 #include "dist/draw.h"
 #include "dist/transports/bridge.h"
 #include "validate/validate.h"
@@ -182,12 +183,7 @@ gumbel_status dist_bridge_begin(dist_bridge *bridge, void *stream, const gumbel_
                                 void *workspace, size_t given, size_t needed, size_t uploads,
                                 gumbel_error *error)
 {
-    if (given < needed)
-        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
-                           "%zu bytes were given, %zu are needed", given, needed);
-    if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
-        return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
-                           "it is not %d-byte aligned memory", GUMBEL_WORKSPACE_ALIGNMENT);
+    GUMBEL_FORWARD(gumbel_check_workspace(workspace, given, needed, error));
     bridge->stream = stream;
     bridge->logits = *logits;
     bridge->room = workspace;

@@ -74,25 +74,11 @@ static void one_rank(void *argument, int32_t rank)
     shards_outcome_free(&found);
 }
 
-/* Shards of one token or more. */
-static shard_cut cut_tokens(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random)
-{
-    for (;;) {
-        shard_cut cut = shards_cut(plan->first_token, plan->vocab, ranks, aligned, random);
-        int32_t r = 0;
-        while (r < ranks && cut.rows[r] > 0)
-            r++;
-        if (r == ranks)
-            return cut;
-        aligned &= plan->vocab >= 256 * ranks;
-    }
-}
-
 static void check(gumbel_device *cpu, const request *asked, int32_t ranks, uint32_t far_ranks,
                   int aligned, int wide, uint64_t *random)
 {
     int fused = asked->product != NULL;
-    shard_cut cut = cut_tokens(&asked->plan, ranks, aligned, random);
+    shard_cut cut = shards_cut_tokens(&asked->plan, ranks, aligned, random);
     shard_outcome expected = shards_outcome(asked, wide);
     shared_call call = {.place = thread_ranks_make(ranks),
                         .asked = asked,
@@ -237,7 +223,7 @@ static void errors_have_a_name(void **state)
         const failure *f = &failures[i];
         request_plan plan = {.batch = 3, .vocab = 700, .samples = 1, .usual = 1, .seed = 8};
         request *asked = request_make(&plan, cpu);
-        shard_cut cut = cut_tokens(&plan, 3, 1, &random);
+        shard_cut cut = shards_cut_tokens(&plan, 3, 1, &random);
         request odd = *asked;
         shared_call call = {.place = thread_ranks_make(3),
                             .asked = asked,

@@ -1,19 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu_shards.h"
 
-shard_cut gpu_shards_cut(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random)
-{
-    for (;;) {
-        shard_cut cut = shards_cut(plan->first_token, plan->vocab, ranks, aligned, random);
-        int32_t r = 0;
-        while (r < ranks && cut.rows[r] > 0)
-            r++;
-        if (r == ranks)
-            return cut;
-        aligned &= plan->vocab >= 256 * ranks; /* else no such cut may be found */
-    }
-}
-
 gumbel_status gpu_shard_make(gpu_shard *made, gumbel_group *group, const gpu_request *whole,
                              const shard_cut *cut, int32_t rank, int fused, const outcome *like,
                              gumbel_error *error)

@@ -21,9 +21,6 @@ typedef struct gpu_shard {
     size_t bytes;
 } gpu_shard;
 
-/* Cut the tokens of a request into shards of one or more each. */
-shard_cut gpu_shards_cut(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random);
-
 /* Rank r's part; outputs are those of `like`, poisoned. GUMBEL_ERROR_UNSUPPORTED where the group
  * does not serve it; other errors end the program. */
 gumbel_status gpu_shard_make(gpu_shard *made, gumbel_group *group, const gpu_request *whole,

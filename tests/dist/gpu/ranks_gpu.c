@@ -236,7 +236,7 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     request *host = request_make(plan, cpu);
     gpu_request *asked = gpu_request_make(host);
     outcome *expected = request_outcome(host), *found = request_outcome(host);
-    shard_cut cut = gpu_shards_cut(plan, ranks, random_below(random, 2) == 0, random);
+    shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0, random);
     gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
     gumbel_error error = {"", ""};
     gpu_shard s;
@@ -316,7 +316,7 @@ static void verify_cycle(const cycle *host, int32_t *progress, uint64_t *random)
     gpu_cycle *asked = gpu_cycle_make(host);
     verified_arrays *expected = gpu_cycle_outcome(asked);
     verified_arrays *found = verified_make(plan->requests, host->max_nodes, plan->requests + 3);
-    shard_cut cut = gpu_shards_cut(&whole, ranks, 0, random);
+    shard_cut cut = shards_cut_tokens(&whole, ranks, 0, random);
     gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
     gumbel_error error = {"", ""};
     gpu_shard_cycle s;

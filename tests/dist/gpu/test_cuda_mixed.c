@@ -82,7 +82,7 @@ static void draw_request(const request_plan *plan, int32_t ranks, uint32_t on_gp
     request *host = request_make(plan, cpu);
     gpu_request *there = gpu_request_make(host);
     outcome *expected = request_outcome(host);
-    shard_cut cut = gpu_shards_cut(plan, ranks, random_below(random, 2) == 0, random);
+    shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0, random);
     shared_call c = {.place = thread_ranks_make(ranks),
                      .asked = host,
                      .there = there,

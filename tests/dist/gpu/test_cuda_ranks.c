@@ -166,7 +166,7 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
     }
     gpu_request *asked = gpu_request_make(host);
     outcome *expected = request_outcome(host);
-    shard_cut cut = gpu_shards_cut(plan, ranks, random_below(random, 2) == 0 || narrow, random);
+    shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0 || narrow, random);
     shared_call c = {.asked = asked,
                      .expected = expected,
                      .cut = &cut,
@@ -352,7 +352,7 @@ static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, ui
     gpu_cycle *asked = gpu_cycle_make(host);
     verified_arrays *expected = gpu_cycle_outcome(asked);
     const request_plan whole = {.vocab = plan->vocab};
-    shard_cut cut = gpu_shards_cut(&whole, ranks, 0, random);
+    shard_cut cut = shards_cut_tokens(&whole, ranks, 0, random);
     shared_cycle c = {
         .call = {.cut = &cut, .timeout_ms = TIMEOUT}, .asked = asked, .expected = expected};
     meet(&c.call, ranks, by_queue);
