@@ -8,7 +8,7 @@ is timed, and who fails is named and left out. Each model and number of sequence
 its own; they prepare side by side and measure one at a time, the contestants in turns.
 
 Takes 250 seconds. What no time is left for is named; run again with --way, --model or --batch,
-which adds to the same file. Needs torch, transformers and the package gumbel, built
+which adds to the same file; each point has its commit. Needs torch, transformers and the package gumbel, built
 with the CUDA kernels: script/bench-gpu --transformers builds and runs all of it.
 """
 
@@ -185,7 +185,8 @@ class Bench:
         for asked in ASKED:
             point = point_of(answer["times"], answer["peak_bytes"], asked)
             if point:
-                self.points.append({**place, "asked": asked, **point})
+                commit = {"commit": self.arguments.commit}
+                self.points.append({**place, "asked": asked, **commit, **point})
                 print_point(self.points[-1])
         return True
 
@@ -236,12 +237,12 @@ def key_of(entry):
 
 
 def merged(path, head, points, skipped):
-    """With what the file holds of the same commit and machine, where that was not measured now."""
+    """With what the file holds of the same machine, where that was not measured now."""
     try:
         old = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         old = {}
-    same = all(old.get(name) == head[name] for name in ("commit", "gpu", "versions"))
+    same = all(old.get(name) == head[name] for name in ("gpu", "versions"))
     measured = {key_of(point) for point in points}
     tried = measured | {key_of(entry) for entry in skipped}
     if same:
