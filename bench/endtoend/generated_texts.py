@@ -21,7 +21,7 @@ NEAR_TIE = 2**-6  # of a logit in bfloat16: four roundings
 
 
 class Clock(StoppingCriteria):
-    """Never stops a text; notes when each token was asked after. generate() waits for each."""
+    """Never stops a text; notes when each token was asked after: of its step, or of the last."""
 
     def __init__(self):
         self.times = []

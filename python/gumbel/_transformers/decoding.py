@@ -13,6 +13,7 @@ from .assisted import decode_assisted
 from .drafters import ModelDrafter, NgramDrafter
 from .draws import Draw, draw_of
 from .heads import Head
+from .stops import stops_of
 from .texts import Texts
 
 # Ways to draft that a GenerationConfig names and that are not served.
@@ -51,6 +52,11 @@ def generate(
 
     By drafts, of a draft_model or of generate(prompt_lookup_num_tokens=), a single text is drawn,
     the same as without: drafts are kept while they are what is drawn.
+
+    On a GPU a step is queued before it is known whether the one before ended all texts, unless
+    generate() returns or was given the cache: criteria are asked, and a streamer is told, a step
+    late. Strings that stop are given as StopStringCriteria, as generate(tokenizer=) keeps the
+    tokenizer to itself.
 
     Returns what generate() returns: token ids [B, L], or a GenerateDecoderOnlyOutput. Raises
     ValueError for what no text can be drawn with: encoders, beams, attentions and hidden states as
@@ -109,6 +115,8 @@ def _decode(
     """Texts [B, L], a token a step, and the cache."""
     unfinished = torch.ones(len(ids), dtype=torch.long, device=ids.device)
     ends = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
+    cache = kwargs.get("past_key_values")
+    stops = stops_of(ids, criteria, config, cache, synced_gpus, streamer)
     done, first = False, True
     while model._has_unfinished_sequences(done, synced_gpus, device=ids.device):
         step = _unseen(ids, kwargs) if first else 1 if kwargs["use_cache"] else None
@@ -131,11 +139,9 @@ def _decode(
             pad = config._pad_token_tensor.to(ids.device)
             tokens = tokens * unfinished + pad * (1 - unfinished)
         ids = torch.cat([ids, tokens[:, None]], -1)
-        if streamer is not None:
-            streamer.put(tokens.cpu())
         unfinished = unfinished & ~criteria(ids, None)
-        done = not bool(unfinished.max())
-    return ids, kwargs.get("past_key_values")
+        done = stops(unfinished, tokens, ids.shape[1])
+    return ids[:, : ids.shape[1] - stops.finish()], kwargs.get("past_key_values")
 
 
 def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:

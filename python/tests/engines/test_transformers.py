@@ -23,6 +23,9 @@ from kjv import (  # noqa: F401, which skips where there is no transformers; fix
     written,
 )
 
+from gumbel._transformers import decoding, stops as stops_module  # noqa: E402
+from gumbel._transformers.stops import LateStops, Stops  # noqa: E402
+
 
 @pytest.mark.parametrize(
     "more",
@@ -188,6 +191,66 @@ def test_texts_end(model, tokenizer):
         for row in found[:, inputs["input_ids"].shape[1] :].tolist():
             if 269 in row:
                 assert set(row[row.index(269) + 1 :]) <= {0}
+
+
+@pytest.mark.parametrize("more", [{}, {"eos_token_id": 269}, {"stop": ["the", "And"]}], ids=str)
+def test_texts_that_are_stopped_a_step_late_are_the_same(model, tokenizer, more, monkeypatch):
+    asked = {"pad_token_id": 0, "tokens": 24, **more, **DRAWN}
+    if "stop" in asked:
+        asked["stopping_criteria"] = [
+            transformers.StopStringCriteria(tokenizer, asked.pop("stop"))
+        ]
+    alone = tokenizer(PROMPTS[0], return_tensors="pt")
+    batch = tokenizer(PROMPTS, return_tensors="pt", padding=True)
+    found, forwards = {}, {}
+    for late in (False, True):
+        kind = (lambda ids, criteria, *given: LateStops(given[-1], ids, criteria.max_length)
+                if late else Stops(given[-1]))
+        monkeypatch.setattr(decoding, "stops_of", lambda *given, kind=kind: kind(*given))
+        streamers, found[late], forwards[late] = [Streamer(), Streamer()], [], []
+        for inputs, streamer in zip((alone, batch), streamers):
+            before = model.forwards
+            found[late].append(texts(model, inputs, seed=4, token_streamer=streamer, **asked))
+            forwards[late].append(model.forwards - before)
+            streamed = torch.tensor(streamer.tokens[inputs["input_ids"].numel() :])
+            drawn = found[late][-1][:, inputs["input_ids"].shape[1] :].cpu()
+            assert torch.equal(streamed.view(-1, len(drawn)), drawn.T) and streamer.ended
+    for soon, behind in zip(found[False], found[True]):
+        assert torch.equal(soon, behind)
+    for text, soon, behind, inputs in zip(
+        found[True], forwards[False], forwards[True], (alone, batch)
+    ):
+        ended = text.shape[1] < inputs["input_ids"].shape[1] + 24
+        assert behind == soon + ended
+    assert bool(more) == (forwards[True][0] != forwards[False][0])
+
+
+def test_a_cache_that_the_caller_sees_is_never_a_step_ahead():
+    class Place:
+        device = torch.device("cuda")
+
+        def __len__(self):
+            return 1
+
+    def stops(cache, late=True, **config):
+        config = transformers.GenerationConfig(**config)
+        criteria = transformers.StoppingCriteriaList(
+            [transformers.MaxLengthCriteria(9)] if late else []
+        )
+        return stops_module.stops_of(Place(), criteria, config, cache, False, None)
+
+    callers, own = transformers.DynamicCache(), transformers.DynamicCache()
+    callers._is_user_defined = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stops_module, "LateStops", lambda *_: "late")
+        assert stops(None) == "late" and stops(callers, cache_implementation="static") == "late"
+        assert isinstance(stops(callers), Stops)
+        assert isinstance(stops(own, return_dict_in_generate=True), Stops)
+        assert isinstance(stops(own, late=False), Stops)
+        patch.setattr(stops_module, "_MARKS", True)
+        assert stops(own) == "late"
+        patch.setattr(stops_module, "_MARKS", False)
+        assert isinstance(stops(own), Stops)
 
 
 def test_prompts_of_which_a_cache_or_embeddings_hold_a_part(model, tokenizer):
