@@ -9,7 +9,8 @@ plain fused draw of n rows stands beside them. What is emitted is checked before
 coupled tokens against that plain draw, the others by how many drafts they accept. Graphs of each
 take turns.
 Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers
-builds and runs it, in two minutes on an H100.
+builds and runs it, in two minutes on an H100. What many requests take is measured first, and
+written after each shape: a run that is cut short keeps it.
 """
 
 import sys
@@ -22,8 +23,8 @@ from spread import capture, describe, in_turns, parse, parser_of, reason, timer
 from verify_contestants import CONTESTANTS, LOGIT_DEVIATION, NEAR, Case
 
 VOCAB, HIDDEN, DRAFT_HIDDEN = 151936, 4096, 1024
-REQUESTS, DRAFTS = (1, 8, 16, 64), (3, 7)
-TINY_REQUESTS = (1, 16)
+REQUESTS, DRAFTS = (8, 16, 64, 1), (3, 7)
+TINY_REQUESTS = (16, 1)
 TINY = {"vocab": 640, "hidden": 32, "draft_hidden": 16}
 CALLS = 3  # a replay
 ROUNDS = 21
@@ -83,22 +84,26 @@ def peak_of(step, device):
 
 
 def compete(case, arguments, ends, skip):
-    """name -> spread, bytes and accepted drafts of each, for one shape."""
+    """name -> spread, bytes, accepted drafts and seconds to compile of each, for one shape."""
     found, timers = {}, {}
     drawn, expected = None, case.expected()
     for contestant in CONTESTANTS:
         try:
             if not contestant.ours and time.monotonic() > ends:
                 raise TimeoutError(f"{arguments.seconds} s were over")
+            begin = time.monotonic()
             step = contestant.prepare(case)
             step()  # what is compiled and loaded the first time is so now
+            prepared = round(time.monotonic() - begin, 2)
             tokens, peak = peak_of(step, arguments.device)
             drawn = tokens if contestant.name == "plain" else drawn
             accepted = check(contestant, tokens, case, drawn, expected)
             timers[contestant.name] = timer(
                 capture(step, arguments.device, CALLS), arguments.device, CALLS
             )
-            found[contestant.name] = {"peak_bytes": peak, "accepted": accepted}
+            found[contestant.name] = {
+                "peak_bytes": peak, "accepted": accepted, "prepare_s": prepared
+            }
         except Exception as error:  # whatever a peer raises: the others still compete
             if contestant.ours:
                 raise
@@ -147,35 +152,16 @@ def models_of(size, device):
     return weight, weight[:, : size["draft_hidden"]].contiguous()
 
 
-@torch.no_grad()
-def main():
-    ends = time.monotonic()
-    parser = parser_of(__doc__.splitlines()[0], ROUNDS)
-    parser.add_argument("--seconds", type=float, default=SECONDS,
-                        help=f"after which peers no longer take part ({SECONDS})")
-    arguments = parse(parser)
-    ends += arguments.seconds
-    torch.manual_seed(0)
-    torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself
-    size = TINY if arguments.tiny else {
-        "vocab": VOCAB, "hidden": HIDDEN, "draft_hidden": DRAFT_HIDDEN
-    }
-    models, entries, skipped = models_of(size, arguments.device), [], []
-    for drafts in DRAFTS:
-        for requests in TINY_REQUESTS if arguments.tiny else REQUESTS:
-            place = {"requests": requests, "drafts": drafts, "rows": requests * (drafts + 1)}
-            found = compete(
-                Case(models, requests, drafts), arguments, ends,
-                lambda who, why, place=place: skipped.append(
-                    {"contestant": who, **place, "reason": why}
-                ),
-            )
-            entries.append({**place, "contestants": found, **ratios(found)})
-            print(f"{requests} requests, {drafts} drafts: "
-                  f"{time.monotonic() - ends + arguments.seconds:.0f} s", file=sys.stderr)
-            if arguments.device == "cuda":
-                torch.cuda.empty_cache()
-    head = {
+def shapes_of(arguments):
+    """(R, G) in the order in which they are measured."""
+    requests = TINY_REQUESTS if arguments.tiny else REQUESTS
+    many = [(r, g) for g in DRAFTS for r in requests if r > 1]
+    return many + [(1, g) for g in DRAFTS]
+
+
+def describe_run(arguments, size):
+    """What all shapes of a run have in common."""
+    return {
         "question": __doc__.splitlines()[0],
         "commit": arguments.commit,
         **machine(arguments.device),
@@ -187,16 +173,49 @@ def main():
         "rounds": arguments.rounds,
         "contestants": {c.name: {"column": c.column, "about": c.about} for c in CONTESTANTS},
     }
-    print(f"commit {arguments.commit}, {head['gpu']}, V = {size['vocab']}, D = {size['hidden']}, "
-          f"the draft's D = {size['draft_hidden']}, medians in microseconds")
+
+
+def print_all(head, entries, skipped):
+    print(f"commit {head['commit']}, {head['gpu']}, V = {head['vocab']}, D = {head['hidden']}, "
+          f"the draft's D = {head['draft_hidden']}, medians in microseconds")
     for contestant in CONTESTANTS:
         print(f"  {contestant.column:18}{contestant.about}")
     print_table(entries)
     reasons = Counter((entry["contestant"], entry["reason"]) for entry in skipped)
     for (name, why), count in reasons.items():
         print(f"skipped: {name}, in {count} shapes: {why}")
-    if arguments.json:
-        write_json(arguments.json, {**head, "skipped": skipped, "verify_peers": entries})
+
+
+@torch.no_grad()
+def main():
+    begin = time.monotonic()
+    parser = parser_of(__doc__.splitlines()[0], ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS,
+                        help=f"after which peers no longer take part ({SECONDS})")
+    arguments = parse(parser)
+    torch.manual_seed(0)
+    torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself
+    size = TINY if arguments.tiny else {
+        "vocab": VOCAB, "hidden": HIDDEN, "draft_hidden": DRAFT_HIDDEN
+    }
+    models, entries, skipped = models_of(size, arguments.device), [], []
+    head = describe_run(arguments, size)
+    for requests, drafts in shapes_of(arguments):
+        place = {"requests": requests, "drafts": drafts, "rows": requests * (drafts + 1)}
+        found = compete(
+            Case(models, requests, drafts), arguments, begin + arguments.seconds,
+            lambda who, why, place=place: skipped.append(
+                {"contestant": who, **place, "reason": why}
+            ),
+        )
+        entries.append({**place, "contestants": found, **ratios(found)})
+        if arguments.json:
+            write_json(arguments.json, {**head, "skipped": skipped, "verify_peers": entries})
+        print(f"{requests} requests, {drafts} drafts: {time.monotonic() - begin:.0f} s",
+              file=sys.stderr)
+        if arguments.device == "cuda":
+            torch.cuda.empty_cache()
+    print_all(head, entries, skipped)
     return 0
 
 

@@ -70,7 +70,7 @@ def test_drafts_beside_peers(tmp_path):
     assert {each["contestant"] for each in found["skipped"]} <= {"flashinfer"}
     entries = found["verify_peers"]
     assert [(e["requests"], e["drafts"]) for e in entries] == [
-        (requests, drafts) for drafts in (3, 7) for requests in (1, 16)
+        (requests, drafts) for requests in (16, 1) for drafts in (3, 7)
     ]
     accepted = dict.fromkeys(("coupled", "told", "kept", "head", "torch"), 0.0)
     for entry in entries:
@@ -82,6 +82,25 @@ def test_drafts_beside_peers(tmp_path):
         peer = min(times[name] for name in ("torch", "flashinfer") if name in times)
         assert entry["fastest_peer_vs_told"] == pytest.approx(peer / times["told"], abs=2e-3)
     assert accepted["told"] == accepted["head"] > 0 and accepted["torch"] > 0
+
+
+def test_shapes_that_were_measured_are_kept(benches, monkeypatch, tmp_path):
+    import bench_verify_peers as bench
+
+    def compete(case, *rest, whole=bench.compete):
+        if case.requests == 1:
+            raise KeyboardInterrupt
+        return whole(case, *rest)
+
+    path = tmp_path / "verify.json"
+    monkeypatch.setattr(bench, "compete", compete)
+    monkeypatch.setattr(sys, "argv", [
+        "bench", "--device", "cpu", "--tiny", "--rounds", "1", "--seconds", "0", "--json", str(path)
+    ])
+    with pytest.raises(KeyboardInterrupt):
+        bench.main()
+    entries = json.loads(path.read_text())["verify_peers"]
+    assert [(e["requests"], e["drafts"]) for e in entries] == [(16, 3), (16, 7)]
 
 
 def test_flashinfer_is_called_as_it_asks_for(benches, monkeypatch):
