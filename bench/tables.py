@@ -239,8 +239,8 @@ def end_to_end():
     return ("Texts by Hugging Face transformers, models of Qwen3's shapes with random weights, "
             "bfloat16, static cache, compiled: milliseconds a\ntoken, stock, with our draw from "
             "logits, and fused. \"step\" is the whole decode step as one CUDA graph, with no host "
-            "in its way; in\ngenerate() stock waits for each token before it queues a step, and ours "
-            "is a step ahead (`script/bench-gpu --transformers`, "
+            "in its way; in\ngenerate() stock waits for each token before it queues a step, and "
+            "ours is a step ahead (`script/bench-gpu --transformers`, "
             "[bench/endtoend/](bench/endtoend)):\n\n" + table(heads, rows))
 
 

@@ -8,8 +8,8 @@ is timed, and who fails is named and left out. Each model and number of sequence
 its own; they prepare side by side and measure one at a time, the contestants in turns.
 
 Takes 250 seconds. What no time is left for is named; run again with --way, --model or --batch,
-which adds to the same file; each point has its commit. Needs torch, transformers and the package gumbel, built
-with the CUDA kernels: script/bench-gpu --transformers builds and runs all of it.
+which adds to the same file; each point has its commit. Needs torch, transformers and the package
+gumbel, built with the CUDA kernels: script/bench-gpu --transformers builds and runs all of it.
 """
 
 import argparse
