@@ -46,16 +46,18 @@
  *             known on the GPUs alone. With peer memory kernels exchange these rows; else a thread
  *             of the group does, which looks every 0.5 ms or sooner whether its GPU asks for any,
  *             while the GPU waits for it. So a graph may be replayed, and no host reads what was
- *             drawn. Given noise, and beside transforms, scale or soft-cap raw logits and raw
- *             log-probabilities, are GUMBEL_ERROR_UNSUPPORTED, by the field's name. Each rank has
- *             a row or more. A call queues its work and its exchanges, and
- *             may be captured; calls of a group are queued on one stream, or on several that wait
- *             for each other. Ranks compare what the host knows of a call, in one blocking exchange
- *             of host memory, where that is not what the call before had; so a call is made once
- *             before it is captured. What device memory holds is not compared. A call does not wait
- *             for other ranks, and so it does not see that one is gone: gumbel_group_wait() does,
- *             and with peer memory each later call. Until then tokens of such a draw are -1, or
- *             undefined without peer memory.
+ *             drawn. But until such a call is done no thread may wait in the driver where that
+ *             keeps others from launching, as a copy to pageable memory does: gumbel_group_wait()
+ *             comes first, or the exchange runs over its time. Given noise, and beside transforms,
+ *             scale or soft-cap raw logits and raw log-probabilities, are GUMBEL_ERROR_UNSUPPORTED,
+ *             by the field's name. Each rank has a row or more. A call queues its work and its
+ *             exchanges, and may be captured; calls of a group are queued on one stream, or on
+ *             several that wait for each other. Ranks compare what the host knows of a call, in one
+ *             blocking exchange of host memory, where that is not what the call before had; so a
+ *             call is made once before it is captured. What device memory holds is not compared. A
+ *             call does not wait for other ranks, and so it does not see that one is gone:
+ *             gumbel_group_wait() does, and with peer memory each later call. Until then tokens of
+ *             such a draw are -1, or undefined without peer memory.
  * Mixed.      Where a rank is on a CPU and another on a GPU, or one on a GPU has neither peer
  *             memory nor a transport of device memory (MPI, an engine's own all-gather), what ranks
  *             say lies in host memory. A rank on a GPU then makes its shard's summaries and rows

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AllGather", "Group"]
 
+# What cuts a draw, so that over NCCL a thread of the group's may have to launch for it.
+_CUTS = ("min_p", "top_k", "top_p")
+
 
 def _sizes(function: Any) -> Any:
     """A count of workspace that leaves it to the call to say what is wrong, and to all ranks."""
@@ -75,8 +78,11 @@ class Group:
     On GPUs that reach each other by NCCL or peer memory a call is queued on the current stream, and
     can be captured once it was made before (with capture_error_mode="thread_local", as NCCL's own
     threads look at the GPU): it does not see that a rank is gone, as wait() does, and each later
-    call with peer memory. Where messages lie in host memory a call waits for its stream.
-    gumbel/dist.h tells what is not to be had on GPUs.
+    call with peer memory. Where messages lie in host memory a call waits for its stream; so does,
+    over NCCL without peer memory, one with min_p, top_k or top_p, unless it is captured. Behind a
+    graph of such a call wait() comes before `.cpu()` or `.item()`: a copy to pageable memory keeps
+    other threads from launching what that call may wait for. gumbel/dist.h tells what is not to be
+    had on GPUs.
 
     Masks, `logit_bias`, `banned` and what penalties count are looked at for this rank's tokens
     alone, by their ids in the whole: a mask has bits, and a History tokens, up to where the shard
@@ -113,6 +119,8 @@ class Group:
         )
         self._on = {"isa": isa, "threads": threads}
         self._transport = transport_of(self._device, nccl, over, all_gather, rank, ranks)
+        queues = self._device != "cpu" and bool(self._transport.aside)
+        self._runs_errands = queues and peer_memory != "require"
         error, opened = _abi.Error(), open_device(self._device, isa, threads)
         status = _lib.gumbel_group_open(self._transport, opened, options, self._group, error)
         if status != _abi.OK:
@@ -320,24 +328,39 @@ class Group:
 
     def _draw(self, by: Shard, common: Any) -> SampleOutput:
         with self._telling():
-            return draw(self._call(by.sample), *self._made(by, common), self._callee)
+            drawn = draw(self._call(by.sample), *self._made(by, common), self._callee)
+        self._end_errands(common)
+        return drawn
 
     def _score(self, by: Shard, tokens: Any, common: Any) -> SampleOutput:
         with self._telling():
             made = self._made(by, common)
-            return score_by(self._call(by.sample), *made, tokens, self._callee)
+            scored = score_by(self._call(by.sample), *made, tokens, self._callee)
+        self._end_errands(common)
+        return scored
 
     def _verify(self, by: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
         with self._telling():
             made = self._made(by, common, requests_of(*draft[:2]))
             read = draft_of(made[1], len(by.inputs), *draft)
-            return verify_by(self._call(by.verify), *made, read, self._callee)
+            verified = verify_by(self._call(by.verify), *made, read, self._callee)
+        self._end_errands(common)
+        return verified
 
     def _prepare(self, by: Shard, common: Any) -> PreparedCall:
         by.inputs = taken(by.name, by.inputs)
         made = self._made(by, common)
         check_in_place(made[1], common)
-        return _PreparedCall(self, by, *made)
+        return _PreparedCall(self, by, *made, common)
+
+    def _end_errands(self, common: Any) -> None:
+        """Wait for a call that its stream may wait for this host in, but where it is captured."""
+        if not self._runs_errands or all(common.get(name) is None for name in _CUTS):
+            return
+        import torch
+
+        if not torch.cuda.is_current_stream_capturing():
+            self.wait()
 
     def _call(self, function: Any) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
@@ -364,16 +387,21 @@ class Group:
 class _PreparedCall(PreparedCall):
     """A prepared call of a group."""
 
-    def __init__(self, group: Group, by: Shard, way_in: WayIn, request: Request) -> None:
-        self._of = group
+    def __init__(
+        self, group: Group, by: Shard, way_in: WayIn, request: Request, common: Any
+    ) -> None:
+        self._of, self._common = group, common
         super().__init__(by.sample, by.name, by.inputs, way_in, request, group._callee)
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         group = self._of
         if inputs is None:
             group._opened()
-            return super().__call__()
-        with group._telling():
-            self._point_to(inputs)
-            group._entered = True
-            return super().__call__()
+            drawn = super().__call__()
+        else:
+            with group._telling():
+                self._point_to(inputs)
+                group._entered = True
+                drawn = super().__call__()
+        group._end_errands(self._common)
+        return drawn
