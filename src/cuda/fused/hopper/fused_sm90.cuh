@@ -38,6 +38,7 @@
 
 #include "cuda/fused/tile/bound_sm90.cuh"
 #include "cuda/fused/tile/ending_sm90.cuh"
+#include "cuda/fused/tile/nap_sm90.cuh"
 #include "cuda/fused/hopper/epilogue_sm90.cuh"
 #include "cuda/fused/hopper/logits_sm90.cuh"
 #include "cuda/fused/hopper/mass_sm90.cuh"
@@ -292,19 +293,6 @@ __device__ void consume(const call &p, unsigned char *memory)
     wait_for_masses<n>(p, shared_sm90<n>(p, memory));
 }
 
-/* Cycles before a tile's end, by the time that the one before took, at which floors are asked for:
- * what they bound is then as new as it may be, and a load, which queues behind copies of weights,
- * is back in time. Of shorter tiles, a part of their time is waited first, so that other CTAs have
- * told theirs. */
-constexpr uint32_t kServeReserve = 20000, kServePart = 4;
-
-/* How long that is behind a draw; the first one ends later than a tile's time. */
-__device__ __forceinline__ uint32_t nap_of_tile(uint32_t took, bool first)
-{
-    const bool is_long = !first && took > kServeReserve / (kServePart - 1) * kServePart;
-    return is_long ? took - kServeReserve : took / kServePart;
-}
-
 /* The warps that serve those that draw. Behind the draw from a tile they score what passed there,
  * tell the other CTAs, and make the noise of the next tile's blocks; late in the product, when
  * others have told, they ask them, and bound those blocks by what is known then. Those that store
@@ -348,7 +336,7 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
             *shared.offered = 0;
         all.template tell<SM90_SERVE_THREADS>(thread);
         const tile_reaches<n, call> reaches(p, shared, all, thread, first);
-        sm90_sleep(ended, nap_of_tile(took, turn == 1));
+        sm90_sleep(ended, nap_behind(took));
         all.template each_floor<SM90_SERVE_THREADS>(
             thread, [&](int i, int k) { all.set_bounds(i, reaches.of[k]); });
         ptx_barrier_arrive(&shared.served[turn % teams]);

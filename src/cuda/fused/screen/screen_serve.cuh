@@ -12,13 +12,11 @@
 
 #include "cuda/common/widen.cuh"
 #include "cuda/fused/screen/screen_shared.cuh"
+#include "cuda/fused/tile/nap_sm90.cuh"
 
 namespace
 {
 
-/* Cycles before a product's end at which floors are asked for; of shorter products, a part of their
- * time is waited first (fused_sm90.cu). */
-constexpr uint32_t kScreenReserve = 20000, kScreenPart = 4;
 constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
 /* Products of single rows that a CTA computes a tile. Each waits once for memory, some 5 us while
  * copies of the screen are queued before it. */
@@ -67,7 +65,7 @@ template <int n> class screen_server
             sharpen();
             if (thread < 32)
                 drop_beaten();
-            mark_tile(tile, time.ended, repeats ? 0 : nap_of(time.took, turn == 1));
+            mark_tile(tile, time.ended, repeats ? 0 : nap_behind(time.took));
             ptx_barrier_arrive(&side.served[turn % kScreenTeams]);
         }
         if (thread == 0 && side.offered > CUDA_SCREEN_OFFERS)
@@ -79,13 +77,6 @@ template <int n> class screen_server
     __device__ __forceinline__ uint32_t first_token_of(int tile) const
     {
         return (uint32_t)s.call.problem.first_token + CUDA_SCREEN_TILE * (uint32_t)tile;
-    }
-
-    /* How long after a product's end floors are asked for, of what that one took. */
-    static __device__ __forceinline__ uint32_t nap_of(uint32_t took, bool first)
-    {
-        const bool is_long = !first && took > kScreenReserve / (kScreenPart - 1) * kScreenPart;
-        return is_long ? took - kScreenReserve : took / kScreenPart;
     }
 
     /* The words by which a team finds the thresholds of the CTA's first tile. */
@@ -168,7 +159,7 @@ template <int n> class screen_server
     {
         bool leads = side.draws_row(thread) && raise(thread) && !repeats;
         if (first && !repeats) {
-            sm90_sleep(time.ended, time.took / kScreenPart);
+            sm90_sleep(time.ended, nap_behind(time.took));
             if (leads) {
                 const uint64_t floor = floor_load(floor_of_row(s, thread));
                 leads = floor_pack(side.thresholds[thread]) >= floor % (1ull << FLOOR_BITS);
