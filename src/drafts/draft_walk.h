@@ -30,21 +30,37 @@ GUMBEL_INLINE int gumbel_list_has(const gumbel_token_lists *lists, int64_t r, in
     return 0;
 }
 
-/* Node j of request r. A row that is another request's, too, cannot be. */
-GUMBEL_INLINE gumbel_node gumbel_draft_node(const gumbel_verification *v, int64_t r, int64_t first,
-                                            int32_t j)
+/* Node j of a request as its caller drafted it. */
+GUMBEL_INLINE gumbel_node gumbel_draft_undrawn(const gumbel_verification *v, int64_t first,
+                                               int32_t j)
 {
-    int64_t b = first + j;
-    gumbel_node node = {-1, -1, v->drawn.tokens[b], v->drawn.status[b], 0};
-    int32_t token = j > 0 ? v->draft.tokens[b] : -1;
+    gumbel_node node = {-1, -1, -1, GUMBEL_ROW_UNUSED, 0};
+    int32_t token = j > 0 ? v->draft.tokens[first + j] : -1;
     node.drafted = token < v->end_token ? token : -1;
     if (j > 0) {
         node.parent = gumbel_draft_parent(&v->draft, first, j);
         node.parent = node.parent < 0 ? GUMBEL_PARENT_NONE : node.parent;
     }
+    return node;
+}
+
+/* Add what was drawn behind row b. One that is another request's, too, cannot be. */
+GUMBEL_INLINE void gumbel_draft_add_draw(const gumbel_verification *v, int64_t r, int64_t b,
+                                         gumbel_node *node)
+{
     if (v->of_row.slot[b] != GUMBEL_SLOT_UNUSED && v->of_row.request[b] != r)
-        node.parent = GUMBEL_PARENT_NONE;
-    node.stops = node.status == GUMBEL_ROW_OK && gumbel_list_has(&v->draft.stop, r, node.drawn);
+        node->parent = GUMBEL_PARENT_NONE;
+    node->drawn = v->drawn.tokens[b];
+    node->status = v->drawn.status[b];
+    node->stops = node->status == GUMBEL_ROW_OK && gumbel_list_has(&v->draft.stop, r, node->drawn);
+}
+
+/* Node j of request r. */
+GUMBEL_INLINE gumbel_node gumbel_draft_node(const gumbel_verification *v, int64_t r, int64_t first,
+                                            int32_t j)
+{
+    gumbel_node node = gumbel_draft_undrawn(v, first, j);
+    gumbel_draft_add_draw(v, r, first + j, &node);
     return node;
 }
 

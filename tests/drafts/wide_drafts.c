@@ -122,6 +122,9 @@ static void make_heads(wide_drafts *w, uint64_t *random)
     for (int64_t i = 0; i < vocab * size; i++)
         if (random_below(random, 16))
             w->draft_weight[i] = w->weight[i];
+    for (int64_t b = 0; b < w->rows; b++)
+        if (random_below(random, 16) == 0) /* a row that cannot be drawn from */
+            (random_below(random, 2) ? w->hidden : w->draft_hidden)[b * size] = NAN;
     use_heads(w, dtypes[random_below(random, 3)]);
 }
 

@@ -47,6 +47,50 @@ bool passes(wide_drafts *asked, gumbel_device *cpu, emulated_device *device, wei
     return good;
 }
 
+/* A request whose rows are another's, too, and one whose rows cannot be, emit nothing; the others
+ * do. */
+bool shared_rows_pass(int i, gumbel_device *cpu, emulated_device *device)
+{
+    wide_drafts *asked = wide_make_near(i, 4, 3000, 0.5f);
+    const int32_t offsets[] = {0, 2, 0, 2, 4};
+    wide_tell(asked, cpu);
+    memcpy(asked->offsets, offsets, sizeof offsets);
+    verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    bool good = wide_verify(&device->base, asked, found) == GUMBEL_OK;
+    for (int32_t r = 0; r < asked->requests; r++)
+        good &= found->status[r] == (r < 2 ? GUMBEL_ROW_DRAFT : GUMBEL_ROW_OK) &&
+                (found->emitted[r] > 0) == (r >= 2);
+    if (!good)
+        printf("%s: rows of two requests\n", device->what);
+    verified_free(found);
+    wide_free(asked);
+    return good;
+}
+
+/* By the coupled rule, too, one row is one request's alone. */
+bool shared_root_passes(int i, emulated_device *device)
+{
+    wide_drafts *asked = wide_make(1 + 6 * i, 300); /* by logits */
+    if (asked->requests < 3) {
+        wide_free(asked);
+        return true;
+    }
+    const int32_t offsets[] = {0, 1, 0, 1, 1}, nodes[] = {1, 1, 1, 0};
+    memcpy(asked->offsets, offsets, sizeof *offsets * (size_t)(asked->requests + 1));
+    memcpy(asked->nodes, nodes, sizeof *nodes * (size_t)asked->requests);
+    asked->draft.rule = GUMBEL_RULE_COUPLED;
+    verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    const bool good =
+        wide_verify(&device->base, asked, found) == GUMBEL_OK &&
+        found->status[1] == GUMBEL_ROW_DRAFT &&
+        (found->status[0] == GUMBEL_ROW_DRAFT) != (found->status[2] == GUMBEL_ROW_DRAFT);
+    if (!good)
+        printf("%s: a root of two requests\n", device->what);
+    verified_free(found);
+    wide_free(asked);
+    return good;
+}
+
 /* Whether races behind a draft that is near went by few tokens. */
 bool takes_little(const race_effort &effort)
 {
@@ -89,6 +133,9 @@ int main(int argc, char **argv)
     failed |= argc < 2 && raced == 0; /* lists cannot settle crowds */
     failed |= run_drafts(argc, argv, 10, 500, weigh_small);
     failed |= run_drafts(argc, argv, 1, 60, weigh_near);
+    failed |= run_drafts(argc, argv, 8, 60, [](int i, gumbel_device *cpu, emulated_device *device) {
+        return shared_rows_pass(i, cpu, device) && shared_root_passes(i, device);
+    });
     printf("%d tokens emitted, %d of them drafts; %d requests cut short\n", (int)counts.emitted,
            (int)counts.accepted, (int)counts.cut);
     return failed != 0;

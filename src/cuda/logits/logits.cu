@@ -179,6 +179,8 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     warp_mass mass = {masses + threadIdx.x, lane, q.sampling.math == GUMBEL_MATH_FAST};
 
     ptx_wait_for_launch();
+    if (q.position_by_row) /* the launch behind walks over drafts: a warp a request */
+        ptx_allow_launch();
     if (p.cleared)
         clear_rarely(p);
     if (!gumbel_problem_row_lives(&q, b))

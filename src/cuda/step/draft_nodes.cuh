@@ -12,14 +12,21 @@
 namespace
 {
 
-/* Read the nodes of a request whose rows begin at `first`, by `threads`: whether those that this
- * thread has read can be. */
-__device__ bool read_nodes(const gumbel_verification &v, int64_t r, gumbel_span span,
-                           gumbel_node *nodes, int threads)
+/* Read the nodes of a request as its caller drafted them, by `threads`. */
+__device__ __forceinline__ void read_undrawn(const gumbel_verification &v, gumbel_span span,
+                                             gumbel_node *nodes, int threads)
+{
+    for (int32_t j = threadIdx.x; j < span.count; j += threads)
+        nodes[j] = gumbel_draft_undrawn(&v, span.first, j);
+}
+
+/* Add their draws, each to a node that this thread has read: whether all of these can be. */
+__device__ __forceinline__ bool add_draws(const gumbel_verification &v, int64_t r, gumbel_span span,
+                                          gumbel_node *nodes, int threads)
 {
     bool sound = span.sound;
     for (int32_t j = threadIdx.x; j < span.count; j += threads) {
-        nodes[j] = gumbel_draft_node(&v, r, span.first, j);
+        gumbel_draft_add_draw(&v, r, span.first + j, &nodes[j]);
         sound &= nodes[j].parent != GUMBEL_PARENT_NONE;
     }
     return sound;

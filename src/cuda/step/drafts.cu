@@ -6,7 +6,9 @@
  * MAP    expand: a thread a row. accept: a warp a request, whose lanes read its nodes; one lane
  *        walks.
  * SMEM   the nodes of a request, 20 bytes each.
- * SYNC   accept: one __syncwarp() between reading nodes and walking.
+ * SYNC   accept: one __syncwarp() between reading nodes and walking. The launch behind expand may
+ *        start while that runs; accept, behind the draw, reads what is the caller's before it
+ *        waits: that is there, since expand has waited for it.
  */
 #include "cuda/step/draft_nodes.cuh"
 
@@ -27,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
 {
     const int64_t b = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
     ptx_wait_for_launch();
+    ptx_allow_launch();
     if (b == 0 && v.of_row.path_offsets)
         v.of_row.path_offsets[0] = 0;
     if (b < v.rows)
@@ -38,11 +41,17 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
 {
     gumbel_node *nodes = shared_nodes();
     const int64_t r = blockIdx.x;
-    ptx_wait_for_launch();
+    const bool behind_draw = v.rows > 0;
+    if (!behind_draw)
+        ptx_wait_for_launch();
     const gumbel_span span = gumbel_draft_span(&v, r);
+    const bool asked = is_asked(v, r, span);
     gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
-    if (is_asked(v, r, span)) {
-        const bool sound = !__any_sync(~0u, !read_nodes(v, r, span, nodes, CUDA_DRAFT_THREADS));
+    read_undrawn(v, span, nodes, CUDA_DRAFT_THREADS);
+    if (behind_draw)
+        ptx_wait_for_launch();
+    if (asked) {
+        const bool sound = !__any_sync(~0u, !add_draws(v, r, span, nodes, CUDA_DRAFT_THREADS));
         w.status = GUMBEL_ROW_DRAFT;
         __syncwarp();
         if (sound && threadIdx.x == 0)

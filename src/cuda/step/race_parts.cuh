@@ -211,7 +211,8 @@ __device__ gumbel_walked end_chain(const gumbel_weighing &p, const gumbel_chain 
     const gumbel_span span = {c.first, c.count, 1};
     if (threadIdx.x == 0)
         weigh_state().drawn_again = -1;
-    if (__syncthreads_or(!read_nodes(v, c.r, span, nodes, kWeighThreads)))
+    read_undrawn(v, span, nodes, kWeighThreads);
+    if (__syncthreads_or(!add_draws(v, c.r, span, nodes, kWeighThreads)))
         return w;
     for (int32_t j = threadIdx.x; j < c.count; j += kWeighThreads)
         if (weighed[j].verdict == GUMBEL_VERDICT_DRAFT)

@@ -23,6 +23,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     const gumbel_verification &v = p.verification;
     const int64_t i = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
     ptx_wait_for_launch();
+    ptx_allow_launch();
     if (i == 0 && v.of_row.path_offsets)
         v.of_row.path_offsets[0] = 0;
     if (i < v.draft.requests)
