@@ -96,6 +96,15 @@ typedef struct gumbel_rank_calls {
     gumbel_status (*draw_listed)(gumbel_device *device, const gumbel_problem *whole,
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  const gumbel_output *output, int32_t *left, gumbel_error *error);
+    /* The same where peers tell each other what this rank says, batch * GUMBEL_RANK_WORDS words of
+     * a mailbox. */
+    gumbel_status (*tell_listed)(gumbel_device *device, const gumbel_problem *whole,
+                                 const gumbel_peers *peers, const uint32_t *said,
+                                 const gumbel_output *output, int32_t *left, gumbel_error *error);
+    /* sample() of rows of which there mostly are none: sampling.live_rows says how many. It takes
+     * no more of the workspace. */
+    gumbel_status (*draw_left)(gumbel_device *device, const gumbel_problem *problem,
+                               const gumbel_output *output, void *workspace, gumbel_error *error);
     /* Put the first *count rows of outputs [B, S] in their places: row i in that of list[i]. */
     gumbel_status (*spread)(gumbel_device *device, void *stream, const gumbel_output *from,
                             const gumbel_output *to, int64_t batch, int32_t num_samples,

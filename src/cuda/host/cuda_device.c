@@ -287,6 +287,8 @@ static gumbel_status get_ranks(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_lay_rows", &cuda->lay_rows, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates",
                               &cuda->draw_candidates, error));
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates",
+                              &cuda->tell_candidates, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", &cuda->spread_rows, error));
     GUMBEL_FORWARD(

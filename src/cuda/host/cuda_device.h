@@ -77,7 +77,7 @@ typedef struct cuda_device {
     CUfunction advance;
     CUfunction best;
     CUfunction exchange_rows, exchange_summaries, ask_rows, lay_rows;
-    CUfunction draw_candidates, spread_rows;
+    CUfunction draw_candidates, tell_candidates, spread_rows;
     CUfunction draw_parts, add_part;
     const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
     CUfunction expand_drafts;
@@ -155,6 +155,9 @@ size_t cuda_weighing_size(const gumbel_device *device, const gumbel_verification
                           const gumbel_proposal *by);
 gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
                          int64_t stride, void *workspace, gumbel_error *error);
+/* Sample from logits of rows of which there mostly are none, as sampling.live_rows says. */
+gumbel_status cuda_sample_left(gumbel_device *device, const gumbel_problem *problem,
+                               const gumbel_output *output, void *workspace, gumbel_error *error);
 /* Sample from a head whose logits stay, in rows [B, V] at `stride`. */
 gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *problem,
                                  const gumbel_output *output, float *rows, int64_t stride,

@@ -124,6 +124,14 @@ gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
     return start(&job, device, problem, 0, workspace, error);
 }
 
+gumbel_status cuda_sample_left(gumbel_device *device, const gumbel_problem *problem,
+                               const gumbel_output *output, void *workspace, gumbel_error *error)
+{
+    cuda_job job = {.params.output = *output, .mostly_none = 1};
+    GUMBEL_ASSERT(problem->sampling.live_rows && problem->hidden_size == 0);
+    return start(&job, device, problem, 0, workspace, error);
+}
+
 gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *problem,
                                  const gumbel_output *output, float *rows, int64_t stride,
                                  void *workspace, gumbel_error *error)

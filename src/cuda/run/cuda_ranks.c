@@ -5,9 +5,13 @@
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
+#include "cuda/step/ranks/told_params.h"
 
 _Static_assert(CUDA_LISTED == GUMBEL_RANK_LISTED, "peers.h says so");
 _Static_assert(CUDA_EXCHANGE_LISTED == GUMBEL_PEERS_CHOSEN, "peers.h says so");
+
+/* CTAs of a multiprocessor that lay what an errand brings. */
+#define LAY_CTAS 4
 
 static cuda_exchange_params exchange_of(const gumbel_peers *peers)
 {
@@ -125,7 +129,9 @@ static gumbel_status lay(gumbel_device *device, void *stream, const gumbel_gathe
     int64_t pieces = (p.rows.width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
     int64_t turns = p.rows.rows * p.ranks * pieces;
     GUMBEL_ASSERT(turns > 0 && p.ranks <= GUMBEL_PEERS_RANKS);
-    cuda_shape shape = {turns < CUDA_LAY_CTAS ? turns : CUDA_LAY_CTAS, CUDA_EXCHANGE_THREADS, 0, 1};
+    /* Behind an errand there mostly is nothing to lay: as many CTAs as run at once. */
+    int64_t most = p.errand ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_LAY_CTAS;
+    cuda_shape shape = {turns < most ? turns : most, CUDA_EXCHANGE_THREADS, 0, 1};
     return cuda_launch_alone(&job, job.cuda->lay_rows, shape, &p);
 }
 
@@ -231,6 +237,24 @@ static gumbel_status draw_listed(gumbel_device *device, const gumbel_problem *wh
     return cuda_launch_alone(&job, job.cuda->draw_candidates, shape, &p);
 }
 
+/* A CTA says all its rows before it waits for others': all CTAs must run at once. */
+static gumbel_status tell_listed(gumbel_device *device, const gumbel_problem *whole,
+                                 const gumbel_peers *peers, const uint32_t *said,
+                                 const gumbel_output *output, int32_t *left, gumbel_error *error)
+{
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = whole->stream, .error = error};
+    cuda_told_params p = {.draw = {.problem = *whole,
+                                   .received = said,
+                                   .ranks = peers->ranks,
+                                   .output = *output,
+                                   .left = left},
+                          .exchange = exchange_of(peers)};
+    const int64_t most = job.cuda->multiprocessors;
+    cuda_shape shape = {whole->batch < most ? whole->batch : most, CUDA_CANDIDATE_THREADS, 0, 1};
+    GUMBEL_ASSERT(whole->batch * GUMBEL_RANK_WORDS <= p.exchange.room);
+    return cuda_launch_alone(&job, job.cuda->tell_candidates, shape, &p);
+}
+
 static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_output *from,
                             const gumbel_output *to, int64_t batch, int32_t num_samples,
                             const int32_t *rows, const int32_t *count, gumbel_error *error)
@@ -271,6 +295,8 @@ const gumbel_rank_calls cuda_rank_calls = {
     .list_size = list_size,
     .list = list,
     .draw_listed = draw_listed,
+    .tell_listed = tell_listed,
+    .draw_left = cuda_sample_left,
     .spread = spread,
     .draw_parts = cuda_draw_parts,
 };

@@ -56,6 +56,7 @@ typedef struct cuda_job {
     int64_t processed_stride;
     float *kept; /* [B, V] at kept_stride: where a head's logits are stored; NULL: the workspace */
     int64_t kept_stride;
+    int mostly_none; /* few rows of the batch are expected to live: no launch is for all of them */
     CUstream stream;
     gumbel_error *error;
 } cuda_job;

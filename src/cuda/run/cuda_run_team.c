@@ -14,8 +14,11 @@ int64_t cuda_team_bytes(const gumbel_problem *p)
     return CUDA_TEAM_SHARED_BYTES + cuda_request_share(cuda_range_of(p)) * (int64_t)sizeof(float);
 }
 
+/* Clusters for rows of which there mostly is none, at most. */
+#define FEW 64
+
 /* Where rows may have been served already, as many clusters as keep the GPU busy look for those
- * that are left. */
+ * that are left; where there mostly is none, three quarters of those that run at once. */
 static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
 {
     const gumbel_problem *q = &p->problem;
@@ -23,6 +26,9 @@ static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
     if (p->row_states)
         clusters =
             cuda_request_clusters_unserved(clusters, job->cuda->multiprocessors, p->has_peaks != 0);
+    else if (job->mostly_none)
+        clusters = cuda_request_clusters_unserved(clusters < FEW ? clusters : FEW,
+                                                  job->cuda->multiprocessors, 1);
     p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_request_share(cuda_range_of(q));
     GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
@@ -68,6 +74,8 @@ gumbel_status cuda_run_blocks(const cuda_job *job)
     cuda_request_params p = cuda_request_of(job);
     const gumbel_problem *q = &p.problem;
     CUfunction kernel = job->cuda->request_blocks;
+    if (job->mostly_none)
+        return run_clusters(job, &p);
     p.blocks = cuda_blocks_of(q);
     p.peaks = workspace->peaks;
     p.row_states = workspace->row_states;

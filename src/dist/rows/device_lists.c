@@ -158,8 +158,14 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
         GUMBEL_FORWARD(dist_device_rows_make(&d->rows, 0, batch, error));
     GUMBEL_FORWARD(
         calls->list(group->device, &q, d->said, d->rows.own, d->rows.stride, draw->local, error));
-    GUMBEL_FORWARD(tell(d, words, error));
     q = dist_device_rows_whole(&d->rows, 0, batch);
+    if (group->peers.ranks && batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
+        group->traffic.exchanges++;
+        group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->said;
+        return calls->tell_listed(group->device, &q, &group->peers, d->said, draw->output, d->left,
+                                  error);
+    }
+    GUMBEL_FORWARD(tell(d, words, error));
     return calls->draw_listed(group->device, &q, d->heard, words, group->transport.ranks,
                               draw->output, d->left, error);
 }
@@ -192,7 +198,8 @@ static gumbel_status draw_left(const device_lists *d, gumbel_error *error)
     gumbel_device *device = group->device;
     gumbel_problem whole = drawing(d);
     GUMBEL_FORWARD(fetch_left(d, error));
-    GUMBEL_FORWARD(device->backend->sample(device, &whole, &d->whole, draw->local, error));
+    GUMBEL_FORWARD(
+        device->backend->ranks->draw_left(device, &whole, &d->whole, draw->local, error));
     return device->backend->ranks->spread(device, draw->p->stream, &d->whole, draw->output,
                                           draw->p->batch, draw->p->sampling.num_samples, d->list,
                                           d->listed, error);

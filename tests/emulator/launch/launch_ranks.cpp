@@ -6,7 +6,7 @@
 
 #undef __shared__
 #define __shared__ static
-#include "cuda/step/exchange.cu"
+#include "cuda/step/ranks/exchange.cu"
 
 #include "ctas.h"
 #include "launch_ranks.h"

@@ -19,107 +19,13 @@
  */
 #include "core/ranks/errands.h"
 #include "cuda/common/merge.cuh"
-#include "cuda/common/cuda_params.h"
-#include "cuda/common/ptx.cuh"
+#include "cuda/step/ranks/exchange.cuh"
 
 namespace
 {
 
 constexpr int kThreads = CUDA_EXCHANGE_THREADS;
 constexpr int kSummaryWords = sizeof(gumbel_summary) / sizeof(uint32_t);
-constexpr int kLooks = 256; /* between two looks at the clock */
-
-/* Whether this CTA is the last of its launch; its own writes are seen then. */
-__device__ bool ends_last(uint32_t *ended)
-{
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        last = atomicAdd(ended, 1u) + 1 == gridDim.x;
-    }
-    __syncthreads();
-    return last;
-}
-
-struct exchange {
-    const cuda_exchange_params &p;
-    gumbel_mailbox *own;
-    uint32_t number; /* of this exchange */
-    uint32_t tag;
-    uint64_t begun;
-    bool failed;
-
-    __device__ explicit exchange(const cuda_exchange_params &params)
-        : p(params), own(params.mailboxes[params.rank]),
-          number(*(volatile uint32_t *)&own->exchanges + 1),
-          tag(*(volatile uint32_t *)&own->tags + 1), begun(ptx_now_ns()),
-          failed(*(volatile uint32_t *)&own->failed != 0)
-    {
-        const int r = threadIdx.x;
-        if (blockIdx.x == 0 && r < p.ranks && !failed)
-            ptx_tell_8(&p.mailboxes[r]->begun[p.rank], number);
-    }
-
-    /* Where rank `from` says word i to rank `to`. */
-    __device__ uint64_t *place(int32_t to, int32_t from, int64_t i) const
-    {
-        uint64_t *words = (uint64_t *)(p.mailboxes[to] + 1);
-        return words + ((number % 2) * (int64_t)p.ranks + from) * p.room + i;
-    }
-
-    __device__ void say(int64_t i, uint32_t word) const
-    {
-        for (int32_t r = 0; r < p.ranks; r++)
-            if (r != p.rank)
-                ptx_tell_8(place(r, p.rank, i), (uint64_t)tag << 32 | word);
-    }
-
-    /* Whether to go on waiting for rank r. */
-    __device__ __noinline__ bool patient(int32_t r)
-    {
-        if (*(volatile uint32_t *)&own->failed) {
-            failed = true;
-        } else if (ptx_now_ns() - begun > p.timeout_ns) {
-            failed = true;
-            if (atomicCAS(&own->failed, 0u, 1u + r) == 0u)
-                *(volatile uint32_t *)p.failed = 1u + r;
-        }
-        return !failed;
-    }
-
-    /* Word i of rank r; all bits are set where it does not come in time. */
-    __device__ uint32_t hear(int32_t r, int64_t i)
-    {
-        const uint64_t *at = place(p.rank, r, i);
-        for (int looks = 1; !failed; looks++) {
-            uint64_t found = ptx_hear_8(at);
-            if ((uint32_t)(found >> 32) == tag)
-                return (uint32_t)found;
-            if (looks % kLooks == 0 && !patient(r))
-                break;
-        }
-        return ~0u;
-    }
-
-    /* By all threads of a CTA, the last of which waits until all ranks have begun. */
-    __device__ void end()
-    {
-        if (!ends_last(&own->ended))
-            return;
-        const int r = threadIdx.x;
-        if (r < p.ranks)
-            for (int looks = 1; !failed && ptx_hear_8(&own->begun[r]) < number; looks++)
-                if (looks % kLooks == 0 && !patient(r))
-                    break;
-        __syncthreads();
-        if (threadIdx.x != 0)
-            return;
-        own->ended = 0;
-        own->tags = tag;
-        own->exchanges = number;
-    }
-};
 
 /* A word of the rows that are exchanged: of which row it is, and the how manieth that is. */
 struct cell {
@@ -211,11 +117,16 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int64_t stride = (int64_t)gridDim.x * kThreads;
     const int64_t first = (int64_t)blockIdx.x * kThreads + threadIdx.x;
     ptx_wait_for_launch();
+    ptx_allow_launch();
     exchange e(p);
     const int64_t count = (p.chosen ? list_rows(p, list) : p.rows) * p.width;
+    if (count == 0) {
+        e.pass();
+        return;
+    }
     const int64_t room = count <= p.room ? p.room : p.room / 2;
     int64_t half = 0; /* where the words of this turn begin in a place */
-    for (int64_t base = 0; base == 0 || base < count; base += room, half = room - half, e.tag++) {
+    for (int64_t base = 0; base < count; base += room, half = room - half, e.tag++) {
         const int64_t here = min(room, count - base);
         for (int64_t i = first; i < here && !e.failed; i += stride) {
             const cell at(p, list, base + i);
@@ -240,6 +151,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
     const gumbel_peer_rows &rows = p.rows;
     ptx_wait_for_launch();
+    ptx_allow_launch();
     const int64_t words = list_rows(rows, list) * rows.width;
     if (words == 0)
         return;
@@ -262,6 +174,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __shared__ bool failed;
     const int64_t width = p.rows.width, pieces = (width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
     ptx_wait_for_launch();
+    ptx_allow_launch();
     const int64_t rows = p.errand ? *p.rows.listed : p.rows.rows;
     if (rows == 0)
         return;

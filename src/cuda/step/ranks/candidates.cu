@@ -2,129 +2,22 @@
  *
  * WHAT   rows of a request that are split over ranks, by the first CUDA_LISTED tokens of each
  *        rank's part: cut, drawn from, and written. A row that these do not tell is left.
- *        Behind it, rows that were left and drawn from whole are put in their places.
- * COST   a row of R ranks reads 520 R bytes; the order of 64 R tokens by counting, 64 R looks of
- *        each, a walk over those that are kept, and a noise of each.
- * MAP    a CTA a row, a thread every 128th token.
- * SMEM   36 KiB.
- * SYNC   barriers of the CTA alone.
+ *        Where ranks have mailboxes, they tell each other these tokens in the same launch. Behind
+ *        it, rows that were left and drawn from whole are put in their places.
+ * COST   a row of R ranks reads 520 R bytes; the order of 64 R tokens by counting, 32 R looks of
+ *        each, a walk over those that are kept, and a noise of each; by mailboxes 1032 bytes a row
+ *        and pair of ranks over the link, and one latency of it.
+ * MAP    a CTA a row, or with mailboxes several, a thread every 128th token; a warp cuts.
+ * SMEM   37 KiB.
+ * SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says all its rows before it
+ *        looks for others', CTAs are no more than multiprocessors, and waits are counted in time.
  */
-#include "core/row.h"
-#include "maths/row_head.h"
-#include "cuda/common/cuda_params.h"
 #include "cuda/common/merge.cuh"
-#include "cuda/common/ptx.cuh"
+#include "cuda/step/ranks/listed_head.cuh"
+#include "cuda/step/ranks/told_params.h"
 
 namespace
 {
-
-constexpr int kThreads = CUDA_CANDIDATE_THREADS;
-constexpr int kMost = CUDA_LISTED * GUMBEL_PEERS_RANKS;
-
-struct candidate {
-    float value, z;
-    int32_t id;
-};
-
-/* What a CTA knows of its row. */
-struct row_head {
-    candidate listed[kMost];
-    gumbel_entry at[kMost];        /* in order */
-    float end[GUMBEL_PEERS_RANKS]; /* what a rank has not listed is not above this */
-    gumbel_summary warps[kThreads / 32];
-    uint32_t flags;
-    int count, kept, complete;
-};
-
-__shared__ row_head head;
-
-/* Rank r's words: [B] status, [B, CUDA_LISTED] ids, [B, CUDA_LISTED] y. */
-struct said {
-    const int32_t *status, *ids;
-    const float *y;
-
-    __device__ said(const cuda_candidate_params &p, int32_t r, int64_t b)
-    {
-        const uint32_t *words = p.received + r * p.stride;
-        const int64_t batch = p.problem.batch;
-        status = (const int32_t *)words + b;
-        ids = (const int32_t *)words + batch + b * CUDA_LISTED;
-        y = (const float *)words + batch + (batch + b) * CUDA_LISTED;
-    }
-};
-
-__device__ uint32_t flags_of(int32_t status)
-{
-    return status == GUMBEL_ROW_NAN                                ? GUMBEL_FLAG_NAN
-           : status == GUMBEL_ROW_INFINITE                         ? GUMBEL_FLAG_INFINITE
-           : status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY ? 0
-                                                                   : GUMBEL_FLAG_NAN;
-}
-
-/* The order of what ranks list; what may not be above all that they do not is left out. */
-__device__ void order_tokens(const cuda_candidate_params &p, int64_t b, float by_value, float by_z)
-{
-    const int count = p.ranks * CUDA_LISTED;
-    if (threadIdx.x == 0) {
-        head.flags = gumbel_problem_row_flags(&p.problem, b);
-        head.count = 0;
-        head.complete = 1;
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < count; i += kThreads) {
-        const said s(p, i / CUDA_LISTED, b);
-        const int place = i % CUDA_LISTED;
-        const int32_t id = s.ids[place];
-        const float y = id < 0 ? -INFINITY : s.y[place];
-        head.listed[i] = {y * by_value, y * by_z, id};
-        uint32_t flags = place == 0 ? flags_of(*s.status) : 0;
-        if (id >= 0 && (y * by_value == INFINITY || y * by_z == INFINITY))
-            flags |= GUMBEL_FLAG_INFINITE;
-        if (flags)
-            atomicOr(&head.flags, flags);
-        if (place == CUDA_LISTED - 1) {
-            head.end[i / CUDA_LISTED] = y * by_value;
-            if (id >= 0)
-                head.complete = 0; /* by any number of threads */
-        }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < count; i += kThreads) {
-        const candidate own = head.listed[i];
-        const gumbel_entry entry = {own.value, own.z, own.id, i, 0};
-        bool known = own.id >= 0 && own.value > -INFINITY;
-        /* Lists are by y: of equal values one with a lower id may be missing. */
-        for (int32_t r = 0; r < p.ranks; r++)
-            known &= own.value > head.end[r];
-        if (!known)
-            continue;
-        int before = 0;
-        for (int j = 0; j < count; j++) {
-            const candidate other = head.listed[j];
-            before += other.id >= 0 &&
-                      (other.value != own.value ? other.value > own.value : other.id < own.id);
-        }
-        head.at[before] = entry;
-        atomicAdd(&head.count, 1);
-    }
-    __syncthreads();
-}
-
-/* How many tokens the rules keep; -1 where they are not told. */
-__device__ int cut_head(const gumbel_rules &rules)
-{
-    float bound;
-    const float largest = head.at[0].value;
-    if (!gumbel_rules_cut(&rules) || gumbel_rules_need_mass(&rules, largest, &bound))
-        return -1;
-    for (int i = threadIdx.x; i < head.count && rules.top_p < 1.0f; i += kThreads)
-        head.at[i].mass = gumbel_token_mass(gumbel_exp(head.at[i].value - largest));
-    __syncthreads();
-    if (threadIdx.x == 0)
-        head.kept = gumbel_entries_cut(&rules, head.at, head.count, head.complete, 0);
-    __syncthreads();
-    return head.kept;
-}
 
 /* The sum of exp(z - largest) of a block's kept tokens, as (8) of docs/maths.md adds a block. */
 __device__ float sum_block(int32_t block, int kept, float largest)
@@ -150,6 +43,9 @@ __device__ float sum_block(int32_t block, int kept, float largest)
     return halves[0][0];
 }
 
+/* Warps that have any of `kept` tokens. */
+__device__ int warps_of(int kept) { return min((kept + 31) / 32, kThreads / 32); }
+
 /* The mass of what is kept, by all threads; in warps[0]. */
 __device__ void weigh_kept(int kept)
 {
@@ -160,22 +56,26 @@ __device__ void weigh_kept(int kept)
         const int32_t block = e.id / GUMBEL_BLOCK;
         float largest = e.z;
         bool first = e.z > -INFINITY; /* of its block's */
+        bool alone = true;
+#pragma unroll 4
         for (int j = 0; j < kept; j++)
-            if (head.at[j].id / GUMBEL_BLOCK == block) {
-                first &= j >= i;
+            if (head.at[j].id / GUMBEL_BLOCK == block && j != i) {
+                first &= j > i;
+                alone = false;
                 largest = fmaxf(largest, head.at[j].z);
             }
         if (!first)
             continue;
         own.max_z = fmaxf(own.max_z, largest);
-        gumbel_mass_add_block(&own, largest, sum_block(block, kept, largest));
+        gumbel_mass_add_block(&own, largest,
+                              alone ? gumbel_exp(0.0f) : sum_block(block, kept, largest));
     }
     merge_masses_of_lanes<32>(&own);
     if (threadIdx.x % 32 == 0)
         head.warps[threadIdx.x / 32] = own;
     __syncthreads();
     if (threadIdx.x == 0)
-        for (int w = 1; w < kThreads / 32; w++)
+        for (int w = 1; w < warps_of(kept); w++)
             gumbel_summary_merge(&head.warps[0], &head.warps[w]);
     __syncthreads();
 }
@@ -197,7 +97,7 @@ __device__ gumbel_summary draw_kept(gumbel_stream stream, int kept)
         best[threadIdx.x / 32] = own;
     __syncthreads();
     if (threadIdx.x == 0)
-        for (int w = 1; w < kThreads / 32; w++)
+        for (int w = 1; w < warps_of(kept); w++)
             if (best[w].best_id >= 0)
                 gumbel_summary_offer(&own, best[w].best_score, best[w].best_z, best[w].best_id);
     return own;
@@ -269,19 +169,18 @@ __device__ bool write_greedy(const cuda_candidate_params &p, int64_t b, const gu
     return true;
 }
 
-} // namespace
-
-extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_draw_candidates(const __grid_constant__ cuda_candidate_params p)
+/* Draw row b from what ranks list of it, and say whether it is left. */
+template <class lists>
+__device__ void draw_row(const cuda_candidate_params &p, lists from, int64_t b)
 {
-    const int64_t b = blockIdx.x;
-    ptx_wait_for_launch();
-    gumbel_row row = gumbel_problem_row(&p.problem, b);
-    gumbel_rules rules = gumbel_problem_rules(&p.problem, b, row.greedy);
+    const gumbel_row row = gumbel_problem_row(&p.problem, b);
+    const gumbel_rules rules = gumbel_problem_rules(&p.problem, b, row.greedy);
     const float by_z = row.inverse_temperature;
-    order_tokens(p, b, rules.before && gumbel_rules_cut(&rules) ? 1.0f : by_z, by_z);
+    const float by_value = rules.before && gumbel_rules_cut(&rules) ? 1.0f : by_z;
+    bring_tokens(from, b, p.ranks, gumbel_problem_row_flags(&p.problem, b), by_value, by_z);
+    order_tokens(p.ranks, by_value, by_z);
     int kept = 0;
-    uint32_t flags = head.flags;
+    const uint32_t flags = head.flags;
     const bool listed = !flags && head.count > 0;
     const bool greedy = listed && write_greedy(p, b, row);
     if (listed && !greedy)
@@ -300,11 +199,39 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         write_kept(p, b, row, kept);
 }
 
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_draw_candidates(const __grid_constant__ cuda_candidate_params p)
+{
+    ptx_wait_for_launch();
+    ptx_allow_launch();
+    draw_row(p, gathered_lists{p}, blockIdx.x);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_tell_candidates(const __grid_constant__ cuda_told_params p)
+{
+    const int64_t batch = p.draw.problem.batch;
+    ptx_wait_for_launch();
+    exchange e(p.exchange);
+    heard_lists lists{p.draw, e};
+    for (int64_t b = blockIdx.x; b < batch && !e.failed; b += gridDim.x)
+        lists.say(b);
+    ptx_allow_launch();
+    for (int64_t b = blockIdx.x; b < batch; b += gridDim.x) {
+        draw_row(p.draw, lists, b);
+        __syncthreads(); /* before the head is another row's */
+    }
+    e.end();
+}
+
 /* A CTA puts a row in its place; those behind *p.count have none. */
 extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_spread_rows(const __grid_constant__ cuda_spread_params p)
 {
     ptx_wait_for_launch();
+    ptx_allow_launch();
     if ((int32_t)blockIdx.x >= *p.count)
         return;
     const int64_t to = p.list[blockIdx.x];

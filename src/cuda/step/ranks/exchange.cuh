@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An exchange by mailboxes (core/ranks/peers.h), as the CTAs of a launch go through it.
+ */
+#ifndef GUMBEL_CUDA_EXCHANGE_CUH
+#define GUMBEL_CUDA_EXCHANGE_CUH
+
+#include "core/ranks/peers.h"
+#include "cuda/common/cuda_params.h"
+#include "cuda/common/ptx.cuh"
+
+namespace
+{
+
+constexpr int kLooks = 256; /* between two looks at the clock */
+
+/* Whether this CTA is the last of its launch; its own writes are seen then. */
+__device__ bool ends_last(uint32_t *ended)
+{
+    __shared__ bool last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(ended, 1u) + 1 == gridDim.x;
+    }
+    __syncthreads();
+    return last;
+}
+
+struct exchange {
+    const cuda_exchange_params &p;
+    gumbel_mailbox *own;
+    uint32_t number; /* of this exchange */
+    uint32_t tag;
+    uint64_t begun;
+    bool failed;
+
+    __device__ explicit exchange(const cuda_exchange_params &params)
+        : p(params), own(params.mailboxes[params.rank]),
+          number(*(volatile uint32_t *)&own->exchanges + 1),
+          tag(*(volatile uint32_t *)&own->tags + 1), begun(ptx_now_ns()),
+          failed(*(volatile uint32_t *)&own->failed != 0)
+    {
+        const int r = threadIdx.x;
+        if (blockIdx.x == 0 && r < p.ranks && !failed)
+            ptx_tell_8(&p.mailboxes[r]->begun[p.rank], number);
+    }
+
+    /* Where rank `from` says word i to rank `to`. */
+    __device__ uint64_t *place(int32_t to, int32_t from, int64_t i) const
+    {
+        uint64_t *words = (uint64_t *)(p.mailboxes[to] + 1);
+        return words + ((number % 2) * (int64_t)p.ranks + from) * p.room + i;
+    }
+
+    __device__ void say(int64_t i, uint32_t word) const
+    {
+        for (int32_t r = 0; r < p.ranks; r++)
+            if (r != p.rank)
+                ptx_tell_8(place(r, p.rank, i), (uint64_t)tag << 32 | word);
+    }
+
+    /* Whether to go on waiting for rank r. */
+    __device__ __noinline__ bool patient(int32_t r)
+    {
+        if (*(volatile uint32_t *)&own->failed) {
+            failed = true;
+        } else if (ptx_now_ns() - begun > p.timeout_ns) {
+            failed = true;
+            if (atomicCAS(&own->failed, 0u, 1u + r) == 0u)
+                *(volatile uint32_t *)p.failed = 1u + r;
+        }
+        return !failed;
+    }
+
+    /* Some words of rank r, looked for side by side; all bits are set where one does not come in
+     * time. */
+    template <int count>
+    __device__ void hear(int32_t r, const int64_t (&which)[count], uint32_t (&words)[count])
+    {
+        for (int looks = 1; !failed; looks++) {
+            uint64_t found[count];
+            bool all = true;
+#pragma unroll
+            for (int k = 0; k < count; k++)
+                found[k] = ptx_hear_8(place(p.rank, r, which[k]));
+#pragma unroll
+            for (int k = 0; k < count; k++) {
+                words[k] = (uint32_t)found[k];
+                all &= (uint32_t)(found[k] >> 32) == tag;
+            }
+            if (all)
+                return;
+            if (looks % kLooks == 0 && !patient(r))
+                break;
+        }
+#pragma unroll
+        for (int k = 0; k < count; k++)
+            words[k] = ~0u;
+    }
+
+    /* Word i of rank r, likewise. */
+    __device__ uint32_t hear(int32_t r, int64_t i)
+    {
+        const int64_t which[1] = {i};
+        uint32_t words[1];
+        hear(r, which, words);
+        return words[0];
+    }
+
+    /* By all threads of a CTA instead of end(), where no rank says anything: what is said has a tag
+     * of its own, so that a rank that believes otherwise hears nobody. Nobody is waited for. */
+    __device__ void pass()
+    {
+        if (!ends_last(&own->ended) || threadIdx.x != 0)
+            return;
+        own->ended = 0;
+        own->tags = tag;
+    }
+
+    /* By all threads of a CTA, the last of which waits until all ranks have begun. */
+    __device__ void end()
+    {
+        if (!ends_last(&own->ended))
+            return;
+        const int r = threadIdx.x;
+        if (r < p.ranks)
+            for (int looks = 1; !failed && ptx_hear_8(&own->begun[r]) < number; looks++)
+                if (looks % kLooks == 0 && !patient(r))
+                    break;
+        __syncthreads();
+        if (threadIdx.x != 0)
+            return;
+        own->ended = 0;
+        own->tags = tag;
+        own->exchanges = number;
+    }
+};
+
+} // namespace
+
+#endif

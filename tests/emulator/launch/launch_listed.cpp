@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels are included, so that what stands in for the hardware's words comes before them. The
+// CTAs of a launch run one after the other, so that what one shares may be static.
+#include "ptx_words.h"
+
+#undef __shared__
+#define __shared__ static
+#include "cuda/step/ranks/candidates.cu"
+
+#include "ctas.h"
+#include "launch_listed.h"
+
+namespace
+{
+
+void draw_body(const void *argument)
+{
+    gumbel_draw_candidates(*(const cuda_candidate_params *)argument);
+}
+
+void tell_body(const void *argument)
+{
+    gumbel_tell_candidates(*(const cuda_told_params *)argument);
+}
+
+} // namespace
+
+void emulate_candidates(const cuda_candidate_params &p, uint64_t *random, const char *what)
+{
+    run_ctas(draw_body, &p, {p.problem.batch, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random,
+             what);
+}
+
+void emulate_told(const cuda_told_params &p, int64_t ctas, uint64_t *random, const char *what)
+{
+    run_ctas(tell_body, &p, {ctas, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random, what);
+}

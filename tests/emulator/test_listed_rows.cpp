@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rows that are split over ranks, drawn from the first tokens that each rank lists, which are
+// gathered, or told by mailboxes: the CPU backend's bits (log-normalisers within two ulps), on each
+// rank; what a rank says; and that a rank which says nothing is no token. Rows that lists must tell
+// are not left.
+#include "cuda/policy/cuda_policy.h"
+#include "launch_listed.h"
+
+#include <gumbel/gumbel.h>
+
+extern "C" {
+#include "validate/validate.h"
+}
+
+#include "problems.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace
+{
+
+constexpr int32_t kAhead = 40; /* tags and exchanges that a mailbox has behind it */
+constexpr size_t kRoom = 16 * GUMBEL_RANK_WORDS;
+
+struct listed_case {
+    int32_t ranks, samples;
+    int64_t batch, vocab;
+    bool tame; /* lists tell all rows */
+    std::vector<int64_t> begins;
+    std::vector<float> logits, temperature, min_p, top_p;
+    std::vector<int32_t> top_k;
+    std::vector<uint64_t> seed, position;
+    gumbel_truncation cut;
+    gumbel_sampling sampling;
+
+    explicit listed_case(uint64_t *random);
+    gumbel_logits whole() const;
+};
+
+listed_case::listed_case(uint64_t *random)
+    : ranks(1 + (int32_t)random_below(random, one_in(random, 5) ? 16 : 4)),
+      samples(1 + (int32_t)random_below(random, one_in(random, 3) ? 4 : 1)),
+      batch(1 + random_below(random, 6)), vocab(0), tame(!one_in(random, 3)), cut(), sampling()
+{
+    const uint32_t widest = one_in(random, 4) ? 3 : 500;
+    for (int32_t r = 0; r <= ranks; r++) {
+        begins.push_back(vocab);
+        vocab += r < ranks ? CUDA_LISTED + random_below(random, widest) : 0;
+    }
+    const float steps = tame ? 0.0f : (float)(1 + random_below(random, 40));
+    const float scale = one_in(random, 4) ? 20.0f : 2.0f;
+    for (int64_t i = 0; i < batch * vocab; i++) {
+        float y = scale * random_normal(random);
+        logits.push_back(steps > 0.0f ? std::floor(y * steps) / steps : y);
+    }
+    for (int64_t b = 0; b < batch; b++) {
+        float *row = &logits[(size_t)(b * vocab)];
+        const uint32_t kind = tame ? 9 : random_below(random, 12);
+        for (int64_t i = 0; i < vocab && kind < 2; i++)
+            row[i] = kind == 0 || i % 37 ? -INFINITY : row[i];
+        if (kind == 2 || kind == 3)
+            row[random_below(random, (uint32_t)vocab)] = kind == 2 ? NAN : INFINITY;
+        temperature.push_back(
+            !tame && one_in(random, 6) ? 0.0f : 0.3f + 0.2f * (float)random_below(random, 8));
+        top_k.push_back(tame || !one_in(random, 4) ? 1 + (int32_t)random_below(random, 50) : 0);
+        top_p.push_back(one_in(random, 3) ? 1.0f : 0.05f * (float)(1 + random_below(random, 19)));
+        min_p.push_back(one_in(random, 2) ? 0.0f : 0.01f * (float)random_below(random, 30));
+        seed.push_back(random_bits(random));
+        position.push_back(random_below(random, 1000));
+    }
+    cut.struct_size = sizeof cut;
+    cut.order = (gumbel_order)random_below(random, 6);
+    if (tame && (cut.order == GUMBEL_ORDER_JOINT || cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE))
+        cut.order = GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
+    cut.ties = one_in(random, 2) ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
+    cut.top_k = {top_k.data(), 0};
+    cut.top_p = {top_p.data(), 0};
+    cut.min_p = {min_p.data(), 0};
+    sampling.struct_size = sizeof sampling;
+    sampling.num_samples = samples;
+    sampling.temperature = {temperature.data(), 0};
+    sampling.seed = {seed.data(), 0};
+    sampling.position = {position.data(), 0};
+    sampling.truncation = &cut;
+}
+
+gumbel_logits listed_case::whole() const
+{
+    gumbel_logits whole = {};
+    whole.struct_size = sizeof whole;
+    whole.logits = {logits.data(), GUMBEL_FLOAT32, batch, vocab, vocab, {0, 0}};
+    return whole;
+}
+
+/* All that a draw writes. */
+struct found_rows {
+    std::vector<int32_t> tokens, ranks, status, kept, left;
+    std::vector<float> logprobs, scores, lse;
+
+    explicit found_rows(const listed_case &c)
+        : tokens((size_t)(c.batch * c.samples), -7), ranks(tokens), status((size_t)c.batch, -7),
+          kept(status), left((size_t)c.batch + 1, -7), logprobs(tokens.size(), -7.0f),
+          scores(logprobs), lse((size_t)c.batch, -7.0f)
+    {
+    }
+
+    gumbel_output output()
+    {
+        gumbel_output out = {};
+        out.struct_size = sizeof out;
+        out.tokens = tokens.data();
+        out.ranks = ranks.data();
+        out.status = status.data();
+        out.kept = kept.data();
+        out.logprobs = logprobs.data();
+        out.scores = scores.data();
+        out.lse = lse.data();
+        return out;
+    }
+};
+
+void draw_whole(const listed_case &c, found_rows *host)
+{
+    gumbel_error error = {"", ""};
+    gumbel_device *device = nullptr;
+    size_t bytes = 0;
+    const gumbel_logits whole = c.whole();
+    const gumbel_output out = host->output();
+    if (gumbel_open(nullptr, &device, &error) != GUMBEL_OK ||
+        gumbel_workspace_size(device, nullptr, &whole, &c.sampling, &out, &bytes, &error) !=
+            GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    void *workspace = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (gumbel_sample_logits(device, nullptr, &whole, &c.sampling, &out, workspace, bytes,
+                             &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    free(workspace);
+    gumbel_close(device);
+}
+
+/* What rank r says of its rows, as cuda_rank_calls.list() does. */
+std::vector<uint32_t> say(const listed_case &c, int32_t r)
+{
+    const int64_t B = c.batch, n = CUDA_LISTED;
+    std::vector<uint32_t> said((size_t)((B * GUMBEL_RANK_WORDS + 3) / 4 * 4));
+    for (int64_t b = 0; b < B; b++) {
+        const float *row = &c.logits[(size_t)(b * c.vocab)];
+        std::vector<int32_t> ids;
+        int32_t status = GUMBEL_ROW_EMPTY;
+        for (int64_t i = c.begins[(size_t)r]; i < c.begins[(size_t)r + 1]; i++) {
+            ids.push_back((int32_t)i);
+            if (std::isnan(row[i]))
+                status = GUMBEL_ROW_NAN;
+            else if (row[i] == INFINITY && status != GUMBEL_ROW_NAN)
+                status = GUMBEL_ROW_INFINITE;
+            else if (row[i] > -INFINITY && status == GUMBEL_ROW_EMPTY)
+                status = GUMBEL_ROW_OK;
+        }
+        if (status != GUMBEL_ROW_OK)
+            ids.clear();
+        ids.erase(
+            std::remove_if(ids.begin(), ids.end(), [&](int32_t i) { return row[i] == -INFINITY; }),
+            ids.end());
+        std::sort(ids.begin(), ids.end(),
+                  [&](int32_t i, int32_t j) { return row[i] != row[j] ? row[i] > row[j] : i < j; });
+        said[(size_t)b] = (uint32_t)status;
+        for (int64_t i = 0; i < n; i++) {
+            const bool there = i < (int64_t)ids.size();
+            const float y = there ? row[ids[(size_t)i]] : -INFINITY;
+            said[(size_t)(B + b * n + i)] = there ? (uint32_t)ids[(size_t)i] : ~0u;
+            memcpy(&said[(size_t)(B + (B + b) * n + i)], &y, sizeof y);
+        }
+    }
+    return said;
+}
+
+/* A rank's mailbox, and its places. */
+struct mailbox {
+    std::vector<uint64_t> words;
+
+    explicit mailbox(int32_t ranks)
+        : words((gumbel_mailbox_bytes(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
+    {
+        memset(words.data(), 0, sizeof(gumbel_mailbox));
+        head()->exchanges = head()->tags = kAhead;
+    }
+
+    gumbel_mailbox *head() { return (gumbel_mailbox *)words.data(); }
+
+    /* Word i that `from` says in the exchange that is next. */
+    uint64_t *place(int32_t ranks, int32_t from, size_t i)
+    {
+        return (uint64_t *)(head() + 1) +
+               (((kAhead + 1) % 2) * (size_t)ranks + (size_t)from) * kRoom + i;
+    }
+};
+
+/* Word i of what a rank says, in the order of a mailbox. */
+uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &said, size_t i)
+{
+    const size_t b = i / GUMBEL_RANK_WORDS, at = i % GUMBEL_RANK_WORDS, n = CUDA_LISTED;
+    const size_t B = (size_t)c.batch;
+    return at == 0   ? said[b]
+           : at <= n ? said[B + b * n + at - 1]
+                     : said[B + (B + b) * n + at - 1 - n];
+}
+
+cuda_candidate_params params_of(const listed_case &c, const gumbel_output &out, int32_t *left)
+{
+    cuda_candidate_params p = {};
+    gumbel_error error = {"", ""};
+    const gumbel_logits whole = c.whole();
+    if (gumbel_read_logits(&p.problem, &whole, &c.sampling, &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    p.problem.logits = {};
+    p.ranks = c.ranks;
+    p.output = out;
+    p.left = left;
+    return p;
+}
+
+bool near(float host, float ours)
+{
+    return host == ours || (std::isnan(host) && std::isnan(ours)) ||
+           std::fabs(host - ours) <= 0x1p-22f * std::fmax(1.0f, std::fabs(host));
+}
+
+bool same_bits(float host, float ours)
+{
+    return host == ours || (std::isnan(host) && std::isnan(ours));
+}
+
+bool compare(const listed_case &c, const found_rows &host, const found_rows &ours, const char *what,
+             const char *way)
+{
+    for (size_t b = 0; b < (size_t)c.batch; b++) {
+        bool same = ours.left[b] == 0 || ours.left[b] == 1;
+        if (ours.left[b] == 1 && !c.tame)
+            continue;
+        same &= ours.left[b] == 0 && host.status[b] == ours.status[b] &&
+                host.kept[b] == ours.kept[b] && near(host.lse[b], ours.lse[b]);
+        for (size_t s = b * (size_t)c.samples; s < (b + 1) * (size_t)c.samples; s++)
+            same &= host.tokens[s] == ours.tokens[s] && host.ranks[s] == ours.ranks[s] &&
+                    same_bits(host.scores[s], ours.scores[s]) &&
+                    std::fabs(std::isnan(host.logprobs[s]) && std::isnan(ours.logprobs[s])
+                                  ? 0.0f
+                                  : host.logprobs[s] - ours.logprobs[s]) <=
+                        0x1p-22f * std::fmax(1.0f, std::fabs(host.lse[b]));
+        if (!same) {
+            printf("%s: %s: row %d differs (left %d, kept %d and %d, token %d and %d)\n", what, way,
+                   (int)b, (int)ours.left[b], (int)host.kept[b], (int)ours.kept[b],
+                   (int)host.tokens[b * (size_t)c.samples],
+                   (int)ours.tokens[b * (size_t)c.samples]);
+            return false;
+        }
+    }
+    return ours.left[(size_t)c.batch] == 0;
+}
+
+/* Rank r draws by mailboxes; if `silent`, a rank has said all but one word. */
+bool tells(const listed_case &c, const found_rows &host,
+           const std::vector<std::vector<uint32_t>> &said, int32_t r, bool silent, uint64_t *random,
+           const char *what)
+{
+    std::vector<mailbox> boxes((size_t)c.ranks, mailbox(c.ranks));
+    found_rows ours(c);
+    uint32_t failed = 0;
+    const size_t words = (size_t)c.batch * GUMBEL_RANK_WORDS;
+    const uint64_t tag = (uint64_t)(kAhead + 1) << 32;
+    cuda_told_params p = {};
+    p.draw = params_of(c, ours.output(), ours.left.data());
+    p.draw.received = said[(size_t)r].data();
+    p.exchange.rank = r;
+    p.exchange.ranks = c.ranks;
+    p.exchange.room = kRoom;
+    p.exchange.failed = &failed;
+    p.exchange.timeout_ns = silent ? 1000 : INT64_MAX;
+    for (int32_t from = 0; from < c.ranks; from++) {
+        p.exchange.mailboxes[from] = boxes[(size_t)from].head();
+        boxes[(size_t)r].head()->begun[from] = from == r ? 0 : kAhead + 1;
+        for (size_t i = 0; i < words && from != r; i++)
+            *boxes[(size_t)r].place(c.ranks, from, i) = tag | word_of(c, said[(size_t)from], i);
+    }
+    const int32_t late = (r + 1) % c.ranks;
+    if (silent)
+        *boxes[(size_t)r].place(c.ranks, late, random_below(random, (uint32_t)words)) = 0;
+    emulate_told(p, 1 + random_below(random, (uint32_t)c.batch), random, what);
+    if (silent) {
+        int flagged = 0;
+        bool right = true; /* what is drawn of rows that had come before */
+        for (size_t b = 0; b < (size_t)c.batch; b++) {
+            const size_t first = b * (size_t)c.samples;
+            flagged += ours.status[b] == GUMBEL_ROW_NAN && ours.tokens[first] == -1;
+            right &= ours.status[b] == GUMBEL_ROW_NAN || ours.left[b] ||
+                     ours.tokens[first] == host.tokens[first];
+        }
+        if (failed == 1u + (uint32_t)late && flagged > 0 && right)
+            return true;
+        printf("%s: a silent rank is not noticed\n", what);
+        return false;
+    }
+    for (int32_t to = 0; to < c.ranks; to++)
+        for (size_t i = 0; i < words && to != r; i++)
+            if (*boxes[(size_t)to].place(c.ranks, r, i) != (tag | word_of(c, said[(size_t)r], i))) {
+                printf("%s: rank %d says something else\n", what, (int)r);
+                return false;
+            }
+    const gumbel_mailbox *own = boxes[(size_t)r].head();
+    if (own->exchanges != kAhead + 1 || own->tags != kAhead + 1 || own->ended != 0 || failed) {
+        printf("%s: the exchange does not end\n", what);
+        return false;
+    }
+    return compare(c, host, ours, what, "told");
+}
+
+bool passes(int index)
+{
+    uint64_t random = (uint64_t)index * 811 + 3;
+    char what[100];
+    const listed_case c(&random);
+    found_rows host(c), gathered(c);
+    snprintf(what, sizeof what, "case %d: %d ranks, %d rows of %d", index, (int)c.ranks,
+             (int)c.batch, (int)c.vocab);
+    draw_whole(c, &host);
+    std::vector<std::vector<uint32_t>> said;
+    std::vector<uint32_t> all;
+    for (int32_t r = 0; r < c.ranks; r++) {
+        said.push_back(say(c, r));
+        all.insert(all.end(), said.back().begin(), said.back().end());
+    }
+    cuda_candidate_params p = params_of(c, gathered.output(), gathered.left.data());
+    p.received = all.data();
+    p.stride = (int64_t)said[0].size();
+    emulate_candidates(p, &random, what);
+    const int32_t r = (int32_t)random_below(&random, (uint32_t)c.ranks);
+    return compare(c, host, gathered, what, "gathered") &&
+           tells(c, host, said, r, false, &random, what) &&
+           (c.ranks == 1 || index % 4 || tells(c, host, said, r, true, &random, what));
+}
+
+} // namespace
+
+/* usage: test_listed_rows [FIRST [COUNT]], cases by number */
+int main(int argc, char **argv)
+{
+    return run_problems(argc, argv, 60, 3000, [&](int i) { return passes(i); }) != 0;
+}
