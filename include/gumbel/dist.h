@@ -121,8 +121,9 @@ typedef struct gumbel_transport {
  *  id            [GUMBEL_NCCL_ID_BYTES] of gumbel_nccl_id(), the same on all ranks; NULL with a
  *                communicator, where rank, ranks and ordinal are not read
  *  library       libnccl.so.2 and libcuda.so.1 are opened at run time
- *  waits         Making a communicator is NCCL's own, without a time-out. An exchange that runs
- *                over its time has the communicator aborted (ncclCommAbort), the caller's too.
+ *  waits         60 s at most for all ranks to come, and as long for each communicator that is
+ *                split off; a caller's whose calls wait may take longer. What runs over its time has
+ *                the communicator aborted (ncclCommAbort), the caller's too, as an exchange has.
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (no NCCL, no driver),
  *                GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_DEVICE.                             since 0.2 */
 #define GUMBEL_NCCL_ID_BYTES 128

@@ -12,26 +12,39 @@
 #include "dist/transports/clock.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NCCL_INT8 0
-#define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
-#define SLEEP_NS  20000
+#define NCCL_INT8        0
+#define NCCL_IN_PROGRESS 7
+#define NOT_READY        600 /* CUDA_ERROR_NOT_READY */
+#define SLEEP_NS         20000
 
-/* What errands are tried with, and for how long at most. */
+/* What errands are tried with. */
 #define WARM_BYTES ((size_t)1 << 20)
-#define WARM_MS    60000
+/* How long ranks may take to come, and NCCL to make a communicator and what it first uses. */
+#define CONNECT_MS 60000
 
 typedef struct nccl_id {
     char bytes[GUMBEL_NCCL_ID_BYTES];
 } nccl_id;
 
+/* ncclConfig_t as of 2.14, which later ones take, too: calls do not wait for other ranks, but say
+ * NCCL_IN_PROGRESS, and are looked at. Communicators that are split off do likewise. */
+typedef struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, unread;
+} nccl_config;
+
+static const nccl_config waits_for_none = {sizeof waits_for_none, 0xcafebeef, 21400, 0, INT_MIN};
+
 /* What is called, by the symbol's name. */
 #define NCCL_FUNCTIONS(F)                                                                          \
     F(get_id, "ncclGetUniqueId", (nccl_id *))                                                      \
-    F(init, "ncclCommInitRank", (void **, int, nccl_id, int))                                      \
+    F(init, "ncclCommInitRankConfig", (void **, int, nccl_id, int, nccl_config *))                 \
     F(split, "ncclCommSplit", (void *, int, int, void **, void *))                                 \
     F(destroy, "ncclCommDestroy", (void *))                                                        \
     F(give_up, "ncclCommAbort", (void *))                                                          \
@@ -120,6 +133,29 @@ static int failed(char *why, const char *call, int code)
     return 1;
 }
 
+/* What a call of NCCL comes to, which gave `code` and is under way on a communicator: looked at
+ * until it is done; NCCL_IN_PROGRESS where that takes longer than CONNECT_MS. */
+static int settle(const nccl_context *c, void *communicator, int code)
+{
+    const struct timespec pause = {0, SLEEP_NS};
+    int64_t end = dist_now_ms() + CONNECT_MS;
+    while (code == NCCL_IN_PROGRESS && dist_now_ms() < end) {
+        int state = NCCL_IN_PROGRESS, looked = c->nccl.async_error(communicator, &state);
+        code = looked ? looked : state;
+        if (code == NCCL_IN_PROGRESS)
+            nanosleep(&pause, NULL);
+    }
+    return code;
+}
+
+/* An all-gather by a communicator, queued. */
+static int gather(const nccl_context *c, const void *send, void *receive, size_t bytes,
+                  void *communicator, void *stream)
+{
+    return settle(c, communicator,
+                  c->nccl.all_gather(send, receive, bytes, NCCL_INT8, communicator, stream));
+}
+
 /* Give the communicator up: its kernels end, on every rank that does so. */
 static int give_up(nccl_context *c, char *why, const char *words)
 {
@@ -143,7 +179,7 @@ static int look(const nccl_context *c, void *stream, void *used, int64_t timeout
         *code = c->cuda.query(stream);
         if (*code != NOT_READY)
             return *code != 0;
-        if (c->nccl.async_error(used, &state) != 0 || state != 0)
+        if (c->nccl.async_error(used, &state) != 0 || (state != 0 && state != NCCL_IN_PROGRESS))
             *why = "NCCL reports an error of a rank";
         else if (dist_now_ms() >= end)
             *why = "a rank does not answer";
@@ -174,7 +210,7 @@ static int queue(void *context, void *stream, const void *send, void *receive, s
         return failed(why, "an earlier exchange", 0);
     if ((code = c->cuda.push(c->context)) != 0)
         return failed(why, "cuCtxPushCurrent", code);
-    code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->communicator, stream);
+    code = gather(c, send, receive, bytes, c->communicator, stream);
     c->cuda.pop(&popped);
     return code ? failed(why, "ncclAllGather", code) : 0;
 }
@@ -198,7 +234,7 @@ static int gather_beside(nccl_context *c, const void *send, void *receive, size_
                          int64_t timeout_ms, char *why)
 {
     const char *words;
-    int code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->beside, c->beside_stream);
+    int code = gather(c, send, receive, bytes, c->beside, c->beside_stream);
     if (code != 0)
         return failed(why, "ncclAllGather", code);
     if (look(c, c->beside_stream, c->beside, timeout_ms, &code, &words) == 0)
@@ -257,8 +293,8 @@ static int gather_inside(nccl_context *c, const void *send, void *receive, size_
     uint64_t all = c->buffer + bytes;
     if ((code = c->cuda.put(c->buffer, send, bytes, c->stream)) != 0)
         return failed(why, "cuMemcpyHtoDAsync", code);
-    code = c->nccl.all_gather((const void *)(uintptr_t)c->buffer, (void *)(uintptr_t)all, bytes,
-                              NCCL_INT8, c->side, c->stream);
+    code = gather(c, (const void *)(uintptr_t)c->buffer, (void *)(uintptr_t)all, bytes, c->side,
+                  c->stream);
     if (code != 0)
         return failed(why, "ncclAllGather", code);
     if (await(c, c->stream, timeout_ms, why))
@@ -290,7 +326,8 @@ static void destroy(void *context)
     void *popped;
     if (c->context && c->cuda.push(c->context) == 0) {
         /* Where a rank is gone, the end of a communicator might wait for it. */
-        int (*end)(void *) = c->aborted || c->beside_aborted ? c->nccl.give_up : c->nccl.destroy;
+        int lost = c->aborted || c->beside_aborted || !c->communicator;
+        int (*end)(void *) = lost ? c->nccl.give_up : c->nccl.destroy;
         if (c->beside && !c->beside_aborted)
             end(c->beside);
         if (c->side && !c->aborted)
@@ -309,16 +346,42 @@ static void destroy(void *context)
     free(c);
 }
 
+/* Say why there is no communicator. What is under way ends as its communicator is aborted, and else
+ * would write into the context later. */
+static gumbel_status not_connected(nccl_context *c, const char *call, int code, gumbel_error *error)
+{
+    if (code != NCCL_IN_PROGRESS)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "%s gives error %d", call,
+                           code);
+    if (c->communicator)
+        c->nccl.give_up(c->communicator);
+    c->communicator = NULL;
+    return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                       "%s is not done within %d ms: a rank does not come", call, CONNECT_MS);
+}
+
+/* Split a communicator of all ranks off. */
+static gumbel_status split(nccl_context *c, void **made, gumbel_error *error)
+{
+    int code = c->nccl.split(c->communicator, 0, c->rank, made, NULL);
+    code = settle(c, c->communicator, code);
+    if (code == 0)
+        code = settle(c, *made, NCCL_IN_PROGRESS);
+    if (code == 0)
+        return GUMBEL_OK;
+    gumbel_status status = not_connected(c, "ncclCommSplit", code, error);
+    *made = NULL;
+    return status;
+}
+
 /* A communicator and a stream for errands. What NCCL makes as it is first used it makes here, since
  * it might wait for a GPU that waits for an errand: for messages short and long. */
 static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
 {
     static const size_t lengths[] = {256, WARM_BYTES};
     char why[GUMBEL_WHY_BYTES] = "";
-    int least, greatest, code = c->nccl.split(c->communicator, 0, c->rank, &c->beside, NULL);
-    if (code != 0)
-        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
-                           code);
+    int least, greatest, code;
+    GUMBEL_FORWARD(split(c, &c->beside, error));
     /* A GPU has few queues for streams. Those of another priority have queues of their own, where
      * an errand is not put behind what waits for it. */
     code = c->cuda.priorities(&least, &greatest);
@@ -331,7 +394,7 @@ static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
     const void *send = (const void *)(uintptr_t)c->buffer;
     void *receive = (void *)(uintptr_t)(c->buffer + WARM_BYTES);
     for (int i = 0; i < 2 && !lost; i++)
-        lost = gather_beside(c, send, receive, lengths[i], WARM_MS, why);
+        lost = gather_beside(c, send, receive, lengths[i], CONNECT_MS, why);
     return lost ? gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "%.100s", why) : GUMBEL_OK;
 }
 
@@ -344,17 +407,15 @@ static gumbel_status connect(nccl_context *c, void *communicator, const char *id
         c->communicator = communicator;
     } else {
         nccl_id whose;
+        nccl_config config = waits_for_none;
         memcpy(whose.bytes, id, sizeof whose.bytes);
         c->owned = 1;
-        code = c->nccl.init(&c->communicator, c->ranks, whose, c->rank);
+        code = c->nccl.init(&c->communicator, c->ranks, whose, c->rank, &config);
+        code = c->communicator ? settle(c, c->communicator, code) : code;
     }
     if (code != 0)
-        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
-                           "ncclCommInitRank gives error %d", code);
-    code = c->nccl.split(c->communicator, 0, c->rank, &c->side, NULL);
-    if (code != 0)
-        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
-                           code);
+        return not_connected(c, "ncclCommInitRankConfig", code, error);
+    GUMBEL_FORWARD(split(c, &c->side, error));
     code = c->cuda.stream(&c->stream, 1 /* CU_STREAM_NON_BLOCKING */);
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "cuStreamCreate gives error %d",

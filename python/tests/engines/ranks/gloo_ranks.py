@@ -1,28 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes of torch.distributed, for tests of what they draw together."""
+"""Two processes of torch.distributed, for tests of what they draw together.
 
+They say which phase they have reached, on standard error, too; one that takes too long fails.
+"""
+
+import datetime
 import multiprocessing
 import os
 import queue
 import signal
+import sys
 import tempfile
+import time
 
-LIMIT = 240  # seconds; spawned processes import torch on a busy machine
+LIMIT = 240  # seconds, of all; spawned processes import torch on a busy machine
+PHASE_LIMIT = 120  # seconds until any rank says something
+
+_say = None  # of a rank: what tells the test
+
+
+def reach(phase):
+    """Tell the test that this rank is about to begin a phase."""
+    if _say:
+        _say(phase)
 
 
 def _run(body, rank, store, results, backend, arguments):
+    global _say
+    _say = lambda phase: results.put((rank, "reached", phase))  # noqa: E731
+    reach("import of torch")
     import torch
 
     torch.set_num_threads(1)
+    reach("process group")
     if backend == "nccl":
         torch.cuda.set_device(rank)
-    torch.distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank,
-                                         world_size=2)
+    torch.distributed.init_process_group(
+        backend,
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=2,
+        timeout=datetime.timedelta(seconds=PHASE_LIMIT / 2),
+    )
+    reach("body")
     try:
         found = body(rank, *arguments)
     except Exception as problem:
         found = f"{type(problem).__name__}: {problem}"
-    results.put((rank, found))
+    results.put((rank, "found", found))
     results.close()
     results.join_thread()
     # A rank that is late or dead must not hold up the other's end.
@@ -32,6 +57,28 @@ def _run(body, rank, store, results, backend, arguments):
 def die():
     """End this process as a crash does."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _answers(results, count):
+    """The first answers of so many ranks, by rank; what they reach before is told."""
+    found, reached, begun = {}, {}, time.monotonic()
+    while len(found) < count:
+        spent = time.monotonic() - begun
+        try:
+            rank, kind, value = results.get(timeout=max(0.1, min(PHASE_LIMIT, LIMIT - spent)))
+        except queue.Empty:
+            spent = time.monotonic() - begun
+            raise AssertionError(
+                f"no answer in {spent:.0f} s but of {sorted(found)}; begun: {reached}"
+            ) from None
+        spent = time.monotonic() - begun
+        if kind == "found":
+            found[rank] = value
+        else:
+            reached[rank] = value
+        what = value if kind == "reached" else "ended"
+        print(f"{spent:6.1f} s: rank {rank}: {what}", file=sys.stderr, flush=True)
+    return found
 
 
 def on_two_ranks(body, *arguments, answers=2, backend="gloo"):
@@ -50,11 +97,7 @@ def on_two_ranks(body, *arguments, answers=2, backend="gloo"):
         for process in ranks:
             process.start()
         try:
-            for _ in range(answers):
-                rank, value = results.get(timeout=LIMIT)
-                found[rank] = value
-        except queue.Empty:
-            raise AssertionError(f"no answer in {LIMIT} s but of {sorted(found)}") from None
+            found = _answers(results, answers)
         finally:
             for process in ranks:
                 if answers == 2 and len(found) == 2:
