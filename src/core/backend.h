@@ -87,9 +87,17 @@ typedef struct gumbel_rank_calls {
                                size_t *bytes, gumbel_error *error);
     /* Say the first tokens of each row of a problem that edits nothing: said [B] is a row's
      * status, behind it are [B, GUMBEL_RANK_LISTED] ids, -1 where there are none, and as many
-     * values. A head's logits are stored in `own` [B, V] at `stride`, as edit() would. */
-    gumbel_status (*list)(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
-                          float *own, int64_t stride, void *workspace, gumbel_error *error);
+     * values. A head's logits are stored in `own` [B, V] at `stride`, as edit() would; of rows that
+     * lists are thought to tell perhaps not all, as `bounded` [B] says then. with_mass: more than
+     * tokens is asked for. */
+    gumbel_status (*list)(gumbel_device *device, const gumbel_problem *rows, int with_mass,
+                          uint32_t *said, int32_t *bounded, float *own, int64_t stride,
+                          void *workspace, gumbel_error *error);
+    /* Store what list() has left out, where a row is left that it concerns: left [B] and bounded
+     * are as draw_listed() and list() have written them. The workspace is that of a product. */
+    gumbel_status (*store_left)(gumbel_device *device, const gumbel_problem *rows,
+                                const int32_t *left, const int32_t *bounded, float *own,
+                                int64_t stride, void *workspace, gumbel_error *error);
     /* Draw rows of the whole by what all ranks said, each at `stride` words; left [B] is 1 where
      * that does not tell a row, and 0 follows it. Of a request truncation, ranks and kept counts.
      */

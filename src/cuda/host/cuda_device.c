@@ -220,6 +220,12 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, kernel, error));
             CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                      CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
+            kernel = &cuda->store_again[dtype][i];
+            snprintf(name, sizeof name, "gumbel_store_again_%s_%d", dtypes[dtype],
+                     cuda_sm90_widths[i]);
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, kernel, error));
+            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
         }
     }
     return GUMBEL_OK;
@@ -289,6 +295,8 @@ static gumbel_status get_ranks(cuda_device *cuda, gumbel_error *error)
                               &cuda->draw_candidates, error));
     GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates",
                               &cuda->tell_candidates, error));
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_bound_rows", &cuda->bound_rows, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", &cuda->spread_rows, error));
     GUMBEL_FORWARD(

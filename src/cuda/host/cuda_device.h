@@ -77,7 +77,7 @@ typedef struct cuda_device {
     CUfunction advance;
     CUfunction best;
     CUfunction exchange_rows, exchange_summaries, ask_rows, lay_rows;
-    CUfunction draw_candidates, tell_candidates, spread_rows;
+    CUfunction draw_candidates, tell_candidates, bound_rows, spread_rows;
     CUfunction draw_parts, add_part;
     const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
     CUfunction expand_drafts;
@@ -101,7 +101,9 @@ typedef struct cuda_device {
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
-    CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS]; /* of CUDA_SCREEN_ROWS_MOST rows */
+    /* Of CUDA_SCREEN_ROWS_MOST rows. */
+    CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
+    CUfunction store_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction screen_begin, screen_make, screen_seal, screen_verify, screen_split;
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS], screen_score[CUDA_F16 + 1];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (floor.cuh) */
@@ -158,7 +160,15 @@ gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, f
 /* Sample from logits of rows of which there mostly are none, as sampling.live_rows says. */
 gumbel_status cuda_sample_left(gumbel_device *device, const gumbel_problem *problem,
                                const gumbel_output *output, void *workspace, gumbel_error *error);
-/* Sample from a head whose logits stay, in rows [B, V] at `stride`. */
+/* Sample from a head whose logits stay, in rows [B, V] at `stride`: all of them, unless
+ * cuda_stores_by_bounds(), where those that a row's request leaves out may be missing until they
+ * are stored again, if any row is left and bounded. The second counts the workspace of the first. */
+int cuda_stores_by_bounds(const gumbel_device *device, const gumbel_problem *problem);
+gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem *problem,
+                               size_t *bytes, gumbel_error *error);
+gumbel_status cuda_store_again(gumbel_device *device, const gumbel_problem *problem,
+                               const int32_t *left, const int32_t *bounded, float *rows,
+                               int64_t stride, void *workspace, gumbel_error *error);
 gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *problem,
                                  const gumbel_output *output, float *rows, int64_t stride,
                                  void *workspace, gumbel_error *error);

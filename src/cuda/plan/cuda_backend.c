@@ -90,24 +90,31 @@ static gumbel_status run(const cuda_job *job, const cuda_plan *plan)
     return serve_rows(job, plan);
 }
 
+/* Queue a call that is planned. */
+static gumbel_status queue(cuda_job *job, const cuda_plan *plan, const gumbel_problem *problem,
+                           gumbel_problem *masked, void *workspace)
+{
+    CUcontext popped;
+    begin(job, plan, masked, workspace);
+    GUMBEL_FORWARD(cuda_enter(job->cuda, job->error));
+    gumbel_status status = cuda_run_allow(job, problem);
+    if (status == GUMBEL_OK)
+        status = run(job, plan);
+    job->cuda->driver.cuCtxPopCurrent(&popped);
+    return status;
+}
+
 /* Plan a call that has `more` needs, and queue it. */
 static gumbel_status start(cuda_job *job, gumbel_device *device, const gumbel_problem *problem,
                            uint32_t more, void *workspace, gumbel_error *error)
 {
     cuda_plan plan;
-    CUcontext popped;
     gumbel_problem_assert(problem);
     gumbel_problem masked = cuda_masked(problem);
     job->cuda = (cuda_device *)device;
     job->error = error;
     GUMBEL_FORWARD(cuda_plan_call(&plan, job->cuda, &masked, more, error));
-    begin(job, &plan, &masked, workspace);
-    GUMBEL_FORWARD(cuda_enter(job->cuda, error));
-    gumbel_status status = cuda_run_allow(job, problem);
-    if (status == GUMBEL_OK)
-        status = run(job, &plan);
-    job->cuda->driver.cuCtxPopCurrent(&popped);
-    return status;
+    return queue(job, &plan, problem, &masked, workspace);
 }
 
 gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
@@ -136,9 +143,37 @@ gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *pr
                                  const gumbel_output *output, float *rows, int64_t stride,
                                  void *workspace, gumbel_error *error)
 {
-    cuda_job job = {.params.output = *output, .kept = rows, .kept_stride = stride};
+    cuda_job job = {.cuda = (cuda_device *)device,
+                    .params.output = *output,
+                    .kept = rows,
+                    .kept_stride = stride,
+                    .error = error};
+    gumbel_problem own = *problem;
+    cuda_plan plan;
+    int by_bounds;
+    gumbel_problem_assert(problem);
     GUMBEL_ASSERT(problem->hidden_size > 0 && !(problem->request & GUMBEL_REQUEST_TRANSFORMS));
-    return start(&job, device, problem, GUMBEL_NEED_STORED, workspace, error);
+    GUMBEL_FORWARD(cuda_plan_stored(&plan, job.cuda, problem, &by_bounds, error));
+    return queue(&job, &plan, problem, &own, workspace);
+}
+
+gumbel_status cuda_store_again(gumbel_device *device, const gumbel_problem *problem,
+                               const int32_t *left, const int32_t *bounded, float *rows,
+                               int64_t stride, void *workspace, gumbel_error *error)
+{
+    static const cuda_plan no_rungs = {.needs = GUMBEL_NEED_PRODUCT};
+    cuda_job job = {.cuda = (cuda_device *)device,
+                    .params = {.stored = rows, .stored_stride = stride},
+                    .error = error};
+    gumbel_problem product = *problem;
+    CUcontext popped;
+    product.request = 0;
+    product.with_mass = product.with_path = 0;
+    begin(&job, &no_rungs, &product, workspace);
+    GUMBEL_FORWARD(cuda_enter(job.cuda, error));
+    gumbel_status status = cuda_run_sm90_store_again(&job, left, bounded);
+    job.cuda->driver.cuCtxPopCurrent(&popped);
+    return status;
 }
 
 gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,

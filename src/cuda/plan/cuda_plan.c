@@ -122,6 +122,16 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
     return GUMBEL_OK;
 }
 
+gumbel_status cuda_plan_stored(cuda_plan *plan, const cuda_device *cuda,
+                               const gumbel_problem *problem, int *by_bounds, gumbel_error *error)
+{
+    GUMBEL_FORWARD(cuda_plan_call(plan, cuda, problem, 0, error));
+    *by_bounds = plan->rows && (plan->handed & CUDA_HANDS_STRIPS) &&
+                 plan->product->run == cuda_run_sm90 && problem->batch <= CUDA_SCREEN_ROWS_MOST;
+    plan->needs |= GUMBEL_NEED_STORED; /* rows are none of the workspace's */
+    return *by_bounds ? GUMBEL_OK : cuda_plan_call(plan, cuda, problem, GUMBEL_NEED_STORED, error);
+}
+
 /* Summaries and floors of any plain draw, whatever serves it. */
 static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t batch,
                         size_t samples, cuda_workspace *workspace)
@@ -188,6 +198,28 @@ gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *
     gumbel_problem p = cuda_masked(problem);
     GUMBEL_FORWARD(cuda_plan_call(&plan, (const cuda_device *)device, &p, more, error));
     cuda_plan_carve(&plan, &cursor, (const cuda_device *)device, &p);
+    *bytes = cursor.used;
+    return GUMBEL_OK;
+}
+
+int cuda_stores_by_bounds(const gumbel_device *device, const gumbel_problem *problem)
+{
+    cuda_plan plan;
+    int by_bounds = 0;
+    return cuda_plan_stored(&plan, (const cuda_device *)device, problem, &by_bounds, NULL) ==
+               GUMBEL_OK &&
+           by_bounds;
+}
+
+gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem *problem,
+                               size_t *bytes, gumbel_error *error)
+{
+    gumbel_cursor cursor = {0};
+    cuda_plan plan;
+    int by_bounds;
+    GUMBEL_FORWARD(
+        cuda_plan_stored(&plan, (const cuda_device *)device, problem, &by_bounds, error));
+    cuda_plan_carve(&plan, &cursor, (const cuda_device *)device, problem);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }

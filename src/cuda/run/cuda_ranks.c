@@ -196,18 +196,39 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
     gumbel_problem q = listing((const cuda_device *)device, rows);
     size_t draw;
     gumbel_carve(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
-    GUMBEL_FORWARD(
-        cuda_call_size(device, &q, q.hidden_size > 0 ? GUMBEL_NEED_STORED : 0, &draw, error));
+    GUMBEL_FORWARD(q.hidden_size > 0 ? cuda_stored_size(device, &q, &draw, error)
+                                     : cuda_call_size(device, &q, 0, &draw, error));
     gumbel_carve(&cursor, draw, 1, 1);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
-static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, uint32_t *said,
-                          float *own, int64_t stride, void *workspace, gumbel_error *error)
+/* Of which rows a product is to store no more than is listed. */
+static gumbel_status bound_rows(gumbel_device *device, const gumbel_problem *rows, int with_mass,
+                                int32_t *bounded, gumbel_error *error)
+{
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = rows->stream, .error = error};
+    cuda_bound_params p = {.problem = *rows, .with_mass = with_mass, .bounded = bounded};
+    int64_t ctas = (rows->batch + CUDA_CANDIDATE_THREADS - 1) / CUDA_CANDIDATE_THREADS;
+    cuda_shape shape = {ctas, CUDA_CANDIDATE_THREADS, 0, 1};
+    return cuda_launch_alone(&job, job.cuda->bound_rows, shape, &p);
+}
+
+static int lists_by_bounds(const gumbel_device *device, const gumbel_problem *listed)
+{
+    return listed->hidden_size > 0 && cuda_stores_by_bounds(device, listed);
+}
+
+static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, int with_mass,
+                          uint32_t *said, int32_t *bounded, float *own, int64_t stride,
+                          void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_problem q = listing((const cuda_device *)device, rows);
+    if (lists_by_bounds(device, &q)) {
+        GUMBEL_FORWARD(bound_rows(device, rows, with_mass, bounded, error));
+        q.truncation.top_k = (gumbel_row_i32){bounded, 1};
+    }
     const int64_t batch = rows->batch;
     int32_t *tokens = gumbel_carve(&cursor, (size_t)batch, 1, sizeof *tokens);
     const gumbel_output output = {.struct_size = sizeof output,
@@ -220,6 +241,16 @@ static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, uin
     return q.hidden_size > 0
                ? cuda_sample_stored(device, &q, &output, own, stride, workspace, error)
                : cuda_sample(device, &q, &output, workspace, error);
+}
+
+static gumbel_status store_left(gumbel_device *device, const gumbel_problem *rows,
+                                const int32_t *left, const int32_t *bounded, float *own,
+                                int64_t stride, void *workspace, gumbel_error *error)
+{
+    gumbel_problem q = listing((const cuda_device *)device, rows);
+    return lists_by_bounds(device, &q)
+               ? cuda_store_again(device, rows, left, bounded, own, stride, workspace, error)
+               : GUMBEL_OK;
 }
 
 static gumbel_status draw_listed(gumbel_device *device, const gumbel_problem *whole,
@@ -294,6 +325,7 @@ const gumbel_rank_calls cuda_rank_calls = {
     .exchange_rows = exchange_rows,
     .list_size = list_size,
     .list = list,
+    .store_left = store_left,
     .draw_listed = draw_listed,
     .tell_listed = tell_listed,
     .draw_left = cuda_sample_left,

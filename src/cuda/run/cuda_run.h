@@ -147,6 +147,9 @@ gumbel_status cuda_run_sm90(const cuda_job *job);
 /* That of a plain call of up to CUDA_SCREEN_ROWS_MOST rows, if a word in device memory is not 0 by
  * then. */
 gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again);
+/* Store all logits of up to as many rows, where any is left, and bounded: both are [B]. */
+gumbel_status cuda_run_sm90_store_again(const cuda_job *job, const int32_t *left,
+                                        const int32_t *bounded);
 gumbel_status cuda_run_screen(const cuda_job *job);
 
 /* ----------------------------------------------------------------- what serves rows ---- */

@@ -48,8 +48,15 @@ static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const 
     return encode(job, map, t, 2, sizes, strides, box);
 }
 
-/* Draw, where `again` is NULL or what it points at is not 0 by then. */
-static gumbel_status run_if(const cuda_job *job, const uint32_t *again)
+/* What a pass behind another one goes by (fused_again_sm90.cu): a word, or rows of which any is left
+ * and bounded. All NULL: it is not one of these. */
+typedef struct pass_needs {
+    const uint32_t *again;
+    const int32_t *left, *bounded;
+} pass_needs;
+
+/* Draw, or store, where it is needed by then. */
+static gumbel_status run_if(const cuda_job *job, pass_needs needs)
 {
     cuda_device *cuda = job->cuda;
     const gumbel_problem *whole = &job->params.problem;
@@ -77,28 +84,39 @@ static gumbel_status run_if(const cuda_job *job, const uint32_t *again)
         p.tag = cuda_tag(cuda);
         GUMBEL_FORWARD(
             encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
-        void *arguments[] = {&p, &weight, &hidden, &again};
+        void *drawn[] = {&p, &weight, &hidden, &needs.again};
+        void *stored[] = {&p, &weight, &hidden, &needs.left, &needs.bounded};
         cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
                             CUDA_SM90_OVERLAPS(width)};
         cuda_sm90_case kind =
             cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);
         const cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
-        GUMBEL_ASSERT(!again || kind == CUDA_SM90_PLAIN);
-        CUfunction kernel =
-            again ? cuda->fused_again[dtype][place] : cuda->fused_sm90[dtype][place][kind];
-        GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
+        GUMBEL_ASSERT(!needs.again || kind == CUDA_SM90_PLAIN);
+        GUMBEL_ASSERT(!needs.left || (kind == CUDA_SM90_STORED && rows == whole->batch));
+        CUfunction kernel = needs.again  ? cuda->fused_again[dtype][place]
+                            : needs.left ? cuda->store_again[dtype][place]
+                                         : cuda->fused_sm90[dtype][place][kind];
+        GUMBEL_FORWARD(cuda_launch(job, kernel, shape, needs.left ? stored : drawn));
         if (!CUDA_SM90_ENDS(kind, p.partials))
             GUMBEL_FORWARD(cuda_finish(job, &p));
     }
     return GUMBEL_OK;
 }
 
-gumbel_status cuda_run_sm90(const cuda_job *job) { return run_if(job, NULL); }
+gumbel_status cuda_run_sm90(const cuda_job *job) { return run_if(job, (pass_needs){NULL}); }
 
 gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again)
 {
     GUMBEL_ASSERT(again && job->params.problem.batch <= CUDA_SCREEN_ROWS_MOST);
-    return run_if(job, again);
+    return run_if(job, (pass_needs){.again = again});
+}
+
+gumbel_status cuda_run_sm90_store_again(const cuda_job *job, const int32_t *left,
+                                        const int32_t *bounded)
+{
+    GUMBEL_ASSERT(left && bounded && job->params.stored && !job->params.stored_strips);
+    GUMBEL_ASSERT(job->params.problem.batch <= CUDA_SCREEN_ROWS_MOST);
+    return run_if(job, (pass_needs){.left = left, .bounded = bounded});
 }
 
 /* ---------------------------------------------------------------------------- screened ---- */

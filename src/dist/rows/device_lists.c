@@ -21,9 +21,10 @@
 
 typedef struct device_lists {
     dist_device_rows rows;
-    uint32_t *said;  /* [words_of(B)] of this rank */
-    uint32_t *heard; /* the same of all */
-    int32_t *left;   /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
+    uint32_t *said;   /* [words_of(B)] of this rank */
+    uint32_t *heard;  /* the same of all */
+    int32_t *left;    /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
+    int32_t *bounded; /* [B]: 0 for rows of which all of this rank's y is there */
     int32_t *list, *slots, *listed; /* which these are, their slots, how many */
     gumbel_output whole;            /* what is drawn of these, one behind the other */
 } device_lists;
@@ -74,6 +75,7 @@ static device_lists carve(dist_draw *draw, gumbel_cursor *cursor)
     d.said = gumbel_carve(cursor, words, 1, sizeof *d.said);
     d.heard = gumbel_carve(cursor, ranks, words, sizeof *d.heard);
     d.left = gumbel_carve(cursor, batch + 1, 1, sizeof *d.left);
+    d.bounded = gumbel_carve(cursor, batch, 1, sizeof *d.bounded);
     d.list = gumbel_carve(cursor, batch, 1, sizeof *d.list);
     d.slots = gumbel_carve(cursor, batch, 1, sizeof *d.slots);
     d.listed = gumbel_carve(cursor, 1, 1, sizeof *d.listed);
@@ -156,8 +158,10 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
     gumbel_problem q = listing(d);
     if (!lists_product(d))
         GUMBEL_FORWARD(dist_device_rows_make(&d->rows, 0, batch, error));
-    GUMBEL_FORWARD(
-        calls->list(group->device, &q, d->said, d->rows.own, d->rows.stride, draw->local, error));
+    const gumbel_output *out = draw->output;
+    const int with_mass = out->lse || out->logprobs || out->kept;
+    GUMBEL_FORWARD(calls->list(group->device, &q, with_mass, d->said, d->bounded, d->rows.own,
+                               d->rows.stride, draw->local, error));
     q = dist_device_rows_whole(&d->rows, 0, batch);
     if (group->peers.ranks && batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
@@ -197,6 +201,9 @@ static gumbel_status draw_left(const device_lists *d, gumbel_error *error)
     gumbel_group *group = draw->group;
     gumbel_device *device = group->device;
     gumbel_problem whole = drawing(d);
+    if (lists_product(d))
+        GUMBEL_FORWARD(device->backend->ranks->store_left(
+            device, draw->p, d->left, d->bounded, d->rows.own, d->rows.stride, draw->local, error));
     GUMBEL_FORWARD(fetch_left(d, error));
     GUMBEL_FORWARD(
         device->backend->ranks->draw_left(device, &whole, &d->whole, draw->local, error));

@@ -215,6 +215,39 @@ static void replay_graph(void)
     replay_graph_of(3000);
 }
 
+/* A batch whose product stores by bounds, with rows that lists cannot tell: known before, as one
+ * that nothing cuts, and not, as one whose logits are all the same. */
+static void store_again(void)
+{
+    static const problem_plan plan = {.batch = 20,
+                                      .vocab = 64 * 2400,
+                                      .hidden_size = 64,
+                                      .hidden_dtype = GUMBEL_BFLOAT16,
+                                      .weight_dtype = GUMBEL_BFLOAT16,
+                                      .seed = 7};
+    int32_t each[20];
+    gumbel_error error = {"", ""};
+    top_k = 50;
+    scene s = begin(&plan);
+    void *zeros = calloc(64, 2), *hidden = (void *)(uintptr_t)s.whole->head.hidden.data;
+    for (int turn = 0; turn < 4; turn++) { /* none, one that is known, one that is not, both */
+        for (int b = 0; b < 20; b++)
+            each[b] = b == 3 && turn % 2 ? 0 : 50;
+        int32_t *rows = gpu_copy(each, sizeof each);
+        truncation.top_k = (gumbel_row_i32){rows, 0};
+        if (turn == 2)
+            gpu_put((char *)hidden + 7 * 64 * 2, zeros, 64 * 2);
+        CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+        CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_OK, "%s", error.message);
+        compare_scene(&s, "rows that are left");
+        gpu_free(rows);
+    }
+    free(zeros);
+    truncation.top_k = (gumbel_row_i32){gpu_copy(&top_k, sizeof top_k), GUMBEL_SAME};
+    end(&s);
+    top_k = 0;
+}
+
 /* All ranks change what the host knows, the last one otherwise than the rest. */
 static void differ(void)
 {
@@ -404,6 +437,7 @@ static void be_killed(void)
     static void way##_usual(void) { by = how, draw_usual(); }                                      \
     static void way##_drafts(void) { by = how, verify_drafts(); }                                  \
     static void way##_graph(void) { by = how, replay_graph(); }                                    \
+    static void way##_again(void) { by = how, store_again(); }                                     \
     static void way##_differ(void) { by = how, differ(); }                                         \
     static void way##_hang(void) { by = how, hang(); }                                             \
     static void way##_kill(void) { by = how, be_killed(); }
@@ -418,6 +452,7 @@ static int run_rank(int argc, char **argv)
         {"nccl_usual", nccl_usual},
         {"nccl_drafts", nccl_drafts},
         {"nccl_graph", nccl_graph},
+        {"nccl_again", nccl_again},
         {"nccl_differ", nccl_differ},
         {"nccl_hang", nccl_hang},
         {"peers_plain", peers_plain},
@@ -425,6 +460,7 @@ static int run_rank(int argc, char **argv)
         {"peers_usual", peers_usual},
         {"peers_drafts", peers_drafts},
         {"peers_graph", peers_graph},
+        {"peers_again", peers_again},
         {"peers_differ", peers_differ},
         {"peers_hang", peers_hang},
         {NULL, NULL},

@@ -24,7 +24,15 @@ void tell_body(const void *argument)
     gumbel_tell_candidates(*(const cuda_told_params *)argument);
 }
 
+void bound_body(const void *argument) { gumbel_bound_rows(*(const cuda_bound_params *)argument); }
+
 } // namespace
+
+void emulate_bound(const cuda_bound_params &p, uint64_t *random, const char *what)
+{
+    const int64_t ctas = (p.problem.batch + CUDA_CANDIDATE_THREADS - 1) / CUDA_CANDIDATE_THREADS;
+    run_ctas(bound_body, &p, {ctas, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random, what);
+}
 
 void emulate_candidates(const cuda_candidate_params &p, uint64_t *random, const char *what)
 {

@@ -169,15 +169,18 @@ __device__ bool write_greedy(const cuda_candidate_params &p, int64_t b, const gu
     return true;
 }
 
-/* Draw row b from what ranks list of it, and say whether it is left. */
+/* Draw row b from what ranks list of it, and say whether it is left. The next launch may start when
+ * the `last` row is there. */
 template <class lists>
-__device__ void draw_row(const cuda_candidate_params &p, lists from, int64_t b)
+__device__ void draw_row(const cuda_candidate_params &p, lists from, int64_t b, bool last)
 {
     const gumbel_row row = gumbel_problem_row(&p.problem, b);
     const gumbel_rules rules = gumbel_problem_rules(&p.problem, b, row.greedy);
     const float by_z = row.inverse_temperature;
     const float by_value = rules.before && gumbel_rules_cut(&rules) ? 1.0f : by_z;
     bring_tokens(from, b, p.ranks, gumbel_problem_row_flags(&p.problem, b), by_value, by_z);
+    if (last)
+        ptx_allow_launch();
     order_tokens(p.ranks, by_value, by_z);
     int kept = 0;
     const uint32_t flags = head.flags;
@@ -205,8 +208,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_draw_candidates(const __grid_constant__ cuda_candidate_params p)
 {
     ptx_wait_for_launch();
-    ptx_allow_launch();
-    draw_row(p, gathered_lists{p}, blockIdx.x);
+    draw_row(p, gathered_lists{p}, blockIdx.x, true);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
@@ -218,12 +220,35 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     heard_lists lists{p.draw, e};
     for (int64_t b = blockIdx.x; b < batch && !e.failed; b += gridDim.x)
         lists.say(b);
-    ptx_allow_launch();
     for (int64_t b = blockIdx.x; b < batch; b += gridDim.x) {
-        draw_row(p.draw, lists, b);
+        draw_row(p.draw, lists, b, b + gridDim.x >= batch);
         __syncthreads(); /* before the head is another row's */
     }
     e.end();
+}
+
+/* Whether the first tokens of ranks are thought to tell a row that asks for this. */
+__device__ bool are_told(const gumbel_rules &rules, bool greedy, bool with_mass)
+{
+    float bound;
+    if (greedy)
+        return !with_mass;
+    return (rules.min_p > 0.0f || (rules.top_k > 0 && rules.top_k <= CUDA_LISTED)) &&
+           !gumbel_rules_need_mass(&rules, 0.0f, &bound);
+}
+
+/* Before the product, a thread a row: of those that lists do not tell, it stores all. */
+extern "C" __global__ void __launch_bounds__(kThreads)
+    gumbel_bound_rows(const __grid_constant__ cuda_bound_params p)
+{
+    const int64_t b = (int64_t)blockIdx.x * kThreads + threadIdx.x;
+    ptx_wait_for_launch();
+    ptx_allow_launch();
+    if (b >= p.problem.batch)
+        return;
+    const bool greedy = gumbel_problem_row(&p.problem, b).greedy;
+    const gumbel_rules rules = gumbel_problem_rules(&p.problem, b, greedy);
+    p.bounded[b] = are_told(rules, greedy, p.with_mass) ? CUDA_LISTED : 0;
 }
 
 /* A CTA puts a row in its place; those behind *p.count have none. */

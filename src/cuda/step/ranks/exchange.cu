@@ -15,7 +15,9 @@
  *        no later exchange waits, and outputs say that nothing was drawn. The last CTA to end waits
  *        until all ranks have begun (core/ranks/peers.h), and counts the exchange, whose number all
  *        have read. Of a launch that asks the host, the last CTA to end asks and waits, counted in
- *        time; where no row is chosen, nobody does.
+ *        time; where no row is chosen, nobody does. While rows of others are waited for, the next
+ *        launch may not start: what waits with all its shared memory could keep out, on this GPU or
+ *        another, those that are waited for.
  */
 #include "core/ranks/errands.h"
 #include "cuda/common/merge.cuh"
@@ -117,7 +119,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int64_t stride = (int64_t)gridDim.x * kThreads;
     const int64_t first = (int64_t)blockIdx.x * kThreads + threadIdx.x;
     ptx_wait_for_launch();
-    ptx_allow_launch();
     exchange e(p);
     const int64_t count = (p.chosen ? list_rows(p, list) : p.rows) * p.width;
     if (count == 0) {
@@ -151,7 +152,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
     const gumbel_peer_rows &rows = p.rows;
     ptx_wait_for_launch();
-    ptx_allow_launch();
     const int64_t words = list_rows(rows, list) * rows.width;
     if (words == 0)
         return;
