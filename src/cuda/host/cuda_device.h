@@ -162,7 +162,7 @@ gumbel_status cuda_sample_left(gumbel_device *device, const gumbel_problem *prob
                                const gumbel_output *output, void *workspace, gumbel_error *error);
 /* Sample from a head whose logits stay, in rows [B, V] at `stride`: all of them, unless
  * cuda_stores_by_bounds(), where those that a row's request leaves out may be missing until they
- * are stored again, if any row is left and bounded. The second counts the workspace of the first. */
+ * are stored again, if any row is left and bounded. cuda_stored_size() is the workspace's. */
 int cuda_stores_by_bounds(const gumbel_device *device, const gumbel_problem *problem);
 gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem *problem,
                                size_t *bytes, gumbel_error *error);

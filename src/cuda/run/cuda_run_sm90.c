@@ -48,8 +48,8 @@ static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const 
     return encode(job, map, t, 2, sizes, strides, box);
 }
 
-/* What a pass behind another one goes by (fused_again_sm90.cu): a word, or rows of which any is left
- * and bounded. All NULL: it is not one of these. */
+/* What a pass behind another one goes by (fused_again_sm90.cu): a word, or rows of which any is
+ * left and bounded. All NULL: it is not one of these. */
 typedef struct pass_needs {
     const uint32_t *again;
     const int32_t *left, *bounded;

@@ -6,6 +6,7 @@
 
 #undef __shared__
 #define __shared__ static
+#include "cuda/step/ranks/candidates.cu"
 #include "cuda/step/ranks/exchange.cu"
 
 #include "ctas.h"
@@ -19,6 +20,18 @@ template <void (*kernel)(gumbel_gathered_rows)> void body(const void *argument)
     kernel(*(const gumbel_gathered_rows *)argument);
 }
 
+void draw_body(const void *argument)
+{
+    gumbel_draw_candidates(*(const cuda_candidate_params *)argument);
+}
+
+void tell_body(const void *argument)
+{
+    gumbel_tell_candidates(*(const cuda_told_params *)argument);
+}
+
+void bound_body(const void *argument) { gumbel_bound_rows(*(const cuda_bound_params *)argument); }
+
 } // namespace
 
 void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
@@ -31,4 +44,21 @@ void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, 
 {
     run_ctas(body<gumbel_lay_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);
+}
+
+void emulate_bound(const cuda_bound_params &p, uint64_t *random, const char *what)
+{
+    const int64_t ctas = (p.problem.batch + CUDA_CANDIDATE_THREADS - 1) / CUDA_CANDIDATE_THREADS;
+    run_ctas(bound_body, &p, {ctas, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random, what);
+}
+
+void emulate_candidates(const cuda_candidate_params &p, uint64_t *random, const char *what)
+{
+    run_ctas(draw_body, &p, {p.problem.batch, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random,
+             what);
+}
+
+void emulate_told(const cuda_told_params &p, int64_t ctas, uint64_t *random, const char *what)
+{
+    run_ctas(tell_body, &p, {ctas, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random, what);
 }

@@ -44,14 +44,14 @@ __device__ float sum_block(int32_t block, int kept, float largest)
 }
 
 /* Warps that have any of `kept` tokens. */
-__device__ int warps_of(int kept) { return min((kept + 31) / 32, kThreads / 32); }
+__device__ int warps_of(int kept) { return min((kept + 31) / 32, kRowThreads / 32); }
 
 /* The mass of what is kept, by all threads; in warps[0]. */
 __device__ void weigh_kept(int kept)
 {
     gumbel_summary own;
     gumbel_summary_empty(&own);
-    for (int i = threadIdx.x; i < kept; i += kThreads) {
+    for (int i = threadIdx.x; i < kept; i += kRowThreads) {
         const gumbel_entry e = head.at[i];
         const int32_t block = e.id / GUMBEL_BLOCK;
         float largest = e.z;
@@ -83,10 +83,10 @@ __device__ void weigh_kept(int kept)
 /* Sample s of the row, merged over the CTA; in thread 0. */
 __device__ gumbel_summary draw_kept(gumbel_stream stream, int kept)
 {
-    __shared__ gumbel_summary best[kThreads / 32];
+    __shared__ gumbel_summary best[kRowThreads / 32];
     gumbel_summary own;
     gumbel_summary_empty(&own);
-    for (int i = threadIdx.x; i < kept; i += kThreads) {
+    for (int i = threadIdx.x; i < kept; i += kRowThreads) {
         const gumbel_entry e = head.at[i];
         if (e.z > -INFINITY)
             gumbel_summary_offer(&own, e.z + gumbel_of_token(stream, (uint32_t)e.id), e.z, e.id);
@@ -118,7 +118,7 @@ __device__ void write_flagged(const cuda_candidate_params &p, int64_t b, uint32_
     gumbel_summary none;
     gumbel_summary_empty(&none);
     none.flags = flags;
-    for (int s = threadIdx.x; s < samples; s += kThreads) {
+    for (int s = threadIdx.x; s < samples; s += kRowThreads) {
         write_merged(p.output, b * samples + s, samples, none, none);
         if (p.output.ranks)
             p.output.ranks[b * samples + s] = -1;
@@ -161,7 +161,7 @@ __device__ bool write_greedy(const cuda_candidate_params &p, int64_t b, const gu
     gumbel_summary first;
     gumbel_summary_empty(&first);
     gumbel_summary_offer(&first, head.at[0].z, head.at[0].z, head.at[0].id);
-    for (int s = threadIdx.x; s < samples; s += kThreads) {
+    for (int s = threadIdx.x; s < samples; s += kRowThreads) {
         write_merged(out, b * samples + s, samples, first, first);
         if (out.ranks)
             out.ranks[b * samples + s] = 1;
@@ -204,14 +204,14 @@ __device__ void draw_row(const cuda_candidate_params &p, lists from, int64_t b, 
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kRowThreads)
     gumbel_draw_candidates(const __grid_constant__ cuda_candidate_params p)
 {
     ptx_wait_for_launch();
     draw_row(p, gathered_lists{p}, blockIdx.x, true);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kRowThreads)
     gumbel_tell_candidates(const __grid_constant__ cuda_told_params p)
 {
     const int64_t batch = p.draw.problem.batch;
@@ -238,10 +238,10 @@ __device__ bool are_told(const gumbel_rules &rules, bool greedy, bool with_mass)
 }
 
 /* Before the product, a thread a row: of those that lists do not tell, it stores all. */
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kRowThreads)
     gumbel_bound_rows(const __grid_constant__ cuda_bound_params p)
 {
-    const int64_t b = (int64_t)blockIdx.x * kThreads + threadIdx.x;
+    const int64_t b = (int64_t)blockIdx.x * kRowThreads + threadIdx.x;
     ptx_wait_for_launch();
     ptx_allow_launch();
     if (b >= p.problem.batch)
@@ -252,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 /* A CTA puts a row in its place; those behind *p.count have none. */
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kRowThreads)
     gumbel_spread_rows(const __grid_constant__ cuda_spread_params p)
 {
     ptx_wait_for_launch();
@@ -261,7 +261,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         return;
     const int64_t to = p.list[blockIdx.x];
     for (int i = 0; i < CUDA_SPREAD_MOST; i++)
-        for (int64_t w = threadIdx.x; w < p.of[i].width; w += kThreads)
+        for (int64_t w = threadIdx.x; w < p.of[i].width; w += kRowThreads)
             p.of[i].to[to * p.of[i].width + w] = p.of[i].from[blockIdx.x * p.of[i].width + w];
 }
 

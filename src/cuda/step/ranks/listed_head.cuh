@@ -13,7 +13,7 @@
 namespace
 {
 
-constexpr int kThreads = CUDA_CANDIDATE_THREADS;
+constexpr int kRowThreads = CUDA_CANDIDATE_THREADS;
 constexpr int kMost = CUDA_LISTED * GUMBEL_PEERS_RANKS;
 
 struct __align__(16) two_keys { uint64_t of[2]; };
@@ -24,7 +24,7 @@ struct row_head {
     float y[kMost];
     gumbel_entry at[kMost];        /* in order */
     float end[GUMBEL_PEERS_RANKS]; /* what a rank has not listed is not above this */
-    gumbel_summary warps[kThreads / 32];
+    gumbel_summary warps[kRowThreads / 32];
     uint32_t flags;
     int count, kept, complete;
 };
@@ -66,7 +66,7 @@ struct heard_lists {
     /* Say row b, by all threads. */
     __device__ void say(int64_t b)
     {
-        static_assert(kThreads == 2 * CUDA_LISTED, "a thread says an id or a value");
+        static_assert(kRowThreads == 2 * CUDA_LISTED, "a thread says an id or a value");
         const int thread = threadIdx.x, place = thread % CUDA_LISTED;
         const said_words own = words_at(p.received, p.problem.batch, b, place);
         e.say(b * GUMBEL_RANK_WORDS + 1 + thread, thread < CUDA_LISTED ? own.id : own.y);
@@ -117,7 +117,7 @@ __device__ void bring_tokens(lists from, int64_t b, int32_t ranks, uint32_t flag
         head.complete = 1;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < ranks * CUDA_LISTED; i += kThreads) {
+    for (int i = threadIdx.x; i < ranks * CUDA_LISTED; i += kRowThreads) {
         const int32_t r = i / CUDA_LISTED, place = i % CUDA_LISTED;
         const said_words said = from.at(r, b, place);
         const int32_t id = (int32_t)said.id;
@@ -144,7 +144,7 @@ __device__ void bring_tokens(lists from, int64_t b, int32_t ranks, uint32_t flag
 __device__ void order_tokens(int32_t ranks, float by_value, float by_z)
 {
     const int count = ranks * CUDA_LISTED;
-    for (int i = threadIdx.x; i < count; i += kThreads) {
+    for (int i = threadIdx.x; i < count; i += kRowThreads) {
         const uint64_t own = head.keys[i / 2].of[i % 2];
         const float value = head.y[i] * by_value;
         bool known = own > 0 && value > -INFINITY;
@@ -256,7 +256,7 @@ __device__ int cut_head(const gumbel_rules &rules)
     const float largest = head.at[0].value;
     if (!gumbel_rules_cut(&rules) || gumbel_rules_need_mass(&rules, largest, &bound))
         return -1;
-    for (int i = threadIdx.x; i < head.count && rules.top_p < 1.0f; i += kThreads)
+    for (int i = threadIdx.x; i < head.count && rules.top_p < 1.0f; i += kRowThreads)
         head.at[i].mass = gumbel_token_mass(gumbel_exp(head.at[i].value - largest));
     __syncthreads();
     if (threadIdx.x < 32) {

@@ -5,7 +5,7 @@
 // rank; what a rank says; and that a rank which says nothing is no token. Rows that lists must tell
 // are not left.
 #include "cuda/policy/cuda_policy.h"
-#include "launch_listed.h"
+#include "launch_ranks.h"
 
 #include <gumbel/gumbel.h>
 
