@@ -2,9 +2,9 @@
  *
  * What does a draw over ranks cost beyond the draw of one rank's shard?
  *
- * usage: bench_ranks [RANKS] [--parts] [--json FILE] [--commit TEXT]; script/bench-gpu --ranks
- *        builds it. --parts: what a plain draw by NCCL is made of, and what a rank does for k, p
- *        by lists, alone.
+ * usage: bench_ranks [RANKS] [--parts] [--one] [--json FILE] [--commit TEXT]; script/bench-gpu
+ *        --ranks builds it. --parts: what a plain draw by NCCL is made of, and what a rank does for
+ *        k, p by lists, alone. --one: D = 4096 alone.
  *
  * A process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. Ways take turns,
  * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the
@@ -302,7 +302,7 @@ static void measure_lists(const ranks_bench &b, int64_t B, int rank)
     fflush(stdout);
 }
 
-static int run_rank(board *shared, int rank, int ranks, int parts, const char *json,
+static int run_rank(board *shared, int rank, int ranks, int parts, int shapes, const char *json,
                     const char *commit)
 {
     char which[16];
@@ -315,7 +315,7 @@ static int run_rank(board *shared, int rank, int ranks, int parts, const char *j
     const char *separator = "";
     cudaDeviceProp gpu;
     CHECKED(cudaGetDeviceProperties, &gpu, 0);
-    for (int turn = 0; turn < (parts ? 1 : 2); turn++) {
+    for (int turn = 0; turn < shapes; turn++) {
         ranks_bench b = open_bench(shared, turn, rank, ranks);
         if (file && turn == 0)
             fprintf(file, "{\"commit\": \"%s\", \"machine\": \"%s\", \"ranks\": %d, \"rows\": [",
@@ -340,7 +340,7 @@ static int run_rank(board *shared, int rank, int ranks, int parts, const char *j
 
 int main(int argc, char **argv)
 {
-    int ranks = 2, parts = 0, result = 0;
+    int ranks = 2, parts = 0, shapes = 2, result = 0;
     const char *json = NULL, *commit = "unknown";
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
@@ -348,7 +348,9 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
             commit = argv[++i];
         else if (strcmp(argv[i], "--parts") == 0)
-            parts = 1;
+            parts = shapes = 1;
+        else if (strcmp(argv[i], "--one") == 0)
+            shapes = 1;
         else
             ranks = atoi(argv[i]);
     void *memory =
@@ -357,7 +359,7 @@ int main(int argc, char **argv)
         return 2;
     for (int rank = 0; rank < ranks; rank++)
         if (fork() == 0)
-            _exit(run_rank(static_cast<board *>(memory), rank, ranks, parts, json, commit));
+            _exit(run_rank(static_cast<board *>(memory), rank, ranks, parts, shapes, json, commit));
     for (int status; wait(&status) > 0;)
         result |= !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     return result;

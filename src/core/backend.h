@@ -105,7 +105,7 @@ typedef struct gumbel_rank_calls {
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  const gumbel_output *output, int32_t *left, gumbel_error *error);
     /* The same where peers tell each other what this rank says, batch * GUMBEL_RANK_WORDS words of
-     * a mailbox. */
+     * a mailbox; batch <= GUMBEL_PEERS_TOLD. */
     gumbel_status (*tell_listed)(gumbel_device *device, const gumbel_problem *whole,
                                  const gumbel_peers *peers, const uint32_t *said,
                                  const gumbel_output *output, int32_t *left, gumbel_error *error);

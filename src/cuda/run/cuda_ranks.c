@@ -8,6 +8,7 @@
 #include "cuda/step/ranks/told_params.h"
 
 _Static_assert(CUDA_LISTED == GUMBEL_RANK_LISTED, "peers.h says so");
+_Static_assert(GUMBEL_PEERS_TOLD <= CUDA_EXCHANGE_CTAS, "as many run at once");
 _Static_assert(CUDA_EXCHANGE_LISTED == GUMBEL_PEERS_CHOSEN, "peers.h says so");
 
 /* CTAs of a multiprocessor that lay what an errand brings. */
@@ -268,7 +269,6 @@ static gumbel_status draw_listed(gumbel_device *device, const gumbel_problem *wh
     return cuda_launch_alone(&job, job.cuda->draw_candidates, shape, &p);
 }
 
-/* A CTA says all its rows before it waits for others': all CTAs must run at once. */
 static gumbel_status tell_listed(gumbel_device *device, const gumbel_problem *whole,
                                  const gumbel_peers *peers, const uint32_t *said,
                                  const gumbel_output *output, int32_t *left, gumbel_error *error)
@@ -280,8 +280,8 @@ static gumbel_status tell_listed(gumbel_device *device, const gumbel_problem *wh
                                    .output = *output,
                                    .left = left},
                           .exchange = exchange_of(peers)};
-    const int64_t most = job.cuda->multiprocessors;
-    cuda_shape shape = {whole->batch < most ? whole->batch : most, CUDA_CANDIDATE_THREADS, 0, 1};
+    cuda_shape shape = {whole->batch, CUDA_CANDIDATE_THREADS, 0, 1};
+    GUMBEL_ASSERT(whole->batch <= GUMBEL_PEERS_TOLD);
     GUMBEL_ASSERT(whole->batch * GUMBEL_RANK_WORDS <= p.exchange.room);
     return cuda_launch_alone(&job, job.cuda->tell_candidates, shape, &p);
 }

@@ -163,7 +163,8 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
     GUMBEL_FORWARD(calls->list(group->device, &q, with_mass, d->said, d->bounded, d->rows.own,
                                d->rows.stride, draw->local, error));
     q = dist_device_rows_whole(&d->rows, 0, batch);
-    if (group->peers.ranks && batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
+    if (group->peers.ranks && batch <= GUMBEL_PEERS_TOLD &&
+        batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
         group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->said;
         return calls->tell_listed(group->device, &q, &group->peers, d->said, draw->output, d->left,

@@ -58,7 +58,8 @@ void emulate_candidates(const cuda_candidate_params &p, uint64_t *random, const 
              what);
 }
 
-void emulate_told(const cuda_told_params &p, int64_t ctas, uint64_t *random, const char *what)
+void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(tell_body, &p, {ctas, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random, what);
+    run_ctas(tell_body, &p, {p.draw.problem.batch, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random,
+             what);
 }

@@ -288,7 +288,7 @@ bool tells(const listed_case &c, const found_rows &host,
     const int32_t late = (r + 1) % c.ranks;
     if (silent)
         *boxes[(size_t)r].place(c.ranks, late, random_below(random, (uint32_t)words)) = 0;
-    emulate_told(p, 1 + random_below(random, (uint32_t)c.batch), random, what);
+    emulate_told(p, random, what);
     if (silent) {
         int flagged = 0;
         bool right = true; /* what is drawn of rows that had come before */

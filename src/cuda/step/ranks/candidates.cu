@@ -7,10 +7,11 @@
  * COST   a row of R ranks reads 520 R bytes; the order of 64 R tokens by counting, 32 R looks of
  *        each, a walk over those that are kept, and a noise of each; by mailboxes 1032 bytes a row
  *        and pair of ranks over the link, and one latency of it.
- * MAP    a CTA a row, or with mailboxes several, a thread every 128th token; a warp cuts.
+ * MAP    a CTA a row, a thread every 128th token; a warp cuts.
  * SMEM   37 KiB.
- * SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says all its rows before it
- *        looks for others', CTAs are no more than multiprocessors, and waits are counted in time.
+ * SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says its row before it looks
+ *        for others', there are GUMBEL_PEERS_TOLD at most, which run at once, and waits are counted
+ *        in time.
  */
 #include "cuda/common/merge.cuh"
 #include "cuda/step/ranks/listed_head.cuh"
@@ -169,18 +170,16 @@ __device__ bool write_greedy(const cuda_candidate_params &p, int64_t b, const gu
     return true;
 }
 
-/* Draw row b from what ranks list of it, and say whether it is left. The next launch may start when
- * the `last` row is there. */
+/* Draw row b from what ranks list of it, and say whether it is left. */
 template <class lists>
-__device__ void draw_row(const cuda_candidate_params &p, lists from, int64_t b, bool last)
+__device__ void draw_row(const cuda_candidate_params &p, lists from, int64_t b)
 {
     const gumbel_row row = gumbel_problem_row(&p.problem, b);
     const gumbel_rules rules = gumbel_problem_rules(&p.problem, b, row.greedy);
     const float by_z = row.inverse_temperature;
     const float by_value = rules.before && gumbel_rules_cut(&rules) ? 1.0f : by_z;
     bring_tokens(from, b, p.ranks, gumbel_problem_row_flags(&p.problem, b), by_value, by_z);
-    if (last)
-        ptx_allow_launch();
+    ptx_allow_launch(); /* nothing of others is waited for any more */
     order_tokens(p.ranks, by_value, by_z);
     int kept = 0;
     const uint32_t flags = head.flags;
@@ -208,22 +207,18 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
     gumbel_draw_candidates(const __grid_constant__ cuda_candidate_params p)
 {
     ptx_wait_for_launch();
-    draw_row(p, gathered_lists{p}, blockIdx.x, true);
+    draw_row(p, gathered_lists{p}, blockIdx.x);
 }
 
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     gumbel_tell_candidates(const __grid_constant__ cuda_told_params p)
 {
-    const int64_t batch = p.draw.problem.batch;
     ptx_wait_for_launch();
     exchange e(p.exchange);
     heard_lists lists{p.draw, e};
-    for (int64_t b = blockIdx.x; b < batch && !e.failed; b += gridDim.x)
-        lists.say(b);
-    for (int64_t b = blockIdx.x; b < batch; b += gridDim.x) {
-        draw_row(p.draw, lists, b, b + gridDim.x >= batch);
-        __syncthreads(); /* before the head is another row's */
-    }
+    if (!e.failed)
+        lists.say(blockIdx.x);
+    draw_row(p.draw, lists, blockIdx.x);
     e.end();
 }
 
