@@ -60,8 +60,8 @@ typedef struct gumbel_peers {
 #define GUMBEL_RANK_LISTED 64
 #define GUMBEL_RANK_WORDS  (1 + 2 * GUMBEL_RANK_LISTED)
 
-/* Most rows of which peers tell each other as they draw: more would wait on all multiprocessors, and
- * keep out what another rank or group has to run there before it can say anything. */
+/* Most rows of which peers tell each other as they draw: more would wait on all multiprocessors,
+ * and keep out what another rank or group has to run there before it can say anything. */
 #define GUMBEL_PEERS_TOLD 64
 
 /* Most rows of which an exchange can choose. */

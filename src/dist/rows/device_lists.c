@@ -4,9 +4,9 @@
  * from on every rank alike. Rows that these do not tell, as one that nothing cuts, or a top_p of
  * all tokens, are chosen on the GPU, exchanged whole and drawn from; where there are none, a few
  * launches find that out. A product that stores by bounds stores all of rows that are known before
- * to need it; what another one lacks that is left is multiplied again. All of it is queued. Peers' mailboxes exchange what is chosen by
- * themselves; a transport's collectives take the same bytes always, so that these rows go on an
- * errand of the host's, for which the GPU waits.
+ * to need it; where another one is left, it is made again. All of it is queued. Peers' mailboxes
+ * exchange what is chosen by themselves; a transport's collectives take the same bytes always, so
+ * that these rows go on an errand of the host's, for which the GPU waits.
  */
 #include "dist/rows/device_rows.h"
 
