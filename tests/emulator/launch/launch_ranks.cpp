@@ -20,6 +20,11 @@ template <void (*kernel)(gumbel_gathered_rows)> void body(const void *argument)
     kernel(*(const gumbel_gathered_rows *)argument);
 }
 
+void exchange_body(const void *argument)
+{
+    gumbel_exchange_rows(*(const cuda_exchange_params *)argument);
+}
+
 void draw_body(const void *argument)
 {
     gumbel_draw_candidates(*(const cuda_candidate_params *)argument);
@@ -44,6 +49,12 @@ void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, 
 {
     run_ctas(body<gumbel_lay_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);
+}
+
+void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *random,
+                      const char *what)
+{
+    run_ctas(exchange_body, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random, what);
 }
 
 void emulate_bound(const cuda_bound_params &p, uint64_t *random, const char *what)

@@ -13,6 +13,9 @@
 void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
 void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
 
+void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *random,
+                      const char *what);
+
 /* As the backend launches them. */
 void emulate_bound(const cuda_bound_params &p, uint64_t *random, const char *what);
 void emulate_candidates(const cuda_candidate_params &p, uint64_t *random, const char *what);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rows that a GPU has its host fetch: what is chosen is asked for, once and where anything is, and
-// laid side by side; nothing else is written, and where the errand fails all bits are set.
+// laid side by side; nothing else is written, and where the errand fails all bits are set. The same
+// rows by mailboxes.
 #include "launch_ranks.h"
 #include "problems.h"
 
@@ -129,6 +130,56 @@ bool lies(const errand_case &c, const rank_memory &m)
     return wanted == m.received;
 }
 
+/* Rank r has the same rows by mailboxes, into which the others have said theirs. Where there are
+ * none it waits for nobody, and the next exchange has the same number, and another tag. */
+bool exchanges(errand_case c, int32_t r, uint64_t *random, const char *what)
+{
+    constexpr uint32_t before = 40;
+    const size_t words = c.picked.size() * c.width, room = (size_t)(c.rows * c.width);
+    std::vector<std::vector<uint64_t>> boxes;
+    rank_memory &m = c.of[r];
+    uint32_t failed = 0;
+    cuda_exchange_params p = {};
+    p.rank = r;
+    p.ranks = c.ranks;
+    p.room = (int64_t)room;
+    p.failed = &failed;
+    p.timeout_ns = INT64_MAX;
+    p.words = m.own.data();
+    p.rows = c.rows;
+    p.width = c.width;
+    p.received = m.received.data();
+    p.received_width = c.whole;
+    memcpy(p.begins, m.call.rows.begins, sizeof p.begins);
+    memcpy(p.widths, m.call.rows.widths, sizeof p.widths);
+    p.chosen = c.chosen.data();
+    p.list = m.list.data();
+    p.slots = m.slots.data();
+    p.listed = &m.listed;
+    for (int32_t to = 0; to < c.ranks; to++)
+        boxes.emplace_back(gumbel_mailbox_bytes(c.ranks, room) / 8);
+    for (int32_t to = 0; to < c.ranks; to++)
+        p.mailboxes[to] = (gumbel_mailbox *)boxes[to].data();
+    gumbel_mailbox *own = p.mailboxes[r];
+    own->exchanges = own->tags = before;
+    for (int32_t from = 0; from < c.ranks && words > 0; from++) {
+        uint64_t *place = (uint64_t *)(own + 1) + ((before + 1) % 2 * c.ranks + from) * room;
+        own->begun[from] = from == r ? 0 : before + 1;
+        for (size_t i = 0; i < words && from != r; i++)
+            place[i] = (uint64_t)(before + 1) << 32 |
+                       c.of[from].own[c.picked[i / c.width] * c.width + i % c.width];
+    }
+    m.received.assign(m.received.size(), kPoison);
+    c.fails = 0;
+    emulate_exchange(p, 1 + random_below(random, 5), random, what);
+    const bool ends = own->ended == 0 && own->tags == before + 1 && !failed &&
+                      own->exchanges == before + (words > 0) &&
+                      m.listed == (int32_t)c.picked.size();
+    if (!ends || !lies(c, m))
+        printf("%s: rank %d exchanges something else\n", what, (int)r);
+    return ends && lies(c, m);
+}
+
 bool passes(int index)
 {
     uint64_t random = (uint64_t)index;
@@ -153,7 +204,7 @@ bool passes(int index)
             return false;
         }
     }
-    return true;
+    return exchanges(c, (int32_t)random_below(&random, (uint32_t)c.ranks), &random, what);
 }
 
 } // namespace
