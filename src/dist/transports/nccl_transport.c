@@ -31,21 +31,25 @@ typedef struct nccl_id {
     char bytes[GUMBEL_NCCL_ID_BYTES];
 } nccl_id;
 
-/* ncclConfig_t as of 2.14, which later ones take, too: calls do not wait for other ranks, but say
- * NCCL_IN_PROGRESS, and are looked at. Communicators that are split off do likewise. */
+/* ncclConfig_t as of 2.14, which later ones take, too. A communicator that does not block says
+ * NCCL_IN_PROGRESS where it would wait for other ranks, and is looked at: so is made what others
+ * are split off. These block, as else each exchange would be queued by a thread of its own. */
 typedef struct nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking, unread;
 } nccl_config;
 
-static const nccl_config waits_for_none = {sizeof waits_for_none, 0xcafebeef, 21400, 0, INT_MIN};
+#define NCCL_CONFIG(blocks)                                                                        \
+    {                                                                                              \
+        sizeof(nccl_config), 0xcafebeef, 21400, blocks, INT_MIN                                    \
+    }
 
 /* What is called, by the symbol's name. */
 #define NCCL_FUNCTIONS(F)                                                                          \
     F(get_id, "ncclGetUniqueId", (nccl_id *))                                                      \
     F(init, "ncclCommInitRankConfig", (void **, int, nccl_id, int, nccl_config *))                 \
-    F(split, "ncclCommSplit", (void *, int, int, void **, void *))                                 \
+    F(split, "ncclCommSplit", (void *, int, int, void **, nccl_config *))                          \
     F(destroy, "ncclCommDestroy", (void *))                                                        \
     F(give_up, "ncclCommAbort", (void *))                                                          \
     F(async_error, "ncclCommGetAsyncError", (void *, int *))                                       \
@@ -81,6 +85,7 @@ typedef struct cuda_library {
 typedef struct nccl_context {
     nccl_library nccl;
     cuda_library cuda;
+    void *parent; /* what others are split off: the caller's, or used for nothing else */
     void *communicator;
     void *side;  /* one of its own for host memory: exchanges of different calls must not meet */
     int owned;   /* the communicator is the transport's to destroy */
@@ -133,17 +138,16 @@ static int failed(char *why, const char *call, int code)
     return 1;
 }
 
-/* What a call of NCCL comes to, which gave `code` and is under way on a communicator: looked at
- * until it is done; NCCL_IN_PROGRESS where that takes longer than CONNECT_MS. */
+/* What a call comes to that gave `code` and is under way on a communicator; NCCL_IN_PROGRESS where
+ * that takes longer than CONNECT_MS. */
 static int settle(const nccl_context *c, void *communicator, int code)
 {
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = dist_now_ms() + CONNECT_MS;
     while (code == NCCL_IN_PROGRESS && dist_now_ms() < end) {
-        int state = NCCL_IN_PROGRESS, looked = c->nccl.async_error(communicator, &state);
-        code = looked ? looked : state;
-        if (code == NCCL_IN_PROGRESS)
-            nanosleep(&pause, NULL);
+        nanosleep(&pause, NULL);
+        int looked = c->nccl.async_error(communicator, &code);
+        code = looked ? looked : code;
     }
     return code;
 }
@@ -326,7 +330,7 @@ static void destroy(void *context)
     void *popped;
     if (c->context && c->cuda.push(c->context) == 0) {
         /* Where a rank is gone, the end of a communicator might wait for it. */
-        int lost = c->aborted || c->beside_aborted || !c->communicator;
+        int lost = c->aborted || c->beside_aborted || !c->parent;
         int (*end)(void *) = lost ? c->nccl.give_up : c->nccl.destroy;
         if (c->beside && !c->beside_aborted)
             end(c->beside);
@@ -334,6 +338,8 @@ static void destroy(void *context)
             end(c->side);
         if (c->owned && c->communicator && !c->aborted)
             end(c->communicator);
+        if (c->owned && c->parent)
+            end(c->parent);
         if (c->buffer)
             c->cuda.drop(c->buffer);
         if (c->stream)
@@ -346,16 +352,14 @@ static void destroy(void *context)
     free(c);
 }
 
-/* Say why there is no communicator. What is under way ends as its communicator is aborted, and else
- * would write into the context later. */
+/* What is under way ends as its communicator is aborted, and else would write here later. */
 static gumbel_status not_connected(nccl_context *c, const char *call, int code, gumbel_error *error)
 {
     if (code != NCCL_IN_PROGRESS)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "%s gives error %d", call,
                            code);
-    if (c->communicator)
-        c->nccl.give_up(c->communicator);
-    c->communicator = NULL;
+    c->nccl.give_up(c->parent);
+    c->parent = NULL;
     return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
                        "%s is not done within %d ms: a rank does not come", call, CONNECT_MS);
 }
@@ -363,10 +367,9 @@ static gumbel_status not_connected(nccl_context *c, const char *call, int code, 
 /* Split a communicator of all ranks off. */
 static gumbel_status split(nccl_context *c, void **made, gumbel_error *error)
 {
-    int code = c->nccl.split(c->communicator, 0, c->rank, made, NULL);
-    code = settle(c, c->communicator, code);
-    if (code == 0)
-        code = settle(c, *made, NCCL_IN_PROGRESS);
+    nccl_config blocks = NCCL_CONFIG(1);
+    int code = c->nccl.split(c->parent, 0, c->rank, made, c->owned ? &blocks : NULL);
+    code = settle(c, c->parent, code);
     if (code == 0)
         return GUMBEL_OK;
     gumbel_status status = not_connected(c, "ncclCommSplit", code, error);
@@ -374,8 +377,8 @@ static gumbel_status split(nccl_context *c, void **made, gumbel_error *error)
     return status;
 }
 
-/* A communicator and a stream for errands. What NCCL makes as it is first used it makes here, since
- * it might wait for a GPU that waits for an errand: for messages short and long. */
+/* A communicator and a stream for errands. What NCCL makes as it is first used it makes here: it
+ * might wait for a GPU that waits for an errand. */
 static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
 {
     static const size_t lengths[] = {256, WARM_BYTES};
@@ -388,8 +391,7 @@ static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
     if (code == 0)
         code = c->cuda.urgent_stream(&c->beside_stream, 1 /* CU_STREAM_NON_BLOCKING */, greatest);
     if (code != 0)
-        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
-                           "cuStreamCreateWithPriority gives error %d", code);
+        return not_connected(c, "cuStreamCreateWithPriority", code, error);
     int lost = reserve(c, WARM_BYTES, why);
     const void *send = (const void *)(uintptr_t)c->buffer;
     void *receive = (void *)(uintptr_t)(c->buffer + WARM_BYTES);
@@ -404,22 +406,22 @@ static gumbel_status connect(nccl_context *c, void *communicator, const char *id
 {
     int code = 0;
     if (communicator) {
-        c->communicator = communicator;
+        c->parent = c->communicator = communicator;
     } else {
         nccl_id whose;
-        nccl_config config = waits_for_none;
+        nccl_config config = NCCL_CONFIG(0);
         memcpy(whose.bytes, id, sizeof whose.bytes);
         c->owned = 1;
-        code = c->nccl.init(&c->communicator, c->ranks, whose, c->rank, &config);
-        code = c->communicator ? settle(c, c->communicator, code) : code;
+        code = c->nccl.init(&c->parent, c->ranks, whose, c->rank, &config);
+        code = c->parent ? settle(c, c->parent, code) : code;
+        if (code != 0)
+            return not_connected(c, "ncclCommInitRankConfig", code, error);
+        GUMBEL_FORWARD(split(c, &c->communicator, error));
     }
-    if (code != 0)
-        return not_connected(c, "ncclCommInitRankConfig", code, error);
     GUMBEL_FORWARD(split(c, &c->side, error));
     code = c->cuda.stream(&c->stream, 1 /* CU_STREAM_NON_BLOCKING */);
     if (code != 0)
-        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "cuStreamCreate gives error %d",
-                           code);
+        return not_connected(c, "cuStreamCreate", code, error);
     return c->ranks <= GUMBEL_PEERS_MOST ? connect_beside(c, error) : GUMBEL_OK;
 }
 
