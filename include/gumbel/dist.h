@@ -121,9 +121,11 @@ typedef struct gumbel_transport {
  *  id            [GUMBEL_NCCL_ID_BYTES] of gumbel_nccl_id(), the same on all ranks; NULL with a
  *                communicator, where rank, ranks and ordinal are not read
  *  library       libnccl.so.2 and libcuda.so.1 are opened at run time
- *  waits         60 s at most for all ranks to come, and as long for each communicator that is
- *                split off; a caller's whose calls wait may take longer. What runs over its time
- *                has the communicator aborted (ncclCommAbort), the caller's too; exchanges as well.
+ *  waits         60 s at most for all ranks to come and for what NCCL makes, which it does on a
+ *                thread of its own. Where time is over this thread is left behind until NCCL lets it
+ *                go; a caller's communicator is in its use until then, and is best aborted. An
+ *                exchange that runs over its time has the communicator aborted (ncclCommAbort), the
+ *                caller's too.
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (no NCCL, no driver),
  *                GUMBEL_ERROR_MEMORY, GUMBEL_ERROR_DEVICE.                             since 0.2 */
 #define GUMBEL_NCCL_ID_BYTES 128

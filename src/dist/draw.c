@@ -48,6 +48,18 @@ gumbel_status dist_begin(dist_draw *draw, const void *payload, void *received, s
     return GUMBEL_OK;
 }
 
+/* Count a shard's summaries: whether they are to have masses is not known yet. */
+static gumbel_status count_part(const gumbel_group *group, gumbel_problem p, size_t *most,
+                                gumbel_error *error)
+{
+    for (p.with_mass = 0; p.with_mass <= 1; p.with_mass++)
+        GUMBEL_FORWARD(dist_count(group, &p, GUMBEL_NEED_PART, most, error));
+    return GUMBEL_OK;
+}
+
+/* Whether summaries are to have masses: the same on all ranks, as they compare their outputs. */
+static int weighs(const gumbel_output *output) { return output->lse || output->logprobs; }
+
 gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     gumbel_group *group = draw->group;
@@ -58,14 +70,14 @@ gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_err
     gumbel_summary *own = gumbel_carve(cursor, batch, samples, sizeof *own);
     gumbel_summary *all = gumbel_carve(cursor, ranks * batch, samples, sizeof *all);
     void *rest = gumbel_carve(cursor, ranks * batch, samples, sizeof *all);
-    p.with_mass = 1;
     if (!draw->output) {
         size_t local = 0;
         if (dist_own(group)->rows > 0)
-            GUMBEL_FORWARD(dist_count(group, &p, GUMBEL_NEED_PART, &local, error));
+            GUMBEL_FORWARD(count_part(group, p, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
+    p.with_mass = weighs(draw->output);
     draw->local = cursor->base + cursor->used;
     gumbel_summaries_clear(own, p.batch * p.sampling.num_samples);
     if (dist_own(group)->rows > 0)
@@ -146,12 +158,12 @@ static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor
                                      .batch = p.batch,
                                      .num_samples = p.sampling.num_samples,
                                      .output = draw->output};
-    p.with_mass = 1;
     if (!draw->output) {
-        GUMBEL_FORWARD(dist_count(group, &p, GUMBEL_NEED_PART, &local, error));
+        GUMBEL_FORWARD(count_part(group, p, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
+    p.with_mass = weighs(draw->output);
     GUMBEL_FORWARD(device->backend->partial(device, &p, own, cursor->base + cursor->used, error));
     if (group->peers.ranks)
         return dist_finish_peers(group, p.stream, &call, error);

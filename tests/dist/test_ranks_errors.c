@@ -32,6 +32,7 @@ static const int32_t given[BATCH] = {1, 2, 3, 4};
 static const float cold = -1;
 static gumbel_truncation cut_odd = {.struct_size = sizeof cut_odd, .ties = GUMBEL_TIES_EXACT};
 static int32_t top_ids[RANKS][BATCH * 2];
+static float asked[RANKS][BATCH];
 
 static void temperature(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
@@ -108,6 +109,19 @@ static void listed(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
     o->top_ids = top_ids[ODD];
 }
 
+/* Without these the others make summaries without masses. */
+static void logprobs(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+{
+    (void)l, (void)s;
+    o->logprobs = asked[ODD];
+}
+
+static void lse(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+{
+    (void)l, (void)s;
+    o->lse = asked[ODD];
+}
+
 static void refused(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
@@ -139,6 +153,8 @@ static const fault faults[] = {
     {"sampling.truncation", truncation},
     {"sampling.given", given_tokens},
     {"output", listed},
+    {"output", logprobs},
+    {"output", lse},
     {"sampling.temperature[0]", refused},
     {"logits.first_token", other_shard},
     {"output.tokens", no_tokens},

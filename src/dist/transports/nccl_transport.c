@@ -10,46 +10,32 @@
 
 #include "core/fail.h"
 #include "dist/transports/clock.h"
+#include "dist/transports/within.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NCCL_INT8        0
-#define NCCL_IN_PROGRESS 7
-#define NOT_READY        600 /* CUDA_ERROR_NOT_READY */
-#define SLEEP_NS         20000
+#define NCCL_INT8 0
+#define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
+#define SLEEP_NS  20000
 
 /* What errands are tried with. */
 #define WARM_BYTES ((size_t)1 << 20)
-/* How long ranks may take to come, and NCCL to make a communicator and what it first uses. */
+
+/* How long ranks may take to come, and NCCL to make what it first uses. */
 #define CONNECT_MS 60000
 
 typedef struct nccl_id {
     char bytes[GUMBEL_NCCL_ID_BYTES];
 } nccl_id;
 
-/* ncclConfig_t as of 2.14, which later ones take, too. A communicator that does not block says
- * NCCL_IN_PROGRESS where it would wait for other ranks, and is looked at: so is made what others
- * are split off. These block, as else each exchange would be queued by a thread of its own. */
-typedef struct nccl_config {
-    size_t size;
-    unsigned magic, version;
-    int blocking, unread;
-} nccl_config;
-
-#define NCCL_CONFIG(blocks)                                                                        \
-    {                                                                                              \
-        sizeof(nccl_config), 0xcafebeef, 21400, blocks, INT_MIN                                    \
-    }
-
 /* What is called, by the symbol's name. */
 #define NCCL_FUNCTIONS(F)                                                                          \
     F(get_id, "ncclGetUniqueId", (nccl_id *))                                                      \
-    F(init, "ncclCommInitRankConfig", (void **, int, nccl_id, int, nccl_config *))                 \
-    F(split, "ncclCommSplit", (void *, int, int, void **, nccl_config *))                          \
+    F(init, "ncclCommInitRank", (void **, int, nccl_id, int))                                      \
+    F(split, "ncclCommSplit", (void *, int, int, void **, void *))                                 \
     F(destroy, "ncclCommDestroy", (void *))                                                        \
     F(give_up, "ncclCommAbort", (void *))                                                          \
     F(async_error, "ncclCommGetAsyncError", (void *, int *))                                       \
@@ -85,7 +71,6 @@ typedef struct cuda_library {
 typedef struct nccl_context {
     nccl_library nccl;
     cuda_library cuda;
-    void *parent; /* what others are split off: the caller's, or used for nothing else */
     void *communicator;
     void *side;  /* one of its own for host memory: exchanges of different calls must not meet */
     int owned;   /* the communicator is the transport's to destroy */
@@ -96,6 +81,11 @@ typedef struct nccl_context {
     int beside_aborted;           /* theirs alone */
     uint64_t buffer;              /* on the GPU: [1 + ranks, room] */
     size_t room;
+    void *given; /* the caller's communicator, or NULL */
+    nccl_id id;  /* else what one is made of */
+    gumbel_status status;
+    gumbel_error error; /* what connecting came to */
+    int late;           /* connected when nobody waited any more */
 } nccl_context;
 
 static void *open_library(const char *name, gumbel_error *error, gumbel_status *status)
@@ -138,28 +128,6 @@ static int failed(char *why, const char *call, int code)
     return 1;
 }
 
-/* What a call comes to that gave `code` and is under way on a communicator; NCCL_IN_PROGRESS where
- * that takes longer than CONNECT_MS. */
-static int settle(const nccl_context *c, void *communicator, int code)
-{
-    const struct timespec pause = {0, SLEEP_NS};
-    int64_t end = dist_now_ms() + CONNECT_MS;
-    while (code == NCCL_IN_PROGRESS && dist_now_ms() < end) {
-        nanosleep(&pause, NULL);
-        int looked = c->nccl.async_error(communicator, &code);
-        code = looked ? looked : code;
-    }
-    return code;
-}
-
-/* An all-gather by a communicator, queued. */
-static int gather(const nccl_context *c, const void *send, void *receive, size_t bytes,
-                  void *communicator, void *stream)
-{
-    return settle(c, communicator,
-                  c->nccl.all_gather(send, receive, bytes, NCCL_INT8, communicator, stream));
-}
-
 /* Give the communicator up: its kernels end, on every rank that does so. */
 static int give_up(nccl_context *c, char *why, const char *words)
 {
@@ -183,7 +151,7 @@ static int look(const nccl_context *c, void *stream, void *used, int64_t timeout
         *code = c->cuda.query(stream);
         if (*code != NOT_READY)
             return *code != 0;
-        if (c->nccl.async_error(used, &state) != 0 || (state != 0 && state != NCCL_IN_PROGRESS))
+        if (c->nccl.async_error(used, &state) != 0 || state != 0)
             *why = "NCCL reports an error of a rank";
         else if (dist_now_ms() >= end)
             *why = "a rank does not answer";
@@ -214,7 +182,7 @@ static int queue(void *context, void *stream, const void *send, void *receive, s
         return failed(why, "an earlier exchange", 0);
     if ((code = c->cuda.push(c->context)) != 0)
         return failed(why, "cuCtxPushCurrent", code);
-    code = gather(c, send, receive, bytes, c->communicator, stream);
+    code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->communicator, stream);
     c->cuda.pop(&popped);
     return code ? failed(why, "ncclAllGather", code) : 0;
 }
@@ -238,7 +206,7 @@ static int gather_beside(nccl_context *c, const void *send, void *receive, size_
                          int64_t timeout_ms, char *why)
 {
     const char *words;
-    int code = gather(c, send, receive, bytes, c->beside, c->beside_stream);
+    int code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->beside, c->beside_stream);
     if (code != 0)
         return failed(why, "ncclAllGather", code);
     if (look(c, c->beside_stream, c->beside, timeout_ms, &code, &words) == 0)
@@ -297,8 +265,8 @@ static int gather_inside(nccl_context *c, const void *send, void *receive, size_
     uint64_t all = c->buffer + bytes;
     if ((code = c->cuda.put(c->buffer, send, bytes, c->stream)) != 0)
         return failed(why, "cuMemcpyHtoDAsync", code);
-    code = gather(c, (const void *)(uintptr_t)c->buffer, (void *)(uintptr_t)all, bytes, c->side,
-                  c->stream);
+    code = c->nccl.all_gather((const void *)(uintptr_t)c->buffer, (void *)(uintptr_t)all, bytes,
+                              NCCL_INT8, c->side, c->stream);
     if (code != 0)
         return failed(why, "ncclAllGather", code);
     if (await(c, c->stream, timeout_ms, why))
@@ -330,7 +298,7 @@ static void destroy(void *context)
     void *popped;
     if (c->context && c->cuda.push(c->context) == 0) {
         /* Where a rank is gone, the end of a communicator might wait for it. */
-        int lost = c->aborted || c->beside_aborted || !c->parent;
+        int lost = c->aborted || c->beside_aborted || c->late;
         int (*end)(void *) = lost ? c->nccl.give_up : c->nccl.destroy;
         if (c->beside && !c->beside_aborted)
             end(c->beside);
@@ -338,8 +306,6 @@ static void destroy(void *context)
             end(c->side);
         if (c->owned && c->communicator && !c->aborted)
             end(c->communicator);
-        if (c->owned && c->parent)
-            end(c->parent);
         if (c->buffer)
             c->cuda.drop(c->buffer);
         if (c->stream)
@@ -352,46 +318,24 @@ static void destroy(void *context)
     free(c);
 }
 
-/* What is under way ends as its communicator is aborted, and else would write here later. */
-static gumbel_status not_connected(nccl_context *c, const char *call, int code, gumbel_error *error)
-{
-    if (code != NCCL_IN_PROGRESS)
-        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "%s gives error %d", call,
-                           code);
-    c->nccl.give_up(c->parent);
-    c->parent = NULL;
-    return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
-                       "%s is not done within %d ms: a rank does not come", call, CONNECT_MS);
-}
-
-/* Split a communicator of all ranks off. */
-static gumbel_status split(nccl_context *c, void **made, gumbel_error *error)
-{
-    nccl_config blocks = NCCL_CONFIG(1);
-    int code = c->nccl.split(c->parent, 0, c->rank, made, c->owned ? &blocks : NULL);
-    code = settle(c, c->parent, code);
-    if (code == 0)
-        return GUMBEL_OK;
-    gumbel_status status = not_connected(c, "ncclCommSplit", code, error);
-    *made = NULL;
-    return status;
-}
-
-/* A communicator and a stream for errands. What NCCL makes as it is first used it makes here: it
- * might wait for a GPU that waits for an errand. */
+/* A communicator and a stream for errands. What NCCL makes as it is first used it makes here, since
+ * it might wait for a GPU that waits for an errand: for messages short and long. */
 static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
 {
     static const size_t lengths[] = {256, WARM_BYTES};
     char why[GUMBEL_WHY_BYTES] = "";
-    int least, greatest, code;
-    GUMBEL_FORWARD(split(c, &c->beside, error));
+    int least, greatest, code = c->nccl.split(c->communicator, 0, c->rank, &c->beside, NULL);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
+                           code);
     /* A GPU has few queues for streams. Those of another priority have queues of their own, where
      * an errand is not put behind what waits for it. */
     code = c->cuda.priorities(&least, &greatest);
     if (code == 0)
         code = c->cuda.urgent_stream(&c->beside_stream, 1 /* CU_STREAM_NON_BLOCKING */, greatest);
     if (code != 0)
-        return not_connected(c, "cuStreamCreateWithPriority", code, error);
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                           "cuStreamCreateWithPriority gives error %d", code);
     int lost = reserve(c, WARM_BYTES, why);
     const void *send = (const void *)(uintptr_t)c->buffer;
     void *receive = (void *)(uintptr_t)(c->buffer + WARM_BYTES);
@@ -401,38 +345,36 @@ static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
 }
 
 /* The communicator, and a stream, with the GPU's context current. */
-static gumbel_status connect(nccl_context *c, void *communicator, const char *id,
-                             gumbel_error *error)
+static gumbel_status connect(nccl_context *c, gumbel_error *error)
 {
     int code = 0;
-    if (communicator) {
-        c->parent = c->communicator = communicator;
+    if (c->given) {
+        c->communicator = c->given;
     } else {
-        nccl_id whose;
-        nccl_config config = NCCL_CONFIG(0);
-        memcpy(whose.bytes, id, sizeof whose.bytes);
         c->owned = 1;
-        code = c->nccl.init(&c->parent, c->ranks, whose, c->rank, &config);
-        code = c->parent ? settle(c, c->parent, code) : code;
-        if (code != 0)
-            return not_connected(c, "ncclCommInitRankConfig", code, error);
-        GUMBEL_FORWARD(split(c, &c->communicator, error));
+        code = c->nccl.init(&c->communicator, c->ranks, c->id, c->rank);
     }
-    GUMBEL_FORWARD(split(c, &c->side, error));
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                           "ncclCommInitRank gives error %d", code);
+    code = c->nccl.split(c->communicator, 0, c->rank, &c->side, NULL);
+    if (code != 0)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
+                           code);
     code = c->cuda.stream(&c->stream, 1 /* CU_STREAM_NON_BLOCKING */);
     if (code != 0)
-        return not_connected(c, "cuStreamCreate", code, error);
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "cuStreamCreate gives error %d",
+                           code);
     return c->ranks <= GUMBEL_PEERS_MOST ? connect_beside(c, error) : GUMBEL_OK;
 }
 
-static gumbel_status enter_and_connect(nccl_context *c, void *communicator, const char *id,
-                                       gumbel_error *error)
+static gumbel_status enter_and_connect(nccl_context *c, gumbel_error *error)
 {
     void *popped;
     int code = c->cuda.initialise(0);
-    if (communicator &&
-        (c->nccl.count(communicator, &c->ranks) != 0 || c->nccl.rank(communicator, &c->rank) != 0 ||
-         c->nccl.ordinal(communicator, &c->ordinal) != 0))
+    if (c->given &&
+        (c->nccl.count(c->given, &c->ranks) != 0 || c->nccl.rank(c->given, &c->rank) != 0 ||
+         c->nccl.ordinal(c->given, &c->ordinal) != 0))
         return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, "communicator", "NCCL does not know it");
     if (code == 0)
         code = c->cuda.retain(&c->context, c->ordinal);
@@ -443,8 +385,39 @@ static gumbel_status enter_and_connect(nccl_context *c, void *communicator, cons
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
                            "GPU %d cannot be used: error %d", c->ordinal, code);
-    gumbel_status status = connect(c, communicator, id, error);
+    gumbel_status status = connect(c, error);
     c->cuda.pop(&popped);
+    return status;
+}
+
+static void connect_work(void *context)
+{
+    nccl_context *c = context;
+    c->status = enter_and_connect(c, &c->error);
+}
+
+static void drop_late(void *context)
+{
+    nccl_context *c = context;
+    c->late = 1;
+    destroy(c);
+}
+
+/* Connect on another thread, as NCCL waits for ranks without end. Where it is left behind, the
+ * context is its own. */
+static gumbel_status connect_within(nccl_context *c, gumbel_error *error)
+{
+    dist_ended ended = dist_within(CONNECT_MS, connect_work, drop_late, c);
+    if (ended == DIST_LEFT)
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
+                           "NCCL has not connected within %d ms: a rank does not come", CONNECT_MS);
+    gumbel_status status = c->status;
+    if (ended == DIST_NOT_BEGUN)
+        status = gumbel_fail(error, GUMBEL_ERROR_MEMORY, "transport", "no thread can be made");
+    else if (status != GUMBEL_OK && error)
+        *error = c->error;
+    if (status != GUMBEL_OK)
+        destroy(c);
     return status;
 }
 
@@ -480,13 +453,15 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
     c->ranks = ranks;
     c->rank = rank;
     c->ordinal = ordinal;
+    c->given = communicator;
+    if (id)
+        memcpy(c->id.bytes, id, sizeof c->id.bytes);
     gumbel_status status = load(&c->nccl, &c->cuda, error);
-    if (status == GUMBEL_OK)
-        status = enter_and_connect(c, communicator, id, error);
     if (status != GUMBEL_OK) {
         destroy(c);
         return status;
     }
+    GUMBEL_FORWARD(connect_within(c, error));
     *transport = (gumbel_transport){.struct_size = sizeof *transport,
                                     .rank = c->rank,
                                     .ranks = c->ranks,
