@@ -2,9 +2,10 @@
  *
  * What does a draw over ranks cost beyond the draw of one rank's shard?
  *
- * usage: bench_ranks [RANKS] [--parts] [--one] [--json FILE] [--commit TEXT]; script/bench-gpu
- *        --ranks builds it. --parts: what a plain draw by NCCL is made of, and what a rank does for
- *        k, p by lists, alone. --one: D = 4096 alone.
+ * usage: bench_ranks [RANKS] [--parts] [--one] [--tokens] [--json FILE] [--commit TEXT];
+ *        script/bench-gpu --ranks builds it. --parts: what a plain draw by NCCL is made of, and
+ *        what a rank does for k, p by lists, alone. --one: D = 4096 alone. --tokens: draws, the
+ *        shard's, too, are asked for tokens alone; else for log-probabilities beside them.
  *
  * A process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. Ways take turns,
  * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the
@@ -69,6 +70,8 @@ static gumbel_group *open_group(ranks_bench &b, board *shared, int which, int ra
     return group;
 }
 
+static int tokens_alone;
+
 static ranks_bench open_bench(board *shared, int turn, int rank, int ranks)
 {
     const shape of = SHAPES[turn];
@@ -92,6 +95,7 @@ static ranks_bench open_bench(board *shared, int turn, int rank, int ranks)
     const float p = .95f;
     CHECKED(cudaMemcpy, b.top_k, &k, sizeof k, cudaMemcpyHostToDevice);
     CHECKED(cudaMemcpy, b.top_p, &p, sizeof p, cudaMemcpyHostToDevice);
+    b.logprobs = tokens_alone ? NULL : b.logprobs;
     b.nccl = open_group(b, shared, 2 * turn, rank, ranks, GUMBEL_PEERS_OFF);
     b.peers = open_group(b, shared, 2 * turn + 1, rank, ranks, GUMBEL_PEERS_REQUIRE);
     return b;
@@ -351,6 +355,8 @@ int main(int argc, char **argv)
             parts = shapes = 1;
         else if (strcmp(argv[i], "--one") == 0)
             shapes = 1;
+        else if (strcmp(argv[i], "--tokens") == 0)
+            tokens_alone = 1;
         else
             ranks = atoi(argv[i]);
     void *memory =

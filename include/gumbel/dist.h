@@ -122,8 +122,8 @@ typedef struct gumbel_transport {
  *                communicator, where rank, ranks and ordinal are not read
  *  library       libnccl.so.2 and libcuda.so.1 are opened at run time
  *  waits         60 s at most for all ranks to come and for what NCCL makes, which it does on a
- *                thread of its own. Where time is over this thread is left behind until NCCL lets it
- *                go; a caller's communicator is in its use until then, and is best aborted. An
+ *                thread of its own. Where time is over this thread is left behind until NCCL lets
+ *                it go; a caller's communicator is in its use until then, and is best aborted. An
  *                exchange that runs over its time has the communicator aborted (ncclCommAbort), the
  *                caller's too.
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED (no NCCL, no driver),

@@ -2,9 +2,12 @@
  *
  * Errands without a GPU: a rank's thread gathers what is asked for, again and again; one that fails
  * is told of on all ranks, and nothing runs behind it; where one rank cannot run any, none does.
+ * Work that waits for too long is left behind, and drops what it has when it is done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "dist/group.h"
+#include "dist/transports/clock.h"
+#include "dist/transports/within.h"
 #include "inputs.h"
 #include "thread_ranks.h"
 
@@ -172,12 +175,51 @@ static void all_run_them_or_none(void **state)
         run(ranks, -1, ranks / 2);
 }
 
+/* Work that ends when it is let go. */
+typedef struct waiting_work {
+    dist_work shared;
+    _Atomic int go, done, dropped;
+} waiting_work;
+
+static void wait_long(void *argument)
+{
+    const struct timespec pause = {0, 1000000};
+    waiting_work *w = argument;
+    while (!w->go)
+        nanosleep(&pause, NULL);
+    w->done = 1;
+}
+
+static void drop(void *argument) { ((waiting_work *)argument)->dropped++; }
+
+static void work_is_waited_for_or_left(void **state)
+{
+    const struct timespec pause = {0, 1000000};
+    waiting_work w = {.go = 1};
+    (void)state;
+    assert_int_equal(dist_within(&w.shared, 20000, wait_long, drop, &w), DIST_ENDED);
+    assert_int_equal(w.done, 1);
+    assert_int_equal(w.dropped, 0);
+    w = (waiting_work){.go = 0};
+    int64_t begin = dist_now_ms();
+    assert_int_equal(dist_within(&w.shared, 1050, wait_long, drop, &w), DIST_LEFT);
+    int64_t waited = dist_now_ms() - begin;
+    assert_true(waited >= 1049 && waited < 10000);
+    assert_int_equal(w.done + w.dropped, 0);
+    w.go = 1;
+    for (int i = 0; i < 20000 && !w.dropped; i++)
+        nanosleep(&pause, NULL);
+    assert_int_equal(w.done, 1);
+    assert_int_equal(w.dropped, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_come),
         cmocka_unit_test(a_failure_is_told),
         cmocka_unit_test(all_run_them_or_none),
+        cmocka_unit_test(work_is_waited_for_or_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,8 @@ typedef struct nccl_context {
     nccl_id id;  /* else what one is made of */
     gumbel_status status;
     gumbel_error error; /* what connecting came to */
-    int late;           /* connected when nobody waited any more */
+    dist_work connecting;
+    int late; /* connected when nobody waited any more */
 } nccl_context;
 
 static void *open_library(const char *name, gumbel_error *error, gumbel_status *status)
@@ -407,7 +408,7 @@ static void drop_late(void *context)
  * context is its own. */
 static gumbel_status connect_within(nccl_context *c, gumbel_error *error)
 {
-    dist_ended ended = dist_within(CONNECT_MS, connect_work, drop_late, c);
+    dist_ended ended = dist_within(&c->connecting, CONNECT_MS, connect_work, drop_late, c);
     if (ended == DIST_LEFT)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
                            "NCCL has not connected within %d ms: a rank does not come", CONNECT_MS);
