@@ -139,7 +139,8 @@ typedef struct gumbel_backend {
     /* What would serve a draw of this problem, and why not the rungs before. */
     gumbel_status (*explain)(const gumbel_device *device, const gumbel_problem *problem,
                              gumbel_text *text, gumbel_error *error);
-    /* Fill summaries [B, S]. Of a request only GUMBEL_REQUEST_TRANSFORMS. */
+    /* Fill summaries [B, S]; without masses, with_mass 0, these are those of no token. Of a request
+     * only GUMBEL_REQUEST_TRANSFORMS. */
     gumbel_status (*partial)(gumbel_device *device, const gumbel_problem *problem,
                              gumbel_summary *summaries, void *workspace, gumbel_error *error);
     /* Fill the outputs. */
