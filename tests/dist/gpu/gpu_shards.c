@@ -2,8 +2,8 @@
 #include "gpu_shards.h"
 
 gumbel_status gpu_shard_make(gpu_shard *made, gumbel_group *group, const gpu_request *whole,
-                             const shard_cut *cut, int32_t rank, int fused, const outcome *like,
-                             gumbel_error *error)
+                             const shard_cut *cut, int32_t rank, int fused, int bare,
+                             const outcome *like, gumbel_error *error)
 {
     *made = (gpu_shard){.group = group, .fused = fused};
     made->sampling = shards_sampling(&whole->asked, cut, rank);
@@ -11,10 +11,15 @@ gumbel_status gpu_shard_make(gpu_shard *made, gumbel_group *group, const gpu_req
         made->head = shards_head(&whole->asked, cut, rank);
     else
         made->logits = shards_logits(&whole->asked, cut, rank);
-    made->out = gpu_output_make(like);
+    made->asked = made->out = gpu_output_make(like);
+    if (bare)
+        made->asked = (gumbel_output){.struct_size = sizeof made->asked,
+                                      .tokens = made->out.tokens,
+                                      .scores = made->out.scores,
+                                      .status = made->out.status};
     gumbel_status status =
         gumbel_group_workspace_size(group, fused ? &made->head : NULL, fused ? NULL : &made->logits,
-                                    &made->sampling, &made->out, &made->bytes, error);
+                                    &made->sampling, &made->asked, &made->bytes, error);
     if (status != GUMBEL_OK && status != GUMBEL_ERROR_UNSUPPORTED)
         die("%s: %s", error->field, error->message);
     made->workspace = gpu_hostile(made->bytes);
@@ -29,10 +34,10 @@ void gpu_shard_free(gpu_shard *made)
 
 gumbel_status gpu_shard_draw(const gpu_shard *s, CUstream stream, gumbel_error *error)
 {
-    return s->fused ? gumbel_group_sample(s->group, stream, &s->head, &s->sampling, &s->out,
+    return s->fused ? gumbel_group_sample(s->group, stream, &s->head, &s->sampling, &s->asked,
                                           s->workspace, s->bytes, error)
                     : gumbel_group_sample_logits(s->group, stream, &s->logits, &s->sampling,
-                                                 &s->out, s->workspace, s->bytes, error);
+                                                 &s->asked, s->workspace, s->bytes, error);
 }
 
 void gpu_shard_cycle_make(gpu_shard_cycle *made, gumbel_group *group, const gpu_cycle *whole,

@@ -15,17 +15,18 @@ typedef struct gpu_shard {
     gumbel_head head;
     gumbel_logits logits;
     gumbel_sampling sampling;
-    gumbel_output out;
+    gumbel_output out, asked; /* what is there, and what of it is asked for */
     int fused;
     void *workspace;
     size_t bytes;
 } gpu_shard;
 
-/* Rank r's part; outputs are those of `like`, poisoned. GUMBEL_ERROR_UNSUPPORTED where the group
- * does not serve it; other errors end the program. */
+/* Rank r's part; outputs are those of `like`, poisoned; `bare`: tokens, scores and statuses alone
+ * are asked for. GUMBEL_ERROR_UNSUPPORTED where the group does not serve it; other errors end the
+ * program. */
 gumbel_status gpu_shard_make(gpu_shard *made, gumbel_group *group, const gpu_request *whole,
-                             const shard_cut *cut, int32_t rank, int fused, const outcome *like,
-                             gumbel_error *error);
+                             const shard_cut *cut, int32_t rank, int fused, int bare,
+                             const outcome *like, gumbel_error *error);
 void gpu_shard_free(gpu_shard *made);
 
 /* Queue its call. */

@@ -274,7 +274,7 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
     gumbel_error error = {"", ""};
     gpu_shard s;
-    gumbel_status status = gpu_shard_make(&s, group, asked, &cut, rank, fused, expected, &error);
+    gumbel_status status = gpu_shard_make(&s, group, asked, &cut, rank, fused, 0, expected, &error);
     int served = status == GUMBEL_OK;
     if (served) {
         gpu_request_draw(asked, fused, expected);

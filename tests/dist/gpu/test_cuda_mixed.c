@@ -31,7 +31,8 @@ static gumbel_status draw_on_gpu(shared_call *c, gumbel_group *group, int32_t ra
     gpu_shard s;
     CUstream stream;
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    gumbel_status status = gpu_shard_make(&s, group, c->there, c->cut, rank, c->fused, into, error);
+    gumbel_status status =
+        gpu_shard_make(&s, group, c->there, c->cut, rank, c->fused, 0, into, error);
     for (int turn = 0; turn < 2 && status == GUMBEL_OK; turn++)
         status = gpu_shard_draw(&s, stream, error);
     if (status == GUMBEL_OK)
