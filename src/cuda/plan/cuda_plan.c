@@ -127,7 +127,8 @@ gumbel_status cuda_plan_stored(cuda_plan *plan, const cuda_device *cuda,
 {
     GUMBEL_FORWARD(cuda_plan_call(plan, cuda, problem, 0, error));
     *by_bounds = plan->rows && (plan->handed & CUDA_HANDS_STRIPS) &&
-                 plan->product->run == cuda_run_sm90 && problem->batch <= CUDA_SCREEN_ROWS_MOST;
+                 plan->product->run == cuda_run_sm90 && problem->batch >= CUDA_LISTED_BOUND_LEAST &&
+                 problem->batch <= CUDA_SCREEN_ROWS_MOST;
     plan->needs |= GUMBEL_NEED_STORED; /* rows are none of the workspace's */
     return *by_bounds ? GUMBEL_OK : cuda_plan_call(plan, cuda, problem, GUMBEL_NEED_STORED, error);
 }

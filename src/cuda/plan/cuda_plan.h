@@ -57,7 +57,7 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda,
                              const gumbel_problem *problem, uint32_t more, gumbel_error *error);
 
 /* The same of a head whose logits stay. They may lack what bounds leave out, where that can be
- * stored again: *by_bounds. */
+ * stored again and is faster: *by_bounds. */
 gumbel_status cuda_plan_stored(cuda_plan *plan, const cuda_device *cuda,
                                const gumbel_problem *problem, int *by_bounds, gumbel_error *error);
 

@@ -334,6 +334,12 @@ static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
            tiles >= CUDA_REQUEST_BOUND_TILES;
 }
 
+/* Rows of a batch from which on ranks list their first tokens by such a product: fewer spare less
+ * than two launches take, of which one says before it what to store, and one behind it finds
+ * nothing to store again. Beyond a shard's plain draw on two H100 14 to 15 us by bounds and 10 to
+ * 11 with all logits stored at 8 and 16 rows, 20 and 28 at 64 (findings/ranks.md). */
+#define CUDA_LISTED_BOUND_LEAST 17
+
 /* Of rows that are drawn before they are cut (request_pivots.cu): tokens that a CTA holds, its
  * threads and shared memory, and CTAs that a multiprocessor holds. */
 #define CUDA_REQUEST_PIVOTED       8192
