@@ -9,15 +9,17 @@
 
 enum { TEXTS = 1000, NODES_MOST = CHAIN_DRAFTS_MOST + 1, ROWS = TEXTS * NODES_MOST };
 
-/* Some texts on their way. */
+/* Some texts on their way; those that are long enough leave. */
 typedef struct writers {
     const chain_models *models;
     const chain_plan *plan;
     gumbel_device *device;
+    int texts;
     uint64_t seed[TEXTS], position[TEXTS];
-    int32_t text[TEXTS][2 * NODES_MOST + CHAIN_LENGTH];
+    int32_t number[TEXTS]; /* which of the texts that set out */
+    int32_t text[TEXTS][CHAIN_LENGTH];
     int32_t length[TEXTS];
-    int32_t tokens[ROWS]; /* [TEXTS, nodes] */
+    int32_t tokens[ROWS]; /* [texts, nodes] */
     float target[ROWS * CHAIN_TOKENS], draft[ROWS * CHAIN_TOKENS];
     int32_t emitted[ROWS], counts[TEXTS], accepted[TEXTS];
     uint64_t random; /* of wrong residuals */
@@ -42,7 +44,7 @@ static void draft_step(writers *w, int step)
     static uint64_t position[TEXTS];
     static int32_t drawn[TEXTS];
     int nodes = w->plan->drafts + 1;
-    gumbel_logits logits = logits_of(rows, TEXTS);
+    gumbel_logits logits = logits_of(rows, w->texts);
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {&w->plan->drawn_at, GUMBEL_SAME},
                            .seed = {w->seed, 0},
@@ -54,7 +56,7 @@ static void draft_step(writers *w, int step)
                              .top_k = {&w->plan->drawn_top_k, GUMBEL_SAME}};
     gumbel_error error;
     how.truncation = w->plan->drawn_top_k ? &cut : NULL;
-    for (int t = 0; t < TEXTS; t++) {
+    for (int t = 0; t < w->texts; t++) {
         int32_t before = w->tokens[t * nodes + step];
         before = before < 0 ? 0 : before;
         position[t] = w->position[t] + (uint64_t)step;
@@ -63,8 +65,8 @@ static void draft_step(writers *w, int step)
     if (gumbel_sample_logits(w->device, NULL, &logits, &how, &out, w->workspace,
                              sizeof w->workspace, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
-    for (int t = 0; t < TEXTS; t++) {
-        int lacks = w->plan->missing && (t + step) % w->plan->missing == 0;
+    for (int t = 0; t < w->texts; t++) {
+        int lacks = w->plan->missing && (w->number[t] + step) % w->plan->missing == 0;
         w->tokens[t * nodes + step + 1] = lacks ? -1 : drawn[t];
     }
 }
@@ -72,13 +74,13 @@ static void draft_step(writers *w, int step)
 static void verify(writers *w)
 {
     int nodes = w->plan->drafts + 1;
-    gumbel_logits target = logits_of(w->target, (int64_t)TEXTS * nodes);
-    gumbel_logits draft = logits_of(w->draft, (int64_t)TEXTS * nodes);
+    gumbel_logits target = logits_of(w->target, (int64_t)w->texts * nodes);
+    gumbel_logits draft = logits_of(w->draft, (int64_t)w->texts * nodes);
     gumbel_sampling how = {
         .struct_size = sizeof how, .seed = {w->seed, 0}, .position = {w->position, 0}};
     gumbel_sampling drafted = how;
     gumbel_draft d = {.struct_size = sizeof d,
-                      .requests = TEXTS,
+                      .requests = w->texts,
                       .max_nodes = nodes,
                       .rule = w->plan->rule,
                       .tokens = w->tokens,
@@ -92,7 +94,7 @@ static void verify(writers *w)
     gumbel_error error;
     drafted.temperature = (gumbel_row_f32){&w->plan->told_at, GUMBEL_SAME};
     drafted.domain = GUMBEL_DOMAIN_DRAFT;
-    for (int i = 0; i < TEXTS * nodes; i++) {
+    for (int i = 0; i < w->texts * nodes; i++) {
         int32_t token = w->tokens[i] < 0 ? 0 : w->tokens[i];
         memcpy(w->target + i * CHAIN_TOKENS, w->models->target[token], sizeof *w->models->target);
         memcpy(w->draft + i * CHAIN_TOKENS, w->models->draft[token], sizeof *w->models->draft);
@@ -146,18 +148,37 @@ static void replace_wrongly(writers *w, int t)
 static void run_cycle(writers *w, int first, chain_counts *counts)
 {
     int nodes = w->plan->drafts + 1;
-    for (int t = 0; t < TEXTS; t++)
+    for (int t = 0; t < w->texts; t++)
         w->tokens[t * nodes] = last_token(w, t);
     for (int step = 0; step < w->plan->drafts; step++)
         draft_step(w, step);
     verify(w);
-    for (int t = 0; t < TEXTS; t++) {
+    for (int t = 0; t < w->texts; t++) {
         if (w->plan->residual != CHAIN_RESIDUAL_RIGHT)
             replace_wrongly(w, t);
         for (int i = 0; i < w->counts[t] && w->length[t] < CHAIN_LENGTH; i++)
             w->text[t][w->length[t]++] = w->emitted[t * nodes + i];
         counts->accepted[w->accepted[t]] += first;
     }
+}
+
+/* Count the texts that are long enough, and go on with the others. */
+static void part_with_finished(writers *w, chain_counts *counts)
+{
+    int left = 0;
+    for (int t = 0; t < w->texts; t++) {
+        const int32_t *text = w->text[t];
+        if (w->length[t] == CHAIN_LENGTH) {
+            counts->laws[text[0] * 16 + text[1] * 4 + text[2]]++;
+            continue;
+        }
+        w->seed[left] = w->seed[t];
+        w->position[left] = w->position[t];
+        w->number[left] = w->number[t];
+        w->length[left] = w->length[t];
+        memmove(w->text[left++], text, sizeof w->text[t]);
+    }
+    w->texts = left;
 }
 
 void chains_write(gumbel_device *device, const chain_models *models, const chain_plan *plan,
@@ -172,15 +193,17 @@ void chains_write(gumbel_device *device, const chain_models *models, const chain
     w->random = plan->seed;
     *counts = (chain_counts){{0}, {0}};
     for (int64_t begin = 0; begin < texts; begin += TEXTS) {
+        w->texts = TEXTS;
         for (int t = 0; t < TEXTS; t++) {
             w->seed[t] = plan->seed * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)(begin + t);
             w->position[t] = 0;
+            w->number[t] = t;
             w->length[t] = 0;
         }
-        for (int cycle = 0; cycle < CHAIN_LENGTH; cycle++)
+        for (int cycle = 0; w->texts > 0; cycle++) {
             run_cycle(w, cycle == 0, counts);
-        for (int t = 0; t < TEXTS; t++)
-            counts->laws[w->text[t][0] * 16 + w->text[t][1] * 4 + w->text[t][2]]++;
+            part_with_finished(w, counts);
+        }
     }
     free(w);
 }
