@@ -88,19 +88,27 @@ static float *run_context(decoder *d, const int32_t *context)
     return hidden;
 }
 
-/* Logits of one hidden state in double, out[V]. */
+/* Logits of one hidden state in double, out[V], by several sums that do not wait for each other. */
 static void logits_of(const decoder *d, const float *hidden, double *out)
 {
+    enum { SUMS = 8 };
     gumbel_tensor head = decoder_head(d);
     assert_int_equal(head.dtype, GUMBEL_BFLOAT16);
+    assert_int_equal(head.cols % SUMS, 0);
     const uint16_t *weight = head.data;
     for (int64_t token = 0; token < head.rows; token++) {
+        double sums[SUMS] = {0};
         out[token] = 0;
-        for (int64_t i = 0; i < head.cols; i++) {
-            uint32_t bits = (uint32_t)weight[token * head.cols + i] << 16;
-            float value;
-            memcpy(&value, &bits, sizeof value);
-            out[token] += (double)value * hidden[i];
+        for (int64_t i = 0; i < head.cols; i += SUMS) {
+            for (int k = 0; k < SUMS; k++) {
+                uint32_t bits = (uint32_t)*weight++ << 16;
+                float value;
+                memcpy(&value, &bits, sizeof value);
+                sums[k] += (double)value * hidden[i + k];
+            }
+        }
+        for (int k = 0; k < SUMS; k++) {
+            out[token] += sums[k];
         }
     }
 }
