@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each fiber is entered once, by swapcontext(), and from then on left and resumed by longjmp(),
- * which makes no system call: swapcontext() makes one each time. A fiber outlives its run, and
- * starts over in the next one.
+ * Each fiber is entered once, by swapcontext(), which makes a system call each time, and from then
+ * on left and resumed by the compiler's own setjmp() and longjmp(), which keep three words and look
+ * for no handlers of threads. A fiber outlives its run, and starts over in the next one.
  */
 #define _GNU_SOURCE
 #include "fibers.h"
 
 #include "inputs.h"
 
-#include <setjmp.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -47,7 +46,9 @@ typedef struct span {
 
 fibers_index threadIdx, blockIdx, gridDim;
 
-static jmp_buf places[FIBERS_MOST], home;
+typedef void *left_at[5]; /* as __builtin_setjmp() wants it */
+
+static left_at places[FIBERS_MOST], home;
 static ucontext_t entrance, outside;
 static int entered, entering;
 
@@ -143,7 +144,7 @@ static int choose(void)
                  random);
     at = at >= 0 ? at : find(run.neglected, random);
     if (at < 0)
-        _longjmp(home, 1);
+        __builtin_longjmp(home, 1);
     return at;
 }
 
@@ -155,13 +156,13 @@ __attribute__((noreturn)) static void become(int next)
     threadIdx.x = (unsigned)(next - cta * run.shape.threads);
     if (cta != run.cta)
         run.shape.enter(run.cta = cta);
-    _longjmp(places[next], 1);
+    __builtin_longjmp(places[next], 1);
 }
 
 /* Leave this fiber for another one, until some fiber resumes it. */
 static void resume(int next)
 {
-    if (next != run.self && _setjmp(places[run.self]) == 0)
+    if (next != run.self && __builtin_setjmp(places[run.self]) == 0)
         become(next);
 }
 
@@ -175,7 +176,7 @@ void fibers_yield(void) { resume(choose()); }
 
 static void live(void)
 {
-    if (_setjmp(places[entering]) == 0)
+    if (__builtin_setjmp(places[entering]) == 0)
         swapcontext(&entrance, &outside);
     for (;;) {
         run.body(run.argument);
@@ -184,8 +185,8 @@ static void live(void)
             run.shape.leave(run.cta);
         if (--run.left > 0)
             resume(choose());
-        else if (_setjmp(places[run.self]) == 0)
-            _longjmp(home, 1);
+        else if (__builtin_setjmp(places[run.self]) == 0)
+            __builtin_longjmp(home, 1);
     }
 }
 
@@ -222,7 +223,7 @@ int fibers_run(const fibers_shape *shape, uint64_t seed, void (*body)(const void
     memset(run.ready, 0xff, (size_t)run.warps * sizeof *run.ready);
     for (int cta = 0; cta < shape->ctas; cta++)
         run.left_of[cta] = shape->threads;
-    if (_setjmp(home) == 0)
+    if (__builtin_setjmp(home) == 0)
         become(choose());
     return run.left;
 }
