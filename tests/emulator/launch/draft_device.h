@@ -178,18 +178,32 @@ gumbel_status process(gumbel_device *device, const gumbel_problem *problem, floa
     return GUMBEL_OK;
 }
 
+/* A row of a tensor as floats. */
+void load_row(const gumbel_tensor *of, int64_t row, std::vector<float> *into)
+{
+    into->resize((size_t)of->cols);
+    for (int64_t k = 0; k < of->cols; k++)
+        (*into)[(size_t)k] = dtype_load(of->data, of->dtype, row * of->stride + k);
+}
+
 /* Logits of a head by a plain loop: products that are exact have the CPU's bits. */
 gumbel_status store(gumbel_device *, const gumbel_problem *q, float *logits, int64_t stride, void *,
                     gumbel_error *)
 {
+    const size_t size = (size_t)q->hidden_size;
+    std::vector<std::vector<float>> hidden((size_t)q->batch);
+    std::vector<float> weight;
     for (int64_t b = 0; b < q->batch; b++)
-        for (int64_t i = 0; i < q->vocab; i++) {
+        load_row(&q->hidden, b, &hidden[(size_t)b]);
+    for (int64_t i = 0; i < q->vocab; i++) {
+        load_row(&q->weight, i, &weight);
+        for (int64_t b = 0; b < q->batch; b++) {
             float sum = q->bias.data ? dtype_load(q->bias.data, q->bias.dtype, i) : 0.0f;
-            for (int64_t k = 0; k < q->hidden_size; k++)
-                sum += dtype_load(q->hidden.data, q->hidden.dtype, b * q->hidden.stride + k) *
-                       dtype_load(q->weight.data, q->weight.dtype, i * q->weight.stride + k);
+            for (size_t k = 0; k < size; k++)
+                sum += hidden[(size_t)b][k] * weight[k];
             logits[b * stride + i] = sum;
         }
+    }
     return GUMBEL_OK;
 }
 
