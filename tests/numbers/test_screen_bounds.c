@@ -105,8 +105,9 @@ static void check_row(const screened *s, const float *h, mutant m, seen *into)
         gumbel_screen_reach own = reach;
         mutate(m, &own, &block);
         for (int64_t i = 0; i < columns; i++) {
-            high += byte_of(s, row, i) * to.high[i];
-            low += byte_of(s, row, i) * to.low[i];
+            const int byte = byte_of(s, row, i);
+            high += byte * to.high[i];
+            low += byte * to.low[i];
         }
         float width = gumbel_screen_width(&own, &block), step = step_of(s, row);
         float upper = gumbel_screen_end(step, own.unit, (float)s->plane, width, GUMBEL_SCREEN_TINY,

@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu/cpu_screen_sums.h"
 
+/* The sums of 16 rows of weights, from `copy` on, with one of n planes. */
+static void sum_rows(const cpu_screen_product *p, const uint8_t *copy, int plane, int n,
+                     int32_t *out)
+{
+    for (int row = 0; row < 16; row++)
+        out[row] = p->start[plane];
+    for (int64_t k = 0; k < p->columns; k++) {
+        const uint8_t *bytes = copy + k / 64 * CPU_SCREEN_TILE + k % 64 / 4 * 64 + k % 4;
+        const int8_t h = p->planes[k / 64 * 64 * n + plane * 64 + k % 64];
+        for (int row = 0; row < 16; row++)
+            out[row] += bytes[row * 4] * h;
+    }
+}
+
 static void sums(const cpu_screen_product *p)
 {
-    int n = 2 * p->rows;
-    for (int i = 0; i < 4 * n * 16; i++)
-        p->sums[i] = p->start[i / 16 % n];
-    for (int64_t k = 0; k < p->columns; k++)
-        for (int i = 0; i < 4 * n * 16; i++) {
-            const uint8_t *tile =
-                p->copy + k / 64 * CPU_SCREEN_TILE + i / (16 * n) * 16 * p->columns;
-            int8_t h = p->planes[k / 64 * 64 * n + i / 16 % n * 64 + k % 64];
-            p->sums[i] += tile[k % 64 / 4 * 64 + i % 16 * 4 + k % 4] * h;
-        }
+    const int n = 2 * p->rows;
+    for (int tokens = 0; tokens < 4; tokens++)
+        for (int plane = 0; plane < n; plane++)
+            sum_rows(p, p->copy + tokens * 16 * p->columns, plane, n,
+                     p->sums + (tokens * n + plane) * 16);
 }
 
 const cpu_screen_sums cpu_screen_plain = {
