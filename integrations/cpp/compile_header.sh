@@ -19,15 +19,15 @@ template class gumbel::basic_device<gumbel::as_values>;'
 for standard in 17 20; do
     flags=(-std=c++$standard -fsyntax-only -Iinclude -Wall -Wextra -Wshadow -Werror)
     flags+=(-pedantic-errors)
+    "$1" "${flags[@]}" -x c++ - <<<"$all
+template class gumbel::basic_device<gumbel::as_exceptions>;"
+    "$1" "${flags[@]}" -fno-exceptions -x c++ - <<<"$all"
     for exceptions in -fexceptions -fno-exceptions; do
-        "$1" "${flags[@]}" $exceptions -x c++ - <<<"$all"
         [ $standard$exceptions = 17-fno-exceptions ] || [ "${GUMBEL_NIGHTLY-}" ] || continue
         for test in draws steps refusals; do
             "$1" "${flags[@]}" $exceptions integrations/cpp/test_cpp_$test.cpp
         done
     done
-    "$1" "${flags[@]}" -x c++ - <<<"$all
-template class gumbel::basic_device<gumbel::as_exceptions>;"
     "$1" "${flags[@]}" docs/examples/engine.cpp
     "$1" "${flags[@]}" integrations/cpp/test_cpp_exceptions.cpp
 done
