@@ -143,7 +143,7 @@ gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **dev
     GUMBEL_ASSERT(cpu->fused_tile % GUMBEL_BLOCK == 0 && cpu->logits_tile % GUMBEL_BLOCK == 0);
     GUMBEL_ASSERT(cpu->fused_tile <= CPU_TILE_MOST && cpu->logits_tile <= CPU_TILE_MOST);
     if (cpu->threads > 1 && !cpu->parallel_for) {
-        cpu->pool = cpu_pool_open(cpu->threads);
+        cpu->pool = cpu_pool_open(cpu->threads, usable_cpus());
         if (!cpu->pool) {
             int32_t threads = cpu->threads;
             free(cpu);

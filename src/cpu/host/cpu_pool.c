@@ -12,12 +12,14 @@
 #include <unistd.h>
 
 /* A worker looks for the next job this long before it sleeps: a wake-up costs about as much, and a
- * decode step calls again sooner. */
+ * decode step calls again sooner. Where there are more threads than processors it sleeps at once:
+ * it would look while one that has work waits for its processor. */
 #define SPIN_NANOSECONDS 50000
 
 struct cpu_pool {
     pid_t process; /* which has the workers */
     int32_t threads;
+    int64_t patience;     /* nanoseconds of looking before a sleep */
     pthread_t *workers;   /* [threads - 1] */
     pthread_mutex_t busy; /* held while a job runs */
     pthread_mutex_t lock; /* guards sleeping and waking */
@@ -55,7 +57,7 @@ static void relax(void)
 static unsigned await_job(cpu_pool *pool, unsigned seen)
 {
     unsigned current;
-    for (int64_t until = now() + SPIN_NANOSECONDS; now() < until; relax())
+    for (int64_t until = now() + pool->patience; now() < until; relax())
         if ((current = atomic_load_explicit(&pool->generation, memory_order_acquire)) != seen)
             return current;
     pthread_mutex_lock(&pool->lock);
@@ -107,7 +109,7 @@ static void stop(cpu_pool *pool, int32_t workers)
     release(pool);
 }
 
-cpu_pool *cpu_pool_open(int32_t threads)
+cpu_pool *cpu_pool_open(int32_t threads, int32_t cpus)
 {
     GUMBEL_ASSERT(threads >= 2);
     cpu_pool *pool = calloc(1, sizeof *pool);
@@ -115,6 +117,7 @@ cpu_pool *cpu_pool_open(int32_t threads)
         return NULL;
     pool->process = getpid();
     pool->threads = threads;
+    pool->patience = threads <= cpus ? SPIN_NANOSECONDS : 0;
     pool->workers = calloc((size_t)threads, sizeof *pool->workers);
     pthread_mutex_init(&pool->busy, NULL);
     pthread_mutex_init(&pool->lock, NULL);
@@ -146,7 +149,7 @@ int cpu_pool_run(cpu_pool *pool, gumbel_task task, void *argument)
     announce(pool);
     task(argument, 0);
     /* Workers end within one claim of each other; past the spin, give the processor away. */
-    int64_t until = now() + SPIN_NANOSECONDS;
+    int64_t until = now() + pool->patience;
     while (atomic_load_explicit(&pool->running, memory_order_acquire) > 0) {
         if (now() < until)
             relax();

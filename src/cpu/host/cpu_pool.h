@@ -9,8 +9,8 @@
 
 typedef struct cpu_pool cpu_pool;
 
-/* Start threads - 1 threads; NULL where that fails. */
-cpu_pool *cpu_pool_open(int32_t threads);
+/* Start threads - 1 threads, for so many processors; NULL where that fails. */
+cpu_pool *cpu_pool_open(int32_t threads, int32_t cpus);
 void cpu_pool_close(cpu_pool *pool);
 
 /* Run task(argument, i) for i in [0, threads), i = 0 on the caller's thread. 0, with nothing run,
