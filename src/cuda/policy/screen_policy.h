@@ -58,6 +58,8 @@ static inline int cuda_screen_stages(int width)
 #define CUDA_SCREEN_SCORE_BYTES                                                                    \
     (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_SCREEN_SCORE_SIDE_BYTES)
 #define CUDA_SCREEN_SCORE_THREADS 128
+/* CTAs of the launch that scores, or makes the full pass by `parts` of them: each group has one. */
+#define CUDA_SCREEN_CTAS(parts) ((parts) > CUDA_SCREEN_GROUPS ? (parts) : CUDA_SCREEN_GROUPS)
 #define CUDA_SCREEN_SPLIT_THREADS (512 + 32)
 #define CUDA_SCREEN_SPLIT_BYTES   1024
 #define CUDA_SCREEN_MAKE_THREADS  256
@@ -80,7 +82,7 @@ typedef struct cuda_screen_entry {
 /* What the kernels of a call tell each other; the first one clears it. */
 typedef struct cuda_screen_state {
     unsigned long long ended; /* CTAs that have scored */
-    uint32_t again;           /* 1: the full pass must draw this call */
+    uint32_t again;           /* 1: the full pass must draw this call; told before any scores */
     uint32_t listed[CUDA_SCREEN_GROUPS];
 } cuda_screen_state;
 

@@ -143,9 +143,6 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count);
 gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
-/* That of a plain call of up to CUDA_SCREEN_ROWS_MOST rows, if a word in device memory is not 0 by
- * then. */
-gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again);
 gumbel_status cuda_run_screen(const cuda_job *job);
 
 /* ----------------------------------------------------------------- what serves rows ---- */

@@ -2,8 +2,8 @@
  *
  * The fused way on Hopper: tensor maps, and slices of the batch that one launch takes. And the
  * screened draw: hidden states are split into planes, what can win is found by the screen and
- * scored by the full product, and behind that stands the full pass, for calls that a screen does
- * not tell.
+ * scored by the full product; or the full pass is made instead, of a call that the screen does not
+ * tell.
  */
 #include "core/fail.h"
 #include "cuda/fused/screen/screen_params.h"
@@ -48,57 +48,61 @@ static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const 
     return encode(job, map, t, 2, sizes, strides, box);
 }
 
-/* Draw, where `again` is NULL or what it points at is not 0 by then. */
-static gumbel_status run_if(const cuda_job *job, const uint32_t *again)
+/* A launch of the fused kernel, and what it is handed. */
+typedef struct sm90_launch {
+    cuda_params params;
+    CUtensorMap weight, hidden;
+    int place; /* of its width */
+    cuda_shape shape;
+} sm90_launch;
+
+/* That of the rows [first, first + count) of a call; the weights' map is the call's. */
+static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count, sm90_launch *launch)
 {
     cuda_device *cuda = job->cuda;
-    const gumbel_problem *whole = &job->params.problem;
-    CUtensorMap weight, hidden;
-    int32_t samples = job->params.stored ? 1 : whole->sampling.num_samples;
-    int64_t most = cuda_sm90_rows_most(samples);
-    int64_t tokens = whole->end_token - whole->first_token;
-    int32_t tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    int processors = cuda_sm90_processors(cuda->multiprocessors);
-    GUMBEL_ASSERT(tokens > 0 && tiles > 0 && most > 0);
-    GUMBEL_ASSERT(whole->weight.rows % 16 == 0 && whole->weight.dtype != GUMBEL_FLOAT32);
-    GUMBEL_ASSERT(whole->hidden.dtype == whole->weight.dtype);
-    GUMBEL_FORWARD(encode_weight(job, &weight));
-    for (int64_t first = 0; first < whole->batch; first += most) {
-        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
-        int place = cuda_sm90_width_for(rows), width = cuda_sm90_widths[place];
-        cuda_params p = cuda_slice(&job->params, first, rows);
-        p.tiles = tiles;
-        p.parts = cuda_sm90_ctas(width, tiles, processors);
-        p.stages = cuda_sm90_stages(width, samples, p.problem.with_mass, p.stored && !p.draws_too);
-        GUMBEL_ASSERT(rows <= width && p.stages >= 1);
-        GUMBEL_ASSERT(p.parts >= 1 && p.parts <= cuda->multiprocessors);
-        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <=
-                      job->workspace.summaries_most);
-        p.tag = cuda_tag(cuda);
-        GUMBEL_FORWARD(
-            encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
-        void *arguments[] = {&p, &weight, &hidden, &again};
-        cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
-                            CUDA_SM90_OVERLAPS(width)};
-        cuda_sm90_case kind =
-            cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);
-        const cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
-        GUMBEL_ASSERT(!again || kind == CUDA_SM90_PLAIN);
-        CUfunction kernel =
-            again ? cuda->fused_again[dtype][place] : cuda->fused_sm90[dtype][place][kind];
-        GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
-        if (!CUDA_SM90_ENDS(kind, p.partials))
-            GUMBEL_FORWARD(cuda_finish(job, &p));
-    }
-    return GUMBEL_OK;
+    cuda_params *p = &launch->params;
+    const int64_t tokens = job->params.problem.end_token - job->params.problem.first_token;
+    *p = cuda_slice(&job->params, first, count);
+    const int samples = p->stored ? 1 : p->problem.sampling.num_samples;
+    launch->place = cuda_sm90_width_for(count);
+    const int width = cuda_sm90_widths[launch->place];
+    p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
+    p->parts = cuda_sm90_ctas(width, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
+    p->stages = cuda_sm90_stages(width, samples, p->problem.with_mass, p->stored && !p->draws_too);
+    GUMBEL_ASSERT(p->tiles > 0 && count <= width && p->stages >= 1);
+    GUMBEL_ASSERT(p->parts >= 1 && p->parts <= cuda->multiprocessors);
+    GUMBEL_ASSERT((size_t)p->parts * (size_t)count * (size_t)samples <=
+                  job->workspace.summaries_most);
+    p->tag = cuda_tag(cuda);
+    launch->shape = (cuda_shape){p->parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
+                                 CUDA_SM90_OVERLAPS(width)};
+    return encode_hidden(job, &launch->hidden, &p->problem.hidden,
+                         width / CUDA_SM90_CLUSTER(width));
 }
 
-gumbel_status cuda_run_sm90(const cuda_job *job) { return run_if(job, NULL); }
-
-gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again)
+gumbel_status cuda_run_sm90(const cuda_job *job)
 {
-    GUMBEL_ASSERT(again && job->params.problem.batch <= CUDA_SCREEN_ROWS_MOST);
-    return run_if(job, again);
+    const gumbel_problem *whole = &job->params.problem;
+    const int64_t most = cuda_sm90_rows_most(job->params.stored ? 1 : whole->sampling.num_samples);
+    sm90_launch launch;
+    GUMBEL_ASSERT(most > 0 && whole->weight.rows % 16 == 0);
+    GUMBEL_ASSERT(whole->weight.dtype != GUMBEL_FLOAT32);
+    GUMBEL_ASSERT(whole->hidden.dtype == whole->weight.dtype);
+    GUMBEL_FORWARD(encode_weight(job, &launch.weight));
+    for (int64_t first = 0; first < whole->batch; first += most) {
+        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
+        GUMBEL_FORWARD(prepare(job, first, rows, &launch));
+        cuda_params *p = &launch.params;
+        void *arguments[] = {p, &launch.weight, &launch.hidden};
+        cuda_sm90_case kind =
+            cuda_sm90_case_of(whole, p->stored != NULL, p->draws_too, p->multiply_only);
+        CUfunction kernel =
+            job->cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][launch.place][kind];
+        GUMBEL_FORWARD(cuda_launch(job, kernel, launch.shape, arguments));
+        if (!CUDA_SM90_ENDS(kind, p->partials))
+            GUMBEL_FORWARD(cuda_finish(job, p));
+    }
+    return GUMBEL_OK;
 }
 
 /* ---------------------------------------------------------------------------- screened ---- */
@@ -157,21 +161,21 @@ gumbel_status cuda_run_screen(const cuda_job *job)
                             .reaches = pieces->reaches,
                             .state = pieces->state,
                             .entries = pieces->entries};
-    const int processors = cuda_sm90_processors(cuda->multiprocessors);
+    sm90_launch whole; /* the full pass */
+    GUMBEL_FORWARD(encode_weight(job, &whole.weight));
+    GUMBEL_FORWARD(prepare(job, 0, q->batch, &whole));
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = cuda_screen_stages(s.width);
     s.call.tag = cuda_tag(cuda);
     GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
-    void *arguments[] = {&s};
-    cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
-    cuda_shape draw = {s.call.tiles < processors ? s.call.tiles : processors, CUDA_SM90_THREADS,
-                       CUDA_SM90_SHARED_BYTES, 1};
-    cuda_shape score = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
-                                                                   : CUDA_SCREEN_GROUPS,
-                        CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
-    const cuda_dtype dtype = cuda_dtype_of(q->weight.dtype);
+    GUMBEL_ASSERT(cuda_sm90_case_of(q, 0, 0, 0) == CUDA_SM90_PLAIN);
+    void *arguments[] = {&s, &whole.params, &whole.weight, &whole.hidden};
+    const cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
+    const cuda_shape draw = {whole.params.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 1};
+    cuda_shape score = whole.shape;
+    score.ctas = CUDA_SCREEN_CTAS(whole.params.parts);
+    CUfunction kernel = cuda->screen_score[cuda_dtype_of(q->weight.dtype)][whole.place];
     GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split, split, arguments));
     GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place], draw, arguments));
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_score[dtype], score, arguments));
-    return cuda_run_sm90_again(job, &pieces->state->again);
+    return cuda_launch(job, kernel, score, arguments);
 }

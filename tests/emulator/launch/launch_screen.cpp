@@ -52,13 +52,28 @@ void draw_body(const void *argument)
     kernels[own.place](own.params);
 }
 
+#define SCORES_OF(dtype)                                                                           \
+    {                                                                                              \
+        gumbel_score_rows_##dtype##_8, gumbel_score_rows_##dtype##_16,                             \
+            gumbel_score_rows_##dtype##_32, gumbel_score_rows_##dtype##_64                         \
+    }
+
+CUtensorMap map_of(const gumbel_tensor &t, int box)
+{
+    return {(const uint16_t *)t.data, t.rows, t.cols, t.stride, box};
+}
+
 void score_body(const void *argument)
 {
+    static void (*const kernels[2][CUDA_SM90_WIDTHS])(
+        cuda_screen_params, sm90_call<CUDA_SM90_PLAIN>, CUtensorMap,
+        CUtensorMap) = {SCORES_OF(bf16), SCORES_OF(f16)};
     const emulated_screen &own = *(const emulated_screen *)argument;
-    if (own.params.call.problem.weight.dtype == GUMBEL_FLOAT16)
-        gumbel_score_rows_f16(own.params);
-    else
-        gumbel_score_rows_bf16(own.params);
+    const gumbel_problem &q = own.whole.problem;
+    const int place = cuda_sm90_width_for(q.batch);
+    kernels[q.weight.dtype == GUMBEL_FLOAT16][place](own.params, {own.whole},
+                                                     map_of(q.weight, CUDA_SM90_TILE),
+                                                     map_of(q.hidden, cuda_sm90_widths[place]));
 }
 
 } // namespace
@@ -130,6 +145,13 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
         CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST * sizeof *s.entries);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
+    const int width = cuda_sm90_widths[cuda_sm90_width_for(q.batch)];
+    own.whole = call;
+    own.whole.tag++;
+    own.whole.tiles = s.call.tiles;
+    own.whole.parts = cuda_sm90_ctas(width, s.call.tiles, CUDA_SCREEN_GROUPS + ctas);
+    own.whole.stages =
+        2 + (int)random_below(random, (uint32_t)cuda_sm90_stages(width, 1, 0, 0) - 1);
     own.random = random;
     own.what = what;
     run_ctas(split_body, &own,
@@ -138,10 +160,10 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     run_ctas(draw_body, &own,
              {std::min(s.call.tiles, ctas), 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
              random, what);
-    run_ctas(score_body, &own,
-             {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
-              memories},
-             random, what);
+    run_ctas(
+        score_body, &own,
+        {CUDA_SCREEN_CTAS(own.whole.parts), 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
+        random, what);
     const bool again = s.state->again != 0;
     for (int i = 0; i < CUDA_SCREEN_GROUPS; i++)
         *listed += s.state->listed[i];

@@ -26,7 +26,7 @@ namespace
 {
 
 /* Registers a thread, of 168 each at first: 2 x 208 + 88 = 3 x 168. */
-constexpr int kDrawRegisters = 208, kServeRegisters = 88;
+constexpr int kScreenDrawRegisters = 208, kScreenServeRegisters = 88;
 constexpr int kTileBytes = CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
 /* Half a tile, and a whole one, in the units of descriptors. */
 constexpr uint32_t kHalf = kTileBytes / 2 / 16, kWhole = kTileBytes / 16;
@@ -351,10 +351,10 @@ template <int n> __device__ __forceinline__ void screen(const cuda_screen_params
         return;
     }
     if (threadIdx.x < SM90_DRAW_THREADS) {
-        ptx_registers_more<kDrawRegisters>();
+        ptx_registers_more<kScreenDrawRegisters>();
         consume<n>(s, shared_memory);
     } else {
-        ptx_registers_fewer<kServeRegisters>();
+        ptx_registers_fewer<kScreenServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
             screen_server<n>(s, memory.side).serve();
         else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS) {
