@@ -9,14 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 64, PLACES = 4 }; /* of a batch; batches of other hidden states */
+/* Draws of a batch, rows and samples of them; batches of other hidden states. */
+enum { ROWS = 64, PLACES = 4 };
 #define DRAWS_LEAST 100000
 
 static gumbel_error error;
 
 /* Steps of a chain: all of their tokens, then scores, then statuses, on the GPU. */
 typedef struct chain {
-    int64_t steps, draws; /* of a step */
+    int64_t steps, rows; /* of a batch */
     int32_t *tokens, *status;
     float *scores;
     uint64_t *position;
@@ -28,18 +29,18 @@ static void queue_chain(const chain *c, const gumbel_head *head, const gumbel_sa
                         int64_t element)
 {
     gumbel_step step = {.struct_size = sizeof step,
-                        .batch = ROWS,
+                        .batch = c->rows,
                         .num_samples = how->num_samples,
                         .position = c->position};
     for (int64_t i = 0; i < c->steps; i++) {
         gumbel_head own = *head;
         gumbel_output out = {.struct_size = sizeof out,
-                             .tokens = c->tokens + i * c->draws,
-                             .scores = c->scores + i * c->draws,
-                             .status = c->status + i * ROWS};
+                             .tokens = c->tokens + i * ROWS,
+                             .scores = c->scores + i * ROWS,
+                             .status = c->status + i * c->rows};
         own.hidden.data = (const char *)head->hidden.data +
-                          (size_t)(i % PLACES * ROWS * head->hidden.cols * element);
-        own.hidden.rows = ROWS;
+                          (size_t)(i % PLACES * c->rows * head->hidden.cols * element);
+        own.hidden.rows = c->rows;
         if (gumbel_sample(gpu, NULL, &own, how, &out, c->workspace, c->bytes, &error) ||
             gumbel_advance(gpu, NULL, &step, &error))
             die("%s: %s", error.field, error.message);
@@ -51,7 +52,7 @@ static void queue_chain(const chain *c, const gumbel_head *head, const gumbel_sa
 static uint32_t *draw_chain(chain *c, const gumbel_head *head, const gumbel_sampling *how,
                             int64_t element)
 {
-    const size_t draws = (size_t)(c->steps * c->draws), rows = (size_t)c->steps * ROWS;
+    const size_t draws = (size_t)c->steps * ROWS, rows = (size_t)(c->steps * c->rows);
     uint64_t first[ROWS];
     uint32_t *all = make_zeroed(2 * draws + rows, sizeof *all);
     for (int b = 0; b < ROWS; b++)
@@ -78,12 +79,11 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, co
         temperature[b] = temperatures[b % 12];
         seed[b] = random_bits(&state);
     }
-    chain c = {.draws = ROWS * samples};
-    c.steps = (least + c.draws - 1) / c.draws;
-    const size_t draws = (size_t)(c.steps * c.draws);
+    chain c = {.steps = (least + ROWS - 1) / ROWS, .rows = ROWS / samples};
+    const size_t draws = (size_t)c.steps * ROWS, rows = (size_t)(c.steps * c.rows);
     c.tokens = gpu_make(draws * 4);
     c.scores = gpu_make(draws * 4);
-    c.status = gpu_make((size_t)c.steps * ROWS * 4);
+    c.status = gpu_make(rows * 4);
     c.position = gpu_make(sizeof seed);
     float *temperature_on_gpu = gpu_copy(temperature, sizeof temperature);
     uint64_t *seed_on_gpu = gpu_copy(seed, sizeof seed);
@@ -95,7 +95,7 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, co
     gumbel_head head = h->head;
     gumbel_output out = {
         .struct_size = sizeof out, .tokens = c.tokens, .scores = c.scores, .status = c.status};
-    head.hidden.rows = ROWS;
+    head.hidden.rows = c.rows;
     if (gumbel_workspace_size(gpu, &head, NULL, &how, &out, &c.bytes, &error))
         die("%s: %s", error.field, error.message);
     c.workspace = gpu_hostile(c.bytes);
@@ -109,9 +109,9 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, co
         outside += by[i] >= (uint64_t)head.weight.rows;
     }
     CHECK(outside == 0, "%s: %lld of %zu draws have no token", what, (long long)outside, draws);
-    differ += memcmp(by + 2 * draws, without + 2 * draws, (size_t)c.steps * ROWS * 4) != 0;
+    differ += memcmp(by + 2 * draws, without + 2 * draws, rows * 4) != 0;
     CHECK(differ == 0, "%s: %lld of %zu draws differ", what, (long long)differ, draws);
-    printf("  %s: %zu draws, %lld differ\n", what, draws, (long long)differ);
+    printf("  %s, S = %d: %zu draws, %lld differ\n", what, samples, draws, (long long)differ);
     free(by);
     free(without);
     gpu_free(c.tokens);
@@ -157,8 +157,9 @@ void screen_many(void)
                                   : make_made_head((made_kind)kind, dtype, 24000 + 16 * kind,
                                                    columns[kind], PLACES * ROWS, 3);
         gpu_head h = head_on_gpu(&made);
-        compare_chains(&h, DRAWS_LEAST / (MADE_KINDS + 1), 1,
-                       is_model ? "the bundled model" : made_names[kind]);
+        const char *what = is_model ? "the bundled model" : made_names[kind];
+        compare_chains(&h, DRAWS_LEAST / (MADE_KINDS + 1), 1, what);
+        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 8 : 4, what);
         free_gpu_head(&h);
         free_made_head(&made);
     }

@@ -24,6 +24,7 @@ typedef struct cuda_screen_pieces {
     gumbel_screen_reach *reaches;
     cuda_screen_state *state;
     cuda_screen_entry *entries;
+    uint16_t *spread; /* NULL where a row has one sample */
 } cuda_screen_pieces;
 
 /* The pieces of the caller's workspace; what a call does not need is NULL. */

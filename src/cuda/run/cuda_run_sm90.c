@@ -56,28 +56,30 @@ typedef struct sm90_launch {
     cuda_shape shape;
 } sm90_launch;
 
-/* That of the rows [first, first + count) of a call; the weights' map is the call's. */
-static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count, sm90_launch *launch)
+/* That of the rows [first, first + count) of a call, whose samples are drawn beside their columns,
+ * or each by a column of `spread`, where that is not NULL. The weights' map is the call's. */
+static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count,
+                             const gumbel_tensor *spread, sm90_launch *launch)
 {
     cuda_device *cuda = job->cuda;
     cuda_params *p = &launch->params;
     const int64_t tokens = job->params.problem.end_token - job->params.problem.first_token;
     *p = cuda_slice(&job->params, first, count);
-    const int samples = p->stored ? 1 : p->problem.sampling.num_samples;
-    launch->place = cuda_sm90_width_for(count);
+    const gumbel_tensor *hidden = spread ? spread : &p->problem.hidden;
+    const int samples = p->stored || spread ? 1 : p->problem.sampling.num_samples;
+    launch->place = cuda_sm90_width_for(hidden->rows);
     const int width = cuda_sm90_widths[launch->place];
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     p->parts = cuda_sm90_ctas(width, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
     p->stages = cuda_sm90_stages(width, samples, p->problem.with_mass, p->stored && !p->draws_too);
-    GUMBEL_ASSERT(p->tiles > 0 && count <= width && p->stages >= 1);
+    GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= width && p->stages >= 1);
     GUMBEL_ASSERT(p->parts >= 1 && p->parts <= cuda->multiprocessors);
-    GUMBEL_ASSERT((size_t)p->parts * (size_t)count * (size_t)samples <=
+    GUMBEL_ASSERT((size_t)p->parts * (size_t)hidden->rows * (size_t)samples <=
                   job->workspace.summaries_most);
     p->tag = cuda_tag(cuda);
     launch->shape = (cuda_shape){p->parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
                                  CUDA_SM90_OVERLAPS(width)};
-    return encode_hidden(job, &launch->hidden, &p->problem.hidden,
-                         width / CUDA_SM90_CLUSTER(width));
+    return encode_hidden(job, &launch->hidden, hidden, width / CUDA_SM90_CLUSTER(width));
 }
 
 gumbel_status cuda_run_sm90(const cuda_job *job)
@@ -91,7 +93,7 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
     GUMBEL_FORWARD(encode_weight(job, &launch.weight));
     for (int64_t first = 0; first < whole->batch; first += most) {
         int64_t rows = whole->batch - first < most ? whole->batch - first : most;
-        GUMBEL_FORWARD(prepare(job, first, rows, &launch));
+        GUMBEL_FORWARD(prepare(job, first, rows, NULL, &launch));
         cuda_params *p = &launch.params;
         void *arguments[] = {p, &launch.weight, &launch.hidden};
         cuda_sm90_case kind =
@@ -124,8 +126,9 @@ static int64_t depths_of(const gumbel_problem *p)
 void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                        cuda_workspace *workspace)
 {
-    size_t width = (size_t)cuda_screen_widths[width_for(p->batch)];
-    size_t groups = ((size_t)p->batch + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
+    const size_t draws = (size_t)p->batch * (size_t)p->sampling.num_samples;
+    const size_t width = (size_t)cuda_screen_widths[width_for((int64_t)draws)];
+    const size_t groups = (draws + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
     cuda_screen_pieces *pieces = &workspace->screen;
     (void)cuda;
     pieces->planes = gumbel_carve(cursor, (size_t)depths_of(p), width, CUDA_SCREEN_TILE);
@@ -133,6 +136,9 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     pieces->state = gumbel_carve(cursor, 1, 1, sizeof *pieces->state);
     pieces->entries =
         gumbel_carve(cursor, groups, CUDA_SCREEN_LISTED_MOST, sizeof *pieces->entries);
+    if (p->sampling.num_samples > 1)
+        pieces->spread =
+            gumbel_carve(cursor, draws, (size_t)p->hidden_size, sizeof *pieces->spread);
 }
 
 gumbel_status cuda_run_screen(const cuda_job *job)
@@ -142,12 +148,14 @@ gumbel_status cuda_run_screen(const cuda_job *job)
     const cuda_screen_pieces *pieces = &job->workspace.screen;
     const char *screen = q->screen;
     const int64_t tokens = q->end_token - q->first_token;
-    const int place = width_for(q->batch);
+    const int64_t draws = q->batch * q->sampling.num_samples;
+    const int place = width_for(draws);
     gumbel_screen_parts parts;
     int known =
         gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
-    GUMBEL_ASSERT(known && tokens > 0 && q->batch <= CUDA_SCREEN_ROWS_MOST);
+    GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MOST);
     GUMBEL_ASSERT(pieces->planes && pieces->reaches && pieces->state && pieces->entries);
+    GUMBEL_ASSERT(pieces->spread || draws == q->batch);
     (void)known;
     cuda_screen_params s = {.call = cuda_slice(&job->params, 0, q->batch),
                             .header = (const void *)screen,
@@ -156,19 +164,26 @@ gumbel_status cuda_run_screen(const cuda_job *job)
                             .copy = (const void *)(screen + parts.copy),
                             .depths = (int32_t)depths_of(q),
                             .width = cuda_screen_widths[place],
+                            .draws = (int32_t)draws,
                             .gamma = CUDA_SCREEN_GAMMA(q->hidden_size),
                             .planes = pieces->planes,
                             .reaches = pieces->reaches,
                             .state = pieces->state,
-                            .entries = pieces->entries};
+                            .entries = pieces->entries,
+                            .spread = pieces->spread};
+    const gumbel_tensor spread = {.data = pieces->spread,
+                                  .dtype = q->hidden.dtype,
+                                  .rows = draws,
+                                  .cols = q->hidden_size,
+                                  .stride = q->hidden_size};
     sm90_launch whole; /* the full pass */
     GUMBEL_FORWARD(encode_weight(job, &whole.weight));
-    GUMBEL_FORWARD(prepare(job, 0, q->batch, &whole));
+    GUMBEL_FORWARD(prepare(job, 0, q->batch, pieces->spread ? &spread : &q->hidden, &whole));
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = cuda_screen_stages(s.width);
     s.call.tag = cuda_tag(cuda);
     GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
-    GUMBEL_ASSERT(cuda_sm90_case_of(q, 0, 0, 0) == CUDA_SM90_PLAIN);
+    GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data && !q->with_mass);
     void *arguments[] = {&s, &whole.params, &whole.weight, &whole.hidden};
     const cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
     const cuda_shape draw = {whole.params.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 1};

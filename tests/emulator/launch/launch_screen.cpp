@@ -65,15 +65,20 @@ CUtensorMap map_of(const gumbel_tensor &t, int box)
 
 void score_body(const void *argument)
 {
-    static void (*const kernels[2][CUDA_SM90_WIDTHS])(
-        cuda_screen_params, sm90_call<CUDA_SM90_PLAIN>, CUtensorMap,
-        CUtensorMap) = {SCORES_OF(bf16), SCORES_OF(f16)};
+    static void (*const kernels[2][CUDA_SM90_WIDTHS])(cuda_screen_params, sm90_spread_call,
+                                                      CUtensorMap, CUtensorMap) = {SCORES_OF(bf16),
+                                                                                   SCORES_OF(f16)};
     const emulated_screen &own = *(const emulated_screen *)argument;
     const gumbel_problem &q = own.whole.problem;
-    const int place = cuda_sm90_width_for(q.batch);
-    kernels[q.weight.dtype == GUMBEL_FLOAT16][place](own.params, {own.whole},
-                                                     map_of(q.weight, CUDA_SM90_TILE),
-                                                     map_of(q.hidden, cuda_sm90_widths[place]));
+    const int place = cuda_sm90_width_for(own.params.draws);
+    const gumbel_tensor spread = {.data = own.params.spread,
+                                  .dtype = q.hidden.dtype,
+                                  .rows = own.params.draws,
+                                  .cols = q.hidden_size,
+                                  .stride = q.hidden_size};
+    kernels[q.weight.dtype == GUMBEL_FLOAT16][place](
+        own.params, {{own.whole}}, map_of(q.weight, CUDA_SM90_TILE),
+        map_of(own.params.spread ? spread : q.hidden, cuda_sm90_widths[place]));
 }
 
 } // namespace
@@ -128,7 +133,8 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     emulated_screen own = {};
     cuda_screen_params &s = own.params;
     gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
-    while (cuda_screen_widths[own.place] < 2 * q.batch)
+    s.draws = (int32_t)q.batch * q.sampling.num_samples;
+    while (cuda_screen_widths[own.place] < 2 * s.draws)
         own.place++;
     s.call = call;
     s.header = (const gumbel_screen_header *)screen;
@@ -143,9 +149,12 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     s.state = (cuda_screen_state *)poisoned_workspace(sizeof *s.state);
     s.entries = (cuda_screen_entry *)poisoned_workspace(
         CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST * sizeof *s.entries);
+    if (q.sampling.num_samples > 1)
+        s.spread =
+            (uint16_t *)poisoned_workspace((size_t)(s.draws * q.hidden_size) * sizeof *s.spread);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
-    const int width = cuda_sm90_widths[cuda_sm90_width_for(q.batch)];
+    const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
     own.whole = call;
     own.whole.tag++;
     own.whole.tiles = s.call.tiles;
@@ -171,5 +180,6 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     free(s.reaches);
     free(s.state);
     free(s.entries);
+    free(s.spread);
     return again;
 }

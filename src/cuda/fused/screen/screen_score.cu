@@ -32,18 +32,20 @@ __device__ __forceinline__ void split_row(const cuda_screen_params &s)
     ptx_wait_for_launch();
     if (row == 0 && threadIdx.x == 0)
         *s.state = {};
-    if (row < q.batch && threadIdx.x < CUDA_FLOOR_WORDS)
+    if (row < s.draws && threadIdx.x < CUDA_FLOOR_WORDS)
         s.call.shared_floors[CUDA_FLOOR_WORDS * row + threadIdx.x] = 0;
     const row_split own(s, shared, row);
-    if (row >= q.batch || !gumbel_problem_row_lives(&q, row)) {
+    if (row >= s.draws || !gumbel_problem_row_lives(&q, row_of_draw(s, row))) {
         if (threadIdx.x < kSplitThreads)
             own.clear();
         return;
     }
     gumbel_screen_reach reach = {};
-    if (threadIdx.x < kSplitThreads)
+    if (threadIdx.x < kSplitThreads) {
+        if (s.spread)
+            own.spread();
         reach = own.split();
-    else
+    } else
         own.look_at_header();
     __syncthreads();
     if (threadIdx.x > 0)
@@ -56,7 +58,7 @@ __device__ __forceinline__ void split_row(const cuda_screen_params &s)
 /* Score what is listed, or draw the whole call anew. */
 template <int n, bool half>
 __device__ __forceinline__ void end_screened(const cuda_screen_params &s,
-                                             const sm90_call<CUDA_SM90_PLAIN> &whole,
+                                             const sm90_spread_call &whole,
                                              const CUtensorMap *weight, const CUtensorMap *hidden)
 {
     ptx_wait_for_launch();
@@ -81,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SPLIT_THREADS, 1)
 #define KERNEL(n, dtype, half)                                                                     \
     extern "C" __global__ void __launch_bounds__(CUDA_SM90_THREADS, 1)                             \
         gumbel_score_rows_##dtype##_##n(const __grid_constant__ cuda_screen_params s,              \
-                                        const __grid_constant__ sm90_call<CUDA_SM90_PLAIN> whole,  \
+                                        const __grid_constant__ sm90_spread_call whole,            \
                                         const __grid_constant__ CUtensorMap weight,                \
                                         const __grid_constant__ CUtensorMap hidden)                \
     {                                                                                              \

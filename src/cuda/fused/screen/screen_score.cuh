@@ -13,8 +13,8 @@
 #include "cuda/fused/hopper/offers_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
 #include "cuda/fused/tile/ending_sm90.cuh"
-#include "cuda/fused/screen/screen_params.h"
 #include "cuda/fused/screen/screen_ptx.cuh"
+#include "cuda/fused/screen/screen_shared.cuh"
 
 namespace
 {
@@ -100,7 +100,7 @@ template <bool half> class scorer
         const gumbel_problem &q = s.call.problem;
         unsigned char *to = stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
         const int64_t column = (int64_t)segment * CUDA_SCREEN_SEGMENT;
-        const int hidden = min(kGroup, (int)q.batch - kGroup * group);
+        const int hidden = min(kGroup, s.draws - kGroup * group);
         const int rows = shared.count + hidden;
         for (int i = thread; i < rows * kUnits && segment < segments;
              i += CUDA_SCREEN_SCORE_THREADS) {
@@ -109,7 +109,7 @@ template <bool half> class scorer
             const int row = is_weight ? r : r - shared.count;
             const gumbel_tensor &t = is_weight ? q.weight : q.hidden;
             const int64_t from = is_weight ? (int64_t)shared.entries[row].token - q.first_token
-                                           : (int64_t)(kGroup * group + row);
+                                           : row_of_draw(s, kGroup * group + row);
             unsigned char *place =
                 to + (is_weight ? chunk * kScoreRows * 128 : kWeightBytes + chunk * kGroup * 128) +
                 row * 128 + ((unit % 8) ^ (row % 8)) * 16;
@@ -192,7 +192,6 @@ template <bool half> class scorer
 
 __device__ __forceinline__ void start(const cuda_screen_params &s, score_shared &shared, int group)
 {
-    const gumbel_problem &q = s.call.problem;
     const int i = threadIdx.x, row = kGroup * group + i;
     if (i == 0)
         shared.is_last = 0;
@@ -202,29 +201,26 @@ __device__ __forceinline__ void start(const cuda_screen_params &s, score_shared 
     shared.draws[i] = {};
     shared.floors[i] = -INFINITY;
     shared.flags[i] = 0;
-    if (row < (int)q.batch) {
+    if (row < s.draws) {
         const uint64_t floor = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
         if (floor >> FLOOR_BITS == s.call.tag)
             shared.floors[i] = floor_unpack(floor);
-        const gumbel_row own = gumbel_problem_row(&q, row);
-        shared.draws[i] = {own.stream.seed, own.stream.position, own.stream.sample,
-                           own.inverse_temperature, own.greedy};
+        shared.draws[i] = parameters_of_draw(s, row);
     }
 }
 
 /* Tell what this CTA has found; by the last one, write the outputs. */
 __device__ __forceinline__ void end(const cuda_screen_params &s, score_shared &shared, int group)
 {
-    const gumbel_problem &q = s.call.problem;
     const int i = threadIdx.x, row = kGroup * group + i;
     sync_scorers();
-    if (i < kGroup && row < (int)q.batch && (shared.best[i].id >= 0 || shared.flags[i] != 0))
+    if (i < kGroup && row < s.draws && (shared.best[i].id >= 0 || shared.flags[i] != 0))
         raise_draw(s.call, row, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i == 0)
         shared.is_last = ptx_count(&s.state->ended) + 1 == gridDim.x;
     sync_scorers();
-    if (shared.is_last && i < (int)q.batch)
+    if (shared.is_last && i < s.draws)
         write_best(s.call, i);
 }
 
@@ -235,7 +231,7 @@ template <bool half> __device__ __forceinline__ void score(const cuda_screen_par
     unsigned char *ring = shared_memory;
     score_shared &shared =
         *(score_shared *)(ring + CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES);
-    const int groups = ((int)s.call.problem.batch + kGroup - 1) / kGroup;
+    const int groups = (s.draws + kGroup - 1) / kGroup;
     const int group = blockIdx.x % groups, member = blockIdx.x / groups;
     const int members = ((int)gridDim.x - group + groups - 1) / groups;
     /* Nothing of this waits for another load. */

@@ -231,7 +231,8 @@ template <int n> class screen_server
     {
         const gumbel_problem &q = s.call.problem;
         const uint4 *w = (const uint4 *)weights_of(token);
-        const uint4 *h = (const uint4 *)((const uint16_t *)q.hidden.data + i * q.hidden.stride);
+        const uint4 *h =
+            (const uint4 *)((const uint16_t *)q.hidden.data + row_of_draw(s, i) * q.hidden.stride);
         const bool half = q.weight.dtype == GUMBEL_FLOAT16;
         const int vectors = (int)(q.hidden_size / 8);
         float2 sums = {0.0f, 0.0f};

@@ -16,6 +16,20 @@
 namespace
 {
 
+/* The row of the batch that a draw is of, and what it draws by. */
+__device__ __forceinline__ int64_t row_of_draw(const cuda_screen_params &s, int64_t draw)
+{
+    return draw / s.call.problem.sampling.num_samples;
+}
+
+__device__ __forceinline__ sm90_draw parameters_of_draw(const cuda_screen_params &s, int64_t draw)
+{
+    const gumbel_row row = gumbel_problem_row(&s.call.problem, row_of_draw(s, draw));
+    const uint32_t sample = (uint32_t)(draw % s.call.problem.sampling.num_samples);
+    return {row.stream.seed, row.stream.position, row.stream.sample + sample,
+            row.inverse_temperature, row.greedy};
+}
+
 constexpr int kTileBlocks = CUDA_SCREEN_TILE / GUMBEL_BLOCK;
 constexpr int kScreenTeams = 2; /* warpgroups that multiply and draw, in turns */
 constexpr int kScreenTries = 8; /* how often a tile that offers too much is drawn from again */
@@ -84,7 +98,6 @@ template <int n> struct screen_side {
     /* All threads. */
     __device__ void clear(const cuda_screen_params &s)
     {
-        const gumbel_problem &q = s.call.problem;
         if (threadIdx.x == 0) {
             offered = kept = again = is_known = 0;
             kept_most = min(CUDA_SCREEN_KEPT, 2 * max(1, s.header->list_most));
@@ -97,7 +110,7 @@ template <int n> struct screen_side {
             draws[i] = {};
             for (int b = 0; b < kTileBlocks; b++)
                 marks[b][i] = {INFINITY, 0.0f};
-            if (i >= (int)q.batch || !gumbel_problem_row_lives(&q, i))
+            if (i >= s.draws || !gumbel_problem_row_lives(&s.call.problem, row_of_draw(s, i)))
                 continue;
             reaches[i] = s.reaches[i];
             units[i] = reaches[i].unit;
@@ -105,9 +118,7 @@ template <int n> struct screen_side {
                 is_known = 1;
                 continue;
             }
-            gumbel_row row = gumbel_problem_row(&q, i);
-            draws[i] = {row.stream.seed, row.stream.position, row.stream.sample,
-                        row.inverse_temperature, row.greedy};
+            draws[i] = parameters_of_draw(s, i);
         }
     }
 

@@ -9,7 +9,7 @@
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
 
 #include "cuda/common/widen.cuh"
-#include "cuda/fused/screen/screen_params.h"
+#include "cuda/fused/screen/screen_shared.cuh"
 
 namespace
 {
@@ -114,6 +114,17 @@ class row_split
         return reach;
     }
 
+    /* The row itself, where the full pass reads it. */
+    __device__ __forceinline__ void spread() const
+    {
+        const gumbel_tensor &t = s.call.problem.hidden;
+        const uint4 *from =
+            (const uint4 *)((const uint16_t *)t.data + row_of_draw(s, row) * t.stride);
+        uint4 *to = (uint4 *)(s.spread + row * s.call.problem.hidden_size);
+        for (int v = threadIdx.x; v < vectors; v += kSplitThreads)
+            to[v] = __ldg(from + v);
+    }
+
     /* Planes of zeros. */
     __device__ __forceinline__ void clear() const
     {
@@ -149,7 +160,8 @@ class row_split
     template <class F> __device__ __forceinline__ void each(F f) const
     {
         const gumbel_tensor &t = s.call.problem.hidden;
-        const uint4 *from = (const uint4 *)((const uint16_t *)t.data + row * t.stride);
+        const uint4 *from =
+            (const uint4 *)((const uint16_t *)t.data + row_of_draw(s, row) * t.stride);
         for (int v = threadIdx.x; v < vectors; v += kSplitThreads) {
             const uint4 raw = from[v];
             const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
