@@ -12,6 +12,8 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <vector>
+
 namespace
 {
 
@@ -48,6 +50,27 @@ void spoil(problem *made, bool token)
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
+/* A mask of all rows, by which few tokens may be drawn, or half of them, or none; and the bias that
+ * does the same in the full pass. */
+struct token_mask {
+    std::vector<uint32_t> words;
+    std::vector<float> bias;
+
+    token_mask(const problem_plan &plan, uint64_t *random)
+        : words((size_t)(plan.first_token + plan.vocab + 31) / 32), bias((size_t)plan.vocab)
+    {
+        const uint32_t kind = random_below(random, 6);
+        for (int64_t i = 0; i < plan.vocab; i++) {
+            const bool allowed = kind == 0  ? false
+                                 : kind < 3 ? one_in(random, 40)
+                                            : one_in(random, 2);
+            const int64_t token = plan.first_token + i;
+            words[(size_t)token / 32] |= (uint32_t)allowed << token % 32;
+            bias[(size_t)i] = allowed ? 0.0f : -INFINITY;
+        }
+    }
+};
+
 bool passes(int index, counts *all)
 {
     uint64_t random = (uint64_t)index;
@@ -58,14 +81,18 @@ bool passes(int index, counts *all)
     if (is_spoilt)
         spoil(made, one_in(&random, 2));
     const int ctas = 1 + (int)random_below(&random, 5), width = cuda_sm90_width_for(plan.batch);
-    snprintf(what, sizeof what, "problem %d, %d CTAs%s: %s", index, ctas,
-             is_short ? ", short lists" : "", problem_describe(&plan));
+    const bool is_masked = !is_spoilt && one_in(&random, 2);
+    snprintf(what, sizeof what, "problem %d, %d CTAs%s%s: %s", index, ctas,
+             is_short ? ", short lists" : "", is_masked ? ", masked" : "", problem_describe(&plan));
     outcome *full = outcome_make(plan.batch, plan.samples),
             *ours = outcome_make(plan.batch, plan.samples);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
                                                       CUDA_FLOOR_WORDS * sizeof *floors);
-    emulated_launch own =
-        emulated_launch_of(made->head, made->sampling, false, width, 2, &random, what);
+    const token_mask mask(plan, &random);
+    gumbel_head head = made->head;
+    if (is_masked)
+        head.bias = tensor_of(mask.bias.data(), GUMBEL_FLOAT32, 1, plan.vocab, 0);
+    emulated_launch own = emulated_launch_of(head, made->sampling, false, width, 2, &random, what);
     void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
                                   &random, what);
     own.params.shared_floors = floors;
@@ -83,6 +110,11 @@ bool passes(int index, counts *all)
     own.params.output.lse = own.params.output.logprobs = NULL;
     own.params.tag++;
     own.params.problem.screen = screen;
+    own.params.problem.bias = {};
+    if (is_masked) {
+        own.params.problem.request |= GUMBEL_REQUEST_MASK;
+        own.params.problem.transforms.mask = {(const int32_t *)mask.words.data(), 0};
+    }
     int64_t listed = 0;
     const bool again = emulate_screen(own.params, ctas, &random, what, &listed);
     bool good = true;

@@ -75,7 +75,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .rung = {.name = "screen",
                  .what = "a copy of a byte a weight tells what can win, which alone is multiplied",
                  .kernels = "screen_score.cu, screen_draw.cu",
-                 .serves = GUMBEL_NEED_SAMPLES},
+                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_NEED_SAMPLES},
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
         .run = cuda_run_screen,

@@ -172,8 +172,9 @@ template <int n> class screen_team
                 const float e1 = fmaf(steps[h].y, t1 + mark.width, CUDA_SCREEN_TINY);
                 bool p0 = !(e0 < mark.least), p1 = !(e1 < mark.least);
                 if (__any_sync(~0u, p0 || p1)) {
-                    p0 = p0 && mark.least < INFINITY && 64 * h + own < tokens;
-                    p1 = p1 && mark.least < INFINITY && 64 * h + own + 1 < tokens;
+                    const uint32_t allowed = side.allowed[h][row][own / 32] >> own % 32;
+                    p0 = p0 && mark.least < INFINITY && 64 * h + own < tokens && (allowed & 1);
+                    p1 = p1 && mark.least < INFINITY && 64 * h + own + 1 < tokens && (allowed & 2);
                     put(p0, p1, {lower_of(steps[h].x, t0, mark), e0},
                         {lower_of(steps[h].y, t1, mark), e1}, row | (64 * h + own) << 8);
                 }
@@ -252,7 +253,8 @@ template <int n> class screen_team
             for (int j = 0; j < n / 8; j++) {
                 const int row = 4 * j + lane % 4;
                 const int other = (int)((side.first_words[h][row] - own) % GUMBEL_BLOCK);
-                if (!side.draws_row(row) || other > 1 || 64 * h + own + other >= tokens)
+                if (!side.draws_row(row) || other > 1 || 64 * h + own + other >= tokens ||
+                    !(side.allowed[h][row][own / 32] >> (own % 32 + other) & 1))
                     continue;
                 const screen_mark mark = {0.0f,
                                           gumbel_screen_width(&side.reaches[row], &blocks[h])};

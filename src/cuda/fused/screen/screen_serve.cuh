@@ -94,12 +94,14 @@ template <int n> class screen_server
         if (!side.draws_row(thread))
             return;
         draw_block words[kTileBlocks];
+        ask_allowed(s, side, thread, first);
         words_of_tile(s, side, thread, first, words);
 #pragma unroll
         for (int b = 0; b < kTileBlocks; b++) {
             side.first_words[b][thread] = first_word_of(words[b]);
             side.seeds[b][thread] = -INFINITY;
         }
+        ptx_copy_async_wait<0>();
     }
 
     /* Raise what rows must reach by all offers, and keep those that reach it. */
@@ -301,6 +303,7 @@ template <int n> class screen_server
         float reaches[kTileBlocks];
         if (draws) {
             draw_block words[kTileBlocks];
+            ask_allowed(s, side, thread, first_token_of(tile));
             load_blocks(s, tile, blocks);
             words_of_tile(s, side, thread, first_token_of(tile), words);
 #pragma unroll
@@ -310,6 +313,7 @@ template <int n> class screen_server
         sm90_sleep(ended, nap);
         if (draws) {
             take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+            ptx_copy_async_wait<0>();
             set_marks(s, side, thread, reaches, blocks);
         }
     }

@@ -62,6 +62,8 @@ template <int n> struct screen_side {
     uint64_t full[CUDA_SCREEN_STAGES_MOST], empty[CUDA_SCREEN_STAGES_MOST];
     uint64_t served[kScreenTeams], drawn[kScreenTeams], multiplied[kScreenTeams];
     screen_mark marks[kTileBlocks][rows];
+    uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask leaves */
+    const int32_t *masks[rows];             /* NULL: none */
     float units[rows];
     float thresholds[rows];
     /* What a score of the row is not below, as ordered bits, above the token that has it. */
@@ -119,6 +121,9 @@ template <int n> struct screen_side {
                 continue;
             }
             draws[i] = parameters_of_draw(s, i);
+            masks[i] = s.call.problem.request & GUMBEL_REQUEST_MASK
+                           ? gumbel_problem_mask(&s.call.problem, row_of_draw(s, i))
+                           : NULL;
         }
     }
 
@@ -192,6 +197,26 @@ __device__ __forceinline__ bool give_floor(const cuda_screen_params &s, screen_s
     return threshold > (empty ? -INFINITY : floor_unpack(floor));
 }
 
+/* Ask for the bits of the tokens of a tile's blocks that row i may draw; they are there behind
+ * ptx_copy_async_wait<0>(). */
+template <int n>
+__device__ __forceinline__ void ask_allowed(const cuda_screen_params &s, screen_side<n> &side,
+                                            int i, uint32_t first)
+{
+    const int32_t *mask = side.masks[i];
+    const uint32_t end = (uint32_t)((s.call.problem.end_token + 31) / 32);
+#pragma unroll
+    for (int k = 0; k < 2 * kTileBlocks; k++) {
+        const uint32_t word = first / 32 + k;
+        uint32_t *to = &side.allowed[k / 2][i][k % 2];
+        if (mask && word < end)
+            ptx_copy_async<4>(to, mask + word);
+        else
+            *to = mask ? 0u : ~0u;
+    }
+    ptx_copy_async_commit();
+}
+
 /* Mark the blocks of a tile, of such reaches of noise and bounds, for row i, which draws. */
 template <int n>
 __device__ __forceinline__ void set_marks(const cuda_screen_params &s, screen_side<n> &side, int i,
@@ -202,7 +227,8 @@ __device__ __forceinline__ void set_marks(const cuda_screen_params &s, screen_si
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++) {
         const float least = draw_bound(side.thresholds[i], reaches[b], unit);
-        side.marks[b][i] = {fminf(fmaxf(least, -FLT_MAX), FLT_MAX),
+        const bool any = (side.allowed[b][i][0] | side.allowed[b][i][1]) != 0;
+        side.marks[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
                             gumbel_screen_width(&side.reaches[i], &blocks[b])};
     }
 }
