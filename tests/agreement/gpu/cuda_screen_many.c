@@ -68,8 +68,26 @@ static uint32_t *draw_chain(chain *c, const gumbel_head *head, const gumbel_samp
     return all;
 }
 
-/* So many draws, by the screen and without. */
-static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, const char *what)
+/* A mask a row on the GPU, which leaves half of all tokens, few, or all but few. */
+static gumbel_row_i32 make_masks(int64_t vocab)
+{
+    const int64_t words = (vocab + 31) / 32;
+    int32_t *masks = make_zeroed((size_t)(ROWS * words), sizeof *masks);
+    uint64_t state = 5;
+    for (int64_t i = 0; i < ROWS * words; i++) {
+        const uint64_t a = random_bits(&state), b = random_bits(&state), c = random_bits(&state);
+        const uint64_t few = a & b & c & (a >> 32) & (b >> 32) & (c >> 32);
+        const int64_t row = i / words;
+        masks[i] = (int32_t)(row % 3 == 0 ? a : row % 3 == 1 ? few : ~few);
+    }
+    const gumbel_row_i32 made = {gpu_copy(masks, (size_t)(ROWS * words) * sizeof *masks), words};
+    free(masks);
+    return made;
+}
+
+/* So many draws, by the screen and without, of rows with masks or not. */
+static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, int masked,
+                           const char *what)
 {
     static const float temperatures[] = {0.8f, 0, 1, 0.3f, 0.7f, 1.3f, 0, 3, 10, 100, 0.05f, 1};
     const int64_t element = (int64_t)dtype_size(h->head.weight.dtype);
@@ -87,22 +105,30 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, co
     c.position = gpu_make(sizeof seed);
     float *temperature_on_gpu = gpu_copy(temperature, sizeof temperature);
     uint64_t *seed_on_gpu = gpu_copy(seed, sizeof seed);
+    const gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                          .mask = masked ? make_masks(h->head.weight.rows)
+                                                         : (gumbel_row_i32){NULL, 0}};
     const gumbel_sampling how = {.struct_size = sizeof how,
                                  .temperature = {temperature_on_gpu, 0},
                                  .seed = {seed_on_gpu, 0},
                                  .position = {c.position, 0},
-                                 .num_samples = samples};
+                                 .num_samples = samples,
+                                 .transforms = masked ? &transforms : NULL};
     gumbel_head head = h->head;
     gumbel_output out = {
         .struct_size = sizeof out, .tokens = c.tokens, .scores = c.scores, .status = c.status};
     head.hidden.rows = c.rows;
-    if (gumbel_workspace_size(gpu, &head, NULL, &how, &out, &c.bytes, &error))
+    gumbel_head plain = head;
+    size_t bytes;
+    plain.screen = NULL;
+    if (gumbel_workspace_size(gpu, &head, NULL, &how, &out, &bytes, &error) ||
+        gumbel_workspace_size(gpu, &plain, NULL, &how, &out, &c.bytes, &error))
         die("%s: %s", error.field, error.message);
+    c.bytes = bytes > c.bytes ? bytes : c.bytes;
     c.workspace = gpu_hostile(c.bytes);
     CHECK(is_screened(&head, &how), "%s", what);
     uint32_t *by = draw_chain(&c, &head, &how, element);
-    head.screen = NULL;
-    uint32_t *without = draw_chain(&c, &head, &how, element);
+    uint32_t *without = draw_chain(&c, &plain, &how, element);
     int64_t differ = 0, outside = 0;
     for (size_t i = 0; i < draws; i++) {
         differ += by[i] != without[i] || by[draws + i] != without[draws + i];
@@ -111,7 +137,8 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, co
     CHECK(outside == 0, "%s: %lld of %zu draws have no token", what, (long long)outside, draws);
     differ += memcmp(by + 2 * draws, without + 2 * draws, rows * 4) != 0;
     CHECK(differ == 0, "%s: %lld of %zu draws differ", what, (long long)differ, draws);
-    printf("  %s, S = %d: %zu draws, %lld differ\n", what, samples, draws, (long long)differ);
+    printf("  %s, S = %d%s: %zu draws, %lld differ\n", what, samples, masked ? ", masks" : "",
+           draws, (long long)differ);
     free(by);
     free(without);
     gpu_free(c.tokens);
@@ -121,6 +148,7 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, co
     gpu_free(c.workspace);
     gpu_free(temperature_on_gpu);
     gpu_free(seed_on_gpu);
+    gpu_free((void *)(uintptr_t)transforms.mask.data);
 }
 
 /* The head of the bundled model, tied to its embedding, with rows of that as hidden states; on the
@@ -158,8 +186,9 @@ void screen_many(void)
                                                    columns[kind], PLACES * ROWS, 3);
         gpu_head h = head_on_gpu(&made);
         const char *what = is_model ? "the bundled model" : made_names[kind];
-        compare_chains(&h, DRAWS_LEAST / (MADE_KINDS + 1), 1, what);
-        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 8 : 4, what);
+        compare_chains(&h, DRAWS_LEAST / (MADE_KINDS + 1), 1, 0, what);
+        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 8 : 4, 0, what);
+        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 1 : 2, 1, what);
         free_gpu_head(&h);
         free_made_head(&made);
     }
