@@ -27,7 +27,7 @@ __device__ __forceinline__ void split_row(const cuda_screen_params &s)
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     split_shared &shared = *(split_shared *)shared_memory;
     const gumbel_problem &q = s.call.problem;
-    const int64_t row = blockIdx.x;
+    const int row = blockIdx.x;
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (row == 0 && threadIdx.x == 0)

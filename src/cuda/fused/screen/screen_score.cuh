@@ -30,6 +30,7 @@ struct score_shared {
     cuda_screen_entry entries[kScoreRows];
     int count;
     sm90_draw draws[kGroup];
+    const uint16_t *hidden[kGroup]; /* the hidden state of each */
     sm90_best best[kGroup];
     float floors[kGroup]; /* what rows have surely reached; -inf for nothing known */
     uint32_t flags[kGroup];
@@ -94,6 +95,12 @@ template <bool half> class scorer
         sync_scorers();
     }
 
+    __device__ __forceinline__ const uint16_t *weights_of(uint32_t token) const
+    {
+        const gumbel_problem &q = s.call.problem;
+        return (const uint16_t *)q.weight.data + ((int64_t)token - q.first_token) * q.weight.stride;
+    }
+
     /* Copy a segment of the candidates, and of the hidden states. */
     __device__ __forceinline__ void copy(int segment) const
     {
@@ -107,15 +114,13 @@ template <bool half> class scorer
             const int unit = i % kUnits, r = i / kUnits, chunk = unit / 8;
             const bool is_weight = r < shared.count;
             const int row = is_weight ? r : r - shared.count;
-            const gumbel_tensor &t = is_weight ? q.weight : q.hidden;
-            const int64_t from = is_weight ? (int64_t)shared.entries[row].token - q.first_token
-                                           : row_of_draw(s, kGroup * group + row);
+            const uint16_t *from =
+                is_weight ? weights_of(shared.entries[row].token) : shared.hidden[row];
             unsigned char *place =
                 to + (is_weight ? chunk * kScoreRows * 128 : kWeightBytes + chunk * kGroup * 128) +
                 row * 128 + ((unit % 8) ^ (row % 8)) * 16;
             if (column + 8 * unit < q.hidden_size)
-                ptx_copy_async<16>(place,
-                                   (const uint16_t *)t.data + from * t.stride + column + 8 * unit);
+                ptx_copy_async<16>(place, from + column + 8 * unit);
             else
                 *(uint4 *)place = {0, 0, 0, 0};
         }
@@ -206,6 +211,8 @@ __device__ __forceinline__ void start(const cuda_screen_params &s, score_shared 
         if (floor >> FLOOR_BITS == s.call.tag)
             shared.floors[i] = floor_unpack(floor);
         shared.draws[i] = parameters_of_draw(s, row);
+        const gumbel_tensor &t = s.call.problem.hidden;
+        shared.hidden[i] = (const uint16_t *)t.data + row_of_draw(s, row) * t.stride;
     }
 }
 

@@ -17,15 +17,17 @@ namespace
 {
 
 /* The row of the batch that a draw is of, and what it draws by. */
-__device__ __forceinline__ int64_t row_of_draw(const cuda_screen_params &s, int64_t draw)
+__device__ __forceinline__ int row_of_draw(const cuda_screen_params &s, int draw)
 {
-    return draw / s.call.problem.sampling.num_samples;
+    const int samples = s.call.problem.sampling.num_samples;
+    return samples == 1 ? draw : draw / samples; /* one sample pays for no division */
 }
 
-__device__ __forceinline__ sm90_draw parameters_of_draw(const cuda_screen_params &s, int64_t draw)
+__device__ __forceinline__ sm90_draw parameters_of_draw(const cuda_screen_params &s, int draw)
 {
-    const gumbel_row row = gumbel_problem_row(&s.call.problem, row_of_draw(s, draw));
-    const uint32_t sample = (uint32_t)(draw % s.call.problem.sampling.num_samples);
+    const int of = row_of_draw(s, draw);
+    const gumbel_row row = gumbel_problem_row(&s.call.problem, of);
+    const uint32_t sample = (uint32_t)(draw - of * s.call.problem.sampling.num_samples);
     return {row.stream.seed, row.stream.position, row.stream.sample + sample,
             row.inverse_temperature, row.greedy};
 }

@@ -47,12 +47,12 @@ class row_split
 {
     const cuda_screen_params &s;
     split_shared &shared;
-    const int64_t row;
+    const int row;
     const int vectors; /* of eight elements */
 
   public:
     __device__ __forceinline__ row_split(const cuda_screen_params &params, split_shared &memory,
-                                         int64_t b)
+                                         int b)
         : s(params), shared(memory), row(b), vectors((int)(params.call.problem.hidden_size / 8))
     {
     }
@@ -120,7 +120,7 @@ class row_split
         const gumbel_tensor &t = s.call.problem.hidden;
         const uint4 *from =
             (const uint4 *)((const uint16_t *)t.data + row_of_draw(s, row) * t.stride);
-        uint4 *to = (uint4 *)(s.spread + row * s.call.problem.hidden_size);
+        uint4 *to = (uint4 *)(s.spread + (int64_t)row * s.call.problem.hidden_size);
         for (int v = threadIdx.x; v < vectors; v += kSplitThreads)
             to[v] = __ldg(from + v);
     }
@@ -214,7 +214,7 @@ class row_split
     /* Where eight columns of a plane lie: hi and lo are neighbouring rows of the operand. */
     __device__ __forceinline__ int8_t *place(int vector, int plane) const
     {
-        const int column = 8 * vector, n = 2 * (int)row + plane;
+        const int column = 8 * vector, n = 2 * row + plane;
         const int unit = (column % CUDA_SCREEN_TILE / 16) ^ (n % 8);
         return s.planes + ((int64_t)(column / CUDA_SCREEN_TILE) * s.width + n) * CUDA_SCREEN_TILE +
                16 * unit + column % 16;
