@@ -208,15 +208,20 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
     }
-    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++)
+    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
+        snprintf(name, sizeof name, "gumbel_score_rows_%s", dtypes[dtype]);
+        GUMBEL_FORWARD(get_kernel(cuda, score, name, &cuda->screen_score[dtype], error));
+        CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->screen_score[dtype],
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SCREEN_SCORE_BYTES);
         for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MOST); i++) {
-            CUfunction *kernel = &cuda->screen_score[dtype][i];
-            snprintf(name, sizeof name, "gumbel_score_rows_%s_%d", dtypes[dtype],
+            CUfunction *kernel = &cuda->fused_again[dtype][i];
+            snprintf(name, sizeof name, "gumbel_fused_again_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
-            GUMBEL_FORWARD(get_kernel(cuda, score, name, kernel, error));
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, kernel, error));
             CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                      CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
         }
+    }
     return GUMBEL_OK;
 }
 
@@ -365,6 +370,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,
         [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
         [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
+        [CUDA_MODULE_FUSED_AGAIN] = cuda_image_fused_again_sm90,
         [CUDA_MODULE_SCREEN_DRAW] = cuda_image_screen_draw,
         [CUDA_MODULE_SCREEN_MAKE] = cuda_image_screen_make,
         [CUDA_MODULE_SCREEN_SCORE] = cuda_image_screen_score,

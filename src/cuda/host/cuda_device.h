@@ -46,6 +46,7 @@ typedef enum cuda_module {
     CUDA_MODULE_REQUEST_TEAM,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and those behind it on Hopper alone */
+    CUDA_MODULE_FUSED_AGAIN,
     CUDA_MODULE_SCREEN_DRAW,
     CUDA_MODULE_SCREEN_SCORE,
     CUDA_MODULES,
@@ -100,9 +101,9 @@ typedef struct cuda_device {
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
+    CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS]; /* of CUDA_SCREEN_ROWS_MOST rows */
     CUfunction screen_begin, screen_make, screen_seal, screen_verify, screen_split;
-    CUfunction screen_draw[CUDA_SCREEN_WIDTHS];
-    CUfunction screen_score[CUDA_F16 + 1][CUDA_SM90_WIDTHS]; /* of CUDA_SCREEN_ROWS_MOST rows */
+    CUfunction screen_draw[CUDA_SCREEN_WIDTHS], screen_score[CUDA_F16 + 1];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (floor.cuh) */
 } cuda_device;
 

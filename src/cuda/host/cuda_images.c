@@ -24,6 +24,7 @@ IMAGE(drafts);
 IMAGE(weigh_drafts);
 IMAGE(exchange);
 IMAGE(finish);
+IMAGE(fused_again_sm90);
 IMAGE(fused_sm80);
 IMAGE(fused_sm90);
 IMAGE(gather);

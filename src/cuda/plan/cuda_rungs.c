@@ -38,8 +38,6 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNG) &&
         !cuda_screen_is_faster(p->vocab, p->hidden_size))
         return "the head has fewer than 2^28 weights";
-    if (cuda->multiprocessors < CUDA_SCREEN_GROUPS)
-        return "the GPU has fewer than 8 multiprocessors";
     if (p->first_token % GUMBEL_BLOCK != 0)
         return "first_token is no multiple of 64";
     if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MOST)
@@ -74,7 +72,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     {
         .rung = {.name = "screen",
                  .what = "a copy of a byte a weight tells what can win, which alone is multiplied",
-                 .kernels = "screen_score.cu, screen_draw.cu",
+                 .kernels = "screen_score.cu, screen_draw.cu, fused_again_sm90.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_NEED_SAMPLES},
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,

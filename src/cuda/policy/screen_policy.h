@@ -58,8 +58,6 @@ static inline int cuda_screen_stages(int width)
 #define CUDA_SCREEN_SCORE_BYTES                                                                    \
     (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_SCREEN_SCORE_SIDE_BYTES)
 #define CUDA_SCREEN_SCORE_THREADS 128
-/* CTAs of the launch that scores, or makes the full pass by `parts` of them: each group has one. */
-#define CUDA_SCREEN_CTAS(parts) ((parts) > CUDA_SCREEN_GROUPS ? (parts) : CUDA_SCREEN_GROUPS)
 #define CUDA_SCREEN_SPLIT_THREADS (512 + 32)
 #define CUDA_SCREEN_SPLIT_BYTES   1024
 #define CUDA_SCREEN_MAKE_THREADS  256

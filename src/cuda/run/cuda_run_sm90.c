@@ -2,8 +2,8 @@
  *
  * The fused way on Hopper: tensor maps, and slices of the batch that one launch takes. And the
  * screened draw: hidden states are split into planes, what can win is found by the screen and
- * scored by the full product; or the full pass is made instead, of a call that the screen does not
- * tell.
+ * scored by the full product, and behind that stands the full pass, for calls that a screen does
+ * not tell.
  */
 #include "core/fail.h"
 #include "cuda/fused/screen/screen_params.h"
@@ -141,21 +141,21 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
             gumbel_carve(cursor, draws, (size_t)p->hidden_size, sizeof *pieces->spread);
 }
 
-gumbel_status cuda_run_screen(const cuda_job *job)
+/* What the kernels of a screened draw are handed, but for the launch's own. */
+static cuda_screen_params screened(const cuda_job *job, int place)
 {
-    cuda_device *cuda = job->cuda;
     const gumbel_problem *q = &job->params.problem;
     const cuda_screen_pieces *pieces = &job->workspace.screen;
     const char *screen = q->screen;
     const int64_t tokens = q->end_token - q->first_token;
     const int64_t draws = q->batch * q->sampling.num_samples;
-    const int place = width_for(draws);
     gumbel_screen_parts parts;
     int known =
         gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
     GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MOST);
     GUMBEL_ASSERT(pieces->planes && pieces->reaches && pieces->state && pieces->entries);
     GUMBEL_ASSERT(pieces->spread || draws == q->batch);
+    GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data && !q->with_mass);
     (void)known;
     cuda_screen_params s = {.call = cuda_slice(&job->params, 0, q->batch),
                             .header = (const void *)screen,
@@ -171,26 +171,40 @@ gumbel_status cuda_run_screen(const cuda_job *job)
                             .state = pieces->state,
                             .entries = pieces->entries,
                             .spread = pieces->spread};
+    s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
+    s.call.stages = cuda_screen_stages(s.width);
+    GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
+    return s;
+}
+
+gumbel_status cuda_run_screen(const cuda_job *job)
+{
+    cuda_device *cuda = job->cuda;
+    const gumbel_problem *q = &job->params.problem;
+    const cuda_screen_pieces *pieces = &job->workspace.screen;
+    const int processors = cuda_sm90_processors(cuda->multiprocessors);
+    const int place = width_for(q->batch * q->sampling.num_samples);
+    const cuda_dtype dtype = cuda_dtype_of(q->weight.dtype);
+    cuda_screen_params s = screened(job, place);
     const gumbel_tensor spread = {.data = pieces->spread,
                                   .dtype = q->hidden.dtype,
-                                  .rows = draws,
+                                  .rows = s.draws,
                                   .cols = q->hidden_size,
                                   .stride = q->hidden_size};
     sm90_launch whole; /* the full pass */
     GUMBEL_FORWARD(encode_weight(job, &whole.weight));
     GUMBEL_FORWARD(prepare(job, 0, q->batch, pieces->spread ? &spread : &q->hidden, &whole));
-    s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
-    s.call.stages = cuda_screen_stages(s.width);
     s.call.tag = cuda_tag(cuda);
-    GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
-    GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data && !q->with_mass);
-    void *arguments[] = {&s, &whole.params, &whole.weight, &whole.hidden};
+    const uint32_t *again = &pieces->state->again;
+    void *by_screen[] = {&s}, *in_full[] = {&whole.params, &whole.weight, &whole.hidden, &again};
     const cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
-    const cuda_shape draw = {whole.params.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 1};
-    cuda_shape score = whole.shape;
-    score.ctas = CUDA_SCREEN_CTAS(whole.params.parts);
-    CUfunction kernel = cuda->screen_score[cuda_dtype_of(q->weight.dtype)][whole.place];
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split, split, arguments));
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place], draw, arguments));
-    return cuda_launch(job, kernel, score, arguments);
+    const cuda_shape draw = {s.call.tiles < processors ? s.call.tiles : processors,
+                             CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 1};
+    const cuda_shape score = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
+                                                                         : CUDA_SCREEN_GROUPS,
+                              CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split, split, by_screen));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place], draw, by_screen));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_score[dtype], score, by_screen));
+    return cuda_launch(job, cuda->fused_again[dtype][whole.place], whole.shape, in_full);
 }

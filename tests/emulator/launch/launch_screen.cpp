@@ -10,6 +10,9 @@ extern "C" {
 #include "maths/screen_bound.h"
 }
 
+#include "cuda/fused/hopper/fused_again_sm90.cu"
+#undef KERNEL
+#undef KERNELS
 #include "cuda/fused/screen/screen_draw.cu"
 #undef KERNEL
 #include "cuda/fused/screen/screen_make.cu"
@@ -52,10 +55,19 @@ void draw_body(const void *argument)
     kernels[own.place](own.params);
 }
 
-#define SCORES_OF(dtype)                                                                           \
+void score_body(const void *argument)
+{
+    const emulated_screen &own = *(const emulated_screen *)argument;
+    if (own.params.call.problem.weight.dtype == GUMBEL_FLOAT16)
+        gumbel_score_rows_f16(own.params);
+    else
+        gumbel_score_rows_bf16(own.params);
+}
+
+#define AGAIN_OF(dtype)                                                                            \
     {                                                                                              \
-        gumbel_score_rows_##dtype##_8, gumbel_score_rows_##dtype##_16,                             \
-            gumbel_score_rows_##dtype##_32, gumbel_score_rows_##dtype##_64                         \
+        gumbel_fused_again_##dtype##_8, gumbel_fused_again_##dtype##_16,                           \
+            gumbel_fused_again_##dtype##_32, gumbel_fused_again_##dtype##_64                       \
     }
 
 CUtensorMap map_of(const gumbel_tensor &t, int box)
@@ -63,11 +75,11 @@ CUtensorMap map_of(const gumbel_tensor &t, int box)
     return {(const uint16_t *)t.data, t.rows, t.cols, t.stride, box};
 }
 
-void score_body(const void *argument)
+void again_body(const void *argument)
 {
-    static void (*const kernels[2][CUDA_SM90_WIDTHS])(cuda_screen_params, sm90_spread_call,
-                                                      CUtensorMap, CUtensorMap) = {SCORES_OF(bf16),
-                                                                                   SCORES_OF(f16)};
+    static void (*const kernels[2][CUDA_SM90_WIDTHS])(sm90_spread_call, CUtensorMap, CUtensorMap,
+                                                      const uint32_t *) = {AGAIN_OF(bf16),
+                                                                           AGAIN_OF(f16)};
     const emulated_screen &own = *(const emulated_screen *)argument;
     const gumbel_problem &q = own.whole.problem;
     const int place = cuda_sm90_width_for(own.params.draws);
@@ -77,8 +89,9 @@ void score_body(const void *argument)
                                   .cols = q.hidden_size,
                                   .stride = q.hidden_size};
     kernels[q.weight.dtype == GUMBEL_FLOAT16][place](
-        own.params, {{own.whole}}, map_of(q.weight, CUDA_SM90_TILE),
-        map_of(own.params.spread ? spread : q.hidden, cuda_sm90_widths[place]));
+        {{own.whole}}, map_of(q.weight, CUDA_SM90_TILE),
+        map_of(own.params.spread ? spread : q.hidden, cuda_sm90_widths[place]),
+        &own.params.state->again);
 }
 
 } // namespace
@@ -158,7 +171,7 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     own.whole = call;
     own.whole.tag++;
     own.whole.tiles = s.call.tiles;
-    own.whole.parts = cuda_sm90_ctas(width, s.call.tiles, CUDA_SCREEN_GROUPS + ctas);
+    own.whole.parts = cuda_sm90_ctas(width, s.call.tiles, ctas);
     own.whole.stages =
         2 + (int)random_below(random, (uint32_t)cuda_sm90_stages(width, 1, 0, 0) - 1);
     own.random = random;
@@ -169,10 +182,13 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     run_ctas(draw_body, &own,
              {std::min(s.call.tiles, ctas), 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
              random, what);
-    run_ctas(
-        score_body, &own,
-        {CUDA_SCREEN_CTAS(own.whole.parts), 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
-        random, what);
+    run_ctas(score_body, &own,
+             {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
+              memories},
+             random, what);
+    run_ctas(again_body, &own,
+             {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
+             what);
     const bool again = s.state->again != 0;
     for (int i = 0; i < CUDA_SCREEN_GROUPS; i++)
         *listed += s.state->listed[i];

@@ -22,9 +22,10 @@ struct emulated_screen {
     const char *what;
 };
 
-/* Split, screen and score, over `ctas` CTAs and more that score, as cuda_run_screen() prepares them
- * but for shorter rings; params.call as emulated_launch_of() has it, with outputs, tag and floors,
- * and the full pass has the next tag. Whether that has drawn the call. `listed`: candidates. */
+/* Split, screen, score and, where that does not tell, draw by the full pass, over `ctas` CTAs and
+ * more that score, as cuda_run_screen() prepares them but for shorter rings; params.call as
+ * emulated_launch_of() has it, with outputs, tag and floors, and the full pass has the next tag.
+ * Whether that has drawn the call. `listed`: candidates. */
 bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
                     int64_t *listed);
 

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the ends of a screened draw on Hopper: before it, hidden states as planes; behind it, the
- *        tokens that can win scored by the full product, and the outputs. Or the full pass, where
- *        the screen does not tell: the last launch knows which before it begins, so that no launch
- *        stands behind it that would mostly end at once.
- * COST   of scoring, 2 D bytes a candidate and a chain of D / 16 wgmmas; of the full pass,
- *        fused_sm90.cuh.
- * MAP    splitting: a CTA a row (screen_split.cuh). Scoring: screen_score.cuh, by the first
- *        warpgroup of CTAs that are those of the full pass.
- * SYNC   the launch before has ended when a CTA asks what it is to do, so that all are told the
- *        same.
+ *        tokens that can win scored by the full product, and the outputs. A call that the screen
+ *        does not tell is left to the full pass, which is known before any is scored.
+ * COST   of scoring, 2 D bytes a candidate and a chain of D / 16 wgmmas.
+ * MAP    splitting: a CTA a draw (screen_split.cuh). Scoring: screen_score.cuh, by as many CTAs as
+ *        there are multiprocessors.
  */
-#include "cuda/fused/hopper/fused_sm90.cuh"
 #include "cuda/fused/screen/screen_score.cuh"
 #include "cuda/fused/screen/screen_split.cuh"
 
@@ -19,7 +14,6 @@ namespace
 {
 
 static_assert(sizeof(split_shared) <= CUDA_SCREEN_SPLIT_BYTES, "as the launch has it");
-static_assert(CUDA_SCREEN_SCORE_BYTES <= CUDA_SM90_SHARED_BYTES, "as the launch has it");
 
 /* A row's planes; the words of its draw are cleared with them, and what the others tell. */
 __device__ __forceinline__ void split_row(const cuda_screen_params &s)
@@ -55,23 +49,6 @@ __device__ __forceinline__ void split_row(const cuda_screen_params &s)
     s.reaches[row] = reach;
 }
 
-/* Score what is listed, or draw the whole call anew. */
-template <int n, bool half>
-__device__ __forceinline__ void end_screened(const cuda_screen_params &s,
-                                             const sm90_spread_call &whole,
-                                             const CUtensorMap *weight, const CUtensorMap *hidden)
-{
-    ptx_wait_for_launch();
-    if (__ldcg(&s.state->again)) {
-        if (blockIdx.x < whole.parts)
-            fused<n, half>(whole, weight, hidden);
-        return;
-    }
-    ptx_allow_launch();
-    if (threadIdx.x < CUDA_SCREEN_SCORE_THREADS)
-        score<half>(s);
-}
-
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SPLIT_THREADS, 1)
@@ -80,19 +57,11 @@ extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SPLIT_THREADS, 1)
     split_row(s);
 }
 
-#define KERNEL(n, dtype, half)                                                                     \
-    extern "C" __global__ void __launch_bounds__(CUDA_SM90_THREADS, 1)                             \
-        gumbel_score_rows_##dtype##_##n(const __grid_constant__ cuda_screen_params s,              \
-                                        const __grid_constant__ sm90_spread_call whole,            \
-                                        const __grid_constant__ CUtensorMap weight,                \
-                                        const __grid_constant__ CUtensorMap hidden)                \
+#define KERNEL(dtype, half)                                                                        \
+    extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SCORE_THREADS)                        \
+        gumbel_score_rows_##dtype(const __grid_constant__ cuda_screen_params s)                    \
     {                                                                                              \
-        end_screened<n, half>(s, whole, &weight, &hidden);                                         \
+        score<half>(s);                                                                            \
     }
-#define KERNELS(n)                                                                                 \
-    KERNEL(n, bf16, false)                                                                         \
-    KERNEL(n, f16, true)
-KERNELS(8)
-KERNELS(16)
-KERNELS(32)
-KERNELS(64)
+KERNEL(bf16, false)
+KERNEL(f16, true)

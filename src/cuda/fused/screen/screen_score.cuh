@@ -38,13 +38,7 @@ struct score_shared {
 };
 static_assert((64 - kScoreRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT,
               "a wgmma reads the ring");
-static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "as shared memory has it");
-
-/* Wait for the other threads that score, which are not all of the CTA. */
-__device__ __forceinline__ void sync_scorers()
-{
-    ptx_named_barrier<1, CUDA_SCREEN_SCORE_THREADS>();
-}
+static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "as the launch has it");
 
 template <bool half> class scorer
 {
@@ -73,7 +67,7 @@ template <bool half> class scorer
             float sum[4] = {};
             multiply(sum);
             keep(sum);
-            sync_scorers(); /* the entries may change */
+            __syncthreads(); /* the entries may change */
         }
     }
 
@@ -83,7 +77,7 @@ template <bool half> class scorer
     {
         if (thread == 0)
             shared.count = 0;
-        sync_scorers();
+        __syncthreads();
         const int at = from + members * thread;
         if (thread < kScoreRows && at < listed) {
             const uint4 raw =
@@ -92,7 +86,7 @@ template <bool half> class scorer
             if (!(own.upper < shared.floors[own.row % kGroup]))
                 shared.entries[atomicAdd(&shared.count, 1)] = own;
         }
-        sync_scorers();
+        __syncthreads();
     }
 
     __device__ __forceinline__ const uint16_t *weights_of(uint32_t token) const
@@ -137,7 +131,7 @@ template <bool half> class scorer
             ptx_copy_async_wait<kSegmentsAhead - 1>();
             screen_fence_shared();
             ptx_wgmma_wait<0>();
-            sync_scorers(); /* this segment is there, and the one before has been read */
+            __syncthreads(); /* this segment is there, and the one before has been read */
             const unsigned char *stage =
                 stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
             const uint32_t a = __shfl_sync(~0u, wgmma_address(stage), 0);
@@ -220,18 +214,18 @@ __device__ __forceinline__ void start(const cuda_screen_params &s, score_shared 
 __device__ __forceinline__ void end(const cuda_screen_params &s, score_shared &shared, int group)
 {
     const int i = threadIdx.x, row = kGroup * group + i;
-    sync_scorers();
+    __syncthreads();
     if (i < kGroup && row < s.draws && (shared.best[i].id >= 0 || shared.flags[i] != 0))
         raise_draw(s.call, row, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i == 0)
         shared.is_last = ptx_count(&s.state->ended) + 1 == gridDim.x;
-    sync_scorers();
+    __syncthreads();
     if (shared.is_last && i < s.draws)
         write_best(s.call, i);
 }
 
-/* By CUDA_SCREEN_SCORE_THREADS threads of a CTA, behind the launch that lists candidates. */
+/* Behind the launch that lists candidates. */
 template <bool half> __device__ __forceinline__ void score(const cuda_screen_params &s)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
@@ -241,11 +235,15 @@ template <bool half> __device__ __forceinline__ void score(const cuda_screen_par
     const int groups = (s.draws + kGroup - 1) / kGroup;
     const int group = blockIdx.x % groups, member = blockIdx.x / groups;
     const int members = ((int)gridDim.x - group + groups - 1) / groups;
+    ptx_wait_for_launch();
+    ptx_allow_launch();
     /* Nothing of this waits for another load. */
-    const uint32_t all = __ldcg(&s.state->listed[group]);
+    const uint32_t again = __ldcg(&s.state->again), all = __ldcg(&s.state->listed[group]);
     const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
     start(s, shared, group);
-    sync_scorers();
+    if (again)
+        return;
+    __syncthreads();
     scorer<half>(s, shared, ring, group)
         .score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_LISTED(list_most)));
     end(s, shared, group);
