@@ -85,10 +85,31 @@ static gumbel_row_i32 make_masks(int64_t vocab)
     return made;
 }
 
-/* So many draws, by the screen and without, of rows with masks or not. */
-static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, int masked,
+/* Allowed tokens of rows on the GPU, of which every fourth has none: all may be drawn there. */
+static gumbel_token_lists make_lists(int64_t vocab)
+{
+    static const int64_t sizes[4] = {0, 1, 40, 2000};
+    int64_t offsets[ROWS + 1] = {0};
+    for (int b = 0; b < ROWS; b++)
+        offsets[b + 1] = offsets[b] + sizes[b % 4];
+    int32_t *ids = make_zeroed((size_t)offsets[ROWS], sizeof *ids);
+    uint64_t state = 7;
+    for (int64_t i = 0; i < offsets[ROWS]; i++)
+        ids[i] = (int32_t)(random_bits(&state) % (uint64_t)vocab);
+    const gumbel_token_lists made = {.offsets = gpu_copy(offsets, sizeof offsets),
+                                     .ids = gpu_copy(ids, (size_t)offsets[ROWS] * sizeof *ids)};
+    free(ids);
+    return made;
+}
+
+/* What leaves tokens of rows out. */
+typedef enum leaving_out { BY_NOTHING, BY_MASKS, BY_LISTS } leaving_out;
+
+/* So many draws, by the screen and without. */
+static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, leaving_out by_what,
                            const char *what)
 {
+    static const char *const named[] = {"", ", masks", ", allowed tokens"};
     static const float temperatures[] = {0.8f, 0, 1, 0.3f, 0.7f, 1.3f, 0, 3, 10, 100, 0.05f, 1};
     const int64_t element = (int64_t)dtype_size(h->head.weight.dtype);
     float temperature[ROWS];
@@ -105,15 +126,17 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, in
     c.position = gpu_make(sizeof seed);
     float *temperature_on_gpu = gpu_copy(temperature, sizeof temperature);
     uint64_t *seed_on_gpu = gpu_copy(seed, sizeof seed);
-    const gumbel_transforms transforms = {.struct_size = sizeof transforms,
-                                          .mask = masked ? make_masks(h->head.weight.rows)
-                                                         : (gumbel_row_i32){NULL, 0}};
+    gumbel_transforms transforms = {.struct_size = sizeof transforms};
+    if (by_what == BY_MASKS)
+        transforms.mask = make_masks(h->head.weight.rows);
+    else if (by_what == BY_LISTS)
+        transforms.allowed = make_lists(h->head.weight.rows);
     const gumbel_sampling how = {.struct_size = sizeof how,
                                  .temperature = {temperature_on_gpu, 0},
                                  .seed = {seed_on_gpu, 0},
                                  .position = {c.position, 0},
                                  .num_samples = samples,
-                                 .transforms = masked ? &transforms : NULL};
+                                 .transforms = by_what ? &transforms : NULL};
     gumbel_head head = h->head;
     gumbel_output out = {
         .struct_size = sizeof out, .tokens = c.tokens, .scores = c.scores, .status = c.status};
@@ -137,8 +160,8 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, in
     CHECK(outside == 0, "%s: %lld of %zu draws have no token", what, (long long)outside, draws);
     differ += memcmp(by + 2 * draws, without + 2 * draws, rows * 4) != 0;
     CHECK(differ == 0, "%s: %lld of %zu draws differ", what, (long long)differ, draws);
-    printf("  %s, S = %d%s: %zu draws, %lld differ\n", what, samples, masked ? ", masks" : "",
-           draws, (long long)differ);
+    printf("  %s, S = %d%s: %zu draws, %lld differ\n", what, samples, named[by_what], draws,
+           (long long)differ);
     free(by);
     free(without);
     gpu_free(c.tokens);
@@ -149,6 +172,8 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, in
     gpu_free(temperature_on_gpu);
     gpu_free(seed_on_gpu);
     gpu_free((void *)(uintptr_t)transforms.mask.data);
+    gpu_free((void *)(uintptr_t)transforms.allowed.offsets);
+    gpu_free((void *)(uintptr_t)transforms.allowed.ids);
 }
 
 /* The head of the bundled model, tied to its embedding, with rows of that as hidden states; on the
@@ -186,9 +211,10 @@ void screen_many(void)
                                                    columns[kind], PLACES * ROWS, 3);
         gpu_head h = head_on_gpu(&made);
         const char *what = is_model ? "the bundled model" : made_names[kind];
-        compare_chains(&h, DRAWS_LEAST / (MADE_KINDS + 1), 1, 0, what);
-        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 8 : 4, 0, what);
-        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 1 : 2, 1, what);
+        compare_chains(&h, DRAWS_LEAST / (MADE_KINDS + 1), 1, BY_NOTHING, what);
+        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 8 : 4, BY_NOTHING, what);
+        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 1 : 2, BY_MASKS, what);
+        compare_chains(&h, DRAWS_LEAST / 50, kind % 2 ? 2 : 1, BY_LISTS, what);
         free_gpu_head(&h);
         free_made_head(&made);
     }
