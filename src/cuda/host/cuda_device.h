@@ -102,8 +102,9 @@ typedef struct cuda_device {
     CUfunction mixed_sm80[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
     CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS]; /* of CUDA_SCREEN_ROWS_MOST rows */
-    CUfunction screen_begin, screen_make, screen_seal, screen_verify, screen_split;
-    CUfunction screen_draw[CUDA_SCREEN_WIDTHS], screen_score[CUDA_F16 + 1];
+    CUfunction screen_begin, screen_make, screen_seal, screen_verify;
+    CUfunction screen_split[CUDA_SCREEN_CASES], screen_score[CUDA_F16 + 1];
+    CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (floor.cuh) */
 } cuda_device;
 

@@ -185,6 +185,7 @@ gumbel_status cuda_run_screen(const cuda_job *job)
     const int processors = cuda_sm90_processors(cuda->multiprocessors);
     const int place = width_for(q->batch * q->sampling.num_samples);
     const cuda_dtype dtype = cuda_dtype_of(q->weight.dtype);
+    const cuda_screen_case kind = cuda_screen_case_of(q);
     cuda_screen_params s = screened(job, place);
     const gumbel_tensor spread = {.data = pieces->spread,
                                   .dtype = q->hidden.dtype,
@@ -203,8 +204,8 @@ gumbel_status cuda_run_screen(const cuda_job *job)
     const cuda_shape score = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
                                                                          : CUDA_SCREEN_GROUPS,
                               CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split, split, by_screen));
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place], draw, by_screen));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split[kind], split, by_screen));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place][kind], draw, by_screen));
     GUMBEL_FORWARD(cuda_launch(job, cuda->screen_score[dtype], score, by_screen));
     return cuda_launch(job, cuda->fused_again[dtype][whole.place], whole.shape, in_full);
 }

@@ -15,6 +15,7 @@ extern "C" {
 #undef KERNELS
 #include "cuda/fused/screen/screen_draw.cu"
 #undef KERNEL
+#undef KERNELS
 #include "cuda/fused/screen/screen_make.cu"
 #include "cuda/fused/screen/screen_score.cu"
 
@@ -43,25 +44,37 @@ void seal_body(const void *argument) { gumbel_seal_screen(((const making *)argum
 
 void split_body(const void *argument)
 {
-    gumbel_split_rows(((const emulated_screen *)argument)->params);
+    const emulated_screen &own = *(const emulated_screen *)argument;
+    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_PLAIN)
+        gumbel_split_rows({own.params});
+    else
+        gumbel_split_rows_any({own.params});
 }
+
+template <cuda_screen_case kind> using draw_kernel = void (*)(screen_call<kind>);
 
 void draw_body(const void *argument)
 {
-    static void (*const kernels[CUDA_SCREEN_WIDTHS])(cuda_screen_params) = {
+    static const draw_kernel<CUDA_SCREEN_PLAIN> plain[CUDA_SCREEN_WIDTHS] = {
         gumbel_screen_rows_8, gumbel_screen_rows_16, gumbel_screen_rows_32, gumbel_screen_rows_64,
         gumbel_screen_rows_128};
+    static const draw_kernel<CUDA_SCREEN_ANY> any[CUDA_SCREEN_WIDTHS] = {
+        gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
+        gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
     const emulated_screen &own = *(const emulated_screen *)argument;
-    kernels[own.place](own.params);
+    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_PLAIN)
+        plain[own.place]({own.params});
+    else
+        any[own.place]({own.params});
 }
 
 void score_body(const void *argument)
 {
     const emulated_screen &own = *(const emulated_screen *)argument;
     if (own.params.call.problem.weight.dtype == GUMBEL_FLOAT16)
-        gumbel_score_rows_f16(own.params);
+        gumbel_score_rows_f16({own.params});
     else
-        gumbel_score_rows_bf16(own.params);
+        gumbel_score_rows_bf16({own.params});
 }
 
 #define AGAIN_OF(dtype)                                                                            \

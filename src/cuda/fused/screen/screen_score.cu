@@ -16,11 +16,10 @@ namespace
 static_assert(sizeof(split_shared) <= CUDA_SCREEN_SPLIT_BYTES, "as the launch has it");
 
 /* A row's planes; the words of its draw are cleared with them, and what the others tell. */
-__device__ __forceinline__ void split_row(const cuda_screen_params &s)
+template <class call> __device__ __forceinline__ void split_row(const call &s)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     split_shared &shared = *(split_shared *)shared_memory;
-    const gumbel_problem &q = s.call.problem;
     const int row = blockIdx.x;
     ptx_allow_launch();
     ptx_wait_for_launch();
@@ -28,15 +27,15 @@ __device__ __forceinline__ void split_row(const cuda_screen_params &s)
         *s.state = {};
     if (row < s.draws && threadIdx.x < CUDA_FLOOR_WORDS)
         s.call.shared_floors[CUDA_FLOOR_WORDS * row + threadIdx.x] = 0;
-    const row_split own(s, shared, row);
-    if (row >= s.draws || !gumbel_problem_row_lives(&q, row_of_draw(s, row))) {
+    const row_split<call> own(s, shared, row);
+    if (row >= s.draws || !s.lives(row)) {
         if (threadIdx.x < kSplitThreads)
             own.clear();
         return;
     }
     gumbel_screen_reach reach = {};
     if (threadIdx.x < kSplitThreads) {
-        if (s.spread)
+        if (call::any && s.spread)
             own.spread();
         reach = own.split();
     } else
@@ -51,15 +50,20 @@ __device__ __forceinline__ void split_row(const cuda_screen_params &s)
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SPLIT_THREADS, 1)
-    gumbel_split_rows(const __grid_constant__ cuda_screen_params s)
-{
-    split_row(s);
-}
+/* Two CTAs fit a multiprocessor, so that one fits beside those of the launch before. */
+#define KERNEL(name, kind)                                                                         \
+    extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SPLIT_THREADS, 2)                     \
+        gumbel_split_rows##name(const __grid_constant__ screen_call<kind> s)                       \
+    {                                                                                              \
+        split_row(s);                                                                              \
+    }
+KERNEL(, CUDA_SCREEN_PLAIN)
+KERNEL(_any, CUDA_SCREEN_ANY)
+#undef KERNEL
 
 #define KERNEL(dtype, half)                                                                        \
     extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SCORE_THREADS)                        \
-        gumbel_score_rows_##dtype(const __grid_constant__ cuda_screen_params s)                    \
+        gumbel_score_rows_##dtype(const __grid_constant__ screen_call<CUDA_SCREEN_ANY> s)          \
     {                                                                                              \
         score<half>(s);                                                                            \
     }

@@ -19,6 +19,8 @@
 namespace
 {
 
+using screen_any = screen_call<CUDA_SCREEN_ANY>; /* serves all calls: no tile waits for this */
+
 constexpr int kScoreRows = CUDA_SCREEN_SIDE_BY_SIDE, kGroup = CUDA_SCREEN_GROUP;
 constexpr int kChunk = 64; /* columns of a swizzled row of 128 bytes */
 constexpr int kChunks = CUDA_SCREEN_SEGMENT / kChunk;
@@ -42,14 +44,14 @@ static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "as the laun
 
 template <bool half> class scorer
 {
-    const cuda_screen_params &s;
+    const screen_any &s;
     score_shared &shared;
     unsigned char *stages;
     const int group, thread;
     const int segments;
 
   public:
-    __device__ __forceinline__ scorer(const cuda_screen_params &params, score_shared &memory,
+    __device__ __forceinline__ scorer(const screen_any &params, score_shared &memory,
                                       unsigned char *ring, int of_rows)
         : s(params), shared(memory), stages(ring), group(of_rows), thread(threadIdx.x),
           segments((int)((params.call.problem.hidden_size + CUDA_SCREEN_SEGMENT - 1) /
@@ -189,7 +191,7 @@ template <bool half> class scorer
     }
 };
 
-__device__ __forceinline__ void start(const cuda_screen_params &s, score_shared &shared, int group)
+__device__ __forceinline__ void start(const screen_any &s, score_shared &shared, int group)
 {
     const int i = threadIdx.x, row = kGroup * group + i;
     if (i == 0)
@@ -204,14 +206,13 @@ __device__ __forceinline__ void start(const cuda_screen_params &s, score_shared 
         const uint64_t floor = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
         if (floor >> FLOOR_BITS == s.call.tag)
             shared.floors[i] = floor_unpack(floor);
-        shared.draws[i] = parameters_of_draw(s, row);
-        const gumbel_tensor &t = s.call.problem.hidden;
-        shared.hidden[i] = (const uint16_t *)t.data + row_of_draw(s, row) * t.stride;
+        shared.draws[i] = s.parameters_of(row);
+        shared.hidden[i] = s.hidden_of(row);
     }
 }
 
 /* Tell what this CTA has found; by the last one, write the outputs. */
-__device__ __forceinline__ void end(const cuda_screen_params &s, score_shared &shared, int group)
+__device__ __forceinline__ void end(const screen_any &s, score_shared &shared, int group)
 {
     const int i = threadIdx.x, row = kGroup * group + i;
     __syncthreads();
@@ -226,7 +227,7 @@ __device__ __forceinline__ void end(const cuda_screen_params &s, score_shared &s
 }
 
 /* Behind the launch that lists candidates. */
-template <bool half> __device__ __forceinline__ void score(const cuda_screen_params &s)
+template <bool half> __device__ __forceinline__ void score(const screen_any &s)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     unsigned char *ring = shared_memory;

@@ -26,15 +26,14 @@ constexpr int kSharpened = 2;
 /* Vectors of eight columns that a thread asks for at once. */
 constexpr int kSharpAhead = 6;
 
-template <int n> class screen_server
+template <int n, class call> class screen_server
 {
-    const cuda_screen_params &s;
+    const call &s;
     screen_side<n> &side;
     const int thread;
 
   public:
-    __device__ __forceinline__ screen_server(const cuda_screen_params &params,
-                                             screen_side<n> &memory)
+    __device__ __forceinline__ screen_server(const call &params, screen_side<n> &memory)
         : s(params), side(memory), thread(threadIdx.x - SM90_DRAW_THREADS)
     {
     }
@@ -101,7 +100,7 @@ template <int n> class screen_server
             side.first_words[b][thread] = first_word_of(words[b]);
             side.seeds[b][thread] = -INFINITY;
         }
-        ptx_copy_async_wait<0>();
+        wait_allowed(s);
     }
 
     /* Raise what rows must reach by all offers, and keep those that reach it. */
@@ -233,8 +232,7 @@ template <int n> class screen_server
     {
         const gumbel_problem &q = s.call.problem;
         const uint4 *w = (const uint4 *)weights_of(token);
-        const uint4 *h =
-            (const uint4 *)((const uint16_t *)q.hidden.data + row_of_draw(s, i) * q.hidden.stride);
+        const uint4 *h = (const uint4 *)s.hidden_of(i);
         const bool half = q.weight.dtype == GUMBEL_FLOAT16;
         const int vectors = (int)(q.hidden_size / 8);
         float2 sums = {0.0f, 0.0f};
@@ -313,7 +311,7 @@ template <int n> class screen_server
         sm90_sleep(ended, nap);
         if (draws) {
             take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
-            ptx_copy_async_wait<0>();
+            wait_allowed(s);
             set_marks(s, side, thread, reaches, blocks);
         }
     }

@@ -11,26 +11,10 @@
 #define GUMBEL_CUDA_SCREEN_SHARED_CUH
 
 #include "cuda/fused/hopper/noise_sm90.cuh"
-#include "cuda/fused/screen/screen_params.h"
+#include "cuda/fused/screen/screen_case.cuh"
 
 namespace
 {
-
-/* The row of the batch that a draw is of, and what it draws by. */
-__device__ __forceinline__ int row_of_draw(const cuda_screen_params &s, int draw)
-{
-    const int samples = s.call.problem.sampling.num_samples;
-    return samples == 1 ? draw : draw / samples; /* one sample pays for no division */
-}
-
-__device__ __forceinline__ sm90_draw parameters_of_draw(const cuda_screen_params &s, int draw)
-{
-    const int of = row_of_draw(s, draw);
-    const gumbel_row row = gumbel_problem_row(&s.call.problem, of);
-    const uint32_t sample = (uint32_t)(draw - of * s.call.problem.sampling.num_samples);
-    return {row.stream.seed, row.stream.position, row.stream.sample + sample,
-            row.inverse_temperature, row.greedy};
-}
 
 constexpr int kTileBlocks = CUDA_SCREEN_TILE / GUMBEL_BLOCK;
 constexpr int kScreenTeams = 2; /* warpgroups that multiply and draw, in turns */
@@ -64,8 +48,6 @@ template <int n> struct screen_side {
     uint64_t full[CUDA_SCREEN_STAGES_MOST], empty[CUDA_SCREEN_STAGES_MOST];
     uint64_t served[kScreenTeams], drawn[kScreenTeams], multiplied[kScreenTeams];
     screen_mark marks[kTileBlocks][rows];
-    uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask leaves */
-    const int32_t *masks[rows];             /* NULL: none */
     float units[rows];
     float thresholds[rows];
     /* What a score of the row is not below, as ordered bits, above the token that has it. */
@@ -83,6 +65,9 @@ template <int n> struct screen_side {
     uint32_t kept_most;
     screen_offer offers[CUDA_SCREEN_OFFERS];
     screen_kept list[CUDA_SCREEN_KEPT];
+    /* Of the case CUDA_SCREEN_ANY; behind what all calls have, which lies as without it. */
+    uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask leaves */
+    const int32_t *masks[rows];             /* NULL: none */
 
     /* One thread. */
     __device__ void start_barriers(int stages)
@@ -100,7 +85,7 @@ template <int n> struct screen_side {
     }
 
     /* All threads. */
-    __device__ void clear(const cuda_screen_params &s)
+    template <class call> __device__ void clear(const call &s)
     {
         if (threadIdx.x == 0) {
             offered = kept = again = is_known = 0;
@@ -114,7 +99,7 @@ template <int n> struct screen_side {
             draws[i] = {};
             for (int b = 0; b < kTileBlocks; b++)
                 marks[b][i] = {INFINITY, 0.0f};
-            if (i >= s.draws || !gumbel_problem_row_lives(&s.call.problem, row_of_draw(s, i)))
+            if (i >= s.draws || !s.lives(i))
                 continue;
             reaches[i] = s.reaches[i];
             units[i] = reaches[i].unit;
@@ -122,10 +107,9 @@ template <int n> struct screen_side {
                 is_known = 1;
                 continue;
             }
-            draws[i] = parameters_of_draw(s, i);
-            masks[i] = s.call.problem.request & GUMBEL_REQUEST_MASK
-                           ? gumbel_problem_mask(&s.call.problem, row_of_draw(s, i))
-                           : NULL;
+            draws[i] = s.parameters_of(i);
+            if (call::any)
+                masks[i] = s.mask_of(i);
         }
     }
 
@@ -199,12 +183,14 @@ __device__ __forceinline__ bool give_floor(const cuda_screen_params &s, screen_s
     return threshold > (empty ? -INFINITY : floor_unpack(floor));
 }
 
-/* Ask for the bits of the tokens of a tile's blocks that row i may draw; they are there behind
- * ptx_copy_async_wait<0>(). */
-template <int n>
-__device__ __forceinline__ void ask_allowed(const cuda_screen_params &s, screen_side<n> &side,
-                                            int i, uint32_t first)
+/* Ask for the bits of the tokens of a tile's blocks that row i may draw, where the call has masks;
+ * they are there behind wait_allowed(). */
+template <int n, class call>
+__device__ __forceinline__ void ask_allowed(const call &s, screen_side<n> &side, int i,
+                                            uint32_t first)
 {
+    if (!call::any)
+        return;
     const int32_t *mask = side.masks[i];
     const uint32_t end = (uint32_t)((s.call.problem.end_token + 31) / 32);
 #pragma unroll
@@ -219,9 +205,15 @@ __device__ __forceinline__ void ask_allowed(const cuda_screen_params &s, screen_
     ptx_copy_async_commit();
 }
 
+template <class call> __device__ __forceinline__ void wait_allowed(const call &)
+{
+    if (call::any)
+        ptx_copy_async_wait<0>();
+}
+
 /* Mark the blocks of a tile, of such reaches of noise and bounds, for row i, which draws. */
-template <int n>
-__device__ __forceinline__ void set_marks(const cuda_screen_params &s, screen_side<n> &side, int i,
+template <int n, class call>
+__device__ __forceinline__ void set_marks(const call &s, screen_side<n> &side, int i,
                                           const float (&reaches)[kTileBlocks],
                                           const gumbel_screen_block (&blocks)[kTileBlocks])
 {
@@ -229,7 +221,7 @@ __device__ __forceinline__ void set_marks(const cuda_screen_params &s, screen_si
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++) {
         const float least = draw_bound(side.thresholds[i], reaches[b], unit);
-        const bool any = (side.allowed[b][i][0] | side.allowed[b][i][1]) != 0;
+        const bool any = !call::any || (side.allowed[b][i][0] | side.allowed[b][i][1]) != 0;
         side.marks[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
                             gumbel_screen_width(&side.reaches[i], &blocks[b])};
     }

@@ -9,7 +9,7 @@
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
 
 #include "cuda/common/widen.cuh"
-#include "cuda/fused/screen/screen_shared.cuh"
+#include "cuda/fused/screen/screen_case.cuh"
 
 namespace
 {
@@ -43,16 +43,15 @@ struct split_shared {
     uint32_t fits;
 };
 
-class row_split
+template <class call> class row_split
 {
-    const cuda_screen_params &s;
+    const call &s;
     split_shared &shared;
     const int row;
     const int vectors; /* of eight elements */
 
   public:
-    __device__ __forceinline__ row_split(const cuda_screen_params &params, split_shared &memory,
-                                         int b)
+    __device__ __forceinline__ row_split(const call &params, split_shared &memory, int b)
         : s(params), shared(memory), row(b), vectors((int)(params.call.problem.hidden_size / 8))
     {
     }
@@ -117,9 +116,7 @@ class row_split
     /* The row itself, where the full pass reads it. */
     __device__ __forceinline__ void spread() const
     {
-        const gumbel_tensor &t = s.call.problem.hidden;
-        const uint4 *from =
-            (const uint4 *)((const uint16_t *)t.data + row_of_draw(s, row) * t.stride);
+        const uint4 *from = (const uint4 *)s.hidden_of(row);
         uint4 *to = (uint4 *)(s.spread + (int64_t)row * s.call.problem.hidden_size);
         for (int v = threadIdx.x; v < vectors; v += kSplitThreads)
             to[v] = __ldg(from + v);
@@ -159,9 +156,7 @@ class row_split
 
     template <class F> __device__ __forceinline__ void each(F f) const
     {
-        const gumbel_tensor &t = s.call.problem.hidden;
-        const uint4 *from =
-            (const uint4 *)((const uint16_t *)t.data + row_of_draw(s, row) * t.stride);
+        const uint4 *from = (const uint4 *)s.hidden_of(row);
         for (int v = threadIdx.x; v < vectors; v += kSplitThreads) {
             const uint4 raw = from[v];
             const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -169,7 +164,8 @@ class row_split
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const uint32_t bits = i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffff;
-                h[i] = t.dtype == GUMBEL_FLOAT16 ? widen_f16(bits) : widen_bf16(bits);
+                h[i] = s.call.problem.hidden.dtype == GUMBEL_FLOAT16 ? widen_f16(bits)
+                                                                     : widen_bf16(bits);
             }
             f(v, h);
         }
