@@ -7,6 +7,7 @@
  * V = 151936, bfloat16. Draws with and without the screen are captured as graphs behind a kernel
  * that writes the hidden states, as a norm does, whose own time is in both, and replayed in turns,
  * at another position for each replay. Tokens of both are compared first, at 20 positions a shape.
+ * Some shapes draw four samples a row, some have a mask a row that leaves half of the tokens.
  */
 #include "bench/cuda_measure.cuh"
 
@@ -15,11 +16,22 @@
 constexpr int64_t VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 64;
 constexpr int POSITIONS = 20;
 
+struct shape {
+    int64_t batch;
+    int32_t samples;
+    bool masked;
+};
+constexpr shape SHAPES[] = {{1, 1, false},  {2, 1, false},  {4, 1, false},  {8, 1, false},
+                            {16, 1, false}, {32, 1, false}, {64, 1, false}, {1, 4, false},
+                            {4, 4, false},  {16, 4, false}, {1, 1, true},   {16, 1, true},
+                            {64, 1, true}};
+
 struct measured {
-    int64_t hidden_size, batch;
+    int64_t hidden_size;
+    shape of;
     spread full, screened;
     double ratio, prepared; /* of medians; microseconds of making the screen */
-    int differing;          /* of POSITIONS * batch draws */
+    int differing;          /* of POSITIONS * batch * samples draws */
 };
 
 struct machine {
@@ -27,6 +39,7 @@ struct machine {
     __nv_bfloat16 *weight, *hidden;
     void *screen;
     size_t screen_bytes;
+    int32_t *masks; /* [MAX_BATCH][VOCAB / 32] */
 };
 
 static gumbel_head make_head(const machine &m, int64_t batch, int64_t hidden_size, bool screened)
@@ -39,6 +52,20 @@ static gumbel_head make_head(const machine &m, int64_t batch, int64_t hidden_siz
     return head;
 }
 
+static void draw(const machine &m, const shape &of, int64_t hidden_size, bool screened)
+{
+    const gumbel_head head = make_head(m, of.batch, hidden_size, screened);
+    gumbel_sampling sampling = make_sampling(m.rows.temperature, m.rows.seed, m.rows.position);
+    gumbel_output output = make_output(m.rows.tokens, nullptr);
+    gumbel_transforms transforms = {};
+    transforms.struct_size = sizeof transforms;
+    transforms.mask = {m.masks, VOCAB / 32};
+    sampling.num_samples = of.samples;
+    sampling.transforms = of.masked ? &transforms : nullptr;
+    CHECKED(gumbel_sample, m.rows.gpu, m.rows.stream, &head, &sampling, &output, m.rows.workspace,
+            m.rows.workspace_bytes, &error);
+}
+
 static void move_on(const machine &m, uint64_t position)
 {
     std::vector<uint64_t> positions(MAX_BATCH);
@@ -48,21 +75,33 @@ static void move_on(const machine &m, uint64_t position)
             cudaMemcpyHostToDevice);
 }
 
-static int count_differing(const machine &m, int64_t batch, int64_t hidden_size)
+static int count_differing(const machine &m, const shape &of, int64_t hidden_size)
 {
+    const int64_t draws = of.batch * of.samples;
     int differing = 0;
     for (int i = 0; i < POSITIONS; i++) {
         move_on(m, uint64_t(1000 * i));
-        draw(m.rows, make_head(m, batch, hidden_size, false), nullptr);
+        draw(m, of, hidden_size, false);
         CHECKED(cudaStreamSynchronize, m.rows.stream);
-        auto full = copy_out(m.rows.tokens, batch);
-        draw(m.rows, make_head(m, batch, hidden_size, true), nullptr);
+        auto full = copy_out(m.rows.tokens, draws);
+        draw(m, of, hidden_size, true);
         CHECKED(cudaStreamSynchronize, m.rows.stream);
-        auto screened = copy_out(m.rows.tokens, batch);
-        for (int64_t b = 0; b < batch; b++)
+        auto screened = copy_out(m.rows.tokens, draws);
+        for (int64_t b = 0; b < draws; b++)
             differing += full[b] != screened[b];
     }
     return differing;
+}
+
+static int32_t *make_masks()
+{
+    std::vector<int32_t> masks(MAX_BATCH * VOCAB / 32);
+    uint64_t state = 1;
+    for (int32_t &word : masks) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        word = int32_t(state >> 32);
+    }
+    return copy_in(masks);
 }
 
 static double prepare(const machine &m, int64_t hidden_size)
@@ -91,21 +130,21 @@ static double prepare(const machine &m, int64_t hidden_size)
     return describe(times).median;
 }
 
-static measured measure(const machine &m, int64_t hidden_size, int64_t batch, double prepared)
+static measured measure(const machine &m, int64_t hidden_size, const shape &of, double prepared)
 {
     const gpu_rows &r = m.rows;
     measured found = {};
     found.hidden_size = hidden_size;
-    found.batch = batch;
+    found.of = of;
     found.prepared = prepared;
-    found.differing = count_differing(m, batch, hidden_size);
+    found.differing = count_differing(m, of, hidden_size);
     const captured full(r.stream, [&] {
-        normalise(r.stream, m.hidden, batch * hidden_size);
-        draw(r, make_head(m, batch, hidden_size, false), nullptr);
+        normalise(r.stream, m.hidden, of.batch * hidden_size);
+        draw(m, of, hidden_size, false);
     });
     const captured screened(r.stream, [&] {
-        normalise(r.stream, m.hidden, batch * hidden_size);
-        draw(r, make_head(m, batch, hidden_size, true), nullptr);
+        normalise(r.stream, m.hidden, of.batch * hidden_size);
+        draw(m, of, hidden_size, true);
     });
     std::vector<double> times[2];
     for (int i = 0; i < REPLAYS; i++) {
@@ -131,11 +170,12 @@ static void write_all(const char *path, const char *commit, const char *gpu, con
                   " \"rows\": [\n");
     for (size_t i = 0; i < all.size(); i++)
         fprintf(file,
-                "  {\"d\": %lld, \"b\": %lld, \"full\": [%.1f, %.1f, %.1f], \"screened\": "
-                "[%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
-                (long long)all[i].hidden_size, (long long)all[i].batch, all[i].full.p10,
-                all[i].full.median, all[i].full.p90, all[i].screened.p10, all[i].screened.median,
-                all[i].screened.p90, all[i].prepared, i + 1 < all.size() ? "," : "");
+                "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"full\": [%.1f, %.1f, "
+                "%.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
+                (long long)all[i].hidden_size, (long long)all[i].of.batch, all[i].of.samples,
+                (int)all[i].of.masked, all[i].full.p10, all[i].full.median, all[i].full.p90,
+                all[i].screened.p10, all[i].screened.median, all[i].screened.p90, all[i].prepared,
+                i + 1 < all.size() ? "," : "");
     fprintf(file, " ]}\n");
     fclose(file);
 }
@@ -170,20 +210,24 @@ int main(int argc, char **argv)
     m.screen_bytes = size_t(VOCAB) * size_t(most + 256) + (1 << 20);
     m.screen = make<char>(m.screen_bytes);
     make_random(m.hidden, MAX_BATCH * most, 1, 1);
+    m.masks = make_masks();
+    m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float); /* for logits that are stored */
+    CHECKED(cudaFree, m.rows.workspace);
+    m.rows.workspace = make<char>(m.rows.workspace_bytes);
     printf("question: what does a draw by a screen take beside the full pass?\n");
     printf("machine: %s, driver %s, V = %lld; microseconds behind a norm, p10 / median / p90\n\n",
            gpu.name, driver, (long long)VOCAB);
-    printf("%5s %4s %27s %27s %7s %9s %9s\n", "D", "B", "full", "screened", "ratio", "prepare",
-           "differing");
+    printf("%5s %4s %2s %4s %27s %27s %7s %9s %9s\n", "D", "B", "S", "mask", "full", "screened",
+           "ratio", "prepare", "differing");
     for (int64_t size : sizes) {
         make_random(m.weight, size_t(VOCAB * size), 3, 2.5f / sqrtf(float(size)));
         const double prepared = prepare(m, size);
-        for (int64_t batch : {1, 2, 4, 8, 16, 32, 64}) {
-            const measured f = measure(m, size, batch, prepared);
-            printf("%5lld %4lld %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
-                   (long long)size, (long long)batch, f.full.p10, f.full.median, f.full.p90,
-                   f.screened.p10, f.screened.median, f.screened.p90, f.ratio, f.prepared,
-                   f.differing);
+        for (const shape &of : SHAPES) {
+            const measured f = measure(m, size, of, prepared);
+            printf("%5lld %4lld %2d %4d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
+                   (long long)size, (long long)of.batch, of.samples, (int)of.masked, f.full.p10,
+                   f.full.median, f.full.p90, f.screened.p10, f.screened.median, f.screened.p90,
+                   f.ratio, f.prepared, f.differing);
             fflush(stdout);
             all.push_back(f);
         }

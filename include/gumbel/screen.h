@@ -17,8 +17,9 @@
  * whose candidates are too many, whose cut the bounds do not tell or whose logits are not finite.
  * gumbel_explain() tells which way a call goes.
  *
- * On CUDA a screen serves plain draws on GPUs of capability 9.0 (Hopper): tokens, scores and
- * statuses of up to 64 rows, greedy or seeded, one sample, with bfloat16 or float16 weights and
+ * On CUDA a screen serves draws without cuts, penalties, biases or banned tokens, with masks and
+ * allowed tokens or without, on GPUs of capability 9.0 (Hopper): tokens, scores and statuses of up
+ * to 64 rows and samples of them in all, greedy or seeded, with bfloat16 or float16 weights and
  * hidden states; where it is not known to be faster, and for all else, it is left alone. There a
  * call takes the full pass as a whole, which the host does not wait for.
  *

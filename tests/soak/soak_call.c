@@ -3,6 +3,7 @@
 
 #include "soak_pool.h"
 
+#include <gumbel/screen.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,21 @@ static void *spoil(gumbel_tensor *t, uint64_t *random)
     return copied;
 }
 
+/* The head's screen, which it gets. */
+static void *make_screen(gumbel_head *head)
+{
+    size_t bytes;
+    gumbel_error error = {"", ""};
+    if (gumbel_screen_size(gpu, &head->weight, &bytes, &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    void *screen = gpu_make(bytes);
+    if (gumbel_screen_prepare(gpu, NULL, &head->weight, screen, bytes, &error) != GUMBEL_OK)
+        die("%s: %s", error.field, error.message);
+    GPU(cuStreamSynchronize, NULL);
+    head->screen = screen;
+    return screen;
+}
+
 static void take_data(soak_call *call, uint64_t *random)
 {
     const soak_plan *plan = &call->plan;
@@ -86,6 +102,8 @@ static void take_data(soak_call *call, uint64_t *random)
         take_logits(plan, &r->logits.logits, random);
     if (plan->spoilt)
         call->spoilt = spoil(fused ? &r->head.hidden : &r->logits.logits, random);
+    if (plan->screened)
+        call->screen = make_screen(&r->head);
 }
 
 /* --------------------------------------------------------------------------------- outputs ---- */
@@ -226,7 +244,9 @@ void soak_call_queue_alone(soak_call *call, int step)
 {
     if (call->workspace_bytes)
         gpu_poison(call->workspace, call->workspace_bytes);
+    call->on_gpu->asked.head.screen = NULL;
     queue_step(call, call->plan.in_graph ? 0 : step, NULL);
+    call->on_gpu->asked.head.screen = call->screen;
 }
 
 void soak_call_reset(soak_call *call)
@@ -276,6 +296,18 @@ static void make_room(soak_call *call)
     call->workspace = gpu_make(call->workspace_bytes);
 }
 
+int soak_call_is_screened(const soak_call *call)
+{
+    const request *r = &call->on_gpu->asked;
+    const gumbel_output out = output_at(call, 0);
+    char text[4096];
+    gumbel_error error = {"", ""};
+    if (call->screen && gumbel_explain(gpu, &r->head, NULL, &r->sampling, &out, text, sizeof text,
+                                       &error) != GUMBEL_OK)
+        die("%s: %s: %s", call->text, error.field, error.message);
+    return call->screen && strstr(text, "draw: screen:") != NULL;
+}
+
 soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
 {
     soak_call *call = make_zeroed(1, sizeof *call);
@@ -314,6 +346,7 @@ void soak_call_free(soak_call *call)
     gpu_free(call->ring);
     gpu_free(call->outputs);
     gpu_free(call->spoilt);
+    gpu_free(call->screen);
     free(call->wanted_outputs);
     free(call->wanted_ring);
     gpu_request_free(call->on_gpu);

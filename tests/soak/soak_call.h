@@ -26,6 +26,7 @@ typedef struct soak_call {
     request *asked; /* in host memory, without tensors */
     gpu_request *on_gpu;
     void *spoilt; /* a copy of hidden states or logits that holds NaN and +inf; NULL where none */
+    void *screen; /* of the head; NULL where none */
     soak_place places[SOAK_PLACES];
     size_t words; /* of a step's outputs */
     int slots;    /* steps whose outputs are kept: all, or the last */
@@ -43,8 +44,12 @@ typedef struct soak_call {
 soak_call *soak_call_make(const soak_plan *plan, uint64_t seed);
 void soak_call_free(soak_call *call);
 
-/* Draw all steps with nothing beside them, one at a time, and keep what they give. */
+/* Draw all steps with nothing beside them, without screens, one at a time, and keep what they give.
+ */
 void soak_call_expect(soak_call *call);
+
+/* Whether the call is drawn by its screen. */
+int soak_call_is_screened(const soak_call *call);
 
 /* Compare a lone step with the CPU's, which the plan must suit. */
 void soak_call_compare_cpu(soak_call *call);
@@ -52,7 +57,8 @@ void soak_call_compare_cpu(soak_call *call);
 /* Back to the start: positions, histories; outputs and workspace are poisoned. */
 void soak_call_reset(soak_call *call);
 
-/* Queue a step on the call's stream; or on the default stream, directly, the workspace poisoned. */
+/* Queue a step on the call's stream; or on the default stream, directly, without a screen, the
+ * workspace poisoned. */
 void soak_call_queue(soak_call *call, int step);
 void soak_call_queue_alone(soak_call *call, int step);
 

@@ -62,7 +62,7 @@ static double draw_beside(soak_call *call, int left, const char *what)
     return took;
 }
 
-static void check_crowded(int64_t batch, int fused, float top_p)
+static void check_crowded(int64_t batch, int fused, int screened, float top_p)
 {
     soak_plan plan = {.asked = {.batch = batch,
                                 .vocab = VOCAB,
@@ -76,10 +76,14 @@ static void check_crowded(int64_t batch, int fused, float top_p)
                       .weight = GUMBEL_BFLOAT16,
                       .hidden = GUMBEL_BFLOAT16,
                       .outputs = SOAK_SCORES,
+                      .screened = screened,
                       .steps = 1};
     char what[80], line[200];
-    snprintf(what, sizeof what, "%s, B %d, top_p %g", fused ? "fused" : "logits", (int)batch,
-             (double)top_p);
+    snprintf(what, sizeof what, "%s, B %d, top_p %g",
+             screened ? "screened"
+             : fused  ? "fused"
+                      : "logits",
+             (int)batch, (double)top_p);
     watch_note("%s", what);
     soak_call *call = soak_call_make(&plan, (uint64_t)batch);
     soak_call_expect(call);
@@ -98,12 +102,13 @@ void soak_crowded(void)
 {
     static const int64_t plain[] = {8, 64, 200}, rows[] = {1, 2, 5, 16, 64};
     for (int i = 0; i < 3; i++) {
-        check_crowded(plain[i], 1, 0);
-        check_crowded(plain[i], 0, 0);
+        check_crowded(plain[i], 1, 0, 0);
+        check_crowded(plain[i], 1, 1, 0);
+        check_crowded(plain[i], 0, 0, 0);
     }
     for (int i = 0; i < 5; i++)
         for (int fused = 0; fused < 2; fused++) {
-            check_crowded(rows[i], fused, 0.3f);
-            check_crowded(rows[i], fused, 0.95f);
+            check_crowded(rows[i], fused, 0, 0.3f);
+            check_crowded(rows[i], fused, 0, 0.95f);
         }
 }

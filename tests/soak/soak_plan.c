@@ -124,6 +124,26 @@ static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     plan->outputs = (int)random_below(random, 4);
 }
 
+/* A draw by a screen: of one kind of 16-bit rows that it serves, but for a few. */
+static void make_screened(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+{
+    static const int32_t samples[] = {1, 1, 1, 2, 4};
+    request_plan *asked = &plan->asked;
+    plan->weight = plan->hidden = one_in(4, random) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+    plan->screened = 1;
+    asked->batch = any_batch(1, one_in(8, random) ? 100 : 64, random);
+    asked->vocab = any_vocab(multiprocessors, random) / 16 * 16;
+    asked->hidden_size = any_size(1, 512, random) * 8;
+    asked->samples = ANY(samples, random);
+    asked->usual = random_below(random, 3) > 0;
+    asked->first_token = one_in(4, random) ? 64 * random_below(random, 2000) : 0;
+    if (one_in(4, random))
+        asked->vocab_size = asked->first_token + 1 + random_below(random, (uint32_t)asked->vocab);
+    plan->gap = one_in(6, random) ? 8 * (1 + random_below(random, 8)) : 0;
+    plan->spoilt = one_in(5, random);
+    plan->outputs = (int)random_below(random, one_in(6, random) ? 8 : 4);
+}
+
 static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const int64_t firsts[] = {0, 0, 0, 0, 64, 36, 37, 100004};
@@ -240,9 +260,11 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     *plan = (soak_plan){.asked.seed = random_bits(random) >> 20, .asked.samples = 1};
     plan->weight = plan->hidden = GUMBEL_BFLOAT16;
     choose_steps(plan, random);
-    if (kind < 45)
+    if (kind < 40)
         make_bounded(plan, multiprocessors, random);
-    else if (kind < 60)
+    else if (kind < 50)
+        make_screened(plan, multiprocessors, random);
+    else if (kind < 62)
         make_pivoted(plan, multiprocessors, random);
     else
         make_any(plan, multiprocessors, random);
@@ -266,12 +288,12 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
     const request_plan *asked = &plan->asked;
     snprintf(
         text, bytes,
-        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s, %d %s: %s",
+        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s, %d %s: %s",
         asked->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
         dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
         asked->cuts, plan->nodes, plan->trees ? " trees" : "", asked->usual ? " usual" : "",
         plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->spoilt ? " spoilt" : "",
-        plan->ahead ? " ahead" : "", plan->advances ? " advances" : "",
-        plan->counts ? " counts" : "", plan->steps, plan->in_graph ? "replays" : "calls",
-        request_describe(asked));
+        plan->screened ? " screened" : "", plan->ahead ? " ahead" : "",
+        plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
+        plan->in_graph ? "replays" : "calls", request_describe(asked));
 }

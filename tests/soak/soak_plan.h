@@ -26,6 +26,7 @@ typedef struct soak_plan {
     int exact;               /* products are, in any order of sums */
     int ragged;              /* data is aligned to elements alone */
     int spoilt;              /* some rows hold a NaN or +inf */
+    int screened;            /* the head has a screen, by which most such calls are drawn */
     int outputs;             /* the bits above */
     int ahead;               /* every step's noise is made ahead of its draw */
     int advances;            /* positions move on after every step, tokens go to a ring */
@@ -36,8 +37,8 @@ typedef struct soak_plan {
     int steps;
 } soak_plan;
 
-/* A plan for a GPU of so many multiprocessors. More than two in five are products that store by
- * bounds. */
+/* A plan for a GPU of so many multiprocessors. Two in five are products that store by bounds, and
+ * one in ten has a screen. */
 void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random);
 
 /* One line naming it, into text. */

@@ -136,6 +136,7 @@ static void draw_alone(soak_round *round, soak_tally *tally)
     for (int i = 0; i < round->count; i++) {
         soak_call *call = round->calls[i];
         soak_call_expect(call);
+        tally->screened += soak_call_is_screened(call);
         if (random_below(&round->random, 4) == 0 && soak_plan_suits_cpu(&call->plan)) {
             soak_call_compare_cpu(call);
             tally->compared++;

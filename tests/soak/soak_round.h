@@ -10,7 +10,7 @@
 
 /* What has been done so far. */
 typedef struct soak_tally {
-    int64_t rounds, calls, steps, hogged, compared;
+    int64_t rounds, calls, steps, hogged, compared, screened;
 } soak_tally;
 
 /* Run a round, which the seed and its number determine. Pool, hogs and watchdog are there. Gives

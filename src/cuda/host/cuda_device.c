@@ -192,6 +192,7 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
 static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
 {
     static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16"};
+    static const char *const cases[] = {[CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any"};
     const cuda_module make = CUDA_MODULE_SCREEN_MAKE, score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
     GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_begin_screen", &cuda->screen_begin, error));
@@ -200,10 +201,15 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_verify_screen", &cuda->screen_verify, error));
     if (!cuda->modules[score])
         return GUMBEL_OK;
-    GUMBEL_FORWARD(get_kernel(cuda, score, "gumbel_split_rows", &cuda->screen_split, error));
-    for (int i = 0; i < CUDA_SCREEN_WIDTHS; i++) {
-        CUfunction *kernel = &cuda->screen_draw[i];
-        snprintf(name, sizeof name, "gumbel_screen_rows_%d", cuda_screen_widths[i]);
+    for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
+        snprintf(name, sizeof name, "gumbel_split_rows%s", cases[kind]);
+        GUMBEL_FORWARD(get_kernel(cuda, score, name, &cuda->screen_split[kind], error));
+    }
+    for (int i = 0; i < CUDA_SCREEN_WIDTHS * CUDA_SCREEN_CASES; i++) {
+        const int place = i / CUDA_SCREEN_CASES, kind = i % CUDA_SCREEN_CASES;
+        CUfunction *kernel = &cuda->screen_draw[place][kind];
+        snprintf(name, sizeof name, "gumbel_screen_rows_%d%s", cuda_screen_widths[place],
+                 cases[kind]);
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SCREEN_DRAW, name, kernel, error));
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);

@@ -104,8 +104,9 @@ typedef struct cuda_device {
     /* Of CUDA_SCREEN_ROWS_MOST rows. */
     CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction store_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
-    CUfunction screen_begin, screen_make, screen_seal, screen_verify, screen_split;
-    CUfunction screen_draw[CUDA_SCREEN_WIDTHS], screen_score[CUDA_F16 + 1];
+    CUfunction screen_begin, screen_make, screen_seal, screen_verify;
+    CUfunction screen_split[CUDA_SCREEN_CASES], screen_score[CUDA_F16 + 1];
+    CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (floor.cuh) */
 } cuda_device;
 

@@ -160,9 +160,12 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
     cuda_workspace workspace;
     carve_draws(&cursor, cuda, (size_t)limits->batch, (size_t)limits->num_samples, &workspace);
     if (limits->screens) {
-        gumbel_problem p = {.batch = limits->batch < CUDA_SCREEN_ROWS_MOST ? limits->batch
-                                                                           : CUDA_SCREEN_ROWS_MOST,
-                            .hidden_size = limits->hidden_size};
+        const int64_t most = CUDA_SCREEN_ROWS_MOST, samples = limits->num_samples > 1 ? 2 : 1;
+        const int64_t draws =
+            limits->batch < most / samples ? limits->batch * limits->num_samples : most;
+        gumbel_problem p = {.batch = ((draws < most ? draws : most) + samples - 1) / samples,
+                            .hidden_size = limits->hidden_size,
+                            .sampling.num_samples = (int32_t)samples};
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
     }
     if (limits->requests)

@@ -33,8 +33,8 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
 {
     if (!p->screen)
         return "the head has no screen";
-    if (p->batch > CUDA_SCREEN_ROWS_MOST)
-        return "there are more than 64 rows";
+    if (p->batch > CUDA_SCREEN_ROWS_MOST / p->sampling.num_samples)
+        return "there are more than 64 rows and samples of them";
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNG) &&
         !cuda_screen_is_faster(p->vocab, p->hidden_size))
         return "the head has fewer than 2^28 weights";
@@ -73,7 +73,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .rung = {.name = "screen",
                  .what = "a copy of a byte a weight tells what can win, which alone is multiplied",
                  .kernels = "screen_score.cu, screen_draw.cu, fused_again_sm90.cu",
-                 .serves = 0},
+                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_NEED_SAMPLES},
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
         .run = cuda_run_screen,

@@ -25,6 +25,20 @@ static inline int cuda_screen_is_faster(int64_t vocab, int64_t columns)
     return vocab * columns >= CUDA_SCREEN_WEIGHTS_LEAST;
 }
 
+/* What a call asks of a screened draw. Each case has kernels of its own, without the code of what
+ * it rules out (screen_case.cuh). */
+typedef enum cuda_screen_case {
+    CUDA_SCREEN_PLAIN, /* a draw a row, of any token */
+    CUDA_SCREEN_ANY,   /* rows have samples, or masks */
+    CUDA_SCREEN_CASES,
+} cuda_screen_case;
+
+static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
+{
+    const int is_plain = p->sampling.num_samples == 1 && !(p->request & GUMBEL_REQUEST_MASK);
+    return is_plain ? CUDA_SCREEN_PLAIN : CUDA_SCREEN_ANY;
+}
+
 /* Columns of the integer products that exist. */
 #define CUDA_SCREEN_WIDTHS 5
 static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
@@ -80,7 +94,7 @@ typedef struct cuda_screen_entry {
 /* What the kernels of a call tell each other; the first one clears it. */
 typedef struct cuda_screen_state {
     unsigned long long ended; /* CTAs that have scored */
-    uint32_t again;           /* 1: the full pass must draw this call */
+    uint32_t again;           /* 1: the full pass must draw this call; told before any scores */
     uint32_t listed[CUDA_SCREEN_GROUPS];
 } cuda_screen_state;
 

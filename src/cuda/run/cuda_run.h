@@ -24,6 +24,7 @@ typedef struct cuda_screen_pieces {
     gumbel_screen_reach *reaches;
     cuda_screen_state *state;
     cuda_screen_entry *entries;
+    uint16_t *spread; /* NULL where a row has one sample */
 } cuda_screen_pieces;
 
 /* The pieces of the caller's workspace; what a call does not need is NULL. */
@@ -144,10 +145,8 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count);
 gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
-/* That of a plain call of up to CUDA_SCREEN_ROWS_MOST rows, if a word in device memory is not 0 by
- * then. */
-gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again);
-/* Store all logits of up to as many rows, where any is left, and bounded: both are [B]. */
+/* Store all logits of up to CUDA_SCREEN_ROWS_MOST rows, where any is left, and bounded: both are
+ * [B]. */
 gumbel_status cuda_run_sm90_store_again(const cuda_job *job, const int32_t *left,
                                         const int32_t *bounded);
 gumbel_status cuda_run_screen(const cuda_job *job);

@@ -48,75 +48,77 @@ static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const 
     return encode(job, map, t, 2, sizes, strides, box);
 }
 
-/* What a pass behind another one goes by (fused_again_sm90.cu): a word, or rows of which any is
- * left and bounded. All NULL: it is not one of these. */
-typedef struct pass_needs {
-    const uint32_t *again;
-    const int32_t *left, *bounded;
-} pass_needs;
+/* A launch of the fused kernel, and what it is handed. */
+typedef struct sm90_launch {
+    cuda_params params;
+    CUtensorMap weight, hidden;
+    int place; /* of its width */
+    cuda_shape shape;
+} sm90_launch;
 
-/* Draw, or store, where it is needed by then. */
-static gumbel_status run_if(const cuda_job *job, pass_needs needs)
+/* That of the rows [first, first + count) of a call, whose samples are drawn beside their columns,
+ * or each by a column of `spread`, where that is not NULL. The weights' map is the call's. */
+static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count,
+                             const gumbel_tensor *spread, sm90_launch *launch)
 {
     cuda_device *cuda = job->cuda;
-    const gumbel_problem *whole = &job->params.problem;
-    CUtensorMap weight, hidden;
-    int32_t samples = job->params.stored ? 1 : whole->sampling.num_samples;
-    int64_t most = cuda_sm90_rows_most(samples);
-    int64_t tokens = whole->end_token - whole->first_token;
-    int32_t tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    int processors = cuda_sm90_processors(cuda->multiprocessors);
-    GUMBEL_ASSERT(tokens > 0 && tiles > 0 && most > 0);
-    GUMBEL_ASSERT(whole->weight.rows % 16 == 0 && whole->weight.dtype != GUMBEL_FLOAT32);
-    GUMBEL_ASSERT(whole->hidden.dtype == whole->weight.dtype);
-    GUMBEL_FORWARD(encode_weight(job, &weight));
-    for (int64_t first = 0; first < whole->batch; first += most) {
-        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
-        int place = cuda_sm90_width_for(rows), width = cuda_sm90_widths[place];
-        cuda_params p = cuda_slice(&job->params, first, rows);
-        p.tiles = tiles;
-        p.parts = cuda_sm90_ctas(width, tiles, processors);
-        p.stages = cuda_sm90_stages(width, samples, p.problem.with_mass, p.stored && !p.draws_too);
-        GUMBEL_ASSERT(rows <= width && p.stages >= 1);
-        GUMBEL_ASSERT(p.parts >= 1 && p.parts <= cuda->multiprocessors);
-        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <=
-                      job->workspace.summaries_most);
-        p.tag = cuda_tag(cuda);
-        GUMBEL_FORWARD(
-            encode_hidden(job, &hidden, &p.problem.hidden, width / CUDA_SM90_CLUSTER(width)));
-        void *drawn[] = {&p, &weight, &hidden, &needs.again};
-        void *stored[] = {&p, &weight, &hidden, &needs.left, &needs.bounded};
-        cuda_shape shape = {p.parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
-                            CUDA_SM90_OVERLAPS(width)};
-        cuda_sm90_case kind =
-            cuda_sm90_case_of(whole, p.stored != NULL, p.draws_too, p.multiply_only);
-        const cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
-        GUMBEL_ASSERT(!needs.again || kind == CUDA_SM90_PLAIN);
-        GUMBEL_ASSERT(!needs.left || (kind == CUDA_SM90_STORED && rows == whole->batch));
-        CUfunction kernel = needs.again  ? cuda->fused_again[dtype][place]
-                            : needs.left ? cuda->store_again[dtype][place]
-                                         : cuda->fused_sm90[dtype][place][kind];
-        GUMBEL_FORWARD(cuda_launch(job, kernel, shape, needs.left ? stored : drawn));
-        if (!CUDA_SM90_ENDS(kind, p.partials))
-            GUMBEL_FORWARD(cuda_finish(job, &p));
-    }
-    return GUMBEL_OK;
+    cuda_params *p = &launch->params;
+    const int64_t tokens = job->params.problem.end_token - job->params.problem.first_token;
+    *p = cuda_slice(&job->params, first, count);
+    const gumbel_tensor *hidden = spread ? spread : &p->problem.hidden;
+    const int samples = p->stored || spread ? 1 : p->problem.sampling.num_samples;
+    launch->place = cuda_sm90_width_for(hidden->rows);
+    const int width = cuda_sm90_widths[launch->place];
+    p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
+    p->parts = cuda_sm90_ctas(width, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
+    p->stages = cuda_sm90_stages(width, samples, p->problem.with_mass, p->stored && !p->draws_too);
+    GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= width && p->stages >= 1);
+    GUMBEL_ASSERT(p->parts >= 1 && p->parts <= cuda->multiprocessors);
+    GUMBEL_ASSERT((size_t)p->parts * (size_t)hidden->rows * (size_t)samples <=
+                  job->workspace.summaries_most);
+    p->tag = cuda_tag(cuda);
+    launch->shape = (cuda_shape){p->parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
+                                 CUDA_SM90_OVERLAPS(width)};
+    return encode_hidden(job, &launch->hidden, hidden, width / CUDA_SM90_CLUSTER(width));
 }
 
-gumbel_status cuda_run_sm90(const cuda_job *job) { return run_if(job, (pass_needs){NULL}); }
-
-gumbel_status cuda_run_sm90_again(const cuda_job *job, const uint32_t *again)
+gumbel_status cuda_run_sm90(const cuda_job *job)
 {
-    GUMBEL_ASSERT(again && job->params.problem.batch <= CUDA_SCREEN_ROWS_MOST);
-    return run_if(job, (pass_needs){.again = again});
+    const gumbel_problem *whole = &job->params.problem;
+    const int64_t most = cuda_sm90_rows_most(job->params.stored ? 1 : whole->sampling.num_samples);
+    sm90_launch launch;
+    GUMBEL_ASSERT(most > 0 && whole->weight.rows % 16 == 0);
+    GUMBEL_ASSERT(whole->weight.dtype != GUMBEL_FLOAT32);
+    GUMBEL_ASSERT(whole->hidden.dtype == whole->weight.dtype);
+    GUMBEL_FORWARD(encode_weight(job, &launch.weight));
+    for (int64_t first = 0; first < whole->batch; first += most) {
+        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
+        GUMBEL_FORWARD(prepare(job, first, rows, NULL, &launch));
+        cuda_params *p = &launch.params;
+        void *arguments[] = {p, &launch.weight, &launch.hidden};
+        cuda_sm90_case kind =
+            cuda_sm90_case_of(whole, p->stored != NULL, p->draws_too, p->multiply_only);
+        CUfunction kernel =
+            job->cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][launch.place][kind];
+        GUMBEL_FORWARD(cuda_launch(job, kernel, launch.shape, arguments));
+        if (!CUDA_SM90_ENDS(kind, p->partials))
+            GUMBEL_FORWARD(cuda_finish(job, p));
+    }
+    return GUMBEL_OK;
 }
 
 gumbel_status cuda_run_sm90_store_again(const cuda_job *job, const int32_t *left,
                                         const int32_t *bounded)
 {
+    const gumbel_problem *q = &job->params.problem;
+    sm90_launch launch;
     GUMBEL_ASSERT(left && bounded && job->params.stored && !job->params.stored_strips);
-    GUMBEL_ASSERT(job->params.problem.batch <= CUDA_SCREEN_ROWS_MOST);
-    return run_if(job, (pass_needs){.left = left, .bounded = bounded});
+    GUMBEL_ASSERT(!job->params.draws_too && q->batch <= CUDA_SCREEN_ROWS_MOST);
+    GUMBEL_FORWARD(encode_weight(job, &launch.weight));
+    GUMBEL_FORWARD(prepare(job, 0, q->batch, NULL, &launch));
+    void *arguments[] = {&launch.params, &launch.weight, &launch.hidden, &left, &bounded};
+    const CUfunction kernel = job->cuda->store_again[cuda_dtype_of(q->weight.dtype)][launch.place];
+    return cuda_launch(job, kernel, launch.shape, arguments);
 }
 
 /* ---------------------------------------------------------------------------- screened ---- */
@@ -138,8 +140,9 @@ static int64_t depths_of(const gumbel_problem *p)
 void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                        cuda_workspace *workspace)
 {
-    size_t width = (size_t)cuda_screen_widths[width_for(p->batch)];
-    size_t groups = ((size_t)p->batch + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
+    const size_t draws = (size_t)p->batch * (size_t)p->sampling.num_samples;
+    const size_t width = (size_t)cuda_screen_widths[width_for((int64_t)draws)];
+    const size_t groups = (draws + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
     cuda_screen_pieces *pieces = &workspace->screen;
     (void)cuda;
     pieces->planes = gumbel_carve(cursor, (size_t)depths_of(p), width, CUDA_SCREEN_TILE);
@@ -147,21 +150,26 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     pieces->state = gumbel_carve(cursor, 1, 1, sizeof *pieces->state);
     pieces->entries =
         gumbel_carve(cursor, groups, CUDA_SCREEN_LISTED_MOST, sizeof *pieces->entries);
+    if (p->sampling.num_samples > 1)
+        pieces->spread =
+            gumbel_carve(cursor, draws, (size_t)p->hidden_size, sizeof *pieces->spread);
 }
 
-gumbel_status cuda_run_screen(const cuda_job *job)
+/* What the kernels of a screened draw are handed, but for the launch's own. */
+static cuda_screen_params screened(const cuda_job *job, int place)
 {
-    cuda_device *cuda = job->cuda;
     const gumbel_problem *q = &job->params.problem;
     const cuda_screen_pieces *pieces = &job->workspace.screen;
     const char *screen = q->screen;
     const int64_t tokens = q->end_token - q->first_token;
-    const int place = width_for(q->batch);
+    const int64_t draws = q->batch * q->sampling.num_samples;
     gumbel_screen_parts parts;
     int known =
         gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
-    GUMBEL_ASSERT(known && tokens > 0 && q->batch <= CUDA_SCREEN_ROWS_MOST);
+    GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MOST);
     GUMBEL_ASSERT(pieces->planes && pieces->reaches && pieces->state && pieces->entries);
+    GUMBEL_ASSERT(pieces->spread || draws == q->batch);
+    GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data && !q->with_mass);
     (void)known;
     cuda_screen_params s = {.call = cuda_slice(&job->params, 0, q->batch),
                             .header = (const void *)screen,
@@ -170,26 +178,48 @@ gumbel_status cuda_run_screen(const cuda_job *job)
                             .copy = (const void *)(screen + parts.copy),
                             .depths = (int32_t)depths_of(q),
                             .width = cuda_screen_widths[place],
+                            .draws = (int32_t)draws,
                             .gamma = CUDA_SCREEN_GAMMA(q->hidden_size),
                             .planes = pieces->planes,
                             .reaches = pieces->reaches,
                             .state = pieces->state,
-                            .entries = pieces->entries};
-    const int processors = cuda_sm90_processors(cuda->multiprocessors);
+                            .entries = pieces->entries,
+                            .spread = pieces->spread};
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = cuda_screen_stages(s.width);
-    s.call.tag = cuda_tag(cuda);
     GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
-    void *arguments[] = {&s};
-    cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
-    cuda_shape draw = {s.call.tiles < processors ? s.call.tiles : processors, CUDA_SM90_THREADS,
-                       CUDA_SM90_SHARED_BYTES, 1};
-    cuda_shape score = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
-                                                                   : CUDA_SCREEN_GROUPS,
-                        CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
+    return s;
+}
+
+gumbel_status cuda_run_screen(const cuda_job *job)
+{
+    cuda_device *cuda = job->cuda;
+    const gumbel_problem *q = &job->params.problem;
+    const cuda_screen_pieces *pieces = &job->workspace.screen;
+    const int processors = cuda_sm90_processors(cuda->multiprocessors);
+    const int place = width_for(q->batch * q->sampling.num_samples);
     const cuda_dtype dtype = cuda_dtype_of(q->weight.dtype);
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split, split, arguments));
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place], draw, arguments));
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_score[dtype], score, arguments));
-    return cuda_run_sm90_again(job, &pieces->state->again);
+    const cuda_screen_case kind = cuda_screen_case_of(q);
+    cuda_screen_params s = screened(job, place);
+    const gumbel_tensor spread = {.data = pieces->spread,
+                                  .dtype = q->hidden.dtype,
+                                  .rows = s.draws,
+                                  .cols = q->hidden_size,
+                                  .stride = q->hidden_size};
+    sm90_launch whole; /* the full pass */
+    GUMBEL_FORWARD(encode_weight(job, &whole.weight));
+    GUMBEL_FORWARD(prepare(job, 0, q->batch, pieces->spread ? &spread : &q->hidden, &whole));
+    s.call.tag = cuda_tag(cuda);
+    const uint32_t *again = &pieces->state->again;
+    void *by_screen[] = {&s}, *in_full[] = {&whole.params, &whole.weight, &whole.hidden, &again};
+    const cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
+    const cuda_shape draw = {s.call.tiles < processors ? s.call.tiles : processors,
+                             CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 1};
+    const cuda_shape score = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
+                                                                         : CUDA_SCREEN_GROUPS,
+                              CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split[kind], split, by_screen));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place][kind], draw, by_screen));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_score[dtype], score, by_screen));
+    return cuda_launch(job, cuda->fused_again[dtype][whole.place], whole.shape, in_full);
 }

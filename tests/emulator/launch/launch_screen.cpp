@@ -10,8 +10,12 @@ extern "C" {
 #include "maths/screen_bound.h"
 }
 
+#include "cuda/fused/hopper/fused_again_sm90.cu"
+#undef KERNEL
+#undef KERNELS
 #include "cuda/fused/screen/screen_draw.cu"
 #undef KERNEL
+#undef KERNELS
 #include "cuda/fused/screen/screen_make.cu"
 #include "cuda/fused/screen/screen_score.cu"
 
@@ -40,25 +44,67 @@ void seal_body(const void *argument) { gumbel_seal_screen(((const making *)argum
 
 void split_body(const void *argument)
 {
-    gumbel_split_rows(((const emulated_screen *)argument)->params);
+    const emulated_screen &own = *(const emulated_screen *)argument;
+    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_PLAIN)
+        gumbel_split_rows({own.params});
+    else
+        gumbel_split_rows_any({own.params});
 }
+
+template <cuda_screen_case kind> using draw_kernel = void (*)(screen_call<kind>);
 
 void draw_body(const void *argument)
 {
-    static void (*const kernels[CUDA_SCREEN_WIDTHS])(cuda_screen_params) = {
+    static const draw_kernel<CUDA_SCREEN_PLAIN> plain[CUDA_SCREEN_WIDTHS] = {
         gumbel_screen_rows_8, gumbel_screen_rows_16, gumbel_screen_rows_32, gumbel_screen_rows_64,
         gumbel_screen_rows_128};
+    static const draw_kernel<CUDA_SCREEN_ANY> any[CUDA_SCREEN_WIDTHS] = {
+        gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
+        gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
     const emulated_screen &own = *(const emulated_screen *)argument;
-    kernels[own.place](own.params);
+    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_PLAIN)
+        plain[own.place]({own.params});
+    else
+        any[own.place]({own.params});
 }
 
 void score_body(const void *argument)
 {
     const emulated_screen &own = *(const emulated_screen *)argument;
     if (own.params.call.problem.weight.dtype == GUMBEL_FLOAT16)
-        gumbel_score_rows_f16(own.params);
+        gumbel_score_rows_f16({own.params});
     else
-        gumbel_score_rows_bf16(own.params);
+        gumbel_score_rows_bf16({own.params});
+}
+
+#define AGAIN_OF(dtype)                                                                            \
+    {                                                                                              \
+        gumbel_fused_again_##dtype##_8, gumbel_fused_again_##dtype##_16,                           \
+            gumbel_fused_again_##dtype##_32, gumbel_fused_again_##dtype##_64                       \
+    }
+
+CUtensorMap map_of(const gumbel_tensor &t, int box)
+{
+    return {(const uint16_t *)t.data, t.rows, t.cols, t.stride, box};
+}
+
+void again_body(const void *argument)
+{
+    static void (*const kernels[2][CUDA_SM90_WIDTHS])(sm90_spread_call, CUtensorMap, CUtensorMap,
+                                                      const uint32_t *) = {AGAIN_OF(bf16),
+                                                                           AGAIN_OF(f16)};
+    const emulated_screen &own = *(const emulated_screen *)argument;
+    const gumbel_problem &q = own.whole.problem;
+    const int place = cuda_sm90_width_for(own.params.draws);
+    const gumbel_tensor spread = {.data = own.params.spread,
+                                  .dtype = q.hidden.dtype,
+                                  .rows = own.params.draws,
+                                  .cols = q.hidden_size,
+                                  .stride = q.hidden_size};
+    kernels[q.weight.dtype == GUMBEL_FLOAT16][place](
+        {{own.whole}}, map_of(q.weight, CUDA_SM90_TILE),
+        map_of(own.params.spread ? spread : q.hidden, cuda_sm90_widths[place]),
+        &own.params.state->again);
 }
 
 } // namespace
@@ -113,7 +159,8 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     emulated_screen own = {};
     cuda_screen_params &s = own.params;
     gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
-    while (cuda_screen_widths[own.place] < 2 * q.batch)
+    s.draws = (int32_t)q.batch * q.sampling.num_samples;
+    while (cuda_screen_widths[own.place] < 2 * s.draws)
         own.place++;
     s.call = call;
     s.header = (const gumbel_screen_header *)screen;
@@ -128,8 +175,18 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     s.state = (cuda_screen_state *)poisoned_workspace(sizeof *s.state);
     s.entries = (cuda_screen_entry *)poisoned_workspace(
         CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST * sizeof *s.entries);
+    if (q.sampling.num_samples > 1)
+        s.spread =
+            (uint16_t *)poisoned_workspace((size_t)(s.draws * q.hidden_size) * sizeof *s.spread);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
+    const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
+    own.whole = call;
+    own.whole.tag++;
+    own.whole.tiles = s.call.tiles;
+    own.whole.parts = cuda_sm90_ctas(width, s.call.tiles, ctas);
+    own.whole.stages =
+        2 + (int)random_below(random, (uint32_t)cuda_sm90_stages(width, 1, 0, 0) - 1);
     own.random = random;
     own.what = what;
     run_ctas(split_body, &own,
@@ -142,6 +199,9 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
              {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
               memories},
              random, what);
+    run_ctas(again_body, &own,
+             {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
+             what);
     const bool again = s.state->again != 0;
     for (int i = 0; i < CUDA_SCREEN_GROUPS; i++)
         *listed += s.state->listed[i];
@@ -149,5 +209,6 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     free(s.reaches);
     free(s.state);
     free(s.entries);
+    free(s.spread);
     return again;
 }

@@ -16,14 +16,16 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
 /* What a screened draw is launched with. */
 struct emulated_screen {
     cuda_screen_params params;
-    int place; /* of the width */
+    cuda_params whole; /* of the full pass */
+    int place;         /* of the width */
     uint64_t *random;
     const char *what;
 };
 
-/* Split, screen and score, over `ctas` CTAs, as cuda_run_screen() prepares them but for a shorter
- * ring; params.call as emulated_launch_of() has it, with outputs, tag and floors. Whether the full
- * pass is to draw the call; else the outputs are there. `listed`: candidates. */
+/* Split, screen, score and, where that does not tell, draw by the full pass, over `ctas` CTAs and
+ * more that score, as cuda_run_screen() prepares them but for shorter rings; params.call as
+ * emulated_launch_of() has it, with outputs, tag and floors, and the full pass has the next tag.
+ * Whether that has drawn the call. `listed`: candidates. */
 bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
                     int64_t *listed);
 

@@ -2,7 +2,8 @@
  *
  * Passes on Hopper (fused_sm90.cuh) that mostly are not needed, behind something faster whose
  * outcome the host does not wait for. The draw of a plain call goes behind a screened one, where a
- * word says that it must be made. The product that stores all logits goes behind one that stored by
+ * word says that it must be made; its samples have columns of their own, its rows may have masks.
+ * The product that stores all logits goes behind one that stored by
  * bounds for lists of first tokens, where any row is left that bounds left something out of: all
  * rows are stored then, `left` and `bounded` are [B]. Else CTAs read these words and end.
  */
@@ -25,10 +26,10 @@ __device__ __forceinline__ bool any_lacks(int64_t batch, const int32_t *left,
 
 #define KERNEL(n, dtype, half)                                                                     \
     extern "C" __global__ void __launch_bounds__(CUDA_SM90_THREADS, 1)                             \
-        gumbel_fused_again_##dtype##_##n(                                                          \
-            const __grid_constant__ sm90_call<CUDA_SM90_PLAIN> params,                             \
-            const __grid_constant__ CUtensorMap weight,                                            \
-            const __grid_constant__ CUtensorMap hidden, const uint32_t *again)                     \
+        gumbel_fused_again_##dtype##_##n(const __grid_constant__ sm90_spread_call params,          \
+                                         const __grid_constant__ CUtensorMap weight,               \
+                                         const __grid_constant__ CUtensorMap hidden,               \
+                                         const uint32_t *again)                                    \
     {                                                                                              \
         ptx_wait_for_launch();                                                                     \
         if (__ldcg(again))                                                                         \

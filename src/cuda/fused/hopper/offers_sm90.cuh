@@ -60,6 +60,8 @@ template <int n, class call> class offer_list
         const int i = place & 0xff;
         const sm90_draw &draw = shared.draws[i];
         const uint32_t token = first + (place >> 8);
+        if (!p.allows(i, token))
+            return;
         const float z = (sum * p.scale()) * draw.inverse_temperature;
         if (!(z < INFINITY)) {
             atomicOr(&shared.flags[i], isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);

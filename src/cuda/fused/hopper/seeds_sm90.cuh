@@ -149,6 +149,14 @@ template <int n, class call> class tile_seeds
         return shared.bounds[place_of(i, block)].first_word;
     }
 
+    /* The token that has the most noise of a block of the CTA's first tile. */
+    __device__ __forceinline__ uint32_t seed_of(int i, int block) const
+    {
+        const uint32_t first = (uint32_t)p.problem.first_token + CUDA_SM90_TILE * blockIdx.x;
+        return (first & ~(GUMBEL_BLOCK - 1u)) + GUMBEL_BLOCK * block +
+               word_of(i, block) % GUMBEL_BLOCK;
+    }
+
     /* What draw i is sure to reach by the tokens that were stored; -inf for none. */
     __device__ __forceinline__ float threshold_of(int i) const
     {
@@ -159,7 +167,7 @@ template <int n, class call> class tile_seeds
             float z = shared.seeds(n * p.samples())[place_of(i, b)] * p.scale() *
                       draw.inverse_temperature;
             float floor = draw_floor(draw.greedy, z, word_above(word_of(i, b)));
-            if (fabsf(floor) < INFINITY)
+            if (fabsf(floor) < INFINITY && p.allows(i, seed_of(i, b)))
                 threshold = fmaxf(threshold, floor);
         }
         return threshold;

@@ -26,7 +26,7 @@ namespace
 {
 
 /* Registers a thread, of 168 each at first: 2 x 208 + 88 = 3 x 168. */
-constexpr int kDrawRegisters = 208, kServeRegisters = 88;
+constexpr int kScreenDrawRegisters = 208, kScreenServeRegisters = 88;
 constexpr int kTileBytes = CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
 /* Half a tile, and a whole one, in the units of descriptors. */
 constexpr uint32_t kHalf = kTileBytes / 2 / 16, kWhole = kTileBytes / 16;
@@ -134,9 +134,9 @@ __device__ __forceinline__ void multiply(screen_sums<n> &sum, int depths,
 }
 
 /* A team and its tile. */
-template <int n> class screen_team
+template <int n, class call> class screen_team
 {
-    const cuda_screen_params &s;
+    const call &s;
     screen_side<n> &side;
     const int thread, lane, own; /* place of the thread's first token in each half of a tile */
     const int tokens;            /* of the tile that count */
@@ -144,8 +144,8 @@ template <int n> class screen_team
   public:
     float2 steps[2]; /* of the thread's two tokens in each half */
 
-    __device__ __forceinline__ screen_team(const cuda_screen_params &params, screen_side<n> &memory,
-                                           int index, int tile)
+    __device__ __forceinline__ screen_team(const call &params, screen_side<n> &memory, int index,
+                                           int tile)
         : s(params), side(memory), thread(index % 128), lane(index % 32),
           own((int)sm90_place(index % 128)),
           tokens((int)(params.call.problem.end_token - params.call.problem.first_token) -
@@ -172,8 +172,10 @@ template <int n> class screen_team
                 const float e1 = fmaf(steps[h].y, t1 + mark.width, CUDA_SCREEN_TINY);
                 bool p0 = !(e0 < mark.least), p1 = !(e1 < mark.least);
                 if (__any_sync(~0u, p0 || p1)) {
-                    p0 = p0 && mark.least < INFINITY && 64 * h + own < tokens;
-                    p1 = p1 && mark.least < INFINITY && 64 * h + own + 1 < tokens;
+                    const uint32_t allowed =
+                        call::any ? side.allowed[h][row][own / 32] >> own % 32 : 3;
+                    p0 = p0 && mark.least < INFINITY && 64 * h + own < tokens && (allowed & 1);
+                    p1 = p1 && mark.least < INFINITY && 64 * h + own + 1 < tokens && (allowed & 2);
                     put(p0, p1, {lower_of(steps[h].x, t0, mark), e0},
                         {lower_of(steps[h].y, t1, mark), e1}, row | (64 * h + own) << 8);
                 }
@@ -252,7 +254,8 @@ template <int n> class screen_team
             for (int j = 0; j < n / 8; j++) {
                 const int row = 4 * j + lane % 4;
                 const int other = (int)((side.first_words[h][row] - own) % GUMBEL_BLOCK);
-                if (!side.draws_row(row) || other > 1 || 64 * h + own + other >= tokens)
+                if (!side.draws_row(row) || other > 1 || 64 * h + own + other >= tokens ||
+                    (call::any && !(side.allowed[h][row][own / 32] >> (own % 32 + other) & 1)))
                     continue;
                 const screen_mark mark = {0.0f,
                                           gumbel_screen_width(&side.reaches[row], &blocks[h])};
@@ -299,7 +302,7 @@ template <int n> class screen_team
 };
 
 /* A team: its tiles, one after the other, in turns with the other one. */
-template <int n> __device__ void consume(const cuda_screen_params &s, unsigned char *shared)
+template <int n, class call> __device__ void consume(const call &s, unsigned char *shared)
 {
     const screen_memory<n> memory(s, shared);
     screen_side<n> &side = memory.side;
@@ -310,7 +313,7 @@ template <int n> __device__ void consume(const cuda_screen_params &s, unsigned c
     int turn = 0;
     at.skip(own * s.depths);
     for (int tile = blockIdx.x + own * gridDim.x; tile < s.call.tiles; tile += stride, turn++) {
-        const screen_team<n> team(s, side, threadIdx.x, tile);
+        const screen_team<n, call> team(s, side, threadIdx.x, tile);
         if (own != 0 || turn != 0)
             ptx_barrier_wait(&side.multiplied[1 - own], (turn & 1) ^ (own == 0));
         const uint32_t began = clock();
@@ -334,7 +337,7 @@ template <int n> __device__ void consume(const cuda_screen_params &s, unsigned c
     }
 }
 
-template <int n> __device__ __forceinline__ void screen(const cuda_screen_params &s)
+template <int n, class call> __device__ __forceinline__ void screen(const call &s)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const screen_memory<n> memory(s, shared_memory);
@@ -351,12 +354,12 @@ template <int n> __device__ __forceinline__ void screen(const cuda_screen_params
         return;
     }
     if (threadIdx.x < SM90_DRAW_THREADS) {
-        ptx_registers_more<kDrawRegisters>();
-        consume<n>(s, shared_memory);
+        ptx_registers_more<kScreenDrawRegisters>();
+        consume<n, call>(s, shared_memory);
     } else {
-        ptx_registers_fewer<kServeRegisters>();
+        ptx_registers_fewer<kScreenServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
-            screen_server<n>(s, memory.side).serve();
+            screen_server<n, call>(s, memory.side).serve();
         else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS) {
             produce<n>(s, memory);
             ptx_allow_launch();
@@ -366,14 +369,15 @@ template <int n> __device__ __forceinline__ void screen(const cuda_screen_params
 
 } // namespace
 
-#define KERNEL(n)                                                                                  \
+#define KERNEL(n, name, kind)                                                                      \
     extern "C" __global__ void __launch_bounds__(CUDA_SM90_THREADS, 1)                             \
-        gumbel_screen_rows_##n(const __grid_constant__ cuda_screen_params s)                       \
+        gumbel_screen_rows_##n##name(const __grid_constant__ screen_call<kind> s)                  \
     {                                                                                              \
         screen<n>(s);                                                                              \
     }
-KERNEL(8)
-KERNEL(16)
-KERNEL(32)
-KERNEL(64)
-KERNEL(128)
+#define KERNELS(n) KERNEL(n, , CUDA_SCREEN_PLAIN) KERNEL(n, _any, CUDA_SCREEN_ANY)
+KERNELS(8)
+KERNELS(16)
+KERNELS(32)
+KERNELS(64)
+KERNELS(128)

@@ -24,15 +24,14 @@ constexpr int kSharpened = 2;
 /* Vectors of eight columns that a thread asks for at once. */
 constexpr int kSharpAhead = 6;
 
-template <int n> class screen_server
+template <int n, class call> class screen_server
 {
-    const cuda_screen_params &s;
+    const call &s;
     screen_side<n> &side;
     const int thread;
 
   public:
-    __device__ __forceinline__ screen_server(const cuda_screen_params &params,
-                                             screen_side<n> &memory)
+    __device__ __forceinline__ screen_server(const call &params, screen_side<n> &memory)
         : s(params), side(memory), thread(threadIdx.x - SM90_DRAW_THREADS)
     {
     }
@@ -85,12 +84,14 @@ template <int n> class screen_server
         if (!side.draws_row(thread))
             return;
         draw_block words[kTileBlocks];
+        ask_allowed(s, side, thread, first);
         words_of_tile(s, side, thread, first, words);
 #pragma unroll
         for (int b = 0; b < kTileBlocks; b++) {
             side.first_words[b][thread] = first_word_of(words[b]);
             side.seeds[b][thread] = -INFINITY;
         }
+        wait_allowed(s);
     }
 
     /* Raise what rows must reach by all offers, and keep those that reach it. */
@@ -222,7 +223,7 @@ template <int n> class screen_server
     {
         const gumbel_problem &q = s.call.problem;
         const uint4 *w = (const uint4 *)weights_of(token);
-        const uint4 *h = (const uint4 *)((const uint16_t *)q.hidden.data + i * q.hidden.stride);
+        const uint4 *h = (const uint4 *)s.hidden_of(i);
         const bool half = q.weight.dtype == GUMBEL_FLOAT16;
         const int vectors = (int)(q.hidden_size / 8);
         float2 sums = {0.0f, 0.0f};
@@ -291,6 +292,7 @@ template <int n> class screen_server
         float reaches[kTileBlocks];
         if (draws) {
             draw_block words[kTileBlocks];
+            ask_allowed(s, side, thread, first_token_of(tile));
             load_blocks(s, tile, blocks);
             words_of_tile(s, side, thread, first_token_of(tile), words);
 #pragma unroll
@@ -300,6 +302,7 @@ template <int n> class screen_server
         sm90_sleep(ended, nap);
         if (draws) {
             take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+            wait_allowed(s);
             set_marks(s, side, thread, reaches, blocks);
         }
     }

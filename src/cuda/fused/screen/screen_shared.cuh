@@ -11,7 +11,7 @@
 #define GUMBEL_CUDA_SCREEN_SHARED_CUH
 
 #include "cuda/fused/hopper/noise_sm90.cuh"
-#include "cuda/fused/screen/screen_params.h"
+#include "cuda/fused/screen/screen_case.cuh"
 
 namespace
 {
@@ -65,6 +65,9 @@ template <int n> struct screen_side {
     uint32_t kept_most;
     screen_offer offers[CUDA_SCREEN_OFFERS];
     screen_kept list[CUDA_SCREEN_KEPT];
+    /* Of the case CUDA_SCREEN_ANY; behind what all calls have, which lies as without it. */
+    uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask leaves */
+    const int32_t *masks[rows];             /* NULL: none */
 
     /* One thread. */
     __device__ void start_barriers(int stages)
@@ -82,9 +85,8 @@ template <int n> struct screen_side {
     }
 
     /* All threads. */
-    __device__ void clear(const cuda_screen_params &s)
+    template <class call> __device__ void clear(const call &s)
     {
-        const gumbel_problem &q = s.call.problem;
         if (threadIdx.x == 0) {
             offered = kept = again = is_known = 0;
             kept_most = min(CUDA_SCREEN_KEPT, 2 * max(1, s.header->list_most));
@@ -97,7 +99,7 @@ template <int n> struct screen_side {
             draws[i] = {};
             for (int b = 0; b < kTileBlocks; b++)
                 marks[b][i] = {INFINITY, 0.0f};
-            if (i >= (int)q.batch || !gumbel_problem_row_lives(&q, i))
+            if (i >= s.draws || !s.lives(i))
                 continue;
             reaches[i] = s.reaches[i];
             units[i] = reaches[i].unit;
@@ -105,9 +107,9 @@ template <int n> struct screen_side {
                 is_known = 1;
                 continue;
             }
-            gumbel_row row = gumbel_problem_row(&q, i);
-            draws[i] = {row.stream.seed, row.stream.position, row.stream.sample,
-                        row.inverse_temperature, row.greedy};
+            draws[i] = s.parameters_of(i);
+            if (call::any)
+                masks[i] = s.mask_of(i);
         }
     }
 
@@ -181,9 +183,37 @@ __device__ __forceinline__ bool give_floor(const cuda_screen_params &s, screen_s
     return threshold > (empty ? -INFINITY : floor_unpack(floor));
 }
 
+/* Ask for the bits of the tokens of a tile's blocks that row i may draw, where the call has masks;
+ * they are there behind wait_allowed(). */
+template <int n, class call>
+__device__ __forceinline__ void ask_allowed(const call &s, screen_side<n> &side, int i,
+                                            uint32_t first)
+{
+    if (!call::any)
+        return;
+    const int32_t *mask = side.masks[i];
+    const uint32_t end = (uint32_t)((s.call.problem.end_token + 31) / 32);
+#pragma unroll
+    for (int k = 0; k < 2 * kTileBlocks; k++) {
+        const uint32_t word = first / 32 + k;
+        uint32_t *to = &side.allowed[k / 2][i][k % 2];
+        if (mask && word < end)
+            ptx_copy_async<4>(to, mask + word);
+        else
+            *to = mask ? 0u : ~0u;
+    }
+    ptx_copy_async_commit();
+}
+
+template <class call> __device__ __forceinline__ void wait_allowed(const call &)
+{
+    if (call::any)
+        ptx_copy_async_wait<0>();
+}
+
 /* Mark the blocks of a tile, of such reaches of noise and bounds, for row i, which draws. */
-template <int n>
-__device__ __forceinline__ void set_marks(const cuda_screen_params &s, screen_side<n> &side, int i,
+template <int n, class call>
+__device__ __forceinline__ void set_marks(const call &s, screen_side<n> &side, int i,
                                           const float (&reaches)[kTileBlocks],
                                           const gumbel_screen_block (&blocks)[kTileBlocks])
 {
@@ -191,7 +221,8 @@ __device__ __forceinline__ void set_marks(const cuda_screen_params &s, screen_si
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++) {
         const float least = draw_bound(side.thresholds[i], reaches[b], unit);
-        side.marks[b][i] = {fminf(fmaxf(least, -FLT_MAX), FLT_MAX),
+        const bool any = !call::any || (side.allowed[b][i][0] | side.allowed[b][i][1]) != 0;
+        side.marks[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
                             gumbel_screen_width(&side.reaches[i], &blocks[b])};
     }
 }

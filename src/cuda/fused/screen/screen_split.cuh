@@ -9,7 +9,7 @@
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
 
 #include "cuda/common/widen.cuh"
-#include "cuda/fused/screen/screen_params.h"
+#include "cuda/fused/screen/screen_case.cuh"
 
 namespace
 {
@@ -43,16 +43,15 @@ struct split_shared {
     uint32_t fits;
 };
 
-class row_split
+template <class call> class row_split
 {
-    const cuda_screen_params &s;
+    const call &s;
     split_shared &shared;
-    const int64_t row;
+    const int row;
     const int vectors; /* of eight elements */
 
   public:
-    __device__ __forceinline__ row_split(const cuda_screen_params &params, split_shared &memory,
-                                         int64_t b)
+    __device__ __forceinline__ row_split(const call &params, split_shared &memory, int b)
         : s(params), shared(memory), row(b), vectors((int)(params.call.problem.hidden_size / 8))
     {
     }
@@ -114,6 +113,15 @@ class row_split
         return reach;
     }
 
+    /* The row itself, where the full pass reads it. */
+    __device__ __forceinline__ void spread() const
+    {
+        const uint4 *from = (const uint4 *)s.hidden_of(row);
+        uint4 *to = (uint4 *)(s.spread + (int64_t)row * s.call.problem.hidden_size);
+        for (int v = threadIdx.x; v < vectors; v += kSplitThreads)
+            to[v] = __ldg(from + v);
+    }
+
     /* Planes of zeros. */
     __device__ __forceinline__ void clear() const
     {
@@ -148,8 +156,7 @@ class row_split
 
     template <class F> __device__ __forceinline__ void each(F f) const
     {
-        const gumbel_tensor &t = s.call.problem.hidden;
-        const uint4 *from = (const uint4 *)((const uint16_t *)t.data + row * t.stride);
+        const uint4 *from = (const uint4 *)s.hidden_of(row);
         for (int v = threadIdx.x; v < vectors; v += kSplitThreads) {
             const uint4 raw = from[v];
             const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -157,7 +164,8 @@ class row_split
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const uint32_t bits = i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffff;
-                h[i] = t.dtype == GUMBEL_FLOAT16 ? widen_f16(bits) : widen_bf16(bits);
+                h[i] = s.call.problem.hidden.dtype == GUMBEL_FLOAT16 ? widen_f16(bits)
+                                                                     : widen_bf16(bits);
             }
             f(v, h);
         }
@@ -202,7 +210,7 @@ class row_split
     /* Where eight columns of a plane lie: hi and lo are neighbouring rows of the operand. */
     __device__ __forceinline__ int8_t *place(int vector, int plane) const
     {
-        const int column = 8 * vector, n = 2 * (int)row + plane;
+        const int column = 8 * vector, n = 2 * row + plane;
         const int unit = (column % CUDA_SCREEN_TILE / 16) ^ (n % 8);
         return s.planes + ((int64_t)(column / CUDA_SCREEN_TILE) * s.width + n) * CUDA_SCREEN_TILE +
                16 * unit + column % 16;

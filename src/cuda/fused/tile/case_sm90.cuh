@@ -8,6 +8,7 @@
 #ifndef GUMBEL_CUDA_CASE_SM90_CUH
 #define GUMBEL_CUDA_CASE_SM90_CUH
 
+#include "core/row.h"
 #include "cuda/common/cuda_params.h"
 #include "cuda/policy/cuda_policy.h"
 
@@ -47,6 +48,13 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     {
         return any ? problem.sampling.num_samples : 1;
     }
+    /* Columns that are used; which row of the batch, and which of its samples, each draws, beside
+     * those that samples() tells. */
+    __device__ __forceinline__ int columns() const { return (int)problem.batch; }
+    __device__ __forceinline__ int row_of(int column) const { return column; }
+    __device__ __forceinline__ int sample_of(int) const { return 0; }
+    /* Whether a token may be drawn there. */
+    __device__ __forceinline__ bool allows(int, uint32_t) const { return true; }
     __device__ __forceinline__ bool has_bias() const
     {
         return (any || stores || stores_too) && problem.bias.data;
@@ -58,6 +66,28 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     }
     /* Of a prepared logit, to z before the temperature. */
     __device__ __forceinline__ float scale() const { return prepares() ? 1.0f : problem.scale; }
+};
+
+/* A plain call whose samples have columns of their own, row by row, and whose rows may have masks.
+ */
+struct sm90_spread_call : sm90_call<CUDA_SM90_PLAIN> {
+    __device__ __forceinline__ int columns() const
+    {
+        return (int)problem.batch * problem.sampling.num_samples;
+    }
+    __device__ __forceinline__ int row_of(int column) const
+    {
+        return column / problem.sampling.num_samples;
+    }
+    __device__ __forceinline__ int sample_of(int column) const
+    {
+        return column % problem.sampling.num_samples;
+    }
+    __device__ __forceinline__ bool allows(int column, uint32_t token) const
+    {
+        return !(problem.request & GUMBEL_REQUEST_MASK) ||
+               gumbel_problem_mask(&problem, row_of(column))[token / 32] >> (token % 32) & 1;
+    }
 };
 
 } // namespace

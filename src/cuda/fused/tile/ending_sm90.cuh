@@ -41,9 +41,9 @@ __device__ __forceinline__ ending_words *words_of_draw(const cuda_params &p, int
 }
 
 /* Have the counters of the call be those of this launch, by the threads that serve. */
-__device__ __forceinline__ void start_counters(const cuda_params &p, int thread)
+template <class call> __device__ __forceinline__ void start_counters(const call &p, int thread)
 {
-    if (32 * thread < (int)p.problem.batch)
+    if (32 * thread < p.columns())
         parts_start(merge_counter(p, 32 * thread), p.tag);
 }
 
@@ -87,11 +87,11 @@ __device__ __forceinline__ void write_best(const cuda_params &p, int i)
 /* End a CTA by the threads that draw, which alone have the registers; behind start_counters(), and
  * a barrier that all draws come before. Warps end apart, each with its draws and the count of them,
  * so that nothing has to be told. */
-template <int n>
-__device__ __forceinline__ void end_call(const cuda_params &p, const shared_sm90<n> &shared)
+template <int n, class call>
+__device__ __forceinline__ void end_call(const call &p, const shared_sm90<n> &shared)
 {
     const int i = (int)threadIdx.x;
-    const bool is_draw = i < (int)p.problem.batch;
+    const bool is_draw = i < p.columns();
     bool last = false;
     static_assert(CUDA_SM90_STATES <= SM90_DRAW_THREADS, "a draw a thread");
     if (is_draw)

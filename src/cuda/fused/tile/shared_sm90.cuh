@@ -274,11 +274,12 @@ template <int n> struct shared_sm90 {
             for (int b = 0; b < CUDA_SM90_BLOCKS; b++)
                 bounds[b * all + i].least = INFINITY;
             draws[i] = {};
-            if (i % n < (int)q.batch && gumbel_problem_row_lives(&q, i % n)) {
-                gumbel_row row = gumbel_problem_row(&q, i % n);
+            const int column = i % n;
+            if (column < p.columns() && gumbel_problem_row_lives(&q, p.row_of(column))) {
+                gumbel_row row = gumbel_problem_row(&q, p.row_of(column));
                 draws[i] = {row.stream.seed, row.stream.position,
-                            row.stream.sample + (uint32_t)(i / n), row.inverse_temperature,
-                            row.greedy};
+                            row.stream.sample + (uint32_t)(i / n + p.sample_of(column)),
+                            row.inverse_temperature, row.greedy};
             }
         }
         if (threadIdx.x == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Draws by a screen on a GPU have the bits of draws without one: heads of all kinds, lists that
- * overflow, rows that are not finite, ties, shards, replays. Certificates and roundings are in
- * cuda_screen_numbers.c.
+ * overflow, rows that are not finite, ties, shards, replays. Many draws at a time are in
+ * cuda_screen_many.c, certificates and roundings in cuda_screen_numbers.c.
  */
 #define _POSIX_C_SOURCE 200112L
 
@@ -303,6 +303,7 @@ int main(int argc, char **argv)
         {"screen_replays", screen_replays},
         {"screen_roundings", screen_roundings},
         {"screen_large", screen_large},
+        {"screen_many", screen_many},
         {"screen_stale", screen_stale},
         {NULL, NULL},
     };

@@ -33,6 +33,9 @@ typedef struct screened_draw {
 void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *into,
              screened_draw *d);
 
+/* Many draws, in cuda_screen_many.c. */
+void screen_many(void);
+
 /* Tests of what is computed on the way, in cuda_screen_numbers.c. */
 void screen_certificates(void);
 void screen_stale(void);

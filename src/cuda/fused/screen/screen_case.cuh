@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parameters of a screened draw, which know what the case of the call, cuda_screen_case_of(),
+ * fixes of them, so that a plain call has no code of masks and samples between two products.
+ */
+#ifndef GUMBEL_CUDA_SCREEN_CASE_CUH
+#define GUMBEL_CUDA_SCREEN_CASE_CUH
+
+#include "cuda/fused/screen/screen_params.h"
+#include "cuda/fused/tile/shared_sm90.cuh"
+
+namespace
+{
+
+template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
+    static constexpr bool any = kind == CUDA_SCREEN_ANY;
+
+    /* The row of the batch that a draw is of. */
+    __device__ __forceinline__ int row_of(int draw) const
+    {
+        const int samples = any ? call.problem.sampling.num_samples : 1;
+        return samples == 1 ? draw : draw / samples; /* one sample pays for no division */
+    }
+    __device__ __forceinline__ bool lives(int draw) const
+    {
+        return gumbel_problem_row_lives(&call.problem, row_of(draw));
+    }
+    /* What a draw draws by. */
+    __device__ __forceinline__ sm90_draw parameters_of(int draw) const
+    {
+        const int of = row_of(draw);
+        const gumbel_row row = gumbel_problem_row(&call.problem, of);
+        const int sample = any ? draw - of * call.problem.sampling.num_samples : 0;
+        return {row.stream.seed, row.stream.position, row.stream.sample + (uint32_t)sample,
+                row.inverse_temperature, row.greedy};
+    }
+    /* The mask of a draw's row; NULL for none. */
+    __device__ __forceinline__ const int32_t *mask_of(int draw) const
+    {
+        return any && call.problem.request & GUMBEL_REQUEST_MASK
+                   ? gumbel_problem_mask(&call.problem, row_of(draw))
+                   : NULL;
+    }
+    /* The hidden state of a draw. */
+    __device__ __forceinline__ const uint16_t *hidden_of(int draw) const
+    {
+        const gumbel_tensor &t = call.problem.hidden;
+        return (const uint16_t *)t.data + row_of(draw) * t.stride;
+    }
+};
+
+} // namespace
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What can win of a screened draw, scored by the full product: CTAs share out the groups of eight
+ * rows, and the candidates of a group among each other, up to 32 at a time, gathered from anywhere.
+ * A wgmma multiplies 64 rows: what it reads of others, and what comes of that, is not looked at.
+ * Shared memory is a ring of 512 columns each: 32 rows of weights and then 8 hidden states, as
+ * [8][rows][64], each 64 columns in 128-byte swizzle. A dot product is summed 16 elements a wgmma,
+ * in the order of D, as in fused_sm90.cu: the same logits, bit by bit.
+ */
+#ifndef GUMBEL_CUDA_SCREEN_SCORE_CUH
+#define GUMBEL_CUDA_SCREEN_SCORE_CUH
+
+#include "cuda/fused/hopper/offers_sm90.cuh"
+#include "cuda/fused/hopper/wgmma.cuh"
+#include "cuda/fused/tile/ending_sm90.cuh"
+#include "cuda/fused/screen/screen_ptx.cuh"
+#include "cuda/fused/screen/screen_shared.cuh"
+
+namespace
+{
+
+using screen_any = screen_call<CUDA_SCREEN_ANY>; /* serves all calls: no tile waits for this */
+
+constexpr int kScoreRows = CUDA_SCREEN_SIDE_BY_SIDE, kGroup = CUDA_SCREEN_GROUP;
+constexpr int kChunk = 64; /* columns of a swizzled row of 128 bytes */
+constexpr int kChunks = CUDA_SCREEN_SEGMENT / kChunk;
+constexpr int kWeightBytes = kScoreRows * 2 * CUDA_SCREEN_SEGMENT; /* of a segment */
+constexpr int kUnits = CUDA_SCREEN_SEGMENT / 8;                    /* of 16 bytes, a row */
+constexpr int kSegmentsAhead = CUDA_SCREEN_SEGMENTS - 1;
+
+struct score_shared {
+    cuda_screen_entry entries[kScoreRows];
+    int count;
+    sm90_draw draws[kGroup];
+    const uint16_t *hidden[kGroup]; /* the hidden state of each */
+    sm90_best best[kGroup];
+    float floors[kGroup]; /* what rows have surely reached; -inf for nothing known */
+    uint32_t flags[kGroup];
+    uint32_t is_last;
+};
+static_assert((64 - kScoreRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT,
+              "a wgmma reads the ring");
+static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "as the launch has it");
+
+template <bool half> class scorer
+{
+    const screen_any &s;
+    score_shared &shared;
+    unsigned char *stages;
+    const int group, thread;
+    const int segments;
+
+  public:
+    __device__ __forceinline__ scorer(const screen_any &params, score_shared &memory,
+                                      unsigned char *ring, int of_rows)
+        : s(params), shared(memory), stages(ring), group(of_rows), thread(threadIdx.x),
+          segments((int)((params.call.problem.hidden_size + CUDA_SCREEN_SEGMENT - 1) /
+                         CUDA_SCREEN_SEGMENT))
+    {
+    }
+
+    /* Score this CTA's candidates, the member-th of so many CTAs. */
+    __device__ __forceinline__ void score_all(int member, int members, int listed) const
+    {
+        for (int from = member; from < listed; from += kScoreRows * members) {
+            choose(from, members, listed);
+            if (shared.count == 0)
+                continue;
+            float sum[4] = {};
+            multiply(sum);
+            keep(sum);
+            __syncthreads(); /* the entries may change */
+        }
+    }
+
+  private:
+    /* Of the next candidates those that can still win. */
+    __device__ __forceinline__ void choose(int from, int members, int listed) const
+    {
+        if (thread == 0)
+            shared.count = 0;
+        __syncthreads();
+        const int at = from + members * thread;
+        if (thread < kScoreRows && at < listed) {
+            const uint4 raw =
+                __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_LISTED_MOST + at]);
+            const cuda_screen_entry own = {__uint_as_float(raw.x), raw.y, raw.z, 0};
+            if (!(own.upper < shared.floors[own.row % kGroup]))
+                shared.entries[atomicAdd(&shared.count, 1)] = own;
+        }
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ const uint16_t *weights_of(uint32_t token) const
+    {
+        const gumbel_problem &q = s.call.problem;
+        return (const uint16_t *)q.weight.data + ((int64_t)token - q.first_token) * q.weight.stride;
+    }
+
+    /* Copy a segment of the candidates, and of the hidden states. */
+    __device__ __forceinline__ void copy(int segment) const
+    {
+        const gumbel_problem &q = s.call.problem;
+        unsigned char *to = stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
+        const int64_t column = (int64_t)segment * CUDA_SCREEN_SEGMENT;
+        const int hidden = min(kGroup, s.draws - kGroup * group);
+        const int rows = shared.count + hidden;
+        for (int i = thread; i < rows * kUnits && segment < segments;
+             i += CUDA_SCREEN_SCORE_THREADS) {
+            const int unit = i % kUnits, r = i / kUnits, chunk = unit / 8;
+            const bool is_weight = r < shared.count;
+            const int row = is_weight ? r : r - shared.count;
+            const uint16_t *from =
+                is_weight ? weights_of(shared.entries[row].token) : shared.hidden[row];
+            unsigned char *place =
+                to + (is_weight ? chunk * kScoreRows * 128 : kWeightBytes + chunk * kGroup * 128) +
+                row * 128 + ((unit % 8) ^ (row % 8)) * 16;
+            if (column + 8 * unit < q.hidden_size)
+                ptx_copy_async<16>(place, from + column + 8 * unit);
+            else
+                *(uint4 *)place = {0, 0, 0, 0};
+        }
+        ptx_copy_async_commit();
+    }
+
+    __device__ __forceinline__ void multiply(float (&sum)[4]) const
+    {
+        const int depths = sm90_depths(s.call);
+        for (int segment = 0; segment < kSegmentsAhead; segment++)
+            copy(segment);
+#pragma unroll 1
+        for (int segment = 0; segment < segments; segment++) {
+            ptx_copy_async_wait<kSegmentsAhead - 1>();
+            screen_fence_shared();
+            ptx_wgmma_wait<0>();
+            __syncthreads(); /* this segment is there, and the one before has been read */
+            const unsigned char *stage =
+                stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
+            const uint32_t a = __shfl_sync(~0u, wgmma_address(stage), 0);
+            const uint32_t b = __shfl_sync(~0u, wgmma_address(stage + kWeightBytes), 0);
+            const int chunks = min(kChunks, depths - segment * kChunks);
+#pragma unroll 1
+            for (int chunk = 0; chunk < chunks; chunk++) {
+                ptx_wgmma_fence();
+#pragma unroll
+                for (int step = 0; step < kChunk / 16; step++)
+                    wgmma<8, half>::add(
+                        sum, wgmma_descriptor(a + chunk * (kScoreRows * 128 / 16) + 2 * step),
+                        wgmma_descriptor(b + chunk * (kGroup * 128 / 16) + 2 * step));
+            }
+            ptx_wgmma_commit();
+            copy(segment + kSegmentsAhead);
+        }
+        ptx_wgmma_wait<0>();
+        ptx_copy_async_wait<0>();
+    }
+
+    /* Score the sums of candidates in their own rows of the batch (layout: wgmma.cuh). */
+    __device__ __forceinline__ void keep(const float (&sum)[4]) const
+    {
+#pragma unroll 1
+        for (int i = 0; i < 4; i++) {
+            const int at = thread / 32 * 16 + thread % 32 / 4 + 8 * (i / 2);
+            const uint32_t column = 2 * (thread % 4) + i % 2;
+            const float logit = i & 2 ? (i & 1 ? sum[3] : sum[2]) : i & 1 ? sum[1] : sum[0];
+            if (at < shared.count && shared.entries[at].row % kGroup == column)
+                score(logit, shared.entries[at].token, (int)column);
+        }
+    }
+
+    __device__ __forceinline__ void score(float logit, uint32_t token, int column) const
+    {
+        const sm90_draw &draw = shared.draws[column];
+        const float z = (logit * s.call.problem.scale) * draw.inverse_temperature;
+        float score = z;
+        if (!(z < INFINITY)) {
+            atomicOr(&shared.flags[column], isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
+            return;
+        }
+        if (!draw.greedy)
+            score += draw_noise_of(
+                {draw.seed, draw.position, draw.sample, s.call.problem.sampling.domain}, token);
+        const sm90_best offer = {score, z, (int)token, 0};
+        sm90_best seen, found = swap_best(&shared.best[column], offer, offer); /* only reads */
+        while (offer.score > found.score || (offer.score == found.score && offer.id < found.id)) {
+            seen = found;
+            found = swap_best(&shared.best[column], seen, offer);
+            if (found.id == seen.id && found.score == seen.score)
+                return;
+        }
+    }
+};
+
+__device__ __forceinline__ void start(const screen_any &s, score_shared &shared, int group)
+{
+    const int i = threadIdx.x, row = kGroup * group + i;
+    if (i == 0)
+        shared.is_last = 0;
+    if (i >= kGroup)
+        return;
+    shared.best[i] = {-INFINITY, -INFINITY, -1, 0};
+    shared.draws[i] = {};
+    shared.floors[i] = -INFINITY;
+    shared.flags[i] = 0;
+    if (row < s.draws) {
+        const uint64_t floor = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
+        if (floor >> FLOOR_BITS == s.call.tag)
+            shared.floors[i] = floor_unpack(floor);
+        shared.draws[i] = s.parameters_of(row);
+        shared.hidden[i] = s.hidden_of(row);
+    }
+}
+
+/* Tell what this CTA has found; by the last one, write the outputs. */
+__device__ __forceinline__ void end(const screen_any &s, score_shared &shared, int group)
+{
+    const int i = threadIdx.x, row = kGroup * group + i;
+    __syncthreads();
+    if (i < kGroup && row < s.draws && (shared.best[i].id >= 0 || shared.flags[i] != 0))
+        raise_draw(s.call, row, shared.best[i], shared.flags[i]);
+    __syncwarp();
+    if (i == 0)
+        shared.is_last = ptx_count(&s.state->ended) + 1 == gridDim.x;
+    __syncthreads();
+    if (shared.is_last && i < s.draws)
+        write_best(s.call, i);
+}
+
+/* Behind the launch that lists candidates. */
+template <bool half> __device__ __forceinline__ void score(const screen_any &s)
+{
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    unsigned char *ring = shared_memory;
+    score_shared &shared =
+        *(score_shared *)(ring + CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES);
+    const int groups = (s.draws + kGroup - 1) / kGroup;
+    const int group = blockIdx.x % groups, member = blockIdx.x / groups;
+    const int members = ((int)gridDim.x - group + groups - 1) / groups;
+    ptx_wait_for_launch();
+    ptx_allow_launch();
+    /* Nothing of this waits for another load. */
+    const uint32_t again = __ldcg(&s.state->again), all = __ldcg(&s.state->listed[group]);
+    const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
+    start(s, shared, group);
+    if (again)
+        return;
+    __syncthreads();
+    scorer<half>(s, shared, ring, group)
+        .score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_LISTED(list_most)));
+    end(s, shared, group);
+}
+
+} // namespace
+
+#endif

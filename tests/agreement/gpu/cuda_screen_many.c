@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * 10^5 draws by screens on a GPU and without, compared bit by bit: both are queued as chains of
+ * steps, batches of 64 rows at a time, whose outputs stay on the GPU until all are drawn.
+ */
+#include "cuda_screens.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Draws of a batch, rows and samples of them; batches of other hidden states. */
+enum { ROWS = 64, PLACES = 4 };
+#define DRAWS_LEAST 100000
+
+static gumbel_error error;
+
+/* Steps of a chain: all of their tokens, then scores, then statuses, on the GPU. */
+typedef struct chain {
+    int64_t steps, rows; /* of a batch */
+    int32_t *tokens, *status;
+    float *scores;
+    uint64_t *position;
+    void *workspace;
+    size_t bytes;
+} chain;
+
+static void queue_chain(const chain *c, const gumbel_head *head, const gumbel_sampling *how,
+                        int64_t element)
+{
+    gumbel_step step = {.struct_size = sizeof step,
+                        .batch = c->rows,
+                        .num_samples = how->num_samples,
+                        .position = c->position};
+    for (int64_t i = 0; i < c->steps; i++) {
+        gumbel_head own = *head;
+        gumbel_output out = {.struct_size = sizeof out,
+                             .tokens = c->tokens + i * ROWS,
+                             .scores = c->scores + i * ROWS,
+                             .status = c->status + i * c->rows};
+        own.hidden.data = (const char *)head->hidden.data +
+                          (size_t)(i % PLACES * c->rows * head->hidden.cols * element);
+        own.hidden.rows = c->rows;
+        if (gumbel_sample(gpu, NULL, &own, how, &out, c->workspace, c->bytes, &error) ||
+            gumbel_advance(gpu, NULL, &step, &error))
+            die("%s: %s", error.field, error.message);
+    }
+    GPU(cuCtxSynchronize);
+}
+
+/* All that a chain gives, on the heap. */
+static uint32_t *draw_chain(chain *c, const gumbel_head *head, const gumbel_sampling *how,
+                            int64_t element)
+{
+    const size_t draws = (size_t)c->steps * ROWS, rows = (size_t)(c->steps * c->rows);
+    uint64_t first[ROWS];
+    uint32_t *all = make_zeroed(2 * draws + rows, sizeof *all);
+    for (int b = 0; b < ROWS; b++)
+        first[b] = (uint64_t)b * 1000003;
+    gpu_put(c->position, first, sizeof first);
+    gpu_poison(c->tokens, draws * 4);
+    gpu_poison(c->scores, draws * 4);
+    gpu_poison(c->status, rows * 4);
+    queue_chain(c, head, how, element);
+    gpu_fetch(all, c->tokens, draws * 4);
+    gpu_fetch(all + draws, c->scores, draws * 4);
+    gpu_fetch(all + 2 * draws, c->status, rows * 4);
+    return all;
+}
+
+/* A mask a row on the GPU, which leaves half of all tokens, few, or all but few. */
+static gumbel_row_i32 make_masks(int64_t vocab)
+{
+    const int64_t words = (vocab + 31) / 32;
+    int32_t *masks = make_zeroed((size_t)(ROWS * words), sizeof *masks);
+    uint64_t state = 5;
+    for (int64_t i = 0; i < ROWS * words; i++) {
+        const uint64_t a = random_bits(&state), b = random_bits(&state), c = random_bits(&state);
+        const uint64_t few = a & b & c & (a >> 32) & (b >> 32) & (c >> 32);
+        const int64_t row = i / words;
+        masks[i] = (int32_t)(row % 3 == 0 ? a : row % 3 == 1 ? few : ~few);
+    }
+    const gumbel_row_i32 made = {gpu_copy(masks, (size_t)(ROWS * words) * sizeof *masks), words};
+    free(masks);
+    return made;
+}
+
+/* Allowed tokens of rows on the GPU, of which every fourth has none: all may be drawn there. */
+static gumbel_token_lists make_lists(int64_t vocab)
+{
+    static const int64_t sizes[4] = {0, 1, 40, 2000};
+    int64_t offsets[ROWS + 1] = {0};
+    for (int b = 0; b < ROWS; b++)
+        offsets[b + 1] = offsets[b] + sizes[b % 4];
+    int32_t *ids = make_zeroed((size_t)offsets[ROWS], sizeof *ids);
+    uint64_t state = 7;
+    for (int64_t i = 0; i < offsets[ROWS]; i++)
+        ids[i] = (int32_t)(random_bits(&state) % (uint64_t)vocab);
+    const gumbel_token_lists made = {.offsets = gpu_copy(offsets, sizeof offsets),
+                                     .ids = gpu_copy(ids, (size_t)offsets[ROWS] * sizeof *ids)};
+    free(ids);
+    return made;
+}
+
+/* What leaves tokens of rows out. */
+typedef enum leaving_out { BY_NOTHING, BY_MASKS, BY_LISTS } leaving_out;
+
+/* So many draws, by the screen and without. */
+static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, leaving_out by_what,
+                           const char *what)
+{
+    static const char *const named[] = {"", ", masks", ", allowed tokens"};
+    static const float temperatures[] = {0.8f, 0, 1, 0.3f, 0.7f, 1.3f, 0, 3, 10, 100, 0.05f, 1};
+    const int64_t element = (int64_t)dtype_size(h->head.weight.dtype);
+    float temperature[ROWS];
+    uint64_t seed[ROWS], state = 17;
+    for (int b = 0; b < ROWS; b++) {
+        temperature[b] = temperatures[b % 12];
+        seed[b] = random_bits(&state);
+    }
+    chain c = {.steps = (least + ROWS - 1) / ROWS, .rows = ROWS / samples};
+    const size_t draws = (size_t)c.steps * ROWS, rows = (size_t)(c.steps * c.rows);
+    c.tokens = gpu_make(draws * 4);
+    c.scores = gpu_make(draws * 4);
+    c.status = gpu_make(rows * 4);
+    c.position = gpu_make(sizeof seed);
+    float *temperature_on_gpu = gpu_copy(temperature, sizeof temperature);
+    uint64_t *seed_on_gpu = gpu_copy(seed, sizeof seed);
+    gumbel_transforms transforms = {.struct_size = sizeof transforms};
+    if (by_what == BY_MASKS)
+        transforms.mask = make_masks(h->head.weight.rows);
+    else if (by_what == BY_LISTS)
+        transforms.allowed = make_lists(h->head.weight.rows);
+    const gumbel_sampling how = {.struct_size = sizeof how,
+                                 .temperature = {temperature_on_gpu, 0},
+                                 .seed = {seed_on_gpu, 0},
+                                 .position = {c.position, 0},
+                                 .num_samples = samples,
+                                 .transforms = by_what ? &transforms : NULL};
+    gumbel_head head = h->head;
+    gumbel_output out = {
+        .struct_size = sizeof out, .tokens = c.tokens, .scores = c.scores, .status = c.status};
+    head.hidden.rows = c.rows;
+    gumbel_head plain = head;
+    size_t bytes;
+    plain.screen = NULL;
+    if (gumbel_workspace_size(gpu, &head, NULL, &how, &out, &bytes, &error) ||
+        gumbel_workspace_size(gpu, &plain, NULL, &how, &out, &c.bytes, &error))
+        die("%s: %s", error.field, error.message);
+    c.bytes = bytes > c.bytes ? bytes : c.bytes;
+    c.workspace = gpu_hostile(c.bytes);
+    CHECK(is_screened(&head, &how), "%s", what);
+    uint32_t *by = draw_chain(&c, &head, &how, element);
+    uint32_t *without = draw_chain(&c, &plain, &how, element);
+    int64_t differ = 0, outside = 0;
+    for (size_t i = 0; i < draws; i++) {
+        differ += by[i] != without[i] || by[draws + i] != without[draws + i];
+        outside += by[i] >= (uint64_t)head.weight.rows;
+    }
+    CHECK(outside == 0, "%s: %lld of %zu draws have no token", what, (long long)outside, draws);
+    differ += memcmp(by + 2 * draws, without + 2 * draws, rows * 4) != 0;
+    CHECK(differ == 0, "%s: %lld of %zu draws differ", what, (long long)differ, draws);
+    printf("  %s, S = %d%s: %zu draws, %lld differ\n", what, samples, named[by_what], draws,
+           (long long)differ);
+    free(by);
+    free(without);
+    gpu_free(c.tokens);
+    gpu_free(c.scores);
+    gpu_free(c.status);
+    gpu_free(c.position);
+    gpu_free(c.workspace);
+    gpu_free(temperature_on_gpu);
+    gpu_free(seed_on_gpu);
+    gpu_free((void *)(uintptr_t)transforms.mask.data);
+    gpu_free((void *)(uintptr_t)transforms.allowed.offsets);
+    gpu_free((void *)(uintptr_t)transforms.allowed.ids);
+}
+
+/* The head of the bundled model, tied to its embedding, with rows of that as hidden states; on the
+ * heap. */
+static made_head bundled_head(void)
+{
+    enum { V = 8192, D = 256, FIRST = 700 };
+    static const char wanted[] = "\"model.embed_tokens.weight\":{\"dtype\":\"BF16\","
+                                 "\"shape\":[8192,256],\"data_offsets\":[0,";
+    FILE *file = fopen(TEST_MODELS "/kjv-target/model.safetensors", "rb");
+    uint64_t header = 0;
+    if (!file || fread(&header, 1, sizeof header, file) != sizeof header || header > 1 << 20)
+        die(TEST_MODELS "/kjv-target/model.safetensors cannot be read");
+    char *text = make_zeroed(header + 1, 1);
+    uint16_t *weight = make_zeroed((size_t)V * D, sizeof *weight);
+    uint16_t *hidden = make_zeroed((size_t)PLACES * ROWS * D, sizeof *hidden);
+    if (fread(text, 1, header, file) != header || !strstr(text, wanted) ||
+        fread(weight, sizeof *weight, (size_t)V * D, file) != (size_t)V * D)
+        die("the bundled model has no such head");
+    fclose(file);
+    free(text);
+    memcpy(hidden, weight + FIRST * D, (size_t)PLACES * ROWS * D * sizeof *hidden);
+    return (made_head){tensor_of(weight, GUMBEL_BFLOAT16, V, D, 0),
+                       tensor_of(hidden, GUMBEL_BFLOAT16, PLACES * ROWS, D, 0)};
+}
+
+void screen_many(void)
+{
+    static const int64_t columns[MADE_KINDS] = {512, 1024, 384, 256};
+    for (int kind = 0; kind < MADE_KINDS + 1; kind++) {
+        const int is_model = kind == MADE_KINDS;
+        const gumbel_dtype dtype = kind == MADE_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+        made_head made = is_model ? bundled_head()
+                                  : make_made_head((made_kind)kind, dtype, 24000 + 16 * kind,
+                                                   columns[kind], PLACES * ROWS, 3);
+        gpu_head h = head_on_gpu(&made);
+        const char *what = is_model ? "the bundled model" : made_names[kind];
+        compare_chains(&h, DRAWS_LEAST / (MADE_KINDS + 1), 1, BY_NOTHING, what);
+        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 8 : 4, BY_NOTHING, what);
+        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 1 : 2, BY_MASKS, what);
+        compare_chains(&h, DRAWS_LEAST / 50, kind % 2 ? 2 : 1, BY_LISTS, what);
+        free_gpu_head(&h);
+        free_made_head(&made);
+    }
+}
