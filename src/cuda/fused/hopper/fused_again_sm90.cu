@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Passes on Hopper (fused_sm90.cuh) that mostly are not needed, behind something faster whose
- * outcome the host does not wait for. The draw of a plain call goes behind a screened one, where a
- * word says that it must be made; its samples have columns of their own, its rows may have masks.
- * The product that stores all logits goes behind one that stored by
- * bounds for lists of first tokens, where any row is left that bounds left something out of: all
- * rows are stored then, `left` and `bounded` are [B]. Else CTAs read these words and end.
+ * outcome the host does not wait for. The draw of a plain call, whose samples have columns of their
+ * own and whose rows may have masks, goes behind a screened one, where a word says that it must be
+ * made. The product that stores all logits goes behind one that stored by bounds for lists of first
+ * tokens, where any row is left that bounds left something out of: all rows are stored then, `left`
+ * and `bounded` are [B]. Else CTAs read these words and end.
  */
 #include "cuda/fused/hopper/fused_sm90.cuh"
 
