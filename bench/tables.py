@@ -253,7 +253,7 @@ def end_to_end_source():
     told = [p for p in results["transformers"]
             if {"stock_peak_bytes", "fused_peak_bytes"} <= p.keys()]
     most = max(told, key=lambda p: p["stock_peak_bytes"], default=None)
-    commits = sorted({p["commit"] for p in results["transformers"]})
+    commits = sorted({p.get("commit", results["commit"]) for p in results["transformers"]})
     text = (f"Commit {', '.join(commits)}, {results['gpu']}, torch {versions['torch']}, "
             f"transformers {versions['transformers']}; \"top_k, top_p\" is "
             f"T = {asked['temperature']}, k = {asked['top_k']}, p = {asked['top_p']}, \"plain\" "

@@ -73,7 +73,7 @@ static void draw_part(shared_draws *c, int32_t r, gumbel_group *group, int way)
     gumbel_error error = {"", ""};
     if (gumbel_group_sample_logits(group, NULL, &logits, &sampling, &output, workspace, WORKSPACE,
                                    &error) != GUMBEL_OK)
-        die(error.message);
+        die("%s", error.message);
     free(workspace);
 }
 
@@ -94,7 +94,7 @@ static void one_rank(void *argument, int32_t r)
                                           .rows = VOCAB / RANKS,
                                           .timeout_ms = 20000};
     if (gumbel_group_open(&transport, &counted.base, &options, &group, &error) != GUMBEL_OK)
-        die(error.message);
+        die("%s", error.message);
     for (int way = 0; way < WAYS; way++) {
         counted.parts = counted.weighed = 0;
         draw_part(c, r, group, way);
