@@ -84,10 +84,10 @@ def cpu_source():
             f"runs (D = 2048 and 4096), and the multiply-adds over {peaks} TFLOP/s.\n")
 
 
-def cuda():
+def fused(name):
     """One row a shape and batch, from bench_fused_vs_gemm."""
     rows = []
-    for row in load("cuda-h200")["fused"]:
+    for row in load(name)["fused"]:
         if row["batch"] == 8:
             continue
         fused, gemm = median(row["fused"]), median(row["gemm"])
@@ -96,13 +96,13 @@ def cuda():
                      f"{fused / gemm:.2f}",
                      f"{median(row['fused_rested']) / median(row['gemm_rested']):.2f}",
                      f"{median(row['fused_behind_norm']) / median(row['gemm_behind_norm']):.2f}",
-                     f"{row['percent_of_draw']:.0f}%"])
+                     f"{round(row['percent_of_draw'])}%"])
     return table(["V, D", "B", "read", "GEMM", "fused draw", "with log-probabilities",
                   "fused / GEMM", "rested", "behind a norm", "the draw's share"], rows)
 
 
-def cuda_source():
-    results = load("cuda-h200")
+def fused_source(name):
+    results = load(name)
     times = ", ".join(f"{median(row['draw']):.0f} us at B = {row['batch']}"
                       for row in results["from_float32_logits"] if row["samples"] == 1)
     return (f"Commit {results['commit']}, reading at "
@@ -423,8 +423,11 @@ def rungs_source():
 
 PAGES = {
     "README.md": {"cpu": cpu, "cpu-source": cpu_source, "cpu-draw": cpu_draw,
-                  "cpu-draw-source": cpu_draw_source, "cuda": cuda, "cuda-source": cuda_source,
-                  "peers": peers, "peers-source": peers_source, "requests": requests,
+                  "cpu-draw-source": cpu_draw_source,
+                  "h200": lambda: fused("cuda-h200"),
+                  "h200-source": lambda: fused_source("cuda-h200"),
+                  "h100": lambda: fused("cuda-h100"),
+                  "h100-source": lambda: fused_source("cuda-h100"), "peers": peers, "peers-source": peers_source, "requests": requests,
                   "over-plain": over_plain, "requests-source": requests_source,
                   "end-to-end": end_to_end, "end-to-end-source": end_to_end_source, "post": post,
                   "post-source": post_source},
