@@ -84,7 +84,7 @@ def cpu_source():
             f"runs (D = 2048 and 4096), and the multiply-adds over {peaks} TFLOP/s.\n")
 
 
-def fused(name):
+def on_gpu(name):
     """One row a shape and batch, from bench_fused_vs_gemm."""
     rows = []
     for row in load(name)["fused"]:
@@ -101,7 +101,7 @@ def fused(name):
                   "fused / GEMM", "rested", "behind a norm", "the draw's share"], rows)
 
 
-def fused_source(name):
+def on_gpu_source(name):
     results = load(name)
     times = ", ".join(f"{median(row['draw']):.0f} us at B = {row['batch']}"
                       for row in results["from_float32_logits"] if row["samples"] == 1)
@@ -424,10 +424,10 @@ def rungs_source():
 PAGES = {
     "README.md": {"cpu": cpu, "cpu-source": cpu_source, "cpu-draw": cpu_draw,
                   "cpu-draw-source": cpu_draw_source,
-                  "h200": lambda: fused("cuda-h200"),
-                  "h200-source": lambda: fused_source("cuda-h200"),
-                  "h100": lambda: fused("cuda-h100"),
-                  "h100-source": lambda: fused_source("cuda-h100"),
+                  "h200": lambda: on_gpu("cuda-h200"),
+                  "h200-source": lambda: on_gpu_source("cuda-h200"),
+                  "h100": lambda: on_gpu("cuda-h100"),
+                  "h100-source": lambda: on_gpu_source("cuda-h100"),
                   "peers": peers, "peers-source": peers_source, "requests": requests,
                   "over-plain": over_plain, "requests-source": requests_source,
                   "end-to-end": end_to_end, "end-to-end-source": end_to_end_source, "post": post,

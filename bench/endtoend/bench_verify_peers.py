@@ -23,8 +23,8 @@ from spread import capture, describe, in_turns, parse, parser_of, reason, timer
 from verify_contestants import CONTESTANTS, LOGIT_DEVIATION, NEAR, Case
 
 VOCAB, HIDDEN, DRAFT_HIDDEN = 151936, 4096, 1024
-REQUESTS, DRAFTS = (8, 16, 64, 1), (3, 7)
-TINY_REQUESTS = (16, 1)
+REQUESTS, DRAFTS = (1, 8, 16, 64), (3, 7)
+TINY_REQUESTS = (1, 16)
 TINY = {"vocab": 640, "hidden": 32, "draft_hidden": 16}
 CALLS = 3  # a replay
 ROUNDS = 21
@@ -153,10 +153,9 @@ def models_of(size, device):
 
 
 def shapes_of(arguments):
-    """(R, G) in the order in which they are measured."""
+    """(R, G) in the order in which they are measured: single requests last."""
     requests = TINY_REQUESTS if arguments.tiny else REQUESTS
-    many = [(r, g) for g in DRAFTS for r in requests if r > 1]
-    return many + [(1, g) for g in DRAFTS]
+    return sorted(((r, g) for g in DRAFTS for r in requests), key=lambda shape: shape[0] == 1)
 
 
 def describe_run(arguments, size):
