@@ -42,6 +42,22 @@ typedef struct gumbel_parts_call {
     struct gumbel_stream_draw *draws; /* [B, S] of a stream, or NULL */
 } gumbel_parts_call;
 
+/* Rows that are split over ranks, and drawn from by the first tokens of each rank's part. */
+typedef struct gumbel_listing {
+    const gumbel_problem *rows;  /* this rank's, which nothing edits: a head, or y as logits */
+    const gumbel_problem *whole; /* of a request truncation, ranks and kept counts */
+    const gumbel_output *output; /* of the whole */
+    /* What this rank says: [B] is a row's status, behind it are [B, GUMBEL_RANK_LISTED] ids, -1
+     * where there are none, and as many values. */
+    uint32_t *said;
+    /* [B, V] at `stride`, where a head's logits are stored, as edit() would: of a row what can
+     * matter to it, and of one that is left all, -inf for what cannot. */
+    float *own;
+    int64_t stride;
+    void *workspace;
+    int32_t *left; /* [B + 1]: 1 where lists do not tell a row, and 0 follows */
+} gumbel_listing;
+
 /* What a device has that ranks on GPUs draw by. Each queues its work, unless it says otherwise. */
 typedef struct gumbel_rank_calls {
     /* Fill rows [B, V] at `stride`, an even one, with y: what z is before the temperature. Of a
@@ -82,33 +98,19 @@ typedef struct gumbel_rank_calls {
                               const gumbel_finish_call *call, gumbel_error *error);
     gumbel_status (*exchange_rows)(gumbel_device *device, void *stream, const gumbel_peers *peers,
                                    const gumbel_peer_rows *rows, gumbel_error *error);
-    /* Bytes of workspace that list() takes. */
+    /* Bytes of workspace that lists take. */
     gumbel_status (*list_size)(const gumbel_device *device, const gumbel_problem *rows,
                                size_t *bytes, gumbel_error *error);
-    /* Say the first tokens of each row of a problem that edits nothing: said [B] is a row's
-     * status, behind it are [B, GUMBEL_RANK_LISTED] ids, -1 where there are none, and as many
-     * values. A head's logits are stored in `own` [B, V] at `stride`, as edit() would; of rows that
-     * lists are thought to tell perhaps not all, as `bounded` [B] says then. with_mass: more than
-     * tokens is asked for. */
-    gumbel_status (*list)(gumbel_device *device, const gumbel_problem *rows, int with_mass,
-                          uint32_t *said, int32_t *bounded, float *own, int64_t stride,
-                          void *workspace, gumbel_error *error);
-    /* Store what list() has left out, where a row is left that it concerns: left [B] and bounded
-     * are as draw_listed() and list() have written them. The workspace is that of a product. */
-    gumbel_status (*store_left)(gumbel_device *device, const gumbel_problem *rows,
-                                const int32_t *left, const int32_t *bounded, float *own,
-                                int64_t stride, void *workspace, gumbel_error *error);
-    /* Draw rows of the whole by what all ranks said, each at `stride` words; left [B] is 1 where
-     * that does not tell a row, and 0 follows it. Of a request truncation, ranks and kept counts.
-     */
-    gumbel_status (*draw_listed)(gumbel_device *device, const gumbel_problem *whole,
+    /* Say the first tokens of each row. */
+    gumbel_status (*list)(gumbel_device *device, const gumbel_listing *l, gumbel_error *error);
+    /* Behind that, draw by what all ranks said, each at `stride` words. */
+    gumbel_status (*draw_listed)(gumbel_device *device, const gumbel_listing *l,
                                  const uint32_t *said, int64_t stride, int32_t ranks,
-                                 const gumbel_output *output, int32_t *left, gumbel_error *error);
-    /* The same where peers tell each other what this rank says, batch * GUMBEL_RANK_WORDS words of
-     * a mailbox; batch <= GUMBEL_PEERS_TOLD. */
-    gumbel_status (*tell_listed)(gumbel_device *device, const gumbel_problem *whole,
-                                 const gumbel_peers *peers, const uint32_t *said,
-                                 const gumbel_output *output, int32_t *left, gumbel_error *error);
+                                 gumbel_error *error);
+    /* Both where peers tell each other what they say, batch * GUMBEL_RANK_WORDS words of a mailbox;
+     * batch <= GUMBEL_PEERS_TOLD. */
+    gumbel_status (*tell_listed)(gumbel_device *device, const gumbel_listing *l,
+                                 const gumbel_peers *peers, gumbel_error *error);
     /* sample() of rows of which there mostly are none: sampling.live_rows says how many. It takes
      * no more of the workspace. */
     gumbel_status (*draw_left)(gumbel_device *device, const gumbel_problem *problem,

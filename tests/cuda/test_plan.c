@@ -226,35 +226,32 @@ static void rungs_can_be_forced(void **state)
     assert_string_equal(serves(&device, &cut, 0), "hopper bounded");
 }
 
-/* Of a head whose logits stay: some are left out where that pays and can be mended. */
+/* Of a head whose logits stay: some are left out where that pays. */
 static void logits_that_stay_are_bounded(void **state)
 {
     static const struct {
         int64_t batch;
         const char *names, *rows;
-        int by_bounds;
+        int by_bounds, by_blocks;
     } stored[] = {
-        {4, "", "blocks", 0},          {8, "", "blocks", 0},   {16, "", "blocks", 0},
-        {17, "", "bounded", 1},        {64, "", "bounded", 1}, {65, "", "blocks", 0},
-        {32, "-bounded", "blocks", 0}, {256, "", "blocks", 0},
+        {4, "", "blocks", 0, 1},    {5, "", "bounded", 1, 1},          {64, "", "bounded", 1, 1},
+        {128, "", "bounded", 1, 1}, {32, "-bounded", "blocks", 0, 1},  {256, "", "blocks", 0, 1},
+        {32, "team", "team", 0, 0},
     };
     cuda_device device = make_device(1), ampere = make_device(0);
     gumbel_error error = {0};
     cuda_plan plan;
-    int by_bounds;
     (void)state;
     for (size_t i = 0; i < sizeof stored / sizeof *stored; i++) {
         gumbel_problem p = make_problem(stored[i].batch, 4096, GUMBEL_REQUEST_TRUNCATION);
         p.truncation.top_k.data = (int32_t *)something;
         assert_int_equal(cuda_read_rungs(&device.rungs, stored[i].names, "f", &error), GUMBEL_OK);
-        assert_int_equal(cuda_plan_stored(&plan, &device, &p, &by_bounds, &error), GUMBEL_OK);
+        assert_int_equal(cuda_plan_stored(&plan, &device, &p, &error), GUMBEL_OK);
         assert_string_equal(plan.rows->rung.name, stored[i].rows);
-        assert_int_equal(by_bounds, stored[i].by_bounds);
-        assert_int_equal((plan.handed & CUDA_HANDS_STRIPS) != 0, by_bounds);
-        assert_true(plan.needs & GUMBEL_NEED_STORED);
-        assert_int_equal(cuda_stores_by_bounds(&device.base, &p), by_bounds);
-        assert_int_equal(cuda_plan_stored(&plan, &ampere, &p, &by_bounds, &error), GUMBEL_OK);
-        assert_false(by_bounds);
+        assert_int_equal((plan.handed & CUDA_HANDS_STRIPS) != 0, stored[i].by_bounds);
+        assert_true(plan.stays);
+        assert_int_equal(cuda_lists_blocks(&device.base, &p), stored[i].by_blocks);
+        assert_false(cuda_lists_blocks(&ampere.base, &p));
     }
 }
 

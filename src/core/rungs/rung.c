@@ -73,7 +73,6 @@ void gumbel_text_needs(gumbel_text *text, uint32_t needs)
         "top_k",          "top_p",   "joint",          "min_p last",    "exact",
         "log-normaliser", "samples", "given noise",    "soft-cap",      "scale <= 0",
         "head bias",      "a part",  "processed rows", "product alone", "no token",
-        "all logits",
     };
     _Static_assert(1u << (sizeof names / sizeof *names) == GUMBEL_NEED_END, "a name for each");
     const char *comma = "";

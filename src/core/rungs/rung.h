@@ -31,9 +31,8 @@ typedef enum gumbel_need {
     GUMBEL_NEED_ROWS = GUMBEL_REQUEST_END << 14,     /* processed rows, and no draw */
     GUMBEL_NEED_PRODUCT = GUMBEL_REQUEST_END << 15,  /* the product alone */
     GUMBEL_NEED_EMPTY = GUMBEL_REQUEST_END << 16,    /* no token counts */
-    GUMBEL_NEED_STORED = GUMBEL_REQUEST_END << 17,   /* a head's logits are kept, all of them */
 } gumbel_need;
-#define GUMBEL_NEED_END ((uint32_t)GUMBEL_REQUEST_END << 18)
+#define GUMBEL_NEED_END ((uint32_t)GUMBEL_REQUEST_END << 17)
 
 /* The cuts of a request. */
 #define GUMBEL_NEEDS_OF_CUTS                                                                       \

@@ -89,17 +89,6 @@ typedef struct cuda_exchange_params {
         *listed; /* where the chosen rows are told: which, their slots, how many */
 } cuda_exchange_params;
 
-/* What the kernel gets that draws from the first tokens that ranks list. */
-typedef struct cuda_candidate_params {
-    gumbel_problem problem; /* of the whole: what rows ask for, no tensors */
-    const uint32_t
-        *received; /* [ranks] at `stride`: status, ids and y of each row (candidates.cu) */
-    int64_t stride;
-    int32_t ranks;
-    gumbel_output output;
-    int32_t *left; /* [B + 1]: 1 where a row is not told, and 0 */
-} cuda_candidate_params;
-
 /* What the kernel gets that puts rows of outputs in their places. */
 #define CUDA_SPREAD_MOST 7
 typedef struct cuda_spread_params {

@@ -226,12 +226,6 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, kernel, error));
             CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
                      CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
-            kernel = &cuda->store_again[dtype][i];
-            snprintf(name, sizeof name, "gumbel_store_again_%s_%d", dtypes[dtype],
-                     cuda_sm90_widths[i]);
-            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, kernel, error));
-            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
-                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
         }
     }
     return GUMBEL_OK;
@@ -285,6 +279,17 @@ static gumbel_status get_weighing(cuda_device *cuda, gumbel_error *error)
     return get_kernel(cuda, module, "gumbel_race_drafts", &cuda->race_drafts, error);
 }
 
+/* A kernel that serves rows by lists of their first tokens. */
+static gumbel_status get_listing(cuda_device *cuda, cuda_module module, const char *name,
+                                 CUfunction *kernel, gumbel_error *error)
+{
+    GUMBEL_FORWARD(get_kernel(cuda, module, name, kernel, error));
+    CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+             module == CUDA_MODULE_LISTS ? CUDA_LISTED_BYTES_MOST : CUDA_LISTED_BYTES_OF(0));
+    return GUMBEL_OK;
+}
+
 static gumbel_status get_ranks(cuda_device *cuda, gumbel_error *error)
 {
     CUdeviceptr listed;
@@ -297,12 +302,16 @@ static gumbel_status get_ranks(cuda_device *cuda, gumbel_error *error)
         get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_ask_rows", &cuda->ask_rows, error));
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_EXCHANGE, "gumbel_lay_rows", &cuda->lay_rows, error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates",
-                              &cuda->draw_candidates, error));
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates",
-                              &cuda->tell_candidates, error));
-    GUMBEL_FORWARD(
-        get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_bound_rows", &cuda->bound_rows, error));
+    GUMBEL_FORWARD(get_listing(cuda, CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates",
+                               &cuda->draw_candidates, error));
+    GUMBEL_FORWARD(get_listing(cuda, CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates",
+                               &cuda->tell_candidates, error));
+    if (cuda->modules[CUDA_MODULE_LISTS]) {
+        GUMBEL_FORWARD(get_listing(cuda, CUDA_MODULE_LISTS, "gumbel_list_rows", &cuda->list_rows,
+                                   error));
+        GUMBEL_FORWARD(get_listing(cuda, CUDA_MODULE_LISTS, "gumbel_tell_rows", &cuda->tell_rows,
+                                   error));
+    }
     GUMBEL_FORWARD(
         get_kernel(cuda, CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", &cuda->spread_rows, error));
     GUMBEL_FORWARD(
@@ -354,7 +363,7 @@ static gumbel_status get_request(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_serves(int module, int capability)
 {
-    if (module == CUDA_MODULE_REQUEST_BLOCKS || module == CUDA_MODULE_REQUEST_TEAM)
+    if (module >= CUDA_MODULE_LISTS && module <= CUDA_MODULE_REQUEST_TEAM)
         return capability >= CUDA_SM90_CAPABILITY;
     return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }
@@ -368,6 +377,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_BEST] = cuda_image_best,
         [CUDA_MODULE_CANDIDATES] = cuda_image_candidates,
         [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
+        [CUDA_MODULE_LISTS] = cuda_image_lists,
         [CUDA_MODULE_DRAW_PARTS] = cuda_image_draw_parts,
         [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
         [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,

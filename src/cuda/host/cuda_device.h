@@ -6,6 +6,7 @@
 #define GUMBEL_CUDA_DEVICE_H
 
 #include "core/backend.h"
+#include "cuda/common/cuda_request.h"
 #include "cuda/host/cuda_driver.h"
 #include "cuda/policy/cuda_policy.h"
 #include "cuda/policy/screen_policy.h"
@@ -42,7 +43,8 @@ typedef enum cuda_module {
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_WEIGH_DRAFTS,
-    CUDA_MODULE_REQUEST_BLOCKS, /* this and the next one where there are clusters */
+    CUDA_MODULE_LISTS, /* this and the next two where there are clusters */
+    CUDA_MODULE_REQUEST_BLOCKS,
     CUDA_MODULE_REQUEST_TEAM,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and those behind it on Hopper alone */
@@ -77,7 +79,8 @@ typedef struct cuda_device {
     CUfunction advance;
     CUfunction best;
     CUfunction exchange_rows, exchange_summaries, ask_rows, lay_rows;
-    CUfunction draw_candidates, tell_candidates, bound_rows, spread_rows;
+    CUfunction draw_candidates, tell_candidates, spread_rows;
+    CUfunction list_rows, tell_rows; /* NULL where there are no clusters */
     CUfunction draw_parts, add_part;
     const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
     CUfunction expand_drafts;
@@ -103,7 +106,6 @@ typedef struct cuda_device {
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
     /* Of CUDA_SCREEN_ROWS_MOST rows. */
     CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
-    CUfunction store_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction screen_begin, screen_make, screen_seal, screen_verify;
     CUfunction screen_split[CUDA_SCREEN_CASES], screen_score[CUDA_F16 + 1];
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
@@ -161,18 +163,23 @@ gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, f
 /* Sample from logits of rows of which there mostly are none, as sampling.live_rows says. */
 gumbel_status cuda_sample_left(gumbel_device *device, const gumbel_problem *problem,
                                const gumbel_output *output, void *workspace, gumbel_error *error);
-/* Sample from a head whose logits stay, in rows [B, V] at `stride`: all of them, unless
- * cuda_stores_by_bounds(), where those that a row's request leaves out may be missing until they
- * are stored again, if any row is left and bounded. cuda_stored_size() is the workspace's. */
-int cuda_stores_by_bounds(const gumbel_device *device, const gumbel_problem *problem);
+/* Sample from a head whose logits stay, all of them, in rows [B, V] at `stride`; cuda_stored_size()
+ * is the workspace's. */
 gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem *problem,
                                size_t *bytes, gumbel_error *error);
-gumbel_status cuda_store_again(gumbel_device *device, const gumbel_problem *problem,
-                               const int32_t *left, const int32_t *bounded, float *rows,
-                               int64_t stride, void *workspace, gumbel_error *error);
 gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *problem,
                                  const gumbel_output *output, float *rows, int64_t stride,
                                  void *workspace, gumbel_error *error);
+/* Whether such rows are listed from few blocks. Then, in as much of the workspace, the product
+ * alone, which stores what can matter to what is `asked` and output.num_top first tokens; and what
+ * that has left, for those who list them. */
+int cuda_lists_blocks(const gumbel_device *device, const gumbel_problem *listing);
+gumbel_status cuda_store_listed(gumbel_device *device, const gumbel_problem *listing,
+                                const gumbel_problem *asked, const gumbel_output *output,
+                                float *rows, int64_t stride, void *workspace, gumbel_error *error);
+gumbel_status cuda_find_listed(gumbel_device *device, const gumbel_problem *listing, float *rows,
+                               int64_t stride, void *workspace, cuda_request_params *p,
+                               gumbel_error *error);
 extern const gumbel_rank_calls cuda_rank_calls;
 gumbel_status cuda_edit(gumbel_device *device, const gumbel_problem *problem, float *rows,
                         int64_t stride, void *workspace, gumbel_error *error);

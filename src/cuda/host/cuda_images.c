@@ -29,6 +29,7 @@ IMAGE(fused_sm80);
 IMAGE(fused_sm90);
 IMAGE(gather);
 IMAGE(history);
+IMAGE(lists);
 IMAGE(logits);
 IMAGE(naive);
 IMAGE(noise);

@@ -19,6 +19,7 @@ extern const unsigned char cuda_image_fused_sm80[];
 extern const unsigned char cuda_image_fused_sm90[];
 extern const unsigned char cuda_image_gather[];
 extern const unsigned char cuda_image_history[];
+extern const unsigned char cuda_image_lists[];
 extern const unsigned char cuda_image_logits[];
 extern const unsigned char cuda_image_naive[];
 extern const unsigned char cuda_image_noise[];

@@ -150,28 +150,45 @@ gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *pr
                     .error = error};
     gumbel_problem own = *problem;
     cuda_plan plan;
-    int by_bounds;
     gumbel_problem_assert(problem);
     GUMBEL_ASSERT(problem->hidden_size > 0 && !(problem->request & GUMBEL_REQUEST_TRANSFORMS));
-    GUMBEL_FORWARD(cuda_plan_stored(&plan, job.cuda, problem, &by_bounds, error));
+    GUMBEL_FORWARD(cuda_plan_stored(&plan, job.cuda, problem, error));
     return queue(&job, &plan, problem, &own, workspace);
 }
 
-gumbel_status cuda_store_again(gumbel_device *device, const gumbel_problem *problem,
-                               const int32_t *left, const int32_t *bounded, float *rows,
-                               int64_t stride, void *workspace, gumbel_error *error)
+gumbel_status cuda_find_listed(gumbel_device *device, const gumbel_problem *listing, float *rows,
+                               int64_t stride, void *workspace, cuda_request_params *p,
+                               gumbel_error *error)
 {
-    static const cuda_plan no_rungs = {.needs = GUMBEL_NEED_PRODUCT};
+    cuda_job job = {.cuda = (cuda_device *)device, .kept = rows, .kept_stride = stride};
+    gumbel_problem own = *listing;
+    cuda_plan plan;
+    GUMBEL_FORWARD(cuda_plan_stored(&plan, job.cuda, listing, error));
+    begin(&job, &plan, &own, workspace);
+    p->problem.first_token = listing->first_token;
+    p->problem.end_token = listing->end_token;
+    p->problem.logits = cuda_rows_at(rows, listing, stride);
+    cuda_find_blocks(&job, p);
+    return GUMBEL_OK;
+}
+
+gumbel_status cuda_store_listed(gumbel_device *device, const gumbel_problem *listing,
+                                const gumbel_problem *asked, const gumbel_output *output,
+                                float *rows, int64_t stride, void *workspace, gumbel_error *error)
+{
     cuda_job job = {.cuda = (cuda_device *)device,
-                    .params = {.stored = rows, .stored_stride = stride},
+                    .params.output = *output,
+                    .kept = rows,
+                    .kept_stride = stride,
                     .error = error};
-    gumbel_problem product = *problem;
+    gumbel_problem own = *listing;
+    cuda_plan plan;
     CUcontext popped;
-    product.request = 0;
-    product.with_mass = product.with_path = 0;
-    begin(&job, &no_rungs, &product, workspace);
+    GUMBEL_FORWARD(cuda_plan_stored(&plan, job.cuda, listing, error));
+    begin(&job, &plan, &own, workspace);
+    job.params.problem = *asked;
     GUMBEL_FORWARD(cuda_enter(job.cuda, error));
-    gumbel_status status = cuda_run_sm90_store_again(&job, left, bounded);
+    gumbel_status status = store(&job, &plan);
     job.cuda->driver.cuCtxPopCurrent(&popped);
     return status;
 }

@@ -123,14 +123,11 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
 }
 
 gumbel_status cuda_plan_stored(cuda_plan *plan, const cuda_device *cuda,
-                               const gumbel_problem *problem, int *by_bounds, gumbel_error *error)
+                               const gumbel_problem *problem, gumbel_error *error)
 {
     GUMBEL_FORWARD(cuda_plan_call(plan, cuda, problem, 0, error));
-    *by_bounds = plan->rows && (plan->handed & CUDA_HANDS_STRIPS) &&
-                 plan->product->run == cuda_run_sm90 && problem->batch >= CUDA_LISTED_BOUND_LEAST &&
-                 problem->batch <= CUDA_SCREEN_ROWS_MOST;
-    plan->needs |= GUMBEL_NEED_STORED; /* rows are none of the workspace's */
-    return *by_bounds ? GUMBEL_OK : cuda_plan_call(plan, cuda, problem, GUMBEL_NEED_STORED, error);
+    plan->stays = 1;
+    return GUMBEL_OK;
 }
 
 /* Summaries and floors of any plain draw, whatever serves it. */
@@ -182,7 +179,7 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
                                          sizeof *workspace.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
     if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing &&
-        !(plan->needs & GUMBEL_NEED_STORED))
+        !plan->stays)
         workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
                                         sizeof *workspace.logits);
     if (plan->product && plan->product->carve)
@@ -206,13 +203,12 @@ gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *
     return GUMBEL_OK;
 }
 
-int cuda_stores_by_bounds(const gumbel_device *device, const gumbel_problem *problem)
+int cuda_lists_blocks(const gumbel_device *device, const gumbel_problem *listing)
 {
     cuda_plan plan;
-    int by_bounds = 0;
-    return cuda_plan_stored(&plan, (const cuda_device *)device, problem, &by_bounds, NULL) ==
-               GUMBEL_OK &&
-           by_bounds;
+    return listing->hidden_size > 0 &&
+           cuda_plan_stored(&plan, (const cuda_device *)device, listing, NULL) == GUMBEL_OK &&
+           plan.rows && plan.rows->run == cuda_run_blocks && (plan.handed & CUDA_HANDS_PEAKS);
 }
 
 gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem *problem,
@@ -220,9 +216,7 @@ gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem
 {
     gumbel_cursor cursor = {0};
     cuda_plan plan;
-    int by_bounds;
-    GUMBEL_FORWARD(
-        cuda_plan_stored(&plan, (const cuda_device *)device, problem, &by_bounds, error));
+    GUMBEL_FORWARD(cuda_plan_stored(&plan, (const cuda_device *)device, problem, error));
     cuda_plan_carve(&plan, &cursor, (const cuda_device *)device, problem);
     *bytes = cursor.used;
     return GUMBEL_OK;

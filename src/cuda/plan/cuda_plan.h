@@ -45,6 +45,7 @@ typedef struct cuda_plan {
     const cuda_product *product; /* NULL: the call gives logits, or no token counts */
     const cuda_rows *rows;       /* NULL: the product draws */
     uint32_t handed;             /* cuda_handed bits: what the product hands to the rows */
+    int stays;                   /* its logits, in rows that are none of the workspace's */
 } cuda_plan;
 
 /* The call as rungs see it: its lists of allowed tokens have become a mask, which goes by rows and
@@ -56,10 +57,9 @@ gumbel_problem cuda_masked(const gumbel_problem *problem);
 gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda,
                              const gumbel_problem *problem, uint32_t more, gumbel_error *error);
 
-/* The same of a head whose logits stay. They may lack what bounds leave out, where that can be
- * stored again and is faster: *by_bounds. */
+/* The same of a head whose logits stay; they may lack what bounds leave out. */
 gumbel_status cuda_plan_stored(cuda_plan *plan, const cuda_device *cuda,
-                               const gumbel_problem *problem, int *by_bounds, gumbel_error *error);
+                               const gumbel_problem *problem, gumbel_error *error);
 
 /* Take the pieces of the workspace that the plan's rungs need, or count their bytes. */
 cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,

@@ -218,8 +218,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                            GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
                            (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP |
-                           GUMBEL_NEED_STORED,
+                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP,
                  .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
         .takes = CUDA_HANDS_PEAKS,
         .refuses = blocks_refuse,

@@ -334,12 +334,6 @@ static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
            tiles >= CUDA_REQUEST_BOUND_TILES;
 }
 
-/* Rows of a batch from which on ranks list their first tokens by such a product: fewer spare less
- * than two launches take, of which one says before it what to store, and one behind it finds
- * nothing to store again. Beyond a shard's plain draw on two H100 14 to 15 us by bounds and 10 to
- * 11 with all logits stored at 8 and 16 rows, 20 and 28 at 64 (findings/ranks.md). */
-#define CUDA_LISTED_BOUND_LEAST 17
-
 /* Of rows that are drawn before they are cut (request_pivots.cu): tokens that a CTA holds, its
  * threads and shared memory, and CTAs that a multiprocessor holds. */
 #define CUDA_REQUEST_PIVOTED       8192
@@ -369,9 +363,11 @@ static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t parts)
 
 /* Shared memory of a CTA that serves a row from its blocks, and the most that it may be. */
 #define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
+#define CUDA_REQUEST_BLOCKS_OF(blocks)                                                             \
+    (CUDA_TEAM_SHARED_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1) + 5 * (blocks))
 static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
 {
-    return CUDA_TEAM_SHARED_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1) + 5 * blocks;
+    return CUDA_REQUEST_BLOCKS_OF(blocks);
 }
 
 /* Blocks of a part. */
@@ -410,9 +406,15 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 /* CTAs that lay gathered rows side by side, at most, and words that one lays at a time. */
 #define CUDA_LAY_CTAS  2048
 #define CUDA_LAY_PIECE 4096
-/* First tokens that a rank lists of a row, and threads that draw from those of all ranks. */
-#define CUDA_LISTED            64 /* GUMBEL_RANK_LISTED */
-#define CUDA_CANDIDATE_THREADS 128
+/* First tokens that a rank lists of a row; and in the shared memory of a CTA that serves a row from
+ * its blocks, or has none, where it keeps those of all ranks, and how many bytes they take. */
+#define CUDA_LISTED                64 /* GUMBEL_RANK_LISTED */
+#define CUDA_LISTED_OFFSET(blocks) ((CUDA_REQUEST_BLOCKS_OF(blocks) + 15) / 16 * 16)
+#define CUDA_LISTED_BYTES          (12 * 1024 + 128)
+#define CUDA_LISTED_BYTES_OF(blocks) (CUDA_LISTED_OFFSET(blocks) + CUDA_LISTED_BYTES)
+#define CUDA_LISTED_BYTES_MOST       (CUDA_REQUEST_BLOCKS_BYTES + 16 + CUDA_LISTED_BYTES)
+/* Threads that put a row of outputs in its place. */
+#define CUDA_SPREAD_THREADS 128
 
 /* Threads of a CTA that draws parts by their masses. */
 #define CUDA_PARTS_THREADS 128

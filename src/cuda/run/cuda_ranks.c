@@ -5,7 +5,7 @@
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
-#include "cuda/step/ranks/told_params.h"
+#include "cuda/step/ranks/listed_params.h"
 
 _Static_assert(CUDA_LISTED == GUMBEL_RANK_LISTED, "peers.h says so");
 _Static_assert(GUMBEL_PEERS_TOLD <= CUDA_EXCHANGE_CTAS, "as many run at once");
@@ -204,86 +204,102 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
     return GUMBEL_OK;
 }
 
-/* Of which rows a product is to store no more than is listed. */
-static gumbel_status bound_rows(gumbel_device *device, const gumbel_problem *rows, int with_mass,
-                                int32_t *bounded, gumbel_error *error)
+/* What the kernels get that serve rows by lists: rows of the whole, and what a product has left of
+ * this rank's, if it is one that lists them. */
+static gumbel_status listed_params(gumbel_device *device, const gumbel_listing *l, int32_t ranks,
+                                   cuda_listed_params *p, gumbel_error *error)
 {
-    cuda_job job = {.cuda = (cuda_device *)device, .stream = rows->stream, .error = error};
-    cuda_bound_params p = {.problem = *rows, .with_mass = with_mass, .bounded = bounded};
-    int64_t ctas = (rows->batch + CUDA_CANDIDATE_THREADS - 1) / CUDA_CANDIDATE_THREADS;
-    cuda_shape shape = {ctas, CUDA_CANDIDATE_THREADS, 0, 1};
-    return cuda_launch_alone(&job, job.cuda->bound_rows, shape, &p);
-}
-
-static int lists_by_bounds(const gumbel_device *device, const gumbel_problem *listed)
-{
-    return listed->hidden_size > 0 && cuda_stores_by_bounds(device, listed);
-}
-
-static gumbel_status list(gumbel_device *device, const gumbel_problem *rows, int with_mass,
-                          uint32_t *said, int32_t *bounded, float *own, int64_t stride,
-                          void *workspace, gumbel_error *error)
-{
-    gumbel_cursor cursor = {workspace, 0};
-    gumbel_problem q = listing((const cuda_device *)device, rows);
-    if (lists_by_bounds(device, &q)) {
-        GUMBEL_FORWARD(bound_rows(device, rows, with_mass, bounded, error));
-        q.truncation.top_k = (gumbel_row_i32){bounded, 1};
-    }
-    const int64_t batch = rows->batch;
-    int32_t *tokens = gumbel_carve(&cursor, (size_t)batch, 1, sizeof *tokens);
-    const gumbel_output output = {.struct_size = sizeof output,
-                                  .tokens = tokens,
-                                  .status = (int32_t *)said,
-                                  .num_top = CUDA_LISTED,
-                                  .top_ids = (int32_t *)said + batch,
-                                  .top_logits = (float *)said + batch * (1 + CUDA_LISTED)};
-    workspace = cursor.base + cursor.used;
-    return q.hidden_size > 0
-               ? cuda_sample_stored(device, &q, &output, own, stride, workspace, error)
-               : cuda_sample(device, &q, &output, workspace, error);
-}
-
-static gumbel_status store_left(gumbel_device *device, const gumbel_problem *rows,
-                                const int32_t *left, const int32_t *bounded, float *own,
-                                int64_t stride, void *workspace, gumbel_error *error)
-{
-    gumbel_problem q = listing((const cuda_device *)device, rows);
-    return lists_by_bounds(device, &q)
-               ? cuda_store_again(device, rows, left, bounded, own, stride, workspace, error)
+    gumbel_problem q = listing((const cuda_device *)device, l->rows);
+    *p = (cuda_listed_params){.request = {.problem = *l->whole, .output = *l->output},
+                              .received = l->said,
+                              .ranks = ranks,
+                              .said = l->said,
+                              .left = l->left};
+    p->request.problem.logits = (gumbel_tensor){0};
+    return cuda_lists_blocks(device, &q)
+               ? cuda_find_listed(device, &q, l->own, l->stride, l->workspace, &p->request, error)
                : GUMBEL_OK;
 }
 
-static gumbel_status draw_listed(gumbel_device *device, const gumbel_problem *whole,
-                                 const uint32_t *said, int64_t stride, int32_t ranks,
-                                 const gumbel_output *output, int32_t *left, gumbel_error *error)
+/* The product of rows that are listed from few of its blocks. */
+static gumbel_status store(gumbel_device *device, const gumbel_listing *l, const gumbel_problem *q,
+                           gumbel_error *error)
 {
-    cuda_job job = {.cuda = (cuda_device *)device, .stream = whole->stream, .error = error};
-    cuda_candidate_params p = {.problem = *whole,
-                               .received = said,
-                               .stride = stride,
-                               .ranks = ranks,
-                               .output = *output,
-                               .left = left};
-    cuda_shape shape = {whole->batch, CUDA_CANDIDATE_THREADS, 0, 1};
-    return cuda_launch_alone(&job, job.cuda->draw_candidates, shape, &p);
+    gumbel_problem asked = *l->rows;
+    gumbel_output output = *l->output;
+    output.num_top = CUDA_LISTED;
+    asked.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_TOP;
+    asked.sampling.num_samples = 1;
+    asked.with_mass = 0;
+    return cuda_store_listed(device, q, &asked, &output, l->own, l->stride, l->workspace, error);
 }
 
-static gumbel_status tell_listed(gumbel_device *device, const gumbel_problem *whole,
-                                 const gumbel_peers *peers, const uint32_t *said,
-                                 const gumbel_output *output, int32_t *left, gumbel_error *error)
+/* A launch of a CTA a row. */
+static gumbel_status launch_listed(gumbel_device *device, const gumbel_problem *rows,
+                                   CUfunction kernel, int64_t blocks, void *params,
+                                   gumbel_error *error)
 {
-    cuda_job job = {.cuda = (cuda_device *)device, .stream = whole->stream, .error = error};
-    cuda_told_params p = {.draw = {.problem = *whole,
-                                   .received = said,
-                                   .ranks = peers->ranks,
-                                   .output = *output,
-                                   .left = left},
-                          .exchange = exchange_of(peers)};
-    cuda_shape shape = {whole->batch, CUDA_CANDIDATE_THREADS, 0, 1};
-    GUMBEL_ASSERT(whole->batch <= GUMBEL_PEERS_TOLD);
-    GUMBEL_ASSERT(whole->batch * GUMBEL_RANK_WORDS <= p.exchange.room);
-    return cuda_launch_alone(&job, job.cuda->tell_candidates, shape, &p);
+    cuda_job job = {.cuda = (cuda_device *)device, .stream = rows->stream, .error = error};
+    cuda_shape shape = {rows->batch, CUDA_REQUEST_THREADS, (int)CUDA_LISTED_BYTES_OF(blocks), 1};
+    return cuda_launch_alone(&job, kernel, shape, params);
+}
+
+/* The first tokens of rows, by what serves any request. */
+static gumbel_status list_by_request(gumbel_device *device, const gumbel_listing *l,
+                                     const gumbel_problem *q, gumbel_error *error)
+{
+    gumbel_cursor cursor = {l->workspace, 0};
+    const int64_t batch = q->batch;
+    int32_t *tokens = gumbel_carve(&cursor, (size_t)batch, 1, sizeof *tokens);
+    const gumbel_output output = {.struct_size = sizeof output,
+                                  .tokens = tokens,
+                                  .status = (int32_t *)l->said,
+                                  .num_top = CUDA_LISTED,
+                                  .top_ids = (int32_t *)l->said + batch,
+                                  .top_logits = (float *)l->said + batch * (1 + CUDA_LISTED)};
+    void *workspace = cursor.base + cursor.used;
+    return q->hidden_size > 0
+               ? cuda_sample_stored(device, q, &output, l->own, l->stride, workspace, error)
+               : cuda_sample(device, q, &output, workspace, error);
+}
+
+static gumbel_status list(gumbel_device *device, const gumbel_listing *l, gumbel_error *error)
+{
+    const cuda_device *cuda = (const cuda_device *)device;
+    gumbel_problem q = listing(cuda, l->rows);
+    cuda_listed_params p;
+    if (!cuda_lists_blocks(device, &q))
+        return list_by_request(device, l, &q, error);
+    GUMBEL_FORWARD(store(device, l, &q, error));
+    GUMBEL_FORWARD(listed_params(device, l, 1, &p, error));
+    return launch_listed(device, l->rows, cuda->list_rows, p.request.blocks, &p, error);
+}
+
+static gumbel_status draw_listed(gumbel_device *device, const gumbel_listing *l,
+                                 const uint32_t *said, int64_t stride, int32_t ranks,
+                                 gumbel_error *error)
+{
+    cuda_listed_params p;
+    GUMBEL_FORWARD(listed_params(device, l, ranks, &p, error));
+    p.received = said;
+    p.stride = stride;
+    return launch_listed(device, l->rows, ((const cuda_device *)device)->draw_candidates,
+                         p.request.blocks, &p, error);
+}
+
+static gumbel_status tell_listed(gumbel_device *device, const gumbel_listing *l,
+                                 const gumbel_peers *peers, gumbel_error *error)
+{
+    const cuda_device *cuda = (const cuda_device *)device;
+    gumbel_problem q = listing(cuda, l->rows);
+    const int blocks = cuda_lists_blocks(device, &q);
+    cuda_told_params p = {.exchange = exchange_of(peers)};
+    GUMBEL_ASSERT(q.batch <= GUMBEL_PEERS_TOLD);
+    GUMBEL_ASSERT(q.batch * GUMBEL_RANK_WORDS <= p.exchange.room);
+    GUMBEL_FORWARD(blocks ? store(device, l, &q, error) : list_by_request(device, l, &q, error));
+    GUMBEL_FORWARD(listed_params(device, l, peers->ranks, &p.draw, error));
+    return launch_listed(device, l->rows, blocks ? cuda->tell_rows : cuda->tell_candidates,
+                         p.draw.request.blocks, &p, error);
 }
 
 static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_output *from,
@@ -305,7 +321,7 @@ static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_ou
     SPREAD(kept, 1);
 #undef SPREAD
     GUMBEL_ASSERT(kinds <= CUDA_SPREAD_MOST);
-    cuda_shape shape = {batch, CUDA_CANDIDATE_THREADS, 0, 1};
+    cuda_shape shape = {batch, CUDA_SPREAD_THREADS, 0, 1};
     return cuda_launch_alone(&job, job.cuda->spread_rows, shape, &p);
 }
 
@@ -325,7 +341,6 @@ const gumbel_rank_calls cuda_rank_calls = {
     .exchange_rows = exchange_rows,
     .list_size = list_size,
     .list = list,
-    .store_left = store_left,
     .draw_listed = draw_listed,
     .tell_listed = tell_listed,
     .draw_left = cuda_sample_left,

@@ -145,10 +145,6 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count);
 gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
-/* Store all logits of up to CUDA_SCREEN_ROWS_MOST rows, where any is left, and bounded: both are
- * [B]. */
-gumbel_status cuda_run_sm90_store_again(const cuda_job *job, const int32_t *left,
-                                        const int32_t *bounded);
 gumbel_status cuda_run_screen(const cuda_job *job);
 
 /* ----------------------------------------------------------------- what serves rows ---- */
@@ -168,6 +164,8 @@ gumbel_status cuda_run_pivots(const cuda_job *job);
 cuda_carver cuda_carve_blocks;
 cuda_carver cuda_carve_bounded;
 gumbel_status cuda_run_blocks(const cuda_job *job);
+/* What a job's product has left of its rows' blocks, or where it goes. */
+void cuda_find_blocks(const cuda_job *job, cuda_request_params *p);
 gumbel_status cuda_run_team(const cuda_job *job);
 cuda_carver cuda_carve_screened;
 gumbel_status cuda_run_screened(const cuda_job *job);

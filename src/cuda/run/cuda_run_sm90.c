@@ -107,20 +107,6 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
     return GUMBEL_OK;
 }
 
-gumbel_status cuda_run_sm90_store_again(const cuda_job *job, const int32_t *left,
-                                        const int32_t *bounded)
-{
-    const gumbel_problem *q = &job->params.problem;
-    sm90_launch launch;
-    GUMBEL_ASSERT(left && bounded && job->params.stored && !job->params.stored_strips);
-    GUMBEL_ASSERT(!job->params.draws_too && q->batch <= CUDA_SCREEN_ROWS_MOST);
-    GUMBEL_FORWARD(encode_weight(job, &launch.weight));
-    GUMBEL_FORWARD(prepare(job, 0, q->batch, NULL, &launch));
-    void *arguments[] = {&launch.params, &launch.weight, &launch.hidden, &left, &bounded};
-    const CUfunction kernel = job->cuda->store_again[cuda_dtype_of(q->weight.dtype)][launch.place];
-    return cuda_launch(job, kernel, launch.shape, arguments);
-}
-
 /* ---------------------------------------------------------------------------- screened ---- */
 
 /* The narrowest product that holds two planes of so many rows, by its place in the table. */

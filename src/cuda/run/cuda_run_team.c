@@ -68,34 +68,39 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
             gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_peaks);
 }
 
-gumbel_status cuda_run_blocks(const cuda_job *job)
+void cuda_find_blocks(const cuda_job *job, cuda_request_params *p)
 {
     const cuda_workspace *workspace = &job->workspace;
+    p->blocks = cuda_blocks_of(&p->problem);
+    p->peaks = workspace->peaks;
+    p->has_peaks = (job->handed & CUDA_HANDS_PEAKS) != 0;
+    if (job->handed & CUDA_HANDS_STRIPS) {
+        p->stored_strips = workspace->stored_strips;
+        p->unseen_peaks = workspace->unseen_peaks;
+        p->floors = workspace->floors;
+    }
+    GUMBEL_ASSERT(p->blocks >= 1 && p->peaks);
+    GUMBEL_ASSERT(!(job->handed & CUDA_HANDS_STRIPS) || p->stored_strips);
+    GUMBEL_ASSERT(cuda_request_blocks_bytes(p->blocks) <= CUDA_REQUEST_BLOCKS_BYTES);
+}
+
+gumbel_status cuda_run_blocks(const cuda_job *job)
+{
     cuda_request_params p = cuda_request_of(job);
     const gumbel_problem *q = &p.problem;
-    CUfunction kernel = job->cuda->request_blocks;
     if (job->mostly_none)
         return run_clusters(job, &p);
-    p.blocks = cuda_blocks_of(q);
-    p.peaks = workspace->peaks;
-    p.row_states = workspace->row_states;
-    p.counters = workspace->counters;
+    cuda_find_blocks(job, &p);
+    const CUfunction kernel =
+        p.stored_strips ? job->cuda->request_bounded : job->cuda->request_blocks;
+    p.row_states = job->workspace.row_states;
+    p.counters = job->workspace.counters;
     p.tag = cuda_tag(job->cuda);
-    p.has_peaks = (job->handed & CUDA_HANDS_PEAKS) != 0;
-    if (job->handed & CUDA_HANDS_STRIPS) {
-        kernel = job->cuda->request_bounded;
-        p.stored_strips = workspace->stored_strips;
-        p.unseen_peaks = workspace->unseen_peaks;
-        p.floors = workspace->floors;
-    }
     p.chunk = p.blocks;
     if (!p.has_peaks)
         p.chunk = cuda_request_part(p.blocks, q->batch, job->cuda->multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
-    GUMBEL_ASSERT(p.blocks >= 1 && p.chunk >= 1 && p.parts >= 1);
-    GUMBEL_ASSERT(p.peaks && p.row_states && p.counters);
-    GUMBEL_ASSERT(!(job->handed & CUDA_HANDS_STRIPS) || p.stored_strips);
-    GUMBEL_ASSERT(cuda_request_blocks_bytes(p.blocks) <= CUDA_REQUEST_BLOCKS_BYTES);
+    GUMBEL_ASSERT(p.chunk >= 1 && p.parts >= 1 && p.row_states && p.counters);
     GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
                                     (int)cuda_request_blocks_bytes(p.blocks), 1));
     return run_clusters(job, &p);

@@ -3,17 +3,16 @@
  * Draws on GPUs that the first tokens of each rank tell: they are listed, exchanged, cut and drawn
  * from on every rank alike. Rows that these do not tell, as one that nothing cuts, or a top_p of
  * all tokens, are chosen on the GPU, exchanged whole and drawn from; where there are none, a few
- * launches find that out. A product that stores by bounds stores all of rows that are known before
- * to need it; where another one is left, it is made again. All of it is queued. Peers' mailboxes
- * exchange what is chosen by themselves; a transport's collectives take the same bytes always, so
- * that these rows go on an errand of the host's, for which the GPU waits.
+ * launches find that out. All of it is queued. Peers' mailboxes exchange what is chosen by
+ * themselves; a transport's collectives take the same bytes always, so that these rows go on an
+ * errand of the host's, for which the GPU waits.
  */
 #include "dist/rows/device_rows.h"
 
 #include "core/fail.h"
 
-/* From so many rows on this is faster than whole rows: beyond a plain draw of V = 151936 on two
- * GPUs, 3 us by mailboxes against 35 of whole rows by NCCL. One whole row takes 2 to 3. */
+/* From so many rows on this is faster than whole rows, where there are no mailboxes: a row that
+ * lists do not tell takes an errand. */
 #define ROWS_LEAST 8
 
 #define SERVED                                                                                     \
@@ -25,7 +24,6 @@ typedef struct device_lists {
     uint32_t *said;   /* [words_of(B)] of this rank */
     uint32_t *heard;  /* the same of all */
     int32_t *left;    /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
-    int32_t *bounded; /* [B]: 0 for rows of which all of this rank's y is there */
     int32_t *list, *slots, *listed; /* which these are, their slots, how many */
     gumbel_output whole;            /* what is drawn of these, one behind the other */
 } device_lists;
@@ -33,12 +31,14 @@ typedef struct device_lists {
 int dist_can_list(const gumbel_group *group, const gumbel_problem *p)
 {
     int peers = group->peers.ranks > 0;
+    int cuts = p->truncation.top_k.data || p->truncation.min_p.data;
     for (int32_t r = 0; r < group->transport.ranks; r++)
         if (group->shards[r].rows < GUMBEL_RANK_LISTED)
             return 0;
     return (peers || (group->errands.run && group->transport.ranks <= GUMBEL_PEERS_RANKS)) &&
            (p->request & GUMBEL_REQUEST_TRUNCATION) && !(p->request & ~SERVED) &&
-           !p->sampling.noise && p->batch >= ROWS_LEAST && p->batch <= GUMBEL_PEERS_CHOSEN &&
+           !p->sampling.noise && p->batch >= (peers && cuts ? 1 : ROWS_LEAST) &&
+           p->batch <= GUMBEL_PEERS_CHOSEN &&
            p->first_row == 0 && !p->position_by_row && !p->mask_by_row && !p->list_of_row &&
            !p->with_path;
 }
@@ -76,7 +76,6 @@ static device_lists carve(dist_draw *draw, gumbel_cursor *cursor)
     d.said = gumbel_carve(cursor, words, 1, sizeof *d.said);
     d.heard = gumbel_carve(cursor, ranks, words, sizeof *d.heard);
     d.left = gumbel_carve(cursor, batch + 1, 1, sizeof *d.left);
-    d.bounded = gumbel_carve(cursor, batch, 1, sizeof *d.bounded);
     d.list = gumbel_carve(cursor, batch, 1, sizeof *d.list);
     d.slots = gumbel_carve(cursor, batch, 1, sizeof *d.slots);
     d.listed = gumbel_carve(cursor, 1, 1, sizeof *d.listed);
@@ -156,24 +155,20 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
     gumbel_group *group = draw->group;
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     const int64_t batch = draw->p->batch, words = words_of(batch);
-    gumbel_problem q = listing(d);
+    const gumbel_problem q = listing(d), whole = dist_device_rows_whole(&d->rows, 0, batch);
+    const gumbel_listing l = {&q,          &whole,         draw->output, d->said,
+                              d->rows.own, d->rows.stride, draw->local,  d->left};
     if (!lists_product(d))
         GUMBEL_FORWARD(dist_device_rows_make(&d->rows, 0, batch, error));
-    const gumbel_output *out = draw->output;
-    const int with_mass = out->lse || out->logprobs || out->kept;
-    GUMBEL_FORWARD(calls->list(group->device, &q, with_mass, d->said, d->bounded, d->rows.own,
-                               d->rows.stride, draw->local, error));
-    q = dist_device_rows_whole(&d->rows, 0, batch);
     if (group->peers.ranks && batch <= GUMBEL_PEERS_TOLD &&
         batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
         group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->said;
-        return calls->tell_listed(group->device, &q, &group->peers, d->said, draw->output, d->left,
-                                  error);
+        return calls->tell_listed(group->device, &l, &group->peers, error);
     }
+    GUMBEL_FORWARD(calls->list(group->device, &l, error));
     GUMBEL_FORWARD(tell(d, words, error));
-    return calls->draw_listed(group->device, &q, d->heard, words, group->transport.ranks,
-                              draw->output, d->left, error);
+    return calls->draw_listed(group->device, &l, d->heard, words, group->transport.ranks, error);
 }
 
 /* Exchange the rows that are left, by mailboxes or on an errand. */
@@ -203,9 +198,6 @@ static gumbel_status draw_left(const device_lists *d, gumbel_error *error)
     gumbel_group *group = draw->group;
     gumbel_device *device = group->device;
     gumbel_problem whole = drawing(d);
-    if (lists_product(d))
-        GUMBEL_FORWARD(device->backend->ranks->store_left(
-            device, draw->p, d->left, d->bounded, d->rows.own, d->rows.stride, draw->local, error));
     GUMBEL_FORWARD(fetch_left(d, error));
     GUMBEL_FORWARD(
         device->backend->ranks->draw_left(device, &whole, &d->whole, draw->local, error));

@@ -221,8 +221,8 @@ static void replay_graph(void)
     replay_graph_of(3000);
 }
 
-/* A product that stores by bounds, and rows that lists cannot tell: one is known before. */
-static void store_again(void)
+/* A product that stores by bounds, and rows that lists cannot tell: one asks for all of it. */
+static void leave_rows(void)
 {
     static const problem_plan plan = {.batch = 20,
                                       .vocab = 64 * 2400,
@@ -435,7 +435,7 @@ static void be_killed(void)
     static void way##_usual(void) { by = how, draw_usual(); }                                      \
     static void way##_drafts(void) { by = how, verify_drafts(); }                                  \
     static void way##_graph(void) { by = how, replay_graph(); }                                    \
-    static void way##_again(void) { by = how, store_again(); }                                     \
+    static void way##_left(void) { by = how, leave_rows(); }                                       \
     static void way##_differ(void) { by = how, differ(); }                                         \
     static void way##_hang(void) { by = how, hang(); }                                             \
     static void way##_kill(void) { by = how, be_killed(); }
@@ -450,7 +450,7 @@ static int run_rank(int argc, char **argv)
         {"nccl_usual", nccl_usual},
         {"nccl_drafts", nccl_drafts},
         {"nccl_graph", nccl_graph},
-        {"nccl_again", nccl_again},
+        {"nccl_left", nccl_left},
         {"nccl_differ", nccl_differ},
         {"nccl_hang", nccl_hang},
         {"peers_plain", peers_plain},
@@ -458,7 +458,7 @@ static int run_rank(int argc, char **argv)
         {"peers_usual", peers_usual},
         {"peers_drafts", peers_drafts},
         {"peers_graph", peers_graph},
-        {"peers_again", peers_again},
+        {"peers_left", peers_left},
         {"peers_differ", peers_differ},
         {"peers_hang", peers_hang},
         {NULL, NULL},

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel is included, so that what stands in for the hardware's words comes before it.
+// The kernels are included, so that what stands in for the hardware's words comes before them.
 #include "ptx_words.h"
 
 #include "cuda/request/blocks/request_blocks.cu"
+#include "cuda/step/ranks/candidates.cu"
+#include "cuda/step/ranks/lists.cu"
 
 #include "ctas.h"
 #include "launch_blocks.h"
+#include "launch_ranks.h"
 
 namespace
 {
@@ -17,6 +20,17 @@ void blocks_body(const void *argument)
     p.stored_strips ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
 }
 
+template <class params, void (*kernel)(params)> void body(const void *argument)
+{
+    kernel(*(const params *)argument);
+}
+
+cta_shape shape_of(const cuda_request_params &p)
+{
+    return {p.problem.batch, 1, CUDA_REQUEST_THREADS, (size_t)CUDA_LISTED_BYTES_OF(p.blocks),
+            memories};
+}
+
 } // namespace
 
 void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *what)
@@ -24,4 +38,23 @@ void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *
     size_t bytes = (size_t)cuda_request_blocks_bytes(p.blocks);
     run_ctas(blocks_body, &p, {p.problem.batch * p.parts, 1, CUDA_REQUEST_THREADS, bytes, memories},
              random, what);
+}
+
+void emulate_candidates(const cuda_listed_params &p, uint64_t *random, const char *what)
+{
+    run_ctas(body<cuda_listed_params, gumbel_draw_candidates>, &p, shape_of(p.request), random,
+             what);
+}
+
+void emulate_list(const cuda_listed_params &p, uint64_t *random, const char *what)
+{
+    run_ctas(body<cuda_listed_params, gumbel_list_rows>, &p, shape_of(p.request), random, what);
+}
+
+void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what)
+{
+    const cuda_request_params &q = p.draw.request;
+    run_ctas(q.peaks ? body<cuda_told_params, gumbel_tell_rows>
+                     : body<cuda_told_params, gumbel_tell_candidates>,
+             &p, shape_of(q), random, what);
 }

@@ -6,7 +6,6 @@
 
 #undef __shared__
 #define __shared__ static
-#include "cuda/step/ranks/candidates.cu"
 #include "cuda/step/ranks/exchange.cu"
 
 #include "ctas.h"
@@ -24,18 +23,6 @@ void exchange_body(const void *argument)
 {
     gumbel_exchange_rows(*(const cuda_exchange_params *)argument);
 }
-
-void draw_body(const void *argument)
-{
-    gumbel_draw_candidates(*(const cuda_candidate_params *)argument);
-}
-
-void tell_body(const void *argument)
-{
-    gumbel_tell_candidates(*(const cuda_told_params *)argument);
-}
-
-void bound_body(const void *argument) { gumbel_bound_rows(*(const cuda_bound_params *)argument); }
 
 } // namespace
 
@@ -55,22 +42,4 @@ void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *ran
                       const char *what)
 {
     run_ctas(exchange_body, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random, what);
-}
-
-void emulate_bound(const cuda_bound_params &p, uint64_t *random, const char *what)
-{
-    const int64_t ctas = (p.problem.batch + CUDA_CANDIDATE_THREADS - 1) / CUDA_CANDIDATE_THREADS;
-    run_ctas(bound_body, &p, {ctas, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random, what);
-}
-
-void emulate_candidates(const cuda_candidate_params &p, uint64_t *random, const char *what)
-{
-    run_ctas(draw_body, &p, {p.problem.batch, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random,
-             what);
-}
-
-void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what)
-{
-    run_ctas(tell_body, &p, {p.draw.problem.batch, 1, CUDA_CANDIDATE_THREADS, 0, memories}, random,
-             what);
 }

@@ -7,7 +7,7 @@
 #define TESTS_EMULATOR_LAUNCH_RANKS_H
 
 #include "core/ranks/errands.h"
-#include "cuda/step/ranks/told_params.h"
+#include "cuda/step/ranks/listed_params.h"
 
 /* Each by so many CTAs; the rest as in launch_step.h. */
 void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
@@ -16,9 +16,9 @@ void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, 
 void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *random,
                       const char *what);
 
-/* As the backend launches them. */
-void emulate_bound(const cuda_bound_params &p, uint64_t *random, const char *what);
-void emulate_candidates(const cuda_candidate_params &p, uint64_t *random, const char *what);
+/* As the backend launches them. Rows are listed behind a product that has left peaks. */
+void emulate_candidates(const cuda_listed_params &p, uint64_t *random, const char *what);
+void emulate_list(const cuda_listed_params &p, uint64_t *random, const char *what);
 void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what);
 
 #endif

@@ -2,8 +2,9 @@
 //
 // Rows that are split over ranks, drawn from the first tokens that each rank lists, which are
 // gathered, or told by mailboxes: the CPU backend's bits (log-normalisers within two ulps), on each
-// rank; what a rank says; and that a rank which says nothing is no token. Rows that lists must tell
-// are not left.
+// rank; what a rank says, from its list or from logits as a product leaves them, all or by bounds;
+// and that a rank which says nothing is no token. Rows that lists must tell are not left, and those
+// that are left have no logit that is none.
 #include "cuda/policy/cuda_policy.h"
 #include "launch_ranks.h"
 
@@ -14,6 +15,7 @@ extern "C" {
 }
 
 #include "problems.h"
+#include "sparse_blocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -46,7 +48,12 @@ listed_case::listed_case(uint64_t *random)
       samples(1 + (int32_t)random_below(random, one_in(random, 3) ? 4 : 1)),
       batch(1 + random_below(random, 6)), vocab(0), tame(!one_in(random, 3)), cut(), sampling()
 {
-    const uint32_t widest = one_in(random, 4) ? 3 : 500;
+    const bool large = one_in(random, 8); /* shards have more blocks than are listed tokens */
+    const uint32_t widest = large ? 12000 : one_in(random, 4) ? 3 : 500;
+    if (large) {
+        ranks = std::min(ranks, 3);
+        batch = std::min(batch, (int64_t)2);
+    }
     for (int32_t r = 0; r <= ranks; r++) {
         begins.push_back(vocab);
         vocab += r < ranks ? CUDA_LISTED + random_below(random, widest) : 0;
@@ -209,19 +216,63 @@ uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &said, size_t
                      : said[B + (B + b) * n + at - 1 - n];
 }
 
-cuda_candidate_params params_of(const listed_case &c, const gumbel_output &out, int32_t *left)
+cuda_listed_params params_of(const listed_case &c, const gumbel_output &out, int32_t *left)
 {
-    cuda_candidate_params p = {};
+    cuda_listed_params p = {};
     gumbel_error error = {"", ""};
     const gumbel_logits whole = c.whole();
-    if (gumbel_read_logits(&p.problem, &whole, &c.sampling, &error) != GUMBEL_OK)
+    if (gumbel_read_logits(&p.request.problem, &whole, &c.sampling, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
-    p.problem.logits = {};
+    p.request.problem.logits = {};
+    p.request.output = out;
     p.ranks = c.ranks;
-    p.output = out;
     p.left = left;
     return p;
 }
+
+/* What a product has left of rank r's logits. */
+struct stored_shard {
+    sparse_blocks sparse;
+    std::vector<float> peaks;
+
+    stored_shard(const listed_case &c, int32_t r, cuda_request_params *p, bool by_bounds,
+                 uint64_t *random)
+    {
+        const int64_t first = c.begins[(size_t)r], end = c.begins[(size_t)r + 1];
+        p->problem.first_token = first;
+        p->problem.end_token = end;
+        p->problem.logits = {
+            &c.logits[(size_t)first], GUMBEL_FLOAT32, c.batch, end - first, c.vocab, {0, 0}};
+        const int64_t range = end - CUDA_REQUEST_ORIGIN(first);
+        p->blocks = (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
+        p->has_peaks = 1;
+        peaks = peaks_of(p->problem, p->blocks, false);
+        p->peaks = peaks.data();
+        cuda_request_params asked = *p;
+        asked.output.num_top = CUDA_LISTED;
+        by_bounds &= bounds_are_sure(p->problem);
+        if (by_bounds)
+            sparse = leave_out(asked, random);
+        else
+            copy_logits(&sparse, p->problem.logits);
+        p->problem.logits.data = sparse.logits.data();
+        p->problem.logits.stride = sparse.stride;
+        if (by_bounds)
+            hand_over(&sparse, p);
+    }
+
+    /* Whether row b has nothing but its logits, and what is less than all of them. */
+    bool is_whole(const listed_case &c, const cuda_request_params &p, int64_t b) const
+    {
+        const int64_t first = p.problem.first_token;
+        const float *own = (const float *)sparse.logits.data() + b * sparse.stride - first;
+        const float *row = &c.logits[(size_t)(b * c.vocab)];
+        for (int64_t i = first; i < p.problem.end_token; i++)
+            if (memcmp(&own[i], &row[i], sizeof *row) != 0 && own[i] != -INFINITY)
+                return false;
+        return true;
+    }
+};
 
 bool near(float host, float ours)
 {
@@ -261,11 +312,15 @@ bool compare(const listed_case &c, const found_rows &host, const found_rows &our
     return ours.left[(size_t)c.batch] == 0;
 }
 
-/* Rank r draws by mailboxes; if `silent`, a rank has said all but one word. */
+/* How rank r draws by mailboxes: from its list; of which another rank has said all but one word; or
+ * from what a product has left. */
+enum way { LISTED, SILENT, STORED, BOUNDED };
+
 bool tells(const listed_case &c, const found_rows &host,
-           const std::vector<std::vector<uint32_t>> &said, int32_t r, bool silent, uint64_t *random,
+           const std::vector<std::vector<uint32_t>> &said, int32_t r, way by, uint64_t *random,
            const char *what)
 {
+    const bool silent = by == SILENT, stored = by >= STORED;
     std::vector<mailbox> boxes((size_t)c.ranks, mailbox(c.ranks));
     found_rows ours(c);
     uint32_t failed = 0;
@@ -274,6 +329,10 @@ bool tells(const listed_case &c, const found_rows &host,
     cuda_told_params p = {};
     p.draw = params_of(c, ours.output(), ours.left.data());
     p.draw.received = said[(size_t)r].data();
+    cuda_request_params left = p.draw.request;
+    const stored_shard shard(c, r, &left, by == BOUNDED, random);
+    if (stored)
+        p.draw.request = left;
     p.exchange.rank = r;
     p.exchange.ranks = c.ranks;
     p.exchange.room = kRoom;
@@ -304,38 +363,43 @@ bool tells(const listed_case &c, const found_rows &host,
         return false;
     }
     for (int32_t to = 0; to < c.ranks; to++)
-        for (size_t i = 0; i < words && to != r; i++)
+        for (size_t i = 0; i < words && to != r; i++) {
+            const size_t b = i / GUMBEL_RANK_WORDS, at = b * GUMBEL_RANK_WORDS;
+            if (stored && ours.left[b] &&
+                *boxes[(size_t)to].place(c.ranks, r, at) == (tag | CUDA_ROW_UNLISTED))
+                continue;
             if (*boxes[(size_t)to].place(c.ranks, r, i) != (tag | word_of(c, said[(size_t)r], i))) {
                 printf("%s: rank %d says something else\n", what, (int)r);
                 return false;
             }
+        }
+    for (int64_t b = 0; b < c.batch && stored; b++)
+        if (ours.left[(size_t)b] == 1 && !shard.is_whole(c, left, b)) {
+            printf("%s: row %d is left with what is no logit\n", what, (int)b);
+            return false;
+        }
     const gumbel_mailbox *own = boxes[(size_t)r].head();
     if (own->exchanges != kAhead + 1 || own->tags != kAhead + 1 || own->ended != 0 || failed) {
         printf("%s: the exchange does not end\n", what);
         return false;
     }
-    return compare(c, host, ours, what, "told");
+    return compare(c, host, ours, what, stored ? "told from logits" : "told");
 }
 
-/* Rows that lists cannot tell are known before, if nothing but what they ask for is to blame; and
- * those that are told are bounded. */
-bool bounds(const listed_case &c, const found_rows &found, uint64_t *random, const char *what)
+/* Rank r says the same from what a product has left, but of rows that it may leave. */
+bool lists(const listed_case &c, const std::vector<uint32_t> &said, int32_t r, bool by_bounds,
+           uint64_t *random, const char *what)
 {
-    std::vector<int32_t> bounded((size_t)c.batch, -7);
-    cuda_bound_params p = {};
-    p.problem = params_of(c, {}, nullptr).problem;
-    p.with_mass = 1;
-    p.bounded = bounded.data();
-    emulate_bound(p, random, what);
-    for (size_t b = 0; b < (size_t)c.batch; b++) {
-        const bool joint =
-            c.cut.order == GUMBEL_ORDER_JOINT || c.cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE;
-        const bool cut = c.temperature[b] > 0.0f && (c.top_k[b] > 0 || c.min_p[b] > 0.0f) &&
-                         (c.top_p[b] >= 1.0f || (!joint && c.top_k[b] > 0));
-        const bool known = found.left[b] && found.status[b] == -7 && !cut;
-        if ((bounded[b] != 0 && bounded[b] != CUDA_LISTED) || (known && bounded[b]) ||
-            (c.tame && !bounded[b])) {
-            printf("%s: row %d: %d tokens matter\n", what, (int)b, (int)bounded[b]);
+    std::vector<uint32_t> words(said.size(), 0);
+    cuda_listed_params p = params_of(c, {}, nullptr);
+    const stored_shard shard(c, r, &p.request, by_bounds, random);
+    p.said = words.data();
+    emulate_list(p, random, what);
+    for (size_t i = 0; i < (size_t)c.batch * GUMBEL_RANK_WORDS; i++) {
+        const size_t b = i / GUMBEL_RANK_WORDS;
+        const bool unlisted = words[b] == CUDA_ROW_UNLISTED && !c.tame;
+        if (!unlisted && word_of(c, words, i) != word_of(c, said, i)) {
+            printf("%s: rank %d lists something else of row %d\n", what, (int)r, (int)b);
             return false;
         }
     }
@@ -357,14 +421,16 @@ bool passes(int index)
         said.push_back(say(c, r));
         all.insert(all.end(), said.back().begin(), said.back().end());
     }
-    cuda_candidate_params p = params_of(c, gathered.output(), gathered.left.data());
+    cuda_listed_params p = params_of(c, gathered.output(), gathered.left.data());
     p.received = all.data();
     p.stride = (int64_t)said[0].size();
     emulate_candidates(p, &random, what);
     const int32_t r = (int32_t)random_below(&random, (uint32_t)c.ranks);
-    return compare(c, host, gathered, what, "gathered") && bounds(c, gathered, &random, what) &&
-           tells(c, host, said, r, false, &random, what) &&
-           (c.ranks == 1 || index % 4 || tells(c, host, said, r, true, &random, what));
+    const way by = c.ranks > 1 && index % 4 == 0 ? SILENT : LISTED;
+    return compare(c, host, gathered, what, "gathered") &&
+           tells(c, host, said, r, by, &random, what) &&
+           tells(c, host, said, r, index % 2 ? STORED : BOUNDED, &random, what) &&
+           lists(c, said[(size_t)r], r, index % 3 > 0, &random, what);
 }
 
 } // namespace

@@ -294,6 +294,29 @@ __device__ __noinline__ void draw_unordered(request_values values, int64_t b, in
     }
 }
 
+/* Draw all samples of a row of which the first r.kept of `count` tokens in order stay, and the
+ * scores of the first sample are there; for all threads. */
+__device__ __forceinline__ void draw_in_order(request_values values, int64_t b, int count,
+                                              const request_result &r, int samples, bool ranks)
+{
+    const cuda_request_params &p = shared().call;
+    const int head = r.kept;
+    const bool cuts = threadIdx.x < 32;
+#pragma unroll 1
+    for (int sample = 0;;) {
+        const int64_t at = b * samples + sample;
+        if (cuts) {
+            draw_winner best = best_of_shortlist(values, head);
+            write_draw(p, r, b, at, best, ranks ? rank_in_shortlist(values, count, best.z) : 1);
+        }
+        if (++sample == samples)
+            break;
+        __syncthreads();
+        score_shortlist(count, at + 1, sample);
+        __syncthreads();
+    }
+}
+
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
  * is asked for, `mass` as in cut_shortlist(). */
@@ -327,22 +350,10 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     }
     score_shortlist(count, b * samples, 0);
     __syncthreads();
-    const int head = r.kept = shortlist().kept;
+    r.kept = shortlist().kept;
     if (weighs)
         weigh_shortlist(values, seen, raw, r);
-#pragma unroll 1
-    for (int sample = 0;;) {
-        const int64_t at = b * samples + sample;
-        if (cuts) {
-            draw_winner best = best_of_shortlist(values, head);
-            write_draw(p, r, b, at, best, ranks ? rank_in_shortlist(values, count, best.z) : 1);
-        }
-        if (++sample == samples)
-            break;
-        __syncthreads();
-        score_shortlist(count, at + 1, sample);
-        __syncthreads();
-    }
+    draw_in_order(values, b, count, r, samples, ranks);
     if (q.request & GUMBEL_REQUEST_TOP)
         write_top_of_shortlist(values, r, b, count);
 }

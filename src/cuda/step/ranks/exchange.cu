@@ -8,20 +8,22 @@
  *        2 us, and a launch.
  * MAP    words by threads, of all CTAs in turns, as many at a time as mailboxes have room for; of
  *        summaries a warp a draw, lanes 0..11 its words.
- * SYNC   A thread stores its words into the mailboxes of all others before it looks for theirs,
- *        and words of the next half of a place when it has these: what it heard last but one, the
- *        same threads of all others have read. It waits for these: all CTAs run at once, as they
- *        are few, and the wait is counted in time besides. Where that is over the mailbox is spent:
- *        no later exchange waits, and outputs say that nothing was drawn. The last CTA to end waits
- *        until all ranks have begun (core/ranks/peers.h), and counts the exchange, whose number all
- *        have read. Of a launch that asks the host, the last CTA to end asks and waits, counted in
- *        time; where no row is chosen, nobody does. While rows of others are waited for, the next
- *        launch may not start: what waits with all its shared memory could keep out, on this GPU or
- *        another, those that are waited for.
+ * SYNC   Which rows are chosen the launch before tells as soon as it knows, and where there are
+ *        none this one ends with it. A thread stores its words into the mailboxes of all others
+ *        before it looks for theirs, and words of the next half of a place when it has these: what
+ *        it heard last but one, the same threads of all others have read. It waits for these: all
+ *        CTAs run at once, as they are few, and the wait is counted in time besides. Where that is
+ *        over the mailbox is spent: no later exchange waits, and outputs say that nothing was
+ *        drawn. The last CTA to end waits until all ranks have begun (core/ranks/peers.h), and
+ *        counts the exchange, whose number all have read. Of a launch that asks the host, the last
+ *        CTA to end asks and waits, counted in time; where no row is chosen, nobody does. While
+ *        rows of others are waited for, the next launch may not start: what waits with all its
+ *        shared memory could keep out, on this GPU or another, those that are waited for.
  */
 #include "core/ranks/errands.h"
 #include "cuda/common/merge.cuh"
 #include "cuda/step/ranks/exchange.cuh"
+#include "cuda/step/ranks/listed_params.h"
 
 namespace
 {
@@ -40,6 +42,26 @@ struct cell {
     }
 };
 
+/* Nanoseconds between two looks at whether a row is chosen, and how many there are: for 1 ms, a
+ * hundred times what is in doubt that long. */
+constexpr int kNap = 100, kDoubts = 10000;
+
+/* Whether a row is chosen. The launch before may still be in doubt of it; after a while, its end is
+ * waited for. */
+__device__ bool is_chosen(const int32_t *row)
+{
+    int32_t known = ptx_load_acquire(row);
+    for (int looks = 1; known == CUDA_LEFT_IN_DOUBT && looks < kDoubts; looks++) {
+        __nanosleep(kNap);
+        known = ptx_load_acquire(row);
+    }
+    if (known == CUDA_LEFT_IN_DOUBT) {
+        ptx_wait_for_launch();
+        known = ptx_load_acquire(row);
+    }
+    return known != 0;
+}
+
 /* The rows that are chosen, in order, by all threads of a CTA; the first one writes them down. */
 template <typename rows> __device__ int64_t list_rows(const rows &p, int32_t *list)
 {
@@ -47,7 +69,7 @@ template <typename rows> __device__ int64_t list_rows(const rows &p, int32_t *li
     if (threadIdx.x < 32) {
         int32_t before = 0;
         for (int64_t b = threadIdx.x; b - threadIdx.x < p.rows; b += 32) {
-            const bool chosen = b < p.rows && p.chosen[b];
+            const bool chosen = b < p.rows && is_chosen(&p.chosen[b]);
             const uint32_t all = __ballot_sync(~0u, chosen);
             if (chosen)
                 list[before + __popc(all & ((1u << threadIdx.x) - 1))] = (int32_t)b;
@@ -66,6 +88,23 @@ template <typename rows> __device__ int64_t list_rows(const rows &p, int32_t *li
             *p.listed = count;
     }
     return count;
+}
+
+/* End a CTA where no row is chosen: what comes next may start, and launches end in order. */
+__device__ void end_none()
+{
+    ptx_allow_launch();
+    if (blockIdx.x == 0)
+        ptx_wait_for_launch();
+}
+
+/* An exchange in which no rank says anything: nobody is waited for. What is said has a tag of its
+ * own, so that a rank that believes otherwise hears nobody. */
+__device__ void pass(const cuda_exchange_params &p)
+{
+    end_none();
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        p.mailboxes[p.rank]->tags++;
 }
 
 /* Have the host gather `words` of each rank, and wait until it has; by one thread of a launch, when
@@ -118,13 +157,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
     const int64_t stride = (int64_t)gridDim.x * kThreads;
     const int64_t first = (int64_t)blockIdx.x * kThreads + threadIdx.x;
-    ptx_wait_for_launch();
-    exchange e(p);
     const int64_t count = (p.chosen ? list_rows(p, list) : p.rows) * p.width;
     if (count == 0) {
-        e.pass();
+        pass(p);
         return;
     }
+    ptx_wait_for_launch();
+    exchange e(p);
     const int64_t room = count <= p.room ? p.room : p.room / 2;
     int64_t half = 0; /* where the words of this turn begin in a place */
     for (int64_t base = 0; base < count; base += room, half = room - half, e.tag++) {
@@ -151,10 +190,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 {
     __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
     const gumbel_peer_rows &rows = p.rows;
-    ptx_wait_for_launch();
     const int64_t words = list_rows(rows, list) * rows.width;
-    if (words == 0)
+    if (words == 0) {
+        end_none();
         return;
+    }
+    ptx_wait_for_launch();
     uint32_t *own = p.gathered + p.rank * words;
     for (int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x; i < words;
          i += (int64_t)gridDim.x * kThreads) {
@@ -173,8 +214,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 {
     __shared__ bool failed;
     const int64_t width = p.rows.width, pieces = (width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
-    ptx_wait_for_launch();
     ptx_allow_launch();
+    ptx_wait_for_launch();
     const int64_t rows = p.errand ? *p.rows.listed : p.rows.rows;
     if (rows == 0)
         return;

@@ -108,14 +108,21 @@ struct exchange {
         return words[0];
     }
 
-    /* By all threads of a CTA instead of end(), where no rank says anything: what is said has a tag
-     * of its own, so that a rank that believes otherwise hears nobody. Nobody is waited for. */
-    __device__ void pass()
+    /* Wait until all ranks have begun, a thread each. */
+    __device__ void meet(int r)
     {
-        if (!ends_last(&own->ended) || threadIdx.x != 0)
-            return;
+        if (r < p.ranks)
+            for (int looks = 1; !failed && ptx_hear_8(&own->begun[r]) < number; looks++)
+                if (looks % kLooks == 0 && !patient(r))
+                    break;
+    }
+
+    /* Count the exchange, by a thread of the last CTA. */
+    __device__ void count()
+    {
         own->ended = 0;
         own->tags = tag;
+        own->exchanges = number;
     }
 
     /* By all threads of a CTA, the last of which waits until all ranks have begun. */
@@ -123,17 +130,25 @@ struct exchange {
     {
         if (!ends_last(&own->ended))
             return;
-        const int r = threadIdx.x;
-        if (r < p.ranks)
-            for (int looks = 1; !failed && ptx_hear_8(&own->begun[r]) < number; looks++)
-                if (looks % kLooks == 0 && !patient(r))
-                    break;
+        meet(threadIdx.x);
         __syncthreads();
-        if (threadIdx.x != 0)
+        if (threadIdx.x == 0)
+            count();
+    }
+
+    /* The same by a warp of each CTA that has heard all that it waits for. */
+    __device__ void leave()
+    {
+        const int lane = threadIdx.x % 32;
+        uint32_t before = 0;
+        if (lane == 0)
+            before = atomicAdd(&own->ended, 1u);
+        if (__shfl_sync(~0u, before, 0) + 1 != gridDim.x)
             return;
-        own->ended = 0;
-        own->tags = tag;
-        own->exchanges = number;
+        meet(lane);
+        __syncwarp();
+        if (lane == 0)
+            count();
     }
 };
 
