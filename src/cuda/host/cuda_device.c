@@ -285,8 +285,7 @@ static gumbel_status get_listing(cuda_device *cuda, cuda_module module, const ch
 {
     GUMBEL_FORWARD(get_kernel(cuda, module, name, kernel, error));
     CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
-             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-             module == CUDA_MODULE_LISTS ? CUDA_LISTED_BYTES_MOST : CUDA_LISTED_BYTES_OF(0));
+             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_LISTED_BYTES_MOST);
     return GUMBEL_OK;
 }
 

@@ -178,8 +178,7 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
         workspace.allowed = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p),
                                          sizeof *workspace.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
-    if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing &&
-        !plan->stays)
+    if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing && !plan->stays)
         workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
                                         sizeof *workspace.logits);
     if (plan->product && plan->product->carve)
@@ -208,7 +207,8 @@ int cuda_lists_blocks(const gumbel_device *device, const gumbel_problem *listing
     cuda_plan plan;
     return listing->hidden_size > 0 &&
            cuda_plan_stored(&plan, (const cuda_device *)device, listing, NULL) == GUMBEL_OK &&
-           plan.rows && plan.rows->run == cuda_run_blocks && (plan.handed & CUDA_HANDS_PEAKS);
+           plan.rows && plan.rows->run == cuda_run_blocks && (plan.handed & CUDA_HANDS_PEAKS) &&
+           CUDA_LISTED_BYTES_OF(cuda_blocks_of(listing)) <= CUDA_LISTED_BYTES_MOST;
 }
 
 gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem *problem,

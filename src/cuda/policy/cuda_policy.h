@@ -412,7 +412,7 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 #define CUDA_LISTED_OFFSET(blocks) ((CUDA_REQUEST_BLOCKS_OF(blocks) + 15) / 16 * 16)
 #define CUDA_LISTED_BYTES          (12 * 1024 + 128)
 #define CUDA_LISTED_BYTES_OF(blocks) (CUDA_LISTED_OFFSET(blocks) + CUDA_LISTED_BYTES)
-#define CUDA_LISTED_BYTES_MOST       (CUDA_REQUEST_BLOCKS_BYTES + 16 + CUDA_LISTED_BYTES)
+#define CUDA_LISTED_BYTES_MOST       CUDA_REQUEST_BLOCKS_BYTES
 /* Threads that put a row of outputs in its place. */
 #define CUDA_SPREAD_THREADS 128
 

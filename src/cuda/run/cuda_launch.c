@@ -6,6 +6,17 @@
 #include "core/output.h"
 #include "cuda/run/cuda_run.h"
 
+#include <stdio.h>
+
+/* The error of a launch, which its shape tells from others. */
+static gumbel_status tell_launch(const cuda_job *job, cuda_shape shape, CUresult result)
+{
+    char what[64];
+    snprintf(what, sizeof what, "a launch of %d x %d threads, %d bytes", (int)shape.ctas,
+             shape.threads, shape.shared_bytes);
+    return cuda_driver_fail(&job->cuda->driver, result, what, job->error);
+}
+
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                           void **arguments)
 {
@@ -29,8 +40,8 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
         .attrs = &overlap,
         .numAttrs = shape.overlaps && job->cuda->capability >= CUDA_SM90_CAPABILITY,
     };
-    CUDA_TRY(&job->cuda->driver, job->error, cuLaunchKernelEx, &config, kernel, arguments, NULL);
-    return GUMBEL_OK;
+    CUresult result = job->cuda->driver.cuLaunchKernelEx(&config, kernel, arguments, NULL);
+    return result == CUDA_SUCCESS ? GUMBEL_OK : tell_launch(job, shape, result);
 }
 
 gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, cuda_shape shape,

@@ -241,6 +241,7 @@ static gumbel_status launch_listed(gumbel_device *device, const gumbel_problem *
 {
     cuda_job job = {.cuda = (cuda_device *)device, .stream = rows->stream, .error = error};
     cuda_shape shape = {rows->batch, CUDA_REQUEST_THREADS, (int)CUDA_LISTED_BYTES_OF(blocks), 1};
+    GUMBEL_ASSERT(shape.shared_bytes <= CUDA_LISTED_BYTES_MOST);
     return cuda_launch_alone(&job, kernel, shape, params);
 }
 

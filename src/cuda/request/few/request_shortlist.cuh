@@ -115,16 +115,41 @@ __device__ __forceinline__ int cut_shortlist(const gumbel_rules &r, int count,
 
 /* ----------------------------------------------------------------------------------- mass ---- */
 
+/* A token in order, and the blocks of all of them, in the memory of keys. */
+__device__ __forceinline__ cuda_candidate token_in_order(int at)
+{
+    return shared().bench.list[shortlist().order[at].token];
+}
+__device__ __forceinline__ uint32_t *blocks_in_order() { return (uint32_t *)shortlist().keys; }
+
+/* Add those of the first `head` tokens that are of block `shown`, by a warp. */
+__device__ __forceinline__ void add_block_in_order(gumbel_summary &mass, request_values values,
+                                                   uint32_t shown, int head)
+{
+    const int lane = threadIdx.x % 32;
+    float z[2] = {-INFINITY, -INFINITY};
+    for (int base = 0; base < head; base += 32) {
+        int at = base + lane;
+        uint32_t found = __ballot_sync(~0u, at < head && blocks_in_order()[at] == shown);
+        for (; found; found &= found - 1) {
+            cuda_candidate other = token_in_order(base + __ffs(found) - 1);
+            if (other.id % 32 == lane)
+                z[other.id / 32 % 2] = values.z(other.y);
+        }
+    }
+    add_block(mass, z[0], z[1]);
+}
+
 /* The mass of the first `head` tokens in order. Tokens of one block are added by the warp of the
  * first of them. For all threads. */
 __device__ __noinline__ gumbel_summary sum_shortlist(request_values values, int head)
 {
     const shortlist_lanes lanes(head);
-    const int lane = threadIdx.x % 32, place = lanes.token();
-    uint32_t *blocks = (uint32_t *)shortlist().keys;
-    auto in_order = [](int at) { return shared().bench.list[shortlist().order[at].token]; };
-    blocks[threadIdx.x] =
-        (int)threadIdx.x < head ? (uint32_t)in_order((int)threadIdx.x).id / GUMBEL_BLOCK : ~0u;
+    const int place = lanes.token();
+    uint32_t *blocks = blocks_in_order();
+    blocks[threadIdx.x] = (int)threadIdx.x < head
+                              ? (uint32_t)token_in_order((int)threadIdx.x).id / GUMBEL_BLOCK
+                              : ~0u;
     __syncthreads();
     const uint32_t block = blocks[place];
     int first = kShortlist, beside = 0;
@@ -145,23 +170,11 @@ __device__ __noinline__ gumbel_summary sum_shortlist(request_values values, int 
     gumbel_summary mass;
     gumbel_summary_empty(&mass);
     if (adds && beside == 1) {
-        mass.max_z = values.z(in_order(place).y);
+        mass.max_z = values.z(token_in_order(place).y);
         gumbel_mass_add_block(&mass, mass.max_z, 1.0f);
     }
-    for (uint32_t left = __ballot_sync(~0u, adds && beside > 1); left; left &= left - 1) {
-        uint32_t shown = __shfl_sync(~0u, block, __ffs(left) - 1);
-        float z[2] = {-INFINITY, -INFINITY};
-        for (int base = 0; base < head; base += 32) {
-            int at = base + lane;
-            uint32_t found = __ballot_sync(~0u, at < head && blocks[at] == shown);
-            for (; found; found &= found - 1) {
-                cuda_candidate other = in_order(base + __ffs(found) - 1);
-                if (other.id % 32 == lane)
-                    z[other.id / 32 % 2] = values.z(other.y);
-            }
-        }
-        add_block(mass, z[0], z[1]);
-    }
+    for (uint32_t left = __ballot_sync(~0u, adds && beside > 1); left; left &= left - 1)
+        add_block_in_order(mass, values, __shfl_sync(~0u, block, __ffs(left) - 1), head);
     return cta_over(team_mass{mass}).of;
 }
 

@@ -9,8 +9,8 @@
 #ifndef GUMBEL_CUDA_LISTED_ROW_CUH
 #define GUMBEL_CUDA_LISTED_ROW_CUH
 
-#include "cuda/request/few/request_shortlist.cuh"
 #include "cuda/step/ranks/exchange.cuh"
+#include "cuda/step/ranks/listed_end.cuh"
 #include "cuda/step/ranks/listed_params.h"
 
 namespace
@@ -26,6 +26,7 @@ struct __align__(16) listed_row
     float end[GUMBEL_PEERS_RANKS]; /* what a rank has not listed is not above this value */
     uint32_t flags;
     int complete, unlisted;
+    float lse;
 };
 static_assert(sizeof(listed_row) <= CUDA_LISTED_BYTES, "the launcher reserves that");
 
@@ -170,8 +171,8 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
     __syncthreads();
 }
 
-/* Put them in order, a few lanes a token: the first ones of the row's list are in their places. How
- * many of these are known. For all threads; ends with a barrier. */
+/* Put them in order, a few lanes a token: the first ones of the row's list are in their places, and
+ * so are their blocks. How many of these are known. For all threads; ends with a barrier. */
 __device__ __forceinline__ int order_tokens(int32_t ranks, request_values values)
 {
     const listed_row &row = listed();
@@ -199,6 +200,7 @@ __device__ __forceinline__ int order_tokens(int32_t ranks, request_values values
         if (counts && place < kShortlist) {
             shared().bench.list[place] = {row.y[at], (int32_t) ~(uint32_t)own};
             shortlist().order[place] = {key, place};
+            blocks_in_order()[place] = ~(uint32_t)own / GUMBEL_BLOCK;
         }
         known += __syncthreads_count(counts && key > 0 && row.y[at] * values.scale() > end);
     }
@@ -269,13 +271,15 @@ __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     count = seen.flags ? 0 : count;
     if (threadIdx.x < 32) {
-        const int kept = seen.flags         ? 0
+        const int kept = seen.flags          ? 0
                          : listed().unlisted ? -1
                                              : cut_listed(count, complete, weighs || out.kept);
         if (threadIdx.x == 0) {
             shortlist().kept = kept;
             *(volatile int32_t *)&p.left[b] = kept < 0;
         }
+    } else if (weighs) {
+        link_blocks(count);
     }
     score_shortlist(count, b * samples, 0);
     __syncthreads();
@@ -284,9 +288,7 @@ __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &
         fill_row(b);
         return;
     }
-    if (weighs)
-        weigh_shortlist(values, seen, seen, r);
-    draw_in_order(values, b, count, r, samples, out.ranks);
+    end_listed(values, b, count, r, weighs && r.status == GUMBEL_ROW_OK, listed().lse);
 }
 
 } // namespace

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The end of a row that is split over ranks, whose first tokens are in order and cut: what they
+ * weigh, and what is drawn. A row runs through this once, and waits for its code more than for what
+ * it computes: so one warp weighs, a token a lane, while another finds what is drawn. Which tokens
+ * share a block of 64 does not depend on the cut, and is found beside it. A block of one or two
+ * tokens needs no order of its sum (eq. 8).
+ */
+#ifndef GUMBEL_CUDA_LISTED_END_CUH
+#define GUMBEL_CUDA_LISTED_END_CUH
+
+#include "cuda/request/few/request_shortlist.cuh"
+
+namespace
+{
+
+constexpr uint32_t kNoPlace = UINT16_MAX;
+static_assert(kShortlist < kNoPlace, "a place is 16 bits");
+
+/* Behind the blocks of tokens in order: of the first token of each block the places of the next
+ * two, and 0 of others. */
+__device__ __forceinline__ uint32_t *links_in_order() { return blocks_in_order() + kShortlist; }
+static_assert(2 * sizeof(uint32_t) <= sizeof *shortlist_bench::keys, "keys have the memory");
+
+/* Link the first `count` tokens, whose blocks are there, by all warps but the first one; before a
+ * barrier. What lies behind them may be linked to. */
+__device__ __forceinline__ void link_blocks(int count)
+{
+#pragma unroll 1
+    for (int i = (int)threadIdx.x - 32; i < count; i += kThreads - 32) {
+        const uint32_t own = blocks_in_order()[i];
+        uint32_t next = kNoPlace, third = kNoPlace;
+        bool first = true;
+#pragma unroll 1
+        for (int base = 0; base < count; base += 4) {
+            const uint4 four = *(const uint4 *)&blocks_in_order()[base];
+            const uint32_t others[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const bool same = others[k] == own;
+                const uint32_t at = same && base + k > i ? (uint32_t)(base + k) : kNoPlace;
+                first &= !same || base + k >= i;
+                third = min(third, max(next, at));
+                next = min(next, at);
+            }
+        }
+        links_in_order()[i] = first ? third << 16 | next : 0;
+    }
+}
+
+/* ln of the mass of the first `head` tokens, which are linked, by a warp. */
+__device__ __forceinline__ float lse_of_linked(request_values values, int head)
+{
+    team_mass mass = team_mass::none();
+    auto z_at = [&](int at) { return values.z(shared().bench.list[at].y); };
+#pragma unroll 1
+    for (int base = 0; base < head; base += 32) {
+        const int at = base + (int)threadIdx.x % 32;
+        const uint32_t link = at < head ? links_in_order()[at] : 0;
+        const int next = (int)(link & kNoPlace), third = (int)(link >> 16);
+        const bool many = link && third < head;
+        if (link && !many) {
+            const float z = z_at(at);
+            const float sum = next < head ? 1.0f + gumbel_exp(z_at(next) - z) : 1.0f;
+            mass.of.max_z = fmaxf(mass.of.max_z, z);
+            gumbel_mass_add_block(&mass.of, z, sum);
+        }
+        for (uint32_t left = __ballot_sync(~0u, many); left; left &= left - 1)
+            add_block_in_order(mass.of, values, blocks_in_order()[base + __ffs(left) - 1], head);
+    }
+    mass.join_warp();
+    return gumbel_summary_lse(&mass.of);
+}
+
+/* Draw the samples of a row of which the first r.kept of `count` tokens in order stay, and the
+ * scores of the first sample are there: a warp finds what is drawn while another one weighs the
+ * row, if it `weighs`, and hands it over by `lse`, which is shared. For all threads. */
+__device__ __forceinline__ void end_listed(request_values values, int64_t b, int count,
+                                           request_result &r, bool weighs, float &lse)
+{
+    const cuda_request_params &p = shared().call;
+    const int samples = p.problem.sampling.num_samples, warp = threadIdx.x / 32;
+    if (weighs && warp == 1) {
+        const float own = lse_of_linked(values, r.kept);
+        if (threadIdx.x % 32 == 0)
+            lse = own;
+        ptx_named_barrier<1, 64>();
+    }
+#pragma unroll 1
+    for (int sample = 0;;) {
+        const int64_t at = b * samples + sample;
+        if (warp == 0) {
+            const draw_winner best = best_of_shortlist(values, r.kept);
+            const int32_t rank = p.output.ranks ? rank_in_shortlist(values, count, best.z) : 1;
+            if (weighs && sample == 0) {
+                ptx_named_barrier<1, 64>();
+                r.lse = lse;
+            }
+            write_draw(p, r, b, at, best, rank);
+        }
+        if (++sample == samples)
+            break;
+        __syncthreads();
+        score_shortlist(count, at + 1, sample);
+        __syncthreads();
+    }
+}
+
+} // namespace
+
+#endif
