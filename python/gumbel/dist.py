@@ -327,40 +327,25 @@ class Group:
         return made
 
     def _draw(self, by: Shard, common: Any) -> SampleOutput:
-        with self._telling():
-            drawn = draw(self._call(by.sample), *self._made(by, common), self._callee)
-        self._end_errands(common)
-        return drawn
+        with self._calling(common):
+            return draw(self._call(by.sample), *self._made(by, common), self._callee)
 
     def _score(self, by: Shard, tokens: Any, common: Any) -> SampleOutput:
-        with self._telling():
+        with self._calling(common):
             made = self._made(by, common)
-            scored = score_by(self._call(by.sample), *made, tokens, self._callee)
-        self._end_errands(common)
-        return scored
+            return score_by(self._call(by.sample), *made, tokens, self._callee)
 
     def _verify(self, by: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
-        with self._telling():
+        with self._calling(common):
             made = self._made(by, common, requests_of(*draft[:2]))
             read = draft_of(made[1], len(by.inputs), *draft)
-            verified = verify_by(self._call(by.verify), *made, read, self._callee)
-        self._end_errands(common)
-        return verified
+            return verify_by(self._call(by.verify), *made, read, self._callee)
 
     def _prepare(self, by: Shard, common: Any) -> PreparedCall:
         by.inputs = taken(by.name, by.inputs)
         made = self._made(by, common)
         check_in_place(made[1], common)
         return _PreparedCall(self, by, *made, common)
-
-    def _end_errands(self, common: Any) -> None:
-        """Wait for a call that its stream may wait for this host in, but where it is captured."""
-        if not self._runs_errands or all(common.get(name) is None for name in _CUTS):
-            return
-        import torch
-
-        if not torch.cuda.is_current_stream_capturing():
-            self.wait()
 
     def _call(self, function: Any) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
@@ -371,8 +356,9 @@ class Group:
         return call
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Tell the other ranks where a call ends before the library has seen it."""
+    def _calling(self, common: Any) -> Iterator[None]:
+        """Around a call: tell the other ranks where it ends before the library has seen it, and
+        wait where its stream may wait for this host."""
         self._opened()
         self._entered = False
         try:
@@ -382,6 +368,16 @@ class Group:
                 nothing = [None] * 5
                 _lib.gumbel_group_sample_logits(self._group, *nothing, 0, None)
             raise
+        self._end_errands(common)
+
+    def _end_errands(self, common: Any) -> None:
+        """Wait for a call that its stream may wait for this host in, but where it is captured."""
+        if not self._runs_errands or all(common.get(name) is None for name in _CUTS):
+            return
+        import torch
+
+        if not torch.cuda.is_current_stream_capturing():
+            self.wait()
 
 
 class _PreparedCall(PreparedCall):
@@ -394,14 +390,8 @@ class _PreparedCall(PreparedCall):
         super().__init__(by.sample, by.name, by.inputs, way_in, request, group._callee)
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
-        group = self._of
-        if inputs is None:
-            group._opened()
-            drawn = super().__call__()
-        else:
-            with group._telling():
+        with self._of._calling(self._common):
+            if inputs is not None:
                 self._point_to(inputs)
-                group._entered = True
-                drawn = super().__call__()
-        group._end_errands(self._common)
-        return drawn
+            self._of._entered = True
+            return super().__call__()

@@ -12,8 +12,8 @@
 
 #include <immintrin.h>
 
-/* How far ahead each stream is fetched. */
-#define AHEAD 4096
+/* How many tiles ahead each stream is fetched. */
+#define AHEAD 4
 
 /* Tile loads do not tell a compiler that they read memory: what was stored must be there. */
 static inline void store_all(void) { __asm__ volatile("" ::: "memory"); }
@@ -40,7 +40,16 @@ static inline __attribute__((always_inline)) void fetch_tile(const uint8_t *tile
 {
     UNROLLED
     for (int i = 0; i < 16; i++)
-        _mm_prefetch((const char *)tile + AHEAD + 64 * i, _MM_HINT_T0);
+        _mm_prefetch((const char *)tile + 64 * i, _MM_HINT_T0);
+}
+
+/* How far from the tile of column k that lies which its stream fetches now. Behind a group's end
+ * lies the next one, which another of the `streams` at a time has read: the stream goes on behind
+ * these. */
+static inline int64_t ahead_of(const cpu_screen_product *p, int64_t k, int streams)
+{
+    int64_t ends = k + AHEAD * 64 >= p->columns;
+    return AHEAD * CPU_SCREEN_TILE + ends * (streams - 1) * 16 * p->columns;
 }
 
 /* Four groups of tokens, both planes in one operand. */
@@ -56,17 +65,18 @@ static void sums_whole(const cpu_screen_product *p)
     _tile_loadd(2, p->sums + 2 * group, 64);
     _tile_loadd(3, p->sums + 3 * group, 64);
     for (int64_t k = 0; k < p->columns; k += 64) {
+        const int64_t ahead = ahead_of(p, k, 4);
         _tile_loadd(4, planes, 64);
-        fetch_tile(copy);
+        fetch_tile(copy + ahead);
         _tile_loadd(6, copy, 64);
         _tile_dpbsud(0, 4, 6);
-        fetch_tile(copy + apart);
+        fetch_tile(copy + apart + ahead);
         _tile_loadd(7, copy + apart, 64);
         _tile_dpbsud(1, 4, 7);
-        fetch_tile(copy + 2 * apart);
+        fetch_tile(copy + 2 * apart + ahead);
         _tile_loadd(6, copy + 2 * apart, 64);
         _tile_dpbsud(2, 4, 6);
-        fetch_tile(copy + 3 * apart);
+        fetch_tile(copy + 3 * apart + ahead);
         _tile_loadd(7, copy + 3 * apart, 64);
         _tile_dpbsud(3, 4, 7);
         copy += CPU_SCREEN_TILE;
@@ -91,13 +101,14 @@ static void sums_half(const cpu_screen_product *p, int first)
     _tile_loadd(2, sums + 2 * plane, 64);
     _tile_loadd(3, sums + 3 * plane, 64);
     for (int64_t k = 0; k < p->columns; k += 64) {
+        const int64_t ahead = ahead_of(p, k, 2);
         _tile_loadd(4, planes, 64);
         _tile_loadd(5, planes + 64 * p->rows, 64);
-        fetch_tile(copy);
+        fetch_tile(copy + ahead);
         _tile_loadd(6, copy, 64);
         _tile_dpbsud(0, 4, 6);
         _tile_dpbsud(1, 5, 6);
-        fetch_tile(copy + apart);
+        fetch_tile(copy + apart + ahead);
         _tile_loadd(7, copy + apart, 64);
         _tile_dpbsud(2, 4, 7);
         _tile_dpbsud(3, 5, 7);
@@ -110,12 +121,20 @@ static void sums_half(const cpu_screen_product *p, int first)
     _tile_stored(3, sums + 3 * plane, 64);
 }
 
+/* What tiles of results are loaded with. */
+static void start_sums(const cpu_screen_product *p)
+{
+    int32_t *out = p->sums;
+    for (int group = 0; group < 4; group++)
+        for (int line = 0; line < 2 * p->rows; line++)
+            for (int i = 0; i < 16; i++)
+                *out++ = p->start[line];
+    store_all();
+}
+
 static void sums(const cpu_screen_product *p)
 {
-    int lines = 2 * p->rows;
-    for (int i = 0; i < 4 * lines * 16; i++)
-        p->sums[i] = p->start[i / 16 % lines];
-    store_all();
+    start_sums(p);
     if (p->rows <= 8) {
         sums_whole(p);
     } else {
