@@ -120,6 +120,9 @@ static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)
 /* Make the device's context current. A child of fork() is refused, and the driver not asked. */
 gumbel_status cuda_enter(const cuda_device *cuda, gumbel_error *error);
 
+/* Load every kernel that this GPU can run. The context is current. */
+gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error);
+
 /* The choice that names of rungs make, by commas, a minus before those that are left out. */
 gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const char *field,
                               gumbel_error *error);

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of a device: every one that its GPU can run, loaded as it is opened.
+ */
+#include "core/fail.h"
+#include "cuda/host/cuda_device.h"
+#include "cuda/host/cuda_images.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+static const unsigned char *const images[] = {
+    [CUDA_MODULE_ADVANCE] = cuda_image_advance,
+    [CUDA_MODULE_ALLOW] = cuda_image_allow,
+    [CUDA_MODULE_BEST] = cuda_image_best,
+    [CUDA_MODULE_CANDIDATES] = cuda_image_candidates,
+    [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
+    [CUDA_MODULE_LISTS] = cuda_image_lists,
+    [CUDA_MODULE_DRAW_PARTS] = cuda_image_draw_parts,
+    [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
+    [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,
+    [CUDA_MODULE_FINISH] = cuda_image_finish,
+    [CUDA_MODULE_GATHER] = cuda_image_gather,
+    [CUDA_MODULE_HISTORY] = cuda_image_history,
+    [CUDA_MODULE_NAIVE] = cuda_image_naive,
+    [CUDA_MODULE_NOISE] = cuda_image_noise,
+    [CUDA_MODULE_LOGITS] = cuda_image_logits,
+    [CUDA_MODULE_REQUEST] = cuda_image_request,
+    [CUDA_MODULE_REQUEST_EDIT] = cuda_image_request_edit,
+    [CUDA_MODULE_REQUEST_NAIVE] = cuda_image_request_naive,
+    [CUDA_MODULE_REQUEST_PIVOTS] = cuda_image_request_pivots,
+    [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
+    [CUDA_MODULE_REQUEST_BLOCKS] = cuda_image_request_blocks,
+    [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,
+    [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
+    [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
+    [CUDA_MODULE_FUSED_AGAIN] = cuda_image_fused_again_sm90,
+    [CUDA_MODULE_SCREEN_DRAW] = cuda_image_screen_draw,
+    [CUDA_MODULE_SCREEN_MAKE] = cuda_image_screen_make,
+    [CUDA_MODULE_SCREEN_SCORE] = cuda_image_screen_score,
+};
+
+/* A kernel that there is one of. */
+typedef struct single_kernel {
+    cuda_module module;
+    const char *name;
+    size_t at;        /* its place in a device */
+    int shared_bytes; /* the most that its launches have, where that is more than any may have */
+} single_kernel;
+
+#define AT(field) offsetof(cuda_device, field)
+static const single_kernel singles[] = {
+    {CUDA_MODULE_ADVANCE, "gumbel_advance_rows", AT(advance), 0},
+    {CUDA_MODULE_ALLOW, "gumbel_allow_tokens", AT(allow), 0},
+    {CUDA_MODULE_BEST, "gumbel_list_best", AT(best), 0},
+    {CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates", AT(draw_candidates), CUDA_LISTED_BYTES_MOST},
+    {CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates", AT(tell_candidates), CUDA_LISTED_BYTES_MOST},
+    {CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", AT(spread_rows), 0},
+    {CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", AT(expand_drafts), 0},
+    {CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", AT(accept_drafts), 0},
+    {CUDA_MODULE_DRAW_PARTS, "gumbel_draw_parts", AT(draw_parts), 0},
+    {CUDA_MODULE_DRAW_PARTS, "gumbel_add_part", AT(add_part), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_exchange_rows", AT(exchange_rows), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries", AT(exchange_summaries), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_ask_rows", AT(ask_rows), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_lay_rows", AT(lay_rows), 0},
+    {CUDA_MODULE_FINISH, "gumbel_finish_any", AT(finish_any), 0},
+    {CUDA_MODULE_FINISH, "gumbel_finish_rows", AT(finish), 0},
+    {CUDA_MODULE_GATHER, "gumbel_gather_logits", AT(gather), 0},
+    {CUDA_MODULE_HISTORY, "gumbel_start_history", AT(history_start), 0},
+    {CUDA_MODULE_HISTORY, "gumbel_update_history", AT(history_update), 0},
+    {CUDA_MODULE_NAIVE, "gumbel_draw_naive", AT(naive), 0},
+    {CUDA_MODULE_NOISE, "gumbel_make_noise", AT(noise), 0},
+    {CUDA_MODULE_REQUEST, "gumbel_request_logits", AT(request), CUDA_REQUEST_SHARED_BYTES},
+    {CUDA_MODULE_REQUEST_EDIT, "gumbel_edit_logits", AT(request_edit), 0},
+    {CUDA_MODULE_REQUEST_NAIVE, "gumbel_request_naive", AT(request_naive),
+     CUDA_REQUEST_STAGE_BYTES},
+    {CUDA_MODULE_REQUEST_PIVOTS, "gumbel_request_pivots", AT(request_pivots), 0},
+    {CUDA_MODULE_SCREEN_MAKE, "gumbel_begin_screen", AT(screen_begin), 0},
+    {CUDA_MODULE_SCREEN_MAKE, "gumbel_make_screen", AT(screen_make), 0},
+    {CUDA_MODULE_SCREEN_MAKE, "gumbel_seal_screen", AT(screen_seal), 0},
+    {CUDA_MODULE_SCREEN_MAKE, "gumbel_verify_screen", AT(screen_verify), 0},
+    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_expand_weighed", AT(expand_weighed), 0},
+    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_weigh_drafts", AT(weigh_drafts), 0},
+    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_sum_drafts", AT(sum_drafts), 0},
+    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_race_drafts", AT(race_drafts), 0},
+    {CUDA_MODULE_LISTS, "gumbel_list_rows", AT(list_rows), CUDA_LISTED_BYTES_MOST},
+    {CUDA_MODULE_LISTS, "gumbel_tell_rows", AT(tell_rows), CUDA_LISTED_BYTES_MOST},
+    {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks", AT(request_blocks),
+     CUDA_REQUEST_BLOCKS_BYTES},
+    {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_bounded", AT(request_bounded),
+     CUDA_REQUEST_BLOCKS_BYTES},
+};
+#undef AT
+
+/* Names of dtypes, as kernels have them. */
+static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
+
+/* A kernel by name, on the GPU already: a first launch that had to load it would wait. */
+static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const char *name,
+                                int shared_bytes, CUfunction *kernel, gumbel_error *error)
+{
+    int registers;
+    CUDA_TRY(&cuda->driver, error, cuModuleGetFunction, kernel, cuda->modules[module], name);
+    CUDA_TRY(&cuda->driver, error, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS,
+             *kernel);
+    if (shared_bytes > 0)
+        CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes);
+    return GUMBEL_OK;
+}
+
+static gumbel_status get_singles(cuda_device *cuda, gumbel_error *error)
+{
+    for (size_t i = 0; i < sizeof singles / sizeof *singles; i++) {
+        const single_kernel *one = &singles[i];
+        if (cuda->modules[one->module])
+            GUMBEL_FORWARD(get_kernel(cuda, one->module, one->name, one->shared_bytes,
+                                      (CUfunction *)((char *)cuda + one->at), error));
+    }
+    if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
+        return GUMBEL_OK;
+    return get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
+                      cuda_request_team_bytes(cuda->shared_bytes), &cuda->request_team, error);
+}
+
+static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
+{
+    const cuda_module module = CUDA_MODULE_FUSED_SM80;
+    char name[64];
+    for (int dtype = CUDA_BF16; dtype < CUDA_DTYPES; dtype++)
+        for (int i = 0; i < CUDA_SM80_WIDTHS; i++) {
+            int n = cuda_sm80_widths[i], samples = CUDA_SM80_STATES / n;
+            snprintf(name, sizeof name, "gumbel_fused_sm80_%s_%d", dtypes[dtype], n);
+            GUMBEL_FORWARD(get_kernel(cuda, module, name, cuda_sm80_shared_bytes(n, samples, 1, 0),
+                                      &cuda->fused_sm80[dtype][i], error));
+        }
+    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
+        int n = cuda_sm80_widths[0], samples = CUDA_SM80_STATES / n;
+        snprintf(name, sizeof name, "gumbel_fused_sm80_mixed_%s_%d", dtypes[dtype], n);
+        GUMBEL_FORWARD(get_kernel(cuda, module, name, cuda_sm80_shared_bytes(n, samples, 1, 1),
+                                  &cuda->mixed_sm80[dtype], error));
+    }
+    return GUMBEL_OK;
+}
+
+static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
+{
+    static const char *const cases[] = {[CUDA_SM90_PLAIN] = "plain",
+                                        [CUDA_SM90_PLAIN_MASS] = "plain_mass",
+                                        [CUDA_SM90_STORED] = "stored",
+                                        [CUDA_SM90_BOTH] = "both",
+                                        [CUDA_SM90_ANY] = "any"};
+    for (int i = 0; i < (CUDA_F16 + 1) * CUDA_SM90_WIDTHS * CUDA_SM90_CASES; i++) {
+        int dtype = i / CUDA_SM90_CASES / CUDA_SM90_WIDTHS;
+        int width = i / CUDA_SM90_CASES % CUDA_SM90_WIDTHS, kind = i % CUDA_SM90_CASES;
+        char name[64];
+        if (kind == CUDA_SM90_BOTH && !CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]))
+            continue;
+        snprintf(name, sizeof name, "gumbel_fused_sm90_%s_%d_%s", dtypes[dtype],
+                 cuda_sm90_widths[width], cases[kind]);
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM90, name, CUDA_SM90_SHARED_BYTES,
+                                  &cuda->fused_sm90[dtype][width][kind], error));
+    }
+    return GUMBEL_OK;
+}
+
+/* Those that draw by screens. */
+static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
+{
+    static const char *const cases[] = {[CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any"};
+    const cuda_module score = CUDA_MODULE_SCREEN_SCORE;
+    char name[64];
+    for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
+        snprintf(name, sizeof name, "gumbel_split_rows%s", cases[kind]);
+        GUMBEL_FORWARD(get_kernel(cuda, score, name, 0, &cuda->screen_split[kind], error));
+    }
+    for (int i = 0; i < CUDA_SCREEN_WIDTHS * CUDA_SCREEN_CASES; i++) {
+        const int place = i / CUDA_SCREEN_CASES, kind = i % CUDA_SCREEN_CASES;
+        snprintf(name, sizeof name, "gumbel_screen_rows_%d%s", cuda_screen_widths[place],
+                 cases[kind]);
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SCREEN_DRAW, name, CUDA_SM90_SHARED_BYTES,
+                                  &cuda->screen_draw[place][kind], error));
+    }
+    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
+        snprintf(name, sizeof name, "gumbel_score_rows_%s", dtypes[dtype]);
+        GUMBEL_FORWARD(get_kernel(cuda, score, name, CUDA_SCREEN_SCORE_BYTES,
+                                  &cuda->screen_score[dtype], error));
+        for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MOST); i++) {
+            snprintf(name, sizeof name, "gumbel_fused_again_%s_%d", dtypes[dtype],
+                     cuda_sm90_widths[i]);
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
+                                      &cuda->fused_again[dtype][i], error));
+        }
+    }
+    return GUMBEL_OK;
+}
+
+static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
+{
+    char name[64];
+    for (int i = 0; i < 4 * CUDA_DTYPES; i++) {
+        int dtype = i / 4, mass = i / 2 % 2, noise = i % 2;
+        snprintf(name, sizeof name, "gumbel_draw_logits_%s%s%s", dtypes[dtype],
+                 noise ? "_noise" : "", mass ? "_mass" : "");
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_LOGITS, name,
+                                  cuda_logits_shared_bytes(mass, INT64_MAX, CUDA_LOGITS_SAMPLES),
+                                  &cuda->logits[dtype][mass][noise], error));
+    }
+    for (int dtype = CUDA_BF16; dtype < CUDA_DTYPES; dtype++) {
+        snprintf(name, sizeof name, "gumbel_draw_logits_%s_edited", dtypes[dtype]);
+        GUMBEL_FORWARD(
+            get_kernel(cuda, CUDA_MODULE_LOGITS, name, 0, &cuda->logits_edited[dtype], error));
+        snprintf(name, sizeof name, "gumbel_weigh_%s", dtypes[dtype]);
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->weigh[dtype], error));
+        snprintf(name, sizeof name, "gumbel_normalise_%s", dtypes[dtype]);
+        GUMBEL_FORWARD(
+            get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->normalise[dtype], error));
+    }
+    return GUMBEL_OK;
+}
+
+/* Whether a GPU of this capability can run a module's kernels. */
+static int module_serves(int module, int capability)
+{
+    if (module >= CUDA_MODULE_LISTS && module <= CUDA_MODULE_REQUEST_TEAM)
+        return capability >= CUDA_SM90_CAPABILITY;
+    return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
+}
+
+gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
+{
+    CUdeviceptr listed;
+    size_t bytes;
+    for (int i = 0; i < CUDA_MODULES; i++)
+        if (module_serves(i, cuda->capability))
+            CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
+    GUMBEL_FORWARD(get_singles(cuda, error));
+    GUMBEL_FORWARD(get_logits(cuda, error));
+    GUMBEL_FORWARD(get_fused_sm80(cuda, error));
+    if (cuda->modules[CUDA_MODULE_FUSED_SM90]) {
+        GUMBEL_FORWARD(get_fused_sm90(cuda, error));
+        GUMBEL_FORWARD(get_screen(cuda, error));
+    }
+    CUDA_TRY(&cuda->driver, error, cuModuleGetGlobal, &listed, &bytes,
+             cuda->modules[CUDA_MODULE_CANDIDATES], "gumbel_listed_tokens");
+    cuda->listed_tokens = (const int32_t *)(uintptr_t)listed;
+    return GUMBEL_OK;
+}
