@@ -80,22 +80,24 @@ __device__ __forceinline__ void end_listed(request_values values, int64_t b, int
 {
     const cuda_request_params &p = shared().call;
     const int samples = p.problem.sampling.num_samples, warp = threadIdx.x / 32;
-    if (weighs && warp == 1) {
-        const float own = lse_of_linked(values, r.kept);
-        if (threadIdx.x % 32 == 0)
-            lse = own;
-        ptx_named_barrier<1, 64>();
-    }
 #pragma unroll 1
     for (int sample = 0;;) {
         const int64_t at = b * samples + sample;
+        const bool weighs_now = weighs && sample == 0;
+        draw_winner best = draw_winner_none();
+        int32_t rank = 1;
         if (warp == 0) {
-            const draw_winner best = best_of_shortlist(values, r.kept);
-            const int32_t rank = p.output.ranks ? rank_in_shortlist(values, count, best.z) : 1;
-            if (weighs && sample == 0) {
-                ptx_named_barrier<1, 64>();
-                r.lse = lse;
-            }
+            best = best_of_shortlist(values, r.kept);
+            rank = p.output.ranks ? rank_in_shortlist(values, count, best.z) : 1;
+        } else if (weighs_now && warp == 1) {
+            const float own = lse_of_linked(values, r.kept);
+            if (threadIdx.x % 32 == 0)
+                lse = own;
+        }
+        if (weighs_now)
+            __syncthreads();
+        if (warp == 0) {
+            r.lse = weighs_now ? lse : r.lse;
             write_draw(p, r, b, at, best, rank);
         }
         if (++sample == samples)
