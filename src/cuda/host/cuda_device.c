@@ -192,7 +192,8 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
 static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
 {
     static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16"};
-    static const char *const cases[] = {[CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any"};
+    static const char *const cases[] = {
+        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_CUT] = "_cut"};
     const cuda_module make = CUDA_MODULE_SCREEN_MAKE, score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
     GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_begin_screen", &cuda->screen_begin, error));
@@ -201,6 +202,8 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(get_kernel(cuda, make, "gumbel_verify_screen", &cuda->screen_verify, error));
     if (!cuda->modules[score])
         return GUMBEL_OK;
+    GUMBEL_FORWARD(
+        get_kernel(cuda, CUDA_MODULE_SCREEN_ROWS, "gumbel_screen_cut", &cuda->screen_cut, error));
     for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
         snprintf(name, sizeof name, "gumbel_split_rows%s", cases[kind]);
         GUMBEL_FORWARD(get_kernel(cuda, score, name, &cuda->screen_split[kind], error));
@@ -215,10 +218,14 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SM90_SHARED_BYTES);
     }
     for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
-        snprintf(name, sizeof name, "gumbel_score_rows_%s", dtypes[dtype]);
-        GUMBEL_FORWARD(get_kernel(cuda, score, name, &cuda->screen_score[dtype], error));
-        CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, cuda->screen_score[dtype],
-                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SCREEN_SCORE_BYTES);
+        for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
+            CUfunction *kernel = &cuda->screen_score[dtype][kind];
+            snprintf(name, sizeof name, "gumbel_score_rows_%s%s", dtypes[dtype],
+                     kind == CUDA_SCREEN_CUT ? "_cut" : "");
+            GUMBEL_FORWARD(get_kernel(cuda, score, name, kernel, error));
+            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
+                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CUDA_SCREEN_SCORE_BYTES);
+        }
         for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MOST); i++) {
             CUfunction *kernel = &cuda->fused_again[dtype][i];
             snprintf(name, sizeof name, "gumbel_fused_again_%s_%d", dtypes[dtype],
@@ -389,6 +396,7 @@ static gumbel_status load_kernels(cuda_device *cuda, gumbel_error *error)
         [CUDA_MODULE_FUSED_AGAIN] = cuda_image_fused_again_sm90,
         [CUDA_MODULE_SCREEN_DRAW] = cuda_image_screen_draw,
         [CUDA_MODULE_SCREEN_MAKE] = cuda_image_screen_make,
+        [CUDA_MODULE_SCREEN_ROWS] = cuda_image_screen_rows,
         [CUDA_MODULE_SCREEN_SCORE] = cuda_image_screen_score,
     };
     for (int i = 0; i < CUDA_MODULES; i++)

@@ -45,6 +45,25 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
     return hopper_refuses(cuda, p);
 }
 
+/* What serves rows from all of their logits, by clusters. */
+static const char *team_refuses(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
+{
+    (void)handed;
+    if (!cuda->request_team)
+        return "the GPU has no clusters";
+    if (cuda_team_bytes(p) > cuda_request_team_bytes(cuda->shared_bytes))
+        return "an eighth of a row is more than a CTA's shared memory holds";
+    return NULL;
+}
+
+static const char *screen_cut_refuses(const cuda_device *cuda, const gumbel_problem *p)
+{
+    gumbel_problem rows = *p;
+    rows.sampling.num_samples = 1; /* samples are none of the screen's draws */
+    const char *screen = screen_refuses(cuda, &rows);
+    return screen ? screen : team_refuses(cuda, p, 0);
+}
+
 static uint32_t hopper_hands(const gumbel_problem *p)
 {
     uint32_t draws = cuda_sm90_is_plain(p) && CUDA_SM90_HAS_BOTH(p->batch) ? CUDA_HANDS_DRAWS : 0;
@@ -77,6 +96,19 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
         .run = cuda_run_screen,
+    },
+    {
+        .rung = {.name = "screen-cut",
+                 .what = "such a copy tells the first tokens of rows that are cut to 64 at most",
+                 .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
+                            "fused_again_sm90.cu, request_team.cu",
+                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
+                           GUMBEL_REQUEST_TOP | (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) |
+                           GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
+                 .wants = GUMBEL_NEED_TOP_K},
+        .refuses = screen_cut_refuses,
+        .carve = cuda_carve_screen_cut,
+        .run = cuda_run_screen_cut,
     },
     {
         .rung = {.name = "hopper",
@@ -116,16 +148,6 @@ static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *
     return cuda_pivot_parts(p) <= cuda->multiprocessors
                ? NULL
                : "a row has more parts than the GPU has multiprocessors";
-}
-
-static const char *team_refuses(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
-{
-    (void)handed;
-    if (!cuda->request_team)
-        return "the GPU has no clusters";
-    if (cuda_team_bytes(p) > cuda_request_team_bytes(cuda->shared_bytes))
-        return "an eighth of a row is more than a CTA's shared memory holds";
-    return NULL;
 }
 
 static const char *blocks_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
