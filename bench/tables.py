@@ -361,6 +361,8 @@ def rungs():
                 reasons = re.findall(r'(?:return|:)\s+"([^"]+)"', body)
                 if "blocks_refuse(" in body.split("\n", 3)[-1] and why[1] == "bounded_refuses":
                     reasons.insert(0, "as blocks")
+                if why[1] == "screen_cut_refuses":
+                    reasons = ["as screen, but for samples", *reasons, "as team"]
                 if "team_refuses(" in body and why[1] == "blocks_refuse":
                     reasons.insert(0, "as team")
             serves = needs(found[4], text)

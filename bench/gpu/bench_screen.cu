@@ -2,12 +2,14 @@
  *
  * What does a draw by a screen take on an NVIDIA GPU, beside the full pass?
  *
- * usage: bench_screen [--json FILE] [--commit TEXT] [D ...]; script/bench-gpu --screen builds it.
+ * usage: bench_screen [--json FILE] [--commit TEXT] [--cut] [D ...]; script/bench-gpu --screen
+ * builds it. --cut: only rows that are cut. GUMBEL_RUNGS=screen-cut: 64 of them by the screen, too.
  *
  * V = 151936, bfloat16. Draws with and without the screen are captured as graphs behind a kernel
  * that writes the hidden states, as a norm does, whose own time is in both, and replayed in turns,
  * at another position for each replay. Tokens of both are compared first, at 20 positions a shape.
- * Some shapes draw four samples a row, some have a mask a row that leaves half of the tokens.
+ * Some shapes draw four samples a row, some have a mask a row that leaves half of the tokens, some
+ * cut rows to k = 50 and p = 0.95.
  */
 #include "bench/cuda_measure.cuh"
 
@@ -19,12 +21,14 @@ constexpr int POSITIONS = 20;
 struct shape {
     int64_t batch;
     int32_t samples;
-    bool masked;
+    bool masked, cut;
 };
-constexpr shape SHAPES[] = {{1, 1, false},  {2, 1, false},  {4, 1, false},  {8, 1, false},
-                            {16, 1, false}, {32, 1, false}, {64, 1, false}, {1, 4, false},
-                            {4, 4, false},  {16, 4, false}, {1, 1, true},   {16, 1, true},
-                            {64, 1, true}};
+constexpr shape SHAPES[] = {
+    {1, 1, false, false},  {2, 1, false, false},  {4, 1, false, false},  {8, 1, false, false},
+    {16, 1, false, false}, {32, 1, false, false}, {64, 1, false, false}, {1, 4, false, false},
+    {4, 4, false, false},  {16, 4, false, false}, {1, 1, true, false},   {16, 1, true, false},
+    {64, 1, true, false},  {1, 1, false, true},   {8, 1, false, true},   {16, 1, false, true},
+    {32, 1, false, true},  {64, 1, false, true},  {16, 1, true, true}};
 
 struct measured {
     int64_t hidden_size;
@@ -40,6 +44,8 @@ struct machine {
     void *screen;
     size_t screen_bytes;
     int32_t *masks; /* [MAX_BATCH][VOCAB / 32] */
+    int32_t *top_k; /* of all rows */
+    float *top_p;
 };
 
 static gumbel_head make_head(const machine &m, int64_t batch, int64_t hidden_size, bool screened)
@@ -62,6 +68,11 @@ static void draw(const machine &m, const shape &of, int64_t hidden_size, bool sc
     transforms.mask = {m.masks, VOCAB / 32};
     sampling.num_samples = of.samples;
     sampling.transforms = of.masked ? &transforms : nullptr;
+    gumbel_truncation cut = {};
+    cut.struct_size = sizeof cut;
+    cut.top_k = {m.top_k, GUMBEL_SAME};
+    cut.top_p = {m.top_p, GUMBEL_SAME};
+    sampling.truncation = of.cut ? &cut : nullptr;
     CHECKED(gumbel_sample, m.rows.gpu, m.rows.stream, &head, &sampling, &output, m.rows.workspace,
             m.rows.workspace_bytes, &error);
 }
@@ -170,12 +181,12 @@ static void write_all(const char *path, const char *commit, const char *gpu, con
                   " \"rows\": [\n");
     for (size_t i = 0; i < all.size(); i++)
         fprintf(file,
-                "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"full\": [%.1f, %.1f, "
-                "%.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
+                "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"cut\": %d, \"full\": "
+                "[%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
                 (long long)all[i].hidden_size, (long long)all[i].of.batch, all[i].of.samples,
-                (int)all[i].of.masked, all[i].full.p10, all[i].full.median, all[i].full.p90,
-                all[i].screened.p10, all[i].screened.median, all[i].screened.p90, all[i].prepared,
-                i + 1 < all.size() ? "," : "");
+                (int)all[i].of.masked, (int)all[i].of.cut, all[i].full.p10, all[i].full.median,
+                all[i].full.p90, all[i].screened.p10, all[i].screened.median, all[i].screened.p90,
+                all[i].prepared, i + 1 < all.size() ? "," : "");
     fprintf(file, " ]}\n");
     fclose(file);
 }
@@ -184,15 +195,18 @@ int main(int argc, char **argv)
 {
     const char *json = nullptr, *commit = "unknown";
     std::vector<int64_t> sizes;
+    bool only_cut = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             json = argv[++i];
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
             commit = argv[++i];
+        else if (strcmp(argv[i], "--cut") == 0)
+            only_cut = true;
         else if (atoll(argv[i]) >= 64 && atoll(argv[i]) <= MAX_HIDDEN)
             sizes.push_back(atoll(argv[i]));
         else
-            die("usage: bench_screen [--json FILE] [--commit TEXT] [D ...]");
+            die("usage: bench_screen [--json FILE] [--commit TEXT] [--cut] [D ...]");
     }
     if (sizes.empty())
         sizes = {4096, 2048, 8192};
@@ -211,23 +225,28 @@ int main(int argc, char **argv)
     m.screen = make<char>(m.screen_bytes);
     make_random(m.hidden, MAX_BATCH * most, 1, 1);
     m.masks = make_masks();
-    m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float); /* for logits that are stored */
+    m.top_k = copy_in(std::vector<int32_t>{50});
+    m.top_p = copy_in(std::vector<float>{0.95f});
+    /* For logits that are stored, and what tells which of them matter. */
+    m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float) + (8 << 20);
     CHECKED(cudaFree, m.rows.workspace);
     m.rows.workspace = make<char>(m.rows.workspace_bytes);
     printf("question: what does a draw by a screen take beside the full pass?\n");
     printf("machine: %s, driver %s, V = %lld; microseconds behind a norm, p10 / median / p90\n\n",
            gpu.name, driver, (long long)VOCAB);
-    printf("%5s %4s %2s %4s %27s %27s %7s %9s %9s\n", "D", "B", "S", "mask", "full", "screened",
-           "ratio", "prepare", "differing");
+    printf("%5s %4s %2s %4s %3s %27s %27s %7s %9s %9s\n", "D", "B", "S", "mask", "cut", "full",
+           "screened", "ratio", "prepare", "differing");
     for (int64_t size : sizes) {
         make_random(m.weight, size_t(VOCAB * size), 3, 2.5f / sqrtf(float(size)));
         const double prepared = prepare(m, size);
         for (const shape &of : SHAPES) {
+            if (only_cut && !of.cut)
+                continue;
             const measured f = measure(m, size, of, prepared);
-            printf("%5lld %4lld %2d %4d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
-                   (long long)size, (long long)of.batch, of.samples, (int)of.masked, f.full.p10,
-                   f.full.median, f.full.p90, f.screened.p10, f.screened.median, f.screened.p90,
-                   f.ratio, f.prepared, f.differing);
+            printf("%5lld %4lld %2d %4d %3d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
+                   (long long)size, (long long)of.batch, of.samples, (int)of.masked, (int)of.cut,
+                   f.full.p10, f.full.median, f.full.p90, f.screened.p10, f.screened.median,
+                   f.screened.p90, f.ratio, f.prepared, f.differing);
             fflush(stdout);
             all.push_back(f);
         }

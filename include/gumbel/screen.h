@@ -17,11 +17,14 @@
  * whose candidates are too many, whose cut the bounds do not tell or whose logits are not finite.
  * gumbel_explain() tells which way a call goes.
  *
- * On CUDA a screen serves draws without cuts, penalties, biases or banned tokens, with masks and
- * allowed tokens or without, on GPUs of capability 9.0 (Hopper): tokens, scores and statuses of up
- * to 64 rows and samples of them in all, greedy or seeded, with bfloat16 or float16 weights and
- * hidden states; where it is not known to be faster, and for all else, it is left alone. There a
- * call takes the full pass as a whole, which the host does not wait for.
+ * On CUDA a screen serves draws without penalties, biases or banned tokens, with masks and allowed
+ * tokens or without, on GPUs of capability 9.0 (Hopper): tokens, scores and statuses of up to 64
+ * rows and samples of them in all, greedy or seeded, with bfloat16 or float16 weights and hidden
+ * states. Cut are rows of a top_k of 1 to 64, with min_p and with a top_p of what it leaves, in any
+ * order and with any samples of up to 32 rows; of these also log-probabilities, ranks, kept counts
+ * and the num_top most likely. Where it is not known to be faster, and for all else, a screen is
+ * left alone. A call with a row that it does not tell, as one of a larger top_k or of none, has the
+ * full pass made as a whole, which the host does not wait for.
  *
  * What gumbel.h says of memory, strides, threads, errors and structs holds here, too.
  */

@@ -192,6 +192,28 @@ static void screens_serve_where_faster(void **state)
     p.first_token = 0;
     p.with_mass = 1;
     assert_string_equal(serves(&hopper, &p, 0), "hopper");
+    /* Rows that are cut, of which all samples are drawn from what one finds. */
+    p.with_mass = 0;
+    p.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_MASK;
+    p.truncation.top_p.data = (float *)something;
+    p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper team");
+    p.truncation.top_k.data = (int32_t *)something;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
+    p.batch = CUDA_SCREEN_CUT_ROWS_MOST;
+    assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
+    p.truncation.order = GUMBEL_ORDER_JOINT;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper team");
+    p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
+    p.sampling.num_samples = 4;
+    assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
+    p.batch++;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen-cut", "f", &error), GUMBEL_OK);
+    assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
+    p.batch = CUDA_SCREEN_ROWS_MOST + 1;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "", "f", &error), GUMBEL_OK);
     few.hidden_size = few.weight.cols = few.hidden.cols = 64;
     assert_string_equal(serves(&hopper, &few, 0), "hopper");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen", "f", &error), GUMBEL_OK);
@@ -301,7 +323,7 @@ static gumbel_problem random_problem(uint64_t *random)
     if (p.hidden_size && random_below(random, 8) == 0) { /* plain */
         p.vocab = p.end_token = p.weight.rows = (p.vocab + 15) / 16 * 16;
         p.scale = 1;
-        p.request = 0;
+        p.request &= random_below(random, 2) ? 0 : GUMBEL_REQUEST_TRUNCATION;
         p.with_mass = 0;
         p.sampling.num_samples = 1;
         p.sampling.noise = NULL;
@@ -325,7 +347,7 @@ static void plans_keep_their_word(void **state)
         gumbel_cursor count = {0}, given = {base, 0};
         size_t size;
         cuda_plan plan;
-        device.rungs.preferred = i % 4 > 1 ? CUDA_SCREEN_RUNG : 0;
+        device.rungs.preferred = i % 4 > 1 ? CUDA_SCREEN_RUNGS : 0;
         assert_int_equal(cuda_call_size(&device.base, &p, 0, &size, NULL), GUMBEL_OK);
         p = cuda_masked(&p);
         assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
@@ -343,7 +365,7 @@ static void plans_keep_their_word(void **state)
             served[plan.product - cuda_products]++;
     }
     for (int i = 0; i < CUDA_PRODUCTS + CUDA_ROW_RUNGS; i++)
-        if (i != 3 && i != CUDA_PRODUCTS && i != CUDA_PRODUCTS + CUDA_ROW_RUNGS - 1)
+        if (i != 4 && i != CUDA_PRODUCTS && i != CUDA_PRODUCTS + CUDA_ROW_RUNGS - 1)
             assert_true(served[i] > 10); /* all but naive, nothing and alone, which others cover */
 }
 

@@ -23,8 +23,9 @@ typedef struct cuda_part {
 } cuda_part;
 
 /* What clusters are told of a row that a CTA tries to serve from few of its blocks: nothing yet,
- * that it is none of theirs, or that it is left to them. */
-enum { CUDA_ROW_TRIED, CUDA_ROW_SERVED, CUDA_ROW_UNSERVED };
+ * that it is none of theirs, or that it is left to them, at once or behind the launch before them.
+ */
+enum { CUDA_ROW_TRIED, CUDA_ROW_SERVED, CUDA_ROW_UNSERVED, CUDA_ROW_BEHIND };
 
 /* Draw, or process, logits that are there already. All pointers are device pointers. */
 typedef struct cuda_request_params {

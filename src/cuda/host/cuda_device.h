@@ -50,12 +50,13 @@ typedef enum cuda_module {
     CUDA_MODULE_FUSED_SM90, /* this and those behind it on Hopper alone */
     CUDA_MODULE_FUSED_AGAIN,
     CUDA_MODULE_SCREEN_DRAW,
+    CUDA_MODULE_SCREEN_ROWS,
     CUDA_MODULE_SCREEN_SCORE,
     CUDA_MODULES,
 } cuda_module;
 
 /* Rows of the tables of what serves calls (cuda_rungs.c). */
-#define CUDA_PRODUCTS  4
+#define CUDA_PRODUCTS  5
 #define CUDA_ROW_RUNGS 10
 
 /* Which of them may be used, as bits: products from bit 0 on, behind them those for rows. */
@@ -106,8 +107,10 @@ typedef struct cuda_device {
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
     /* Of CUDA_SCREEN_ROWS_MOST rows. */
     CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
+    CUfunction store_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction screen_begin, screen_make, screen_seal, screen_verify;
-    CUfunction screen_split[CUDA_SCREEN_CASES], screen_score[CUDA_F16 + 1];
+    CUfunction screen_split[CUDA_SCREEN_CASES], screen_cut;
+    CUfunction screen_score[CUDA_F16 + 1][CUDA_SCREEN_CASES];
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
     _Atomic uint64_t launches; /* so far: makes the tags of floors (floor.cuh) */
 } cuda_device;

@@ -41,5 +41,6 @@ IMAGE(request_pivots);
 IMAGE(request_team);
 IMAGE(screen_draw);
 IMAGE(screen_make);
+IMAGE(screen_rows);
 IMAGE(screen_score);
 IMAGE(softmax);

@@ -31,6 +31,7 @@ extern const unsigned char cuda_image_request_pivots[];
 extern const unsigned char cuda_image_request_team[];
 extern const unsigned char cuda_image_screen_draw[];
 extern const unsigned char cuda_image_screen_make[];
+extern const unsigned char cuda_image_screen_rows[];
 extern const unsigned char cuda_image_screen_score[];
 extern const unsigned char cuda_image_softmax[];
 

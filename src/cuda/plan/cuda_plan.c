@@ -164,6 +164,9 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
                             .hidden_size = limits->hidden_size,
                             .sampling.num_samples = (int32_t)samples};
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
+        if (limits->requests)
+            gumbel_carve(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MOST,
+                         sizeof *workspace.screen.exact);
     }
     if (limits->requests)
         cuda_carve_most(&cursor, cuda, limits);

@@ -35,8 +35,9 @@ typedef struct cuda_rows {
 } cuda_rows;
 
 extern const cuda_product cuda_products[CUDA_PRODUCTS];
-/* The place of products' rung `screen`, as a bit of a choice. */
-#define CUDA_SCREEN_RUNG 1u
+/* The places of products' rungs `screen` and `screen-cut`, as bits of a choice: where one is
+ * preferred, how fast they are is not asked. */
+#define CUDA_SCREEN_RUNGS 3u
 
 extern const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS];
 

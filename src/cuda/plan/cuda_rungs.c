@@ -35,7 +35,7 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
         return "the head has no screen";
     if (p->batch > CUDA_SCREEN_ROWS_MOST / p->sampling.num_samples)
         return "there are more than 64 rows and samples of them";
-    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNG) &&
+    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
         !cuda_screen_is_faster(p->vocab, p->hidden_size))
         return "the head has fewer than 2^28 weights";
     if (p->first_token % GUMBEL_BLOCK != 0)
@@ -43,6 +43,29 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
     if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MOST)
         return "D is 2^16 or more";
     return hopper_refuses(cuda, p);
+}
+
+/* What serves rows from all of their logits, by clusters. */
+static const char *team_refuses(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
+{
+    (void)handed;
+    if (!cuda->request_team)
+        return "the GPU has no clusters";
+    if (cuda_team_bytes(p) > cuda_request_team_bytes(cuda->shared_bytes))
+        return "an eighth of a row is more than a CTA's shared memory holds";
+    return NULL;
+}
+
+static const char *screen_cut_refuses(const cuda_device *cuda, const gumbel_problem *p)
+{
+    gumbel_problem rows = *p;
+    rows.sampling.num_samples = 1; /* samples are none of the screen's draws */
+    const char *screen = screen_refuses(cuda, &rows);
+    if (screen)
+        return screen;
+    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) && p->batch > CUDA_SCREEN_CUT_ROWS_MOST)
+        return "more than 32 rows are faster by the full pass";
+    return team_refuses(cuda, p, 0);
 }
 
 static uint32_t hopper_hands(const gumbel_problem *p)
@@ -77,6 +100,19 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
         .run = cuda_run_screen,
+    },
+    {
+        .rung = {.name = "screen-cut",
+                 .what = "such a copy tells the first tokens of rows that are cut to 64 at most",
+                 .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
+                            "fused_again_sm90.cu, request_team.cu",
+                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
+                           GUMBEL_REQUEST_TOP | (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) |
+                           GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
+                 .wants = GUMBEL_NEED_TOP_K},
+        .refuses = screen_cut_refuses,
+        .carve = cuda_carve_screen_cut,
+        .run = cuda_run_screen_cut,
     },
     {
         .rung = {.name = "hopper",
@@ -116,16 +152,6 @@ static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *
     return cuda_pivot_parts(p) <= cuda->multiprocessors
                ? NULL
                : "a row has more parts than the GPU has multiprocessors";
-}
-
-static const char *team_refuses(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
-{
-    (void)handed;
-    if (!cuda->request_team)
-        return "the GPU has no clusters";
-    if (cuda_team_bytes(p) > cuda_request_team_bytes(cuda->shared_bytes))
-        return "an eighth of a row is more than a CTA's shared memory holds";
-    return NULL;
 }
 
 static const char *blocks_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)

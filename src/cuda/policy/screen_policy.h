@@ -25,19 +25,37 @@ static inline int cuda_screen_is_faster(int64_t vocab, int64_t columns)
     return vocab * columns >= CUDA_SCREEN_WEIGHTS_LEAST;
 }
 
+/* Rows that are cut: as many as are measured to be faster by a screen than by the full pass, which
+ * takes .58 to .86 of its time at 1 to 32 rows and 1.07 at 64 (D = 4096; findings/screening.md), as
+ * each has 90 to 220 tokens scored. */
+#define CUDA_SCREEN_CUT_ROWS_MOST 32
+
 /* What a call asks of a screened draw. Each case has kernels of its own, without the code of what
  * it rules out (screen_case.cuh). */
 typedef enum cuda_screen_case {
     CUDA_SCREEN_PLAIN, /* a draw a row, of any token */
     CUDA_SCREEN_ANY,   /* rows have samples, or masks */
+    CUDA_SCREEN_CUT,   /* rows are cut to few first tokens, and may have masks */
     CUDA_SCREEN_CASES,
 } cuda_screen_case;
 
 static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
 {
     const int is_plain = p->sampling.num_samples == 1 && !(p->request & GUMBEL_REQUEST_MASK);
+    if (p->request & GUMBEL_REQUEST_TRUNCATION)
+        return CUDA_SCREEN_CUT;
     return is_plain ? CUDA_SCREEN_PLAIN : CUDA_SCREEN_ANY;
 }
+
+/* What is screened of a call's rows: each of their samples, or, where they are cut, their first
+ * tokens, of which all samples are drawn. */
+static inline int64_t cuda_screen_draws(const gumbel_problem *p)
+{
+    return p->batch * (cuda_screen_case_of(p) == CUDA_SCREEN_CUT ? 1 : p->sampling.num_samples);
+}
+
+/* First tokens of a row that a screen looks for, at most. */
+#define CUDA_SCREEN_RANK_MOST 64
 
 /* Columns of the integer products that exist. */
 #define CUDA_SCREEN_WIDTHS 5
@@ -49,6 +67,16 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 /* Candidates of a group that the call keeps: so many for each that a list of the header holds. */
 #define CUDA_SCREEN_LISTED(list_most) (16 * (list_most))
 #define CUDA_SCREEN_LISTED_MOST       CUDA_SCREEN_LISTED(GUMBEL_SCREEN_LIST_MOST)
+/* Of a row that is cut, tokens that are listed by both of their ends, at most, and those that are
+ * scored, twice as many as a CTA has threads to draw from them. At D = 2048 and 4096 some 1,000 and
+ * 2,000 of V = 151936 are as high as the 50th lower end, and 230 and 310 as the 50th value. */
+#define CUDA_SCREEN_ENDS(list_most) (32 * (list_most))
+#define CUDA_SCREEN_EXACT_MOST      1024
+
+/* A row's floor words, where it is cut: its floor (floor.cuh); how many tokens are listed, and how
+ * many of them scored, 32 bits each; the floor by those that were scored first; how many tokens
+ * matter. */
+enum { CUDA_CUT_FLOOR, CUDA_CUT_COUNTS, CUDA_CUT_LEAST, CUDA_CUT_RANK };
 
 /* Shared memory of a CTA beside its ring of stages. */
 #define CUDA_SCREEN_SIDE_BYTES  (24 * 1024)
@@ -68,7 +96,7 @@ static inline int cuda_screen_stages(int width)
 #define CUDA_SCREEN_SEGMENT_BYTES                                                                  \
     ((CUDA_SCREEN_SIDE_BY_SIDE + CUDA_SCREEN_GROUP) * 2 * CUDA_SCREEN_SEGMENT)
 #define CUDA_SCREEN_SEGMENTS         5
-#define CUDA_SCREEN_SCORE_SIDE_BYTES 2048
+#define CUDA_SCREEN_SCORE_SIDE_BYTES 4608
 #define CUDA_SCREEN_SCORE_BYTES                                                                    \
     (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_SCREEN_SCORE_SIDE_BYTES)
 #define CUDA_SCREEN_SCORE_THREADS 128
@@ -90,6 +118,17 @@ typedef struct cuda_screen_entry {
     uint32_t row; /* of the batch */
     uint32_t unused;
 } cuda_screen_entry;
+
+/* Of a row that is cut, a token that may matter; and one that is scored. */
+typedef struct cuda_screen_ends {
+    float upper, lower; /* of its logit */
+    uint32_t token;
+    uint32_t unused;
+} cuda_screen_ends;
+typedef struct cuda_screen_exact {
+    float logit;
+    uint32_t token;
+} cuda_screen_exact;
 
 /* What the kernels of a call tell each other; the first one clears it. */
 typedef struct cuda_screen_state {

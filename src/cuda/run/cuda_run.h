@@ -24,7 +24,11 @@ typedef struct cuda_screen_pieces {
     gumbel_screen_reach *reaches;
     cuda_screen_state *state;
     cuda_screen_entry *entries;
-    uint16_t *spread; /* NULL where a row has one sample */
+    uint16_t *spread; /* NULL where draws are rows */
+    int32_t *left;    /* [B] */
+    cuda_screen_exact
+        *exact;   /* [B][CUDA_SCREEN_EXACT_MOST]; this and the next where rows are cut */
+    float *peaks; /* [B][tiles] */
 } cuda_screen_pieces;
 
 /* The pieces of the caller's workspace; what a call does not need is NULL. */
@@ -146,6 +150,7 @@ gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
 gumbel_status cuda_run_screen(const cuda_job *job);
+gumbel_status cuda_run_screen_cut(const cuda_job *job);
 
 /* ----------------------------------------------------------------- what serves rows ---- */
 
@@ -156,7 +161,7 @@ typedef void cuda_carver(gumbel_cursor *cursor, const cuda_device *cuda,
 
 gumbel_status cuda_run_nothing(const cuda_job *job); /* no token counts */
 gumbel_status cuda_run_logits(const cuda_job *job);
-cuda_carver cuda_carve_screen; /* of a product */
+cuda_carver cuda_carve_screen, cuda_carve_screen_cut; /* of products */
 cuda_carver cuda_carve_edited;
 gumbel_status cuda_run_edited(const cuda_job *job);
 cuda_carver cuda_carve_pivots;
@@ -167,6 +172,8 @@ gumbel_status cuda_run_blocks(const cuda_job *job);
 /* What a job's product has left of its rows' blocks, or where it goes. */
 void cuda_find_blocks(const cuda_job *job, cuda_request_params *p);
 gumbel_status cuda_run_team(const cuda_job *job);
+/* Serve the rows that workspace.row_states leaves, behind the launch before; mostly none. */
+gumbel_status cuda_run_left(const cuda_job *job);
 cuda_carver cuda_carve_screened;
 gumbel_status cuda_run_screened(const cuda_job *job);
 gumbel_status cuda_run_alone(const cuda_job *job);

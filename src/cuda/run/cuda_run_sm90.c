@@ -3,7 +3,7 @@
  * The fused way on Hopper: tensor maps, and slices of the batch that one launch takes. And the
  * screened draw: hidden states are split into planes, what can win is found by the screen and
  * scored by the full product, and behind that stands the full pass, for calls that a screen does
- * not tell.
+ * not tell. That of rows which are cut is a product that stores all logits, and clusters.
  */
 #include "core/fail.h"
 #include "cuda/fused/screen/screen_params.h"
@@ -126,7 +126,7 @@ static int64_t depths_of(const gumbel_problem *p)
 void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                        cuda_workspace *workspace)
 {
-    const size_t draws = (size_t)p->batch * (size_t)p->sampling.num_samples;
+    const size_t draws = (size_t)cuda_screen_draws(p);
     const size_t width = (size_t)cuda_screen_widths[width_for((int64_t)draws)];
     const size_t groups = (draws + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
     cuda_screen_pieces *pieces = &workspace->screen;
@@ -136,9 +136,22 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     pieces->state = gumbel_carve(cursor, 1, 1, sizeof *pieces->state);
     pieces->entries =
         gumbel_carve(cursor, groups, CUDA_SCREEN_LISTED_MOST, sizeof *pieces->entries);
-    if (p->sampling.num_samples > 1)
+    pieces->left = gumbel_carve(cursor, width / 2, 1, sizeof *pieces->left);
+    if (draws > (size_t)p->batch)
         pieces->spread =
             gumbel_carve(cursor, draws, (size_t)p->hidden_size, sizeof *pieces->spread);
+}
+
+void cuda_carve_screen_cut(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                           cuda_workspace *workspace)
+{
+    cuda_carve_screen(cursor, cuda, p, workspace);
+    cuda_carve_blocks(cursor, cuda, p, workspace);
+    workspace->screen.peaks = workspace->peaks;
+    workspace->screen.exact = gumbel_carve(cursor, (size_t)p->batch, CUDA_SCREEN_EXACT_MOST,
+                                           sizeof *workspace->screen.exact);
+    workspace->logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
+                                     sizeof *workspace->logits);
 }
 
 /* What the kernels of a screened draw are handed, but for the launch's own. */
@@ -148,14 +161,14 @@ static cuda_screen_params screened(const cuda_job *job, int place)
     const cuda_screen_pieces *pieces = &job->workspace.screen;
     const char *screen = q->screen;
     const int64_t tokens = q->end_token - q->first_token;
-    const int64_t draws = q->batch * q->sampling.num_samples;
+    const int64_t draws = cuda_screen_draws(q);
     gumbel_screen_parts parts;
     int known =
         gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
     GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MOST);
     GUMBEL_ASSERT(pieces->planes && pieces->reaches && pieces->state && pieces->entries);
     GUMBEL_ASSERT(pieces->spread || draws == q->batch);
-    GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data && !q->with_mass);
+    GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data);
     (void)known;
     cuda_screen_params s = {.call = cuda_slice(&job->params, 0, q->batch),
                             .header = (const void *)screen,
@@ -170,22 +183,49 @@ static cuda_screen_params screened(const cuda_job *job, int place)
                             .reaches = pieces->reaches,
                             .state = pieces->state,
                             .entries = pieces->entries,
-                            .spread = pieces->spread};
+                            .spread = pieces->spread,
+                            .peaks = pieces->peaks,
+                            .exact = pieces->exact};
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = cuda_screen_stages(s.width);
     GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
     return s;
 }
 
-gumbel_status cuda_run_screen(const cuda_job *job)
+/* Score candidates, behind what lists them or scores others. */
+static gumbel_status score(const cuda_job *job, cuda_screen_params *s)
+{
+    const cuda_device *cuda = job->cuda;
+    const cuda_screen_case kind = cuda_screen_case_of(&s->call.problem);
+    const cuda_dtype dtype = cuda_dtype_of(s->call.problem.weight.dtype);
+    const cuda_shape shape = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
+                                                                         : CUDA_SCREEN_GROUPS,
+                              CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
+    void *arguments[] = {s};
+    return cuda_launch(job, cuda->screen_score[dtype][kind], shape, arguments);
+}
+
+/* Split, find candidates and score them, by a screened draw's parameters, which get their tag. */
+static gumbel_status find_candidates(const cuda_job *job, int place, cuda_screen_params *s)
 {
     cuda_device *cuda = job->cuda;
+    const cuda_screen_case kind = cuda_screen_case_of(&s->call.problem);
+    const int processors = cuda_sm90_processors(cuda->multiprocessors);
+    void *arguments[] = {s};
+    const cuda_shape split = {s->width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
+    const cuda_shape draw = {s->call.tiles < processors ? s->call.tiles : processors,
+                             CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 1};
+    s->call.tag = cuda_tag(cuda);
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split[kind], split, arguments));
+    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place][kind], draw, arguments));
+    return score(job, s);
+}
+
+gumbel_status cuda_run_screen(const cuda_job *job)
+{
     const gumbel_problem *q = &job->params.problem;
     const cuda_screen_pieces *pieces = &job->workspace.screen;
-    const int processors = cuda_sm90_processors(cuda->multiprocessors);
-    const int place = width_for(q->batch * q->sampling.num_samples);
-    const cuda_dtype dtype = cuda_dtype_of(q->weight.dtype);
-    const cuda_screen_case kind = cuda_screen_case_of(q);
+    const int place = width_for(cuda_screen_draws(q));
     cuda_screen_params s = screened(job, place);
     const gumbel_tensor spread = {.data = pieces->spread,
                                   .dtype = q->hidden.dtype,
@@ -195,17 +235,68 @@ gumbel_status cuda_run_screen(const cuda_job *job)
     sm90_launch whole; /* the full pass */
     GUMBEL_FORWARD(encode_weight(job, &whole.weight));
     GUMBEL_FORWARD(prepare(job, 0, q->batch, pieces->spread ? &spread : &q->hidden, &whole));
-    s.call.tag = cuda_tag(cuda);
     const uint32_t *again = &pieces->state->again;
-    void *by_screen[] = {&s}, *in_full[] = {&whole.params, &whole.weight, &whole.hidden, &again};
-    const cuda_shape split = {s.width / 2, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, 1};
-    const cuda_shape draw = {s.call.tiles < processors ? s.call.tiles : processors,
-                             CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, 1};
-    const cuda_shape score = {cuda->multiprocessors > CUDA_SCREEN_GROUPS ? cuda->multiprocessors
-                                                                         : CUDA_SCREEN_GROUPS,
-                              CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES, 1};
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split[kind], split, by_screen));
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[place][kind], draw, by_screen));
-    GUMBEL_FORWARD(cuda_launch(job, cuda->screen_score[dtype], score, by_screen));
-    return cuda_launch(job, cuda->fused_again[dtype][whole.place], whole.shape, in_full);
+    void *in_full[] = {&whole.params, &whole.weight, &whole.hidden, &again};
+    const CUfunction kernel = job->cuda->fused_again[cuda_dtype_of(q->weight.dtype)][whole.place];
+    GUMBEL_FORWARD(find_candidates(job, place, &s));
+    return cuda_launch(job, kernel, whole.shape, in_full);
+}
+
+/* The call of a head as one from the logits that its full pass stores. */
+static cuda_job rows_of(const cuda_job *job)
+{
+    cuda_job rows = *job;
+    gumbel_problem *p = &rows.params.problem;
+    p->hidden_size = 0;
+    p->sampling.math = GUMBEL_MATH_EXACT;
+    p->logits = cuda_rows_at(job->workspace.logits, p, cuda_row_stride(p));
+    return rows;
+}
+
+/* Store the logits of all rows, where any is left, of [B]. */
+static gumbel_status store_again(const cuda_job *job, const int32_t *left)
+{
+    const gumbel_problem *q = &job->params.problem;
+    sm90_launch launch;
+    GUMBEL_ASSERT(left && job->params.stored && !job->params.stored_strips);
+    GUMBEL_ASSERT(!job->params.draws_too && q->batch <= CUDA_SCREEN_ROWS_MOST);
+    GUMBEL_FORWARD(encode_weight(job, &launch.weight));
+    GUMBEL_FORWARD(prepare(job, 0, q->batch, NULL, &launch));
+    void *arguments[] = {&launch.params, &launch.weight, &launch.hidden, &left};
+    const CUfunction kernel = job->cuda->store_again[cuda_dtype_of(q->weight.dtype)][launch.place];
+    return cuda_launch(job, kernel, launch.shape, arguments);
+}
+
+gumbel_status cuda_run_screen_cut(const cuda_job *job)
+{
+    const gumbel_problem *q = &job->params.problem;
+    const cuda_workspace *workspace = &job->workspace;
+    const int place = width_for(cuda_screen_draws(q));
+    cuda_screen_params s = screened(job, place);
+    const cuda_job rows = rows_of(job);
+    cuda_job again = *job; /* the full pass */
+    cuda_params *p = &again.params;
+    p->stored = workspace->logits;
+    p->stored_stride = cuda_row_stride(q);
+    p->problem.request = 0;
+    p->problem.with_mass = 0;
+    GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_CUT && s.peaks && workspace->logits);
+    /* The list lies where the full pass would store its logits. */
+    s.ends = (cuda_screen_ends *)workspace->logits;
+    s.ends_stride = cuda_row_stride(q) / (int64_t)(sizeof *s.ends / sizeof *workspace->logits);
+    GUMBEL_FORWARD(find_candidates(job, place, &s));
+    s.rest = 1;
+    GUMBEL_FORWARD(score(job, &s));
+    cuda_screen_rows found = {.request = cuda_request_of(&rows),
+                              .state = s.state,
+                              .exact = s.exact,
+                              .floors = s.call.shared_floors,
+                              .tag = s.call.tag,
+                              .left = workspace->screen.left};
+    void *arguments[] = {&found};
+    const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_TEAM_SHARED_BYTES, 1};
+    found.request.row_states = workspace->row_states;
+    GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_cut, shape, arguments));
+    GUMBEL_FORWARD(store_again(&again, found.left));
+    return cuda_run_left(&rows);
 }

@@ -44,6 +44,15 @@ gumbel_status cuda_run_team(const cuda_job *job)
     return run_clusters(job, &p);
 }
 
+gumbel_status cuda_run_left(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    p.row_states = job->workspace.row_states;
+    p.has_peaks = 1; /* as behind these */
+    GUMBEL_ASSERT(p.row_states);
+    return run_clusters(job, &p);
+}
+
 /* -------------------------------------------------------------------------------- blocks ---- */
 
 void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,

@@ -40,21 +40,22 @@ int is_screened(const gumbel_head *head, const gumbel_sampling *sampling)
     gumbel_output output = {.struct_size = sizeof output, .tokens = (int32_t *)64};
     if (gumbel_explain(gpu, head, NULL, sampling, &output, text, sizeof text, &error))
         die("gumbel_explain: %s: %s", error.field, error.message);
-    return strstr(text, "draw: screen:") != NULL;
+    return strstr(text, "draw: screen:") != NULL || strstr(text, "draw: screen-cut:") != NULL;
 }
 
-static void find_pieces(screened_draw *d, const gumbel_head *head, const gumbel_sampling *sampling)
+cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampling,
+                           void *workspace)
 {
     gumbel_problem call;
     cuda_plan plan;
-    gumbel_cursor cursor = {d->workspace, 0};
+    gumbel_cursor cursor = {workspace, 0};
     if (gumbel_call_of_head(&call, gpu, NULL, head, sampling, &error) ||
         cuda_plan_call(&plan, (cuda_device *)gpu, &call, 0, &error))
         die("%s: %s", error.field, error.message);
-    d->pieces = cuda_plan_carve(&plan, &cursor, (cuda_device *)gpu, &call);
-    if (!d->pieces.screen.state)
+    const cuda_workspace pieces = cuda_plan_carve(&plan, &cursor, (cuda_device *)gpu, &call);
+    if (!pieces.screen.state)
         die("no screened draw");
-    gpu_fetch(&d->state, d->pieces.screen.state, sizeof d->state);
+    return pieces;
 }
 
 void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *into,
@@ -77,6 +78,8 @@ void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *
     gpu_free(out.tokens);
     gpu_free(out.scores);
     gpu_free(out.status);
-    if (head->screen)
-        find_pieces(d, head, sampling);
+    if (!head->screen)
+        return;
+    d->pieces = find_pieces(head, sampling, d->workspace);
+    gpu_fetch(&d->state, d->pieces.screen.state, sizeof d->state);
 }

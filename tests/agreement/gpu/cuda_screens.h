@@ -19,7 +19,7 @@ typedef struct gpu_head {
 gpu_head head_on_gpu(const made_head *made);
 void free_gpu_head(gpu_head *h);
 
-/* Whether a call is for the GPU's screen at all. */
+/* Whether a call is for the GPU's screen at all, of draws or of rows that are cut. */
 int is_screened(const gumbel_head *head, const gumbel_sampling *sampling);
 
 typedef struct screened_draw {
@@ -28,6 +28,10 @@ typedef struct screened_draw {
     cuda_screen_state state;
 } screened_draw;
 
+/* Where a call has its pieces. */
+cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampling,
+                           void *workspace);
+
 /* Draw each row once; what it leaves, where the head has a screen, and the workspace, which is the
  * caller's to free. */
 void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *into,
@@ -35,6 +39,12 @@ void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *
 
 /* Many draws, in cuda_screen_many.c. */
 void screen_many(void);
+
+/* Rows that are cut, in cuda_screen_cuts.c. */
+void screen_cuts(void);
+void screen_cuts_odd(void);
+void screen_cuts_replays(void);
+void screen_cuts_small(void);
 
 /* Tests of what is computed on the way, in cuda_screen_numbers.c. */
 void screen_certificates(void);

@@ -29,6 +29,7 @@ extern "C" {
 #include <stdlib.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace
 {
@@ -45,10 +46,14 @@ void seal_body(const void *argument) { gumbel_seal_screen(((const making *)argum
 void split_body(const void *argument)
 {
     const emulated_screen &own = *(const emulated_screen *)argument;
-    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_PLAIN)
-        gumbel_split_rows({own.params});
-    else
-        gumbel_split_rows_any({own.params});
+    switch (cuda_screen_case_of(&own.params.call.problem)) {
+    case CUDA_SCREEN_PLAIN:
+        return gumbel_split_rows({own.params});
+    case CUDA_SCREEN_CUT:
+        return gumbel_split_rows_cut({own.params});
+    default:
+        return gumbel_split_rows_any({own.params});
+    }
 }
 
 template <cuda_screen_case kind> using draw_kernel = void (*)(screen_call<kind>);
@@ -61,20 +66,28 @@ void draw_body(const void *argument)
     static const draw_kernel<CUDA_SCREEN_ANY> any[CUDA_SCREEN_WIDTHS] = {
         gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
         gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
+    static const draw_kernel<CUDA_SCREEN_CUT> cut[CUDA_SCREEN_WIDTHS] = {
+        gumbel_screen_rows_8_cut, gumbel_screen_rows_16_cut, gumbel_screen_rows_32_cut,
+        gumbel_screen_rows_64_cut, gumbel_screen_rows_128_cut};
     const emulated_screen &own = *(const emulated_screen *)argument;
-    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_PLAIN)
-        plain[own.place]({own.params});
-    else
-        any[own.place]({own.params});
+    switch (cuda_screen_case_of(&own.params.call.problem)) {
+    case CUDA_SCREEN_PLAIN:
+        return plain[own.place]({own.params});
+    case CUDA_SCREEN_CUT:
+        return cut[own.place]({own.params});
+    default:
+        return any[own.place]({own.params});
+    }
 }
 
 void score_body(const void *argument)
 {
     const emulated_screen &own = *(const emulated_screen *)argument;
-    if (own.params.call.problem.weight.dtype == GUMBEL_FLOAT16)
-        gumbel_score_rows_f16({own.params});
+    const bool half = own.params.call.problem.weight.dtype == GUMBEL_FLOAT16;
+    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_CUT)
+        half ? gumbel_score_rows_f16_cut({own.params}) : gumbel_score_rows_bf16_cut({own.params});
     else
-        gumbel_score_rows_bf16({own.params});
+        half ? gumbel_score_rows_f16({own.params}) : gumbel_score_rows_bf16({own.params});
 }
 
 #define AGAIN_OF(dtype)                                                                            \
@@ -105,6 +118,25 @@ void again_body(const void *argument)
         {{own.whole}}, map_of(q.weight, CUDA_SM90_TILE),
         map_of(own.params.spread ? spread : q.hidden, cuda_sm90_widths[place]),
         &own.params.state->again);
+}
+
+#define STORE_OF(dtype)                                                                            \
+    {                                                                                              \
+        gumbel_store_again_##dtype##_8, gumbel_store_again_##dtype##_16,                           \
+            gumbel_store_again_##dtype##_32, gumbel_store_again_##dtype##_64                       \
+    }
+
+void store_body(const void *argument)
+{
+    static void (*const kernels[2][CUDA_SM90_WIDTHS])(sm90_call<CUDA_SM90_STORED>, CUtensorMap,
+                                                      CUtensorMap, const int32_t *) = {
+        STORE_OF(bf16), STORE_OF(f16)};
+    const emulated_screen &own = *(const emulated_screen *)argument;
+    const gumbel_problem &q = own.whole.problem;
+    const int place = cuda_sm90_width_for(q.batch);
+    kernels[q.weight.dtype == GUMBEL_FLOAT16][place](
+        {{own.whole}}, map_of(q.weight, CUDA_SM90_TILE), map_of(q.hidden, cuda_sm90_widths[place]),
+        own.left);
 }
 
 } // namespace
@@ -150,16 +182,19 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
     return screen;
 }
 
-bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
-                    int64_t *listed)
+namespace
+{
+
+/* Split, screen and score. */
+void find_candidates(emulated_screen &own, const cuda_params &call, int ctas, uint64_t *random,
+                     const char *what)
 {
     const gumbel_problem &q = call.problem;
     const char *screen = (const char *)q.screen;
     gumbel_screen_parts parts;
-    emulated_screen own = {};
     cuda_screen_params &s = own.params;
     gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
-    s.draws = (int32_t)q.batch * q.sampling.num_samples;
+    s.draws = (int32_t)cuda_screen_draws(&q);
     while (cuda_screen_widths[own.place] < 2 * s.draws)
         own.place++;
     s.call = call;
@@ -175,9 +210,16 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     s.state = (cuda_screen_state *)poisoned_workspace(sizeof *s.state);
     s.entries = (cuda_screen_entry *)poisoned_workspace(
         CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST * sizeof *s.entries);
-    if (q.sampling.num_samples > 1)
+    if (s.draws > q.batch)
         s.spread =
             (uint16_t *)poisoned_workspace((size_t)(s.draws * q.hidden_size) * sizeof *s.spread);
+    s.peaks = (float *)poisoned_workspace((size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)) *
+                                          sizeof *s.peaks);
+    s.ends_stride = q.vocab;
+    s.ends =
+        (cuda_screen_ends *)poisoned_workspace((size_t)(s.draws * s.ends_stride) * sizeof *s.ends);
+    s.exact = (cuda_screen_exact *)poisoned_workspace((size_t)s.draws * CUDA_SCREEN_EXACT_MOST *
+                                                      sizeof *s.exact);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
     const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
@@ -192,23 +234,81 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     run_ctas(split_body, &own,
              {s.width / 2, 1, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, memories}, random,
              what);
+    /* Those of rows that are cut wait a while for each other: they run side by side. */
+    const int drawing = std::min(s.call.tiles, ctas);
+    const bool is_cut = cuda_screen_case_of(&q) == CUDA_SCREEN_CUT;
     run_ctas(draw_body, &own,
-             {std::min(s.call.tiles, ctas), 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
+             {drawing, is_cut ? drawing : 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
              random, what);
     run_ctas(score_body, &own,
              {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
               memories},
              random, what);
+}
+
+void free_pieces(const cuda_screen_params &s)
+{
+    free(s.planes);
+    free(s.reaches);
+    free(s.state);
+    free(s.entries);
+    free(s.spread);
+    free(s.peaks);
+    free(s.ends);
+    free(s.exact);
+}
+
+} // namespace
+
+bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
+                    int64_t *listed)
+{
+    emulated_screen own = {};
+    const cuda_screen_params &s = own.params;
+    find_candidates(own, call, ctas, random, what);
     run_ctas(again_body, &own,
              {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
              what);
     const bool again = s.state->again != 0;
     for (int i = 0; i < CUDA_SCREEN_GROUPS; i++)
         *listed += s.state->listed[i];
-    free(s.planes);
-    free(s.reaches);
-    free(s.state);
-    free(s.entries);
-    free(s.spread);
+    free_pieces(s);
     return again;
+}
+
+bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int ctas,
+                        uint64_t *random, const char *what, int64_t *listed)
+{
+    const int64_t batch = call.problem.batch;
+    emulated_screen own = {};
+    const cuda_screen_params &s = own.params;
+    find_candidates(own, call, ctas, random, what);
+    own.params.rest = 1;
+    run_ctas(score_body, &own,
+             {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
+              memories},
+             random, what);
+    std::vector<int32_t> left((size_t)batch, 7);
+    const cuda_screen_rows found = {*rows,    s.state,    s.exact, s.call.shared_floors,
+                                    call.tag, left.data()};
+    emulate_screen_rows(found, random, what);
+    own.left = left.data();
+    own.whole.problem.request = 0;
+    own.whole.stored = (float *)rows->problem.logits.data;
+    own.whole.stored_stride = rows->problem.logits.stride;
+    run_ctas(store_body, &own,
+             {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
+             what);
+    const bool again = s.state->again != 0;
+    bool any = false;
+    for (int64_t b = 0; b < batch; b++) {
+        const bool is_left = left[(size_t)b];
+        *listed += is_left ? 0 : *scored_of_row(s, (int)b);
+        any |= is_left;
+        if ((again && !is_left) ||
+            rows->row_states[b] != (is_left ? CUDA_ROW_BEHIND : CUDA_ROW_SERVED))
+            die("%s: row %d is neither left nor served", what, (int)b);
+    }
+    free_pieces(s);
+    return any;
 }

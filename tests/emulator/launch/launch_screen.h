@@ -16,8 +16,9 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
 /* What a screened draw is launched with. */
 struct emulated_screen {
     cuda_screen_params params;
-    cuda_params whole; /* of the full pass */
-    int place;         /* of the width */
+    cuda_params whole;   /* of the full pass */
+    const int32_t *left; /* [B], where rows are cut */
+    int place;           /* of the width */
     uint64_t *random;
     const char *what;
 };
@@ -28,5 +29,14 @@ struct emulated_screen {
  * Whether that has drawn the call. `listed`: candidates. */
 bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
                     int64_t *listed);
+
+/* Draw rows that are cut from what a screen lists of them. */
+void emulate_screen_rows(const cuda_screen_rows &rows, uint64_t *random, const char *what);
+
+/* Both where rows are cut, as cuda_run_screen_cut() prepares it, but for what serves rows from
+ * the logits of the full pass; rows' logits and row_states are where these go. Whether all rows
+ * are left to that. */
+bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int ctas,
+                        uint64_t *random, const char *what, int64_t *listed);
 
 #endif

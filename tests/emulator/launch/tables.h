@@ -31,7 +31,7 @@ struct table {
     bool poisoned(int64_t r, int64_t c) { return memcmp(row(r) + c, &kPoison, 4) == 0; }
 };
 
-bool same(double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); }
+inline bool same(double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
 /* But for those of NaNs: which one a sum of two is, is the compiler's choice. */
 bool same_bits(const table &x, const table &y)

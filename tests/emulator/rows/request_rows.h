@@ -100,7 +100,7 @@ inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 }
 
 /* As the CUDA backend begins to prepare a launch. */
-cuda_request_params params_of(const request &asked, const gumbel_output &output)
+inline cuda_request_params params_of(const request &asked, const gumbel_output &output)
 {
     cuda_request_params p = {};
     gumbel_error error = {"", ""};

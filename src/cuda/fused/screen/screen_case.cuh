@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parameters of a screened draw, which know what the case of the call, cuda_screen_case_of(),
- * fixes of them, so that a plain call has no code of masks and samples between two products.
+ * fixes of them, so that a plain call has no code of masks, samples and cuts between two products.
  */
 #ifndef GUMBEL_CUDA_SCREEN_CASE_CUH
 #define GUMBEL_CUDA_SCREEN_CASE_CUH
@@ -13,31 +13,36 @@ namespace
 {
 
 template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
-    static constexpr bool any = kind == CUDA_SCREEN_ANY;
+    static constexpr bool sampled = kind == CUDA_SCREEN_ANY, cuts = kind == CUDA_SCREEN_CUT;
+    static constexpr bool masked = kind != CUDA_SCREEN_PLAIN;
+    /* Of the threads that serve, those that weigh what passes; where rows are cut, the others raise
+     * floors. */
+    static constexpr int servers = cuts ? 64 : SM90_SERVE_THREADS;
 
     /* The row of the batch that a draw is of. */
     __device__ __forceinline__ int row_of(int draw) const
     {
-        const int samples = any ? call.problem.sampling.num_samples : 1;
+        const int samples = sampled ? call.problem.sampling.num_samples : 1;
         return samples == 1 ? draw : draw / samples; /* one sample pays for no division */
     }
     __device__ __forceinline__ bool lives(int draw) const
     {
-        return gumbel_problem_row_lives(&call.problem, row_of(draw));
+        return cuts ? gumbel_problem_row_flags(&call.problem, draw) == 0
+                    : gumbel_problem_row_lives(&call.problem, row_of(draw));
     }
     /* What a draw draws by. */
     __device__ __forceinline__ sm90_draw parameters_of(int draw) const
     {
         const int of = row_of(draw);
         const gumbel_row row = gumbel_problem_row(&call.problem, of);
-        const int sample = any ? draw - of * call.problem.sampling.num_samples : 0;
+        const int sample = sampled ? draw - of * call.problem.sampling.num_samples : 0;
         return {row.stream.seed, row.stream.position, row.stream.sample + (uint32_t)sample,
                 row.inverse_temperature, row.greedy};
     }
     /* The mask of a draw's row; NULL for none. */
     __device__ __forceinline__ const int32_t *mask_of(int draw) const
     {
-        return any && call.problem.request & GUMBEL_REQUEST_MASK
+        return masked && call.problem.request & GUMBEL_REQUEST_MASK
                    ? gumbel_problem_mask(&call.problem, row_of(draw))
                    : NULL;
     }

@@ -3,7 +3,8 @@
  * WHAT   what can win of a screened draw on Hopper: of each token and row of the batch an interval
  *        that holds the logit of the full product, by the bytes of a screen and two planes of the
  *        hidden state (docs/maths.md, section 14); what no noise lifts to the best lower end is
- *        dropped, the rest goes to a list.
+ *        dropped, the rest goes to a list. Where rows are cut, that goes by what as many lower ends
+ *        reach as tokens matter, without noise.
  * COST   V D bytes, once; 4 V D B byte operations on the tensor cores.
  * MAP    as fused_sm90.cu has it: a persistent CTA a multiprocessor, two warpgroups that multiply
  *        and draw in turns, three warps that serve them, one thread that copies. A tile is 128 rows
@@ -173,7 +174,7 @@ template <int n, class call> class screen_team
                 bool p0 = !(e0 < mark.least), p1 = !(e1 < mark.least);
                 if (__any_sync(~0u, p0 || p1)) {
                     const uint32_t allowed =
-                        call::any ? side.allowed[h][row][own / 32] >> own % 32 : 3;
+                        call::masked ? side.allowed[h][row][own / 32] >> own % 32 : 3;
                     p0 = p0 && mark.least < INFINITY && 64 * h + own < tokens && (allowed & 1);
                     p1 = p1 && mark.least < INFINITY && 64 * h + own + 1 < tokens && (allowed & 2);
                     put(p0, p1, {lower_of(steps[h].x, t0, mark), e0},
@@ -209,6 +210,38 @@ template <int n, class call> class screen_team
         ptx_named_barrier<1, 128>();
     }
 
+    /* The same where rows are cut: the tile's peaks, and marks as soon as there are floors. */
+    __device__ __forceinline__ void plant_peaks(const screen_sums<n> &sum, int tile) const
+    {
+        gumbel_screen_block blocks[kTileBlocks];
+        load_blocks(s, tile, blocks);
+#pragma unroll
+        for (int j = 0; j < n / 8; j++) {
+            const int row = 4 * j + lane % 4;
+            float peak = -INFINITY;
+            if (side.draws_row(row))
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    peak = fmaxf(peak, peak_of(sum[h] + 4 * j, h, row, blocks[h]));
+#pragma unroll
+            for (int lanes = 4; lanes < 32; lanes *= 2)
+                peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, lanes));
+            if (lane < 4)
+                side.reach(row, peak, 0);
+        }
+        ptx_named_barrier<1, 128>();
+        const bool draws = side.draws_row(thread);
+        if (draws)
+            give_peak(s, side, thread, tile);
+        if (thread < (side.rows + 31) / 32 * 32)
+            wait_for_floors(s, side, thread, draws);
+        if (draws) {
+            const float reaches[kTileBlocks] = {};
+            set_marks(s, side, thread, reaches, blocks);
+        }
+        ptx_named_barrier<1, 128>();
+    }
+
     /* Wait for the team's other threads. */
     __device__ __forceinline__ void sync() const
     {
@@ -229,6 +262,23 @@ template <int n, class call> class screen_team
                                                      const screen_mark &mark)
     {
         return fmaf(step, middle - mark.width, -CUDA_SCREEN_TINY);
+    }
+
+    /* What the larger logit of this thread's two tokens of a block is not below, of those of row
+     * `row`, which draws, that count. */
+    __device__ __forceinline__ float peak_of(const int32_t *sums, int h, int row,
+                                             const gumbel_screen_block &block) const
+    {
+        const screen_mark mark = {0.0f, gumbel_screen_width(&side.reaches[row], &block)};
+        const uint32_t allowed = side.allowed[h][row][own / 32] >> own % 32;
+        const float unit = side.units[row];
+        const int place = 64 * h + own;
+        float peak = -INFINITY;
+        if (place < tokens && (allowed & 1))
+            peak = lower_of(steps[h].x, middle_of(sums, unit), mark);
+        if (place + 1 < tokens && (allowed & 2))
+            peak = fmaxf(peak, lower_of(steps[h].y, middle_of(sums + 2, unit), mark));
+        return peak;
     }
 
     __device__ __forceinline__ void put(bool p0, bool p1, float2 first, float2 second,
@@ -255,7 +305,7 @@ template <int n, class call> class screen_team
                 const int row = 4 * j + lane % 4;
                 const int other = (int)((side.first_words[h][row] - own) % GUMBEL_BLOCK);
                 if (!side.draws_row(row) || other > 1 || 64 * h + own + other >= tokens ||
-                    (call::any && !(side.allowed[h][row][own / 32] >> (own % 32 + other) & 1)))
+                    (call::masked && !(side.allowed[h][row][own / 32] >> (own % 32 + other) & 1)))
                     continue;
                 const screen_mark mark = {0.0f,
                                           gumbel_screen_width(&side.reaches[row], &blocks[h])};
@@ -328,7 +378,7 @@ template <int n, class call> __device__ void consume(const call &s, unsigned cha
         for (int tries = 0; repeats; tries++) {
             ptx_barrier_wait(&side.served[own], served++ & 1);
             if (served == 1 && own == 0)
-                team.plant(sum, tile);
+                call::cuts ? team.plant_peaks(sum, tile) : team.plant(sum, tile);
             team.draw(sum);
             team.sync();
             repeats = side.repeats(tries);
@@ -342,7 +392,7 @@ template <int n, class call> __device__ __forceinline__ void screen(const call &
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const screen_memory<n> memory(s, shared_memory);
     if (threadIdx.x == 0)
-        memory.side.start_barriers(s.call.stages);
+        memory.side.start_barriers(s.call.stages, call::servers);
     if (threadIdx.x == 32)
         fetch_stages(s);
     ptx_wait_for_launch();
@@ -358,8 +408,10 @@ template <int n, class call> __device__ __forceinline__ void screen(const call &
         consume<n, call>(s, shared_memory);
     } else {
         ptx_registers_fewer<kScreenServeRegisters>();
-        if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
+        if (threadIdx.x < SM90_DRAW_THREADS + call::servers)
             screen_server<n, call>(s, memory.side).serve();
+        else if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
+            screen_raise_floors(s, memory.side);
         else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS) {
             produce<n>(s, memory);
             ptx_allow_launch();
@@ -375,7 +427,10 @@ template <int n, class call> __device__ __forceinline__ void screen(const call &
     {                                                                                              \
         screen<n>(s);                                                                              \
     }
-#define KERNELS(n) KERNEL(n, , CUDA_SCREEN_PLAIN) KERNEL(n, _any, CUDA_SCREEN_ANY)
+#define KERNELS(n)                                                                                 \
+    KERNEL(n, , CUDA_SCREEN_PLAIN)                                                                 \
+    KERNEL(n, _any, CUDA_SCREEN_ANY)                                                               \
+    KERNEL(n, _cut, CUDA_SCREEN_CUT)
 KERNELS(8)
 KERNELS(16)
 KERNELS(32)

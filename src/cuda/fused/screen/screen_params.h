@@ -11,6 +11,7 @@
 #define GUMBEL_CUDA_SCREEN_PARAMS_H
 
 #include "cuda/common/cuda_params.h"
+#include "cuda/common/cuda_request.h"
 #include "cuda/policy/screen_policy.h"
 
 typedef struct cuda_screen_params {
@@ -21,14 +22,31 @@ typedef struct cuda_screen_params {
     const int8_t *copy;
     int32_t depths; /* D / 128, rounded up */
     int32_t width;  /* of the product */
-    int32_t draws;  /* B S, row by row; the kernels' rows are these */
+    int32_t draws;  /* cuda_screen_draws(), row by row; the kernels' rows are these */
     double gamma;
     int8_t *planes;               /* [depths][width][128], in the swizzle of the copy */
     gumbel_screen_reach *reaches; /* [width / 2]; a NaN unit: the full pass must draw this row */
     cuda_screen_state *state;
     cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_LISTED_MOST] */
     uint16_t *spread; /* [draws][D], where S > 1: the hidden state of each, for the full pass */
+    /* Of rows that are cut. [B][call.tiles]: what the largest logit of each tile is not below; NaN
+     * for those that are not known yet. */
+    float *peaks;
+    cuda_screen_ends *ends; /* [B] rows at ends_stride: the list */
+    int64_t ends_stride;
+    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MOST] */
+    int32_t rest;             /* of scoring: what the first scores leave */
 } cuda_screen_params;
+
+/* What the kernel gets that draws rows which are cut, each from its part of the list. */
+typedef struct cuda_screen_rows {
+    cuda_request_params request; /* row_states: served, or behind the next launch */
+    const cuda_screen_state *state;
+    const cuda_screen_exact *exact;
+    const uint64_t *floors; /* [B][CUDA_FLOOR_WORDS], with the tag of the screen */
+    uint64_t tag;
+    int32_t *left; /* [B]: 1 where the row is left to the full pass */
+} cuda_screen_rows;
 
 /* What the kernels that make a screen, or verify one, are given. */
 typedef struct cuda_screen_making {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the ends of a screened draw on Hopper: before it, hidden states as planes; behind it, the
- *        tokens that can win scored by the full product, and the outputs. A call that the screen
- *        does not tell is left to the full pass, which is known before any is scored.
+ *        tokens that can win scored by the full product, and the outputs, or, where rows are cut,
+ *        the logits of those that can matter, from which screen_rows.cu draws. A call that the
+ *        screen does not tell is left to the full pass, which is known before any is scored.
  * COST   of scoring, 2 D bytes a candidate and a chain of D / 16 wgmmas.
  * MAP    splitting: a CTA a draw (screen_split.cuh). Scoring: screen_score.cuh, by as many CTAs as
  *        there are multiprocessors.
@@ -27,6 +28,9 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
         *s.state = {};
     if (row < s.draws && threadIdx.x < CUDA_FLOOR_WORDS)
         s.call.shared_floors[CUDA_FLOOR_WORDS * row + threadIdx.x] = 0;
+    if (call::cuts && row < s.draws)
+        for (int tile = threadIdx.x; tile < s.call.tiles; tile += CUDA_SCREEN_SPLIT_THREADS)
+            s.peaks[(int64_t)row * s.call.tiles + tile] = __uint_as_float(~0u); /* the least */
     const row_split<call> own(s, shared, row);
     if (row >= s.draws || !s.lives(row)) {
         if (threadIdx.x < kSplitThreads)
@@ -35,7 +39,7 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
     }
     gumbel_screen_reach reach = {};
     if (threadIdx.x < kSplitThreads) {
-        if (call::any && s.spread)
+        if (call::sampled && s.spread)
             own.spread();
         reach = own.split();
     } else
@@ -59,13 +63,17 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
     }
 KERNEL(, CUDA_SCREEN_PLAIN)
 KERNEL(_any, CUDA_SCREEN_ANY)
+KERNEL(_cut, CUDA_SCREEN_CUT)
 #undef KERNEL
 
-#define KERNEL(dtype, half)                                                                        \
+/* Those of CUDA_SCREEN_ANY serve plain calls, too: no tile waits for this. */
+#define KERNEL(dtype, half, kind)                                                                  \
     extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SCORE_THREADS)                        \
-        gumbel_score_rows_##dtype(const __grid_constant__ screen_call<CUDA_SCREEN_ANY> s)          \
+        gumbel_score_rows_##dtype(const __grid_constant__ screen_call<kind> s)                     \
     {                                                                                              \
         score<half>(s);                                                                            \
     }
-KERNEL(bf16, false)
-KERNEL(f16, true)
+KERNEL(bf16, false, CUDA_SCREEN_ANY)
+KERNEL(f16, true, CUDA_SCREEN_ANY)
+KERNEL(bf16_cut, false, CUDA_SCREEN_CUT)
+KERNEL(f16_cut, true, CUDA_SCREEN_CUT)

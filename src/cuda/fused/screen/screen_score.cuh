@@ -14,12 +14,10 @@
 #include "cuda/fused/hopper/wgmma.cuh"
 #include "cuda/fused/tile/ending_sm90.cuh"
 #include "cuda/fused/screen/screen_ptx.cuh"
-#include "cuda/fused/screen/screen_shared.cuh"
+#include "cuda/fused/screen/screen_floors.cuh"
 
 namespace
 {
-
-using screen_any = screen_call<CUDA_SCREEN_ANY>; /* serves all calls: no tile waits for this */
 
 constexpr int kScoreRows = CUDA_SCREEN_SIDE_BY_SIDE, kGroup = CUDA_SCREEN_GROUP;
 constexpr int kChunk = 64; /* columns of a swizzled row of 128 bytes */
@@ -27,6 +25,9 @@ constexpr int kChunks = CUDA_SCREEN_SEGMENT / kChunk;
 constexpr int kWeightBytes = kScoreRows * 2 * CUDA_SCREEN_SEGMENT; /* of a segment */
 constexpr int kUnits = CUDA_SCREEN_SEGMENT / 8;                    /* of 16 bytes, a row */
 constexpr int kSegmentsAhead = CUDA_SCREEN_SEGMENTS - 1;
+
+/* Tokens that wait for their score, where rows are cut: what is looked at at once, and a batch. */
+constexpr int kQueue = CUDA_SCREEN_SCORE_THREADS + kScoreRows;
 
 struct score_shared {
     cuda_screen_entry entries[kScoreRows];
@@ -37,22 +38,27 @@ struct score_shared {
     float floors[kGroup]; /* what rows have surely reached; -inf for nothing known */
     uint32_t flags[kGroup];
     uint32_t is_last;
+    /* Where rows are cut. */
+    cuda_screen_entry queue[kQueue]; /* tokens that are to be scored, in `upper` their places */
+    int queued;
+    int counts[kGroup];  /* of tokens listed of each row */
+    float least[kGroup]; /* what rows have surely reached by those that were scored */
 };
 static_assert((64 - kScoreRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT,
               "a wgmma reads the ring");
 static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "as the launch has it");
 
-template <bool half> class scorer
+template <bool half, class call> class scorer
 {
-    const screen_any &s;
+    const call &s;
     score_shared &shared;
     unsigned char *stages;
     const int group, thread;
     const int segments;
 
   public:
-    __device__ __forceinline__ scorer(const screen_any &params, score_shared &memory,
-                                      unsigned char *ring, int of_rows)
+    __device__ __forceinline__ scorer(const call &params, score_shared &memory, unsigned char *ring,
+                                      int of_rows)
         : s(params), shared(memory), stages(ring), group(of_rows), thread(threadIdx.x),
           segments((int)((params.call.problem.hidden_size + CUDA_SCREEN_SEGMENT - 1) /
                          CUDA_SCREEN_SEGMENT))
@@ -73,7 +79,70 @@ template <bool half> class scorer
         }
     }
 
+    /* The same where rows are cut, of all tokens that are listed: those that alone tell how many
+     * reach their floor, or behind them those of the rest that reach what these do. */
+    __device__ __forceinline__ void score_cut(int member, int members) const
+    {
+        int listed = 0, queued = 0;
+        for (int i = 0; i < kGroup; i++)
+            listed += shared.counts[i];
+        if (thread == 0)
+            shared.queued = 0;
+        __syncthreads();
+        const int turn = CUDA_SCREEN_SCORE_THREADS * members;
+        for (int from = member; from < listed; from += turn) {
+            if (from + members * thread < listed)
+                queue(from + members * thread);
+            __syncthreads();
+            queued = shared.queued;
+            __syncthreads(); /* all know it before others are queued */
+            const int least = from + turn < listed ? kScoreRows : 1; /* the last turn ends all */
+            while (queued >= least)
+                queued = score_queued(queued);
+        }
+    }
+
   private:
+    /* Put the at-th token of the group's lists in the queue if it is to be scored. */
+    __device__ __forceinline__ void queue(int at) const
+    {
+        int column = 0;
+        while (at >= shared.counts[column])
+            at -= shared.counts[column++];
+        const int row = kGroup * group + column;
+        const uint4 raw = __ldcg((const uint4 *)&s.ends[row * s.ends_stride + at]);
+        const float upper = __uint_as_float(raw.x), lower = __uint_as_float(raw.y);
+        const bool is_first = lower >= shared.floors[column];
+        if (s.rest ? is_first || upper < shared.least[column] : !is_first)
+            return;
+        const uint32_t place = atomicAdd(scored_of_row(s, row), 1u);
+        if (place < CUDA_SCREEN_EXACT_MOST) /* else the row is left */
+            shared.queue[atomicAdd(&shared.queued, 1)] = {0.0f, raw.z, (uint32_t)row, place};
+    }
+
+    /* Score the last ones of so many; how many are left. */
+    __device__ __forceinline__ int score_queued(int queued) const
+    {
+        const int count = min(queued, kScoreRows), first = queued - count;
+        if (thread < count)
+            shared.entries[thread] = shared.queue[first + thread];
+        if (thread == 0) {
+            shared.count = count;
+            shared.queued = first;
+        }
+        __syncthreads();
+        float sum[4] = {};
+        multiply(sum);
+        keep(sum);
+        __syncthreads(); /* the entries may change */
+        return first;
+    }
+
+    __device__ __forceinline__ void write(float logit, const cuda_screen_entry &own) const
+    {
+        s.exact[own.row * CUDA_SCREEN_EXACT_MOST + own.unused] = {logit, own.token};
+    }
+
     /* Of the next candidates those that can still win. */
     __device__ __forceinline__ void choose(int from, int members, int listed) const
     {
@@ -164,7 +233,8 @@ template <bool half> class scorer
             const uint32_t column = 2 * (thread % 4) + i % 2;
             const float logit = i & 2 ? (i & 1 ? sum[3] : sum[2]) : i & 1 ? sum[1] : sum[0];
             if (at < shared.count && shared.entries[at].row % kGroup == column)
-                score(logit, shared.entries[at].token, (int)column);
+                call::cuts ? write(logit, shared.entries[at])
+                           : score(logit, shared.entries[at].token, (int)column);
         }
     }
 
@@ -191,7 +261,8 @@ template <bool half> class scorer
     }
 };
 
-__device__ __forceinline__ void start(const screen_any &s, score_shared &shared, int group)
+template <class call>
+__device__ __forceinline__ void start(const call &s, score_shared &shared, int group)
 {
     const int i = threadIdx.x, row = kGroup * group + i;
     if (i == 0)
@@ -202,17 +273,22 @@ __device__ __forceinline__ void start(const screen_any &s, score_shared &shared,
     shared.draws[i] = {};
     shared.floors[i] = -INFINITY;
     shared.flags[i] = 0;
+    if (call::cuts)
+        shared.counts[i] = 0;
     if (row < s.draws) {
         const uint64_t floor = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
         if (floor >> FLOOR_BITS == s.call.tag)
             shared.floors[i] = floor_unpack(floor);
         shared.draws[i] = s.parameters_of(row);
         shared.hidden[i] = s.hidden_of(row);
+        if (call::cuts)
+            shared.counts[i] = min((int)__ldcg(listed_of_row(s, row)), list_most_of_row(s));
     }
 }
 
 /* Tell what this CTA has found; by the last one, write the outputs. */
-__device__ __forceinline__ void end(const screen_any &s, score_shared &shared, int group)
+template <class call>
+__device__ __forceinline__ void end(const call &s, score_shared &shared, int group)
 {
     const int i = threadIdx.x, row = kGroup * group + i;
     __syncthreads();
@@ -226,8 +302,52 @@ __device__ __forceinline__ void end(const screen_any &s, score_shared &shared, i
         write_best(s.call, i);
 }
 
+/* What as many tokens as matter have surely reached, of those of each row that were scored first;
+ * by all warps, and told by one CTA of the group. Ends with a barrier. */
+template <class call>
+__device__ __forceinline__ void find_least(const call &s, score_shared &shared, int group,
+                                           bool tells)
+{
+    constexpr int each = 8; /* tokens of a lane: others would only raise it */
+    const int lane = threadIdx.x % 32;
+    for (int i = threadIdx.x / 32; i < kGroup; i += CUDA_SCREEN_SCORE_THREADS / 32) {
+        const int row = kGroup * group + i;
+        if (row >= s.draws)
+            break;
+        const int count = min((int)__ldcg(scored_of_row(s, row)), CUDA_SCREEN_EXACT_MOST);
+        const uint32_t rank = (uint32_t)__ldcg(cut_word(s, row, CUDA_CUT_RANK));
+        uint32_t keys[each], low = 0, high = ~0u;
+#pragma unroll
+        for (int k = 0; k < each; k++) {
+            const int at = lane + 32 * k;
+            const float *logit = &s.exact[row * CUDA_SCREEN_EXACT_MOST + at].logit;
+            keys[k] = at < count ? ordered_bits(__ldcg(logit)) : 0;
+        }
+        /* The largest key that so many reach: 0 where there are fewer. */
+#pragma unroll 1
+        while (low < high) {
+            const uint32_t middle = high - (high - low) / 2;
+            uint32_t reach = 0;
+#pragma unroll
+            for (int k = 0; k < each; k++)
+                reach += keys[k] >= middle;
+            reach = __reduce_add_sync(~0u, reach);
+            low = reach >= rank ? middle : low;
+            high = reach >= rank ? high : middle - 1;
+        }
+        const float least =
+            low > 0 ? fmaxf(bound_below(ordered_float(low)), shared.floors[i]) : shared.floors[i];
+        if (lane == 0) {
+            shared.least[i] = least;
+            if (tells)
+                *cut_word(s, row, CUDA_CUT_LEAST) = s.call.tag << FLOOR_BITS | floor_pack(least);
+        }
+    }
+    __syncthreads();
+}
+
 /* Behind the launch that lists candidates. */
-template <bool half> __device__ __forceinline__ void score(const screen_any &s)
+template <bool half, class call> __device__ __forceinline__ void score(const call &s)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     unsigned char *ring = shared_memory;
@@ -239,14 +359,21 @@ template <bool half> __device__ __forceinline__ void score(const screen_any &s)
     ptx_wait_for_launch();
     ptx_allow_launch();
     /* Nothing of this waits for another load. */
-    const uint32_t again = __ldcg(&s.state->again), all = __ldcg(&s.state->listed[group]);
+    const uint32_t again = __ldcg(&s.state->again);
+    const uint32_t all = call::cuts ? 0 : __ldcg(&s.state->listed[group]);
     const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
     start(s, shared, group);
     if (again)
         return;
     __syncthreads();
-    scorer<half>(s, shared, ring, group)
-        .score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_LISTED(list_most)));
+    const scorer<half, call> own(s, shared, ring, group);
+    if (call::cuts) {
+        if (s.rest)
+            find_least(s, shared, group, member == 0);
+        own.score_cut(member, members);
+        return;
+    }
+    own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_LISTED(list_most)));
     end(s, shared, group);
 }
 

@@ -11,7 +11,7 @@
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
 
 #include "cuda/common/widen.cuh"
-#include "cuda/fused/screen/screen_shared.cuh"
+#include "cuda/fused/screen/screen_floors.cuh"
 #include "cuda/fused/tile/nap_sm90.cuh"
 
 namespace
@@ -48,8 +48,8 @@ template <int n, class call> class screen_server
             parities ^= 1u << team;
             const screen_time time = side.times[team];
             const bool repeats = side.repeats(tries);
-            weigh_offers(first_token_of(tile));
-            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are weighed */
+            weigh_offers(first_token_of(tile), repeats);
+            ptx_named_barrier<3, call::servers>(); /* all are weighed */
             tries = repeats ? tries + 1 : 0;
             turn += !repeats;
             tile += repeats ? 0 : (int)gridDim.x;
@@ -59,13 +59,26 @@ template <int n, class call> class screen_server
                 side.again |= !repeats && side.offered > CUDA_SCREEN_OFFERS;
                 side.offered = 0;
             }
-            tell(time, repeats, turn == 1);
-            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all have told */
-            sharpen();
-            if (thread < 32)
+            if (call::cuts)
+                tell_peaks(repeats ? tile : tile - (int)gridDim.x, repeats);
+            else
+                tell(time, repeats, turn == 1);
+            ptx_named_barrier<3, call::servers>(); /* all have told */
+            if (!call::cuts)
+                sharpen();
+            if (!call::cuts && thread < 32)
                 drop_beaten();
             mark_tile(tile, time.ended, repeats ? 0 : nap_behind(time.took));
             ptx_barrier_arrive(&side.served[turn % kScreenTeams]);
+            if (call::cuts && tile + (int)gridDim.x >= s.call.tiles)
+                end_floors(side);
+        }
+        if (call::cuts) {
+            end_floors(side);
+            ptx_named_barrier<3, call::servers>();
+            if (thread == 0 && (side.again || side.offered > CUDA_SCREEN_OFFERS))
+                s.state->again = 1;
+            return;
         }
         if (thread == 0 && side.offered > CUDA_SCREEN_OFFERS)
             side.again = 1;
@@ -85,9 +98,10 @@ template <int n, class call> class screen_server
             return;
         draw_block words[kTileBlocks];
         ask_allowed(s, side, thread, first);
-        words_of_tile(s, side, thread, first, words);
+        if (!call::cuts)
+            words_of_tile(s, side, thread, first, words);
 #pragma unroll
-        for (int b = 0; b < kTileBlocks; b++) {
+        for (int b = 0; b < kTileBlocks && !call::cuts; b++) {
             side.first_words[b][thread] = first_word_of(words[b]);
             side.seeds[b][thread] = -INFINITY;
         }
@@ -95,13 +109,18 @@ template <int n, class call> class screen_server
     }
 
     /* Raise what rows must reach by all offers, and keep those that reach it. */
-    __device__ __forceinline__ void weigh_offers(uint32_t first) const
+    __device__ __forceinline__ void weigh_offers(uint32_t first, bool repeats) const
     {
         const uint32_t count = min(side.offered, (uint32_t)CUDA_SCREEN_OFFERS);
-        for (uint32_t k = thread; k < count; k += SM90_SERVE_THREADS)
+        for (uint32_t k = thread; k < count; k += call::servers)
             weigh(side.offers[k], first);
-        ptx_named_barrier<3, SM90_SERVE_THREADS>();
-        for (uint32_t k = thread; k < count; k += SM90_SERVE_THREADS) {
+        ptx_named_barrier<3, call::servers>();
+        if (call::cuts) {
+            if (!repeats) /* a token is listed once */
+                list_offers(count, first);
+            return;
+        }
+        for (uint32_t k = thread; k < count; k += call::servers) {
             const screen_offer &offer = side.offers[k];
             const uint32_t row = offer.place & 0xff;
             if (is_beaten(offer.upper, row))
@@ -118,6 +137,12 @@ template <int n, class call> class screen_server
     __device__ __forceinline__ void weigh(screen_offer &offer, uint32_t first) const
     {
         const int i = offer.place & 0xff;
+        if (call::cuts) {
+            if (!(offer.upper < INFINITY))
+                side.again = 1;
+            side.reach(i, offer.lower, 0);
+            return;
+        }
         const sm90_draw &draw = side.draws[i];
         const float scale = s.call.problem.scale;
         float upper = (offer.upper * scale) * draw.inverse_temperature;
@@ -139,6 +164,47 @@ template <int n, class call> class screen_server
     __device__ __forceinline__ bool is_beaten(float upper, uint32_t row) const
     {
         return upper < side.reached(row) || upper < side.thresholds[row];
+    }
+
+    /* List the offers of rows that are cut which reach their floors; a row's places are asked for
+     * at once. */
+    __device__ __forceinline__ void list_offers(uint32_t count, uint32_t first) const
+    {
+        constexpr int shift = 16; /* of an offer's place among those of its row, from 1 on */
+        const uint32_t most = list_most_of_row(s);
+        for (uint32_t k = thread; k < count; k += call::servers) {
+            screen_offer &offer = side.offers[k];
+            const uint32_t row = offer.place & 0xff;
+            if (!(offer.upper < side.thresholds[row]))
+                offer.place |= (1 + atomicAdd(&side.passed[row], 1u)) << shift;
+        }
+        ptx_named_barrier<3, call::servers>();
+        if (side.draws_row(thread) && side.passed[thread] > 0)
+            side.passed[thread] = atomicAdd(listed_of_row(s, thread), side.passed[thread]);
+        ptx_named_barrier<3, call::servers>();
+        for (uint32_t k = thread; k < count; k += call::servers) {
+            const screen_offer &offer = side.offers[k];
+            const uint32_t row = offer.place & 0xff, place = offer.place >> shift;
+            if (place == 0)
+                continue;
+            const uint32_t at = side.passed[row] + place - 1;
+            if (at < most)
+                s.ends[row * s.ends_stride + at] = {offer.upper, offer.lower,
+                                                    first + (offer.place >> 8 & 0xff), 0};
+            else
+                side.again = 1;
+        }
+    }
+
+    /* Tell the peaks of a tile, where rows are cut, and forget them. */
+    __device__ __forceinline__ void tell_peaks(int tile, bool repeats) const
+    {
+        if (!side.draws_row(thread))
+            return;
+        give_peak(s, side, thread, tile);
+        side.passed[thread] = 0;
+        if (!repeats)
+            side.best[thread] = (unsigned long long)ordered_bits(-INFINITY) << 32;
     }
 
     /* Raise row i's threshold to what is reached, and tell the others; whether that is news. */
@@ -294,10 +360,11 @@ template <int n, class call> class screen_server
             draw_block words[kTileBlocks];
             ask_allowed(s, side, thread, first_token_of(tile));
             load_blocks(s, tile, blocks);
-            words_of_tile(s, side, thread, first_token_of(tile), words);
+            if (!call::cuts)
+                words_of_tile(s, side, thread, first_token_of(tile), words);
 #pragma unroll
             for (int b = 0; b < kTileBlocks; b++)
-                reaches[b] = draw_reach(side.draws[thread].greedy, words[b].r);
+                reaches[b] = call::cuts ? 0.0f : draw_reach(side.draws[thread].greedy, words[b].r);
         }
         sm90_sleep(ended, nap);
         if (draws) {
@@ -326,7 +393,7 @@ template <int n, class call> class screen_server
         const uint32_t count = min(side.kept, side.kept_most);
         const uint32_t most =
             CUDA_SCREEN_LISTED(min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
-        for (uint32_t k = thread; k < count; k += SM90_SERVE_THREADS) {
+        for (uint32_t k = thread; k < count; k += call::servers) {
             const screen_kept own = side.list[k];
             if (is_beaten(own.upper, own.row))
                 continue;

@@ -3,7 +3,8 @@
  * What the screened draw keeps in shared memory beside its ring of stages, for a product of n
  * columns, two for each of n / 2 rows of the batch; and the thresholds and marks of those rows.
  *
- * A threshold is what a score must reach to matter: less than what some token surely has. Of each
+ * A threshold is what a score must reach to matter: less than what some token surely has; where
+ * rows are cut, what a logit must, less than as many tokens surely have as matter. Of each
  * row and block of 64 tokens a mark tells how wide intervals of logits are there, and the upper end
  * that a token must reach to come to the threshold by the noise of its block.
  */
@@ -12,6 +13,7 @@
 
 #include "cuda/fused/hopper/noise_sm90.cuh"
 #include "cuda/fused/screen/screen_case.cuh"
+#include "cuda/fused/tile/row_bound.cuh"
 
 namespace
 {
@@ -65,19 +67,23 @@ template <int n> struct screen_side {
     uint32_t kept_most;
     screen_offer offers[CUDA_SCREEN_OFFERS];
     screen_kept list[CUDA_SCREEN_KEPT];
-    /* Of the case CUDA_SCREEN_ANY; behind what all calls have, which lies as without it. */
+    /* Of masks; behind what all calls have, which lies as without it. */
     uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask leaves */
     const int32_t *masks[rows];             /* NULL: none */
+    /* Of the case CUDA_SCREEN_CUT. */
+    int ranks[rows];       /* of the first tokens that matter */
+    uint32_t passed[rows]; /* tokens of the tile that are listed; then their first place */
+    uint32_t ends;         /* 1: no more floors are wanted */
 
     /* One thread. */
-    __device__ void start_barriers(int stages)
+    __device__ void start_barriers(int stages, int servers)
     {
         for (int i = 0; i < stages; i++) {
             ptx_barrier_init(&full[i], 1);
             ptx_barrier_init(&empty[i], 1);
         }
         for (int i = 0; i < kScreenTeams; i++) {
-            ptx_barrier_init(&served[i], SM90_SERVE_THREADS);
+            ptx_barrier_init(&served[i], servers);
             ptx_barrier_init(&drawn[i], 128);
             ptx_barrier_init(&multiplied[i], 4);
         }
@@ -90,6 +96,8 @@ template <int n> struct screen_side {
         if (threadIdx.x == 0) {
             offered = kept = again = is_known = 0;
             kept_most = min(CUDA_SCREEN_KEPT, 2 * max(1, s.header->list_most));
+            if (call::cuts)
+                ends = 0;
         }
         __syncthreads();
         for (int i = threadIdx.x; i < rows; i += CUDA_SM90_THREADS) {
@@ -108,9 +116,24 @@ template <int n> struct screen_side {
                 continue;
             }
             draws[i] = s.parameters_of(i);
-            if (call::any)
+            if (call::masked)
                 masks[i] = s.mask_of(i);
+            if (call::cuts) {
+                ranks[i] = rank_of(s.call, i);
+                passed[i] = 0;
+                if (ranks[i] == 0)
+                    is_known = 1;
+                if (blockIdx.x == 0)
+                    s.call.shared_floors[CUDA_FLOOR_WORDS * i + CUDA_CUT_RANK] = ranks[i];
+            }
         }
+    }
+
+    /* How many first tokens of a row tell it wholly; 0 where so few do not. */
+    static __device__ __noinline__ int rank_of(const cuda_params &p, int row)
+    {
+        const int rank = row_bound_of(p, row).rank;
+        return rank <= CUDA_SCREEN_RANK_MOST ? rank : 0;
     }
 
     /* What some token's score is not below; -inf for none. */
@@ -189,7 +212,7 @@ template <int n, class call>
 __device__ __forceinline__ void ask_allowed(const call &s, screen_side<n> &side, int i,
                                             uint32_t first)
 {
-    if (!call::any)
+    if (!call::masked)
         return;
     const int32_t *mask = side.masks[i];
     const uint32_t end = (uint32_t)((s.call.problem.end_token + 31) / 32);
@@ -207,7 +230,7 @@ __device__ __forceinline__ void ask_allowed(const call &s, screen_side<n> &side,
 
 template <class call> __device__ __forceinline__ void wait_allowed(const call &)
 {
-    if (call::any)
+    if (call::masked)
         ptx_copy_async_wait<0>();
 }
 
@@ -220,8 +243,9 @@ __device__ __forceinline__ void set_marks(const call &s, screen_side<n> &side, i
     const float unit = draw_unit(s.call.problem.scale * side.draws[i].inverse_temperature);
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++) {
-        const float least = draw_bound(side.thresholds[i], reaches[b], unit);
-        const bool any = !call::any || (side.allowed[b][i][0] | side.allowed[b][i][1]) != 0;
+        const float least =
+            call::cuts ? side.thresholds[i] : draw_bound(side.thresholds[i], reaches[b], unit);
+        const bool any = !call::masked || (side.allowed[b][i][0] | side.allowed[b][i][1]) != 0;
         side.marks[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
                             gumbel_screen_width(&side.reaches[i], &blocks[b])};
     }

@@ -125,7 +125,7 @@ __device__ __forceinline__ void look_for_rows(const cuda_request_params &p, int6
             __nanosleep(kNap);
             known = ptx_load_acquire(&p.row_states[b]);
         }
-        if (known == CUDA_ROW_TRIED) {
+        if (known == CUDA_ROW_TRIED || known == CUDA_ROW_BEHIND) {
             ptx_wait_for_launch();
             known = ptx_load_acquire(&p.row_states[b]);
         }

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rows that are cut, drawn by a screen on Hopper: the kernels' source on a CPU, its threads in a
+// random order, CTAs side by side, against the CPU backend's draw from the logits that the full
+// pass stores, bit by bit (log-normalisers within two ulps). Rows that are left are drawn from
+// those logits by clusters, with the same bits; most calls that suit the screen must be served.
+#include "launch_screen.h"
+#include "launch_sm90.h"
+#include "launch_team.h"
+#include "request_rows.h"
+#include "tables.h"
+
+namespace
+{
+
+/* Calls that were looked at. */
+struct counts {
+    int drawn, left, sure, sure_drawn;
+    int64_t rows, listed;
+};
+constexpr double kSureDrawn = 0.6; /* a CTA that is early waits for others in vain */
+
+/* What rows are cut by, and what leaves tokens out. */
+struct row_cuts {
+    std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
+    std::vector<float> top_p, min_p;
+    gumbel_truncation cut;
+    gumbel_transforms transforms;
+    bool suits; /* the screen is to tell all rows */
+};
+
+problem_plan plan_of(int index, uint64_t *random)
+{
+    static const int64_t batches[] = {1, 3, 4, 2, 6, 13, 1, 5, 33, 2};
+    problem_plan plan = {};
+    plan.batch = batches[index % 10];
+    plan.vocab = 16 * (20 + random_below(random, 70));
+    plan.hidden_size = 64 + 8 * random_below(random, one_in(random, 4) ? 90 : 20);
+    plan.weight_dtype = one_in(random, 3) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+    plan.hidden_dtype = plan.weight_dtype;
+    plan.samples = one_in(random, 3) ? 2 + (int)random_below(random, 3) : 1;
+    plan.first_token = one_in(random, 3) ? 64 * random_below(random, 1000) : 0;
+    if (one_in(random, 3))
+        plan.vocab_size = plan.first_token + plan.vocab - random_below(random, 140);
+    plan.scale = one_in(random, 4) ? 0.75f : 0.0f;
+    plan.temperature = one_in(random, 6) ? 0.002f : one_in(random, 4) ? -0.8f : 0.7f;
+    plan.seed = random_bits(random) >> 20;
+    return plan;
+}
+
+/* Weights of which many are the same, so that logits tie, also where a cut ends. */
+void tie(problem *made)
+{
+    const gumbel_tensor &t = made->head.weight;
+    const int64_t stride = t.stride ? t.stride : t.cols;
+    uint16_t *weight = (uint16_t *)made->weight;
+    for (int64_t row = t.rows / 5; row < t.rows; row++)
+        memcpy(weight + row * stride, weight + row % (t.rows / 5) * stride, (size_t)t.cols * 2);
+}
+
+void spoil(problem *made, uint64_t *random)
+{
+    const gumbel_tensor *t = one_in(random, 2) ? &made->head.weight : &made->head.hidden;
+    void *data = t == &made->head.weight ? made->weight : made->hidden;
+    const int64_t at = t->rows / 2 * (t->stride ? t->stride : t->cols) + 7;
+    dtype_store_nan(data, t->dtype, at);
+}
+
+/* Cuts of as many tokens as the first wave of tiles gives a floor of, mostly. */
+void make_cuts(const problem_plan &plan, int wave, row_cuts *made, uint64_t *random)
+{
+    const int64_t words = (plan.first_token + plan.vocab + 31) / 32;
+    const uint32_t most = one_in(random, 8) ? 90 : (uint32_t)wave;
+    made->suits = true;
+    for (int64_t b = 0; b < plan.batch; b++) {
+        const bool odd = one_in(random, 60);
+        made->top_k.push_back(odd ? 0 : 1 + (int32_t)random_below(random, most));
+        made->top_p.push_back(one_in(random, 3) ? 1.0f
+                                                : 0.05f * (float)(1 + random_below(random, 19)));
+        made->min_p.push_back(one_in(random, 2) ? 0.0f : 0.01f * (float)random_below(random, 30));
+        made->suits &= !odd && made->top_k.back() <= wave;
+    }
+    made->cut.struct_size = sizeof made->cut;
+    made->cut.top_k = {made->top_k.data(), 0};
+    if (!one_in(random, 3))
+        made->cut.top_p = {made->top_p.data(), 0};
+    if (one_in(random, 2))
+        made->cut.min_p = {made->min_p.data(), 0};
+    made->cut.order = (gumbel_order)random_below(random, REQUEST_ORDERS);
+    if (made->cut.order == GUMBEL_ORDER_JOINT || made->cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE)
+        made->cut.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
+    made->cut.ties = (gumbel_ties)random_below(random, 2);
+    made->transforms.struct_size = sizeof made->transforms;
+    if (!one_in(random, 3))
+        return;
+    const uint32_t kind = random_below(random, 4);
+    for (int64_t i = 0; i < plan.batch * words; i++) {
+        const uint64_t bits = random_bits(random);
+        made->mask.push_back(kind == 0 ? (int32_t)(bits & bits >> 32 & random_bits(random))
+                             : kind == 1 && one_in(random, 2) ? 0
+                                                              : (int32_t)bits);
+    }
+    made->transforms.mask = {made->mask.data(), words};
+}
+
+/* The logits that the full pass stores. */
+void store(const problem &made, int ctas, table *logits, uint64_t *random, const char *what)
+{
+    const int width = cuda_sm90_width_for(made.plan.batch);
+    emulated_launch own =
+        emulated_launch_of(made.head, made.sampling, false, width, ctas, random, what);
+    own.params.problem.sampling.num_samples = 1;
+    own.params.stored = logits->row(0);
+    own.params.stored_stride = logits->stride;
+    emulate_fused(own);
+}
+
+gumbel_logits logits_of(const problem &made, table *logits)
+{
+    gumbel_logits all = {};
+    all.struct_size = sizeof all;
+    all.logits =
+        tensor_of(logits->row(0), GUMBEL_FLOAT32, made.plan.batch, made.plan.vocab, logits->stride);
+    all.scale = made.plan.scale;
+    all.first_token = made.plan.first_token;
+    all.vocab_size = made.plan.vocab_size;
+    return all;
+}
+
+/* The call from logits, as rows are served from them. */
+cuda_request_params rows_of(const gumbel_problem &whole, table *logits, const gumbel_output &output,
+                            std::vector<int32_t> *states)
+{
+    cuda_request_params p = {};
+    p.problem = whole;
+    p.problem.hidden_size = 0;
+    p.problem.logits =
+        tensor_of(logits->row(0), GUMBEL_FLOAT32, whole.batch, whole.vocab, logits->stride);
+    p.output = output;
+    p.row_states = states->data();
+    return p;
+}
+
+bool passes(int index, gumbel_device *cpu, counts *all)
+{
+    uint64_t random = (uint64_t)index;
+    char what[400];
+    problem_plan plan = plan_of(index, &random);
+    problem *made = problem_make(&plan);
+    const bool is_spoilt = one_in(&random, 12), is_short = one_in(&random, 12);
+    const bool is_tied = one_in(&random, 5);
+    if (is_tied)
+        tie(made);
+    if (is_spoilt)
+        spoil(made, &random);
+    const int ctas = 2 + (int)random_below(&random, 5);
+    row_cuts cuts = {};
+    const int64_t tokens =
+        plan.vocab_size ? std::min(plan.vocab, plan.vocab_size - plan.first_token) : plan.vocab;
+    const int first = (int)std::min<int64_t>(ctas, (tokens + 127) / 128);
+    make_cuts(plan, first - first / 8, &cuts, &random);
+    snprintf(what, sizeof what, "problem %d, %d CTAs%s%s%s: %s", index, ctas,
+             is_short ? ", short lists" : "", is_tied ? ", ties" : "",
+             cuts.mask.empty() ? "" : ", masked", problem_describe(&plan));
+    gumbel_sampling sampling = made->sampling;
+    sampling.truncation = &cuts.cut;
+    sampling.transforms = cuts.mask.empty() ? NULL : &cuts.transforms;
+    outcome *host = outcome_make(plan.batch, plan.samples),
+            *ours = outcome_make(plan.batch, plan.samples);
+    const int num_top = 1 + (int)random_below(&random, 5);
+    outcome_widen(host, num_top, GUMBEL_PROCESSED);
+    outcome_widen(ours, num_top, GUMBEL_PROCESSED);
+    table logits(plan.batch, (plan.vocab + 3) / 4 * 4), found = logits;
+    store(*made, ctas, &logits, &random, what);
+    const gumbel_logits stored = logits_of(*made, &logits);
+    bool good = draw_logits(cpu, &stored, &sampling, host) == GUMBEL_OK;
+    outcome_poison(ours);
+    gumbel_output output = choose_outputs(ours, &random);
+    if (one_in(&random, 2)) {
+        output.num_top = 0;
+        output.top_ids = NULL;
+        output.top_logprobs = NULL;
+    }
+    const bool weighs = output.lse || output.logprobs || output.top_logprobs;
+    emulated_launch own = emulated_launch_of(made->head, sampling, weighs, 0, ctas, &random, what);
+    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
+                                  &random, what);
+    uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
+                                                      CUDA_FLOOR_WORDS * sizeof *floors);
+    std::vector<int32_t> states((size_t)plan.batch, 7);
+    own.params.problem.screen = screen;
+    own.params.problem.request |= gumbel_output_request(&output);
+    own.params.output = output;
+    own.params.shared_floors = floors;
+    own.params.tag = 1 + 3 * (uint64_t)index;
+    cuda_request_params p = rows_of(own.params.problem, &found, output, &states);
+    int64_t listed = 0;
+    const bool again = emulate_screen_cut(own.params, &p, ctas, &random, what, &listed);
+    if (again) {
+        p.parts = CUDA_REQUEST_CLUSTER;
+        p.chunk = cuda_request_share(tokens);
+        good &= same_bits(found, logits);
+        emulate_team(p, 1 + random_below(&random, (uint32_t)plan.batch), &random, what);
+    }
+    for (int64_t b = 0; b < plan.batch && good; b++)
+        good = row_agrees(host, output, b, what);
+    /* Of many rows more may pass than a tile may offer; greedy ones with a mass, or a count, are
+     * none of the screen's. */
+    const bool sure = cuts.suits && !is_spoilt && !is_short && !is_tied && plan.batch <= 3 &&
+                      num_top <= first - first / 8 &&
+                      (plan.temperature > 0 || (!weighs && !output.kept));
+    all->left += again;
+    all->drawn += !again;
+    all->sure += sure;
+    all->sure_drawn += sure && !again;
+    all->rows += again ? 0 : plan.batch;
+    all->listed += listed;
+    if (!good)
+        printf("%s: %s\n", what, again ? "left to the full pass" : "drawn by the screen");
+    free(floors);
+    free(screen);
+    outcome_free(host);
+    outcome_free(ours);
+    problem_free(made);
+    return good;
+}
+
+} // namespace
+
+/* usage: test_screened_rows [FIRST [COUNT]], problems by number */
+int main(int argc, char **argv)
+{
+    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
+    counts all = {};
+    int failed = run_problems(argc, argv, 24, 500, [&](int i) { return passes(i, cpu, &all); });
+    printf(
+        "%d drawn, %d left to the full pass, %.1f candidates a row; of %d that must be drawn, %d\n",
+        all.drawn, all.left, all.rows ? (double)all.listed / (double)all.rows : 0.0, all.sure,
+        all.sure_drawn);
+    const bool leaves = all.sure >= 5 && all.sure_drawn < kSureDrawn * all.sure;
+    if (leaves)
+        printf("too many are left\n");
+    gumbel_close(cpu);
+    return failed != 0 || leaves;
+}
