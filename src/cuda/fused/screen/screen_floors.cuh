@@ -66,7 +66,7 @@ __device__ __forceinline__ void wait_for_floors(const cuda_screen_params &s, scr
         bool lacks = false;
         if (draws) {
             take_floor(s, side, i, floor_load(floor_of_row(s, i)));
-            lacks = side.thresholds[i] == -INFINITY && side.ranks[i] <= (int)gridDim.x;
+            lacks = side.thresholds[i] == -INFINITY;
         }
         if (!__any_sync(~0u, lacks))
             return;
@@ -98,13 +98,15 @@ __device__ __forceinline__ void screen_raise_floors(const cuda_screen_params &s,
             if (!side.draws_row(row))
                 continue;
             const row_bound wanted = {side.ranks[row], 0, 0.0f};
+            const int needed = looks < kWaveLooks ? max(wave, min(wanted.rank, first)) - 1 : 0;
             /* The first one, at nothing, brings the code. */
             const peaks_found found =
                 look_at_peaks(s.peaks + (int64_t)row * s.call.tiles, looks > 0 ? all : 0, wanted,
-                              max(known, looks < kWaveLooks ? wave - 1 : 0));
-            const float bound = bound_below(found.bound);
-            if (!(bound > -INFINITY))
+                              max(known, needed));
+            if (found.present <= max(known, needed))
                 continue;
+            /* Of a row that is masked all but wholly there is nothing to wait for. */
+            const float bound = fmaxf(bound_below(found.bound), -FLT_MAX);
             any = true;
             if (s.draws <= (int)gridDim.x)
                 known = found.present;
