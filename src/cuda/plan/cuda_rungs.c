@@ -63,8 +63,9 @@ static const char *screen_cut_refuses(const cuda_device *cuda, const gumbel_prob
     const char *screen = screen_refuses(cuda, &rows);
     if (screen)
         return screen;
-    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) && p->batch > CUDA_SCREEN_CUT_ROWS_MOST)
-        return "more than 32 rows are faster by the full pass";
+    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
+        !cuda_screen_cut_is_faster(p->batch, p->hidden_size))
+        return "more than 32 rows, or a D above 4096, are faster by the full pass";
     return team_refuses(cuda, p, 0);
 }
 

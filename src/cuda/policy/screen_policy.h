@@ -25,10 +25,16 @@ static inline int cuda_screen_is_faster(int64_t vocab, int64_t columns)
     return vocab * columns >= CUDA_SCREEN_WEIGHTS_LEAST;
 }
 
-/* Rows that are cut: as many as are measured to be faster by a screen than by the full pass, which
- * takes .58 to .86 of its time at 1 to 32 rows and 1.07 at 64 (D = 4096; findings/screening.md), as
- * each has 90 to 220 tokens scored. */
-#define CUDA_SCREEN_CUT_ROWS_MOST 32
+/* Rows that are cut, and the hidden size to which they are faster by a screen than by the full
+ * pass: .58 to .86 of its time at 1 to 32 rows of D = 2048 and 4096, and 1.07 at 64
+ * (findings/screening.md). At D = 8192 a row has, as reckoned, some 940 tokens scored, for which
+ * there is hardly room. */
+#define CUDA_SCREEN_CUT_ROWS_MOST   32
+#define CUDA_SCREEN_CUT_HIDDEN_MOST 4096
+static inline int cuda_screen_cut_is_faster(int64_t batch, int64_t hidden_size)
+{
+    return batch <= CUDA_SCREEN_CUT_ROWS_MOST && hidden_size <= CUDA_SCREEN_CUT_HIDDEN_MOST;
+}
 
 /* What a call asks of a screened draw. Each case has kernels of its own, without the code of what
  * it rules out (screen_case.cuh). */
