@@ -45,14 +45,22 @@ typedef struct gumbel_peer_card {
     unsigned char handle[64];
 } gumbel_peer_card;
 
+/* What a rank's GPU writes into host memory when it gives up on another rank: `failed` last. */
+typedef struct gumbel_peer_report {
+    uint32_t failed;                    /* 0, or 1 + the rank that did not answer in time */
+    uint32_t exchange;                  /* number of the exchange that this rank was in */
+    uint64_t waited_ns;                 /* how long it waited there, by the GPU's clock */
+    uint64_t begun[GUMBEL_PEERS_RANKS]; /* number of the last exchange that each rank has begun */
+} gumbel_peer_report;
+
 typedef struct gumbel_peers {
     int32_t rank, ranks;
     size_t words;                        /* that a rank says in one exchange at most */
     void *mailboxes[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one's device reaches them */
     uint32_t mapped;                     /* bits: those that this rank has mapped */
     int owned;                           /* this rank's own is to be freed */
-    volatile uint32_t *failed;           /* host memory: as gumbel_mailbox.failed */
-    uint32_t *failed_there;              /* the same, as the device reaches it */
+    gumbel_peer_report *report;          /* host memory */
+    gumbel_peer_report *device_report;   /* the same memory at its device address */
     int64_t timeout_ms;                  /* of an exchange */
 } gumbel_peers;
 

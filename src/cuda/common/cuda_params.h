@@ -71,7 +71,7 @@ typedef struct cuda_exchange_params {
     gumbel_mailbox *mailboxes[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one reaches them */
     int32_t rank, ranks;
     int64_t room;     /* words of a rank in a mailbox's place */
-    uint32_t *failed; /* host memory: as gumbel_mailbox.failed */
+    gumbel_peer_report *report; /* in host memory */
     uint64_t timeout_ns;
     const uint32_t *words; /* of this rank: summaries, or rows of `width` */
     int64_t draws;         /* summaries, which are merged and written out, */

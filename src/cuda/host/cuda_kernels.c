@@ -93,7 +93,16 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_bounded", AT(request_bounded),
      CUDA_REQUEST_BLOCKS_BYTES},
 };
+
+/* Kernels that wait for launches of other streams. */
+static const size_t waiting[] = {AT(exchange_rows), AT(exchange_summaries), AT(ask_rows),
+                                 AT(tell_candidates), AT(tell_rows)};
 #undef AT
+
+static CUfunction *kernel_at(cuda_device *cuda, size_t at)
+{
+    return (CUfunction *)((char *)cuda + at);
+}
 
 /* Names of dtypes, as kernels have them. */
 static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
@@ -112,14 +121,27 @@ static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const cha
     return GUMBEL_OK;
 }
 
+/* Have a multiprocessor that runs a waiting kernel offer all its shared memory. How much it offers is
+ * fixed while a kernel runs there: a launch that needs more would wait for the one that waits. */
+static gumbel_status offer_shared_memory(cuda_device *cuda, gumbel_error *error)
+{
+    for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
+        if (*kernel_at(cuda, waiting[i]))
+            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel_at(cuda, waiting[i]),
+                     CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                     CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+    return GUMBEL_OK;
+}
+
 static gumbel_status get_singles(cuda_device *cuda, gumbel_error *error)
 {
     for (size_t i = 0; i < sizeof singles / sizeof *singles; i++) {
         const single_kernel *one = &singles[i];
         if (cuda->modules[one->module])
             GUMBEL_FORWARD(get_kernel(cuda, one->module, one->name, one->shared_bytes,
-                                      (CUfunction *)((char *)cuda + one->at), error));
+                                      kernel_at(cuda, one->at), error));
     }
+    GUMBEL_FORWARD(offer_shared_memory(cuda, error));
     if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
         return GUMBEL_OK;
     return get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",

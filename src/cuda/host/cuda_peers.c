@@ -43,7 +43,7 @@ static gumbel_status make(const cuda_device *cuda, gumbel_peers *peers, gumbel_p
     const cuda_driver *driver = &cuda->driver;
     size_t bytes = gumbel_mailbox_bytes(peers->ranks, peers->words);
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)peers->mailboxes[peers->rank];
-    void *failed;
+    void *report;
     if (!at) {
         CUDA_TRY(driver, error, cuMemAlloc, &at, bytes);
         peers->mailboxes[peers->rank] = (void *)(uintptr_t)at;
@@ -52,12 +52,12 @@ static gumbel_status make(const cuda_device *cuda, gumbel_peers *peers, gumbel_p
         CUDA_TRY(driver, error, cuCtxSynchronize);
         CUDA_TRY(driver, error, cuIpcGetMemHandle, (CUipcMemHandle *)card->handle, at);
     }
-    CUDA_TRY(driver, error, cuMemHostAlloc, &failed, sizeof *peers->failed,
+    CUDA_TRY(driver, error, cuMemHostAlloc, &report, sizeof *peers->report,
              CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
-    peers->failed = failed;
-    *peers->failed = 0;
-    CUDA_TRY(driver, error, cuMemHostGetDevicePointer, &at, failed, 0);
-    peers->failed_there = (uint32_t *)(uintptr_t)at;
+    peers->report = report;
+    *peers->report = (gumbel_peer_report){0};
+    CUDA_TRY(driver, error, cuMemHostGetDevicePointer, &at, report, 0);
+    peers->device_report = (gumbel_peer_report *)(uintptr_t)at;
     return GUMBEL_OK;
 }
 
@@ -143,7 +143,7 @@ void cuda_peers_part(gumbel_device *device, gumbel_peers *peers)
             driver->cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)peers->mailboxes[r]);
     if (peers->owned)
         driver->cuMemFree((CUdeviceptr)(uintptr_t)peers->mailboxes[peers->rank]);
-    if (peers->failed)
-        driver->cuMemFreeHost((void *)(uintptr_t)peers->failed);
+    if (peers->report)
+        driver->cuMemFreeHost(peers->report);
     driver->cuCtxPopCurrent(&popped);
 }

@@ -20,7 +20,7 @@ static cuda_exchange_params exchange_of(const gumbel_peers *peers)
         .rank = peers->rank,
         .ranks = peers->ranks,
         .room = (int64_t)peers->words,
-        .failed = peers->failed_there,
+        .report = peers->device_report,
         .timeout_ns = (uint64_t)peers->timeout_ms * 1000000,
     };
     for (int32_t r = 0; r < peers->ranks; r++)

@@ -10,6 +10,7 @@
 #include "dist/transports/clock.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 _Static_assert(sizeof(gumbel_peer_card) <= sizeof(dist_header), "a card fits into a frame");
@@ -87,13 +88,19 @@ gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *o
 
 gumbel_status dist_check_peers(gumbel_group *group, gumbel_error *error)
 {
-    uint32_t failed = group->peers.ranks ? *group->peers.failed : 0;
+    const volatile gumbel_peer_report *report = group->peers.report;
+    uint32_t failed = group->peers.ranks ? report->failed : 0;
     if (!failed)
         return GUMBEL_OK;
     group->broken = 1;
+    char begun[96] = "";
+    for (int32_t r = 0, used = 0; r < group->peers.ranks && used < (int32_t)sizeof begun; r++)
+        used += snprintf(begun + used, sizeof begun - (size_t)used, " %" PRIu64, report->begun[r]);
     return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
-                       "rank %d did not answer within %" PRId64 " ms", (int)failed - 1,
-                       group->timeout_ms);
+                       "rank %d did not answer within %" PRId64 " ms, in exchange %" PRIu32
+                       " of call %" PRId64 "; begun by ranks 0 to %d:%s",
+                       (int)failed - 1, group->timeout_ms, report->exchange, group->traffic.calls,
+                       (int)group->peers.ranks - 1, begun);
 }
 
 gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_finish_call *call,

@@ -66,6 +66,7 @@ EXPORTED CUresult cuModuleLoadData(CUmodule *module, const void *image)
 typedef struct kernel {
     char name[64];
     int shared_bytes; /* that it may have */
+    int carveout;     /* the share of a multiprocessor's memory that is to be shared memory */
 } kernel;
 
 static kernel kernels[1024];
@@ -90,6 +91,8 @@ EXPORTED CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute a
 {
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
         ((kernel *)(void *)function)->shared_bytes = value;
+    if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+        ((kernel *)(void *)function)->carveout = value;
     return CUDA_SUCCESS;
 }
 
@@ -148,6 +151,20 @@ static CUresult launch_on(CUstream stream, const char *what)
     return CUDA_SUCCESS;
 }
 
+/* A kernel that waits for another launch must leave its multiprocessors all their shared memory:
+ * otherwise a launch that needs more of it than they are set to could not start beside it. */
+static void check_wait(const kernel *k)
+{
+    static const char *const waiting[] = {"gumbel_exchange_", "gumbel_ask_", "gumbel_tell_"};
+    for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
+        if (strncmp(k->name, waiting[i], strlen(waiting[i])) == 0 &&
+            k->carveout != CU_SHAREDMEM_CARVEOUT_MAX_SHARED) {
+            fprintf(stderr, "%s waits for other launches and keeps out their shared memory\n",
+                    k->name);
+            abort();
+        }
+}
+
 EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
                                    void **arguments, void **extra)
 {
@@ -158,6 +175,7 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction func
                 config->sharedMemBytes, k->shared_bytes);
         abort();
     }
+    check_wait(k);
     return launch_on(config->hStream, k->name);
 }
 

@@ -12,9 +12,14 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { RANKS_MOST = 4, TIMEOUT = 100000, SHORT_TIMEOUT = 500 };
+enum { RANKS_MOST = 4, TURNS = 3, TIMEOUT = 100000, SHORT_TIMEOUT = 500, LATE_US = 2000 };
+
+/* What a rank's thread does: a failure prints that of all ranks. */
+typedef enum rank_step { RANK_OPENS, RANK_MEETS, RANK_QUEUES, RANK_WAITS, RANK_ENDS } rank_step;
 
 /* One call that all ranks make. */
 typedef struct shared_call {
@@ -27,8 +32,30 @@ typedef struct shared_call {
     int fused, bare;
     int silent; /* the last rank does not come to the second call, or to an errand */
     int64_t timeout_ms;
-    _Atomic int wrong, served;
+    _Atomic int wrong, served, refused;  /* ranks whose group does not serve the request */
+    _Atomic int turns[RANKS_MOST];       /* which draw a rank's thread is in */
+    _Atomic rank_step steps[RANKS_MOST]; /* what it does there */
 } shared_call;
+
+static void print_steps(const shared_call *c)
+{
+    static const char *const names[] = {[RANK_OPENS] = "opens its group",
+                                        [RANK_MEETS] = "waits to begin",
+                                        [RANK_QUEUES] = "queues",
+                                        [RANK_WAITS] = "waits for the GPU",
+                                        [RANK_ENDS] = "has drawn"};
+    for (int32_t r = 0; r < c->cut->ranks; r++)
+        printf("    rank %d: draw %d, %s\n", (int)r, c->turns[r], names[c->steps[r]]);
+}
+
+/* One rank is late to each draw, each in its turn, so that the kernels of all others wait for it
+ * before it has queued anything. */
+static void come_late(const shared_call *c, int32_t rank, int turn)
+{
+    const struct timespec pause = {0, LATE_US * 1000L};
+    if ((rank + turn) % c->cut->ranks == 0)
+        nanosleep(&pause, NULL);
+}
 
 static gumbel_group *open_group(shared_call *c, int32_t rank)
 {
@@ -49,10 +76,32 @@ static gumbel_group *open_group(shared_call *c, int32_t rank)
 }
 
 /* Draw and wait. */
-static gumbel_status draw_once(const gpu_shard *s, CUstream stream, gumbel_error *error)
+static gumbel_status draw_once(shared_call *c, int32_t rank, const gpu_shard *s, CUstream stream,
+                               gumbel_error *error)
 {
+    c->steps[rank] = RANK_QUEUES;
     gumbel_status status = gpu_shard_draw(s, stream, error);
-    return status == GUMBEL_OK ? gumbel_group_wait(s->group, stream, error) : status;
+    c->steps[rank] = RANK_WAITS;
+    if (status == GUMBEL_OK)
+        status = gumbel_group_wait(s->group, stream, error);
+    c->steps[rank] = RANK_ENDS;
+    return status;
+}
+
+/* The draws that all ranks come to. */
+static void draw_turns(shared_call *c, int32_t rank, const gpu_shard *s, CUstream stream)
+{
+    gumbel_error error = {"", ""};
+    for (int turn = 0; turn < TURNS; turn++) {
+        c->turns[rank] = turn;
+        come_late(c, rank, turn);
+        if (draw_once(c, rank, s, stream, &error) == GUMBEL_OK)
+            continue;
+        printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
+        print_steps(c);
+        c->wrong = 1;
+        return;
+    }
 }
 
 static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
@@ -81,7 +130,7 @@ static void miss_one(shared_call *c, const gpu_shard *s, CUstream stream, int32_
         return;
     if (c->queued && rank + 1 == c->cut->ranks)
         queued_ranks_refuse(c->queued, rank);
-    c->wrong |= draw_once(s, stream, &error) != GUMBEL_ERROR_GROUP;
+    c->wrong |= draw_once(c, rank, s, stream, &error) != GUMBEL_ERROR_GROUP;
     c->wrong |= c->place && strstr(error.message, "did not answer") == NULL;
     c->wrong |= gpu_shard_draw(s, stream, &error) != GUMBEL_ERROR_GROUP;
     GPU(cuStreamSynchronize, stream);
@@ -98,16 +147,15 @@ static void one_rank(void *argument, int32_t rank)
     gumbel_group *group = open_group(c, rank);
     gumbel_status status =
         gpu_shard_make(&s, group, c->asked, c->cut, rank, c->fused, c->bare, c->expected, &error);
+    c->steps[rank] = RANK_MEETS;
     pthread_barrier_wait(&c->together);
     if (status == GUMBEL_OK) {
-        for (int turn = 0; turn < 3; turn++)
-            if (draw_once(&s, stream, &error) != GUMBEL_OK) {
-                printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
-                c->wrong = 1;
-            }
+        draw_turns(c, rank, &s, stream);
         if (c->silent)
             miss_one(c, &s, stream, rank);
         c->served = 1;
+    } else {
+        c->refused++;
     }
     pthread_barrier_wait(&c->together);
     if (status == GUMBEL_OK && !c->silent)
@@ -180,6 +228,8 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
     gpu_request_draw(asked, fused, expected);
     thread_ranks_run(ranks, one_rank, &c);
     CHECK(!c.wrong, "%d ranks: %s", (int)ranks, request_describe(plan));
+    CHECK(c.refused == 0 || c.refused == ranks, "%d of %d ranks refuse: %s", c.refused, (int)ranks,
+          request_describe(plan));
     draws_compared += c.served ? expected->batch * expected->samples : 0;
     errands += c.queued ? queued_ranks_errands(c.queued) : 0;
     part(&c);
@@ -202,6 +252,18 @@ static void draw_requests(int count, int32_t most, uint64_t seed)
                                &random);
     }
     CHECK(3 * served >= count, "%d of %d requests were served", served, count);
+}
+
+/* A request whose ranks wait for each other with many CTAs, while the rank that is late has kernels
+ * of other shared memory to run first. */
+static void ranks_crowded(void)
+{
+    uint64_t random = 12;
+    const request_plan plan = request_plan_at_random(999, 1);
+    bare = 1;
+    for (int i = 0; i < 20; i++)
+        CHECK(draw_request(&plan, RANKS_MOST, 1, 0, &random), "it is not served");
+    bare = 0;
 }
 
 static void ranks_small(void) { draw_requests(6, RANKS_MOST, 1); }
@@ -415,12 +477,19 @@ static void ranks_drafts(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"ranks_small", ranks_small},       {"ranks_alone", ranks_alone},
-        {"ranks_requests", ranks_requests}, {"ranks_bare", ranks_bare},
-        {"ranks_usual", ranks_usual},       {"ranks_few", ranks_few},
-        {"ranks_silent", ranks_silent},     {"ranks_queued", ranks_queued},
-        {"ranks_refused", ranks_refused},   {"ranks_drafts", ranks_drafts},
-        {"ranks_products", ranks_products}, {NULL, NULL},
+        {"ranks_small", ranks_small},
+        {"ranks_alone", ranks_alone},
+        {"ranks_requests", ranks_requests},
+        {"ranks_bare", ranks_bare},
+        {"ranks_crowded", ranks_crowded},
+        {"ranks_usual", ranks_usual},
+        {"ranks_few", ranks_few},
+        {"ranks_silent", ranks_silent},
+        {"ranks_queued", ranks_queued},
+        {"ranks_refused", ranks_refused},
+        {"ranks_drafts", ranks_drafts},
+        {"ranks_products", ranks_products},
+        {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

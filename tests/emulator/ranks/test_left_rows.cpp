@@ -138,12 +138,12 @@ bool exchanges(errand_case c, int32_t r, uint64_t *random, const char *what)
     const size_t words = c.picked.size() * c.width, room = (size_t)(c.rows * c.width);
     std::vector<std::vector<uint64_t>> boxes;
     rank_memory &m = c.of[r];
-    uint32_t failed = 0;
+    gumbel_peer_report report = {};
     cuda_exchange_params p = {};
     p.rank = r;
     p.ranks = c.ranks;
     p.room = (int64_t)room;
-    p.failed = &failed;
+    p.report = &report;
     p.timeout_ns = INT64_MAX;
     p.words = m.own.data();
     p.rows = c.rows;
@@ -172,7 +172,7 @@ bool exchanges(errand_case c, int32_t r, uint64_t *random, const char *what)
     m.received.assign(m.received.size(), kPoison);
     c.fails = 0;
     emulate_exchange(p, 1 + random_below(random, 5), random, what);
-    const bool ends = own->ended == 0 && own->tags == before + 1 && !failed &&
+    const bool ends = own->ended == 0 && own->tags == before + 1 && !report.failed &&
                       own->exchanges == before + (words > 0) &&
                       m.listed == (int32_t)c.picked.size();
     if (!ends || !lies(c, m))

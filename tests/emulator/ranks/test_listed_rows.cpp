@@ -323,7 +323,7 @@ bool tells(const listed_case &c, const found_rows &host,
     const bool silent = by == SILENT, stored = by >= STORED;
     std::vector<mailbox> boxes((size_t)c.ranks, mailbox(c.ranks));
     found_rows ours(c);
-    uint32_t failed = 0;
+    gumbel_peer_report report = {};
     const size_t words = (size_t)c.batch * GUMBEL_RANK_WORDS;
     const uint64_t tag = (uint64_t)(kAhead + 1) << 32;
     cuda_told_params p = {};
@@ -336,7 +336,7 @@ bool tells(const listed_case &c, const found_rows &host,
     p.exchange.rank = r;
     p.exchange.ranks = c.ranks;
     p.exchange.room = kRoom;
-    p.exchange.failed = &failed;
+    p.exchange.report = &report;
     p.exchange.timeout_ns = silent ? 1000 : INT64_MAX;
     for (int32_t from = 0; from < c.ranks; from++) {
         p.exchange.mailboxes[from] = boxes[(size_t)from].head();
@@ -357,7 +357,7 @@ bool tells(const listed_case &c, const found_rows &host,
             right &= ours.status[b] == GUMBEL_ROW_NAN || ours.left[b] ||
                      ours.tokens[first] == host.tokens[first];
         }
-        if (failed == 1u + (uint32_t)late && flagged > 0 && right)
+        if (report.failed == 1u + (uint32_t)late && flagged > 0 && right)
             return true;
         printf("%s: a silent rank is not noticed\n", what);
         return false;
@@ -379,7 +379,8 @@ bool tells(const listed_case &c, const found_rows &host,
             return false;
         }
     const gumbel_mailbox *own = boxes[(size_t)r].head();
-    if (own->exchanges != kAhead + 1 || own->tags != kAhead + 1 || own->ended != 0 || failed) {
+    if (own->exchanges != kAhead + 1 || own->tags != kAhead + 1 || own->ended != 0 ||
+        report.failed) {
         printf("%s: the exchange does not end\n", what);
         return false;
     }

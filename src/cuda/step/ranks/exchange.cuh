@@ -12,7 +12,11 @@
 namespace
 {
 
-constexpr int kLooks = 256; /* between two looks at the clock */
+constexpr int kLooks = 256; /* between two readings of the clock */
+
+/* The most that counts as waited between two readings: a clock that jumps must not use up the
+ * time-out. */
+constexpr uint64_t kWaitedMost = 100000000; /* nanoseconds */
 
 /* Whether this CTA is the last of its launch; its own writes are seen then. */
 __device__ bool ends_last(uint32_t *ended)
@@ -32,13 +36,14 @@ struct exchange {
     gumbel_mailbox *own;
     uint32_t number; /* of this exchange */
     uint32_t tag;
-    uint64_t begun;
+    uint64_t read_ns,
+        waited_ns; /* the last reading of the clock; how long this thread has waited */
     bool failed;
 
     __device__ explicit exchange(const cuda_exchange_params &params)
         : p(params), own(params.mailboxes[params.rank]),
           number(*(volatile uint32_t *)&own->exchanges + 1),
-          tag(*(volatile uint32_t *)&own->tags + 1), begun(ptx_now_ns()),
+          tag(*(volatile uint32_t *)&own->tags + 1), read_ns(ptx_now_ns()), waited_ns(0),
           failed(*(volatile uint32_t *)&own->failed != 0)
     {
         const int r = threadIdx.x;
@@ -60,15 +65,30 @@ struct exchange {
                 ptx_tell_8(place(r, p.rank, i), (uint64_t)tag << 32 | word);
     }
 
-    /* Whether to go on waiting for rank r. */
-    __device__ __noinline__ bool patient(int32_t r)
+    /* Tell the host which rank did not answer, and how far each rank has come. */
+    __device__ void report_failure(int32_t r) const
     {
+        volatile gumbel_peer_report *report = p.report;
+        report->exchange = number;
+        report->waited_ns = waited_ns;
+        for (int32_t i = 0; i < p.ranks; i++)
+            report->begun[i] = ptx_hear_8(&own->begun[i]);
+        __threadfence_system();
+        report->failed = 1u + r;
+    }
+
+    /* Whether to go on waiting for rank r. */
+    __device__ __noinline__ bool keep_waiting(int32_t r)
+    {
+        const uint64_t now = ptx_now_ns();
+        waited_ns += min(now - read_ns, kWaitedMost);
+        read_ns = now;
         if (*(volatile uint32_t *)&own->failed) {
             failed = true;
-        } else if (ptx_now_ns() - begun > p.timeout_ns) {
+        } else if (waited_ns > p.timeout_ns) {
             failed = true;
             if (atomicCAS(&own->failed, 0u, 1u + r) == 0u)
-                *(volatile uint32_t *)p.failed = 1u + r;
+                report_failure(r);
         }
         return !failed;
     }
@@ -91,7 +111,7 @@ struct exchange {
             }
             if (all)
                 return;
-            if (looks % kLooks == 0 && !patient(r))
+            if (looks % kLooks == 0 && !keep_waiting(r))
                 break;
         }
 #pragma unroll
@@ -113,7 +133,7 @@ struct exchange {
     {
         if (r < p.ranks)
             for (int looks = 1; !failed && ptx_hear_8(&own->begun[r]) < number; looks++)
-                if (looks % kLooks == 0 && !patient(r))
+                if (looks % kLooks == 0 && !keep_waiting(r))
                     break;
     }
 

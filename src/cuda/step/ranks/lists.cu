@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     exchange e(p.exchange);
     __syncthreads();
     ptx_wait_for_launch();
-    e.begun = ptx_now_ns();
+    e.read_ns = ptx_now_ns();
     end_product(call);
     if (threadIdx.x == kThreads - 1)
         doubt_row(p.draw, b);
