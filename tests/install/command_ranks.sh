@@ -10,7 +10,8 @@ command -v mpirun >/dev/null || exit 77
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 options=
 if mpirun --version 2>&1 | grep -q "Open MPI"; then options=--oversubscribe; fi
-set -- "$1" generate --model "$2" --prompt "In the beginning" --temperature 0.8 --seed 1 --max-tokens 24
+set -- "$1" generate --model "$2" --prompt "In the beginning" --temperature 0.8 --seed 1 \
+    --max-tokens 24
 unset LD_LIBRARY_PATH
 cd / # nothing is found by the folder that it runs in
 one=$("$@")
