@@ -7,6 +7,7 @@ import argparse
 import os
 import shlex
 import sys
+import sysconfig
 from pathlib import Path
 from typing import List, NoReturn, Optional
 
@@ -21,7 +22,7 @@ DESCRIPTION = """Draw tokens from language models exactly: the command of the Py
   gumbel explain                which kernels serve a call
   cc program.c $(gumbel --cflags --libs)"""
 FULL = ("generate", "sample", "bench")
-BUILD = """gumbel {command}: not part of the Python package. The full command has it, a program in C.
+BUILD = """gumbel {command}: not part of the Python package. The full command, in C, has it.
 Build that program at the root of libgumbel's source tree:
     script/setup        # installs CMake, Ninja, Jansson, PCRE2, utf8proc by apt
     cmake --preset release && cmake --build build/release --target gumbel_cli
@@ -31,11 +32,11 @@ Build that program at the root of libgumbel's source tree:
 
 def _others() -> List[str]:
     """Other files named gumbel on PATH, as the full command may be."""
-    own = Path(sys.argv[0]).resolve()
+    own = {Path(sys.argv[0]).resolve(), Path(sysconfig.get_path("scripts"), "gumbel").resolve()}
     folders = os.environ.get("PATH", "").split(os.pathsep)
     found = [Path(folder) / "gumbel" for folder in dict.fromkeys(folders) if folder]
     return [str(each) for each in found if os.access(each, os.X_OK) and each.is_file()
-            and each.resolve() != own]  # fmt: skip
+            and each.resolve() not in own]  # fmt: skip
 
 
 def _print_version() -> None:

@@ -130,7 +130,8 @@ def test_a_closed_pipe_is_no_traceback():
 
 def test_the_test_itself():
     """Against values of scipy 1.14: gammaincc(a, x)."""
-    for a, x, value in ((0.5, 0.5, 0.31731050786291415), (5, 20, 0.00001694474396), (50, 40, 0.92966493)):
+    values = ((0.5, 0.5, 0.31731050786), (5, 20, 1.694474393e-05), (50, 40, 0.92966493334))
+    for a, x, value in values:
         assert upper_gamma(a, x) == pytest.approx(value, rel=1e-6)
     fair = np.full(6, 1 / 6)
     assert compare_counts(np.array([100, 101, 99, 100, 102, 98]), fair).p_value > 0.99
