@@ -20,7 +20,8 @@ if configure "$1"; then
     echo "a folder without utf8proc was accepted"
     exit 1
 fi
-tr -s '\n ' ' ' <"$folder/log" | grep "there is no $folder/deps/lib/libutf8proc.a; .script/fetch-deps"
+missing=$folder/deps/lib/libutf8proc.a
+tr -s '\n ' ' ' <"$folder/log" | grep -q "there is no $missing; .script/fetch-deps"
 touch "$folder/deps/lib/libutf8proc.a"
 configure "$1" || { cat "$folder/log"; exit 1; }
 grep -q "$folder/deps/lib/libutf8proc.a" "$folder/build/build.ninja"
