@@ -30,6 +30,7 @@ IMAGE(weigh_drafts);
 IMAGE(exchange);
 IMAGE(finish);
 IMAGE(fused_again_sm90);
+IMAGE(fused_half_sm90);
 IMAGE(fused_sm80);
 IMAGE(fused_sm90);
 IMAGE(gather);
