@@ -61,7 +61,7 @@ def test_the_installed_distribution():
 @pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="no source tree")
 def test_no_document_installs_the_other_distribution():
     """`pip install gumbel` installs a stranger's package; so do its extras."""
-    wrong = re.compile(r"pip3? install\b[^`\n]*?[\s'\"](?<!/)gumbel(\[|['\"`\s]|==|>=|$)", re.M)
+    wrong = re.compile(r"pip3? install\b[^`\n&;|]*?[\s'\"](?<!/)gumbel(\[|['\"`\s]|==|>=|$)", re.M)
     assert wrong.search("pip install 'gumbel[vllm]'") and wrong.search("pip install -U gumbel\n")
     found = []
     for folder in ("README.md", "docs", "python", "script", "bench", "integrations", "cli", "src"):
