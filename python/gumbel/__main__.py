@@ -91,6 +91,8 @@ def main(arguments: Optional[List[str]] = None) -> None:
             code = given.run(given)
             sys.stdout.flush()
             sys.exit(code)
+        except KeyboardInterrupt:
+            sys.exit(130)
         except BrokenPipeError:  # the reader has gone: nothing is flushed at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (TypeError, ValueError, RuntimeError, OSError, MemoryError) as error:

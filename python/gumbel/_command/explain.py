@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ def run(given: argparse.Namespace) -> int:
         if not 1 <= getattr(given, name) <= most:
             option = name.replace("_", "-")
             raise ValueError(f"--{option}: {getattr(given, name)} is not in 1 to {most}")
+    if not re.fullmatch(r"cpu|cuda:[0-9]{1,4}", given.device):
+        raise ValueError(f"--device: {given.device!r} is none of cpu, cuda:0, cuda:1, ...")
     how = {
         "num_samples": given.num_samples, "top_k": given.top_k, "top_p": given.top_p,
         "min_p": given.min_p, "top_logprobs": given.top_logprobs, "seed": 0, "position": 0,

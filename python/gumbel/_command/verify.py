@@ -92,8 +92,10 @@ def exact_logits(hidden: Any, weight: Any, logits: Any, row: int) -> Any:
 
 
 def softmax(logits: Any, temperature: float) -> Any:
-    powers = np.exp((logits - logits.max()) / temperature)
-    return powers / powers.sum()
+    """[V], float64; NaN if the row has NaN, +inf or nothing to draw."""
+    with np.errstate(invalid="ignore"):
+        powers = np.exp((logits - logits.max()) / temperature)
+        return powers / powers.sum()
 
 
 def counted(

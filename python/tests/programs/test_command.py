@@ -84,6 +84,12 @@ def test_verify_reads_files(tmp_path):
     assert "0 failed" in succeeded("verify", *head, "--draws", 50000)
     np.save(tmp_path / "nan.npy", np.full((1, 200), np.nan, np.float32))
     assert "--row: row 0 has nothing to draw" in refused("verify", "--logits", tmp_path / "nan.npy")
+    np.save(tmp_path / "empty.npy", np.full((1, 200), -np.inf, np.float32))
+    assert "--row: row 0 has nothing" in refused("verify", "--logits", tmp_path / "empty.npy")
+    np.save(tmp_path / "wide.npy", np.zeros((1, 200)))
+    assert "dtype float64" in refused("verify", "--logits", tmp_path / "wide.npy")
+    np.save(tmp_path / "none.npy", np.zeros((0, 200), np.float32))
+    assert "does not hold one array" in refused("verify", "--logits", tmp_path / "none.npy")
     assert "belong together" in refused("verify", *head[:2])
     assert "--logits: " in refused("verify", "--logits", tmp_path / "missing.npy")
     np.save(tmp_path / "w.npy", np.zeros((200, 8), np.float32))
@@ -103,6 +109,10 @@ def test_explain():
     assert "kernels: " in succeeded("explain", "--batch", 8)
     assert "not tiles" in succeeded("explain", "--logits", "--top-p", 0.9, "--no-logprobs")
     assert "--vocab: 0 " in refused("explain", "--vocab", 0)
+    assert "--device: 'cpu0' is none of cpu, cuda:0" in refused("explain", "--device", "cpu0")
+    assert "Unable to allocate" in refused(
+        "explain", "--vocab", 2**31 - 1, "--hidden-size", 2**20, "--batch", 2**20
+    )
 
 
 @pytest.mark.parametrize("name", ["generate", "sample", "bench"])
