@@ -29,10 +29,18 @@ static const char *describe_cuda(void)
     return info.description;
 }
 
+static const char *kernels_text(void)
+{
+    const char *architectures = gumbel_cuda_architectures();
+
+    return *architectures ? architectures : "none: this build is for CPUs alone";
+}
+
 static void print_text(const gumbel_device_info *info, bool cuda)
 {
     printf("version   %s\n", gumbel_version_string());
     printf("commit    %s\n", GUMBEL_COMMIT);
+    printf("kernels   %s\n", kernels_text());
     if (cuda) {
         printf("gpu       %s, %d multiprocessors\n", info->description, info->threads);
         return;
@@ -65,6 +73,7 @@ static json_t *to_json(const gumbel_device *device, const gumbel_device_info *in
     json_put(devices, "cuda", json_string(describe_cuda()));
     json_put(root, "version", json_string(gumbel_version_string()));
     json_put(root, "commit", json_string(GUMBEL_COMMIT));
+    json_put(root, "cuda_architectures", json_string(gumbel_cuda_architectures()));
     json_put(root, cuda ? "gpu" : "cpu", json_string(info->description));
     json_put(root, cuda ? "multiprocessors" : "threads", json_integer(info->threads));
     if (!cuda) {

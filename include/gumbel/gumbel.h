@@ -91,7 +91,7 @@ extern "C" {
 /* ---------------------------------------------------------------- version and status ---- */
 
 #define GUMBEL_VERSION_MAJOR 0
-#define GUMBEL_VERSION_MINOR 2
+#define GUMBEL_VERSION_MINOR 3
 #define GUMBEL_VERSION_PATCH 0
 #define GUMBEL_VERSION                                                                             \
     (GUMBEL_VERSION_MAJOR * 10000 + GUMBEL_VERSION_MINOR * 100 + GUMBEL_VERSION_PATCH)
@@ -205,6 +205,12 @@ typedef struct gumbel_device_info {
     char name[64];         /* "cpu" or "cuda:N" */
     char description[128]; /* the processor's own name for itself, "" where unknown */
 } gumbel_device_info;
+
+/* The GPU architectures of this build's kernels, in nvcc's names, separated by spaces: "sm_80 sm_90
+ * sm_90a compute_90". sm_NN is machine code; compute_NN is PTX, which the driver compiles for later
+ * GPUs when a device is opened. A build without kernels returns "": gumbel_open() then refuses
+ * "cuda:N". Static storage; never NULL; needs no driver and no GPU.                    since 0.3 */
+GUMBEL_API const char *gumbel_cuda_architectures(void);
 
 /* Describe an open device. Writes at most info->struct_size bytes.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */

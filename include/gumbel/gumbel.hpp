@@ -45,6 +45,9 @@ using device = basic_device<as_exceptions>;
 inline int version() noexcept { return gumbel_version(); }
 inline const char *version_string() noexcept { return gumbel_version_string(); }
 
+/* The GPU architectures of the linked library's kernels; "" if it has none. */
+inline const char *cuda_architectures() noexcept { return gumbel_cuda_architectures(); }
+
 inline const char *to_string(status of) noexcept
 {
     return gumbel_status_string(static_cast<gumbel_status>(of));

@@ -9,6 +9,7 @@
 #include <memory>
 #if __cplusplus >= 202002L
 #include <span>
+#include <string>
 #endif
 
 using gumbel::sampling;
@@ -268,6 +269,8 @@ static void devices(const problem &of, gumbel::values::device &device)
     CHECK(gumbel::isa_available(gumbel::isa::reference));
     CHECK(std::strcmp(gumbel::to_string(gumbel::isa::reference), "reference") == 0);
     CHECK(gumbel::version() == GUMBEL_VERSION && *gumbel::version_string() == '0');
+    const std::string kernels = gumbel::cuda_architectures();
+    CHECK(kernels.empty() || kernels.find("sm_90") != std::string::npos);
     CHECK(*gumbel::to_string(gumbel::status::argument) &&
           *gumbel::to_string(gumbel::row_status::nan));
     const auto text = device.explain(of.head(), how());

@@ -30,6 +30,9 @@ from ._calls.sample_calls import (
 )
 from ._calls.screens import Screen
 from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
+from ._names import warn_of_others as _warn_of_others
+
+_warn_of_others()
 
 __version__: str = _lib.gumbel_version_string().decode()
 

@@ -1,30 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a C compiler needs to use the package's header and library:
+"""The command `gumbel` of the Python package, and `python -m gumbel`."""
 
-cc program.c $(python -m gumbel --cflags --libs)
-"""
+from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import sys
+import sysconfig
+from pathlib import Path
+from typing import List, NoReturn, Optional
 
+from . import __version__
 from ._abi import find
+from ._command import explain, info, verify
+
+DESCRIPTION = """Draw tokens from language models exactly: the command of the Python package.
+
+  gumbel info                   version, processor, GPU, kernels
+  gumbel verify                 check the draws on this machine
+  gumbel explain                which kernels serve a call
+  cc program.c $(gumbel --cflags --libs)"""
+FULL = ("generate", "sample", "bench")
+BUILD = """gumbel {command}: not part of the Python package. The full command, in C, has it.
+Build that program at the root of libgumbel's source tree:
+    script/setup        # installs CMake, Ninja, Jansson, PCRE2, utf8proc by apt
+    cmake --preset release && cmake --build build/release --target gumbel_cli
+    build/release/cli/gumbel {command} --help
+"""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m gumbel", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--cflags", action="store_true", help="print the flags to compile with")
-    parser.add_argument("--libs", action="store_true", help="print the flags to link with")
-    asked = parser.parse_args()
+def _others() -> List[str]:
+    """Other files named gumbel on PATH, as the full command may be."""
+    own = {Path(sys.argv[0]).resolve(), Path(sysconfig.get_path("scripts"), "gumbel").resolve()}
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    found = [Path(folder) / "gumbel" for folder in dict.fromkeys(folders) if folder]
+    return [str(each) for each in found if os.access(each, os.X_OK) and each.is_file()
+            and each.resolve() not in own]  # fmt: skip
+
+
+def _print_version() -> None:
+    print(f"gumbel {__version__} (Python package in {Path(__file__).parent})")
+    for other in _others():
+        print(f"another gumbel: {other}")
+
+
+def _flags(cflags: bool, libs: bool) -> List[str]:
+    """The flags of a C compiler for the package's headers and library."""
     flags = []
-    if asked.cflags:
+    if cflags:
         flags.append(f"-I{find('include/gumbel/gumbel.h').parents[1]}")
-    if asked.libs:
+    if libs:
         folder = find("libgumbel.so").parent
         flags += [f"-L{folder}", f"-Wl,-rpath,{folder}", "-lgumbel"]
-    if not flags:
-        parser.error("--cflags, --libs or both")
-    print(shlex.join(flags))
+    return flags
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gumbel",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Exit codes: 0 done, 1 a check failed, 2 wrong input or usage.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("--cflags", action="store_true", help="print the flags to compile C with")
+    parser.add_argument("--libs", action="store_true", help="print the flags to link C with")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for module in (info, verify, explain):
+        module.add_to(commands)
+    return parser
+
+
+def _refuse(command: str, error: Exception) -> NoReturn:
+    print(f"gumbel {command}: {error}", file=sys.stderr)
+    sys.exit(2)
+
+
+def main(arguments: Optional[List[str]] = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] and arguments[0] in FULL:
+        sys.stderr.write(BUILD.format(command=arguments[0]))
+        sys.exit(2)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.version:
+        _print_version()
+    elif given.command:
+        try:
+            code = given.run(given)
+            sys.stdout.flush()
+            sys.exit(code)
+        except KeyboardInterrupt:
+            sys.exit(130)
+        except BrokenPipeError:  # the reader has gone: nothing is flushed at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (TypeError, ValueError, RuntimeError, OSError, MemoryError) as error:
+            _refuse(given.command, error)
+    elif given.cflags or given.libs:
+        print(shlex.join(_flags(given.cflags, given.libs)))
+    else:
+        parser.error("a command, --cflags, --libs or --version is missing (see gumbel --help)")
 
 
 if __name__ == "__main__":

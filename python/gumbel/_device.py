@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import threading
 from dataclasses import dataclass
 from typing import Optional, Tuple
@@ -63,28 +64,52 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
 
 @dataclass(frozen=True)
 class Info:
-    """What the library is and runs on."""
+    """Description of the library, of its build and of one device."""
 
     version: str  #: of the library, "MAJOR.MINOR.PATCH"
-    isa: str  #: the instruction set in use
-    isas: Tuple[str, ...]  #: every instruction set that can be asked for here
-    threads: int  #: ways a call is split
+    isa: str  #: the instruction set in use; "" for a CUDA device
+    isas: Tuple[str, ...]  #: every instruction set that can be requested on this machine's CPU
+    threads: int  #: threads that a call is split into; a CUDA device's multiprocessors
     tile: int  #: vocabulary rows a tile
-    device: str  #: "cpu"
-    description: str  #: the processor's own name for itself, "" where unknown
+    device: str  #: "cpu" or "cuda:N"
+    description: str  #: the name that the processor or GPU has for itself, "" if unknown
+    cuda_architectures: Tuple[str, ...]
+    """GPU architectures of the build's kernels, as in ("sm_80", "sm_90", "sm_90a", "compute_90");
+    compute_NN is PTX, which the driver compiles for later GPUs. A build without kernels has ()."""
+
+    @property
+    def cuda_kernels(self) -> bool:
+        """Whether the build has CUDA kernels."""
+        return bool(self.cuda_architectures)
 
 
-def info(*, isa: Optional[str] = None, threads: Optional[int] = None) -> Info:
-    """Describe the device that a call with the same `isa` and `threads` runs on."""
+def info(
+    *, device: str = "cpu", isa: Optional[str] = None, threads: Optional[int] = None
+) -> Info:
+    """Describe the library, its build, and the device that a call runs on.
+
+    device       "cpu", or "cuda:N" for a GPU.
+    isa          an instruction set of the CPU, as in "avx2"; None: the best of this machine.
+    threads      threads of the CPU; None: the CPUs that this process may use.
+
+    Raises RuntimeError if the device is not available: the message says whether the build has no
+    kernels, or the machine has no driver or no such GPU.
+    """
+    if not isinstance(device, str):
+        raise TypeError(f"device: expected a name, got {type(device).__name__}")
+    if not re.fullmatch(r"cpu|cuda:[0-9]{1,4}", device):
+        raise ValueError(f"device: {shown(device)} is none of cpu, cuda:0, cuda:1, ...")
     about = _abi.DeviceInfo()
-    _abi.check(_abi.lib.gumbel_describe(open_device("cpu", isa, threads), about))
+    _abi.check(_abi.lib.gumbel_describe(open_device(device, isa, threads), about))
     available = (n for n, v in _ISAS.items() if n != "auto" and _abi.lib.gumbel_isa_available(v))
+    isa_in_use = _abi.lib.gumbel_isa_name(about.isa).decode()
     return Info(
         version=_abi.lib.gumbel_version_string().decode(),
-        isa=_abi.lib.gumbel_isa_name(about.isa).decode(),
+        isa="" if isa_in_use == "auto" else isa_in_use,
         isas=tuple(available),
         threads=about.threads,
         tile=about.tile,
         device=_abi.text(about.name),
         description=_abi.text(about.description),
+        cuda_architectures=tuple(_abi.lib.gumbel_cuda_architectures().decode().split()),
     )

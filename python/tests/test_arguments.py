@@ -192,6 +192,32 @@ def test_info_and_version():
     assert (about.threads, about.device) == (2, "cpu")
     assert about.isa in about.isas
     assert about.tile % 64 == 0
+    assert about.cuda_kernels == bool(about.cuda_architectures)
+    assert all(re.fullmatch(r"(sm|compute)_\d+a?", each) for each in about.cuda_architectures)
+
+
+def test_info_of_a_gpu_describes_it_or_says_what_is_missing():
+    try:
+        about = gumbel.info(device="cuda:0")
+    except RuntimeError as error:
+        missing = "no NVIDIA driver|CUDA driver|0 CUDA devices|compute capability"
+        if not gumbel.info().cuda_kernels:
+            missing = "this build has no CUDA kernels; build it where nvcc"
+        assert re.search(f"^device: .*({missing})", str(error))
+        return
+    assert (about.device, about.isa) == ("cuda:0", "")
+    assert about.threads > 1 and about.description and about.cuda_kernels
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:-1", "gpu", "cpu\0", ""])
+def test_info_refuses_an_unknown_device(name):
+    with pytest.raises(ValueError, match="^device: .*cpu, cuda:0, cuda:1"):
+        gumbel.info(device=name)
+
+
+def test_info_refuses_a_device_that_is_no_name():
+    with pytest.raises(TypeError, match="^device: expected a name, got int"):
+        gumbel.info(device=0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

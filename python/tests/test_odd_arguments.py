@@ -274,7 +274,7 @@ FUNCTIONS = {
     gumbel.explain: {"weight_or_logits": WEIGHT, "hidden": HIDDEN, **EXPLAINED},
     gumbel.noise: {"seed": 1, "position": 1, "vocab_size": V, "sample": 1, "domain": 1},
     gumbel.philox4x32: {"counter": [1, 2, 3, 4], "key": [1, 2], "rounds": 10},
-    gumbel.info: {"isa": "reference", "threads": 1},
+    gumbel.info: {"device": "cpu", "isa": "reference", "threads": 1},
 }
 CASES = [
     pytest.param(function, name, id=f"{function.__name__}-{name}")

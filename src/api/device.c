@@ -26,6 +26,8 @@ void gumbel_close(gumbel_device *device)
         device->backend->close(device);
 }
 
+const char *gumbel_cuda_architectures(void) { return cuda_architectures(); }
+
 gumbel_status gumbel_describe(const gumbel_device *device, gumbel_device_info *info)
 {
     gumbel_device_info full = {0};

@@ -48,7 +48,7 @@ mkdir -p "$store"
 if [ -f "$kept" ]; then
     touch "$kept"
 else
-    "$@" "${generate[@]}" -fatbin -o "$kept.$$" "$source"
+    "$@" "${generate[@]}" --threads ${#targets[@]} -fatbin -o "$kept.$$" "$source"
     mv "$kept.$$" "$kept"
 fi
 if ! cmp -s "$kept" "$image"; then

@@ -47,6 +47,7 @@ class Info(Case):
         self.assertIn("reference", info["isas"])
         self.assertEqual(info["devices"]["cpu"], "available")
         self.assertTrue(info["devices"]["cuda"])
+        self.assertRegex(info["cuda_architectures"], r"^$|^(sm_\d+a? ?)+(compute_\d+ ?)*$")
 
     def test_every_isa(self):
         for isa in self.succeed_json("info")["isas"]:
@@ -54,6 +55,7 @@ class Info(Case):
 
     def test_text(self):
         self.assertRegex(self.succeed("info"), r"(?m)^isa +\w+ \(of reference")
+        self.assertRegex(self.succeed("info"), r"(?m)^kernels +(sm_\d+a?( |$)|none: )")
 
 
 class Verify(SampleCase):

@@ -106,6 +106,8 @@ static void opening(void **state)
                     strstr(error.message, "NVIDIA driver") ||
                     strstr(error.message, "CUDA driver") || strstr(error.message, "CUDA devices") ||
                     strstr(error.message, "capability"));
+    if (!*gumbel_cuda_architectures())
+        assert_true(strstr(error.message, "no CUDA kernels"));
     assert_open_refused((gumbel_device_options){.isa = (gumbel_isa)99}, GUMBEL_ERROR_ARGUMENT,
                         "options.isa");
     assert_open_refused((gumbel_device_options){.threads = -1}, GUMBEL_ERROR_ARGUMENT,
@@ -363,6 +365,8 @@ static void strings_and_versions(void **state)
              GUMBEL_VERSION_PATCH);
     assert_int_equal(gumbel_version(), GUMBEL_VERSION);
     assert_string_equal(gumbel_version_string(), version);
+    const char *architectures = gumbel_cuda_architectures();
+    assert_true(architectures && (!*architectures || strstr(architectures, "sm_90a")));
     for (int i = -2; i < 100; i++) {
         const char *a = gumbel_status_string((gumbel_status)i);
         const char *b = gumbel_row_status_string((gumbel_row_status)i);

@@ -278,6 +278,7 @@ extern "C" {
         error: *mut gumbel_error,
     ) -> i32;
     pub fn gumbel_close(device: *mut gumbel_device);
+    pub fn gumbel_cuda_architectures() -> *const c_char;
     pub fn gumbel_describe(device: *const gumbel_device, info: *mut gumbel_device_info) -> i32;
     pub fn gumbel_workspace_size(
         device: *const gumbel_device,

@@ -65,6 +65,13 @@ pub fn version_string() -> &'static str {
     error::static_text(unsafe { ffi::gumbel_version_string() })
 }
 
+/// The GPU architectures of the linked library's kernels, in nvcc's names, as in
+/// "sm_80 sm_90 sm_90a compute_90"; "" if it has none.
+pub fn cuda_architectures() -> &'static str {
+    // SAFETY: the function takes nothing and returns static storage.
+    error::static_text(unsafe { ffi::gumbel_cuda_architectures() })
+}
+
 impl RowStatus {
     /// One English phrase.
     pub fn phrase(self) -> &'static str {

@@ -302,9 +302,11 @@ fn a_device_tells_what_it_is() {
     assert!(info.isa.unwrap().is_available() && Isa::Reference.is_available());
     assert_eq!(Isa::Reference.name(), "reference");
     assert!(device.explain(&problem.head(), &how(), None).unwrap().len() > 3);
-    assert_eq!(gumbel::version() / 100, 2);
+    assert_eq!(gumbel::version() / 100, 3);
     assert_eq!(gumbel::version_string(), env!("CARGO_PKG_VERSION"));
     assert!(RowStatus::Nan.phrase().len() > 3);
+    let kernels = gumbel::cuda_architectures();
+    assert!(kernels.is_empty() || kernels.contains("sm_90"), "{kernels}");
     let most = gumbel::Limits { batch: B, hidden_size: D, ..Default::default() };
     let one = device.workspace_size(&problem.head(), &how(), None).unwrap();
     assert!(device.workspace_most(&most).unwrap() > 0 && one > 0);

@@ -10,6 +10,9 @@ gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **de
 {
     *device = NULL;
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                       "device '%.64s' is not to be had: this build has no CUDA kernels",
+                       "device '%.64s' is not supported: this build has no CUDA kernels; build it "
+                       "where nvcc 12.3 or later is found, without GUMBEL_CUDA=OFF",
                        options->device);
 }
+
+const char *cuda_architectures(void) { return ""; }

@@ -48,6 +48,7 @@ typedef enum cuda_module {
     CUDA_MODULE_REQUEST_TEAM,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and those behind it on Hopper alone */
+    CUDA_MODULE_FUSED_HALF_SM90,
     CUDA_MODULE_FUSED_AGAIN,
     CUDA_MODULE_SCREEN_DRAW,
     CUDA_MODULE_SCREEN_ROWS,

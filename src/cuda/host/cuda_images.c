@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The assembler puts the files in: CUDA_IMAGE_FOLDER is the folder that nvcc wrote them to.
+ * The assembler includes the files of CUDA_IMAGE_FOLDER, the folder that nvcc wrote them to.
  */
 #include "cuda/host/cuda_images.h"
+
+#include "cuda/host/cuda_open.h"
+
+/* The build defines them: those of any image. */
+const char *cuda_architectures(void) { return CUDA_ARCHITECTURES; }
 
 #define IMAGE(name)                                                                                \
     __asm__(".pushsection .rodata\n"                                                               \
@@ -25,6 +30,7 @@ IMAGE(weigh_drafts);
 IMAGE(exchange);
 IMAGE(finish);
 IMAGE(fused_again_sm90);
+IMAGE(fused_half_sm90);
 IMAGE(fused_sm80);
 IMAGE(fused_sm90);
 IMAGE(gather);

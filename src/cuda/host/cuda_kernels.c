@@ -34,6 +34,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
+    [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
     [CUDA_MODULE_FUSED_AGAIN] = cuda_image_fused_again_sm90,
     [CUDA_MODULE_SCREEN_DRAW] = cuda_image_screen_draw,
     [CUDA_MODULE_SCREEN_MAKE] = cuda_image_screen_make,
@@ -178,12 +179,14 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
     for (int i = 0; i < (CUDA_F16 + 1) * CUDA_SM90_WIDTHS * CUDA_SM90_CASES; i++) {
         int dtype = i / CUDA_SM90_CASES / CUDA_SM90_WIDTHS;
         int width = i / CUDA_SM90_CASES % CUDA_SM90_WIDTHS, kind = i % CUDA_SM90_CASES;
+        const cuda_module module =
+            dtype == CUDA_F16 ? CUDA_MODULE_FUSED_HALF_SM90 : CUDA_MODULE_FUSED_SM90;
         char name[64];
         if (kind == CUDA_SM90_BOTH && !CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]))
             continue;
         snprintf(name, sizeof name, "gumbel_fused_sm90_%s_%d_%s", dtypes[dtype],
                  cuda_sm90_widths[width], cases[kind]);
-        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_SM90, name, CUDA_SM90_SHARED_BYTES,
+        GUMBEL_FORWARD(get_kernel(cuda, module, name, CUDA_SM90_SHARED_BYTES,
                                   &cuda->fused_sm90[dtype][width][kind], error));
     }
     return GUMBEL_OK;

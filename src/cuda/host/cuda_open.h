@@ -11,4 +11,7 @@
 gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **device,
                         gumbel_error *error);
 
+/* gumbel_cuda_architectures(): "" in a build without CUDA. */
+const char *cuda_architectures(void);
+
 #endif

@@ -4,6 +4,7 @@
 #include "ptx_words.h"
 #include "wgmma_words.h"
 
+#include "cuda/fused/hopper/fused_half_sm90.cu"
 #include "cuda/fused/hopper/fused_sm90.cu"
 #include "cuda/fused/portable/finish.cu"
 

@@ -70,7 +70,7 @@ def output_of(program, **variables):
 
 
 def test_without_vllm_the_module_says_what_to_install():
-    assert "pip install 'gumbel[vllm]'" in output_of(MISSING)
+    assert "pip install 'vllm>=0.32,<0.34'" in output_of(MISSING)
 
 
 need_vllm()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of the fused draw on Hopper (fused_sm90.cuh): one for each dtype, width and case of a
- * call.
+ * The kernels of the fused draw on Hopper (fused_sm90.cuh) for bfloat16: one for each width and
+ * case of a call. Those for float16 are in fused_half_sm90.cu: these take longest to compile.
  */
 #include "cuda/fused/hopper/fused_sm90.cuh"
 
@@ -18,17 +18,25 @@
     KERNEL(n, dtype, half, plain_mass, CUDA_SM90_PLAIN_MASS, clusters)                             \
     KERNEL(n, dtype, half, stored, CUDA_SM90_STORED, clusters)                                     \
     KERNEL(n, dtype, half, any, CUDA_SM90_ANY, clusters)
-#define KERNELS(n, clusters)                                                                       \
-    CASES(n, bf16, false, clusters)                                                                \
-    CASES(n, f16, true, clusters)
+#ifdef SM90_HALF
+#define KERNELS(n, clusters) CASES(n, f16, true, clusters)
+#define KERNEL_OF_BOTH(n)    KERNEL(n, f16, true, both, CUDA_SM90_BOTH, )
+#else
+#define KERNELS(n, clusters) CASES(n, bf16, false, clusters)
+#define KERNEL_OF_BOTH(n)    KERNEL(n, bf16, false, both, CUDA_SM90_BOTH, )
+#endif
 #define NARROW(n)                                                                                  \
     static_assert(CUDA_SM90_HAS_BOTH(n), "which is then looked for");                              \
     KERNELS(n, )                                                                                   \
-    KERNEL(n, bf16, false, both, CUDA_SM90_BOTH, )                                                 \
-    KERNEL(n, f16, true, both, CUDA_SM90_BOTH, )
+    KERNEL_OF_BOTH(n)
 NARROW(8)
 NARROW(16)
 NARROW(32)
 NARROW(64)
 KERNELS(128, __cluster_dims__(CUDA_SM90_CLUSTER(128), 1, 1))
 KERNELS(256, )
+#undef KERNEL
+#undef CASES
+#undef KERNELS
+#undef KERNEL_OF_BOTH
+#undef NARROW

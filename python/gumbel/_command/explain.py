@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gumbel explain: which kernels serve a call of given sizes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+import numpy as np
+
+from .. import explain
+
+DESCRIPTION = """Print which kernels serve a call of these sizes, and why the kernels that come
+before them in the order of preference do not. Nothing is drawn."""
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
+
+
+def add_to(commands: Any) -> None:
+    parser = commands.add_parser(
+        "explain", help="print which kernels serve a call", description=DESCRIPTION
+    )
+    parser.add_argument("-b", "--batch", type=int, default=1, help="rows B (default 1)")
+    parser.add_argument("-v", "--vocab", type=int, default=151936, help="tokens V (151936)")
+    parser.add_argument("--hidden-size", type=int, default=4096, help="columns D (4096)")
+    parser.add_argument("--logits", action="store_true", help="draw from logits, not from a head")
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", help="(default bfloat16)")
+    parser.add_argument("-d", "--device", default="cpu", help="cpu, or cuda:0 and so on")
+    parser.add_argument("--num-samples", type=int, default=1, help="samples a row (default 1)")
+    parser.add_argument("--top-k", type=int, default=0, help="0 is off (default)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="1 is off (default)")
+    parser.add_argument("--min-p", type=float, default=0.0, help="0 is off (default)")
+    parser.add_argument("--top-logprobs", type=int, default=0, help="likeliest tokens to list")
+    parser.add_argument("--no-logprobs", action="store_true", help="without log-probabilities")
+    parser.set_defaults(run=run)
+
+
+def empty_array(device: str, rows: int, cols: int, dtype: str) -> Any:
+    """An array whose memory is reserved and never touched, on the CPU."""
+    if device == "cpu":
+        return np.empty((rows, cols), DTYPES[dtype])
+    try:
+        import torch
+    except ImportError:
+        needed = "need PyTorch: pip install torch"
+        raise RuntimeError(f"--device: arrays on {device} {needed}") from None
+    return torch.empty(rows, cols, dtype=getattr(torch, dtype), device=device)
+
+
+def run(given: argparse.Namespace) -> int:
+    for name, most in (("batch", 2**20), ("vocab", 2**31 - 1), ("hidden_size", 2**20)):
+        if not 1 <= getattr(given, name) <= most:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option}: {getattr(given, name)} is not in 1 to {most}")
+    if not re.fullmatch(r"cpu|cuda:[0-9]{1,4}", given.device):
+        raise ValueError(f"--device: {given.device!r} is none of cpu, cuda:0, cuda:1, ...")
+    how = {
+        "num_samples": given.num_samples, "top_k": given.top_k, "top_p": given.top_p,
+        "min_p": given.min_p, "top_logprobs": given.top_logprobs, "seed": 0, "position": 0,
+        "logprobs": None if given.no_logprobs else "processed",
+    }  # fmt: skip
+    if given.logits:
+        first = [empty_array(given.device, given.batch, given.vocab, given.dtype)]
+    else:
+        first = [
+            empty_array(given.device, given.vocab, given.hidden_size, given.dtype),
+            empty_array(given.device, given.batch, given.hidden_size, given.dtype),
+        ]
+    print(explain(*first, **how).rstrip())
+    return 0

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gumbel info: the library, its build, the processor and a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import Any
+
+from .. import _device
+
+
+def add_to(commands: Any) -> None:
+    text = "show the version, the processor, the kernels of the build and the GPU"
+    parser = commands.add_parser("info", help=text, description=text)
+    parser.add_argument("-d", "--device", default="cpu", help="cpu, or cuda:0 and so on")
+    parser.add_argument("-i", "--isa", help="instruction set of the CPU (default: the best)")
+    parser.add_argument("-t", "--threads", type=int, help="threads of the CPU")
+    parser.add_argument("-j", "--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def gpu_text() -> str:
+    """The name of the first GPU, or the reason why there is none."""
+    try:
+        about = _device.info(device="cuda:0")
+    except RuntimeError as error:
+        return f"none: {str(error).partition(': ')[2]}"
+    return f"cuda:0, {about.description}, {about.threads} multiprocessors"
+
+
+def run(given: argparse.Namespace) -> int:
+    about = _device.info(device=given.device, isa=given.isa, threads=given.threads)
+    if given.json:
+        found = {**dataclasses.asdict(about), "cuda_kernels": about.cuda_kernels}
+        print(json.dumps(found, indent=1))
+        return 0
+    kernels = " ".join(about.cuda_architectures) or "none: this build is for CPUs alone"
+    print(f"version   {about.version} (Python package)")
+    print(f"kernels   {kernels}")
+    if about.device != "cpu":
+        print(f"gpu       {about.description}, {about.threads} multiprocessors")
+        return 0
+    print(f"cpu       {about.description or 'unknown'}")
+    print(f"isa       {about.isa} (of {' '.join(about.isas)})")
+    print(f"threads   {about.threads}")
+    print(f"tile      {about.tile} vocabulary rows")
+    print(f"gpu       {gpu_text()}")
+    return 0

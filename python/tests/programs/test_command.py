@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command that pip installs, as `python -m gumbel`."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import gumbel
+import numpy as np
+import pytest
+from gumbel._command.chi_squared import compare_counts, upper_gamma
+
+
+def command(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "gumbel", *map(str, arguments)],
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def succeeded(*arguments):
+    done = command(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def refused(*arguments):
+    done = command(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_info_says_what_gumbel_info_says():
+    about = gumbel.info()
+    text = succeeded("info")
+    assert f"version   {about.version} (Python package)\n" in text
+    assert f"isa       {about.isa} (of {' '.join(about.isas)})\n" in text
+    kernels = " ".join(about.cuda_architectures) or "none: this build is for CPUs alone"
+    assert f"kernels   {kernels}\n" in text
+    found = json.loads(succeeded("info", "--json", "--threads", 2))
+    assert (found["threads"], found["isas"]) == (2, list(about.isas))
+
+
+def test_verify_passes_and_skips_nothing():
+    text = succeeded("verify")
+    assert re.search(r"^\d+ passed, 0 failed, 0 skipped$", text.splitlines()[-1])
+    for name in ("fused", "from logits", "power", "isa reference", "row alone", "two shards"):
+        assert re.search(rf"^passed .*{name}", text, re.M), name
+
+
+def test_verify_fails_for_another_law(monkeypatch, capsys):
+    """Draws at another temperature, and of another seed on a thread count, are found out."""
+    from gumbel._command import verify
+
+    true = verify.sample
+
+    def wrong(hidden, weight, *, temperature, seed, threads=None, **how):
+        seed = seed if threads != 3 else np.asarray(seed) + np.uint64(1)
+        temperature = temperature if np.ndim(seed) else 1.05 * temperature
+        return true(hidden, weight, temperature=temperature, seed=seed, threads=threads, **how)
+
+    monkeypatch.setattr(verify, "sample", wrong)
+    with pytest.raises(SystemExit) as ended:
+        from gumbel.__main__ import main
+
+        main(["verify", "--json"])
+    assert ended.value.code == 1
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    failed = {each["check"] for each in checks if each["result"] == "FAILED"}
+    assert failed == {"chi-squared, fused", "3 threads"}
+
+
+def test_verify_reads_files(tmp_path):
+    random = np.random.default_rng(5)
+    np.save(tmp_path / "logits.npy", random.standard_normal((3, 200), np.float32))
+    text = succeeded("verify", "--logits", tmp_path / "logits.npy", "--row", 2, "--draws", 50000)
+    assert "chi-squared, fused" not in text and "3 rows" in text
+    np.save(tmp_path / "w.npy", random.standard_normal((200, 16)).astype(np.float16))
+    np.save(tmp_path / "h.npy", random.standard_normal((2, 16)).astype(np.float16))
+    head = ("--hidden", tmp_path / "h.npy", "--weights", tmp_path / "w.npy")
+    assert "0 failed" in succeeded("verify", *head, "--draws", 50000)
+    np.save(tmp_path / "nan.npy", np.full((1, 200), np.nan, np.float32))
+    assert "--row: row 0 has nothing to draw" in refused("verify", "--logits", tmp_path / "nan.npy")
+    np.save(tmp_path / "empty.npy", np.full((1, 200), -np.inf, np.float32))
+    assert "--row: row 0 has nothing" in refused("verify", "--logits", tmp_path / "empty.npy")
+    np.save(tmp_path / "wide.npy", np.zeros((1, 200)))
+    assert "dtype float64" in refused("verify", "--logits", tmp_path / "wide.npy")
+    np.save(tmp_path / "none.npy", np.zeros((0, 200), np.float32))
+    assert "does not hold one array" in refused("verify", "--logits", tmp_path / "none.npy")
+    assert "belong together" in refused("verify", *head[:2])
+    assert "--logits: " in refused("verify", "--logits", tmp_path / "missing.npy")
+    np.save(tmp_path / "w.npy", np.zeros((200, 8), np.float32))
+    assert "--weights: 8 columns; --hidden: 16" in refused("verify", *head)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--row=6", "--row=-1", "--draws=0", "--temperature=0", "--temperature=nan", "--seed=-1",
+     "--seed=99999999999999999999"],
+)  # fmt: skip
+def test_verify_refuses_by_name(option):
+    assert f"{option.partition('=')[0]}: " in refused("verify", option)
+
+
+def test_explain():
+    assert "kernels: " in succeeded("explain", "--batch", 8)
+    assert "not tiles" in succeeded("explain", "--logits", "--top-p", 0.9, "--no-logprobs")
+    assert "--vocab: 0 " in refused("explain", "--vocab", 0)
+    assert "--device: 'cpu0' is none of cpu, cuda:0" in refused("explain", "--device", "cpu0")
+    assert "Unable to allocate" in refused(
+        "explain", "--vocab", 2**31 - 1, "--hidden-size", 2**20, "--batch", 2**20
+    )
+
+
+@pytest.mark.parametrize("name", ["generate", "sample", "bench"])
+def test_other_commands_say_where_they_are(name):
+    text = refused(name, "--model", "x")
+    assert f"gumbel {name}: not part of the Python package" in text
+    assert f"build/release/cli/gumbel {name} --help" in text
+
+
+def test_version_says_which_command_it_is(tmp_path):
+    full = tmp_path / "gumbel"
+    full.write_text("#!/bin/sh\n")
+    full.chmod(0o755)
+    done = command("--version", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    first, *others = done.stdout.splitlines()
+    assert re.fullmatch(rf"gumbel {re.escape(gumbel.__version__)} \(Python package in .*\)", first)
+    assert f"another gumbel: {full}" in others
+
+
+def test_a_closed_pipe_is_no_traceback():
+    line = f"{sys.executable} -m gumbel explain | true"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_the_test_itself():
+    """Against values of scipy 1.14: gammaincc(a, x)."""
+    values = ((0.5, 0.5, 0.31731050786), (5, 20, 1.694474393e-05), (50, 40, 0.92966493334))
+    for a, x, value in values:
+        assert upper_gamma(a, x) == pytest.approx(value, rel=1e-6)
+    fair = np.full(6, 1 / 6)
+    assert compare_counts(np.array([100, 101, 99, 100, 102, 98]), fair).p_value > 0.99
+    assert compare_counts(np.array([200, 50, 50, 100, 100, 100]), fair).p_value < 1e-20
+    assert compare_counts(np.array([3, 4]), np.array([0.5, 0.5])).degrees == 0
