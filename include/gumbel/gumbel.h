@@ -422,7 +422,8 @@ typedef enum gumbel_distribution {
                              a NaN or +inf among those makes these NaN, and no other output */
 } gumbel_distribution;
 
-/* Where results go. Every pointer but `tokens` may be NULL. What is not asked for costs nothing. */
+/* Where results go. Every pointer but `tokens` may be NULL; `top_logits` requires `top_ids`.
+ * Outputs that are NULL are not computed. */
 typedef struct gumbel_output {
     size_t struct_size;
     int32_t *tokens; /* [B, S] global token ids, in [0, vocab_size) or -1 */
@@ -438,8 +439,8 @@ typedef struct gumbel_output {
                             those that truncation removed */
     int32_t num_top;     /* 0..GUMBEL_TOP_MOST */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
-    float *top_logits;  /* [B, num_top] logits l of top_ids, which must be there too, as they are
-                          before any transform; -inf after the last */
+    float *top_logits;  /* [B, num_top] logits l of top_ids, before any transform; -inf after the
+                          last */
     int32_t *best_ids;  /* [B, num_best] the best scores' tokens, the best first: as many draws
                           without replacement (arXiv 1903.06059); -1 after the last. Of S = 1 */
     float *best_scores; /* [B, num_best] theirs; -inf after the last */

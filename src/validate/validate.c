@@ -387,7 +387,5 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_REFUSE_IF(into->num_best < 0 || into->num_best > GUMBEL_BEST_MOST, error,
                      "output.num_best", "num_best is %d; it must be in 0..%d", (int)into->num_best,
                      GUMBEL_BEST_MOST);
-    GUMBEL_REFUSE_IF(into->num_best > 0 && !into->best_ids && batch > 0, error, "output.best_ids",
-                     "it is NULL");
     return GUMBEL_OK;
 }

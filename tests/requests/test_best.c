@@ -196,7 +196,6 @@ static void refusals(void **state)
     } bad[] = {
         {"output.num_best", best, -1, 1, NULL},
         {"output.num_best", best, GUMBEL_BEST_MOST + 1, 1, NULL},
-        {"output.best_ids", NULL, 2, 1, NULL},
         {"output.best_ids", (int32_t *)((char *)best + 1), 2, 1, NULL},
         {"output.num_best", best, 2, 2, NULL},
         {"output.num_best", best, 2, 1, one},
