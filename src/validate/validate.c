@@ -224,7 +224,8 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
                      (int)*s->live_rows, p->batch);
     int64_t live = s->live_rows ? *s->live_rows : p->batch;
     GUMBEL_FORWARD(gumbel_check_host_slots(&s->slots, live, "sampling.slots", error));
-    for (int64_t b = 0; b < live; b++)
+    int64_t temperatures = s->temperature.stride ? live : live > 0;
+    for (int64_t b = 0; b < temperatures; b++)
         if (gumbel_problem_row_flags(p, b)) {
             char field[48];
             snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]",
