@@ -424,6 +424,15 @@ static void shards_must_tile(void **state)
     }
 }
 
+/* The all-gather of a group of one. */
+static int alone(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                 int64_t timeout_ms, char *why)
+{
+    (void)context, (void)stream, (void)timeout_ms, (void)why;
+    memcpy(receive, send, bytes);
+    return 0;
+}
+
 static void bad_arguments(void **state)
 {
     scene s;
@@ -446,6 +455,14 @@ static void bad_arguments(void **state)
     assert_int_equal(gumbel_group_open(&t, s.device[0], &options, &group, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "transport.all_gather");
+    t = thread_ranks_transport(s.place, 0);
+    t.ranks = 1;
+    gumbel_group_options odd = options;
+    odd.reserved = 1;
+    t.all_gather = alone;
+    assert_int_equal(gumbel_group_open(&t, s.device[0], &odd, &group, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "options.reserved");
     assert_int_equal(gumbel_group_traffic(s.group[0], &traffic), GUMBEL_ERROR_ARGUMENT);
     assert_int_equal(gumbel_group_traffic(NULL, &traffic), GUMBEL_ERROR_ARGUMENT);
     assert_int_equal(gumbel_group_sample(NULL, NULL, NULL, NULL, NULL, NULL, 0, &error),
