@@ -622,7 +622,8 @@ GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
  *  for bit; ties of score go to the lower id. Disjoint shards merged in any order and any tree give
  *  what one pass over all of them gives; shards from CPUs and GPUs mix.   [Lemma 4.9]
  *  Any bytes may be merged and finished, and no order shows: a best token with an id below 0, or
- *  with a score of NaN or -inf, is none.
+ *  with a score of NaN or -inf, is none. If two summaries name one token with equal scores, the
+ *  larger bit pattern of best_z counts, then that of best_score.
  *  device      whose memory the summaries are in; NULL: host memory, whatever device made them
  *  into, from  [count], aligned to 16 bytes on CUDA, else to 8
  *  returns     GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, on CUDA GUMBEL_ERROR_DEVICE.          since 0.1 */
