@@ -32,14 +32,14 @@ typedef struct generate_token {
  * whole call, which then succeeds. */
 typedef bool (*generate_callback)(void *context, const generate_token *token);
 
-/* Rows, and samples a row, of one call of gumbel_sample() or a generate_draw at most. */
+/* Rows of one call of gumbel_sample() or a generate_draw at most. */
 #define GENERATE_GROUP 8
 
 /* Draws in place of gumbel_sample(), for an engine that keeps the head elsewhere. All pointers are
  * to host memory; `head->weight` is decoder_head(), the same in every call, the hidden states are
- * float32 without gaps. The seed is contiguous, other row parameters have stride GUMBEL_SAME; lists
- * and a history have at most GENERATE_GROUP rows. `context` is the pointer that the engine gave.
- * Returns what gumbel_sample() would. */
+ * float32 without gaps. Seeds and sample counters are contiguous, other row parameters have stride
+ * GUMBEL_SAME; num_samples is 1; lists and a history have at most GENERATE_GROUP rows. `context` is
+ * the pointer that the engine gave. Returns what gumbel_sample() would. */
 typedef gumbel_status (*generate_draw)(void *context, const gumbel_head *head,
                                        const gumbel_sampling *sampling, const gumbel_output *output,
                                        gumbel_error *error);

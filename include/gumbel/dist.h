@@ -155,7 +155,8 @@ typedef enum gumbel_peer_memory {
 typedef struct gumbel_group_options {
     size_t struct_size;
     int64_t first_token; /* global id of this rank's row 0 */
-    int64_t rows;        /* rows of its shard, V of its calls; 0: it has none, and takes part */
+    int64_t rows;        /* rows of its shard, V of its calls; 0: it has none, and takes part. A
+                          * mask of such a rank is not read */
     int64_t timeout_ms;  /* of one exchange, 1..2^31; 0: 30,000 */
     size_t frame_bytes;  /* what a call's first exchange carries, 256..2^30; 0: 4096. A plain call
                           * of (frame_bytes - 256) / 48 draws fits into it. Same on all ranks */

@@ -5,10 +5,11 @@
  * A draft model, or a table of n-grams, proposes tokens; the target is fed all of them at once and
  * says how far they are its own. By the usual rule, GUMBEL_RULE_COUPLED, draft and target draw with
  * the same noise g(seed, position, sample, domain, token): the drafter is gumbel_sample() with the
- * target's seed, position and domain, or anything else. Then verifying is one draw of all rows and
- * a comparison: what is emitted is always the target's own draw, so a text is a function of the
- * target and the seed, whatever was drafted. No probabilities of the draft are needed, and no
- * [n, V] array is formed. For a draft that is not random it accepts as often as any exact rule can.
+ * target's seed, position, first_sample and domain, or anything else. Then verifying is one draw of
+ * all rows and a comparison: what is emitted is always the target's own draw, so a text is a
+ * function of the target and the seed, whatever was drafted. No probabilities of the draft are
+ * needed, and no [n, V] array is formed. For a draft that is not random it accepts as often as any
+ * exact rule can.
  * [docs/maths.md, section 12; Daliri, Musco, Suresh, arXiv 2408.07978]
  *
  * The other rules are exact, too, for drafts that were drawn at random, by noise of their own: the
@@ -59,7 +60,8 @@ typedef struct gumbel_draft {
                              * it emits nothing. NULL: all */
     const int32_t *parents;  /* [n] of node j > 0 of a request, a node in 0..j - 1; not read of
                              * roots. NULL: j - 1, chains. Of equal siblings the first counts */
-    const int32_t *limit;    /* [R] tokens to emit at most, >= 0; NULL: M */
+    const int32_t *limit;    /* [R] tokens to emit at most, >= 0. NULL: no limit, and no request
+                             * ends by one; a call emits at most M tokens of a request */
     gumbel_token_lists stop; /* a row of lists a request, without values: it ends with these */
 
     /* REJECTION, BLOCK: the call that drew the drafts, from which q is computed: row j of a request
@@ -99,10 +101,13 @@ typedef struct gumbel_verified {
                             * stay in a cache; -1 behind the last */
     int32_t *last_row;   /* [R] the last of these: its hidden state feeds the next draft */
     uint64_t *position;  /* [R, or slots] position + emitted, for the next call; may be the
-                            * sampling's `position` itself, whose stride is then 0 or 1 */
+                            * sampling's `position` itself, whose stride is then 0 or 1. Slots
+                            * that no live request has are not written */
     int32_t *finished;   /* [R] a gumbel_finish_reason */
-    int32_t *status;     /* [R] the gumbel_row_status of the last row of the path; on CUDA
-                            * GUMBEL_ROW_DRAFT where offsets, nodes or parents cannot be */
+    int32_t *status;     /* [R] the gumbel_row_status of the row at which the request stopped:
+                            * GUMBEL_ROW_OK, also with a limit of 0, or why no token could be drawn
+                            * there. On CUDA GUMBEL_ROW_DRAFT if offsets, nodes or parents are not
+                            * valid */
     float *logprobs;     /* [R, M] of the emitted tokens, by the target; NaN behind the last */
     float *scores;       /* [R, M] likewise; NaN of drafts that a rule but COUPLED accepted */
     uint64_t *histogram; /* [M] place `accepted` of each request that has nodes grows by 1 */

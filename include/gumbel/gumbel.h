@@ -267,6 +267,10 @@ typedef struct gumbel_row_i32 {
     const int32_t *data;
     int64_t stride;
 } gumbel_row_i32;
+typedef struct gumbel_row_u32 {
+    const uint32_t *data;
+    int64_t stride;
+} gumbel_row_u32;
 typedef struct gumbel_row_u64 {
     const uint64_t *data;
     int64_t stride;
@@ -379,6 +383,9 @@ typedef enum gumbel_math {
 
 /* Parameters of the draw.
  *  seed       with GUMBEL_SAME row b uses gumbel_row_seed(seed[0], b), with slots its slot's.
+ *  first_sample
+ *             draw j of a row uses sample counter first_sample + j (mod 2^32). Rows of equal seed
+ *             and position whose counters differ draw independently, as the samples of one row do.
  *  live_rows  a count that is read when the call runs, so that a graph of B rows, replayed with
  *             fewer, draws those alone: rows b >= live_rows[0] get token -1, NaN and
  *             GUMBEL_ROW_UNUSED, whatever their parameters are.
@@ -400,8 +407,9 @@ typedef struct gumbel_sampling {
     gumbel_row_f32 temperature; /* finite, >= 0; 0 is greedy; default 1 */
     gumbel_row_u64 seed;        /* default: as GUMBEL_SAME with a seed of 0 */
     gumbel_row_u64 position;    /* the step in its sequence; default 0 */
+    gumbel_row_u32 first_sample; /* sample counter of draw 0; default 0 */
     int32_t num_samples;        /* S independent draws of every row, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
-    uint32_t first_sample; /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
+    int32_t reserved;           /* 0 */
     const gumbel_transforms *transforms; /* NULL: none */
     const gumbel_truncation *truncation; /* NULL: none */
     gumbel_slots slots;                  /* absent: row b is row b */
@@ -420,7 +428,8 @@ typedef enum gumbel_distribution {
                              a NaN or +inf among those makes these NaN, and no other output */
 } gumbel_distribution;
 
-/* Where results go. Every pointer but `tokens` may be NULL. What is not asked for costs nothing. */
+/* Where results go. Every pointer but `tokens` may be NULL; `top_logits` requires `top_ids`.
+ * Outputs that are NULL are not computed. */
 typedef struct gumbel_output {
     size_t struct_size;
     int32_t *tokens; /* [B, S] global token ids, in [0, vocab_size) or -1 */
@@ -436,8 +445,8 @@ typedef struct gumbel_output {
                             those that truncation removed */
     int32_t num_top;     /* 0..GUMBEL_TOP_MOST */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
-    float *top_logits;  /* [B, num_top] logits l of top_ids, which must be there too, as they are
-                          before any transform; -inf after the last */
+    float *top_logits;  /* [B, num_top] logits l of top_ids, before any transform; -inf after the
+                          last */
     int32_t *best_ids;  /* [B, num_best] the best scores' tokens, the best first: as many draws
                           without replacement (arXiv 1903.06059); -1 after the last. Of S = 1 */
     float *best_scores; /* [B, num_best] theirs; -inf after the last */
@@ -619,7 +628,8 @@ GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
  *  for bit; ties of score go to the lower id. Disjoint shards merged in any order and any tree give
  *  what one pass over all of them gives; shards from CPUs and GPUs mix.   [Lemma 4.9]
  *  Any bytes may be merged and finished, and no order shows: a best token with an id below 0, or
- *  with a score of NaN or -inf, is none.
+ *  with a score of NaN or -inf, is none. If two summaries name one token with equal scores, the
+ *  larger bit pattern of best_z counts, then that of best_score.
  *  device      whose memory the summaries are in; NULL: host memory, whatever device made them
  *  into, from  [count], aligned to 16 bytes on CUDA, else to 8
  *  returns     GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, on CUDA GUMBEL_ERROR_DEVICE.          since 0.1 */

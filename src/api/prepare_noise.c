@@ -49,8 +49,6 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_noise(&problem, sampling, batch, first_token, count, error));
     problem.stream = stream;
-    if (device->backend->host_memory)
-        GUMBEL_FORWARD(gumbel_check_host_sampling(&problem, error));
     GUMBEL_REFUSE_IF(stride < count, error, "noise_stride",
                      "stride is %" PRId64 ", less than %" PRId64 " tokens", stride, count);
     GUMBEL_REFUSE_IF(
@@ -59,10 +57,12 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
         error, "noise_stride",
         "[%" PRId64 ", %d] with stride %" PRId64 " is larger than any memory", batch,
         (int)problem.sampling.num_samples, stride);
+    GUMBEL_REFUSE_IF(!noise && batch > 0 && count > 0, error, "noise", "noise is NULL");
+    GUMBEL_FORWARD(gumbel_check_aligned(noise, sizeof *noise, "noise", error));
+    if (device->backend->host_memory)
+        GUMBEL_FORWARD(gumbel_check_host_sampling(&problem, error));
     if (batch == 0 || count == 0)
         return GUMBEL_OK;
-    GUMBEL_REFUSE_IF(!noise, error, "noise", "noise is NULL");
-    GUMBEL_FORWARD(gumbel_check_aligned(noise, sizeof *noise, "noise", error));
     const int32_t *live_rows = problem.sampling.live_rows;
     if (device->backend->host_memory && live_rows)
         problem.batch = *live_rows;

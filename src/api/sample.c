@@ -161,6 +161,11 @@ gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_su
     GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MOST, error, "num_samples",
                      "num_samples is %d; it must be in 1..%d", (int)num_samples,
                      GUMBEL_SAMPLES_MOST);
+    int64_t bytes;
+    GUMBEL_REFUSE_IF(__builtin_mul_overflow(batch * num_samples, parts, &bytes) ||
+                         __builtin_mul_overflow(bytes, (int64_t)sizeof *summaries, &bytes),
+                     error, "batch", "[%d, %" PRId64 ", %d] summaries are larger than any memory",
+                     (int)parts, batch, (int)num_samples);
     GUMBEL_FORWARD(check_summaries(device, summaries, batch, "summaries", error));
     GUMBEL_FORWARD(gumbel_read_output(&out, output, batch, error));
     uint32_t more = gumbel_output_request(&out);

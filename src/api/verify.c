@@ -199,6 +199,8 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     /* A row that was processed does not say what is wrong with it: its draw does. */
     call->by.drawn = v->verified.rows || gumbel_proposal_whole(p).request;
     p->request |= gumbel_output_request(&wanted);
+    if (call->by.listed > 0)
+        p->request |= GUMBEL_REQUEST_BEST;
     p->with_mass = wanted.lse || wanted.logprobs;
     return gumbel_call_served(device, p, error);
 }

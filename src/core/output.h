@@ -7,6 +7,12 @@
 
 #include "core/backend.h"
 
+/* Whether best scores, or their tokens, are requested. */
+static inline int gumbel_output_has_best(const gumbel_output *output)
+{
+    return output->num_best > 0 && (output->best_ids || output->best_scores);
+}
+
 /* Write the outputs of a batch from summaries of all parts of its vocabulary. All are in host
  * memory. */
 void gumbel_read_out(const gumbel_finish_call *call);

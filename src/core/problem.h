@@ -24,7 +24,7 @@ typedef enum gumbel_request {
     GUMBEL_REQUEST_LOGITS = 1 << 9, /* top_logits */
     GUMBEL_REQUEST_GIVEN = 1 << 10, /* tokens are scored, not drawn */
     GUMBEL_REQUEST_ALLOWED = 1 << 11,
-    GUMBEL_REQUEST_BEST = 1 << 12, /* num_best > 0 */
+    GUMBEL_REQUEST_BEST = 1 << 12, /* num_best > 0, and ids or scores of them */
     GUMBEL_REQUEST_END = 1 << 13,
 } gumbel_request;
 

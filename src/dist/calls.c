@@ -72,18 +72,45 @@ static gumbel_status fit_logits(const gumbel_group *group, gumbel_logits *l,
 typedef struct fitted {
     gumbel_head head;
     gumbel_logits logits;
+    gumbel_sampling sampling;
+    gumbel_transforms transforms;
     const gumbel_head *with_head; /* NULL: logits */
     const gumbel_logits *with_logits;
+    const gumbel_sampling *with_sampling;
 } fitted;
 
+/* Drop the mask of a rank without rows: no token of its is masked, and the shape of its mask is not
+ * that of the row which stands for none. */
+static gumbel_status fit_sampling(const gumbel_group *group, fitted *f,
+                                  const gumbel_sampling *sampling, gumbel_error *error)
+{
+    gumbel_sampling *s = &f->sampling;
+    gumbel_transforms *t = &f->transforms;
+    if (dist_own(group)->rows > 0 || !sampling)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(gumbel_read_options(s, sizeof *s, sampling, "sampling", error));
+    s->struct_size = sizeof *s;
+    f->with_sampling = s;
+    if (!s->transforms)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(gumbel_read_options(t, sizeof *t, s->transforms, "sampling.transforms", error));
+    t->struct_size = sizeof *t;
+    t->mask = (gumbel_row_i32){NULL, 0};
+    s->transforms = t;
+    return GUMBEL_OK;
+}
+
 static gumbel_status fit(const gumbel_group *group, fitted *f, const gumbel_head *head,
-                         const gumbel_logits *logits, int64_t *vocab_size, gumbel_error *error)
+                         const gumbel_logits *logits, const gumbel_sampling *sampling,
+                         int64_t *vocab_size, gumbel_error *error)
 {
     *vocab_size = 0;
+    f->with_sampling = sampling;
     f->with_head = head ? &f->head : NULL;
     f->with_logits = head ? NULL : &f->logits;
     GUMBEL_FORWARD(head ? fit_head(group, &f->head, head, error)
                         : fit_logits(group, &f->logits, logits, error));
+    GUMBEL_FORWARD(fit_sampling(group, f, sampling, error));
     /* A shorter struct of an older caller has these, too. */
     *vocab_size = head ? head->vocab_size : logits->vocab_size;
     return GUMBEL_OK;
@@ -133,15 +160,15 @@ static gumbel_status draw(gumbel_group *group, void *stream, const gumbel_head *
     fitted f;
     gumbel_error found = {"", ""};
     GUMBEL_FORWARD(begin(group, error));
-    gumbel_status status = fit(group, &f, head, logits, &group->vocab_size, &found);
+    gumbel_status status = fit(group, &f, head, logits, sampling, &group->vocab_size, &found);
     if (status == GUMBEL_OK && group->bridge)
         status = dist_bridge_draw(group->bridge, stream, f.with_head, f.with_logits, sampling,
                                   output, workspace, workspace_bytes, &found);
     else if (status == GUMBEL_OK)
-        status = head ? gumbel_sample(&group->base, stream, &f.head, sampling, output, workspace,
-                                      workspace_bytes, &found)
-                      : gumbel_sample_logits(&group->base, stream, &f.logits, sampling, output,
-                                             workspace, workspace_bytes, &found);
+        status = head ? gumbel_sample(&group->base, stream, &f.head, f.with_sampling, output,
+                                      workspace, workspace_bytes, &found)
+                      : gumbel_sample_logits(&group->base, stream, &f.logits, f.with_sampling,
+                                             output, workspace, workspace_bytes, &found);
     return settle(group, status, &found, error);
 }
 
@@ -156,13 +183,13 @@ gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbe
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
-    GUMBEL_FORWARD(fit(group, &f, head, logits, &vocab_size, error));
+    GUMBEL_FORWARD(fit(group, &f, head, logits, sampling, &vocab_size, error));
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     if (group->bridge)
         return dist_bridge_size(group->bridge, f.with_head, f.with_logits, sampling, output, bytes,
                                 error);
-    return gumbel_workspace_size(device_of(group), f.with_head, f.with_logits, sampling, output,
-                                 bytes, error);
+    return gumbel_workspace_size(device_of(group), f.with_head, f.with_logits, f.with_sampling,
+                                 output, bytes, error);
 }
 
 gumbel_status gumbel_group_sample(gumbel_group *group, void *stream, const gumbel_head *head,
@@ -228,7 +255,8 @@ static gumbel_status verify(gumbel_group *group, void *stream, const gumbel_head
     dist_bridged brought;
     gumbel_error found = {"", ""};
     GUMBEL_FORWARD(begin(group, error));
-    gumbel_status status = fit(group, &f, head, logits, &group->vocab_size, &found);
+    gumbel_status status = fit(group, &f, head, logits, sampling, &group->vocab_size, &found);
+    sampling = f.with_sampling;
     if (status == GUMBEL_OK)
         status = read_draft(draft, &group->drafted, &found);
     if (status == GUMBEL_OK && group->bridge) {
@@ -290,12 +318,12 @@ gumbel_status gumbel_group_verify_workspace_size(const gumbel_group *group, cons
     uint64_t digest;
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
-    GUMBEL_FORWARD(fit(group, &f, head, logits, &vocab_size, error));
+    GUMBEL_FORWARD(fit(group, &f, head, logits, sampling, &vocab_size, error));
     GUMBEL_FORWARD(read_draft(draft, &digest, error));
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     if (group->bridge)
         return dist_bridge_verify_size(group->bridge, f.with_head, f.with_logits, sampling, draft,
                                        verified, bytes, error);
-    return gumbel_verify_workspace_size(device_of(group), f.with_head, f.with_logits, sampling,
-                                        draft, verified, bytes, error);
+    return gumbel_verify_workspace_size(device_of(group), f.with_head, f.with_logits,
+                                        f.with_sampling, draft, verified, bytes, error);
 }

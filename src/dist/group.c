@@ -149,6 +149,7 @@ static gumbel_status read_group_options(gumbel_group_options *into,
     GUMBEL_REFUSE_IF(into->timeout_ms < 1 || into->timeout_ms > INT64_C(1) << 31, error,
                      "options.timeout_ms", "timeout_ms is %" PRId64 "; it must be in 1..2^31",
                      into->timeout_ms);
+    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "it is not 0");
     into->peer_bytes = into->peer_bytes ? into->peer_bytes : PEER_BYTES;
     GUMBEL_REFUSE_IF(
         into->peer_memory < GUMBEL_PEERS_OFF || into->peer_memory > GUMBEL_PEERS_REQUIRE, error,

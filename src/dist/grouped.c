@@ -35,9 +35,14 @@ static gumbel_status read_rows(gumbel_problem *p, const gumbel_device *gpu, void
     return gumbel_check_host_slots(&p->sampling.slots, batch, "sampling.slots", error);
 }
 
-static gumbel_status check_parts(int64_t batch, const float *log_masses, const int32_t *tokens,
-                                 gumbel_error *error)
+static gumbel_status check_parts(int32_t parts, const gumbel_problem *p, const float *log_masses,
+                                 const int32_t *tokens, gumbel_error *error)
 {
+    int64_t bytes, batch = p->batch, draws = batch * p->sampling.num_samples;
+    GUMBEL_REFUSE_IF(__builtin_mul_overflow(draws, parts, &bytes) ||
+                         __builtin_mul_overflow(bytes, (int64_t)sizeof *tokens, &bytes),
+                     error, "batch", "[%d, %" PRId64 ", %d] tokens are larger than any memory",
+                     (int)parts, batch, (int)p->sampling.num_samples);
     GUMBEL_REFUSE_IF(!log_masses && batch > 0, error, "log_masses", "log_masses is NULL");
     GUMBEL_REFUSE_IF(!tokens && batch > 0, error, "tokens", "tokens is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(log_masses, sizeof *log_masses, "log_masses", error));
@@ -104,7 +109,7 @@ gumbel_status gumbel_draw_group(gumbel_device *device, void *stream, int32_t par
     GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MOST, error, "parts",
                      "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MOST);
     GUMBEL_FORWARD(read_rows(&p, gpu, stream, batch, sampling, GUMBEL_DOMAIN_GROUP, error));
-    GUMBEL_FORWARD(check_parts(batch, log_masses, tokens, error));
+    GUMBEL_FORWARD(check_parts(parts, &p, log_masses, tokens, error));
     GUMBEL_REFUSE_IF(!drawn && batch > 0, error, "drawn", "drawn is NULL");
     const gumbel_parts_call call = {.problem = &p,
                                     .parts = parts,
@@ -150,7 +155,7 @@ gumbel_status gumbel_stream_draw_add(gumbel_device *device, void *stream, int32_
     GUMBEL_REFUSE_IF(part < 0 || part >= STREAM_PARTS_MOST, error, "part",
                      "part is %d; it must be in 0..2^30 - 1", (int)part);
     GUMBEL_FORWARD(read_rows(&p, gpu, stream, batch, sampling, GUMBEL_DOMAIN_STREAM, error));
-    GUMBEL_FORWARD(check_parts(batch, log_masses, tokens, error));
+    GUMBEL_FORWARD(check_parts(1, &p, log_masses, tokens, error));
     GUMBEL_REFUSE_IF(!draws && batch > 0, error, "draws", "draws is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(draws, _Alignof(gumbel_stream_draw), "draws", error));
     if (gpu) {

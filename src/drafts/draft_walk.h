@@ -179,10 +179,11 @@ GUMBEL_INLINE void gumbel_draft_end(const gumbel_verification *v, int64_t r, con
         to->status[r] = w->status;
 }
 
-/* Move the position of request r on, if it lives; `by` tokens were emitted. */
+/* Write the position of request r, which emitted `by` tokens. The slot of a request that is not
+ * live is not known. */
 GUMBEL_INLINE void gumbel_draft_advance(const gumbel_verification *v, int64_t r, int32_t by)
 {
-    if (!v->verified.position || r >= gumbel_draft_live(v))
+    if (!v->verified.position || (v->slots.of_row && r >= gumbel_draft_live(v)))
         return;
     int64_t slot = gumbel_draft_slot(v, r);
     if (slot < 0 || (v->slots.of_row && slot >= v->slots.count))

@@ -128,13 +128,29 @@ GUMBEL_INLINE gumbel_summary gumbel_summary_sound(const gumbel_summary *s)
     return sound;
 }
 
-/* gumbel_summary_merge() of any two, commutative in the sign of a zero, too. */
+/* The bits of the best token's z, then of its score: they order summaries of one token whose scores
+ * are equal. */
+GUMBEL_INLINE uint64_t gumbel_summary_best_bits(const gumbel_summary *s)
+{
+    uint32_t z, score;
+    memcpy(&z, &s->best_z, sizeof z);
+    memcpy(&score, &s->best_score, sizeof score);
+    return (uint64_t)z << 32 | score;
+}
+
+/* gumbel_summary_merge() of any two. It is commutative also in the sign of a zero, and where both
+ * name one token. */
 GUMBEL_INLINE void gumbel_summary_merge_any(gumbel_summary *into, const gumbel_summary *from)
 {
     gumbel_summary sound = gumbel_summary_sound(from);
     *into = gumbel_summary_sound(into);
     if (into->max_z == 0.0f && sound.max_z == 0.0f && signbit(into->max_z))
         into->max_z = sound.max_z;
+    if (sound.best_id == into->best_id && sound.best_score == into->best_score &&
+        gumbel_summary_best_bits(&sound) > gumbel_summary_best_bits(into)) {
+        into->best_score = sound.best_score;
+        into->best_z = sound.best_z;
+    }
     gumbel_summary_merge(into, &sound);
 }
 

@@ -188,6 +188,7 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > GUMBEL_SAMPLES_MOST, error,
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
                      (int)s->num_samples, GUMBEL_SAMPLES_MOST);
+    GUMBEL_REFUSE_IF(s->reserved, error, "sampling.reserved", "it is not 0");
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_BLOCK_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_FORWARD(gumbel_check_slots(&s->slots, "sampling.slots", error));
@@ -200,6 +201,8 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                                     "sampling.seed", error));
     GUMBEL_FORWARD(gumbel_read_rows(s->position.data, sizeof *s->position.data, 1, places,
                                     &s->position.stride, "sampling.position", error));
+    GUMBEL_FORWARD(gumbel_read_rows(s->first_sample.data, sizeof *s->first_sample.data, 1, places,
+                                    &s->first_sample.stride, "sampling.first_sample", error));
     GUMBEL_REFUSE_IF((int)s->math < 0 || s->math > GUMBEL_MATH_FAST, error, "sampling.math",
                      "math is %d, which no gumbel_math has", (int)s->math);
     GUMBEL_FORWARD(read_noise(p, error));
@@ -221,7 +224,8 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
                      (int)*s->live_rows, p->batch);
     int64_t live = s->live_rows ? *s->live_rows : p->batch;
     GUMBEL_FORWARD(gumbel_check_host_slots(&s->slots, live, "sampling.slots", error));
-    for (int64_t b = 0; b < live; b++)
+    int64_t temperatures = s->temperature.stride ? live : live > 0;
+    for (int64_t b = 0; b < temperatures; b++)
         if (gumbel_problem_row_flags(p, b)) {
             char field[48];
             snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]",
@@ -384,7 +388,5 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_REFUSE_IF(into->num_best < 0 || into->num_best > GUMBEL_BEST_MOST, error,
                      "output.num_best", "num_best is %d; it must be in 0..%d", (int)into->num_best,
                      GUMBEL_BEST_MOST);
-    GUMBEL_REFUSE_IF(into->num_best > 0 && !into->best_ids && batch > 0, error, "output.best_ids",
-                     "it is NULL");
     return GUMBEL_OK;
 }

@@ -117,7 +117,8 @@ gumbel_status gumbel_check_host_draft(const gumbel_draft *draft, const int32_t *
                                       int64_t rows, gumbel_error *error)
 {
     int64_t live = live_rows ? *live_rows : draft->requests;
-    for (int64_t r = 0; r < live; r++)
+    int told = draft->offsets || draft->nodes || draft->parents || draft->limit;
+    for (int64_t r = 0; r < live && told; r++)
         GUMBEL_FORWARD(check_request(draft, r, rows, error));
     return gumbel_check_host_lists(&draft->stop, live, "draft.stop", error);
 }

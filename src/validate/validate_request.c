@@ -3,6 +3,7 @@
  * What a request asks for beyond plain sampling: its bits, and the range of every row parameter.
  */
 #include "core/fail.h"
+#include "core/output.h"
 #include "core/row.h"
 #include "validate/validate.h"
 
@@ -53,7 +54,7 @@ uint32_t gumbel_output_request(const gumbel_output *out)
                       (out->kept ? GUMBEL_REQUEST_KEPT : 0) | (top ? GUMBEL_REQUEST_TOP : 0) |
                       (raw ? GUMBEL_REQUEST_RAW : 0) |
                       (out->num_top > 0 && out->top_logits ? GUMBEL_REQUEST_LOGITS : 0) |
-                      (out->num_best > 0 ? GUMBEL_REQUEST_BEST : 0));
+                      (gumbel_output_has_best(out) ? GUMBEL_REQUEST_BEST : 0));
 }
 
 /* A row parameter of one value a row, by its name in "sampling". */

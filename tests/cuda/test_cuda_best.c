@@ -15,8 +15,9 @@ typedef struct best_lists {
     float *scores;
 } best_lists;
 
-/* Draw on the CPU and on the GPU, and CHECK that tokens and lists are the same. */
-static void check_lists(const request *asked, int32_t most)
+/* Draw on the CPU and on the GPU, and CHECK that tokens and lists are the same. `alone`: the GPU
+ * writes scores, and no ids. */
+static void check_lists(const request *asked, int32_t most, int alone)
 {
     const char *what = request_describe(&asked->plan);
     size_t rows = (size_t)asked->plan.batch, listed = rows * (size_t)most;
@@ -27,7 +28,7 @@ static void check_lists(const request *asked, int32_t most)
     gpu_request *made = gpu_request_make(asked);
     gumbel_output there = {.struct_size = sizeof there,
                            .tokens = gpu_make(rows * 4),
-                           .best_ids = gpu_make(listed * 4),
+                           .best_ids = alone ? NULL : gpu_make(listed * 4),
                            .best_scores = gpu_make(listed * 4),
                            .num_best = most};
     gumbel_error error = {"", ""};
@@ -45,10 +46,11 @@ static void check_lists(const request *asked, int32_t most)
           "%s: %s", what, error.message);
     GPU(cuCtxSynchronize);
     gpu_fetch(tokens, there.tokens, rows * 4);
-    gpu_fetch(found.ids, there.best_ids, listed * 4);
+    if (!alone)
+        gpu_fetch(found.ids, there.best_ids, listed * 4);
     gpu_fetch(found.scores, there.best_scores, listed * 4);
     CHECK(memcmp(tokens, drawn->tokens, rows * 4) == 0, "%s", what);
-    CHECK(memcmp(found.ids, host.ids, listed * 4) == 0, "%s", what);
+    CHECK(alone || memcmp(found.ids, host.ids, listed * 4) == 0, "%s", what);
     for (size_t i = 0; i < listed; i++)
         CHECK(
             found.scores[i] == host.scores[i] || (isnan(found.scores[i]) && isnan(host.scores[i])),
@@ -74,7 +76,7 @@ static void check_requests(int first, int count)
         plan.samples = 1;
         plan.history = index % 2;
         request *asked = request_make(&plan, cpu);
-        check_lists(asked, 1 + index % GUMBEL_BEST_MOST);
+        check_lists(asked, 1 + index % GUMBEL_BEST_MOST, index % 4 == 1);
         request_free(asked);
     }
 }

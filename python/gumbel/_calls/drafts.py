@@ -43,8 +43,8 @@ class VerifyOutput:
     path: NDArray[np.int32]  #: [R, M] rows of the root and of accepted drafts, whose keys and
     #: values stay in a cache; -1 behind the last
     last_row: NDArray[np.int32]  #: [R] the last of these, or -1
-    position: NDArray[np.uint64]  #: [R, or slots] for the next call; int64 in torch. Of slots,
-    #: those of live requests alone are written
+    position: NDArray[np.uint64]  #: [R, or slots] for the next call; int64 in torch. Slots that no
+    #: live request has are not written
     finished: NDArray[np.int32]  #: [R] 0, 1: a stop token was emitted, 2: the limit was reached
     status: NDArray[np.int32]  #: [R] as SampleOutput.status, of the row at which a request stopped;
     #: 6: it has no nodes, or does not live; on a GPU 7: its draft cannot be
@@ -91,7 +91,7 @@ def verify(
     nodes        [R]: how many of its rows a request uses; with 0 it emits nothing. None: all.
     parents      int32 [n] or [R, M]: of node j > 0 a node of the request before it, so that drafts
                  are trees. None: j - 1, chains.
-    limit        [R]: tokens to emit at most. None: M.
+    limit        [R]: tokens to emit at most. None: no limit; a call emits at most M.
     stop         token ids behind which a request ends: one list, or a list of lists, one each.
 
     rule         "coupled": drafts are accepted while they are what is drawn. For chains also:

@@ -70,7 +70,8 @@ void cpu_request_best(const cpu_request *r, int64_t b, int ok)
         if (cpu_request_survives(r, b, block))
             score_block(r, &row, b, block, &list);
     for (int32_t i = 0; i < list.most; i++) {
-        out->best_ids[b * list.most + i] = list.id[i];
+        if (out->best_ids)
+            out->best_ids[b * list.most + i] = list.id[i];
         if (out->best_scores)
             out->best_scores[b * list.most + i] = list.score[i];
     }

@@ -5,6 +5,7 @@
 #include "cpu/rows/cpu_request.h"
 
 #include "core/fail.h"
+#include "core/output.h"
 #include "cpu/lanes/cpu_widen.h"
 #include "cpu/rows/cpu_truncate.h"
 
@@ -295,7 +296,7 @@ void cpu_request_read(cpu_request *r, int32_t thread, int64_t b)
     }
     if (out->num_top > 0)
         read_list(&in, ok);
-    if (out->num_best > 0)
+    if (gumbel_output_has_best(out))
         cpu_request_best(r, b, ok);
     if (out->lse)
         out->lse[b] = in.lse;

@@ -179,7 +179,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     for (int i = threadIdx.x; i < out.num_best; i += kThreads) {
         const int64_t at = b * out.num_best + i;
         const bool found = i < s.count;
-        out.best_ids[at] = found ? s.list[i].id : -1;
+        if (out.best_ids)
+            out.best_ids[at] = found ? s.list[i].id : -1;
         if (out.best_scores)
             out.best_scores[at] = found ? s.list[i].score : ok ? -INFINITY : NAN;
     }

@@ -173,7 +173,7 @@ gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cud
     GUMBEL_FORWARD(make(&rows));
     p.rows = rows.processed;
     p.stride = rows.processed_stride;
-    GUMBEL_ASSERT(p.rows && p.output.best_ids && p.output.tokens);
+    GUMBEL_ASSERT(p.rows && (p.output.best_ids || p.output.best_scores) && p.output.tokens);
     cuda_shape shape = {p.problem.batch, CUDA_THREADS, CUDA_BEST_BYTES, 0};
     return cuda_launch(job, job->cuda->best, shape, arguments);
 }

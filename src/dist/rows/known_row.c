@@ -239,7 +239,7 @@ int dist_write_row(const dist_candidates *c, dist_known_row *row, const dist_kno
     int64_t kept = row->finite;
     weighed |= !raw && listed && out->top_logprobs;
     if (row->status == GUMBEL_ROW_OK) {
-        if (!row->cut && ((weighed && !group->aligned) || out->num_best > 0))
+        if (!row->cut && ((weighed && !group->aligned) || gumbel_output_has_best(out)))
             return 0;
         if (listed && !sort_by_z(&row->head, out->num_top, c->sorted))
             return 0;
@@ -259,14 +259,14 @@ int dist_write_row(const dist_candidates *c, dist_known_row *row, const dist_kno
     }
     int ok = row->status == GUMBEL_ROW_OK;
     float lse = NAN;
-    if (ok && raw && (out->lse || out->logprobs || out->top_logprobs))
+    if (ok && raw && (out->lse || out->logprobs || (listed && out->top_logprobs)))
         lse = raw_normaliser(c, row);
     if (ok && !raw)
         lse = gumbel_summary_lse(row->best);
     write_samples(c, row, more, lse);
     if (listed)
         write_list(c, row, c->sorted, lse);
-    if (out->num_best > 0)
+    if (gumbel_output_has_best(out))
         write_best(c, row);
     if (out->lse)
         out->lse[row->b] = lse;

@@ -278,7 +278,7 @@ static gumbel_status draw_run(const dist_rows *c, row_run run, gumbel_error *err
     }
     uint32_t outputs = (out.ranks ? GUMBEL_REQUEST_RANKS : 0) |
                        (out.kept ? GUMBEL_REQUEST_KEPT : 0) |
-                       (out.num_best > 0 ? GUMBEL_REQUEST_BEST : 0);
+                       (gumbel_output_has_best(&out) ? GUMBEL_REQUEST_BEST : 0);
     if (out.num_top > 0 && (drawn.top_ids || drawn.top_logprobs))
         outputs |= GUMBEL_REQUEST_TOP;
     gumbel_problem w = drawing(c, run, outputs);

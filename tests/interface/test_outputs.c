@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every output but tokens may be NULL: each alone has the bits that it has beside all others.
+ */
+#include "outcome.h"
+#include "requests.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "every_isa.h"
+
+#define NUM_BEST 3
+
+/* An output of four bytes an element. */
+typedef struct field {
+    const char *name;
+    size_t at; /* in gumbel_output */
+} field;
+
+#define FIELD(member)                                                                              \
+    {                                                                                              \
+#member, offsetof(gumbel_output, member)                                                   \
+    }
+
+static const field fields[] = {
+    FIELD(tokens),       FIELD(logprobs),   FIELD(scores),   FIELD(lse),
+    FIELD(status),       FIELD(ranks),      FIELD(kept),     FIELD(top_ids),
+    FIELD(top_logprobs), FIELD(top_logits), FIELD(best_ids), FIELD(best_scores),
+};
+enum { FIELDS = sizeof fields / sizeof *fields, TOP_IDS = 7, TOP_LOGITS = 9, BEST_IDS = 10 };
+
+/* How many elements a row has in an output. */
+static size_t width_of(const request *asked, int i)
+{
+    const size_t samples = (size_t)asked->plan.samples, top = (size_t)asked->plan.num_top;
+    const size_t widths[FIELDS] = {samples, samples, samples, 1,   1,        samples,
+                                   1,       top,     top,     top, NUM_BEST, NUM_BEST};
+    return widths[i];
+}
+
+static void *pointer_at(const gumbel_output *output, int i)
+{
+    void *pointer;
+    memcpy(&pointer, (const char *)output + fields[i].at, sizeof pointer);
+    return pointer;
+}
+
+/* An output with the fields of a set of bits. */
+static gumbel_output make_output(const request *asked, unsigned set)
+{
+    gumbel_output made = {.struct_size = sizeof made,
+                          .num_top = asked->plan.num_top,
+                          .logprobs_of = asked->plan.logprobs_of,
+                          .num_best = set >> BEST_IDS ? NUM_BEST : 0};
+    for (int i = 0; i < FIELDS; i++) {
+        const size_t count = (size_t)asked->plan.batch * width_of(asked, i) + 1;
+        void *memory = set >> i & 1 ? make_zeroed(count, sizeof(int32_t)) : NULL;
+        if (memory)
+            memset(memory, 0xA7, count * sizeof(int32_t));
+        memcpy((char *)&made + fields[i].at, &memory, sizeof memory);
+    }
+    return made;
+}
+
+static void free_output(const gumbel_output *output)
+{
+    for (int i = 0; i < FIELDS; i++)
+        free(pointer_at(output, i));
+}
+
+static void draw_request(gumbel_device *device, const request *asked, const gumbel_output *output)
+{
+    const gumbel_head *head = asked->product ? &asked->head : NULL;
+    const gumbel_logits *logits = head ? NULL : &asked->logits;
+    gumbel_error error = {"", ""};
+    size_t bytes;
+    if (gumbel_workspace_size(device, head, logits, &asked->sampling, output, &bytes, &error) !=
+        GUMBEL_OK)
+        fail_msg("%s: %s", error.field, error.message);
+    void *workspace = aligned_alloc(64, bytes / 64 * 64 + 64);
+    gumbel_status status =
+        head ? gumbel_sample(device, NULL, head, &asked->sampling, output, workspace, bytes, &error)
+             : gumbel_sample_logits(device, NULL, logits, &asked->sampling, output, workspace,
+                                    bytes, &error);
+    free(workspace);
+    if (status != GUMBEL_OK)
+        fail_msg("%s: %s", error.field, error.message);
+}
+
+/* NaN stands for any NaN; no id or status has the bits of one. */
+static int same_bits(const uint32_t *a, const uint32_t *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (a[i] != b[i] && !((a[i] & INT32_MAX) > 0x7f800000 && (b[i] & INT32_MAX) > 0x7f800000 &&
+                              a[i] < 0xfff00000 && b[i] < 0xfff00000))
+            return 0;
+    return 1;
+}
+
+static void check_set(gumbel_device *device, const request *asked, const gumbel_output *full,
+                      unsigned set)
+{
+    gumbel_output some = make_output(asked, set);
+    draw_request(device, asked, &some);
+    for (int i = 0; i < FIELDS; i++)
+        if (pointer_at(&some, i) && !same_bits(pointer_at(&some, i), pointer_at(full, i),
+                                               (size_t)asked->plan.batch * width_of(asked, i)))
+            fail_msg("%s of the set %#x differs: %s", fields[i].name, set,
+                     request_describe(&asked->plan));
+    free_output(&some);
+}
+
+static void check_request(gumbel_device *device, int index)
+{
+    request_plan plan = request_plan_at_random(index, index % 2);
+    plan.samples = index % 4 == 3 ? 3 : 1;
+    plan.num_top = 4;
+    request *asked = request_make(&plan, device);
+    const int lists = plan.samples == 1 && !asked->sampling.given.data;
+    const unsigned all = lists ? (1u << FIELDS) - 1 : (1u << BEST_IDS) - 1;
+    gumbel_output full = make_output(asked, all);
+    draw_request(device, asked, &full);
+    check_set(device, asked, &full, 1);
+    for (int i = 0; i < FIELDS; i++) {
+        unsigned one = 1u << i | (i == TOP_LOGITS ? 1u << TOP_IDS : 0);
+        if (all >> i & 1) {
+            check_set(device, asked, &full, 1u | one);
+            if (i > 0 && i != TOP_IDS)
+                check_set(device, asked, &full, all & ~(1u << i));
+        }
+    }
+    check_set(device, asked, &full, all & ~(1u << TOP_IDS | 1u << TOP_LOGITS));
+    free_output(&full);
+    request_free(asked);
+}
+
+static void each_output_alone(void **state)
+{
+    for (int index = 0; index < (TEST_SANITIZED ? 10 : 40); index++)
+        check_request(*state, index);
+}
+
+/* A count of entries without a place for them requests nothing. */
+static void counts_alone(void **state)
+{
+    float values[2 * 70] = {0};
+    int32_t tokens[4] = {-7, -7, -7, -7};
+    const gumbel_logits logits = {.struct_size = sizeof logits,
+                                  .logits = tensor_of(values, GUMBEL_FLOAT32, 2, 70, 0)};
+    const gumbel_sampling two = {.struct_size = sizeof two, .num_samples = 2};
+    const gumbel_output output = {
+        .struct_size = sizeof output, .tokens = tokens, .num_top = 5, .num_best = 5};
+    size_t bytes;
+    assert_int_equal(gumbel_workspace_size(*state, NULL, &logits, &two, &output, &bytes, NULL),
+                     GUMBEL_OK);
+    void *workspace = aligned_alloc(64, bytes / 64 * 64 + 64);
+    assert_int_equal(
+        gumbel_sample_logits(*state, NULL, &logits, &two, &output, workspace, bytes, NULL),
+        GUMBEL_OK);
+    for (int i = 0; i < 4; i++)
+        assert_in_range(tokens[i], 0, 69);
+    free(workspace);
+}
+
+/* top_logits are read by the ids, which must have a place. */
+static void logits_need_ids(void **state)
+{
+    float values[70] = {0}, top[3];
+    int32_t token;
+    gumbel_error error;
+    const gumbel_logits logits = {.struct_size = sizeof logits,
+                                  .logits = tensor_of(values, GUMBEL_FLOAT32, 1, 70, 0)};
+    const gumbel_output output = {
+        .struct_size = sizeof output, .tokens = &token, .num_top = 3, .top_logits = top};
+    assert_int_equal(
+        gumbel_sample_logits(*state, NULL, &logits, NULL, &output, values, sizeof values, &error),
+        GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "output.top_logits");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_output_alone),
+        cmocka_unit_test(counts_alone),
+        cmocka_unit_test(logits_need_ids),
+    };
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}
