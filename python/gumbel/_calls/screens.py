@@ -11,6 +11,14 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import matrix
 from .._inputs.arrays import Array, address, arrays_of, layout, taken, workspace
+from .._inputs.tensors import is_tensor
+
+
+def _version_of(weight: Any) -> Optional[int]:
+    """How many in-place changes torch has counted of a tensor; None where nobody counts."""
+    if not is_tensor(weight) or weight.is_inference():
+        return None
+    return int(weight._version)
 
 
 class Screen:
@@ -21,12 +29,20 @@ class Screen:
 
     weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU, where plain draws alone
                  go by a screen (gumbel/screen.h). It must not change while the screen is used.
+                 The screen keeps a reference to it and to its memory, which stays allocated.
     isa, threads as in sample(); the screen is the same for all of them, and serves all.
 
     A screen stands for its weights in every call that takes weights, and changes the time of a
     call, never a bit of its results. What it cannot serve takes the full pass as if it were not
     there: log-probabilities (so logprobs=None), ranks, kept counts, lists; gumbel.explain() tells.
     It takes half as much memory as bfloat16 weights do. Threads may share it.
+
+    A weight that changed makes its screen stale: tokens may be wrong. A call with a stale screen
+    raises ValueError if the change can be seen: the array has other memory (a Parameter's `.data`
+    was set, an array was resized), or torch counted an in-place change (an optimizer's step,
+    copy_()). Changes of a NumPy array's elements, changes by way of a tensor's `.data` and changes
+    under a prepared call are not seen; verify() finds them. Rebinding a name, as in
+    `model.weight = other`, does not reach the screen: it draws from the array that it was made of.
     """
 
     weight: Array  #: what it was made of
@@ -61,6 +77,12 @@ class Screen:
         )
         _abi.check(status, error)
         self.nbytes = size.value
+        self._hold(_version_of(weight))
+
+    def _hold(self, version: Optional[int]) -> None:
+        """Keep the weights' memory, and what tells whether they have changed."""
+        self._memory = self.weight.detach() if is_tensor(self.weight) else self.weight
+        self._made_of = address(self.weight), version
 
     @classmethod
     def of_bytes(cls, weight: Array, screen: Array) -> Screen:
@@ -81,9 +103,23 @@ class Screen:
         found.address = lies.address
         return found
 
+    def check_weight(self) -> None:
+        """Raise ValueError if a change of the weights can be seen; every call does so."""
+        place, version = self._made_of
+        if address(self.weight) != place:
+            raise ValueError(
+                "weight: its memory was replaced after the Screen was made; make a new Screen"
+            )
+        if _version_of(self.weight) != version:
+            raise ValueError(
+                "weight: it was changed in place after the Screen was made; make a new Screen, or "
+                "call verify() of this one if the values are the same"
+            )
+
     def verify(self) -> None:
         """Compute all bounds again; ValueError names the first row whose weights have changed."""
-        error = _abi.Error()
+        version, error = _version_of(self.weight), _abi.Error()
+        arrays_of({"weight": self.weight, "screen": self.bytes}, None, None)
         status = _abi.lib.gumbel_screen_verify(
             self._arrays.device,
             self._arrays.stream,
@@ -92,6 +128,7 @@ class Screen:
             error,
         )
         _abi.check(status, error)
+        self._hold(version)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         """The bytes, as an array."""
