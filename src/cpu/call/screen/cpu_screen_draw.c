@@ -176,16 +176,6 @@ static int is_flagged(const cpu_screen *screen, int64_t b)
     return flags != 0;
 }
 
-/* Whether a draw was scored and has no winner: by stale weights, all its scores are -inf. */
-static int lacks_winner(const cpu_screen *screen, int64_t draw)
-{
-    int64_t draws = screen->ends.problem->batch * screen->ends.problem->sampling.num_samples;
-    int scored = 0;
-    for (int32_t i = 0; i < screen->used; i++)
-        scored |= screen->lists[i * draws + draw].scored > 0;
-    return scored && screen->lists[draw].best->best_id < 0;
-}
-
 static void settle_row(cpu_screen *screen, int64_t b, int32_t thread)
 {
     cpu_screen_row *row = &screen->rows[b];
@@ -194,11 +184,8 @@ static void settle_row(cpu_screen *screen, int64_t b, int32_t thread)
     int32_t drawn = gumbel_problem_row(p, b).greedy ? 1 : samples;
     if (is_flagged(screen, b))
         atomic_store_explicit(&row->full, 1, memory_order_relaxed);
-    for (int32_t s = 0; s < drawn && !row->full; s++) {
+    for (int32_t s = 0; s < drawn && !row->full; s++)
         cpu_screen_settle(screen, b * samples + s, thread);
-        if (lacks_winner(screen, b * samples + s))
-            atomic_store_explicit(&row->full, 1, memory_order_relaxed);
-    }
     for (int32_t i = 0; i < screen->used; i++)
         cpu_screen_left(&screen->ends, i, b);
     if (row->cut && !row->full && !screen->cut(screen, b, thread))
