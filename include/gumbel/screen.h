@@ -26,6 +26,22 @@
  * left alone. A call with a row that it does not tell, as one of a larger top_k or of none, has the
  * full pass made as a whole, which the host does not wait for.
  *
+ * Stale weights. The weights must not change while their screen is used. If they do, by an update
+ * in place or by NaN from a training step, the screen is stale, and what it gives is:
+ *
+ *   - Every call ends. It reads and writes its own memory alone.
+ *   - Each row has tokens of the vocabulary, or token -1 and a status other than GUMBEL_ROW_OK.
+ *   - The token, its score and the status may be those of no weights, old or new. Not every row
+ *     with stale weights can be told from others: a call scores only the few tokens that could win
+ *     by the old weights.
+ *   - On a CPU, a row with a score that is NaN, or above the bound of its token, takes the full
+ *     pass and has the token and the status of the weights as they are. On CUDA, a row with such a
+ *     NaN has GUMBEL_ROW_NAN. So a head that is NaN throughout is reported for every row.
+ *
+ * gumbel_screen_verify() finds every stale row of weights. gumbel_screen_prepare() makes the screen
+ * anew, in the same memory if the caller likes. This promise does not extend to the bytes of a
+ * screen: if they change, results are undefined. Only its header is checked.
+ *
  * What gumbel.h says of memory, strides, threads, errors and structs holds here, too.
  */
 #ifndef GUMBEL_SCREEN_H
@@ -47,8 +63,8 @@ GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor 
 
 /* gumbel_screen_prepare(): make the screen of a head, for gumbel_head's field `screen`.
  *  weight     [V, D] as in gumbel_head. What is not finite is allowed: rows that may draw it take
- *             the full pass. As long as the screen is used the weights must not change; whether
- *             they did gumbel_screen_verify() tells, and no other call.
+ *             the full pass. The weights must not change while the screen is used ("Stale
+ *             weights" above); only gumbel_screen_verify() finds every change.
  *  screen     `bytes` of the caller's memory, at least gumbel_screen_size(), at a multiple of
  *             GUMBEL_WORKSPACE_ALIGNMENT; written in full. It holds no pointer: it may be copied,
  *             and serves any device of the same kind.

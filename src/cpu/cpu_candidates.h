@@ -37,10 +37,19 @@ static inline int cpu_candidates_given_up(const cpu_candidates *c)
     return c->scored > c->scored_most;
 }
 
+/* Leave the row to the full pass. */
+static inline void cpu_candidates_give_up(cpu_candidates *c) { c->scored = c->scored_most + 1; }
+
+/* Score a candidate exactly. A score above its upper bound, or NaN, shows weights that changed
+ * after the screen was made: the row is left to the full pass, and the score is not offered. */
 static inline void cpu_candidates_score(cpu_candidates *c, cpu_candidate candidate)
 {
     float z = c->score(c, candidate.token);
     float score = c->greedy ? z : z + candidate.noise;
+    if (!(score <= candidate.upper)) {
+        cpu_candidates_give_up(c);
+        return;
+    }
     c->scored++;
     c->spread = candidate.upper - score;
     gumbel_summary_offer(c->best, score, z, candidate.token);

@@ -111,6 +111,7 @@ def from_head(
     """
     screen = weight if isinstance(weight, Screen) else None
     if screen is not None:
+        screen.check_weight()
         weight = screen.weight
     hidden, weight, bias = taken("hidden", hidden), taken(name, weight), taken("bias", bias)
     arrays, rest = open_arrays({"hidden": hidden, name: weight, "bias": bias}, common)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.ops.gumbel.*: what the package's calls give, under compilation, in graphs, on streams."""
 
+import functools
 import threading
 
 import gumbel
@@ -434,3 +435,48 @@ def test_a_screen_serves_threads():
     for thread in threads:
         thread.join()
     assert len(found) == 4 and all(torch.equal(one, wanted) for one in found)
+
+
+def test_a_screen_of_changed_weights_is_refused():
+    hidden, weight = screened_head()
+    parameter = torch.nn.Parameter(weight.clone())
+    draw = functools.partial(gumbel.sample, hidden, seed=3, logprobs=None)
+    wanted = draw(weight).tokens
+    screen = gumbel.Screen(parameter)
+    assert torch.equal(draw(screen).tokens, wanted)
+    with torch.no_grad():
+        parameter.mul_(1)
+    with pytest.raises(ValueError, match="weight: it was changed in place"):
+        draw(screen)
+    screen.verify()  # the values are the same
+    assert torch.equal(draw(screen).tokens, wanted)
+    with torch.inference_mode():
+        parameter.add_(1)
+    with pytest.raises(ValueError, match="weight: it was changed in place"):
+        draw(screen)
+    with pytest.raises(ValueError, match="row 0 "):
+        screen.verify()
+    screen.update()
+    assert torch.equal(draw(screen).tokens, draw(parameter.detach()).tokens)
+    parameter.data = weight.clone()
+    for call in (lambda: draw(screen), screen.verify, screen.update):
+        with pytest.raises(ValueError, match="weight: its memory was replaced"):
+            call()
+
+
+def test_a_prepared_call_keeps_the_memory_of_its_screen():
+    hidden, weight = screened_head()
+    parameter = torch.nn.Parameter(weight.clone())
+    wanted = gumbel.sample(hidden, weight, seed=3, logprobs=None).tokens
+    call = gumbel.prepare_sample(hidden, gumbel.Screen(parameter), seed=3, logprobs=None)
+    parameter.data = torch.full_like(weight, float("nan"))
+    others = [torch.full_like(weight, float("nan")) for _ in range(8)]
+    assert torch.equal(call(hidden).tokens, wanted) and len(others) == 8
+
+
+def test_a_screen_of_inference_tensors():
+    with torch.inference_mode():
+        hidden, weight = screened_head()
+        screen = gumbel.Screen(weight)
+        wanted = gumbel.sample(hidden, weight, seed=3, logprobs=None).tokens
+        assert torch.equal(gumbel.sample(hidden, screen, seed=3, logprobs=None).tokens, wanted)

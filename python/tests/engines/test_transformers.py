@@ -302,13 +302,16 @@ UNLIKELY = 3999  # of the bundled vocabulary
 
 @contextlib.contextmanager
 def spoilt(weight):
-    """The weights of a token that cannot win are NaN, as a full pass sees and a screen does not."""
+    """The weights of a token that cannot win are NaN, as a full pass sees and a screen does not.
+
+    They are written through `.data`, and are none of those that a kept screen compares.
+    """
     kept = weight.detach()[UNLIKELY].clone()
-    weight.detach()[UNLIKELY] = float("nan")
+    weight.data[UNLIKELY] = float("nan")
     try:
         yield
     finally:
-        weight.detach()[UNLIKELY] = kept
+        weight.data[UNLIKELY] = kept
 
 
 def test_a_full_pass_finds_spoilt_weights(model):

@@ -97,6 +97,42 @@ class Draws(unittest.TestCase):
         self.weight[1234] *= 2
         with self.assertRaisesRegex(ValueError, "row 1234 "):
             self.screen.verify()
+        self.screen.update()
+        self.screen.verify()
+        self.same(logprobs=None, seed=3)
+
+    def test_memory_is_kept(self):
+        screen = gumbel.Screen(np.array(self.weight))
+        plain = gumbel.sample(self.hidden, self.weight, seed=1, logprobs=None)
+        found = gumbel.sample(self.hidden, screen, seed=1, logprobs=None)
+        np.testing.assert_array_equal(plain.tokens, found.tokens)
+
+    def test_replaced_memory(self):
+        self.weight.resize((100000, 96), refcheck=False)
+        for call in (
+            lambda: gumbel.sample(self.hidden, self.screen, logprobs=None),
+            lambda: gumbel.prepare_sample(self.hidden, self.screen, logprobs=None),
+            lambda: gumbel.explain(self.screen, self.hidden, logprobs=None),
+            self.screen.verify,
+            self.screen.update,
+        ):
+            with self.assertRaisesRegex(ValueError, "weight: its memory was replaced"):
+                call()
+
+    def test_stale_weights(self):
+        """NaN is not among the tokens' values, and a token is one of the vocabulary."""
+        for change in (np.nan, np.inf, -1000.0, 0.0):
+            weight = np.array(self.weight)
+            screen = gumbel.Screen(weight)
+            weight *= change
+            for how in ({}, dict(top_k=40), dict(top_p=0.9), dict(min_p=0.1, num_samples=3)):
+                drawn = gumbel.sample(self.hidden, screen, seed=2, logprobs=None, **how)
+                tokens = np.asarray(drawn.tokens).reshape(5, -1)
+                ok = np.asarray(drawn.status) == 0
+                self.assertTrue(np.all((tokens[ok] >= 0) & (tokens[ok] < 3000)))
+                self.assertTrue(np.all(tokens[~ok] == -1))
+                if np.isnan(change):
+                    self.assertFalse(ok.any())
 
     def test_refusals(self):
         with self.assertRaisesRegex(TypeError, "weight"):

@@ -80,14 +80,17 @@ LANES v16u lanes_key(v16f v)
     return vu_of_bits(vf_select(vf_less(plus, zero), negative, positive));
 }
 
-/* Add those of sixteen values that `in` names to their bins, cpu_tally_bin(). */
+/* Add those of sixteen values that `in` names to their bins, cpu_tally_bin(). A NaN, which no row
+ * has unless its caller writes it during the call, stays within the bins. */
 LANES void tally_lanes(const cpu_tally *t, v16f values, uint32_t in)
 {
     uint32_t places[CPU_LANES], high[CPU_LANES], low[CPU_LANES];
+    v16u last = vu_set(((uint32_t)CPU_BINS << t->shift) - 1), place;
     if (t->slope > 0.0f)
-        vu_store(places, vu_truncate(vf_mul(vf_sub(values, vf_set(t->low)), vf_set(t->slope))));
+        place = vu_truncate(vf_mul(vf_sub(values, vf_set(t->low)), vf_set(t->slope)));
     else
-        vu_store(places, vu_add(lanes_key(values), vu_set(0u - t->low_key)));
+        place = vu_add(lanes_key(values), vu_set(0u - t->low_key));
+    vu_store(places, vu_min(place, last));
     if (!t->by_mass) {
         for (; in != 0; in &= in - 1)
             t->bins[places[__builtin_ctz(in)] >> t->shift].low++;

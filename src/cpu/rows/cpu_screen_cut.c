@@ -96,6 +96,8 @@ static int settle_sample(cpu_judged *j, int32_t sample)
         if (token < 0 || cpu_candidates_given_up(&screen->lists[draw]))
             return 0;
         float value = cpu_judge_value(j, token);
+        if (j->stale)
+            return 0;
         int passed = value < row->bar || (value == row->bar && token >= row->bar_end);
         gumbel_verdict verdict = passed ? GUMBEL_VERDICT_CUT : cpu_judge(j, token, value);
         if (verdict != GUMBEL_VERDICT_CUT)

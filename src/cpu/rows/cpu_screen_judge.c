@@ -24,8 +24,10 @@ static float *block_of(const cpu_job *job, int64_t b, int64_t block)
 
 /* ------------------------------------------------------------------------- exact values ---- */
 
-/* Score token i of a block, and have its value for both ends. */
-static void score_at(cpu_judged *j, int64_t block, int i)
+/* Score token i of a block, and store its value as both of its bounds. A value outside of them
+ * shows stale weights: it is not stored, as all passes rely on ordered, finite bounds, and 0 is
+ * returned. */
+static int score_at(cpu_judged *j, int64_t block, int i)
 {
     const cpu_screen *screen = j->screen;
     float *upper = block_of(&screen->upper, j->b, block);
@@ -33,9 +35,14 @@ static void score_at(cpu_judged *j, int64_t block, int i)
     int64_t token = screen->upper.first_tile + block * GUMBEL_BLOCK + i;
     float value = cpu_screen_value(screen, j->thread, j->b, token,
                                    cpu_stage_temperature(screen->exact.problem, j->b));
-    GUMBEL_ASSERT(lower[i] <= value && value <= upper[i]);
+    if (!(lower[i] <= value && value <= upper[i])) {
+        j->stale = 1;
+        j->left = 0;
+        return 0;
+    }
     upper[i] = lower[i] = value;
     j->left--;
+    return 1;
 }
 
 /* The peaks of a block whose ends have changed. */
@@ -48,7 +55,7 @@ static void survey_block(cpu_judged *j, int64_t block)
 }
 
 /* Score up to `most` tokens that are not exact, with an upper end of at least `least` and a lower
- * one of at most `level`; how many there were. */
+ * one of at most `level`; how many there were. 0 where one of them is found stale. */
 static int32_t score_between(cpu_judged *j, float least, float level, int32_t most)
 {
     const cpu_screen *screen = j->screen;
@@ -63,7 +70,8 @@ static int32_t score_between(cpu_judged *j, float least, float level, int32_t mo
         const float *lower = block_of(&screen->lower, j->b, block);
         for (int i = 0; i < GUMBEL_BLOCK && scored < most; i++)
             if (upper[i] >= least && lower[i] <= level && lower[i] < upper[i]) {
-                score_at(j, block, i);
+                if (!score_at(j, block, i))
+                    return 0;
                 scored++;
             }
         if (scored > before)
@@ -86,8 +94,7 @@ float cpu_judge_value(cpu_judged *j, int64_t token)
     int64_t at = token - j->screen->upper.first_tile, block = at / GUMBEL_BLOCK;
     int i = (int)(at % GUMBEL_BLOCK);
     const float *upper = block_of(&j->screen->upper, j->b, block);
-    if (block_of(&j->screen->lower, j->b, block)[i] < upper[i]) {
-        score_at(j, block, i);
+    if (block_of(&j->screen->lower, j->b, block)[i] < upper[i] && score_at(j, block, i)) {
         survey_block(j, block);
         refresh(j);
     }
@@ -261,7 +268,8 @@ static gumbel_verdict weigh_token(const cpu_judged *j, int64_t token, float valu
                              cpu_weight_of(s.lower.sum) + (value < w.least ? own : 0);
     gumbel_wide rest_most = weigh(j, &j->upper, w.most) - before_most + (gumbel_wide)s.count * own;
     int64_t tokens = j->screen->exact.problem->vocab;
-    GUMBEL_ASSERT(rest_most >= w.gone && rest_least <= rest_most);
+    if (rest_most < w.gone || rest_least > rest_most)
+        return GUMBEL_VERDICT_OPEN;
     rest_least = rest_least > w.gone ? rest_least - w.gone : 0;
     return gumbel_judge_top_p(j->rules.top_p,
                               gumbel_mass_between(before_least, before_most, tokens),
@@ -294,7 +302,7 @@ gumbel_verdict cpu_judge(cpu_judged *j, int64_t token, float value)
         verdict = judge_top_k(j, value);
     if (verdict == GUMBEL_VERDICT_KEPT && j->rules.top_p < 1.0f)
         verdict = judge_top_p(j, token, value);
-    return verdict;
+    return j->stale ? GUMBEL_VERDICT_OPEN : verdict;
 }
 
 float cpu_judge_floor(const cpu_judged *j)

@@ -18,6 +18,8 @@ typedef struct cpu_judged {
     cpu_values upper, lower;
     float largest;    /* exact, and no end is above it; NaN where no rule asks for it */
     int32_t left;     /* how many may still be scored before the full pass is better */
+    int stale;        /* a value was outside its bounds: the weights have changed since the screen
+                         was made, and no verdict on this row holds */
     cpu_weight *bins; /* [CPU_BINS] */
 } cpu_judged;
 
@@ -28,7 +30,7 @@ int cpu_judge_largest(cpu_judged *judged);
 int cpu_judge_begin(cpu_judged *judged, cpu_screen *screen, int64_t b, int32_t thread,
                     cpu_weight *bins);
 
-/* The exact value of a token. */
+/* The exact value of a token; any finite value where it is found stale. */
 float cpu_judge_value(cpu_judged *judged, int64_t token);
 
 /* Whether a token stays, whose value is exact. */

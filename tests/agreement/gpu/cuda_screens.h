@@ -46,6 +46,10 @@ void screen_cuts_odd(void);
 void screen_cuts_replays(void);
 void screen_cuts_small(void);
 
+/* Draws by weights that changed, in cuda_screen_stale.c. */
+void screen_stale_draws(void);
+void screen_stale_small(void);
+
 /* Tests of what is computed on the way, in cuda_screen_numbers.c. */
 void screen_certificates(void);
 void screen_stale(void);

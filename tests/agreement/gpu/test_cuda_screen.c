@@ -2,8 +2,8 @@
  *
  * Draws by a screen on a GPU have the bits of draws without one: heads of all kinds, lists that
  * overflow, rows that are not finite, ties, shards, replays. Many draws at a time are in
- * cuda_screen_many.c, rows that are cut in cuda_screen_cuts.c, certificates and roundings in
- * cuda_screen_numbers.c.
+ * cuda_screen_many.c, rows that are cut in cuda_screen_cuts.c, stale weights in
+ * cuda_screen_stale.c, certificates and roundings in cuda_screen_numbers.c.
  */
 #define _POSIX_C_SOURCE 200112L
 
@@ -310,6 +310,8 @@ int main(int argc, char **argv)
         {"screen_cuts_odd", screen_cuts_odd},
         {"screen_cuts_replays", screen_cuts_replays},
         {"screen_stale", screen_stale},
+        {"screen_stale_draws", screen_stale_draws},
+        {"screen_stale_small", screen_stale_small},
         {NULL, NULL},
     };
     /* Also where the full pass is faster. */

@@ -23,6 +23,8 @@ extern "C" {
 #include "launch_screen.h"
 
 extern "C" {
+#include "fences.h"
+#include "hostile.h"
 #include "outcome.h"
 }
 
@@ -33,6 +35,27 @@ extern "C" {
 
 namespace
 {
+
+/* Workspace of a call: each piece ends at a page that may not be accessed. */
+class fenced_pieces
+{
+    std::vector<guarded> all;
+
+  public:
+    /* `count` elements, 64-byte aligned and full of hostile_fill()'s. */
+    template <class T> void take(T *&piece, size_t count)
+    {
+        const size_t bytes = (count * sizeof *piece + 63) / 64 * 64;
+        all.push_back(guard(NULL, bytes, 0, 1));
+        hostile_fill(all.back().data, bytes);
+        piece = (T *)all.back().data;
+    }
+    ~fenced_pieces()
+    {
+        for (guarded &piece : all)
+            unguard(&piece);
+    }
+};
 
 struct making {
     cuda_screen_making params;
@@ -128,9 +151,9 @@ void again_body(const void *argument)
 
 void store_body(const void *argument)
 {
-    static void (*const kernels[2][CUDA_SM90_WIDTHS])(sm90_call<CUDA_SM90_STORED>, CUtensorMap,
-                                                      CUtensorMap, const int32_t *) = {
-        STORE_OF(bf16), STORE_OF(f16)};
+    static void (*const kernels[2][CUDA_SM90_WIDTHS])(
+        sm90_call<CUDA_SM90_STORED>, CUtensorMap, CUtensorMap, const int32_t *) = {STORE_OF(bf16),
+                                                                                   STORE_OF(f16)};
     const emulated_screen &own = *(const emulated_screen *)argument;
     const gumbel_problem &q = own.whole.problem;
     const int place = cuda_sm90_width_for(q.batch);
@@ -186,8 +209,8 @@ namespace
 {
 
 /* Split, screen and score. */
-void find_candidates(emulated_screen &own, const cuda_params &call, int ctas, uint64_t *random,
-                     const char *what)
+void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_params &call, int ctas,
+                     uint64_t *random, const char *what)
 {
     const gumbel_problem &q = call.problem;
     const char *screen = (const char *)q.screen;
@@ -205,21 +228,16 @@ void find_candidates(emulated_screen &own, const cuda_params &call, int ctas, ui
     s.depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE);
     s.width = cuda_screen_widths[own.place];
     s.gamma = CUDA_SCREEN_GAMMA(q.hidden_size);
-    s.planes = (int8_t *)poisoned_workspace((size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
-    s.reaches = (gumbel_screen_reach *)poisoned_workspace((size_t)s.width * sizeof *s.reaches);
-    s.state = (cuda_screen_state *)poisoned_workspace(sizeof *s.state);
-    s.entries = (cuda_screen_entry *)poisoned_workspace(
-        CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST * sizeof *s.entries);
-    if (s.draws > q.batch)
-        s.spread =
-            (uint16_t *)poisoned_workspace((size_t)(s.draws * q.hidden_size) * sizeof *s.spread);
-    s.peaks = (float *)poisoned_workspace((size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)) *
-                                          sizeof *s.peaks);
     s.ends_stride = q.vocab;
-    s.ends =
-        (cuda_screen_ends *)poisoned_workspace((size_t)(s.draws * s.ends_stride) * sizeof *s.ends);
-    s.exact = (cuda_screen_exact *)poisoned_workspace((size_t)s.draws * CUDA_SCREEN_EXACT_MOST *
-                                                      sizeof *s.exact);
+    pieces.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
+    pieces.take(s.reaches, (size_t)s.width);
+    pieces.take(s.state, 1);
+    pieces.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST);
+    if (s.draws > q.batch)
+        pieces.take(s.spread, (size_t)(s.draws * q.hidden_size));
+    pieces.take(s.peaks, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
+    pieces.take(s.ends, (size_t)(s.draws * s.ends_stride));
+    pieces.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MOST);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
     const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
@@ -246,33 +264,21 @@ void find_candidates(emulated_screen &own, const cuda_params &call, int ctas, ui
              random, what);
 }
 
-void free_pieces(const cuda_screen_params &s)
-{
-    free(s.planes);
-    free(s.reaches);
-    free(s.state);
-    free(s.entries);
-    free(s.spread);
-    free(s.peaks);
-    free(s.ends);
-    free(s.exact);
-}
-
 } // namespace
 
 bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
                     int64_t *listed)
 {
     emulated_screen own = {};
+    fenced_pieces pieces;
     const cuda_screen_params &s = own.params;
-    find_candidates(own, call, ctas, random, what);
+    find_candidates(own, pieces, call, ctas, random, what);
     run_ctas(again_body, &own,
              {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
              what);
     const bool again = s.state->again != 0;
     for (int i = 0; i < CUDA_SCREEN_GROUPS; i++)
         *listed += s.state->listed[i];
-    free_pieces(s);
     return again;
 }
 
@@ -281,8 +287,9 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
 {
     const int64_t batch = call.problem.batch;
     emulated_screen own = {};
+    fenced_pieces pieces;
     const cuda_screen_params &s = own.params;
-    find_candidates(own, call, ctas, random, what);
+    find_candidates(own, pieces, call, ctas, random, what);
     own.params.rest = 1;
     run_ctas(score_body, &own,
              {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
@@ -309,6 +316,5 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
             rows->row_states[b] != (is_left ? CUDA_ROW_BEHIND : CUDA_ROW_SERVED))
             die("%s: row %d is neither left nor served", what, (int)b);
     }
-    free_pieces(s);
     return any;
 }

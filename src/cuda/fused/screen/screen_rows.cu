@@ -71,6 +71,8 @@ __device__ __forceinline__ bool bring_tokens(const cuda_screen_rows &p, const to
         if (threadIdx.x + i * kThreads >= told.scored() || logit < least)
             continue;
         infinite |= !(values.z(y) < INFINITY);
+        if (isnan(values.z(y))) /* of weights that changed since the screen was made */
+            atomicOr(&shared().row.flags, GUMBEL_FLAG_NAN);
         if (!(values.z(y) > -INFINITY))
             continue;
         const uint32_t at = atomicAdd(&shared().count, 1);

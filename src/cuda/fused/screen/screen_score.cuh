@@ -286,6 +286,27 @@ __device__ __forceinline__ void start(const call &s, score_shared &shared, int g
     }
 }
 
+/* Join the samples of a row: the row has the flags of all, and no token where one of them has none.
+ * They differ only where weights changed since the screen was made, and a row has one status. For
+ * all threads of the last CTA, before it writes the outputs. */
+template <class call> __device__ __noinline__ void join_samples(const call &s)
+{
+    const int i = threadIdx.x, samples = s.call.problem.sampling.num_samples;
+    unsigned long long flags = 0;
+    bool is_empty = false;
+    for (int k = 0; k < samples && i < s.draws; k++) {
+        const ending_words *words = words_of_draw(s.call, i - i % samples + k);
+        flags |= __ldcg(&words->state) & ((1u << PARTS_BITS) - 1);
+        is_empty |= __ldcg(&words->best) == 0;
+    }
+    __syncthreads(); /* all words are read before they change */
+    if (i >= s.draws)
+        return;
+    words_of_draw(s.call, i)->state |= flags;
+    if (is_empty)
+        words_of_draw(s.call, i)->best = 0;
+}
+
 /* Tell what this CTA has found; by the last one, write the outputs. */
 template <class call>
 __device__ __forceinline__ void end(const call &s, score_shared &shared, int group)
@@ -298,7 +319,11 @@ __device__ __forceinline__ void end(const call &s, score_shared &shared, int gro
     if (i == 0)
         shared.is_last = ptx_count(&s.state->ended) + 1 == gridDim.x;
     __syncthreads();
-    if (shared.is_last && i < s.draws)
+    if (!shared.is_last)
+        return;
+    if (s.call.problem.sampling.num_samples > 1)
+        join_samples(s);
+    if (i < s.draws)
         write_best(s.call, i);
 }
 

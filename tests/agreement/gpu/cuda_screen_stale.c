@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights that change in place on a GPU after their screen was made. Whatever they become, calls
+ * end, and each draw has a token of the vocabulary or a status. Writes and reads out of bounds are
+ * for compute-sanitizer to find: memory of weights, outputs and workspace has no room to spare.
+ */
+#include "cuda_screens.h"
+#include "stale_weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOP = 3 };
+
+static gumbel_error error;
+
+/* What rows ask for, in device memory; one value for all rows. */
+typedef struct row_values {
+    float *temperature, *top_p, *min_p;
+    int32_t *top_k;
+    uint64_t *seed, *position;
+} row_values;
+
+static row_values make_values(void)
+{
+    const float temperature = 0.8f, top_p = 0.9f, min_p = 0.02f;
+    const int32_t top_k = 40;
+    const uint64_t seed = 7;
+    return (row_values){gpu_copy(&temperature, sizeof temperature),
+                        gpu_copy(&top_p, sizeof top_p),
+                        gpu_copy(&min_p, sizeof min_p),
+                        gpu_copy(&top_k, sizeof top_k),
+                        gpu_copy(&seed, sizeof seed),
+                        gpu_copy(&seed, sizeof seed)};
+}
+
+static void free_values(const row_values *v)
+{
+    gpu_free(v->temperature);
+    gpu_free(v->top_p);
+    gpu_free(v->min_p);
+    gpu_free(v->top_k);
+    gpu_free(v->seed);
+    gpu_free(v->position);
+}
+
+/* Whether each draw has a token in [0, vocab), or none and a status. */
+static int is_sound(const outcome *out, int64_t vocab, int all_nan, const char *what)
+{
+    for (int64_t at = 0; at < out->batch * out->samples; at++) {
+        int32_t token = out->tokens[at], status = out->status[at / out->samples];
+        int sound = status == GUMBEL_ROW_OK ? token >= 0 && token < vocab : token == -1;
+        if (!CHECK(sound && (!all_nan || status == GUMBEL_ROW_NAN),
+                   "%s: draw %lld has token %d, status %d", what, (long long)at, token, status))
+            return 0;
+    }
+    return 1;
+}
+
+/* A call by the screen: cut or not, with all outputs of a row that is cut. */
+static int draw_stale(const gumbel_head *head, const row_values *values, int cut, int32_t samples,
+                      int all_nan, const char *what)
+{
+    gumbel_truncation rules = {.struct_size = sizeof rules, .top_k = {values->top_k, GUMBEL_SAME}};
+    if (cut > 1) {
+        rules.top_p = (gumbel_row_f32){values->top_p, GUMBEL_SAME};
+        rules.min_p = (gumbel_row_f32){values->min_p, GUMBEL_SAME};
+        rules.ties = GUMBEL_TIES_EXACT;
+    }
+    gumbel_sampling how = {.struct_size = sizeof how,
+                           .temperature = {values->temperature, GUMBEL_SAME},
+                           .seed = {values->seed, GUMBEL_SAME},
+                           .position = {values->position, GUMBEL_SAME},
+                           .truncation = cut ? &rules : NULL,
+                           .num_samples = samples};
+    outcome *out = outcome_make(head->hidden.rows, samples);
+    if (cut > 1)
+        outcome_widen(out, TOP, GUMBEL_PROCESSED);
+    else
+        out->output.lse = out->output.logprobs = NULL;
+    gumbel_output on_gpu = gpu_output_make(out);
+    size_t bytes;
+    if (gumbel_workspace_size(gpu, head, NULL, &how, &on_gpu, &bytes, &error))
+        die("gumbel_workspace_size: %s: %s", error.field, error.message);
+    void *workspace = gpu_hostile(bytes);
+    if (gumbel_sample(gpu, NULL, head, &how, &on_gpu, workspace, bytes, &error))
+        die("gumbel_sample: %s: %s", error.field, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_output_fetch(&on_gpu, out);
+    int sound = CHECK(is_screened(head, &how), "%s", what) &&
+                is_sound(out, head->weight.rows, all_nan, what);
+    gpu_output_free(&on_gpu);
+    gpu_free(workspace);
+    outcome_free(out);
+    return sound;
+}
+
+/* Draw from one head, whose weights become those of each kind in turn. */
+static void draw_kinds(const stale_kind *kinds, int count, int64_t vocab, int64_t columns,
+                       int64_t batch)
+{
+    const row_values values = make_values();
+    uint64_t random = (uint64_t)vocab;
+    for (int i = 0; i < count; i++) {
+        const stale_kind kind = kinds ? kinds[i] : (stale_kind)i;
+        const gumbel_dtype dtype = i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+        made_head made =
+            make_made_head((made_kind)(i % MADE_HOSTILE), dtype, vocab, columns, batch, 21);
+        gpu_head h = head_on_gpu(&made);
+        spoil_rows(&made.weight, kind, &random);
+        gpu_put(h.weight, made.weight.data, (size_t)(vocab * columns) * dtype_size(dtype));
+        for (int cut = 0; cut < 3; cut++)
+            if (!draw_stale(&h.head, &values, cut, 1 + i % 3, kind == STALE_NAN, stale_names[kind]))
+                break;
+        free_gpu_head(&h);
+        free_made_head(&made);
+    }
+    free_values(&values);
+}
+
+void screen_stale_draws(void)
+{
+    draw_kinds(NULL, STALE_KINDS, 20000, 256, 1);
+    draw_kinds(NULL, STALE_KINDS, 30000, 520, 9);
+    draw_kinds(NULL, STALE_KINDS, 20000, 256, 20);
+}
+
+/* Some of it, for tools that take seconds a call. */
+void screen_stale_small(void)
+{
+    static const stale_kind kinds[] = {STALE_NAN, STALE_LARGER, STALE_BYTES};
+    draw_kinds(kinds, 3, 8000, 136, 3);
+}
