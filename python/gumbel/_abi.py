@@ -252,6 +252,22 @@ class Verified(Sized):
     ]
 
 
+class Step(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("batch", c_int64),
+        ("num_samples", c_int32),
+        ("reserved", c_int32),
+        ("tokens", c_void_p),
+        ("position", c_void_p),
+        ("position_stride", c_int64),
+        ("ring", c_void_p),
+        ("ring_length", c_int64),
+        ("slots", Slots),
+        ("live_rows", c_void_p),
+    ]
+
+
 # Arguments of a call that makes rows [B, V] of logits: device, stream, ...
 _LOGITS_TO_ROWS = [
     c_void_p,
@@ -382,6 +398,8 @@ _PROTOTYPES = {
             POINTER(Error),
         ],
     ),
+    "gumbel_advance": (c_int, [c_void_p, c_void_p, POINTER(Step), POINTER(Error)]),
+    "gumbel_row_seed": (c_uint64, [c_uint64, c_uint64]),
     "gumbel_history_start": (
         c_int,
         [
@@ -444,8 +462,9 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
-# Fields of the library that are called otherwise in Python, by the end of their names.
+# Fields of the library that have another name in Python, by the end of their names.
 _PARAMETERS = {
+    "head.screen": "weight",
     "soft_cap": "softcap",
     "transforms.bias": "logit_bias",
     "transforms.repetition": "repetition_penalty",
@@ -455,17 +474,43 @@ _PARAMETERS = {
     "logprobs_of": "logprobs",
     "from": "other",
 }
+# Fields of a draft: those of `proposal`, and `requests`, which the shape of `tokens` tells.
+_OF_DRAFTS = {
+    "head": "proposal",
+    "logits": "proposal",
+    "sampling": "proposal",
+    "lse": "proposal.drawn_lse",
+    "logprobs": "proposal.drawn_logprobs",
+    "requests": "tokens",
+}
 # The structs that fields are in.
-_STRUCTS = re.compile(r"((head|logits|sampling|output|options)\.)?((transforms|truncation)\.)?")
+_STRUCTS = re.compile(
+    r"(verified\.rows\.|(head|logits|sampling|output|options|step|verified)\.)?"
+    r"((transforms|truncation)\.)?"
+)
+_FIELD = re.compile(r"\b(draft|head|logits|sampling|output|options|step|verified)(\.[a-z_]+)+")
+_OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
 
 
 def _parameter(field: str) -> str:
     """The Python parameter that a field of the library comes from."""
     path, bracket, index = field.partition("[")
+    if path.startswith("draft."):
+        of_draft = path[len("draft.") :]
+        if of_draft in _OF_DRAFTS:
+            return _OF_DRAFTS[of_draft] + bracket + index
+        owner = "proposal." if of_draft.partition(".")[0] in _OF_DRAFTS else ""
+        return owner + _parameter(of_draft + bracket + index)
     for end, name in _PARAMETERS.items():
         if path.endswith(end):
             return name + bracket + index
     return _STRUCTS.sub("", field, count=1)
+
+
+def _in_python(message: str) -> str:
+    """A message about arguments, with the names that they have in Python."""
+    message = _FIELD.sub(lambda found: _parameter(found[0]), message)
+    return _OTHER_NAMES.sub(lambda found: _PARAMETERS[found[0]], message)
 
 
 def text(found: bytes) -> str:
@@ -473,8 +518,10 @@ def text(found: bytes) -> str:
     return found.decode(errors="surrogateescape")
 
 
-def check(status: int, error: Error | None = None) -> None:
-    """Raise what a status other than OK means, as "field: message".
+def check(status: int, error: Error | None = None, renamed: dict[str, str] | None = None) -> None:
+    """Raise what a status other than OK means, as "argument: message".
+
+    `renamed` has arguments that the caller knows by another name.
 
     ValueError: an argument; RuntimeError: not to be had on this device or build, or refused by its
     driver; MemoryError.
@@ -482,7 +529,10 @@ def check(status: int, error: Error | None = None) -> None:
     if status == OK:
         return
     if error is not None and error.message:
-        message = f"{_parameter(text(error.field))}: {text(error.message)}"
+        name, message = _parameter(text(error.field)), text(error.message)
+        if status == ERROR_ARGUMENT:
+            message = _in_python(message)
+        message = f"{(renamed or {}).get(name, name)}: {message}"
     else:
         message = text(lib.gumbel_status_string(status))
     kinds = {ERROR_MEMORY: MemoryError}

@@ -292,6 +292,7 @@ PARTNERS = {
     "num_samples": "given",
     "slots": "(num_slots|prompts|tokens)",
     "num_slots": "(slots|mask)",
+    "vocab_size": "(vocab_size|allowed)",
 }
 
 
