@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int, c_int32, c_int64
 from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
+
+from ._names import in_python, parameter_of
 
 FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
 
@@ -462,57 +463,6 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
-# Fields of the library that have another name in Python, by the end of their names.
-_PARAMETERS = {
-    "head.screen": "weight",
-    "soft_cap": "softcap",
-    "transforms.bias": "logit_bias",
-    "transforms.repetition": "repetition_penalty",
-    "transforms.frequency": "frequency_penalty",
-    "transforms.presence": "presence_penalty",
-    "num_top": "top_logprobs",
-    "logprobs_of": "logprobs",
-    "from": "other",
-}
-# Fields of a draft: those of `proposal`, and `requests`, which the shape of `tokens` tells.
-_OF_DRAFTS = {
-    "head": "proposal",
-    "logits": "proposal",
-    "sampling": "proposal",
-    "lse": "proposal.drawn_lse",
-    "logprobs": "proposal.drawn_logprobs",
-    "requests": "tokens",
-}
-# The structs that fields are in.
-_STRUCTS = re.compile(
-    r"(verified\.rows\.|(head|logits|sampling|output|options|step|verified)\.)?"
-    r"((transforms|truncation)\.)?"
-)
-_FIELD = re.compile(r"\b(draft|head|logits|sampling|output|options|step|verified)(\.[a-z_]+)+")
-_OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
-
-
-def _parameter(field: str) -> str:
-    """The Python parameter that a field of the library comes from."""
-    path, bracket, index = field.partition("[")
-    if path.startswith("draft."):
-        of_draft = path[len("draft.") :]
-        if of_draft in _OF_DRAFTS:
-            return _OF_DRAFTS[of_draft] + bracket + index
-        owner = "proposal." if of_draft.partition(".")[0] in _OF_DRAFTS else ""
-        return owner + _parameter(of_draft + bracket + index)
-    for end, name in _PARAMETERS.items():
-        if path.endswith(end):
-            return name + bracket + index
-    return _STRUCTS.sub("", field, count=1)
-
-
-def _in_python(message: str) -> str:
-    """A message about arguments, with the names that they have in Python."""
-    message = _FIELD.sub(lambda found: _parameter(found[0]), message)
-    return _OTHER_NAMES.sub(lambda found: _PARAMETERS[found[0]], message)
-
-
 def text(found: bytes) -> str:
     """What the library says. It may quote the environment, which can hold any bytes."""
     return found.decode(errors="surrogateescape")
@@ -529,9 +479,9 @@ def check(status: int, error: Error | None = None, renamed: dict[str, str] | Non
     if status == OK:
         return
     if error is not None and error.message:
-        name, message = _parameter(text(error.field)), text(error.message)
+        name, message = parameter_of(text(error.field)), text(error.message)
         if status == ERROR_ARGUMENT:
-            message = _in_python(message)
+            message = in_python(message)
         message = f"{(renamed or {}).get(name, name)}: {message}"
     else:
         message = text(lib.gumbel_status_string(status))

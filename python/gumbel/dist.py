@@ -28,7 +28,7 @@ from ._dist.transports import destroy, device_name, peers_of, transport_of
 from ._inputs.arrays import Array, taken
 from ._inputs.common import Common, Request, Tokens, takes_common
 from ._inputs.numbers import integer, number
-from ._inputs.seeds import seed_of_row
+from ._inputs.fresh_seeds import seed_of_row
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

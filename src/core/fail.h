@@ -11,8 +11,8 @@
 gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char *field,
                           const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* A float32 value as error messages show it: the shortest decimal that reads back as the same value,
- * so that 1.0000001 does not appear as 1. */
+/* A float32 value in an error message: the shortest decimal that reads back as the same value, so
+ * that 1.0000001 does not appear as 1. */
 typedef struct gumbel_float_text {
     char text[24];
 } gumbel_float_text;

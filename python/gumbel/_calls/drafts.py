@@ -83,7 +83,8 @@ def verify(
     By "coupled", draft with sample() itself: with the seed and position of the target a draft is
     accepted as often as the two models' distributions allow; any other draft serves, too. **Pass
     the seed that the draft was drawn with**: with seed=None, a fresh one, the tokens are as exact,
-    but a drawn draft is accepted by chance alone. What is emitted are the tokens that sample() draws step by step, bit for bit, whatever was drafted.
+    but a drawn draft is accepted by chance alone. What is emitted are the tokens that sample()
+    draws step by step, bit for bit, whatever was drafted.
     By the others, draft with domain=draft_domain(), for "block" draft_domain(step): the texts have
     the target's law.
 

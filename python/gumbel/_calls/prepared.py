@@ -25,7 +25,7 @@ from .ways import (
     scratch_of,
 )
 from .._inputs.common import Common, Request, takes_common
-from .._inputs.seeds import fresh_seed
+from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:

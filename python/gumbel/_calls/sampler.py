@@ -14,7 +14,7 @@ from .._inputs.arguments import row_integers
 from .._inputs.arrays import Array, NumpyArrays, arrays_of, layout, taken
 from .._inputs.common import Common, Request, RowIntegers, takes_common
 from .._inputs.numbers import integer, is_list, length
-from .._inputs.seeds import fresh_seed, seed_of_row
+from .._inputs.fresh_seeds import fresh_seed, seed_of_row
 from .._inputs.tensors import is_tensor, to_numpy
 from .advance import RowsStep
 from .outputs import SampleOutput

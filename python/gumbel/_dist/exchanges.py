@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from .._inputs.seeds import fresh_seed
+from .._inputs.fresh_seeds import fresh_seed
 from .abi import WHY_BYTES
 
 #: bytes of this rank, seconds -> those of all ranks, in their order; raises where time is over.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._device import open_device
-from .seeds import fresh_seed
+from .fresh_seeds import fresh_seed
 from .tensors import check_memory, check_numbers, is_tensor
 
 

@@ -63,8 +63,9 @@ def steps(hidden: Floats, weight: Floats) -> Ints:
 
 
 def shards(hidden: Floats, weight: Floats) -> Ints:
-    summaries: NDArray[np.void] = gumbel.partial(hidden, weight[:64], vocab_size=len(weight), seed=2)
-    other = gumbel.partial(hidden, weight[64:], first_token=64, vocab_size=len(weight), seed=2)
+    first, rest = weight[:64], weight[64:]
+    summaries: NDArray[np.void] = gumbel.partial(hidden, first, vocab_size=len(weight), seed=2)
+    other = gumbel.partial(hidden, rest, first_token=64, vocab_size=len(weight), seed=2)
     gumbel.merge(summaries, other)
     return gumbel.finish(summaries).tokens
 

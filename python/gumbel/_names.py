@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that arguments have in the C library, and their names in Python."""
+
+from __future__ import annotations
+
+import re
+
+# Fields of the library that have another name in Python, by the end of their names.
+_PARAMETERS = {
+    "soft_cap": "softcap",
+    "transforms.bias": "logit_bias",
+    "transforms.repetition": "repetition_penalty",
+    "transforms.frequency": "frequency_penalty",
+    "transforms.presence": "presence_penalty",
+    "num_top": "top_logprobs",
+    "logprobs_of": "logprobs",
+    "from": "other",
+}
+# Fields of a draft: those of `proposal`, and `requests`, which the shape of `tokens` tells.
+_OF_DRAFTS = {
+    "head": "proposal",
+    "logits": "proposal",
+    "sampling": "proposal",
+    "lse": "proposal.drawn_lse",
+    "logprobs": "proposal.drawn_logprobs",
+    "requests": "tokens",
+}
+# The structs that fields are in.
+_STRUCTS = re.compile(
+    r"(verified\.rows\.|(head|logits|sampling|output|options|step|verified)\.)?"
+    r"((transforms|truncation)\.)?"
+)
+_FIELD = re.compile(r"\b(draft|head|logits|sampling|output|options|step|verified)(\.[a-z_]+)+")
+_OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
+
+
+def parameter_of(field: str) -> str:
+    """The Python parameter that a field of the library comes from."""
+    path, bracket, index = field.partition("[")
+    if path.startswith("draft."):
+        of_draft = path[len("draft.") :]
+        if of_draft in _OF_DRAFTS:
+            return _OF_DRAFTS[of_draft] + bracket + index
+        owner = "proposal." if of_draft.partition(".")[0] in _OF_DRAFTS else ""
+        return owner + parameter_of(of_draft + bracket + index)
+    for end, name in _PARAMETERS.items():
+        if path.endswith(end):
+            return name + bracket + index
+    return _STRUCTS.sub("", field, count=1)
+
+
+def in_python(message: str) -> str:
+    """A message about arguments, with the names that they have in Python."""
+    message = _FIELD.sub(lambda found: parameter_of(found[0]), message)
+    return _OTHER_NAMES.sub(lambda found: _PARAMETERS[found[0]], message)
