@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arguments import row_integers
-from .._inputs.arrays import Array, NumpyArrays, arrays_of, layout, taken
+from .._inputs.arrays import Array, arrays_of, layout, taken
 from .._inputs.common import Common, Request, RowIntegers, takes_common
-from .._inputs.numbers import integer, is_list, length
-from .._inputs.fresh_seeds import fresh_seed, seed_of_row
-from .._inputs.tensors import is_tensor, to_numpy
+from .._inputs.fresh_seeds import fresh_seed
+from .._inputs.numbers import integer, length
+from .._inputs.row_state import (
+    distinct_slots,
+    integers_of,
+    rows_of,
+    seeds_of_rows,
+    uint64_numbers,
+)
+from .._inputs.tensors import is_tensor
 from .advance import RowsStep
 from .outputs import SampleOutput
 from .prepared import PreparedCall, check_in_place
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 
 VERSION = 1  # of the dict that state_dict() gives
 _OF_THE_SAMPLER = ("seed", "position", "num_slots", "given")
-_FIELDS = ("version", "root", "sequences", "num_slots", "seed", "position")
+_FIELDS = ("version", "root", "sequences", "of_slots", "seed", "position")
 
 
 class Sampler:
@@ -41,8 +47,8 @@ class Sampler:
                  so that the tokens are those of sample(seed=seed, position=...). A list or array
                  gives each row its own. None: a fresh seed from the operating system.
     batch        rows of every call. None: those of the first call, or of a list of seeds.
-    num_slots    instead of `batch`, for continuous batching: calls then take `slots`, and the
-                 positions are those of slots.
+    num_slots    instead of `batch`, for continuous batching: calls then take `slots`, each of one
+                 row at most, and the positions are those of slots.
     position     < 2**64, one or one a row: where the rows start.
     like         an array of the device that the sampler is for. None: that of the first call.
 
@@ -78,18 +84,18 @@ class Sampler:
         rows = None if count is None else integer(name, count, 1, 2**31 - 1)
         self._of_slots = num_slots is not None
         seed = fresh_seed() if seed is None else seed
-        rows = _rows_of(seed) if rows is None else rows
-        rows = _rows_of(position) if rows is None else rows
+        rows = rows_of(seed) if rows is None else rows
+        rows = rows_of(position) if rows is None else rows
         if rows == 0:
             raise ValueError("seed: a sampler has at least one row")
-        seeds = _numbers("seed", seed, rows)
-        self._start = _numbers("position", position, rows)
+        seeds = uint64_numbers("seed", seed, rows)
+        self._start = uint64_numbers("position", position, rows)
         self._root = None if seeds.ndim else int(seeds)  # the one seed of all sequences
         self._sequences = 0  # that had a seed of it
         self.device: Optional[str] = None
         self.seed = self.position = None
         if rows is not None:
-            own = seeds if seeds.ndim else _seeds_of_rows(int(seeds), range(rows))
+            own = seeds if seeds.ndim else seeds_of_rows(int(seeds), range(rows))
             self._keep(own, np.array(np.broadcast_to(self._start, (rows,))))
         if like is not None and self.seed is not None:
             arrays = arrays_of({"like": like}, None, None)
@@ -186,20 +192,21 @@ class Sampler:
         """
         if self.seed is None:
             raise ValueError("slots: there are none yet; make the sampler with batch or num_slots")
-        where = np.arange(len(self.seed)) if slots is None else _places(slots, len(self.seed))
-        count, root, sequences = len(where), self._root, self._sequences
+        rows, root, sequences = len(self.seed), self._root, self._sequences
+        where = np.arange(rows) if slots is None else distinct_slots(slots, rows)
+        count = len(where)
         if seed is not None:
-            own = _numbers("seed", seed, count)
+            own = uint64_numbers("seed", seed, count)
             if own.ndim == 0:
                 if slots is None:
                     root, sequences = int(own), count
-                own = _seeds_of_rows(int(own), where)
+                own = seeds_of_rows(int(own), where)
         elif root is None:
             raise ValueError("seed: the sampler has a seed for each row; give one for each slot")
         else:
-            own = _seeds_of_rows(root, range(sequences, sequences + count))
+            own = seeds_of_rows(root, range(sequences, sequences + count))
             sequences += count
-        start = np.broadcast_to(_numbers("position", position, count), (count,))
+        start = np.broadcast_to(uint64_numbers("position", position, count), (count,))
         self._write(where, own, start)
         self._root, self._sequences = root, sequences
 
@@ -213,9 +220,9 @@ class Sampler:
             "version": VERSION,
             "root": self._root,
             "sequences": self._sequences,
-            "num_slots": self._of_slots,
-            "seed": None if unknown else _integers(self.seed),
-            "position": int(self._start) if unknown else _integers(self.position),
+            "of_slots": self._of_slots,
+            "seed": None if unknown else integers_of(self.seed),
+            "position": int(self._start) if unknown else integers_of(self.position),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -227,19 +234,21 @@ class Sampler:
             raise ValueError(f"state: expected a dict with the keys {', '.join(_FIELDS)}")
         if state["version"] != VERSION:
             raise ValueError(f"state: version {state['version']!r} is unknown; this is {VERSION}")
-        if state["num_slots"] is not self._of_slots:
+        if state["of_slots"] is not self._of_slots:
             raise ValueError("state: one of the two samplers has slots, the other has rows")
         sequences = integer("state.sequences", state["sequences"], 0, 2**64 - 1)
         root = state["root"]
         root = None if root is None else integer("state.root", root, 0, 2**64 - 1)
         rows = length(state["seed"]) if self.seed is None else len(self.seed)
+        if rows == 0 or (rows is None and root is None):
+            raise ValueError("state: it has neither rows nor a seed that gives them")
         if rows is None:  # neither has rows yet
-            start = _numbers("state.position", state["position"], None)
+            start = uint64_numbers("state.position", state["position"], None)
         elif state["seed"] is None:
             raise ValueError(f"state: it has no rows yet, the sampler has {rows}")
         else:
-            own = _numbers("state.seed", state["seed"], rows)
-            start = _numbers("state.position", state["position"], rows)
+            own = uint64_numbers("state.seed", state["seed"], rows)
+            start = uint64_numbers("state.position", state["position"], rows)
             if own.ndim == 0 or start.ndim == 0:
                 raise TypeError("state: seed and position are lists, of a number a row each")
             if self.seed is None:
@@ -265,7 +274,7 @@ class Sampler:
         if self.seed is None:
             assert self._root is not None
             start = np.array(np.broadcast_to(self._start, (rows,)))
-            found = _seeds_of_rows(self._root, range(rows)), start
+            found = seeds_of_rows(self._root, range(rows)), start
         if arrays.name == "cpu":
             return found
         if arrays.is_capturing():
@@ -317,39 +326,3 @@ class Sampler:
                 array[put(where.astype(np.int64))] = put(np.ascontiguousarray(values))
             else:
                 array[where] = values
-
-
-def _rows_of(value: Any) -> Optional[int]:
-    """How many rows a list or an array has a number for; None: it is one number."""
-    value = to_numpy("seed", value)
-    return len(value) if is_list(value) or getattr(value, "ndim", 0) == 1 else None
-
-
-def _numbers(name: str, value: Any, rows: Optional[int]) -> Any:
-    """uint64 numbers: without axes one for all rows, else [rows]."""
-    found, stride = row_integers(name, value, rows or 1, np.uint64, NumpyArrays(None, None))
-    return found.reshape(()) if stride == _abi.SAME else found.copy()
-
-
-def _seeds_of_rows(seed: int, rows: Iterable[int]) -> Any:
-    return np.array([seed_of_row(seed, int(row)) for row in rows], np.uint64)
-
-
-def _integers(array: Any) -> list[int]:
-    """What an array holds; the bits of a tensor's int64."""
-    found: list[int] = to_numpy("state", array).view(np.uint64).tolist()
-    return found
-
-
-def _places(slots: Any, rows: int) -> Any:
-    """Slots of reset(), after a look at whether they are there, once each."""
-    count = length(slots)
-    if count is None:
-        raise TypeError(f"slots: expected a list of slots, got {type(slots).__name__}")
-    found, _ = row_integers("slots", slots, count, np.int32, NumpyArrays(None, None))
-    bad = found >= rows
-    if bad.any():
-        raise ValueError(f"slots[{int(np.argmax(bad))}]: {found[bad][0]} is not in [0, {rows - 1}]")
-    if len(np.unique(found)) != count:
-        raise ValueError("slots: a slot is in the list twice")
-    return found

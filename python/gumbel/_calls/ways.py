@@ -72,7 +72,9 @@ def _request(
     rest: dict[str, Any],
 ) -> Request:
     end = shared.get("first_token", 0) + vocab
-    whole = shared.get("vocab_size") or (None if shard else end)
+    whole = shared.get("vocab_size") or None
+    if not shard:
+        whole = min(whole or end, end)
     if batch is None:
         return read_common(arrays, rows, end, None, whole, **rest)
     return read_common(arrays, batch, end, rows, whole, **rest)

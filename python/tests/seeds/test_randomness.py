@@ -241,6 +241,8 @@ def test_ids_that_are_no_token_are_refused(name, value):
         gumbel.sample(HIDDEN, WEIGHT, **{name: rows})
     with pytest.raises(ValueError, match=f"^{name}: {V} is no token; the vocabulary has 900 "):
         gumbel.sample_logits(LOGITS, vocab_size=900, **{name: value})
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        gumbel.sample_logits(LOGITS, vocab_size=2 * V, **{name: value})
     # A shard without vocab_size does not know how many tokens there are.
     gumbel.partial_logits(LOGITS, first_token=0, **{name: value})
     with pytest.raises(ValueError, match=f"^{name}: {V} is no token; the vocabulary has 950"):

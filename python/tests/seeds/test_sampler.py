@@ -302,7 +302,8 @@ def test_what_is_missing_is_named():
         (lambda s: {k: v for k, v in s.items() if k != "root"}, ValueError),
         (lambda s: {**s, "more": 1}, ValueError),
         (lambda s: {**s, "version": 2}, ValueError),
-        (lambda s: {**s, "num_slots": True}, ValueError),
+        (lambda s: {**s, "of_slots": True}, ValueError),
+        (lambda s: {**s, "seed": [], "position": []}, ValueError),
         (lambda s: {**s, "seed": s["seed"][:2]}, ValueError),
         (lambda s: {**s, "seed": None}, ValueError),
         (lambda s: {**s, "seed": 7}, TypeError),
@@ -320,6 +321,13 @@ def test_a_state_that_is_none_is_refused(change, error):
     with pytest.raises(error, match="^state"):
         sampler.load_state_dict(change(sampler.state_dict()))
     assert sampler.state_dict() == before
+
+
+@pytest.mark.parametrize("change", [{"seed": []}, {"seed": None, "root": None}])
+def test_a_state_without_rows_is_refused(change):
+    state = {**gumbel.Sampler(seed=7, batch=B).state_dict(), **change}
+    with pytest.raises(ValueError, match="^state: it has neither rows nor a seed"):
+        gumbel.Sampler().load_state_dict(state)
 
 
 def test_positions_may_be_written():
