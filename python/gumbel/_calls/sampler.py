@@ -260,6 +260,8 @@ class Sampler:
     # ----------------------------------------------------------------------------- helpers ----
 
     def _keep(self, seed: Any, position: Any, device: Optional[str] = None) -> None:
+        if len(seed) == 0:  # an empty batch does not say how many rows there are
+            return
         if self.seed is None:
             self._sequences = len(seed)
         self.seed, self.position, self.device = seed, position, device or self.device
@@ -294,7 +296,8 @@ class Sampler:
             raise ValueError("slots: the sampler has rows; make it with num_slots")
         if not self._of_slots and len(inputs) != rows:
             raise ValueError(f"{name}: it has {len(inputs)} rows, the sampler {rows}")
-        if common.get("history") is not None and common.get("num_samples", 1) != 1:
+        samples = integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
+        if common.get("history") is not None and samples != 1:
             raise ValueError(
                 "num_samples: a history cannot tell which of the samples the text goes on with; "
                 "draw without it and call history.update()"

@@ -188,6 +188,7 @@ BAD_CALLS = [
     ({"slots": [0]}, ValueError, "slots: the sampler has rows; make it with num_slots"),
     ({"history": 3}, TypeError, "history: expected a gumbel.History"),
     ({"history": gumbel.History(B, V), "num_samples": 2}, ValueError, "num_samples: a history"),
+    ({"history": gumbel.History(B, V), "num_samples": [1]}, TypeError, "num_samples: expected"),
     ({"logits": LOGITS[0][:2]}, ValueError, "logits: it has 2 rows, the sampler 4"),
     ({"logits": LOGITS[0].astype(float)}, TypeError, r"logits: .* logits.astype\(np.float32\)"),
     ({"logits": LOGITS}, ValueError, "logits: expected two axes"),
@@ -328,6 +329,12 @@ def test_a_state_without_rows_is_refused(change):
     state = {**gumbel.Sampler(seed=7, batch=B).state_dict(), **change}
     with pytest.raises(ValueError, match="^state: it has neither rows nor a seed"):
         gumbel.Sampler().load_state_dict(state)
+
+
+def test_an_empty_batch_does_not_fix_the_rows():
+    sampler = gumbel.Sampler(seed=7)
+    assert sampler.sample_logits(LOGITS[0][:0]).tokens.shape == (0, 1)
+    assert sampler.seed is None and drawn(sampler) == wanted(7)
 
 
 def test_positions_may_be_written():
