@@ -23,7 +23,8 @@ from gumbel import _abi
 
 ROUNDS, CALLS = 41, 500
 ASKED = {
-    "plain": {},
+    "plain": {"seed": 3},
+    "plain, fresh seeds": {},
     "five parameters": {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "seed": 3, "position": 7},
 }
 

@@ -692,7 +692,7 @@ GUMBEL_API uint64_t gumbel_row_seed(uint64_t seed, uint64_t row);
 
 /* gumbel_explain(): which kernels would serve a call with these arguments, and why those that come
  *                   before them would not: lines of text for people, bug reports and tests.
- *  head, logits, sampling, output  as in gumbel_workspace_size()
+ *  head, logits, sampling, output  as in gumbel_workspace_size(); a CPU checks sampling's values
  *  text     [size] receives the text, terminated, and cut where that ends; 2 KiB hold any
  *  threads  re-entrant; nothing is queued.
  *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED where nothing that may be

@@ -4,16 +4,23 @@
 The letters of every shape: B rows of the batch, V vocabulary, D hidden size.
 
 >>> import gumbel
->>> out = gumbel.sample(hidden, weight, temperature=0.8, seed=1, position=17)
+>>> out = gumbel.sample(hidden, weight, temperature=0.8)
 >>> out.tokens      # int32 [B, 1]
+
+A call without a seed draws a fresh one from the operating system. **Equal seed and position give
+equal tokens. Advance `position` by one at every step**, or let a Sampler do so:
+
+>>> sampler = gumbel.Sampler(seed=7)
+>>> out = sampler.sample(hidden, weight, temperature=0.8)
 
 All work is done by libgumbel, a C library; any number of threads may call at the same time.
 """
 
 from ._abi import lib as _lib
-from ._calls.ways import SampleOutput
+from ._calls.outputs import RowStatus, SampleOutput, VerifyOutput
 from ._device import Info, info
-from ._calls.drafts import VerifyOutput, verify, verify_logits
+from ._calls.advance import advance
+from ._calls.drafts import verify, verify_logits
 from ._calls.history import History
 from ._calls.noise import noise, philox4x32
 from ._calls.prepared import PreparedCall, prepare_sample, prepare_sample_logits
@@ -28,9 +35,10 @@ from ._calls.sample_calls import (
     softmax,
     top_k,
 )
+from ._calls.sampler import Sampler
 from ._calls.screens import Screen
 from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
-from ._names import warn_of_others as _warn_of_others
+from ._import_name import warn_of_others as _warn_of_others
 
 _warn_of_others()
 
@@ -42,10 +50,13 @@ __all__ = [
     "Info",
     "PreparedCall",
     "Proposal",
+    "RowStatus",
     "SampleOutput",
+    "Sampler",
     "Screen",
     "VerifyOutput",
     "__version__",
+    "advance",
     "draft_domain",
     "explain",
     "finish",

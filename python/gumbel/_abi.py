@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int, c_int32, c_int64
 from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
+
+from ._names import in_python, parameter_of
 
 FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
 
@@ -253,6 +254,22 @@ class Verified(Sized):
     ]
 
 
+class Step(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("batch", c_int64),
+        ("num_samples", c_int32),
+        ("reserved", c_int32),
+        ("tokens", c_void_p),
+        ("position", c_void_p),
+        ("position_stride", c_int64),
+        ("ring", c_void_p),
+        ("ring_length", c_int64),
+        ("slots", Slots),
+        ("live_rows", c_void_p),
+    ]
+
+
 # Arguments of a call that makes rows [B, V] of logits: device, stream, ...
 _LOGITS_TO_ROWS = [
     c_void_p,
@@ -384,6 +401,8 @@ _PROTOTYPES = {
             POINTER(Error),
         ],
     ),
+    "gumbel_advance": (c_int, [c_void_p, c_void_p, POINTER(Step), POINTER(Error)]),
+    "gumbel_row_seed": (c_uint64, [c_uint64, c_uint64]),
     "gumbel_history_start": (
         c_int,
         [
@@ -446,37 +465,15 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
-# Fields of the library that are called otherwise in Python, by the end of their names.
-_PARAMETERS = {
-    "soft_cap": "softcap",
-    "transforms.bias": "logit_bias",
-    "transforms.repetition": "repetition_penalty",
-    "transforms.frequency": "frequency_penalty",
-    "transforms.presence": "presence_penalty",
-    "num_top": "top_logprobs",
-    "logprobs_of": "logprobs",
-    "from": "other",
-}
-# The structs that fields are in.
-_STRUCTS = re.compile(r"((head|logits|sampling|output|options)\.)?((transforms|truncation)\.)?")
-
-
-def _parameter(field: str) -> str:
-    """The Python parameter that a field of the library comes from."""
-    path, bracket, index = field.partition("[")
-    for end, name in _PARAMETERS.items():
-        if path.endswith(end):
-            return name + bracket + index
-    return _STRUCTS.sub("", field, count=1)
-
-
 def text(found: bytes) -> str:
     """What the library says. It may quote the environment, which can hold any bytes."""
     return found.decode(errors="surrogateescape")
 
 
-def check(status: int, error: Error | None = None) -> None:
-    """Raise what a status other than OK means, as "field: message".
+def check(status: int, error: Error | None = None, renamed: dict[str, str] | None = None) -> None:
+    """Raise what a status other than OK means, as "argument: message".
+
+    `renamed` has arguments that the caller knows by another name.
 
     ValueError: an argument; RuntimeError: not to be had on this device or build, or refused by its
     driver; MemoryError.
@@ -484,7 +481,10 @@ def check(status: int, error: Error | None = None) -> None:
     if status == OK:
         return
     if error is not None and error.message:
-        message = f"{_parameter(text(error.field))}: {text(error.message)}"
+        name, message = parameter_of(text(error.field)), text(error.message)
+        if status == ERROR_ARGUMENT:
+            message = in_python(message)
+        message = f"{(renamed or {}).get(name, name)}: {message}"
     else:
         message = text(lib.gumbel_status_string(status))
     kinds = {ERROR_MEMORY: MemoryError}

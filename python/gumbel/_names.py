@@ -1,24 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The import name `gumbel` and the distributions that claim it.
+"""Names that arguments have in the C library, and their names in Python."""
 
-The distribution of this package is `libgumbel`. PyPI's distribution `gumbel` is another project
-with the same import name, and releases of this package before 0.3 had that name, too. pip installs
-both into one folder, where each overwrites files of the other.
-"""
+from __future__ import annotations
 
-import warnings
-from importlib import metadata
+import re
+
+# Fields of the library that have another name in Python, by the end of their names.
+_PARAMETERS = {
+    "soft_cap": "softcap",
+    "transforms.bias": "logit_bias",
+    "transforms.repetition": "repetition_penalty",
+    "transforms.frequency": "frequency_penalty",
+    "transforms.presence": "presence_penalty",
+    "num_top": "top_logprobs",
+    "logprobs_of": "logprobs",
+    "from": "other",
+}
+# Fields of a draft: those of `proposal`, and `requests`, which the shape of `tokens` tells.
+_OF_DRAFTS = {
+    "head": "proposal",
+    "logits": "proposal",
+    "sampling": "proposal",
+    "lse": "proposal.drawn_lse",
+    "logprobs": "proposal.drawn_logprobs",
+    "requests": "tokens",
+}
+# The structs that fields are in.
+_STRUCTS = re.compile(
+    r"(verified\.rows\.|(head|logits|sampling|output|options|step|verified)\.)?"
+    r"((transforms|truncation)\.)?"
+)
+_FIELD = re.compile(r"\b(draft|head|logits|sampling|output|options|step|verified)(\.[a-z_]+)+")
+_OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
 
 
-def warn_of_others() -> None:
-    """Warn if a distribution named `gumbel` is installed: it claims the same import name."""
-    try:
-        other = metadata.version("gumbel")
-    except metadata.PackageNotFoundError:
-        return
-    warnings.warn(
-        f"the distribution `gumbel` {other} is installed beside libgumbel: both own the import "
-        "name `gumbel`, and each may overwrite files of the other. Run `pip uninstall gumbel`, "
-        "then install libgumbel again",
-        stacklevel=3,
-    )
+def parameter_of(field: str) -> str:
+    """The Python parameter that a field of the library comes from."""
+    path, bracket, index = field.partition("[")
+    if path.startswith("draft."):
+        of_draft = path[len("draft.") :]
+        if of_draft in _OF_DRAFTS:
+            return _OF_DRAFTS[of_draft] + bracket + index
+        owner = "proposal." if of_draft.partition(".")[0] in _OF_DRAFTS else ""
+        return owner + parameter_of(of_draft + bracket + index)
+    for end, name in _PARAMETERS.items():
+        if path.endswith(end):
+            return name + bracket + index
+    return _STRUCTS.sub("", field, count=1)
+
+
+def in_python(message: str) -> str:
+    """A message about arguments, with the names that they have in Python."""
+    message = _FIELD.sub(lambda found: parameter_of(found[0]), message)
+    return _OTHER_NAMES.sub(lambda found: _PARAMETERS[found[0]], message)

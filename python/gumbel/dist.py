@@ -14,19 +14,21 @@ from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _abi
-from ._calls.drafts import VerifyOutput, draft_of, requests_of, verify_by
+from ._calls.drafts import draft_of, requests_of, verify_by
+from ._calls.outputs import SampleOutput, VerifyOutput
 from ._calls.prepared import PreparedCall, check_in_place
 from ._calls.sample_calls import score_by
-from ._calls.ways import Callee, SampleOutput, WayIn, draw
+from ._calls.ways import Callee, WayIn, draw
 from ._device import open_device
 from ._dist.abi import Options, Traffic
 from ._dist.abi import lib as _lib
-from ._dist.exchanges import AllGather, OverTorch
+from ._dist.exchanges import AllGather, OverTorch, seed_of_all
 from ._dist.shards import OfHead, OfLogits, Shard
 from ._dist.transports import destroy, device_name, peers_of, transport_of
 from ._inputs.arrays import Array, taken
 from ._inputs.common import Common, Request, Tokens, takes_common
 from ._inputs.numbers import integer, number
+from ._inputs.fresh_seeds import seed_of_row
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -70,6 +72,9 @@ class Group:
                    memory, and some may be on CPUs
     peer_memory    GPUs of one host can do without both, by each other's memory: "off", "allow",
                    "require". `nccl` and this are the same on all ranks
+
+    Without a seed a call draws with one that all ranks know: rank 0 draws a seed from the operating
+    system when the group is made, and every call counts on from it. `seed` of the output is it.
 
     A rank that passes other parameters than the rest, or a call that is refused, is an error on
     all, which names the parameter or the rank; the group serves on. One that does not answer within
@@ -119,6 +124,13 @@ class Group:
         )
         self._on = {"isa": isa, "threads": threads}
         self._transport = transport_of(self._device, nccl, over, all_gather, rank, ranks)
+        try:
+            seconds = options.timeout_ms / 1000
+            self._seed = seed_of_all(over, all_gather, ranks, self._device, seconds)
+        except BaseException:
+            destroy(self._transport)
+            raise
+        self._calls = self._prepared = 0
         queues = self._device != "cpu" and bool(self._transport.aside)
         self._runs_errands = queues and peer_memory != "require"
         error, opened = _abi.Error(), open_device(self._device, isa, threads)
@@ -328,7 +340,8 @@ class Group:
 
     def _draw(self, by: Shard, common: Any) -> SampleOutput:
         with self._calling(common):
-            return draw(self._call(by.sample), *self._made(by, common), self._callee)
+            made = self._made(by, self._seeded(common))
+            return draw(self._call(by.sample), *made, self._callee)
 
     def _score(self, by: Shard, tokens: Any, common: Any) -> SampleOutput:
         with self._calling(common):
@@ -337,7 +350,7 @@ class Group:
 
     def _verify(self, by: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
         with self._calling(common):
-            made = self._made(by, common, requests_of(*draft[:2]))
+            made = self._made(by, self._seeded(common), requests_of(*draft[:2]))
             read = draft_of(made[1], len(by.inputs), *draft)
             return verify_by(self._call(by.verify), *made, read, self._callee)
 
@@ -345,7 +358,14 @@ class Group:
         by.inputs = taken(by.name, by.inputs)
         made = self._made(by, common)
         check_in_place(made[1], common)
-        return _PreparedCall(self, by, *made, common)
+        self._prepared += 1
+        return _PreparedCall(self, by, *made, common, seed_of_row(self._seed, self._prepared))
+
+    def _seeded(self, common: Any) -> Any:
+        """The parameters of a call, with the next seed of all ranks where they have none."""
+        if common.get("seed") is not None:
+            return common
+        return {**common, "seed": (self._seed + self._calls) % 2**64}
 
     def _call(self, function: Any) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
@@ -361,6 +381,7 @@ class Group:
         wait where its stream may wait for this host."""
         self._opened()
         self._entered = False
+        self._calls += 1
         try:
             yield
         except Exception:
@@ -384,10 +405,10 @@ class _PreparedCall(PreparedCall):
     """A prepared call of a group."""
 
     def __init__(
-        self, group: Group, by: Shard, way_in: WayIn, request: Request, common: Any
+        self, group: Group, by: Shard, way_in: WayIn, request: Request, common: Any, seed: int
     ) -> None:
         self._of, self._common = group, common
-        super().__init__(by.sample, by.name, by.inputs, way_in, request, group._callee)
+        super().__init__(by.sample, by.name, by.inputs, way_in, request, group._callee, seed)
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         with self._of._calling(self._common):

@@ -8,9 +8,12 @@
 Operators take tensors where the package takes one value a row: float32, int32 for top_k, int64 for
 seeds and positions and int32 for first_sample, whose bits count; without axes one value for all
 rows, else [B]. On CUDA nothing is copied and nothing waits. So they hold under
-torch.compile(fullgraph=True), in CUDA graphs and on any stream. They are pure functions of their
-arguments, history_start() and history_update() apart, which write the history they are given; there
-is no state of a generator.
+torch.compile(fullgraph=True), in CUDA graphs and on any stream. With a seed they are pure functions
+of their arguments, but for history_start(), history_update() and advance(), which write into their
+arguments. **Equal seed and position give equal tokens: advance the position by one at every step**,
+as advance(position) does on the device. Without a seed every call draws a fresh one when it runs,
+not when it is traced: from the operating system, and in a captured CUDA graph, for every replay,
+from torch's generator of the device.
 
 An operator returns a list of tensors. Of sample(), sample_logits(), score() and score_logits():
 tokens, status, and those that are asked for of logprobs, lse, ranks, kept, top_ids, top_logprobs,
@@ -40,7 +43,8 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
 from ._calls import drafts as _drafts, sample_calls as _sampling  # noqa: E402
 from ._inputs import proposals  # noqa: E402
 from ._inputs.arguments import TokenTensors  # noqa: E402
-from ._calls.ways import SampleOutput  # noqa: E402
+from ._calls.advance import advance as _advance_positions  # noqa: E402
+from ._calls.outputs import SampleOutput  # noqa: E402
 from ._calls.history import History  # noqa: E402
 from ._calls.screens import Screen, Weights  # noqa: E402
 
@@ -67,9 +71,12 @@ _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tens
 library = torch.library.Library("gumbel", "DEF")
 
 
-def _define(schema: str, function: Callable[..., Any], fake: Callable[..., Any]) -> None:
+def _define(
+    schema: str, function: Callable[..., Any], fake: Callable[..., Any], draws: bool = False
+) -> None:
+    """Register an operator. Of those that draw, compilers must not merge two equal calls."""
     name = schema.partition("(")[0]
-    library.define(schema)
+    library.define(schema, tags=(torch.Tag.nondeterministic_seeded,) if draws else ())
     for place in ("CPU", "CUDA"):
         library.impl(name, function, place)
     torch.library.register_fake(f"gumbel::{name}", fake, lib=library)
@@ -197,11 +204,13 @@ _define(
     f"sample({_HEAD}, *, Tensor? screen=None, Tensor? bias=None, {_SAMPLED}",
     _sample,
     lambda hidden, weight, num_samples=1, **rest: _fake_draw(hidden, num_samples, **rest),
+    draws=True,
 )
 _define(
     f"sample_logits({_LOGITS}, *, {_SAMPLED}",
     _sample_logits,
     lambda logits, num_samples=1, **rest: _fake_draw(logits, num_samples, **rest),
+    draws=True,
 )
 _define(
     f"score({_HEAD}, Tensor tokens, *, Tensor? bias=None, {_SCORED}",
@@ -274,7 +283,8 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
     elif given.keys() & {"drawn_lse", "drawn_logprobs"}:
         raise ValueError("draft_lse: it goes with draft_logits, or with draft_hidden")
     out = verify(*inputs, proposal=proposal, **_common(arguments))
-    return [tensor for tensor in vars(out).values() if tensor is not None]
+    found = (value for name, value in vars(out).items() if name != "seed")
+    return [tensor for tensor in found if tensor is not None]
 
 
 def _verify(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
@@ -317,15 +327,17 @@ _define(
     f"verify({_HEAD}, {_DRAFT}, Tensor? screen=None, Tensor? bias=None, {_VERIFIED}",
     _verify,
     lambda hidden, weight, tokens, **rest: _fake_verify(hidden, tokens, **rest),
+    draws=True,
 )
 _define(
     f"verify_logits({_LOGITS}, {_DRAFT}, {_VERIFIED}",
     _verify_logits,
     lambda logits, tokens, **rest: _fake_verify(logits, tokens, **rest),
+    draws=True,
 )
 
 
-# ----------------------------------------------------------------------------------- history
+# ------------------------------------------------------------------------ history, positions
 
 
 def _history_start(
@@ -358,5 +370,18 @@ _define(
     f"""history_update({_HISTORY}, Tensor tokens, *, Tensor? emitted=None,
     Tensor? slots=None) -> ()""",
     _history_update,
+    _fake_nothing,
+)
+
+
+def _advance(
+    position: Any, *, slots: Any = None, live_rows: Any = None
+) -> None:
+    _advance_positions(position, slots=slots, live_rows=live_rows)
+
+
+_define(
+    "advance(Tensor(a!) position, *, Tensor? slots=None, Tensor? live_rows=None) -> ()",
+    _advance,
     _fake_nothing,
 )

@@ -333,13 +333,14 @@ def test_bad_proposals_are_refused_by_name(target):
 
     verify("proposal: the rule", rule="coupled")
     verify("rule: 'any' is none of", rule="any")
-    verify("draft.rule", rule="block", error=RuntimeError)
-    verify("draft.head", hidden=states[0, :3])
-    verify("draft.head", weight=weight[:-1])
+    verify("^rule: blocks", rule="block", error=RuntimeError)
+    verify("^proposal: it has 3 rows", hidden=states[0, :3])
+    verify("^proposal: ", weight=weight[:-1])
     verify("proposal.temperature", temperature=[1.0, 2.0, 3.0])
-    verify("draft.sampling.temperature", temperature=-1.0)
-    verify("draft.sampling.domain", domain=0)
-    verify("proposal.*bogus", bogus=1, error=TypeError)
+    verify(r"^proposal\.temperature\[0\]: ", temperature=-1.0)
+    verify("^proposal.domain: ", domain=0)
+    with pytest.raises(TypeError, match=r"^proposal\(\) has no argument 'bogus'$"):
+        gumbel.proposal(rows, weight, bogus=1)
     with pytest.raises(TypeError, match="seed"):
         gumbel.proposal(rows, weight, seed=1)
     with pytest.raises(TypeError, match="proposal: expected"):

@@ -293,6 +293,7 @@ PARTNERS = {
     "num_samples": "given",
     "slots": "(num_slots|prompts|tokens)",
     "num_slots": "(slots|mask)",
+    "vocab_size": "(vocab_size|allowed)",
 }
 
 

@@ -78,7 +78,7 @@ def test_other_inputs():
 def test_masks_and_slots_are_read_in_place():
     mask = np.full((6, (V + 31) // 32), -1, np.int32)
     slots, live = np.array([4, 0, 2, 5], np.int32), np.array([B], np.int32)
-    place = {"mask": mask, "slots": slots, "num_slots": 6}
+    place = {"mask": mask, "slots": slots, "num_slots": 6, "seed": 0}
     call = gumbel.prepare_sample_logits(LOGITS[0], live_rows=live, **place)
     for step in range(3):
         mask[:, step] = RNG.integers(-(2**31), 2**31, 6)
@@ -106,8 +106,8 @@ def test_what_is_refused_is_refused_by_name_and_later_too():
     with pytest.raises(ValueError, match=r"top_p\[0\]: "):
         gumbel.prepare_sample_logits(LOGITS[0], top_p=2.0)()
     temperature = np.ones(B, np.float32)
-    call = gumbel.prepare_sample_logits(LOGITS[0], temperature=temperature)
-    before = gumbel.sample_logits(LOGITS[0])
+    call = gumbel.prepare_sample_logits(LOGITS[0], temperature=temperature, seed=0)
+    before = gumbel.sample_logits(LOGITS[0], seed=0)
     equal(call(), before)
     temperature[2] = -1
     with pytest.raises(ValueError, match=r"temperature\[2\]: "):
@@ -117,9 +117,11 @@ def test_what_is_refused_is_refused_by_name_and_later_too():
 
 
 def test_what_a_call_reads_lives_as_long_as_the_call():
-    call = gumbel.prepare_sample_logits(LOGITS[0].copy(), mask=np.full(10, -1, np.int32), top_k=7)
+    mask = np.full(10, -1, np.int32)
+    call = gumbel.prepare_sample_logits(LOGITS[0].copy(), mask=mask, top_k=7, seed=0)
+    del mask
     junk = [np.full((B, V), np.nan, np.float32) for _ in range(50)]
-    equal(call(), gumbel.sample_logits(LOGITS[0], top_k=7))
+    equal(call(), gumbel.sample_logits(LOGITS[0], top_k=7, seed=0))
     assert len(junk) == 50
 
 
@@ -169,7 +171,8 @@ def test_what_dlpack_does_not_hand_over():
     frozen = LOGITS[0].copy()
     frozen.flags.writeable = False  # which NumPy does not export, or exports as such
     try:
-        equal(gumbel.sample_logits(Foreign(frozen)), gumbel.sample_logits(frozen))
+        found = gumbel.sample_logits(Foreign(frozen), seed=0)
+        equal(found, gumbel.sample_logits(frozen, seed=0))
     except TypeError as problem:
         assert "logits: DLPack" in str(problem)
 
@@ -191,12 +194,12 @@ def test_prepared_tensors():
     torch = pytest.importorskip("torch")
     steps = torch.from_numpy(LOGITS.copy())
     position = torch.zeros(B, dtype=torch.int64)
-    call = gumbel.prepare_sample_logits(steps[0], position=position)
+    call = gumbel.prepare_sample_logits(steps[0], seed=0, position=position)
     for step in range(3):
         position += 1
         out = call(steps[step])
         assert isinstance(out.tokens, torch.Tensor)
-        plain = gumbel.sample_logits(LOGITS[step], position=position.numpy())
+        plain = gumbel.sample_logits(LOGITS[step], seed=0, position=position.numpy())
         np.testing.assert_array_equal(out.tokens.numpy(), plain.tokens)
     with pytest.raises(ValueError, match="logits: expected the kind"):
         call(LOGITS[0])

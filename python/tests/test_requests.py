@@ -261,7 +261,7 @@ def test_softcap_scale_and_vocabulary():
 def test_bad_rows_stand_alone():
     logits = LOGITS.copy()
     logits[0, 3], logits[2, 5] = np.nan, np.inf
-    request = {"top_p": 0.5, "ranks": True, "kept": True, "top_logprobs": 2}
+    request = {"top_p": 0.5, "ranks": True, "kept": True, "top_logprobs": 2, "seed": 0}
     good, bad = (gumbel.sample_logits(x, **request) for x in (LOGITS, logits))
     assert bad.status.tolist() == [1, 0, 2, 0]
     for name in ("tokens", "logprobs", "ranks", "kept", "top_ids", "top_logprobs"):

@@ -20,7 +20,7 @@ COMMON = {
     "temperature": [0.5, 0, 2],
     "vocab_size": V - 5,
 }
-EDITS = {"banned": [[70], [], [299]], "logit_bias": {100: 4.0, 2: 1.0}}
+EDITS = {"banned": [[70], [], [V - 6]], "logit_bias": {100: 4.0, 2: 1.0}}
 
 
 def of_logits(**more):

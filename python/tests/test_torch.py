@@ -80,7 +80,7 @@ def test_requests(device):
     wanted = gumbel.process_logits(LOGITS, mask=MASK, **request)
     assert found.device == logits.device and found.dtype == torch.float32
     np.testing.assert_allclose(found.cpu().numpy(), wanted, rtol=1e-6)
-    more = {"ranks": True, "kept": True, "top_logprobs": 3}
+    more = {"ranks": True, "kept": True, "top_logprobs": 3, "seed": 0}
     out = gumbel.sample_logits(logits, mask=mask, **request, **more)
     alike = gumbel.sample_logits(LOGITS, mask=MASK, **request, **more)
     equal(out, alike, device)
@@ -158,7 +158,7 @@ def test_histories(device, count_bits):
         wanted.start([[1], [], [2, 2]], [7, 7], slots=slots)
         history.start([[1], [], [2, 2]], [7, 7], slots=kind)
         for position in range(3):
-            common = {"num_slots": 4, "position": position, **penalties}
+            common = {"num_slots": 4, "seed": 3, "position": position, **penalties}
             alike = gumbel.sample_logits(LOGITS, history=wanted, slots=slots, **common)
             found = gumbel.sample_logits(logits, history=history, slots=kind, **common)
             equal(found, alike, device)

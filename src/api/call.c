@@ -171,6 +171,8 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
     gumbel_problem problem;
     GUMBEL_REFUSE_IF(!text && size > 0, error, "text", "text is NULL");
     GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
+    if (device->backend->host_memory)
+        GUMBEL_FORWARD(gumbel_check_host_sampling(&problem, error));
     gumbel_text into = {text, size, 0};
     if (size > 0)
         text[0] = '\0';

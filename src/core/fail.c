@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/fail.h"
 
+#include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char *field,
                           const char *format, ...)
@@ -15,4 +17,16 @@ gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char 
         va_end(arguments);
     }
     return status;
+}
+
+gumbel_float_text gumbel_show_float(float value)
+{
+    gumbel_float_text shown;
+    /* FLT_DIG digits may read back as a neighbour, FLT_DECIMAL_DIG never do; NaN equals nothing. */
+    for (int digits = FLT_DIG; digits <= FLT_DECIMAL_DIG; digits++) {
+        snprintf(shown.text, sizeof shown.text, "%.*g", digits, (double)value);
+        if (strtof(shown.text, NULL) == value)
+            break;
+    }
+    return shown;
 }

@@ -11,6 +11,13 @@
 gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char *field,
                           const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* A float32 value in an error message: the shortest decimal that reads back as the same value, so
+ * that 1.0000001 does not appear as 1. */
+typedef struct gumbel_float_text {
+    char text[24];
+} gumbel_float_text;
+gumbel_float_text gumbel_show_float(float value);
+
 /* Return from the calling function with a bad-argument error when `condition` holds. */
 #define GUMBEL_REFUSE_IF(condition, error, field, ...)                                             \
     do {                                                                                           \

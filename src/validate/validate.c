@@ -123,10 +123,11 @@ static gumbel_status read_range(gumbel_problem *p, float scale, float soft_cap, 
 {
     char field[48];
 #define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
-    GUMBEL_REFUSE_IF(!isfinite(scale), error, FIELD("scale"), "scale is %g; it must be finite",
-                     (double)scale);
+    GUMBEL_REFUSE_IF(!isfinite(scale), error, FIELD("scale"), "scale is %s; it must be finite",
+                     gumbel_show_float(scale).text);
     GUMBEL_REFUSE_IF(!isfinite(soft_cap) || soft_cap < 0, error, FIELD("soft_cap"),
-                     "soft_cap is %g; it must be finite and >= 0", (double)soft_cap);
+                     "soft_cap is %s; it must be finite and >= 0",
+                     gumbel_show_float(soft_cap).text);
     GUMBEL_REFUSE_IF(
         p->first_token < 0 || p->first_token > VOCAB_END - p->vocab, error, FIELD("first_token"),
         "tokens %" PRId64 " .. + %" PRId64 " do not fit below 2^31", p->first_token, p->vocab);
@@ -227,12 +228,13 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
     int64_t temperatures = s->temperature.stride ? live : live > 0;
     for (int64_t b = 0; b < temperatures; b++)
         if (gumbel_problem_row_flags(p, b)) {
+            float found = gumbel_temperature_at(p, gumbel_problem_slot(p, b));
             char field[48];
             snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]",
                      s->temperature.stride ? gumbel_problem_slot(p, b) : 0);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
-                               "temperature is %g; it must be finite and >= 0",
-                               (double)gumbel_temperature_at(p, gumbel_problem_slot(p, b)));
+                               "temperature is %s; it must be finite and >= 0",
+                               gumbel_show_float(found).text);
         }
     GUMBEL_FORWARD(gumbel_check_host_request(p, error));
     return gumbel_check_host_stream(p->stream, error);

@@ -41,8 +41,8 @@ gumbel_status gumbel_check_host_lists(const gumbel_token_lists *lists, int64_t b
                          "ids[%" PRId64 "] is %d; it must be in [0, 2^31)", i, (int)lists->ids[i]);
     for (int64_t i = first; i < end && lists->values; i++)
         GUMBEL_REFUSE_IF(!(lists->values[i] < INFINITY), error, name,
-                         "values[%" PRId64 "] is %g; it must be finite or -inf", i,
-                         (double)lists->values[i]);
+                         "values[%" PRId64 "] is %s; it must be finite or -inf", i,
+                         gumbel_show_float(lists->values[i]).text);
     return GUMBEL_OK;
 }
 

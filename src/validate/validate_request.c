@@ -169,8 +169,8 @@ static gumbel_status check_rows(const gumbel_problem *p, const gumbel_row_f32 *r
         if (!(value >= allowed->low && value <= allowed->high)) {
             char field[64];
             snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %g; it must be %s",
-                               (double)value, allowed->text);
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %s; it must be %s",
+                               gumbel_show_float(value).text, allowed->text);
         }
     }
     return GUMBEL_OK;

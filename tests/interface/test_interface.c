@@ -411,6 +411,35 @@ static void explanations(void **state)
     assert_string_equal(error.field, "head");
 }
 
+/* An explanation refuses the values that the call refuses, and shows them as they are. */
+static void explanations_check_values(void **state)
+{
+    static const struct {
+        float value;
+        const char *message;
+    } cases[] = {
+        {1.0000001f, "it is 1.0000001; it must be in (0, 1]"},
+        {2.0f, "it is 2; it must be in (0, 1]"},
+        {-0.1f, "it is -0.1; it must be in (0, 1]"},
+        {1234567.5f, "it is 1234567.5; it must be in (0, 1]"},
+        {INFINITY, "it is inf; it must be in (0, 1]"},
+    };
+    const float values[4] = {0};
+    const gumbel_logits logits = {.struct_size = sizeof logits,
+                                  .logits = tensor_of(values, GUMBEL_FLOAT32, 1, 4, 0)};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const gumbel_truncation cut = {.struct_size = sizeof cut, .top_p = {&cases[i].value, 0}};
+        const gumbel_sampling sampling = {.struct_size = sizeof sampling, .truncation = &cut};
+        gumbel_error error;
+        char text[1024];
+        assert_int_equal(
+            gumbel_explain(*state, NULL, &logits, &sampling, NULL, text, sizeof text, &error),
+            GUMBEL_ERROR_ARGUMENT);
+        assert_string_equal(error.field, "sampling.truncation.top_p[0]");
+        assert_string_equal(error.message, cases[i].message);
+    }
+}
+
 static void rungs_are_for_cuda(void **state)
 {
     const gumbel_device_options options = {.struct_size = sizeof options, .rungs = "team"};
@@ -431,6 +460,7 @@ int main(void)
         cmocka_unit_test(describing),
         cmocka_unit_test(workspace_sizes),
         cmocka_unit_test(explanations),
+        cmocka_unit_test(explanations_check_values),
         cmocka_unit_test(rungs_are_for_cuda),
         cmocka_unit_test(sizes_are_as_said),
         cmocka_unit_test(empty_batch),

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
 from .._inputs.arrays import Array, NumpyArrays, address, layout, workspace
+from .outputs import VerifyOutput
 from .screens import Weights
 from .ways import Callee, WayIn, callee_of, from_head, from_logits, of_logits
 from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
@@ -28,27 +28,6 @@ RULES = {
     "rejection": _abi.RULE_REJECTION,
     "block": _abi.RULE_BLOCK,
 }
-
-
-@dataclass(frozen=True, eq=False)
-class VerifyOutput:
-    """What verified drafts come to, as arrays of the kind that the call was given.
-
-    R requests, of M nodes at most.
-    """
-
-    tokens: NDArray[np.int32]  #: [R, M] what is emitted; -1 behind the last
-    emitted: NDArray[np.int32]  #: [R] how many; the last of them is the next call's root
-    accepted: NDArray[np.int32]  #: [R] drafts among them: emitted - 1, or 0
-    path: NDArray[np.int32]  #: [R, M] rows of the root and of accepted drafts, whose keys and
-    #: values stay in a cache; -1 behind the last
-    last_row: NDArray[np.int32]  #: [R] the last of these, or -1
-    position: NDArray[np.uint64]  #: [R, or slots] for the next call; int64 in torch. Slots that no
-    #: live request has are not written
-    finished: NDArray[np.int32]  #: [R] 0, 1: a stop token was emitted, 2: the limit was reached
-    status: NDArray[np.int32]  #: [R] as SampleOutput.status, of the row at which a request stopped;
-    #: 6: it has no nodes, or does not live; on a GPU 7: its draft cannot be
-    logprobs: Optional[NDArray[np.float32]]  #: [R, M] of the emitted tokens
 
 
 @dataclass
@@ -102,8 +81,10 @@ def verify(
                  rows; row j of a request drew node j + 1. None: drafts were not drawn at random.
 
     By "coupled", draft with sample() itself: with the seed and position of the target a draft is
-    accepted as often as the two models' distributions allow; any other draft serves, too. What is
-    emitted are the tokens that sample() draws step by step, bit for bit, whatever was drafted.
+    accepted as often as the two models' distributions allow; any other draft serves, too. **Pass
+    the seed that the draft was drawn with**: with seed=None, a fresh one, the tokens are as exact,
+    but a drawn draft is accepted by chance alone. What is emitted are the tokens that sample()
+    draws step by step, bit for bit, whatever was drafted.
     By the others, draft with domain=draft_domain(), for "block" draft_domain(step): the texts have
     the target's law.
 
@@ -264,7 +245,8 @@ def verify_by(
     def make(shape: tuple[int, ...], dtype: type) -> Any:
         return arrays.zeros(shape, dtype)
 
-    result = VerifyOutput(
+    request.draw_seed()
+    made = dict(
         tokens=make((requests, most), np.int32),
         emitted=make((requests,), np.int32),
         accepted=make((requests,), np.int32),
@@ -275,7 +257,7 @@ def verify_by(
         status=make((requests,), np.int32),
         logprobs=make((requests, most), np.float32) if request.logprobs else None,
     )
-    verified = _abi.Verified(**{name: address(array) for name, array in vars(result).items()})
+    verified = _abi.Verified(**{name: address(array) for name, array in made.items()})
     rows_tokens = _raw_tokens(request, way_in, verified)
     size, error = ctypes.c_size_t(), _abi.Error()
     what = (request.sampling, draft.struct, verified)
@@ -288,7 +270,7 @@ def verify_by(
     status = call(*where, head, *what, scratch.address, scratch.size, error)
     _abi.check(status, error)
     del rows_tokens  # until here it was written to
-    return result
+    return VerifyOutput(**made, seed=request.seed)
 
 
 def _raw_tokens(request: Request, way_in: WayIn, verified: _abi.Verified) -> Any:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from .. import _abi
 from .._inputs.arguments import matrix
 from .._inputs.arrays import Array, address, layout, taken
 from .screens import Weights
+from .advance import Advance, advance_one
+from .outputs import SampleOutput
 from .ways import (
     Callee,
-    SampleOutput,
     WayIn,
     callee_of,
     from_head,
@@ -24,6 +25,7 @@ from .ways import (
     scratch_of,
 )
 from .._inputs.common import Common, Request, takes_common
+from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
@@ -58,9 +60,17 @@ class PreparedCall:
     Every call writes the same arrays, `output`: copy what must outlive the next one. One call at a
     time; on CUDA all on one stream, as results and workspace are shared. It can be captured in a
     CUDA graph, for as long as this object lives.
+
+    **A seed that is given stays: advance `position` by one at every step, or every call draws the
+    same tokens.** Pass it as an array, and in a CUDA graph advance it on the device, by `position
+    += 1` or gumbel.advance(); a call of Sampler.prepare_sample() does so by itself. **Without a
+    seed every call has a seed of its own**: one is drawn from the operating system at preparation,
+    and every call adds one to it, on the device, in a captured graph, too; `output.seed` is an
+    array without axes that holds the seed of the latest call.
     """
 
     output: SampleOutput  #: what the latest call has drawn
+    after: Optional[Callable[[Optional[int]], None]] = None  # called on the stream behind a draw
 
     def __init__(
         self,
@@ -70,8 +80,11 @@ class PreparedCall:
         way_in: WayIn,
         request: Request,
         callee: Optional[Callee] = None,
+        seed: Optional[int] = None,
     ) -> None:
+        """`seed` is the one to count from where the request has none; None: a fresh one."""
         head, logits = way_in
+        self._reseed = _seed_of_calls(request, seed)
         self.output, self._struct = output_of(request)
         scratch = scratch_of(way_in, request, self._struct, kept=False, callee=callee)
         self._call, self._error = call, _abi.Error()
@@ -93,9 +106,13 @@ class PreparedCall:
         if inputs is not None:
             self._point_to(inputs)
         stream = self._arrays.current_stream()
+        if self._reseed is not None:
+            self._reseed(stream)
         status = self._call(self._handle, stream, *self._arguments)
         if status:
             _abi.check(status, self._error)
+        if self.after is not None:
+            self.after(stream)
         return self.output
 
     def _point_to(self, inputs: Any) -> None:
@@ -110,6 +127,18 @@ class PreparedCall:
         if place % self._itemsize:
             matrix(self._name, inputs)  # says what is wrong
         self._tensor.data, self._inputs = place, inputs
+
+
+def _seed_of_calls(request: Request, first: Optional[int]) -> Optional[Advance]:
+    """What gives every call of a request without a seed its own; None: there is nothing to do."""
+    if request.seed is not None or request.sampling.given.data:
+        return None
+    arrays = request.arrays
+    data = arrays.put(np.array([fresh_seed() if first is None else first], np.uint64))
+    request.sampling.seed = _abi.Rows(address(data), _abi.SAME)
+    request.seed = arrays.unsigned(data).reshape(())
+    request.held.append(data)
+    return advance_one(arrays, data)
 
 
 def _kind(inputs: Any) -> Any:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from .. import _abi
 from .._inputs.arguments import row_tokens
 from .._inputs.arrays import Array, address
+from .outputs import SampleOutput
 from .screens import Weights
 from .ways import (
     Callee,
-    SampleOutput,
     WayIn,
     call_library,
     draw,
@@ -218,7 +218,8 @@ def explain(
     weight_or_logits, hidden
                  weight [V, D] with hidden [B, D], as in sample(); or logits [B, V] alone.
 
-    Lines of text for people and bug reports; nothing is drawn. Else as sample().
+    Lines of text for people and bug reports; nothing is drawn. Arguments that the call would
+    refuse are refused. Else as sample().
     """
     name = "weight_or_logits"
     if hidden is None:
@@ -230,5 +231,5 @@ def explain(
     status = _abi.lib.gumbel_explain(
         request.arrays.device, *way_in, request.sampling, output, text, TEXT_BYTES, error
     )
-    _abi.check(status, error)
+    _abi.check(status, error, {"weight": name, "logits": name})
     return _abi.text(text.value)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from .. import _abi
 from .._inputs.arrays import Array, NumpyArrays, address, arrays_of, layout
 from .screens import Weights
-from .ways import SampleOutput, WayIn, call_library, from_head, from_logits, of_logits
+from .outputs import SampleOutput
+from .ways import WayIn, call_library, from_head, from_logits, of_logits
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.tensors import is_tensor
 
@@ -44,14 +45,19 @@ def partial(
 
     weight       [V, D] of the shard, whose row 0 is token `first_token`; bias [V] likewise.
     vocab_size   of all shards, the same for each; None: first_token + V.
-    mask         [B, ceil((first_token + V) / 32)]. It and lists of tokens go by global ids.
+    mask         [B, ceil((first_token + V) / 32)]. It and lists of tokens go by global ids. Ids of
+                 other shards are passed over; with `vocab_size` an id beyond it is an error.
+    seed         **pass the same seed and position for every shard**. None gives each shard a seed
+                 of its own: the token is drawn as exactly, as every token has noise of its own, but
+                 is not that of sample(), and the draw cannot be repeated.
 
     An array of dtype SUMMARY, or a uint8 tensor [B, num_samples, 48]: plain data, which may be sent
     and gathered. Merge or gather those of every shard, with the same parameters, and finish() gives
     what sample() gives of the whole. Else as sample().
     """
     shared = of_logits(scale, softcap, vocab_size, first_token)
-    return _partial(_abi.lib.gumbel_partial, *from_head(hidden, weight, bias, shared, common))
+    made = from_head(hidden, weight, bias, shared, common, shard=True)
+    return _partial(_abi.lib.gumbel_partial, *made)
 
 
 @takes_common(*_NOT_OF_PARTS)
@@ -66,10 +72,12 @@ def partial_logits(
 ) -> NDArray[Any]:
     """The same of a shard's logits [B, V], whose column 0 is token `first_token`."""
     shared = of_logits(scale, softcap, vocab_size, first_token)
-    return _partial(_abi.lib.gumbel_partial_logits, *from_logits(logits, shared, common))
+    made = from_logits(logits, shared, common, shard=True)
+    return _partial(_abi.lib.gumbel_partial_logits, *made)
 
 
 def _partial(call: Any, way_in: WayIn, request: Request) -> Any:
+    request.draw_seed()
     made = request.arrays.records((request.batch, request.sampling.num_samples), SUMMARY)
     call_library(call, way_in, request, [address(made)])
     return made
@@ -119,7 +127,8 @@ def _finish(arrays: NumpyArrays, summaries: Any, parts: int, batch: int, samples
         lse=arrays.empty((batch,), np.float32),
         status=arrays.empty((batch,), np.int32),
     )
-    output = _abi.Output(**{name: address(array) for name, array in vars(result).items()})
+    made = {name: address(array) for name, array in vars(result).items() if array is not None}
+    output = _abi.Output(**made)
     error = _abi.Error()
     where = (arrays.device, arrays.stream)
     found = address(summaries)

@@ -4,47 +4,22 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, matrix, vector
 from .._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, taken, workspace
 from .._inputs.common import DISTRIBUTIONS, Request, read_common
 from .._inputs.numbers import integer, number
+from .outputs import SampleOutput
 from .screens import Screen
 
 INT64_MAX = 2**63 - 1
 
 # A head or logits, and None for the other.
 WayIn = Tuple[Optional[_abi.Head], Optional[_abi.Logits]]
-
-
-@dataclass(frozen=True, eq=False)
-class SampleOutput:
-    """What a draw gives, as arrays of the kind that it was given: NumPy's, or torch tensors.
-
-    A row whose status is not 0 has token -1 and NaN in its float arrays. What was not asked for is
-    None.
-    """
-
-    tokens: NDArray[np.int32]  #: [B, num_samples] token ids
-    logprobs: Optional[NDArray[np.float32]]  #: [B, num_samples] log-probability of each token
-    lse: Optional[NDArray[np.float32]]  #: [B] log-normaliser: ln(sum of exp(transformed logits))
-    status: NDArray[np.int32]  #: [B] 0 fine, 1 a NaN logit, 2 a +inf logit, 3 every logit -inf,
-    #: and on a GPU, where nothing but the row can tell, 4 a bad temperature, 5 a bad slot; 6: the
-    #: row was not drawn, as it is none of the live ones
-    ranks: Optional[NDArray[np.int32]] = None  #: [B, num_samples] 1 + how many are likelier
-    kept: Optional[NDArray[np.int32]] = None  #: [B] how many tokens truncation kept
-    top_ids: Optional[NDArray[np.int32]] = None  #: [B, top_logprobs] the likeliest tokens, best
-    #: first; -1 after the last that can be drawn without truncation
-    top_logprobs: Optional[NDArray[np.float32]] = None  #: theirs; -inf where truncated
-    best_ids: Optional[NDArray[np.int32]] = None  #: [B, num_best] the tokens of the best scores of
-    #: the draw, best first: draws without replacement; -1 after the last that can be drawn
-    best_scores: Optional[NDArray[np.float32]] = None  #: their scores; -inf after the last
 
 
 class Callee(NamedTuple):
@@ -88,11 +63,21 @@ def of_logits(
 
 
 def _request(
-    arrays: NumpyArrays, rows: int, batch: Optional[int], vocab: int, rest: dict[str, Any]
+    arrays: NumpyArrays,
+    rows: int,
+    batch: Optional[int],
+    shared: dict[str, Any],
+    vocab: int,
+    shard: bool,
+    rest: dict[str, Any],
 ) -> Request:
+    end = shared.get("first_token", 0) + vocab
+    whole = shared.get("vocab_size") or None
+    if not shard:
+        whole = min(whole or end, end)
     if batch is None:
-        return read_common(arrays, rows, vocab, **rest)
-    return read_common(arrays, batch, vocab, rows, **rest)
+        return read_common(arrays, rows, end, None, whole, **rest)
+    return read_common(arrays, batch, end, rows, whole, **rest)
 
 
 def from_head(
@@ -103,11 +88,13 @@ def from_head(
     common: Any,
     name: str = "weight",
     batch: Optional[int] = None,
+    shard: bool = False,
 ) -> tuple[WayIn, Request]:
     """What a call takes from hidden states and an LM head.
 
     `shared` is of_logits(), `name` the argument that the weights came as, `batch` how many rows
-    have parameters if not as many as there are hidden states.
+    have parameters if not as many as there are hidden states, `shard` whether other calls have
+    more of the vocabulary.
     """
     screen = weight if isinstance(weight, Screen) else None
     if screen is not None:
@@ -120,8 +107,7 @@ def from_head(
         head.bias = vector("bias", bias)
     if screen is not None:
         head.screen = screen.address
-    end = head.first_token + len(weight)
-    request = _request(arrays, len(hidden), batch, end, rest)
+    request = _request(arrays, len(hidden), batch, shared, len(weight), shard, rest)
     request.held += [screen]
     request.held += [hidden, weight, bias, rest.get("mask")]
     return (head, None), request
@@ -133,14 +119,14 @@ def from_logits(
     common: Any,
     name: str = "logits",
     batch: Optional[int] = None,
+    shard: bool = False,
 ) -> tuple[WayIn, Request]:
-    """The same from logits; `name` is the argument that they came as."""
+    """As from_head(), from logits; `name` is the argument that they came as."""
     logits = taken(name, logits)
     arrays, rest = open_arrays({name: logits}, common)
     head = _abi.Logits(logits=matrix(name, logits), **shared)
     rows, vocab = logits.shape
-    end = head.first_token + vocab
-    request = _request(arrays, rows, batch, end, rest)
+    request = _request(arrays, rows, batch, shared, vocab, shard, rest)
     request.held += [logits, rest.get("mask")]
     return (None, head), request
 
@@ -168,6 +154,7 @@ def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
 
     output = _abi.Output(logprobs_of=DISTRIBUTIONS[request.logprobs])
     made: dict[str, Any] = dict(logprobs=None, lse=None)
+    made["seed"] = None if request.sampling.given.data else request.seed
 
     def make(name: str, shape: tuple[int, ...], dtype: type) -> None:
         made[name] = arrays.empty(shape, dtype)
@@ -197,6 +184,7 @@ def draw(
     call: Any, way_in: WayIn, request: Request, callee: Optional[Callee] = None
 ) -> SampleOutput:
     """Draw by one call of the library."""
+    request.draw_seed()
     result, output = output_of(request)
     call_library(call, way_in, request, [output], output, callee)
     return result

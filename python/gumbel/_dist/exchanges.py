@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import datetime
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._inputs.fresh_seeds import fresh_seed
 from .abi import WHY_BYTES
 
 #: bytes of this rank, seconds -> those of all ranks, in their order; raises where time is over.
@@ -31,6 +32,25 @@ def by_arrays(all_gather: AllGather, ranks: int) -> Exchange:
         ctypes.memmove(receive, found.ctypes.data, found.size)
 
     return exchange
+
+
+def seed_of_all(
+    over: Optional[OverTorch],
+    all_gather: Optional[AllGather],
+    ranks: int,
+    device: str,
+    timeout: float,
+) -> int:
+    """Rank 0's fresh seed, by one exchange where there are more ranks."""
+    own = fresh_seed().to_bytes(8, "little")
+    if over is not None and over.ranks > 1:
+        return int.from_bytes(over.gather(own, device)[0], "little")
+    if all_gather is not None and ranks > 1:
+        found = np.ascontiguousarray(all_gather(np.frombuffer(own, np.uint8), timeout), np.uint8)
+        if found.size != ranks * len(own):
+            raise ValueError(f"{found.size} bytes came, not {ranks} times {len(own)}")
+        return int.from_bytes(bytes(found.ravel()[: len(own)]), "little")
+    return int.from_bytes(own, "little")
 
 
 class OverTorch:

@@ -50,7 +50,8 @@ class OfHead(Shard):
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
     ) -> tuple[WayIn, Request]:
         shared = self.shared(first)
-        return from_head(self.inputs, self.weight, self.bias, shared, common, batch=batch)
+        inputs = self.inputs, self.weight, self.bias
+        return from_head(*inputs, shared, common, batch=batch, shard=True)
 
 
 @dataclass
@@ -64,11 +65,12 @@ class OfLogits(Shard):
     ) -> tuple[WayIn, Request]:
         shared, logits = self.shared(first), taken("logits", self.inputs)
         if layout("logits", logits).shape[1:] != (0,):
-            return from_logits(logits, shared, common, batch=batch)
+            return from_logits(logits, shared, common, batch=batch, shard=True)
         # A rank without tokens has no element to point to, and none that a mask could allow.
         shape = (len(logits), 1)
         none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
-        made = from_logits(none, shared, {**common, "mask": None}, batch=batch)
+        common = {**common, "mask": None}
+        made = from_logits(none, shared, common, batch=batch, shard=True)
         way_in: Any = made[0][1]
         way_in.logits.cols = 0
         return made

@@ -15,7 +15,7 @@ import numpy as np
 from .. import _abi
 from .arrays import Layout, NumpyArrays, address, device_of, layout, taken
 from .numbers import TEXTS, integer, is_list, length, number, refuse_masked, scalar, scalars
-from .tensors import to_numpy
+from .tensors import is_tensor, to_numpy
 
 INT32_MAX = 2**31 - 1
 Shape = Tuple[Optional[int], ...]
@@ -30,11 +30,16 @@ _DTYPES = {
 }
 
 
-def _dtype(name: str, found: Layout) -> int:
+def _dtype(name: str, found: Layout, array: Any) -> int:
     if found.dtype not in _DTYPES:
+        advice = ""
+        if is_tensor(array):
+            advice = f"; give {name}.float()"
+        elif array.dtype.kind in "fiu":
+            advice = f"; give {name}.astype(np.float32)"
         raise TypeError(
             f"{name}: dtype {found.dtype} is not float32, float16, bfloat16 or uint16 "
-            "(bfloat16 bits)"
+            f"(bfloat16 bits){advice}"
         )
     return _DTYPES[found.dtype]
 
@@ -77,7 +82,7 @@ def gapless(name: str, array: Any) -> Layout:
 def matrix(name: str, array: Any) -> _abi.Tensor:
     """A [rows, cols] array with a contiguous last axis; rows may lie any distance >= cols apart."""
     found = _dense(name, array, 2)
-    dtype = _dtype(name, found)
+    dtype = _dtype(name, found, array)
     if found.shape[1] == 0:  # then rows take no memory, and there may be any number of them
         raise ValueError(f"{name}: the shape {found.shape} has no columns")
     return _abi.Tensor(found.address, dtype, *found.shape, _row_stride(name, found))
@@ -86,7 +91,7 @@ def matrix(name: str, array: Any) -> _abi.Tensor:
 def vector(name: str, array: Any) -> _abi.Tensor:
     """A contiguous [cols] array as a tensor of one row."""
     found = _dense(name, array, 1)
-    return _abi.Tensor(found.address, _dtype(name, found), 1, found.shape[0], 0)
+    return _abi.Tensor(found.address, _dtype(name, found, array), 1, found.shape[0], 0)
 
 
 def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
@@ -277,20 +282,24 @@ class TokenTensors(NamedTuple):
 
 
 def token_lists(
-    name: str, value: Any, batch: int, arrays: NumpyArrays
+    name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """Token ids for every row, or a list of lists, one a row; and the arrays that hold them."""
+    """Token ids for every row, or a list of lists, one a row; and the arrays that hold them.
+
+    `end` is the size of the vocabulary: an id from there on is an error. None: it is unknown.
+    """
     if isinstance(value, TokenTensors):
         return value.lists(name, batch, arrays), list(value)
     value = to_numpy(name, value)
     refuse_masked(name, value)
     if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or value.ndim == 0):
-        return _lists(_array_rows(name, np.asarray(value), batch), None, arrays)
+        return _lists(_array_rows(name, np.asarray(value), batch, end), None, arrays)
     rows = list(_listed(name, value, "token ids, or a list of them a row"))
     if any(isinstance(row, Iterable) and getattr(row, "ndim", 1) for row in rows):
-        rows = [_ids(f"{name}[{b}]", row) for b, row in enumerate(_one_a_row(name, rows, batch))]
+        rows = _one_a_row(name, rows, batch)
+        rows = [_ids(f"{name}[{b}]", row, end) for b, row in enumerate(rows)]
     else:
-        rows = [_ids(name, rows)] * batch
+        rows = [_ids(name, rows, end)] * batch
     return _lists(rows, None, arrays)
 
 
@@ -304,17 +313,20 @@ def _listed(name: str, value: Any, wanted: str) -> Iterable[Any]:
     return value
 
 
-def _array_rows(name: str, ids: np.ndarray, batch: int) -> list[np.ndarray]:
+def _array_rows(name: str, ids: np.ndarray, batch: int, end: Optional[int]) -> list[np.ndarray]:
     """Token ids in one array, looked at by its shape and dtype before its elements."""
     if ids.ndim != 2:
-        return [_ids(name, ids)] * batch
-    return [_ids(f"{name}[{b}]", row) for b, row in enumerate(_one_a_row(name, ids, batch))]
+        return [_ids(name, ids, end)] * batch
+    return [_ids(f"{name}[{b}]", row, end) for b, row in enumerate(_one_a_row(name, ids, batch))]
 
 
 def token_values(
-    name: str, value: Any, batch: int, arrays: NumpyArrays
+    name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """{id: value} for every row, or a list of such, one a row; and the arrays that hold them."""
+    """{id: value} for every row, or a list of such, one a row; and the arrays that hold them.
+
+    `end` as in token_lists().
+    """
     if isinstance(value, TokenTensors):
         if value.values is None:
             raise ValueError(f"{name}_values: expected a value for each of {name}_ids")
@@ -325,7 +337,7 @@ def token_values(
         rows = _one_a_row(name, value, batch)
     else:
         raise TypeError(f"{name}: expected {{id: value}}, or a list of them, one a row")
-    ids = [_ids(name, list(row)) for row in rows]
+    ids = [_ids(name, list(row), end) for row in rows]
     values = [number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
     return _lists(ids, values, arrays)
 
@@ -336,7 +348,7 @@ def _one_a_row(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
     return rows
 
 
-def _ids(name: str, ids: Any) -> np.ndarray:
+def _ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
     """Token ids in a list or an array as int32."""
     ids = to_numpy(name, ids)
     refuse_masked(name, ids)
@@ -352,6 +364,11 @@ def _ids(name: str, ids: Any) -> np.ndarray:
     bad = (found < 0) | (found > INT32_MAX)
     if bad.any():
         raise ValueError(f"{name}: {found[bad][0]} is no token id; they are in [0, {INT32_MAX}]")
+    if end is not None and found.size and found.max() >= end:
+        raise ValueError(
+            f"{name}: {found[found >= end][0]} is no token; the vocabulary has {end} tokens, "
+            f"0 to {end - 1}"
+        )
     return found.astype(np.int32)
 
 

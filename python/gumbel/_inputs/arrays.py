@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._device import open_device
+from .fresh_seeds import fresh_seed
 from .tensors import check_memory, check_numbers, is_tensor
 
 
@@ -125,6 +126,19 @@ class NumpyArrays:
     def zeros(self, shape: Tuple[int, ...], dtype: type) -> Any:
         return np.zeros(shape, dtype=dtype)
 
+    def is_capturing(self) -> bool:
+        """Whether calls go to a CUDA graph now."""
+        return False
+
+    def fresh_seed(self) -> Tuple[Any, Any]:
+        """64 random bits of the operating system, and an array [1] that holds them."""
+        seed = fresh_seed()
+        return seed, self.put(np.array([seed], np.uint64))
+
+    def unsigned(self, seeds: Any) -> Any:
+        """Seeds whose bits count, as uint64."""
+        return seeds
+
     def records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Structs, as bytes on a last axis of its own where there is no such dtype."""
         return np.empty(shape, dtype=dtype)
@@ -202,6 +216,27 @@ class TorchArrays(NumpyArrays):
 
     def zeros(self, shape: Tuple[int, ...], dtype: type) -> Any:
         return self.torch.zeros(shape, dtype=self._dtype(dtype), device=self.place)
+
+    def is_capturing(self) -> bool:
+        return not self.on_host and bool(self.torch.cuda.is_current_stream_capturing())
+
+    def fresh_seed(self) -> Tuple[Any, Any]:
+        """As NumpyArrays.fresh_seed(), but in a CUDA graph of torch's generator of the device.
+
+        A captured copy from the host would give every replay the same seed; the generator's kernel
+        gives each its own.
+        """
+        if not self.is_capturing():
+            return super().fresh_seed()
+        int64 = self.torch.int64
+        made = self.torch.randint(-(2**63), 2**63 - 1, (1,), dtype=int64, device=self.place)
+        return self.unsigned(made[0]), made
+
+    def unsigned(self, seeds: Any) -> Any:
+        """As uint64 where this torch has it: a large seed is then no negative number."""
+        if self.on_host:
+            return seeds  # NumPy's, as put() leaves it
+        return seeds.view(getattr(self.torch, "uint64", self.torch.int64))
 
     def records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.empty((*shape, dtype.itemsize), np.uint8)

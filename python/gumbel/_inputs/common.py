@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import difflib
 import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
@@ -72,10 +73,12 @@ class Common(TypedDict, total=False):
     ties         at a cut: "all" of equal likelihood stay, or "exact": lower ids first.
     mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
     allowed      the only token ids that may be drawn, as `banned`; an empty list allows all.
-    banned       token ids never drawn: one list, or a list of lists, one a row.
+    banned       token ids never drawn: one list, or a list of lists, one a row. An id that is no
+                 token of the vocabulary is an error, here, in `allowed` and in `logit_bias`.
     logit_bias   {id: value} added to the logits, or a list of such, one a row; -inf bans.
     prompt_tokens, output_tokens
-                 what the penalties count: token ids, one list a row.
+                 what the penalties count: token ids, one list a row. Ids beyond the vocabulary are
+                 not counted.
     history      what they count instead: a History, kept from one step to the next.
     repetition_penalty
                  > 0, one or [B], for tokens of prompt and output: divides positive logits,
@@ -83,8 +86,11 @@ class Common(TypedDict, total=False):
     frequency_penalty, presence_penalty
                  one or [B], for tokens of the output: taken off the logit for each time that the
                  token is there, and once; 0: off.
-    seed         < 2**64. An array [B] gives each row its own seed; one seed for the batch is mixed
-                 with the row number (gumbel_row_seed), and row 0 uses it as it is. Default 0.
+    seed         < 2**64. None, the default: every call draws a fresh seed from the operating
+                 system, and `seed` of the output is it. An array [B] gives each row its own seed;
+                 one seed for the batch is mixed with the row number (gumbel_row_seed), and row 0
+                 uses it as it is. **Equal seed and position give equal tokens. Advance `position`
+                 by one at every step**, or let a gumbel.Sampler do so.
     position     < 2**64, one or [B]: the step in the row's sequence. Default 0.
     first_sample < 2**32, one or [B]: the sample counter of the row's first draw; draw j has
                  first_sample + j (mod 2**32). Rows with equal seed and position and different
@@ -128,7 +134,7 @@ class Common(TypedDict, total=False):
     repetition_penalty: RowFloats
     frequency_penalty: RowFloats
     presence_penalty: RowFloats
-    seed: RowIntegers
+    seed: Optional[RowIntegers]
     position: RowIntegers
     first_sample: RowIntegers
     domain: int
@@ -150,6 +156,10 @@ class Common(TypedDict, total=False):
 _NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint32: (int,), np.uint64: (int,)}
 
 
+# Lists whose ids must be tokens; those that are only counted may hold others.
+_OF_THE_VOCABULARY = ("allowed", "banned", "logit_bias")
+
+
 def _is_off(value: Any, off: Any) -> bool:
     """Whether a parameter is the number that turns it off."""
     return type(value) in ((int,) if type(off) is int else (int, float)) and value == off
@@ -169,6 +179,15 @@ class Request:
     ranks: bool = False
     kept: bool = False
     num_best: int = 0
+    seed: Any = None  # what was passed or drawn
+    tokens_end: Optional[int] = None  # tokens of the whole vocabulary, None: unknown
+
+    def draw_seed(self) -> None:
+        """Give a draw that has no seed a fresh one."""
+        if self.seed is None and not self.sampling.given.data:
+            self.seed, data = self.arrays.fresh_seed()
+            self.sampling.seed = _abi.Rows(address(data), _abi.SAME)
+            self.held.append(data)
 
     def rows(
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
@@ -192,7 +211,8 @@ class Request:
         """Set lists of `struct` to what read() makes of `value`; False where there are none."""
         if value is None:
             return False
-        lists, held = read(name, value, self.batch, self.arrays)
+        end = self.tokens_end if name in _OF_THE_VOCABULARY else None
+        lists, held = read(name, value, self.batch, self.arrays, end)
         setattr(struct, field, lists)
         self.held += held
         return True
@@ -208,6 +228,7 @@ def read_common(
     batch: int,
     vocab: int,
     masked: Optional[int] = None,
+    tokens_end: Optional[int] = None,
     *,
     temperature: RowFloats = 1.0,
     top_k: RowIntegers = 0,
@@ -225,7 +246,7 @@ def read_common(
     repetition_penalty: RowFloats = 1.0,
     frequency_penalty: RowFloats = 0.0,
     presence_penalty: RowFloats = 0.0,
-    seed: RowIntegers = 0,
+    seed: Optional[RowIntegers] = None,
     position: RowIntegers = 0,
     first_sample: RowIntegers = 0,
     domain: int = 0,
@@ -243,8 +264,9 @@ def read_common(
     """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it.
 
     Masks are of `masked` rows, a row a node where drafts are verified; None: as row parameters.
+    `tokens_end` is the size of the whole vocabulary; None: unknown.
     """
-    request = Request(arrays, batch, batch)
+    request = Request(arrays, batch, batch, seed=seed, tokens_end=tokens_end)
     sampling = request.sampling
     sampling.num_samples = integer("num_samples", num_samples, 1, 2**31 - 1)
     sampling.domain = integer("domain", domain, 0, 2**32 - 1)
@@ -254,7 +276,8 @@ def read_common(
         tokens = row_tokens("given", given, (shape, shape[1:]), arrays)
         request.give(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
     request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
-    request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
+    if seed is not None:
+        request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
     request.rows(sampling, "position", "position", position, 0, np.uint64)
     request.rows(sampling, "first_sample", "first_sample", first_sample, 0, np.uint32)
     edits = {"allowed": allowed, "banned": banned, "bias": logit_bias}
@@ -391,21 +414,44 @@ def takes_common(*but: str) -> Callable[[Function], Function]:
     """
 
     def taking(function: Function) -> Function:
+        signature = _full_signature(function, but)
+        known = frozenset(signature.parameters)
+
         @functools.wraps(function)
-        def refusing(*args: Any, **keywords: Any) -> Any:
-            for name in but:
-                if name in keywords:
-                    raise TypeError(f"{function.__name__}() takes no argument {name!r}")
+        def taker(*args: Any, **keywords: Any) -> Any:
+            if not keywords.keys() <= known:
+                _refuse_unknown(function, known, but, keywords)
             return function(*args, **keywords)
 
-        taker: Any = refusing if but else function
-        taker.__signature__ = _full_signature(function, but)
+        taker.__signature__ = signature  # type: ignore[attr-defined]
         taker.__doc__ = f"{inspect.getdoc(function)}\n\n{inspect.getdoc(Common)}"
         if but:
             taker.__doc__ += f"\n\nOf these {function.__name__}() does not take {', '.join(but)}."
-        return taker
+        made: Any = taker
+        return made
 
     return taking
+
+
+def _refuse_unknown(
+    function: Callable[..., Any], known: Iterable[str], but: Sequence[str], given: Iterable[str]
+) -> None:
+    """A TypeError for an argument that a function does not have, with the nearest that it has."""
+    name = next(name for name in given if name not in known)
+    if name in but:
+        raise TypeError(f"{function.__qualname__}() takes no argument {name!r}")
+    nearest = _nearest(name, sorted(known))
+    advice = f"; did you mean {nearest!r}?" if nearest else ""
+    raise TypeError(f"{function.__qualname__}() has no argument {name!r}{advice}")
+
+
+def _nearest(name: str, known: Sequence[str]) -> Optional[str]:
+    """The argument that is meant: the same letters, else a longer name, else a similar one."""
+    plain = name.replace("_", "").lower()
+    letters = {each.replace("_", ""): each for each in known}
+    longer = (letters[each] for each in letters if len(plain) > 2 and each.startswith(plain))
+    close = difflib.get_close_matches(plain, letters, 1)
+    return letters.get(plain) or next(longer, None) or (letters[close[0]] if close else None)
 
 
 def _full_signature(function: Callable[..., Any], but: Sequence[str]) -> inspect.Signature:

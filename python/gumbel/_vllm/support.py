@@ -49,7 +49,8 @@ def refusal(config: Any) -> Optional[str]:
 def _draws_on(device: torch.device) -> bool:
     """Whether the library draws there; a package without kernels does not on a GPU."""
     try:
-        _sampling.sample(torch.zeros(1, 8, device=device), torch.zeros(8, 8, device=device))
+        inputs = torch.zeros(1, 8, device=device), torch.zeros(8, 8, device=device)
+        _sampling.sample(*inputs, seed=0)
     except (RuntimeError, TypeError, ValueError) as error:
         logger.warning("gumbel: draws are vLLM's own, as the library has none here: %s", error)
         return False

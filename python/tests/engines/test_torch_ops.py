@@ -154,11 +154,13 @@ def test_drafts(device, rule):
         proposal = gumbel.proposal(draft["draft_hidden"], weight)
     found = ops.verify(rows, weight, tokens, rule=rule, **draft, **made)
     wanted = gumbel.verify(rows, weight, tokens, rule=rule, proposal=proposal, **made)
-    for a, b in zip(found, vars(wanted).values(), strict=True):
+    wanted = [value for name, value in vars(wanted).items() if name != "seed"]
+    for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
     logits = (rows @ weight.T).float()
-    found = ops.verify_logits(logits, tokens, logprobs=None)
-    assert len(found) == 8 and torch.equal(found[0], gumbel.verify_logits(logits, tokens).tokens)
+    found = ops.verify_logits(logits, tokens, seed=made["seed"], logprobs=None)
+    wanted = gumbel.verify_logits(logits, tokens, seed=made["seed"])
+    assert len(found) == 8 and torch.equal(found[0], wanted.tokens)
 
 
 def chains_of_another_model(device):
@@ -238,10 +240,10 @@ def test_a_history_is_written_in_place(device):
     kept.start(outputs=[[9, 9], [4], [5, 6, 9], [1]])
     assert torch.equal(parts[2], kept.counts)
     history = dict(zip(("history_prompt", "history_output", "history_counts"), parts))
-    penalty = torch.tensor(2.0, device=device)
+    penalty, rows = torch.tensor(2.0, device=device), row_parameters(device)
     same(
-        ops.sample(hidden, weight, frequency_penalty=penalty, **history),
-        gumbel.sample(hidden, weight, frequency_penalty=2.0, history=kept),
+        ops.sample(hidden, weight, frequency_penalty=penalty, seed=rows["seed"], **history),
+        gumbel.sample(hidden, weight, frequency_penalty=2.0, seed=rows["seed"], history=kept),
     )
 
 
@@ -257,7 +259,8 @@ def test_operators_are_registered_as_they_should_be(device):
         (ops.process_logits, (logits,), rows),
         (ops.softmax, (logits,), rows),
         (ops.top_k, (logits, 3), {}),
-        (ops.verify, drafts(device), {"logprobs": None}),  # these are NaN behind the last
+        # Log-probabilities are NaN behind the last.
+        (ops.verify, drafts(device), {"logprobs": None, "seed": rows["seed"]}),
         (
             ops.history_update,
             tuple(asked[f"history_{part}"] for part in ("prompt", "output", "counts")),
@@ -294,7 +297,7 @@ def test_compiled_steps(device):
 
 def test_a_batch_of_any_size_is_compiled_once():
     hidden, weight = problem("cpu")
-    count = 0
+    seed, count = torch.tensor(3), 0
 
     def counting(module, _):
         nonlocal count
@@ -302,13 +305,14 @@ def test_a_batch_of_any_size_is_compiled_once():
         return module
 
     step = torch.compile(
-        lambda h: ops.sample(h, weight, logprobs=None)[0],
+        lambda h: ops.sample(h, weight, seed=seed, logprobs=None)[0],
         fullgraph=True,
         dynamic=True,
         backend=counting,
     )
     for batch in (2, 3, 4):
-        assert torch.equal(step(hidden[:batch]), ops.sample(hidden[:batch], weight)[0])
+        wanted = ops.sample(hidden[:batch], weight, seed=seed)[0]
+        assert torch.equal(step(hidden[:batch]), wanted)
     assert count == 1
 
 
@@ -333,10 +337,11 @@ def test_graphs_and_streams():
     found = []
     for turn in range(40):
         with torch.cuda.stream(streams[turn % 4]):
-            found.append(ops.sample(hidden * (1 + turn % 4), weight, logprobs=None)[0])
+            found.append(ops.sample(hidden * (1 + turn % 4), weight, seed=rows["seed"])[0])
     torch.cuda.synchronize()
     for turn, tokens in enumerate(found):
-        assert torch.equal(tokens, ops.sample(hidden * (1 + turn % 4), weight, logprobs=None)[0])
+        wanted = ops.sample(hidden * (1 + turn % 4), weight, seed=rows["seed"])[0]
+        assert torch.equal(tokens, wanted)
 
 
 @pytest.mark.parametrize(
@@ -394,14 +399,13 @@ def test_operators_take_the_bytes_of_a_screen():
             wanted = call(hidden, weight, *more, **given)
             found = call(hidden, weight, *more, screen=screen, **given)
             assert all(torch.equal(a, b) for a, b in zip(found, wanted))
-    torch.library.opcheck(
-        torch.ops.gumbel.sample.default, (hidden, weight), {"screen": screen, "logprobs": None}
-    )
+    plain = {"seed": torch.tensor(7), "logprobs": None}
+    given = {"screen": screen, **plain}
+    torch.library.opcheck(torch.ops.gumbel.sample.default, (hidden, weight), given)
     compiled = torch.compile(
-        lambda h: torch.ops.gumbel.sample(h, weight, screen=screen, logprobs=None)[0],
-        fullgraph=True, backend="eager",
+        lambda h: torch.ops.gumbel.sample(h, weight, **given)[0], fullgraph=True, backend="eager"
     )
-    plain = torch.ops.gumbel.sample(hidden, weight, logprobs=None)[0]
+    plain = torch.ops.gumbel.sample(hidden, weight, **plain)[0]
     assert torch.equal(compiled(hidden), plain)
 
 

@@ -63,8 +63,9 @@ def steps(hidden: Floats, weight: Floats) -> Ints:
 
 
 def shards(hidden: Floats, weight: Floats) -> Ints:
-    summaries: NDArray[np.void] = gumbel.partial(hidden, weight[:64], vocab_size=len(weight))
-    other = gumbel.partial(hidden, weight[64:], first_token=64, vocab_size=len(weight))
+    first, rest = weight[:64], weight[64:]
+    summaries: NDArray[np.void] = gumbel.partial(hidden, first, vocab_size=len(weight), seed=2)
+    other = gumbel.partial(hidden, rest, first_token=64, vocab_size=len(weight), seed=2)
     gumbel.merge(summaries, other)
     return gumbel.finish(summaries).tokens
 
@@ -91,6 +92,23 @@ def verified_by_rejection(hidden: Floats, weight: Floats) -> Ints:
     return gumbel.verify(hidden, weight, chain, rule="rejection", proposal=drew).accepted
 
 
+def sampled(hidden: Floats, weight: Floats) -> Ints:
+    sampler = gumbel.Sampler(seed=7, num_slots=4)
+    sampler.reset(slots=[1, 3], position=5, seed=[2**63, 1])
+    state: dict[str, Any] = sampler.state_dict()
+    output: gumbel.SampleOutput = sampler.sample(hidden, weight, slots=[1, 3], top_k=5)
+    sampler.load_state_dict(state)
+    call: gumbel.PreparedCall = sampler.prepare_sample(
+        hidden, weight, slots=np.array([1, 3], np.int32), top_k=5
+    )
+    assert np.array_equal(call().tokens, output.tokens)
+    assert (output.status == gumbel.RowStatus.OK).all()
+    position: Optional[NDArray[np.uint64]] = sampler.position
+    assert position is not None and position.tolist() == [0, 6, 0, 6]
+    gumbel.advance(position, slots=[0])
+    return call().tokens
+
+
 def first_logprob(output: gumbel.SampleOutput) -> Optional[np.float32]:
     logprobs: Optional[Floats] = output.logprobs
     first: Any = None if logprobs is None else logprobs[0, 0]
@@ -109,10 +127,10 @@ def main() -> None:
     assert first_logprob(draws(hidden, weight)[0]) is not None
     assert len(rows(hidden @ weight.T)) == 4
     assert np.array_equal(
-        shards(hidden, weight), gumbel.sample(hidden, weight, logprobs=None).tokens
+        shards(hidden, weight), gumbel.sample(hidden, weight, logprobs=None, seed=2).tokens
     )
     assert steps(hidden, weight).shape == (2, 1) and len(words()[0]) == 5
-    assert verified(hidden, weight).shape[0] == 1
+    assert verified(hidden, weight).shape[0] == 1 and sampled(hidden, weight).shape == (2, 1)
     assert verified_by_rejection(hidden, weight).tolist() == [1]  # its draft is the target
 
 

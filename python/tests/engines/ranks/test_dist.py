@@ -107,6 +107,35 @@ def test_ranks_that_differ():
         same(gumbel.sample(hidden, weight, seed=5), found)
 
 
+def test_without_a_seed_ranks_share_a_fresh_one():
+    hidden, weight = problem()
+
+    def body(rank, group):
+        first, end = CUTS[rank]
+        call = group.prepare_sample(hidden, weight[first:end])
+        drawn = [group.sample(hidden, weight[first:end]) for _ in range(4)]
+        drafts = np.zeros((B, 1), np.int32)
+        checked = group.verify(hidden, weight[first:end], drafts)
+        prepared = []
+        for _ in range(3):
+            out = call()
+            prepared.append((int(out.seed), out.tokens.copy()))
+        return drawn, checked, prepared
+
+    ranks = run_ranks(body)
+    seeds = [out.seed for out in ranks[0][0]] + [ranks[0][1].seed]
+    seeds += [seed for seed, _ in ranks[0][2]]
+    assert len(set(seeds)) == 8
+    for drawn, checked, prepared in ranks:
+        for out in (*drawn, checked):
+            whole = gumbel.sample(hidden, weight, seed=out.seed)
+            np.testing.assert_array_equal(whole.tokens, out.tokens)
+        for seed, tokens in prepared:
+            np.testing.assert_array_equal(gumbel.sample(hidden, weight, seed=seed).tokens, tokens)
+        assert [out.seed for out in (*drawn, checked)] == seeds[:5]
+        assert [seed for seed, _ in prepared] == seeds[5:]
+
+
 def test_a_rank_that_fails():
     """What the all-gather raises is the call's error, and the group is spent."""
     hidden, weight = problem()

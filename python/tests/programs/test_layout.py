@@ -6,10 +6,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import gumbel
 import pytest
 from gumbel import _abi
 
-INCLUDE = Path(__file__).resolve().parents[2] / "include"
+INCLUDE = Path(__file__).resolve().parents[3] / "include"
 
 STRUCTS = {
     "gumbel_error": _abi.Error,
@@ -32,6 +33,7 @@ STRUCTS = {
     "gumbel_summary": _abi.Summary,
     "gumbel_draft": _abi.Draft,
     "gumbel_verified": _abi.Verified,
+    "gumbel_step": _abi.Step,
 }
 
 CONSTANTS = {
@@ -59,6 +61,7 @@ CONSTANTS = {
     "GUMBEL_RULE_BLOCK": _abi.RULE_BLOCK,
     "GUMBEL_DOMAIN_DRAFT": _abi.DOMAIN_DRAFT,
     "GUMBEL_RAW": _abi.RAW,
+    **{f"GUMBEL_ROW_{status.name}": int(status) for status in gumbel.RowStatus},
     "GUMBEL_SAME": _abi.SAME,
     "GUMBEL_SAMPLES_MOST": _abi.SAMPLES_MOST,
     "GUMBEL_PARTS_MOST": _abi.PARTS_MOST,

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a decode step: positions move on by one, on the device that holds them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Optional
+
+import numpy as np
+
+from .. import _abi
+from .._inputs.arguments import row_integers
+from .._inputs.arrays import NumpyArrays, address, arrays_of, layout
+from .._inputs.common import Request
+from .._inputs.numbers import length
+from .._inputs.tensors import is_tensor
+from .history import History
+
+
+class Advance:
+    """Adds one to counters of 64 bits, by gumbel_advance(). It keeps its structs for later calls.
+
+    On CUDA a call is queued on `stream`, and can be captured.
+    """
+
+    def __init__(self, arrays: NumpyArrays, step: _abi.Step, held: Any) -> None:
+        self._device, self._held, self._error = arrays.device, (step, held), _abi.Error()
+        self._arguments = ctypes.byref(step), ctypes.byref(self._error)
+
+    def __call__(self, stream: Optional[int]) -> None:
+        status = _abi.lib.gumbel_advance(self._device, stream, *self._arguments)
+        if status:
+            _abi.check(status, self._error)
+
+
+def advance_one(arrays: NumpyArrays, counter: Any) -> Advance:
+    """Advances a single counter."""
+    step = _abi.Step(batch=1, position=address(counter), position_stride=_abi.SAME)
+    return Advance(arrays, step, counter)
+
+
+class RowsStep:
+    """The end of a request's step: the history counts its tokens, and its positions advance."""
+
+    def __init__(self, request: Request, tokens: Any, history: Optional[History]) -> None:
+        sampling = request.sampling
+        step = _abi.Step(
+            batch=request.batch,
+            position=sampling.position.data,
+            position_stride=sampling.position.stride,
+            slots=sampling.slots,
+            live_rows=sampling.live_rows,
+        )
+        self._advance = Advance(request.arrays, step, (request, tokens))
+        self._update: Optional[tuple[Any, ...]] = None
+        self._device, self._error = request.arrays.device, _abi.Error()
+        if history is not None:
+            slots = ctypes.byref(sampling.slots) if sampling.slots.count else None
+            struct = history.struct()
+            self._update = struct, request.batch, slots, address(tokens), 1, None, self._error
+
+    def __call__(self, stream: Optional[int]) -> None:
+        """The tokens of a row that was not drawn are -1, which the history does not count."""
+        if self._update is not None:
+            status = _abi.lib.gumbel_history_update(self._device, stream, *self._update)
+            _abi.check(status, self._error)
+        self._advance(stream)
+
+
+def advance(
+    position: Any,
+    *,
+    slots: Optional[Any] = None,
+    live_rows: Optional[Any] = None,
+) -> None:
+    """Add one to the positions of the rows that were drawn, in place.
+
+    position     uint64 or int64 [B], or [num_slots] with `slots`: an array, or a tensor, without
+                 gaps.
+    slots        int32 [B]: row b's position is position[slots[b]]; a slot is that of one row at
+                 most. None: row b's is position[b].
+    live_rows    as in sample(): other rows keep their positions.
+
+    On CUDA the call is queued on the current stream, and a captured graph advances the positions at
+    every replay.
+    """
+    arrays = arrays_of({"position": position}, None, None)
+    found = layout("position", position)
+    if found.dtype not in ("uint64", "int64"):
+        raise TypeError(f"position: expected uint64 or int64, got {found.dtype}")
+    dense = position.is_contiguous() if is_tensor(position) else position.flags.c_contiguous
+    if len(found.shape) != 1 or not dense:
+        raise ValueError(f"position: expected one axis without gaps, got the shape {found.shape}")
+    if isinstance(position, np.ndarray) and not position.flags.writeable:
+        raise ValueError("position: it is read-only")
+    count, held = found.shape[0], [position]
+    step = _abi.Step(batch=count, position=found.address)
+    if slots is not None:
+        batch = length(slots)
+        if batch is None or batch > count:
+            raise ValueError(f"slots: expected a list of {count} slots at most")
+        of_row, stride = row_integers("slots", slots, batch, np.int32, arrays)
+        if stride == _abi.SAME and batch != 1:
+            raise ValueError(f"slots: expected the shape ({batch},), one a row")
+        step.batch, step.slots = batch, _abi.Slots(address(of_row), count)
+        held.append(of_row)
+    if live_rows is not None:
+        live, _ = row_integers("live_rows", live_rows, 1, np.int32, arrays)
+        step.live_rows = address(live)
+        held.append(live)
+    Advance(arrays, step, held)(arrays.stream)

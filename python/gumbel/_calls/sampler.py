@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sampler that keeps the seed and the position of every row, and advances them by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _abi
+from .._inputs.arrays import Array, arrays_of, layout, taken
+from .._inputs.common import Common, Request, RowIntegers, takes_common
+from .._inputs.fresh_seeds import fresh_seed
+from .._inputs.numbers import integer, length
+from .._inputs.row_state import (
+    distinct_slots,
+    integers_of,
+    rows_of,
+    seeds_of_rows,
+    uint64_numbers,
+)
+from .._inputs.tensors import is_tensor
+from .advance import RowsStep
+from .outputs import SampleOutput
+from .prepared import PreparedCall, check_in_place
+from .screens import Weights
+from .ways import WayIn, draw, from_head, from_logits, of_logits
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+VERSION = 1  # of the dict that state_dict() gives
+_OF_THE_SAMPLER = ("seed", "position", "num_slots", "given")
+_FIELDS = ("version", "root", "sequences", "of_slots", "seed", "position")
+
+
+class Sampler:
+    """Draws of decode loops: every call advances the position of the rows that it draws.
+
+    >>> sampler = gumbel.Sampler(seed=7)
+    >>> out = sampler.sample(hidden, weight, temperature=0.8)    # position 0
+    >>> out = sampler.sample(hidden, weight, temperature=0.8)    # position 1
+
+    seed         < 2**64. One seed serves all rows: row b, or slot b, has gumbel_row_seed(seed, b),
+                 so that the tokens are those of sample(seed=seed, position=...). A list or array
+                 gives each row its own. None: a fresh seed from the operating system.
+    batch        rows of every call. None: those of the first call, or of a list of seeds.
+    num_slots    instead of `batch`, for continuous batching: calls then take `slots`, each of one
+                 row at most, and the positions are those of slots.
+    position     < 2**64, one or one a row: where the rows start.
+    like         an array of the device that the sampler is for. None: that of the first call.
+
+    `seed` and `position` are uint64 [B], or [num_slots]; on CUDA int64 tensors, whose bits count.
+    They are None while the number of rows is unknown. Both may be written between calls.
+
+    Calls take what sample() and sample_logits() take, but `seed`, `position`, `num_slots` and
+    `given`. A `history` counts the tokens that were drawn; with num_samples > 1, where the caller
+    chooses which sample the text goes on with, update the history yourself. A call that raises
+    advances nothing. A row whose status is not 0 advances, unless it is not one of `live_rows`.
+
+    On CUDA the positions lie on the device: a captured graph advances them at every replay. Give
+    `like`, or make one call, before a graph is captured.
+
+    One sampler serves one thread at a time. Several threads need a sampler each, or a lock.
+    """
+
+    seed: Optional[NDArray[np.uint64]]  #: each row's own seed
+    position: Optional[NDArray[np.uint64]]  #: the position of each row's next draw
+
+    def __init__(
+        self,
+        seed: Optional[RowIntegers] = None,
+        *,
+        batch: Optional[int] = None,
+        num_slots: Optional[int] = None,
+        position: RowIntegers = 0,
+        like: Optional[Any] = None,
+    ) -> None:
+        if batch is not None and num_slots is not None:
+            raise ValueError("batch: a sampler has rows or slots; give batch or num_slots")
+        name, count = ("batch", batch) if num_slots is None else ("num_slots", num_slots)
+        rows = None if count is None else integer(name, count, 1, 2**31 - 1)
+        self._of_slots = num_slots is not None
+        seed = fresh_seed() if seed is None else seed
+        rows = rows_of(seed) if rows is None else rows
+        rows = rows_of(position) if rows is None else rows
+        if rows == 0:
+            raise ValueError("seed: a sampler has at least one row")
+        seeds = uint64_numbers("seed", seed, rows)
+        self._start = uint64_numbers("position", position, rows)
+        self._root = None if seeds.ndim else int(seeds)  # the one seed of all sequences
+        self._sequences = 0  # that had a seed of it
+        self.device: Optional[str] = None
+        self.seed = self.position = None
+        if rows is not None:
+            own = seeds if seeds.ndim else seeds_of_rows(int(seeds), range(rows))
+            self._keep(own, np.array(np.broadcast_to(self._start, (rows,))))
+        if like is not None and self.seed is not None:
+            arrays = arrays_of({"like": like}, None, None)
+            self._keep(*self._on(arrays), arrays.name)
+
+    # ------------------------------------------------------------------------------- calls ----
+
+    @takes_common(*_OF_THE_SAMPLER)
+    def sample(
+        self,
+        hidden: Array,
+        weight: Weights,
+        *,
+        bias: Optional[Array] = None,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> SampleOutput:
+        """gumbel.sample() at the rows' positions, which then advance by one."""
+        shared, state = of_logits(scale, softcap, vocab_size), self._state("hidden", hidden, common)
+        made = from_head(hidden, weight, bias, shared, state)
+        return self._draw(_abi.lib.gumbel_sample, *made, state)
+
+    @takes_common(*_OF_THE_SAMPLER)
+    def sample_logits(
+        self,
+        logits: Array,
+        *,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> SampleOutput:
+        """gumbel.sample_logits() at the rows' positions, which then advance by one."""
+        shared, state = of_logits(scale, softcap, vocab_size), self._state("logits", logits, common)
+        made = from_logits(logits, shared, state)
+        return self._draw(_abi.lib.gumbel_sample_logits, *made, state)
+
+    @takes_common(*_OF_THE_SAMPLER)
+    def prepare_sample(
+        self,
+        hidden: Array,
+        weight: Weights,
+        *,
+        bias: Optional[Array] = None,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> PreparedCall:
+        """gumbel.prepare_sample(), whose every call advances the positions; in CUDA graphs, too."""
+        shared, hidden = of_logits(scale, softcap, vocab_size), taken("hidden", hidden)
+        state = self._state("hidden", hidden, common)
+        made = from_head(hidden, weight, bias, shared, state)
+        return self._prepare(_abi.lib.gumbel_sample, "hidden", hidden, *made, state)
+
+    @takes_common(*_OF_THE_SAMPLER)
+    def prepare_sample_logits(
+        self,
+        logits: Array,
+        *,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        vocab_size: Optional[int] = None,
+        **common: Unpack[Common],
+    ) -> PreparedCall:
+        """gumbel.prepare_sample_logits(), else as Sampler.prepare_sample()."""
+        shared, logits = of_logits(scale, softcap, vocab_size), taken("logits", logits)
+        state = self._state("logits", logits, common)
+        made = from_logits(logits, shared, state)
+        return self._prepare(_abi.lib.gumbel_sample_logits, "logits", logits, *made, state)
+
+    # ------------------------------------------------------------------------------- state ----
+
+    def reset(
+        self,
+        slots: Optional[Any] = None,
+        *,
+        position: RowIntegers = 0,
+        seed: Optional[RowIntegers] = None,
+    ) -> None:
+        """Start a new sequence in each of `slots`.
+
+        slots        int32 [n]: slots, or rows of a sampler with `batch`. None: all.
+        position     one or [n]: where these sequences start.
+        seed         one or [n]. A list gives each slot its own seed, so that the text does not
+                     depend on the slot: `reset(slots=[5], seed=[7])`. One number is mixed with the
+                     number of each slot, as in Sampler(seed=...). None: the next seeds that the
+                     sampler's one seed gives, so that no two sequences have the same noise; a
+                     sampler that was made with a list needs a seed here.
+
+        On CUDA this is queued on the current stream.
+        """
+        if self.seed is None:
+            raise ValueError("slots: there are none yet; make the sampler with batch or num_slots")
+        rows, root, sequences = len(self.seed), self._root, self._sequences
+        where = np.arange(rows) if slots is None else distinct_slots(slots, rows)
+        count = len(where)
+        if seed is not None:
+            own = uint64_numbers("seed", seed, count)
+            if own.ndim == 0:
+                if slots is None:
+                    root, sequences = int(own), count
+                own = seeds_of_rows(int(own), where)
+        elif root is None:
+            raise ValueError("seed: the sampler has a seed for each row; give one for each slot")
+        else:
+            own = seeds_of_rows(root, range(sequences, sequences + count))
+            sequences += count
+        start = np.broadcast_to(uint64_numbers("position", position, count), (count,))
+        self._write(where, own, start)
+        self._root, self._sequences = root, sequences
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state, as ints and lists of ints; load_state_dict() takes it.
+
+        Python's json and pickle keep it. On CUDA this waits for the device.
+        """
+        unknown = self.seed is None
+        return {
+            "version": VERSION,
+            "root": self._root,
+            "sequences": self._sequences,
+            "of_slots": self._of_slots,
+            "seed": None if unknown else integers_of(self.seed),
+            "position": int(self._start) if unknown else integers_of(self.position),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where state_dict() was made; calls that are prepared do so, too.
+
+        The sampler has as many rows or slots as the one that was saved, or none yet.
+        """
+        if not isinstance(state, Mapping) or set(state) != set(_FIELDS):
+            raise ValueError(f"state: expected a dict with the keys {', '.join(_FIELDS)}")
+        if state["version"] != VERSION:
+            raise ValueError(f"state: version {state['version']!r} is unknown; this is {VERSION}")
+        if state["of_slots"] is not self._of_slots:
+            raise ValueError("state: one of the two samplers has slots, the other has rows")
+        sequences = integer("state.sequences", state["sequences"], 0, 2**64 - 1)
+        root = state["root"]
+        root = None if root is None else integer("state.root", root, 0, 2**64 - 1)
+        rows = length(state["seed"]) if self.seed is None else len(self.seed)
+        if rows == 0 or (rows is None and root is None):
+            raise ValueError("state: it has neither rows nor a seed that gives them")
+        if rows is None:  # neither has rows yet
+            start = uint64_numbers("state.position", state["position"], None)
+        elif state["seed"] is None:
+            raise ValueError(f"state: it has no rows yet, the sampler has {rows}")
+        else:
+            own = uint64_numbers("state.seed", state["seed"], rows)
+            start = uint64_numbers("state.position", state["position"], rows)
+            if own.ndim == 0 or start.ndim == 0:
+                raise TypeError("state: seed and position are lists, of a number a row each")
+            if self.seed is None:
+                self._keep(own.copy(), start.copy())
+            else:
+                self._write(np.arange(rows), own, start)
+        self._start, self._root, self._sequences = start, root, sequences
+
+    # ----------------------------------------------------------------------------- helpers ----
+
+    def _keep(self, seed: Any, position: Any, device: Optional[str] = None) -> None:
+        if len(seed) == 0:  # an empty batch does not say how many rows there are
+            return
+        if self.seed is None:
+            self._sequences = len(seed)
+        self.seed, self.position, self.device = seed, position, device or self.device
+
+    def _on(self, arrays: Any, rows: int = 0) -> tuple[Any, Any]:
+        """The seeds and positions on a device; new ones of `rows` rows, where there are none."""
+        found = self.seed, self.position
+        if self.device == arrays.name:
+            return found
+        if self.device is not None:
+            raise ValueError(f"sampler: it is on {self.device}, the call on {arrays.name}")
+        if self.seed is None:
+            assert self._root is not None
+            start = np.array(np.broadcast_to(self._start, (rows,)))
+            found = seeds_of_rows(self._root, range(rows)), start
+        if arrays.name == "cpu":
+            return found
+        if arrays.is_capturing():
+            raise RuntimeError("sampler: give like=, or make a call, before a graph is captured")
+        return arrays.put(found[0]), arrays.put(found[1])
+
+    def _state(self, name: str, inputs: Any, common: Any) -> dict[str, Any]:
+        """A call's parameters, with those that the sampler has."""
+        inputs = taken(name, inputs)
+        if len(layout(name, inputs).shape) != 2:
+            return dict(common)  # which the call refuses by name
+        rows = len(inputs) if self.seed is None else len(self.seed)
+        slots = common.get("slots")
+        if self._of_slots and slots is None:
+            raise ValueError("slots: the sampler has slots; a call needs to say which")
+        if not self._of_slots and slots is not None:
+            raise ValueError("slots: the sampler has rows; make it with num_slots")
+        if not self._of_slots and len(inputs) != rows:
+            raise ValueError(f"{name}: it has {len(inputs)} rows, the sampler {rows}")
+        samples = integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
+        if common.get("history") is not None and samples != 1:
+            raise ValueError(
+                "num_samples: a history cannot tell which of the samples the text goes on with; "
+                "draw without it and call history.update()"
+            )
+        seed, position = self._on(arrays_of({name: inputs}, None, None), rows)
+        state = {**common, "seed": seed, "position": position}
+        return {**state, "num_slots": rows} if self._of_slots else state
+
+    def _draw(self, call: Any, way_in: WayIn, request: Request, state: Any) -> SampleOutput:
+        out = draw(call, way_in, request)
+        RowsStep(request, out.tokens, state.get("history"))(request.arrays.stream)
+        self._keep(state["seed"], state["position"], request.arrays.name)
+        return out
+
+    def _prepare(
+        self, call: Any, name: str, inputs: Any, way_in: WayIn, request: Request, state: Any
+    ) -> PreparedCall:
+        check_in_place(request, state)
+        made = PreparedCall(call, name, inputs, way_in, request)
+        made.after = RowsStep(request, made.output.tokens, state.get("history"))
+        self._keep(state["seed"], state["position"], request.arrays.name)
+        return made
+
+    def _write(self, where: Any, seeds: Any, positions: Any) -> None:
+        """Set the seeds and positions of some rows, in place."""
+        for array, values in ((self.seed, seeds), (self.position, positions)):
+            if is_tensor(array):
+                put = arrays_of({"sampler": array}, None, None).put
+                array[put(where.astype(np.int64))] = put(np.ascontiguousarray(values))
+            else:
+                array[where] = values

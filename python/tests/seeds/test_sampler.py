@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Sampler draws what calls with explicit seeds and positions draw, and keeps count itself."""
+
+import copy
+import json
+import pickle
+
+import gumbel
+import numpy as np
+import pytest
+
+B, V, D, STEPS = 4, 300, 16, 5
+RNG = np.random.default_rng(8)
+WEIGHT = RNG.normal(size=(V, D)).astype(np.float32)
+HIDDEN = RNG.normal(size=(STEPS, B, D)).astype(np.float32)
+LOGITS = np.stack([step @ WEIGHT.T for step in HIDDEN])
+
+
+def tokens(out):
+    return out.tokens.tolist()
+
+
+def drawn(sampler, steps=range(STEPS), **more):
+    return [tokens(sampler.sample_logits(LOGITS[t], **more)) for t in steps]
+
+
+def wanted(seed, steps=range(STEPS), first=0, **more):
+    return [
+        tokens(gumbel.sample_logits(LOGITS[t], seed=seed, position=first + i, **more))
+        for i, t in enumerate(steps)
+    ]
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**64 - 1, [1, 2, 3, 2**63], np.arange(4), np.uint64(9)])
+@pytest.mark.parametrize("more", [{}, {"num_samples": 3}, {"top_k": 20, "temperature": 0.7}])
+def test_tokens_are_those_of_explicit_calls(seed, more):
+    sampler = gumbel.Sampler(seed=seed)
+    assert drawn(sampler, **more) == wanted(seed, **more)
+    assert sampler.position.tolist() == [STEPS] * B and sampler.device == "cpu"
+
+
+def test_tokens_of_the_head_are_too():
+    for screen in (WEIGHT, gumbel.Screen(WEIGHT)):
+        sampler = gumbel.Sampler(seed=7, batch=B, position=[3, 9, 2**64 - 1, 0])
+        position = np.array([3, 9, 2**64 - 1, 0], np.uint64)
+        for t in range(3):
+            out = sampler.sample(HIDDEN[t], screen, logprobs=None)
+            same = gumbel.sample(HIDDEN[t], WEIGHT, seed=7, position=position)
+            assert tokens(out) == tokens(same)
+            np.testing.assert_array_equal(out.seed, sampler.seed)
+            position += np.uint64(1)  # modulo 2^64
+        np.testing.assert_array_equal(sampler.position, position)
+
+
+def test_without_a_seed_no_two_samplers_agree():
+    one, other = gumbel.Sampler(batch=B), gumbel.Sampler(batch=B)
+    assert set(one.seed.tolist()).isdisjoint(other.seed.tolist())
+    again = gumbel.Sampler(seed=one.state_dict()["root"])
+    assert drawn(one) == drawn(again)
+
+
+@pytest.mark.parametrize("way", ["json", "pickle", "copy", "pickled sampler"])
+@pytest.mark.parametrize("made", [{}, {"batch": B}])
+def test_a_text_goes_on_after_it_was_saved(way, made):
+    sampler = gumbel.Sampler(seed=2**63 + 5, **made)
+    begun = drawn(sampler, range(2))
+    if way == "pickled sampler":
+        other = pickle.loads(pickle.dumps(sampler))
+    else:
+        through = {
+            "json": lambda state: json.loads(json.dumps(state)),
+            "pickle": lambda state: pickle.loads(pickle.dumps(state)),
+            "copy": copy.deepcopy,
+        }
+        state = through[way](sampler.state_dict())
+        other = gumbel.Sampler(**made)
+        other.load_state_dict(state)
+    rest = drawn(sampler, range(2, STEPS))
+    assert begun + rest == wanted(2**63 + 5)
+    assert drawn(other, range(2, STEPS)) == rest
+    assert other.state_dict() == sampler.state_dict()
+
+
+def test_a_sampler_without_rows_is_saved_too():
+    sampler, other = gumbel.Sampler(seed=7, position=3), gumbel.Sampler()
+    other.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
+    assert drawn(other) == wanted(7, first=3)
+
+
+def test_prepared_calls_advance_the_same_positions():
+    sampler, inputs = gumbel.Sampler(seed=7), LOGITS[0].copy()
+    call = sampler.prepare_sample_logits(inputs, temperature=0.9)
+    found = [tokens(call())]
+    saved = sampler.state_dict()
+    found.append(tokens(sampler.sample_logits(LOGITS[1], temperature=0.9)))
+    found += [tokens(call(LOGITS[t])) for t in range(2, STEPS)]
+    assert found == wanted(7, temperature=0.9)
+    sampler.load_state_dict(saved)  # which the prepared call sees
+    assert [tokens(call(LOGITS[t])) for t in range(1, STEPS)] == found[1:]
+    hidden = gumbel.Sampler(seed=7)
+    call = hidden.prepare_sample(HIDDEN[0], WEIGHT)
+    assert [tokens(call(HIDDEN[t])) for t in range(2)] == [
+        tokens(gumbel.sample(HIDDEN[t], WEIGHT, seed=7, position=t)) for t in range(2)
+    ]
+
+
+def test_slots_join_and_leave():
+    """Rows that come and go, in any place of a batch, have the texts that they have alone."""
+    sampler = gumbel.Sampler(seed=7, num_slots=6)
+    place = {"num_slots": 6, "seed": sampler.seed.copy()}
+    position = np.zeros(6, np.uint64)
+    for t, slots in enumerate(([5, 0], [0, 5, 2], [2], [2, 0])):
+        if t == 2:
+            sampler.reset(slots=[0, 4], position=[11, 12], seed=[99, 98])
+            place["seed"][[0, 4]], position[[0, 4]] = (99, 98), (11, 12)
+        rows = LOGITS[t][: len(slots)]
+        out = sampler.sample_logits(rows, slots=slots)
+        same = gumbel.sample_logits(rows, slots=slots, position=position, **place)
+        assert tokens(out) == tokens(same)
+        position[slots] += np.uint64(1)
+        np.testing.assert_array_equal(sampler.position, position)
+    alone = gumbel.sample_logits(LOGITS[3][1:2], seed=[99], position=11)
+    assert tokens(out)[1] == tokens(alone)[0]
+
+
+def test_a_sequence_that_joins_has_noise_of_its_own():
+    sampler = gumbel.Sampler(seed=7, num_slots=2)
+    seeds = list(sampler.seed)
+    for slot in (1, 1, 0):
+        sampler.reset(slots=[slot])
+        seeds.append(sampler.seed[slot])
+    assert len(set(seeds)) == 5 and seeds == [gumbel_row_seed(7, n) for n in range(5)]
+    sampler.reset(seed=7)
+    assert sampler.seed.tolist() == seeds[:2] and sampler.position.tolist() == [0, 0]
+    sampler.reset(slots=[1], seed=9, position=4)
+    assert sampler.seed.tolist() == [seeds[0], gumbel_row_seed(9, 1)]
+    assert sampler.position.tolist() == [0, 4]
+
+
+def gumbel_row_seed(seed, row):
+    return gumbel._abi.lib.gumbel_row_seed(seed, row)
+
+
+@pytest.mark.parametrize("slots", [None, [5, 0, 3, 1]])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_history_counts_what_was_drawn(slots, prepared):
+    made = {"batch": B} if slots is None else {"num_slots": 6}
+    sampler = gumbel.Sampler(seed=7, **made)
+    history, other = gumbel.History(6, V), gumbel.History(6, V)
+    where = {} if slots is None else {"slots": np.array(slots, np.int32)}
+    penalties = {"presence_penalty": 30.0, "top_k": 40}
+    inputs = LOGITS[0].copy()
+    if prepared:
+        call = sampler.prepare_sample_logits(inputs, history=history, **where, **penalties)
+    for t in range(STEPS):
+        inputs[:] = LOGITS[0]
+        out = (
+            call()
+            if prepared
+            else sampler.sample_logits(inputs, history=history, **where, **penalties)
+        )
+        same = gumbel.sample_logits(
+            inputs,
+            seed=gumbel.Sampler(seed=7, num_slots=6).seed if slots else 7,
+            position=t,
+            history=other,
+            **penalties,
+            **({**where, "num_slots": 6} if slots else {}),
+        )
+        assert tokens(out) == tokens(same)
+        other.update(same.tokens, slots=slots or range(B))
+        np.testing.assert_array_equal(history.counts, other.counts)
+    assert history.counts.sum() == STEPS * B and history.counts.max() == 1
+
+
+def test_rows_that_do_not_live_stand_still():
+    sampler, history = gumbel.Sampler(seed=7, batch=B), gumbel.History(B, V)
+    sampler.sample_logits(LOGITS[0], live_rows=2, history=history)
+    assert sampler.position.tolist() == [1, 1, 0, 0] and history.counts.sum() == 2
+
+
+BAD_CALLS = [
+    ({"top_p": 2.0}, ValueError, r"top_p\[0\]: it is 2"),
+    ({"banned": [V]}, ValueError, f"banned: {V} is no token; the vocabulary has {V} tokens"),
+    ({"seed": 1}, TypeError, r"Sampler.sample_logits\(\) takes no argument 'seed'"),
+    ({"position": 1}, TypeError, r".* takes no argument 'position'"),
+    ({"topk": 1}, TypeError, r"Sampler.sample_logits\(\) has no argument 'topk'; .* 'top_k'\?"),
+    ({"slots": [0]}, ValueError, "slots: the sampler has rows; make it with num_slots"),
+    ({"history": 3}, TypeError, "history: expected a gumbel.History"),
+    ({"history": gumbel.History(B, V), "num_samples": 2}, ValueError, "num_samples: a history"),
+    ({"history": gumbel.History(B, V), "num_samples": [1]}, TypeError, "num_samples: expected"),
+    ({"logits": LOGITS[0][:2]}, ValueError, "logits: it has 2 rows, the sampler 4"),
+    ({"logits": LOGITS[0].astype(float)}, TypeError, r"logits: .* logits.astype\(np.float32\)"),
+    ({"logits": LOGITS}, ValueError, "logits: expected two axes"),
+    ({"logits": None}, TypeError, "logits: expected a NumPy array"),
+]
+
+
+@pytest.mark.parametrize("keywords, error, text", BAD_CALLS)
+@pytest.mark.parametrize("used", [False, True])
+def test_a_call_that_fails_advances_nothing(keywords, error, text, used):
+    sampler = gumbel.Sampler(seed=7, **({"batch": B} if "logits" in keywords or used else {}))
+    if used:
+        drawn(sampler, range(1))
+    before = sampler.state_dict()
+    for call in (sampler.sample_logits, lambda **given: sampler.prepare_sample_logits(**given)()):
+        if call != sampler.sample_logits:
+            text = text.replace(".sample_logits", ".prepare_sample_logits")
+            if "top_p" in keywords:  # a prepared call sees values when it is made
+                continue
+        with pytest.raises(error, match=f"^{text}"):
+            call(**{"logits": LOGITS[0], **keywords})
+        assert sampler.state_dict() == before
+    assert drawn(sampler, range(1), temperature=0.5) == wanted(
+        7, range(1), int(used), temperature=0.5
+    )
+
+
+BAD_SEEDS = [
+    (-1, ValueError, r"seed: -1 is not in \[0, 18446744073709551615\]"),
+    (2**64, ValueError, "seed: 18446744073709551616 is not in"),
+    (1.0, TypeError, "seed: expected an integer, got float"),
+    (True, TypeError, "seed: expected an integer, got bool"),
+    ("7", TypeError, "seed: expected an integer, got str"),
+    (b"7", TypeError, "seed: expected an integer, got bytes"),
+    (np.nan, TypeError, "seed: expected an integer"),
+    ([1, -1, 2, 3], ValueError, r"seed\[1\]: -1 is not in"),
+    ([1, 2.5, 2, 3], TypeError, r"seed\[1\]: expected an integer"),
+    ([1, True, 2, 3], TypeError, r"seed\[1\]: expected an integer, got bool"),
+    ([1, 2], ValueError, r"seed: expected one value or the shape \(4,\)"),
+    (np.ones(4), TypeError, "seed: "),
+    (np.ones((2, 2), int), ValueError, "seed: "),
+    ({}, TypeError, "seed: "),
+]
+
+
+@pytest.mark.parametrize("seed, error, text", BAD_SEEDS)
+def test_odd_seeds_are_refused_by_name(seed, error, text):
+    with pytest.raises(error, match=f"^{text}"):
+        gumbel.Sampler(seed=seed, batch=B)
+    with pytest.raises(error, match=f"^{text}"):
+        gumbel.sample_logits(LOGITS[0], seed=seed)
+    sampler = gumbel.Sampler(seed=7, num_slots=B)
+    before = sampler.state_dict()
+    with pytest.raises(error, match=f"^{text}"):
+        sampler.reset(seed=seed)
+    assert sampler.state_dict() == before
+    if not isinstance(seed, dict):
+        with pytest.raises(error, match=f"^{text}".replace("seed", "position")):
+            gumbel.Sampler(seed=1, batch=B, position=seed)
+
+
+@pytest.mark.parametrize(
+    "made, error, text",
+    [
+        ({"batch": 0}, ValueError, "batch: 0 is not in"),
+        ({"batch": 2, "num_slots": 2}, ValueError, "batch: a sampler has rows or slots"),
+        ({"batch": None, "num_slots": 2.0}, TypeError, "num_slots: expected an integer"),
+        ({"like": [1]}, TypeError, "like: expected a NumPy array"),
+        ({"seed": [1, 2], "position": [1, 2, 3]}, ValueError, "position: expected one value"),
+        ({"seed": []}, ValueError, "seed: a sampler has at least one row"),
+    ],
+)
+def test_odd_samplers_are_refused_by_name(made, error, text):
+    with pytest.raises(error, match=f"^{text}"):
+        gumbel.Sampler(**{"batch": None if "seed" in made else 2, **made})
+
+
+@pytest.mark.parametrize(
+    "slots, error, text",
+    [
+        ([6], ValueError, r"slots\[0\]: 6 is not in \[0, 5\]"),
+        ([-1], ValueError, r"slots\[0\]: -1 is not in"),
+        ([1, 1], ValueError, "slots: a slot is in the list twice"),
+        ([1.5], TypeError, r"slots\[0\]: expected an integer"),
+        (3, TypeError, "slots: expected a list"),
+        ("3", TypeError, "slots: expected"),
+    ],
+)
+def test_odd_slots_are_refused_by_name(slots, error, text):
+    sampler = gumbel.Sampler(seed=7, num_slots=6)
+    before = sampler.state_dict()
+    with pytest.raises(error, match=f"^{text}"):
+        sampler.reset(slots=slots)
+    assert sampler.state_dict() == before
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(ValueError, match="^slots: the sampler has slots; a call needs to say"):
+        gumbel.Sampler(num_slots=4).sample_logits(LOGITS[0])
+    with pytest.raises(ValueError, match="^slots: there are none yet; make the sampler with"):
+        gumbel.Sampler().reset()
+    with pytest.raises(ValueError, match="^seed: the sampler has a seed for each row; give"):
+        gumbel.Sampler(seed=[1, 2]).reset(slots=[0])
+    gumbel.Sampler(seed=[1, 2]).reset(slots=[0], seed=[3])
+    gumbel.Sampler(num_slots=4).reset(slots=[])
+
+
+@pytest.mark.parametrize(
+    "change, error",
+    [
+        (lambda s: None, ValueError),
+        (lambda s: {k: v for k, v in s.items() if k != "root"}, ValueError),
+        (lambda s: {**s, "more": 1}, ValueError),
+        (lambda s: {**s, "version": 2}, ValueError),
+        (lambda s: {**s, "of_slots": True}, ValueError),
+        (lambda s: {**s, "seed": [], "position": []}, ValueError),
+        (lambda s: {**s, "seed": s["seed"][:2]}, ValueError),
+        (lambda s: {**s, "seed": None}, ValueError),
+        (lambda s: {**s, "seed": 7}, TypeError),
+        (lambda s: {**s, "position": [1.5] * B}, TypeError),
+        (lambda s: {**s, "position": s["position"][:1]}, ValueError),
+        (lambda s: {**s, "position": [-1] * B}, ValueError),
+        (lambda s: {**s, "root": "7"}, TypeError),
+        (lambda s: {**s, "sequences": 2**64}, ValueError),
+    ],
+)
+def test_a_state_that_is_none_is_refused(change, error):
+    sampler = gumbel.Sampler(seed=7, batch=B)
+    drawn(sampler, range(2))
+    before = sampler.state_dict()
+    with pytest.raises(error, match="^state"):
+        sampler.load_state_dict(change(sampler.state_dict()))
+    assert sampler.state_dict() == before
+
+
+@pytest.mark.parametrize("change", [{"seed": []}, {"seed": None, "root": None}])
+def test_a_state_without_rows_is_refused(change):
+    state = {**gumbel.Sampler(seed=7, batch=B).state_dict(), **change}
+    with pytest.raises(ValueError, match="^state: it has neither rows nor a seed"):
+        gumbel.Sampler().load_state_dict(state)
+
+
+def test_an_empty_batch_does_not_fix_the_rows():
+    sampler = gumbel.Sampler(seed=7)
+    assert sampler.sample_logits(LOGITS[0][:0]).tokens.shape == (0, 1)
+    assert sampler.seed is None and drawn(sampler) == wanted(7)
+
+
+def test_positions_may_be_written():
+    sampler = gumbel.Sampler(seed=7, batch=B)
+    sampler.position[:] = 40
+    assert drawn(sampler) == wanted(7, first=40)
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    steps = torch.from_numpy(LOGITS)
+    sampler = gumbel.Sampler(seed=2**63 + 1)
+    call = sampler.prepare_sample_logits(steps[0])
+    found = [call().tokens.tolist()]
+    found += [sampler.sample_logits(steps[t]).tokens.tolist() for t in range(1, STEPS)]
+    assert found == wanted(2**63 + 1)
+    assert drawn(gumbel.Sampler(seed=torch.tensor([1, 2, 3, 4]))) == wanted([1, 2, 3, 4])
+
+
+@pytest.fixture
+def cuda():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch
+
+
+def test_a_captured_graph_advances_its_positions(cuda):
+    torch = cuda
+    inputs = torch.from_numpy(LOGITS[0]).cuda()
+    for made in ({"batch": B}, {"num_slots": 6}):
+        where = {}
+        if "num_slots" in made:
+            where = {"slots": torch.tensor([5, 0, 3, 1], dtype=torch.int32, device="cuda")}
+        history = gumbel.History(6, V, like=inputs)
+        sampler = gumbel.Sampler(seed=7, like=inputs, **made)
+        call = sampler.prepare_sample_logits(
+            inputs, history=history, presence_penalty=30.0, **where
+        )
+        first = sampler.state_dict()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        assert sampler.state_dict() == first
+        found = []
+        for _ in range(STEPS):
+            graph.replay()
+            found.append(call.output.tokens.tolist())
+        assert history.counts.sum() == STEPS * B
+        eager = gumbel.Sampler(seed=7, like=inputs, **made)
+        history = gumbel.History(6, V, like=inputs)
+        for tokens_ in found:
+            out = eager.sample_logits(inputs, history=history, presence_penalty=30.0, **where)
+            assert out.tokens.tolist() == tokens_
+        assert eager.state_dict() == sampler.state_dict()
+        sampler.load_state_dict(first)
+        sampler.reset(slots=[0], position=9, seed=[2**63])
+        assert sampler.state_dict()["seed"][0] == 2**63
+
+
+def test_a_state_moves_between_devices(cuda):
+    sampler = gumbel.Sampler(seed=2**63)
+    drawn(sampler, range(2))
+    other = gumbel.Sampler(batch=B, like=cuda.zeros(1, device="cuda"))
+    other.load_state_dict(sampler.state_dict())
+    assert other.state_dict() == sampler.state_dict()
+    with pytest.raises(ValueError, match="^sampler: it is on cuda:0, the call on cpu"):
+        drawn(other, range(1))
