@@ -20,8 +20,9 @@ are drawn from; of several texts of a prompt, text s is sample s of one seed. Ne
 5.16 or 5.17, and torch.
 """
 
-from ._transformers.batches import generate_batch
+from ._transformers.batches import BatchError, generate_batch
 from ._transformers.batching import patch_continuous_batching
 from ._transformers.decoding import generate
+from ._transformers.heads import forget
 
-__all__ = ["generate", "generate_batch", "patch_continuous_batching"]
+__all__ = ["BatchError", "forget", "generate", "generate_batch", "patch_continuous_batching"]

@@ -20,7 +20,8 @@ class Screen:
     >>> gumbel.sample(hidden, screen, logprobs=None, temperature=0.8).tokens
 
     weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU, where plain draws alone
-                 go by a screen (gumbel/screen.h). It must not change while the screen is used.
+                 go by a screen (gumbel/screen.h). After a write into it call update(); until then
+                 draws may give wrong tokens.
     isa, threads as in sample(); the screen is the same for all of them, and serves all.
 
     A screen stands for its weights in every call that takes weights, and changes the time of a
@@ -37,13 +38,21 @@ class Screen:
         self, weight: Array, *, isa: Optional[str] = None, threads: Optional[int] = None
     ) -> None:
         self._open(taken("weight", weight), isa, threads)
-        room, error = workspace(self._arrays, self.nbytes, kept=False), _abi.Error()
+        room = workspace(self._arrays, self.nbytes, kept=False)
         block: Any = room.block
         start = room.address - (address(block) or 0)
         self.bytes, self.address = block[start : start + self.nbytes], room.address
+        self.update()
+
+    def update(self) -> None:
+        """Make the copy again, in place, of weights that were written in place.
+
+        Prepared calls, operators and CUDA graphs that use `bytes` use the new copy from then on.
+        """
+        error = _abi.Error()
         status = _abi.lib.gumbel_screen_prepare(
             self._arrays.device,
-            self._arrays.stream,
+            self._arrays.current_stream(),
             matrix("weight", self.weight),
             self.address,
             self.nbytes,

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multipliers and soft-caps of logits, by the names that models of transformers have for them."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+# A multiplier of logits, or a divisor: the probe of a head decides which (probe.py).
+SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
+# A cap c: the logits are c * tanh(logits / c).
+SOFTCAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+Values = tuple[tuple[str, float], ...]
+
+
+def read_factors(*holders: Any) -> Values:
+    """The names above, and their values, that configs and modules have. No value is 0 or None."""
+    found: dict[tuple[str, float], None] = {}
+    for holder in holders:
+        for name in (*SCALES, *SOFTCAPS):
+            value = getattr(holder, name, None)
+            if isinstance(value, (int, float)) and value and math.isfinite(value):
+                found[name, float(value)] = None
+    return tuple(found)
+
+
+def list_candidates(values: Values) -> list[tuple[float, float]]:
+    """Pairs of a scale and a soft-cap (0: none) that these values may stand for."""
+    scales, caps = {1.0: None}, {0.0: None}
+    for name, value in values:
+        if name in SCALES:
+            scales.update({value: None, 1 / value: None})
+        elif value > 0:
+            caps[value] = None
+    return list(product(scales, caps))
