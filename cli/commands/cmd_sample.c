@@ -19,12 +19,12 @@
 struct sample_options {
     struct request_options request;
     const char *weights, *hidden, *bias, *logits;
-    const char *temperature, *seed, *position, *given, *group;
+    const char *temperature, *seed, *position, *first_sample, *given, *group;
     struct result_paths out;
     float scale, soft_cap;
     int64_t vocab_size, first_token, chunk;
     int32_t num_samples;
-    uint32_t first_sample, domain;
+    uint32_t domain;
     int32_t num_best;
 };
 
@@ -55,7 +55,7 @@ static const struct argument accepted[] = {
      AT(position)},
     {"num-samples", 0, "N", "Draws of each row, 1 to 65536 (default 1)", ARGUMENT_INT32,
      AT(num_samples), 1, 65536},
-    {"first-sample", 0, "N", "Sample counter of the first draw (default 0)", ARGUMENT_UINT32,
+    {"first-sample", 0, "X", "Sample counter of a row's first draw (default 0)", ARGUMENT_TEXT,
      AT(first_sample)},
     {"domain", 0, "N", "Stream of randomness, below 2^31 (default 0)", ARGUMENT_UINT32, AT(domain),
      .high = INT32_MAX},
@@ -191,7 +191,7 @@ static void draw(const struct sample_options *options, const struct source *sour
         .position = read_row_uint64s("--position", options->position, batch),
         .given = read_given(options->given, batch, options->num_samples),
         .num_samples = options->num_samples,
-        .first_sample = options->first_sample,
+        .first_sample = read_row_uint32s("--first-sample", options->first_sample, batch),
         .domain = options->domain,
     };
 
@@ -210,6 +210,7 @@ static void draw(const struct sample_options *options, const struct source *sour
     free((void *)sampling.temperature.data);
     free((void *)sampling.seed.data);
     free((void *)sampling.position.data);
+    free((void *)sampling.first_sample.data);
     free((void *)sampling.given.data);
 }
 

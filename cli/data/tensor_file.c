@@ -236,6 +236,28 @@ gumbel_row_i32 read_row_int32s(const char *field, const char *text, int64_t rows
     return (gumbel_row_i32){data, 0};
 }
 
+gumbel_row_u32 read_row_uint32s(const char *field, const char *text, int64_t rows)
+{
+    npy *column = NULL;
+    uint32_t *data = NULL;
+
+    if (!text) {
+        return (gumbel_row_u32){NULL, 0};
+    }
+    if (!names_npy(text)) {
+        data = require_memory(field, 1, sizeof *data);
+        data[0] = (uint32_t)parse_unsigned(field, text, UINT32_MAX);
+        return (gumbel_row_u32){data, GUMBEL_SAME};
+    }
+    column = open_column(field, text, rows);
+    data = require_memory(field, rows, sizeof *data);
+    for (int64_t row = 0; row < rows; row++) {
+        data[row] = (uint32_t)whole_element(field, text, npy_tensor(column), row, UINT32_MAX);
+    }
+    npy_close(column);
+    return (gumbel_row_u32){data, 0};
+}
+
 gumbel_row_u64 read_row_uint64s(const char *field, const char *text, int64_t rows)
 {
     npy *column = NULL;

@@ -42,6 +42,9 @@ gumbel_row_f32 read_row_floats(const char *field, const char *text, float low, f
                                int64_t rows);
 gumbel_row_i32 read_row_int32s(const char *field, const char *text, int64_t rows);
 
+/* The same of numbers below 2^32. */
+gumbel_row_u32 read_row_uint32s(const char *field, const char *text, int64_t rows);
+
 /* The same of numbers below 2^64; a .npy file has none above 2^63 - 1. */
 gumbel_row_u64 read_row_uint64s(const char *field, const char *text, int64_t rows);
 

@@ -176,21 +176,15 @@ static gumbel_status sample(loop *l, const gumbel_head *head, const gumbel_sampl
     return gumbel_sample(l->device, NULL, head, sampling, output, l->workspace, bytes, problem);
 }
 
-/* What the rows of a call draw, before each one's own is picked. */
-typedef struct draws {
-    int32_t tokens[GENERATE_GROUP * GENERATE_GROUP];
-    int32_t ranks[GENERATE_GROUP * GENERATE_GROUP];
-    float logprobs[GENERATE_GROUP * GENERATE_GROUP];
-} draws;
-
-static gumbel_output output_of(loop *l, int32_t first, draws *made)
+/* Where a call writes that draws for the writers from `first` on. */
+static gumbel_output output_of(loop *l, int32_t first)
 {
     const generate_options *o = l->options;
     return (gumbel_output){.struct_size = sizeof(gumbel_output),
-                           .tokens = made->tokens,
-                           .logprobs = o->screen ? NULL : made->logprobs,
+                           .tokens = l->tokens + first,
+                           .logprobs = o->screen ? NULL : l->logprobs + first,
                            .status = l->status + first,
-                           .ranks = o->ranks ? made->ranks : NULL,
+                           .ranks = o->ranks ? l->ranks + first : NULL,
                            .kept = o->kept ? l->kept + first : NULL,
                            .top_ids = o->num_top ? l->top_ids + first * o->num_top : NULL,
                            .top_logprobs = o->num_top ? l->top_logprobs + first * o->num_top : NULL,
@@ -198,24 +192,22 @@ static gumbel_output output_of(loop *l, int32_t first, draws *made)
                            .logprobs_of = o->logprobs_of};
 }
 
-/* Draw for `count` neighbouring writers in one call, which reads the head once. All rows of a call
- * share their sample counters, so each row makes the draws of the whole span, and its own is kept:
- * the noise of GENERATE_GROUP draws costs far less than reading the head again. */
+/* Draw for `count` neighbouring writers in one call, which reads the head once. */
 static int draw_group(loop *l, int32_t first, int32_t count)
 {
     const generate_options *o = l->options;
     const writer *writers = l->writers + first;
     int64_t d = decoder_describe(l->d)->hidden_size;
-    int32_t span = writers[count - 1].sample - writers[0].sample + 1;
     uint64_t position = (uint64_t)decoder_sequence_length(writers[0].sequence) - 1;
     gumbel_tensor weight = decoder_head(l->d);
     int64_t known = tokenizer_size(decoder_tokenizer(l->d));
     uint64_t seeds[GENERATE_GROUP];
+    uint32_t counters[GENERATE_GROUP];
     gumbel_history history;
     gumbel_transforms transforms = group_request_rows(&l->request, first, &history);
-    draws made = {.ranks = {0}};
     for (int32_t i = 0; i < count; i++) {
         seeds[i] = o->seed;
+        counters[i] = o->first_sample + (uint32_t)writers[i].sample;
     }
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = {.data = l->hidden + first * d,
@@ -229,22 +221,19 @@ static int draw_group(loop *l, int32_t first, int32_t count)
                                 .temperature = {&o->temperature, GUMBEL_SAME},
                                 .seed = {seeds, 0},
                                 .position = {&position, GUMBEL_SAME},
-                                .num_samples = span,
-                                .first_sample = o->first_sample + (uint32_t)writers[0].sample,
+                                .first_sample = {counters, 0},
+                                .num_samples = 1,
                                 .transforms = o->transforms ? &transforms : NULL,
                                 .truncation = o->truncation ? &l->truncation : NULL};
-    gumbel_output output = output_of(l, first, &made);
+    gumbel_output output = output_of(l, first);
     gumbel_error problem;
     gumbel_status status = o->draw ? o->draw(o->draw_context, &head, &sampling, &output, &problem)
                                    : sample(l, &head, &sampling, &output, &problem);
     if (status != GUMBEL_OK) {
         return fail_gumbel(l, &problem);
     }
-    for (int32_t i = 0; i < count; i++) {
-        int32_t own = i * span + writers[i].sample - writers[0].sample;
-        l->tokens[first + i] = made.tokens[own];
-        l->logprobs[first + i] = o->screen ? NAN : made.logprobs[own];
-        l->ranks[first + i] = made.ranks[own];
+    for (int32_t i = 0; i < count && o->screen; i++) {
+        l->logprobs[first + i] = NAN;
     }
     return 0;
 }
@@ -254,11 +243,7 @@ static int draw(loop *l)
 {
     double start = now();
     for (int32_t first = 0, count; first < l->active; first += count) {
-        count = 1;
-        while (first + count < l->active &&
-               l->writers[first + count].sample - l->writers[first].sample < GENERATE_GROUP) {
-            count++;
-        }
+        count = l->active - first < GENERATE_GROUP ? l->active - first : GENERATE_GROUP;
         if (draw_group(l, first, count) != 0) {
             return -1;
         }

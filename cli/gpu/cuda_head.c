@@ -10,25 +10,22 @@
 #include "device_memory.h"
 #include "options.h"
 
-enum {
-    MOST_ROWS = GENERATE_GROUP,
-    MOST_DRAWS = GENERATE_GROUP * GENERATE_GROUP,
-    MOST_TOP = MOST_ROWS * 128
-};
+enum { MOST_ROWS = GENERATE_GROUP, MOST_TOP = MOST_ROWS * 128 };
 
 /* The row parameters of a step, as one copy takes them. */
 struct step_input {
     uint64_t seed[MOST_ROWS];
     float temperature[MOST_ROWS];
     uint64_t position[MOST_ROWS];
+    uint32_t first_sample[MOST_ROWS];
 };
 
 /* Its results, likewise; the last two are copied where they are asked for. */
 struct step_output {
-    int32_t tokens[MOST_DRAWS];
-    float logprobs[MOST_DRAWS];
+    int32_t tokens[MOST_ROWS];
+    float logprobs[MOST_ROWS];
     int32_t status[MOST_ROWS];
-    int32_t ranks[MOST_DRAWS];
+    int32_t ranks[MOST_ROWS];
     int32_t kept[MOST_ROWS];
     int32_t top_ids[MOST_TOP];
     float top_logprobs[MOST_TOP];
@@ -99,6 +96,9 @@ static gumbel_sampling put_step(const struct cuda_head *on, const gumbel_head *h
                           sizeof *input.seed, on->input->seed);
     made.position.data = pack(input.position, sampling->position.data, sampling->position.stride,
                               rows, sizeof *input.position, on->input->position);
+    made.first_sample.data =
+        pack(input.first_sample, sampling->first_sample.data, sampling->first_sample.stride, rows,
+             sizeof *input.first_sample, on->input->first_sample);
     device_memory_put(on->input, &input, sizeof input);
     device_memory_put(on->hidden, head->hidden.data,
                       (size_t)rows * (size_t)head->hidden.cols * sizeof *on->hidden);
@@ -147,19 +147,18 @@ static gumbel_status sample(struct cuda_head *on, const gumbel_head *head,
 }
 
 /* The results that `output` has room for, from the GPU. */
-static void fetch_step(const struct cuda_head *on, const gumbel_output *output, size_t rows,
-                       size_t draws)
+static void fetch_step(const struct cuda_head *on, const gumbel_output *output, size_t rows)
 {
     const size_t top = rows * (size_t)output->num_top;
     struct step_output results;
 
     device_memory_fetch(&results, on->output,
                         top ? sizeof results : offsetof(struct step_output, top_ids));
-    memcpy(output->tokens, results.tokens, draws * sizeof *results.tokens);
-    memcpy(output->logprobs, results.logprobs, draws * sizeof *results.logprobs);
+    memcpy(output->tokens, results.tokens, rows * sizeof *results.tokens);
+    memcpy(output->logprobs, results.logprobs, rows * sizeof *results.logprobs);
     memcpy(output->status, results.status, rows * sizeof *results.status);
     if (output->ranks) {
-        memcpy(output->ranks, results.ranks, draws * sizeof *results.ranks);
+        memcpy(output->ranks, results.ranks, rows * sizeof *results.ranks);
     }
     if (output->kept) {
         memcpy(output->kept, results.kept, rows * sizeof *results.kept);
@@ -194,7 +193,7 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
     cuda_uploads_put(&uploads, &put, head->hidden.rows, head->weight.rows);
     status = sample(on, &copied, &put, &there, error);
     if (status == GUMBEL_OK) {
-        fetch_step(on, output, rows, rows * (size_t)sampling->num_samples);
+        fetch_step(on, output, rows);
     }
     cuda_uploads_free(&uploads);
     return status;

@@ -73,6 +73,8 @@ static void put_sampling(struct model_there *there, const gumbel_sampling *sampl
     put->seed.data = device_memory_copy(sampling->seed.data, sizeof *sampling->seed.data);
     put->position.data =
         device_memory_copy(sampling->position.data, sizeof *sampling->position.data);
+    put->first_sample.data =
+        device_memory_copy(sampling->first_sample.data, sizeof *sampling->first_sample.data);
     cuda_uploads_put(&there->uploads, put, 1, tokens);
     there->as.sampling = put;
 }
@@ -152,6 +154,7 @@ static void release_model(const struct model_there *there)
     device_memory_free(there->sampling.temperature.data);
     device_memory_free(there->sampling.seed.data);
     device_memory_free(there->sampling.position.data);
+    device_memory_free(there->sampling.first_sample.data);
     cuda_uploads_free(&there->uploads);
 }
 

@@ -46,6 +46,8 @@ static void upload(struct uploaded *made, const struct source *source, gumbel_de
         cuda_uploads_rows(rows->seed.data, rows->seed.stride, 1, batch, sizeof *rows->seed.data);
     rows->position.data = cuda_uploads_rows(rows->position.data, rows->position.stride, 1, batch,
                                             sizeof *rows->position.data);
+    rows->first_sample.data = cuda_uploads_rows(rows->first_sample.data, rows->first_sample.stride,
+                                                1, batch, sizeof *rows->first_sample.data);
     rows->given.data = cuda_uploads_rows(rows->given.data, rows->given.stride, samples_of(sampling),
                                          batch, sizeof *rows->given.data);
     cuda_uploads_put(&made->request, rows, batch, first + source_vocab(source));
@@ -60,6 +62,7 @@ static void free_uploaded(const struct uploaded *made)
     device_memory_free(made->sampling.temperature.data);
     device_memory_free(made->sampling.seed.data);
     device_memory_free(made->sampling.position.data);
+    device_memory_free(made->sampling.first_sample.data);
     device_memory_free(made->sampling.given.data);
     cuda_uploads_free(&made->request);
     device_memory_free(made->hidden.data);

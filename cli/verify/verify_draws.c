@@ -99,14 +99,14 @@ static void softmax(const double *logits, int64_t vocab, double temperature, dou
 /* ---------------------------------------------------------------------------- counting ---- */
 
 static gumbel_sampling sampling_at(const struct verify_input *input, const uint64_t *seed,
-                                   int64_t first, int64_t count)
+                                   const uint32_t *first, int64_t count)
 {
     return (gumbel_sampling){
         .struct_size = sizeof(gumbel_sampling),
         .temperature = {&input->temperature, GUMBEL_SAME},
         .seed = {seed, GUMBEL_SAME},
         .num_samples = (int32_t)count,
-        .first_sample = (uint32_t)first,
+        .first_sample = {first, GUMBEL_SAME},
     };
 }
 
@@ -115,7 +115,7 @@ static gumbel_sampling sampling_at(const struct verify_input *input, const uint6
 static int64_t choose_draws(const struct verify_input *input, const struct source *row)
 {
     enum { TRIAL = 128 };
-    const gumbel_sampling sampling = sampling_at(input, &input->seed, 0, TRIAL);
+    const gumbel_sampling sampling = sampling_at(input, &input->seed, NULL, TRIAL);
     int32_t tokens[TRIAL];
     const gumbel_output output = {.struct_size = sizeof output, .tokens = tokens};
     const double start = seconds_now();
@@ -143,7 +143,8 @@ static void count_draws(const struct verify_input *input, const struct source *r
     progress_start("drawing");
     for (int64_t done = 0; done < draws; done += DRAWS_A_CALL) {
         const int64_t count = draws - done < DRAWS_A_CALL ? draws - done : DRAWS_A_CALL;
-        const gumbel_sampling sampling = sampling_at(input, &seed, done, count);
+        const uint32_t first = (uint32_t)done;
+        const gumbel_sampling sampling = sampling_at(input, &seed, &first, count);
 
         source_sample(row, input->device, &sampling, &output);
         if (status != GUMBEL_ROW_OK) {

@@ -5,10 +5,11 @@
  * A draft model, or a table of n-grams, proposes tokens; the target is fed all of them at once and
  * says how far they are its own. By the usual rule, GUMBEL_RULE_COUPLED, draft and target draw with
  * the same noise g(seed, position, sample, domain, token): the drafter is gumbel_sample() with the
- * target's seed, position and domain, or anything else. Then verifying is one draw of all rows and
- * a comparison: what is emitted is always the target's own draw, so a text is a function of the
- * target and the seed, whatever was drafted. No probabilities of the draft are needed, and no
- * [n, V] array is formed. For a draft that is not random it accepts as often as any exact rule can.
+ * target's seed, position, first_sample and domain, or anything else. Then verifying is one draw of
+ * all rows and a comparison: what is emitted is always the target's own draw, so a text is a
+ * function of the target and the seed, whatever was drafted. No probabilities of the draft are
+ * needed, and no [n, V] array is formed. For a draft that is not random it accepts as often as any
+ * exact rule can.
  * [docs/maths.md, section 12; Daliri, Musco, Suresh, arXiv 2408.07978]
  *
  * The other rules are exact, too, for drafts that were drawn at random, by noise of their own: the

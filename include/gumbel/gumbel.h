@@ -261,6 +261,10 @@ typedef struct gumbel_row_i32 {
     const int32_t *data;
     int64_t stride;
 } gumbel_row_i32;
+typedef struct gumbel_row_u32 {
+    const uint32_t *data;
+    int64_t stride;
+} gumbel_row_u32;
 typedef struct gumbel_row_u64 {
     const uint64_t *data;
     int64_t stride;
@@ -373,6 +377,9 @@ typedef enum gumbel_math {
 
 /* Parameters of the draw.
  *  seed       with GUMBEL_SAME row b uses gumbel_row_seed(seed[0], b), with slots its slot's.
+ *  first_sample
+ *             draw j of a row uses sample counter first_sample + j (mod 2^32). Rows of equal seed
+ *             and position whose counters differ draw independently, as the samples of one row do.
  *  live_rows  a count that is read when the call runs, so that a graph of B rows, replayed with
  *             fewer, draws those alone: rows b >= live_rows[0] get token -1, NaN and
  *             GUMBEL_ROW_UNUSED, whatever their parameters are.
@@ -394,8 +401,9 @@ typedef struct gumbel_sampling {
     gumbel_row_f32 temperature; /* finite, >= 0; 0 is greedy; default 1 */
     gumbel_row_u64 seed;        /* default: as GUMBEL_SAME with a seed of 0 */
     gumbel_row_u64 position;    /* the step in its sequence; default 0 */
+    gumbel_row_u32 first_sample; /* sample counter of draw 0; default 0 */
     int32_t num_samples;        /* S independent draws of every row, 1..GUMBEL_SAMPLES_MOST; 0: 1 */
-    uint32_t first_sample; /* sample counter of draw 0; draw j uses first_sample + j (mod 2^32) */
+    int32_t reserved;           /* 0 */
     const gumbel_transforms *transforms; /* NULL: none */
     const gumbel_truncation *truncation; /* NULL: none */
     gumbel_slots slots;                  /* absent: row b is row b */

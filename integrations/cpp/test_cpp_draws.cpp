@@ -72,6 +72,7 @@ static drawn draw_by_c(const problem &of, gumbel::values::device &device, int sa
     in.weight = {of.weight.data(), GUMBEL_FLOAT32, V, D, 0, {0, 0}};
     const float temperatures[] = {0, 0.5f, 0.8f, 1.3f};
     const std::uint64_t seed = 42, position = 7;
+    const std::uint32_t counters[] = {9, 0, UINT32_MAX, 3};
     const std::int32_t k = 50;
     gumbel_truncation kept = {};
     kept.struct_size = sizeof kept;
@@ -81,6 +82,7 @@ static drawn draw_by_c(const problem &of, gumbel::values::device &device, int sa
     s.temperature = {temperatures, 0};
     s.seed = {&seed, GUMBEL_SAME};
     s.position = {&position, GUMBEL_SAME};
+    s.first_sample = {counters, 0};
     s.num_samples = samples;
     s.truncation = &kept;
     gumbel_output out = {};
@@ -97,10 +99,12 @@ static drawn draw_by_c(const problem &of, gumbel::values::device &device, int sa
 static void requests(const problem &of, gumbel::values::device &device)
 {
     const std::vector<float> temperatures = {0, 0.5f, 0.8f, 1.3f};
+    const std::vector<std::uint32_t> counters = {9, 0, UINT32_MAX, 3};
     gumbel::truncation kept;
     kept.top_k = 50;
     sampling s = how();
     s.temperature = temperatures;
+    s.first_sample = counters;
     s.truncation = &kept;
     for (int samples : {1, 3}) {
         s.num_samples = samples;

@@ -64,6 +64,7 @@ static void parameters()
 {
     const std::vector<float> few(B - 1, 0.5f), wide(2 * B - 2, 0.5f);
     const std::vector<std::uint64_t> words(B - 1);
+    const std::vector<std::uint32_t> counters(B - 1);
     const std::vector<std::int32_t> tokens(B - 1), of_row = {0, 1, 2, 9};
     const auto with = [](auto sampling::*member, const auto &value) {
         sampling how;
@@ -79,6 +80,7 @@ static void parameters()
     CHECK(refused("sampling.temperature[0]", in, with(&sampling::temperature, -1)));
     CHECK(refused("sampling.seed", in, with(&sampling::seed, words)));
     CHECK(refused("sampling.position", in, with(&sampling::position, words)));
+    CHECK(refused("sampling.first_sample", in, with(&sampling::first_sample, counters)));
     CHECK(refused("sampling.given", in, with(&sampling::given, tokens)));
     CHECK(refused("sampling.noise", in, with(&sampling::noise, wide)));
     CHECK(refused("sampling.num_samples", in, with(&sampling::num_samples, -1)));

@@ -79,7 +79,7 @@ class Tensor(Structure):
 
 
 class Rows(Structure):
-    """A row parameter: gumbel_row_f32, gumbel_row_i32 and gumbel_row_u64."""
+    """A row parameter: gumbel_row_f32, gumbel_row_i32, gumbel_row_u32, gumbel_row_u64."""
 
     _fields_ = [("data", c_void_p), ("stride", c_int64)]
 
@@ -167,8 +167,9 @@ class Sampling(Sized):
         ("temperature", Rows),
         ("seed", Rows),
         ("position", Rows),
+        ("first_sample", Rows),
         ("num_samples", c_int32),
-        ("first_sample", c_uint32),
+        ("reserved", c_int32),
         ("transforms", POINTER(Transforms)),
         ("truncation", POINTER(Truncation)),
         ("slots", Slots),

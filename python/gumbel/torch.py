@@ -6,10 +6,11 @@
 ...                                          logprobs=None)
 
 Operators take tensors where the package takes one value a row: float32, int32 for top_k, int64 for
-seeds and positions, whose bits count; without axes one value for all rows, else [B]. On CUDA
-nothing is copied and nothing waits. So they hold under torch.compile(fullgraph=True), in CUDA
-graphs and on any stream. They are pure functions of their arguments, history_start() and
-history_update() apart, which write the history they are given; there is no state of a generator.
+seeds and positions and int32 for first_sample, whose bits count; without axes one value for all
+rows, else [B]. On CUDA nothing is copied and nothing waits. So they hold under
+torch.compile(fullgraph=True), in CUDA graphs and on any stream. They are pure functions of their
+arguments, history_start() and history_update() apart, which write the history they are given; there
+is no state of a generator.
 
 An operator returns a list of tensors. Of sample(), sample_logits(), score() and score_logits():
 tokens, status, and those that are asked for of logprobs, lse, ranks, kept, top_ids, top_logprobs,
@@ -51,8 +52,9 @@ _ROWS = """Tensor? temperature=None, Tensor? top_k=None, Tensor? top_p=None, Ten
     Tensor? bias_offsets=None, Tensor? bias_ids=None, Tensor? bias_values=None,
     Tensor? history_prompt=None, Tensor? history_output=None, Tensor? history_counts=None,
     Tensor? repetition_penalty=None, Tensor? frequency_penalty=None,
-    Tensor? presence_penalty=None, Tensor? seed=None, Tensor? position=None, int domain=0,
-    Tensor? slots=None, SymInt? num_slots=None, Tensor? live_rows=None"""
+    Tensor? presence_penalty=None, Tensor? seed=None, Tensor? position=None,
+    Tensor? first_sample=None, int domain=0, Tensor? slots=None, SymInt? num_slots=None,
+    Tensor? live_rows=None"""
 _ASKED = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, bool kept=False,
     int num_best=0"""
 _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tensor? nodes=None,
@@ -86,6 +88,14 @@ def _lists(common: dict[str, Any], name: str, as_name: str) -> None:
         common[as_name] = TokenTensors(offsets, ids, values)
 
 
+# Parameters that are unsigned, the dtype whose bits they may come in, and their own.
+_UNSIGNED = (
+    ("seed", torch.int64, torch.uint64),
+    ("position", torch.int64, torch.uint64),
+    ("first_sample", torch.int32, torch.uint32),
+)
+
+
 def _common(arguments: dict[str, Any]) -> dict[str, Any]:
     """What of an operator's arguments the package takes under its own names.
 
@@ -94,9 +104,9 @@ def _common(arguments: dict[str, Any]) -> dict[str, Any]:
     common = {name: value for name, value in arguments.items() if value is not None}
     if arguments.get("logprobs", "processed") is None:
         common["logprobs"] = None
-    for name in ("seed", "position"):
-        if name in common and common[name].dtype == torch.int64:
-            common[name] = common[name].view(torch.uint64)
+    for name, bits, dtype in _UNSIGNED:
+        if name in common and common[name].dtype == bits:
+            common[name] = common[name].view(dtype)
     parts = [common.pop(f"history_{part}", None) for part in ("prompt", "output", "counts")]
     if any(part is not None for part in parts):
         common["history"] = History.of_arrays(*parts)

@@ -29,6 +29,7 @@ def test_slots():
         "top_p": np.array([0.9, 0.5, 1.0, 1.0]),
         "seed": np.array([1, 2, 3, 2**63], np.uint64),
         "position": np.array([4, 2**40, 6, 7], np.uint64),
+        "first_sample": np.array([0, 3, 2**32 - 1, 9], np.uint32),
         "mask": RNG.integers(-(2**31), 2**31, size=(B, WORDS)).astype(np.int32),
     }
     spread = {

@@ -20,6 +20,7 @@ STRUCTS = {
     "gumbel_logits": _abi.Logits,
     "gumbel_row_f32": _abi.Rows,
     "gumbel_row_i32": _abi.Rows,
+    "gumbel_row_u32": _abi.Rows,
     "gumbel_row_u64": _abi.Rows,
     "gumbel_slots": _abi.Slots,
     "gumbel_token_lists": _abi.TokenLists,

@@ -216,6 +216,7 @@ DRAWS = {
     "presence_penalty": 1.0,
     "seed": 1,
     "position": 1,
+    "first_sample": 1,
     "num_samples": 2,
     "given": [[0, 1], [2, -1]],
     "slots": [1, 0],

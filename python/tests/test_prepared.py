@@ -43,21 +43,20 @@ def equal(a, b):
 def test_prepared_calls_draw_what_plain_calls_draw(more):
     inputs = HIDDEN[0].copy()
     position, temperature = np.zeros(B, np.uint64), np.full(B, 0.7, np.float32)
-    call = gumbel.prepare_sample(
-        inputs, WEIGHT, position=position, temperature=temperature, seed=9, **more
-    )
+    rows = {
+        "position": position,
+        "temperature": temperature,
+        "first_sample": np.array([0, 1, 2**32 - 1, 7], np.uint32),
+    }
+    call = gumbel.prepare_sample(inputs, WEIGHT, seed=9, **rows, **more)
     for step in range(3):
         inputs[:] = HIDDEN[step]
         position[:] = 10 * step
         temperature[1] = step / 2  # 0 at first: greedy
+        rows["first_sample"][0] = 5 * step
         out = call()
         assert out is call.output
-        equal(
-            out,
-            gumbel.sample(
-                HIDDEN[step], WEIGHT, position=position, temperature=temperature, seed=9, **more
-            ),
-        )
+        equal(out, gumbel.sample(HIDDEN[step], WEIGHT, seed=9, **rows, **more))
 
 
 def test_other_inputs():

@@ -93,6 +93,40 @@ def test_parameters_of_each_row():
         check(gumbel.sample_logits(logits.astype(np.float32), **common), *expected, 2)
 
 
+def test_first_sample_of_each_row():
+    """A row's draws use the counters from its own first_sample on, whatever they are given as."""
+    hidden, weight, _ = problem()
+    logits = product(hidden, weight).astype(np.float32)
+    counters = [0, 7, 2**32 - 1, 1, 2**31]
+    common = {"seed": [5] * B, "position": 3, "num_samples": 2}
+    wanted = [
+        [
+            np.argmax(logits[b] + gumbel.noise(5, 3, V, sample=(counters[b] + j) % 2**32))
+            for j in range(2)
+        ]
+        for b in range(B)
+    ]
+    given = [counters, *(np.array(counters, dtype) for dtype in (np.uint32, np.uint64, np.int64))]
+    for first_sample in given:
+        for out in (
+            gumbel.sample(hidden, weight, first_sample=first_sample, **common),
+            gumbel.sample_logits(logits, first_sample=first_sample, **common),
+        ):
+            np.testing.assert_array_equal(out.tokens, wanted)
+    rest = gumbel.sample_logits(logits, first_sample=2, **common)
+    every = gumbel.sample_logits(logits, **{**common, "num_samples": 4})
+    np.testing.assert_array_equal(rest.tokens, every.tokens[:, 2:])
+    parts = gumbel.partial_logits(logits, first_sample=counters, **common)
+    np.testing.assert_array_equal(gumbel.finish(parts).tokens, wanted)
+
+
+def test_first_sample_is_read_where_it_lies():
+    for dtype in (np.int32, np.uint32):
+        values = np.arange(B, dtype=dtype)
+        found, _ = row_integers("first_sample", values, B, np.uint32, NumpyArrays(None, None))
+        assert np.shares_memory(found, values)
+
+
 def test_positions_of_64_bits():
     hidden, weight, _ = problem()
     position = np.array([2**32, 2**32 - 1, 2**40 + 3, 2**63 + 5, 2**64 - 1], dtype=np.uint64)

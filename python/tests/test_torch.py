@@ -184,6 +184,21 @@ def test_seeds_and_positions_of_every_dtype(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_first_sample_of_every_dtype(device):
+    values = [1, 2**31 - 1, 5]
+    wanted = gumbel.sample_logits(LOGITS, first_sample=values, seed=[4] * B)
+    logits = torch.tensor(LOGITS, device=device)
+    for dtype in (torch.int32, torch.uint32, torch.int64):
+        there = torch.tensor(values).to(dtype).to(device)
+        equal(gumbel.sample_logits(logits, first_sample=there, seed=[4] * B), wanted, device)
+    large = torch.tensor([2**32 - 1, 2**31, 0])
+    alike = gumbel.sample_logits(LOGITS, first_sample=large.numpy(), seed=[4] * B)
+    for there in (large, large.to(torch.uint32)):
+        found = gumbel.sample_logits(logits, first_sample=there.to(device), seed=[4] * B)
+        equal(found, alike, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_slots_and_live_rows(device):
     slots, spread = [3, 0, 1], np.array([1.0, 2.0, 9.0, 0.5], np.float32)
     common = {"num_slots": 4, "seed": 8}

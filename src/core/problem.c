@@ -76,6 +76,7 @@ static void assert_sampling(const gumbel_problem *p)
     assert_rows(s->temperature.data, s->temperature.stride, 1);
     assert_rows(s->seed.data, s->seed.stride, 1);
     assert_rows(s->position.data, s->position.stride, 1);
+    assert_rows(s->first_sample.data, s->first_sample.stride, 1);
 }
 
 static void assert_request(const gumbel_problem *p)

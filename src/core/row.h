@@ -58,6 +58,8 @@ GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
     uint64_t seed = s->seed.data ? s->seed.data[slot * s->seed.stride] : 0;
     int64_t place = p->position_by_row ? p->first_row + b : slot;
     uint64_t position = s->position.data ? s->position.data[place * s->position.stride] : 0;
+    const gumbel_row_u32 *first = &s->first_sample;
+    uint32_t sample = first->data ? first->data[slot * first->stride] : 0;
     gumbel_row row;
     row.inverse_temperature = 1.0f;
     row.greedy = t == 0.0f;
@@ -65,7 +67,7 @@ GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
         row.inverse_temperature = fminf(1.0f / t, GUMBEL_INVERSE_TEMPERATURE_HIGHEST);
     if (s->seed.stride == 0)
         seed = gumbel_mix_seed(seed, (uint64_t)slot);
-    row.stream = gumbel_stream_at(seed, position, s->first_sample, s->domain);
+    row.stream = gumbel_stream_at(seed, position, sample, s->domain);
     return row;
 }
 

@@ -4,7 +4,7 @@
 #include "core/fail.h"
 #include "core/row.h"
 
-#define MAGIC 0x67726b31u
+#define MAGIC 0x67726b32u
 
 uint64_t dist_digest(uint64_t digest, const void *data, size_t bytes)
 {
@@ -26,6 +26,7 @@ static void describe_row(dist_header *header, const gumbel_problem *p, int64_t b
     ADD(DIST_TEMPERATURE, temperature);
     ADD(DIST_SEED, row.stream.seed);
     ADD(DIST_POSITION, row.stream.position);
+    ADD(DIST_FIRST_SAMPLE, row.stream.sample);
     if (p->request & GUMBEL_REQUEST_PENALTIES) {
         gumbel_penalties penalties = gumbel_problem_penalties(p, b);
         ADD(DIST_TRANSFORMS, penalties);
@@ -85,7 +86,6 @@ void dist_describe_host(dist_header *header, const gumbel_problem *p, const gumb
     ADD(DIST_INPUT, p->scale);
     ADD(DIST_INPUT, p->soft_cap);
     ADD(DIST_SAMPLES, p->sampling.num_samples);
-    ADD(DIST_SAMPLES, p->sampling.first_sample);
     ADD(DIST_DOMAIN, p->sampling.domain);
     ADD(DIST_NOISE, noise);
     ADD(DIST_GIVEN, given);
@@ -112,6 +112,7 @@ static const char *const names[DIST_FIELDS] = {
     [DIST_TEMPERATURE] = "sampling.temperature",
     [DIST_SEED] = "sampling.seed",
     [DIST_POSITION] = "sampling.position",
+    [DIST_FIRST_SAMPLE] = "sampling.first_sample",
     [DIST_DOMAIN] = "sampling.domain",
     [DIST_TRANSFORMS] = "sampling.transforms",
     [DIST_TRUNCATION] = "sampling.truncation",

@@ -17,6 +17,7 @@ typedef enum dist_field {
     DIST_TEMPERATURE,
     DIST_SEED,
     DIST_POSITION,
+    DIST_FIRST_SAMPLE,
     DIST_DOMAIN,
     DIST_TRANSFORMS,
     DIST_TRUNCATION,
@@ -35,7 +36,7 @@ typedef struct dist_header {
     int64_t end_token; /* of what counts in its shard; its first token where nothing does */
     uint64_t digests[DIST_FIELDS];
     char field[48];    /* the argument at fault, where status is an error */
-    char reserved[64]; /* 0 */
+    char reserved[56]; /* 0 */
 } dist_header;
 
 _Static_assert(sizeof(dist_header) == 256, "dist.h says so");

@@ -59,6 +59,7 @@ static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan
     sampling.temperature.stride = GUMBEL_SAME;
     sampling.seed.stride = GUMBEL_SAME;
     sampling.position.stride = GUMBEL_SAME;
+    sampling.first_sample.stride = GUMBEL_SAME;
     outcome *drawn = outcome_make(logits.logits.rows, made->plan.samples);
     if (draw_logits(device, &logits, &sampling, drawn) != GUMBEL_OK)
         die("logits %d cannot be drawn", index);

@@ -79,7 +79,7 @@ static void check_problem(const problem *made, const outcome *drawn, tally *seen
         assert_int_equal(drawn->status[b], logits.status);
         for (int32_t s = 0; s < plan->samples; s++) {
             oracle_stream stream = {made->seed[b], made->position[b],
-                                    plan->first_sample + (uint32_t)s, plan->domain,
+                                    made->first_sample[b] + (uint32_t)s, plan->domain,
                                     temperature == 0};
             int64_t at = b * plan->samples + s;
             check_draw(&logits, stream, drawn->tokens[at], drawn->scores[at], plan, b, seen);

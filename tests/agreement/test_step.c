@@ -49,11 +49,12 @@ static void noise_of_every_row(void **state)
     enum { B = 3, S = 2, COUNT = 40001, FIRST = 1000003 };
     const uint64_t seeds[B] = {5, UINT64_MAX, 0};
     const uint64_t positions[2 * B] = {7, 0, UINT32_MAX, 0, UINT64_C(3) << 33 | 1, 0};
+    const uint32_t counters[B] = {UINT32_MAX, 0, 77};
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .seed = {seeds, 0},
                                 .position = {positions, 2},
+                                .first_sample = {counters, 0},
                                 .num_samples = S,
-                                .first_sample = UINT32_MAX,
                                 .domain = GUMBEL_DOMAIN_DRAFT};
     for (int64_t stride = 0; stride <= 1; stride++) {
         sampling.seed.stride = stride ? 0 : GUMBEL_SAME;
@@ -62,7 +63,7 @@ static void noise_of_every_row(void **state)
         for (uint32_t draw = 0; draw < B * S; draw++) {
             uint32_t b = draw / S;
             uint64_t seed = stride ? seeds[b] : gumbel_row_seed(seeds[0], b);
-            assert_int_equal(gumbel_noise(seed, positions[2 * b], UINT32_MAX + draw % S,
+            assert_int_equal(gumbel_noise(seed, positions[2 * b], counters[b] + draw % S,
                                           GUMBEL_DOMAIN_DRAFT, FIRST, COUNT, row, NULL),
                              GUMBEL_OK);
             assert_memory_equal(noise + draw * (COUNT + 3 * stride), row, sizeof(float) * COUNT);
@@ -86,7 +87,7 @@ static void noise_of_odd_words(void **state)
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                     .seed = {&at.seed, GUMBEL_SAME},
                                     .position = {&at.position, GUMBEL_SAME},
-                                    .first_sample = at.sample,
+                                    .first_sample = {&at.sample, GUMBEL_SAME},
                                     .domain = at.domain};
         int64_t first = at.token / 64 * 64;
         float *noise = prepare(*state, &sampling, 1, first, 64, 0), wanted = place_noise(&at);
@@ -113,7 +114,8 @@ static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t 
     ahead.noise = noise;
     ahead.noise_stride = gap ? plan->vocab + gap : 0;
     ahead.seed = ahead.position = (gumbel_row_u64){NULL, 0};
-    ahead.first_sample = ahead.domain = 0;
+    ahead.first_sample = (gumbel_row_u32){NULL, 0};
+    ahead.domain = 0;
     assert_int_equal(draw(device, &made->head, &made->sampling, wanted), GUMBEL_OK);
     assert_int_equal(draw(device, &made->head, &ahead, found), GUMBEL_OK);
     assert_true(outcome_same(wanted, 0, found, OUTCOME_ALL, problem_describe(plan)));

@@ -93,11 +93,13 @@ class Sample(SampleCase):
         write_npy(self.path("t.npy"), "<f4", (self.B,), [0, 0.5, 1, 2, 100])
         write_npy(self.path("s.npy"), "<i8", (self.B,), [1, 2, 3, 4, 2**40])
         write_npy(self.path("p.npy"), "<i4", (self.B,), [9, 8, 7, 6, 5])
+        write_npy(self.path("c.npy"), "<i8", (self.B,), [0, 1, 2, 3, 2**32 - 1])
         found = self.sample(*self.head, "--temperature", self.path("t.npy"), "--seed",
-                            self.path("s.npy"), "--position", self.path("p.npy"))
+                            self.path("s.npy"), "--position", self.path("p.npy"),
+                            "--first-sample", self.path("c.npy"))
         write_npy(self.path("row.npy"), "<f4", (1, self.D), self.hidden[4 * self.D :])
         alone = self.sample(*self.head[:2], "--hidden", self.path("row.npy"), "--temperature", 100,
-                            "--seed", 2**40, "--position", 5)
+                            "--seed", 2**40, "--position", 5, "--first-sample", 2**32 - 1)
         self.assertEqual(found["tokens"][4], alone["tokens"][0])
         self.assertEqual(found["lse"][4], alone["lse"][0])
 

@@ -309,22 +309,26 @@ static void rows_of_a_draw(void)
                                .hidden_size = 256,
                                .hidden_dtype = GUMBEL_BFLOAT16,
                                .temperature = 0.8f,
+                               .first_sample = 9,
                                .seed = 91};
     problem *host = problem_make(&plan), *made = gpu_problem(host);
     gumbel_sampling each = made->sampling, of_requests = made->sampling;
     int32_t tokens[N], results[R * M + R];
     uint64_t seeds[N], positions[N];
+    uint32_t counters[N];
     float temperatures[N];
     for (int b = 0; b < N; b++) {
         int r = b / M;
         tokens[b] = b * 37 % 4096;
         seeds[b] = host->seed[r];
+        counters[b] = host->first_sample[r];
         temperatures[b] = host->temperature[r];
         positions[b] = host->position[r] + (uint64_t)(b % M);
     }
     each.seed.data = gpu_copy(seeds, sizeof seeds);
     each.temperature.data = gpu_copy(temperatures, sizeof temperatures);
     each.position.data = gpu_copy(positions, sizeof positions);
+    each.first_sample.data = gpu_copy(counters, sizeof counters);
     outcome *plain = outcome_make(N, 1), *found = outcome_make(N, 1);
     gpu_draw(&made->head, NULL, &each, OUTCOME_ALL, plain);
     int32_t *on_gpu = gpu_copy(results, sizeof results);
@@ -359,9 +363,10 @@ static void rows_of_a_draw(void)
                        "rows of a head"),
           "%s", "rows of a head");
     draws_compared += N;
-    const void *ours[] = {each.seed.data, each.temperature.data, each.position.data, on_gpu,
-                          rows.tokens,    rows.scores,           rows.lse,           rows.logprobs,
-                          rows.status,    draft.tokens,          workspace};
+    const void *ours[] = {
+        each.seed.data, each.temperature.data, each.position.data, each.first_sample.data,
+        on_gpu,         rows.tokens,           rows.scores,        rows.lse,
+        rows.logprobs,  rows.status,           draft.tokens,       workspace};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         gpu_free((void *)(uintptr_t)ours[i]);
     outcome_free(plain);

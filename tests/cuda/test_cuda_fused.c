@@ -132,6 +132,7 @@ static void shared_parameters(void)
         for (int i = 0; i < 2; i++) {
             gumbel_sampling *s = &both[i]->sampling;
             s->temperature.stride = s->seed.stride = s->position.stride = GUMBEL_SAME;
+            s->first_sample.stride = GUMBEL_SAME;
             if (shared) {
                 s->seed = (gumbel_row_u64){NULL, 0};
                 s->temperature = (gumbel_row_f32){NULL, 0};

@@ -262,7 +262,7 @@ static void nightly_chi_squared(void)
     double *p = make_zeroed(VOCAB, sizeof *p);
     chi_squared fair = {0}, off = {0};
     for (int call = 0; call < CALLS; call++) {
-        device->sampling.first_sample = (uint32_t)call * SAMPLES;
+        gpu_put(device->first_sample, &(uint32_t){(uint32_t)call * SAMPLES}, sizeof(uint32_t));
         gpu_draw(NULL, &on_gpu, &device->sampling, OUTCOME_TOKENS, drawn);
         for (int i = 0; i < SAMPLES; i++)
             counts[drawn->tokens[i]]++;

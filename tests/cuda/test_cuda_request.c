@@ -417,7 +417,9 @@ static void request_alone(void)
 static void request_graph(void)
 {
     request_plan plan = {.batch = 6, .vocab = 5000, .num_top = 5, .truncation = 1, .seed = 5};
+    uint32_t counters[6] = {0};
     request *asked = request_make(&plan, cpu);
+    asked->sampling.first_sample = (gumbel_row_u32){counters, 0};
     gpu_request *on_gpu = gpu_request_make(asked);
     request *r = &on_gpu->asked;
     outcome *host = request_outcome(asked), *device = request_outcome(asked);
@@ -426,7 +428,10 @@ static void request_graph(void)
         uint64_t *position = (uint64_t *)asked->sampling.position.data;
         for (int64_t b = 0; b < plan.batch; b++)
             position[b] = 100 * step + (uint32_t)b;
+        for (int64_t b = 0; b < plan.batch; b++)
+            counters[b] = step * (UINT32_MAX - (uint32_t)b);
         gpu_put((void *)r->sampling.position.data, position, (size_t)plan.batch * sizeof *position);
+        gpu_put((void *)(uintptr_t)r->sampling.first_sample.data, counters, sizeof counters);
         gpu_replay_draw(&captured, device);
         CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "step %u", step);
         compare_request(host, device, request_describe(&plan));

@@ -30,13 +30,13 @@ static gumbel_sampling sampling_of(const problem *device, int32_t samples)
 static void check_noise(noise_shape shape, int index)
 {
     problem_plan plan = {.batch = shape.batch, .vocab = 1, .hidden_size = 1, .seed = 7};
+    plan.first_sample = UINT32_MAX;
     problem *host = problem_make(&plan), *device = gpu_problem(host);
     gumbel_sampling on_host = sampling_of(host, shape.samples);
     gumbel_sampling on_gpu = sampling_of(device, shape.samples);
     if (index % 2)
         on_host.seed.stride = on_gpu.seed.stride = GUMBEL_SAME;
     on_host.domain = on_gpu.domain = (uint32_t)index;
-    on_host.first_sample = on_gpu.first_sample = UINT32_MAX;
     int64_t stride = shape.count + shape.gap;
     int64_t length = 2 * shape.shift + shape.batch * shape.samples * stride;
     size_t bytes = (size_t)length * sizeof(float);
@@ -101,7 +101,8 @@ static void check_ahead(const problem_plan *plan, gumbel_dtype logits_dtype, int
     ahead.noise = made;
     ahead.noise_stride = stride;
     ahead.seed = ahead.position = (gumbel_row_u64){NULL, 0};
-    ahead.first_sample = ahead.domain = 0;
+    ahead.first_sample = (gumbel_row_u32){NULL, 0};
+    ahead.domain = 0;
     gpu_draw(head, &on_gpu, &device->sampling, OUTCOME_ALL, wanted);
     gpu_draw(head, &on_gpu, &ahead, OUTCOME_ALL, found);
     if (head)

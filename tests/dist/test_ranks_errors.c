@@ -52,10 +52,17 @@ static void position(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
     s->position = (gumbel_row_u64){places, 0};
 }
 
+static void first_sample(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+{
+    static const uint32_t counters[BATCH] = {0, 0, 3, 0};
+    (void)l, (void)o;
+    s->first_sample = (gumbel_row_u32){counters, 0};
+}
+
 static void samples(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
-    s->first_sample = 3;
+    s->num_samples = 2;
 }
 
 static void domain(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
@@ -144,6 +151,7 @@ static const fault faults[] = {
     {"sampling.temperature", temperature},
     {"sampling.seed", seed},
     {"sampling.position", position},
+    {"sampling.first_sample", first_sample},
     {"sampling.num_samples", samples},
     {"sampling.domain", domain},
     {"batch", batch},
@@ -171,7 +179,7 @@ typedef struct scene {
     const fault *odd;          /* NULL: all agree */
     int absent;                /* the odd rank does not come */
     int64_t timeout_ms;
-    int32_t tokens[RANKS][BATCH];
+    int32_t tokens[RANKS][2 * BATCH]; /* the odd rank may ask for two samples */
     gumbel_status status[RANKS];
     gumbel_error error[RANKS];
 } scene;

@@ -203,6 +203,7 @@ static void make_parameters(cycle *c, const int32_t *progress, uint64_t *random)
         position[r] = t->sampling.position.data[r] + (uint64_t)progress[r];
     c->sampling.position.data = position;
     TO_SLOTS(c->sampling.position);
+    TO_SLOTS(c->sampling.first_sample);
     TO_SLOTS(c->sampling.temperature);
     TO_SLOTS(c->sampling.seed);
     TO_SLOTS(truncation->min_p);

@@ -74,10 +74,12 @@ static void make_parameters(texts *t, uint64_t *random)
           *top_p = own(t, R, sizeof *top_p);
     int32_t *top_k = own(t, R, sizeof *top_k);
     uint64_t *seed = own(t, R, sizeof *seed), *position = own(t, R, sizeof *position);
+    uint32_t *first_sample = own(t, R, sizeof *first_sample);
     for (size_t r = 0; r < R; r++) {
         temperature[r] = temperatures[random_below(random, 4)];
         seed[r] = random_bits(random);
         position[r] = random_below(random, 1000) + (r % 2 ? POSITION_HIGH - 500 : 0);
+        first_sample[r] = r % 3 ? UINT32_MAX - 40503 * (uint32_t)r : 0;
         min_p[r] = r % 3 == 0 ? 0.02f : 0.0f;
         top_k[r] = r % 3 == 1 ? 20 : 0;
         top_p[r] = r % 2 ? 0.9f : 1.0f;
@@ -91,7 +93,8 @@ static void make_parameters(texts *t, uint64_t *random)
     t->sampling = (gumbel_sampling){.struct_size = sizeof t->sampling,
                                     .temperature = {temperature, 0},
                                     .seed = {seed, 0},
-                                    .position = {position, 0}};
+                                    .position = {position, 0},
+                                    .first_sample = {first_sample, 0}};
 }
 
 /* Lists of a few ids a request; every other one is empty. */

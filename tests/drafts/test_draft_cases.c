@@ -284,6 +284,7 @@ static wide_drafts inside_fence(fence *f, const wide_drafts *asked)
     w.sampling.temperature.data = inside(f, asked->temperature, R * sizeof(float), 0);
     w.sampling.seed.data = inside(f, asked->seed, R * sizeof(uint64_t), 0);
     w.sampling.position.data = inside(f, asked->position, R * sizeof(uint64_t), 0);
+    w.sampling.first_sample.data = inside(f, asked->first_sample, R * sizeof(uint32_t), 0);
     w.draft_sampling = w.sampling;
     w.draft_sampling.domain = GUMBEL_DOMAIN_DRAFT;
     w.draft_sampling.temperature.data = inside(f, asked->draft_temperature, R * sizeof(float), 0);

@@ -158,6 +158,7 @@ static void fill_requests(wide_drafts *w, uint64_t *random)
         w->draft_temperature[r] = random_below(random, 12) ? w->temperature[r] : 0.0f;
         w->seed[r] = random_bits(random);
         w->position[r] = random_below(random, 1000);
+        w->first_sample[r] = r % 3 ? UINT32_MAX - 40503 * (uint32_t)r : 0;
         end += of_r;
     }
     w->offsets[w->requests] = (int32_t)end;
@@ -171,7 +172,8 @@ static void say_how(wide_drafts *w, gumbel_rule rule)
     w->sampling = (gumbel_sampling){.struct_size = sizeof w->sampling,
                                     .temperature = {w->temperature, 1},
                                     .seed = {w->seed, 1},
-                                    .position = {w->position, 1}};
+                                    .position = {w->position, 1},
+                                    .first_sample = {w->first_sample, 1}};
     w->draft_sampling = w->sampling;
     w->draft_sampling.temperature.data = w->draft_temperature;
     w->draft_sampling.domain = GUMBEL_DOMAIN_DRAFT;
@@ -199,6 +201,7 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     w->draft_temperature = make_zeroed(R, sizeof *w->draft_temperature);
     w->seed = make_zeroed(R, sizeof *w->seed);
     w->position = make_zeroed(R, sizeof *w->position);
+    w->first_sample = make_zeroed(R, sizeof *w->first_sample);
     w->offsets = make_zeroed(R + 1, sizeof *w->offsets);
     w->nodes = make_zeroed(R, sizeof *w->nodes);
     w->tokens = make_zeroed(most, sizeof *w->tokens);
@@ -271,6 +274,7 @@ static wide_drafts *make_pairs(int32_t requests, int64_t vocab, int32_t hidden_s
     w->draft_temperature = make_zeroed(R, sizeof *w->draft_temperature);
     w->seed = make_zeroed(R, sizeof *w->seed);
     w->position = make_zeroed(R, sizeof *w->position);
+    w->first_sample = make_zeroed(R, sizeof *w->first_sample);
     w->offsets = make_zeroed(R + 1, sizeof *w->offsets);
     w->nodes = make_zeroed(R, sizeof *w->nodes);
     w->tokens = make_zeroed(2 * R, sizeof *w->tokens);
@@ -357,23 +361,15 @@ wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float un
 
 void wide_free(wide_drafts *w)
 {
-    void *owned[] = {w->target_data,
-                     w->draft_data,
-                     w->temperature,
-                     w->draft_temperature,
-                     w->seed,
-                     w->position,
-                     w->tokens,
-                     w->offsets,
-                     w->nodes,
-                     w->hidden,
-                     w->weight,
-                     w->bias,
-                     w->draft_hidden,
-                     w->draft_weight,
-                     w->lse,
-                     w->logprobs,
-                     w};
+    void *owned[] = {w->target_data,  w->draft_data,
+                     w->temperature,  w->draft_temperature,
+                     w->seed,         w->position,
+                     w->first_sample, w->tokens,
+                     w->offsets,      w->nodes,
+                     w->hidden,       w->weight,
+                     w->bias,         w->draft_hidden,
+                     w->draft_weight, w->lse,
+                     w->logprobs,     w};
     for (int i = 0; i < 4; i++)
         free(w->narrow[i]);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)

@@ -19,6 +19,7 @@ typedef struct wide_drafts {
     void *target_data, *draft_data;
     float *temperature, *draft_temperature;
     uint64_t *seed, *position;
+    uint32_t *first_sample;
     int32_t *tokens, *offsets, *nodes;
     gumbel_head target_head, draft_head; /* with hidden_size > 0 */
     int32_t hidden_size;

@@ -24,13 +24,15 @@ struct parts_case {
     std::vector<float> masses;
     std::vector<int32_t> tokens, of_row;
     std::vector<uint64_t> seed, position;
+    std::vector<uint32_t> first_sample;
     gumbel_sampling sampling;
 
     parts_case(uint64_t *random)
         : parts(1 + (int32_t)random_below(random, random_below(random, 3) ? 9 : 120)),
           samples(1 + (int32_t)random_below(random, 4)), batch(1 + random_below(random, 40)),
           masses((size_t)(parts * batch)), tokens((size_t)(parts * batch * samples)),
-          of_row((size_t)batch), seed((size_t)batch), position((size_t)batch), sampling()
+          of_row((size_t)batch), seed((size_t)batch), position((size_t)batch),
+          first_sample((size_t)batch), sampling()
     {
         for (float &mass : masses) {
             const uint32_t kind = random_below(random, 60);
@@ -45,12 +47,14 @@ struct parts_case {
             of_row[b] = (int32_t)random_below(random, (uint32_t)batch);
             seed[b] = (uint64_t)random_below(random, 1u << 31) << 30;
             position[b] = (uint64_t)random_below(random, 3) << 32 | random_below(random, 99);
+            first_sample[b] = UINT32_MAX - 40503 * random_below(random, 9);
         }
         sampling.struct_size = sizeof sampling;
         sampling.seed = {seed.data(), random_below(random, 2) ? 0 : (int64_t)GUMBEL_SAME};
         sampling.position = {position.data(), 0};
         sampling.num_samples = samples;
-        sampling.first_sample = random_below(random, 2) ? UINT32_MAX : 0;
+        if (random_below(random, 2))
+            sampling.first_sample = {first_sample.data(), 0};
         if (random_below(random, 2))
             sampling.slots = {of_row.data(), batch};
     }
@@ -81,6 +85,7 @@ cuda_parts_params params_of(const parts_case &c, uint32_t domain)
     else
         p.problem.sampling.seed.stride = 0;
     p.problem.sampling.position.stride = 1;
+    p.problem.sampling.first_sample.stride = p.problem.sampling.first_sample.data != nullptr;
     return p;
 }
 

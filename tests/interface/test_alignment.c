@@ -68,6 +68,7 @@ static const place places[] = {
     AT(sampling.temperature.data, "sampling.temperature", SAMPLED),
     AT(sampling.seed.data, "sampling.seed", SAMPLED),
     AT(sampling.position.data, "sampling.position", SAMPLED),
+    AT(sampling.first_sample.data, "sampling.first_sample", SAMPLED),
     AT(sampling.slots.of_row, "sampling.slots", SAMPLED),
     AT(sampling.live_rows, "sampling.live_rows", SAMPLED),
     AT(sampling.noise, "sampling.noise", TRANSFORMED),
@@ -193,6 +194,7 @@ static void make_arguments(arguments *a)
                                     .temperature = {ones, 0},
                                     .seed = {(const uint64_t *)inputs, 0},
                                     .position = {(const uint64_t *)inputs, 0},
+                                    .first_sample = {(const uint32_t *)inputs, 0},
                                     .slots = {own_slots, B},
                                     .live_rows = &all_rows,
                                     .noise = (const float *)inputs};

@@ -113,6 +113,9 @@ SPOIL(temperature_infinite, bad_temperatures[0] = 1; bad_temperatures[1] = INFIN
 SPOIL(temperature_stride, c->sampling.temperature.stride = -2)
 SPOIL(seed_stride, c->sampling.seed.stride = -2)
 SPOIL(position_stride, c->sampling.position.stride = -2)
+SPOIL(first_sample_stride, c->sampling.first_sample.stride = -2)
+SPOIL(first_sample_null, c->sampling.first_sample = (gumbel_row_u32){NULL, 1})
+SPOIL(sampling_reserved, c->sampling.reserved = 1)
 SPOIL(samples_negative, c->sampling.num_samples = -1)
 SPOIL(samples_many, c->sampling.num_samples = 65537)
 SPOIL(domain_reserved, c->sampling.domain = 0x80000000u)
@@ -180,6 +183,9 @@ static const refusal refusals[] = {
     {"sampling.temperature.stride", temperature_stride, 3},
     {"sampling.seed.stride", seed_stride, 3},
     {"sampling.position.stride", position_stride, 3},
+    {"sampling.first_sample.stride", first_sample_stride, 3},
+    {"sampling.first_sample.stride", first_sample_null, 3},
+    {"sampling.reserved", sampling_reserved, 3},
     {"sampling.num_samples", samples_negative, 3},
     {"sampling.num_samples", samples_many, 3},
     {"sampling.domain", domain_reserved, 3},

@@ -22,6 +22,7 @@ static gumbel_sampling sampling_inside(fence *f, gumbel_sampling s, size_t batch
     s.temperature.data = inside(f, s.temperature.data, batch * sizeof *s.temperature.data, 0);
     s.seed.data = inside(f, s.seed.data, batch * sizeof *s.seed.data, 0);
     s.position.data = inside(f, s.position.data, batch * sizeof *s.position.data, 0);
+    s.first_sample.data = inside(f, s.first_sample.data, batch * sizeof *s.first_sample.data, 0);
     return s;
 }
 

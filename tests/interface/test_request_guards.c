@@ -88,6 +88,7 @@ static void request_inside(fence *f, const request *whole, request *r)
     ROWS_INSIDE(s->temperature);
     ROWS_INSIDE(s->seed);
     ROWS_INSIDE(s->position);
+    ROWS_INSIDE(s->first_sample);
     if (s->noise)
         s->noise = inside(f, s->noise,
                           (size_t)(batch * r->plan.samples * r->plan.vocab) * sizeof *s->noise, 0);

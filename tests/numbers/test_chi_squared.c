@@ -255,8 +255,9 @@ static void draw_many(gumbel_device *device, gumbel_sampling sampling, const dou
             part.seed.data += at;
         if (part.position.data && part.position.stride != GUMBEL_SAME)
             part.position.data += at;
-        if (part.seed.stride == GUMBEL_SAME && !part.position.data)
-            part.first_sample = (uint32_t)at; /* rows differ by gumbel_row_seed() alone */
+        const uint32_t counter = (uint32_t)at;
+        if (part.seed.stride == GUMBEL_SAME && !part.position.data) /* rows differ by seed alone */
+            part.first_sample = (gumbel_row_u32){&counter, GUMBEL_SAME};
         assert_int_equal(draw_logits(device, &input, &part, drawn), GUMBEL_OK);
         memcpy(tokens + at, drawn->tokens, 1024 * sizeof *tokens);
     }
@@ -281,6 +282,7 @@ static void independence(void **state)
     uint64_t *seed = make_zeroed(PAIRS, sizeof *seed),
              *next_seed = make_zeroed(PAIRS, sizeof *seed);
     uint64_t *position = make_zeroed(PAIRS, sizeof *position);
+    const uint32_t next_sample = 1;
     for (uint32_t i = 0; i < PAIRS; i++) {
         seed[i] = 2 * i;
         next_seed[i] = 2 * i + 1;
@@ -297,7 +299,9 @@ static void independence(void **state)
     draw_many(*state, (gumbel_sampling){.seed = {seed, 0}, .position = {position + 1, GUMBEL_SAME}},
               p, b);
     assert_independent("neighbouring positions", a, b, PAIRS, p);
-    draw_many(*state, (gumbel_sampling){.seed = {seed, 0}, .first_sample = 1}, p, b);
+    draw_many(*state,
+              (gumbel_sampling){.seed = {seed, 0}, .first_sample = {&next_sample, GUMBEL_SAME}}, p,
+              b);
     assert_independent("neighbouring samples", a, b, PAIRS, p);
     draw_many(*state, (gumbel_sampling){.seed = {seed, 0}, .domain = GUMBEL_DOMAIN_DRAFT}, p, b);
     assert_independent("neighbouring domains", a, b, PAIRS, p);

@@ -303,7 +303,7 @@ static float score_at(gumbel_device *device, const place *at, outcome *into)
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .seed = {&at->seed, GUMBEL_SAME},
                                 .position = {&at->position, GUMBEL_SAME},
-                                .first_sample = at->sample,
+                                .first_sample = {&at->sample, GUMBEL_SAME},
                                 .domain = at->domain};
     assert_int_equal(draw_logits(device, &input, &sampling, into), GUMBEL_OK);
     assert_int_equal(into->tokens[0], at->token);

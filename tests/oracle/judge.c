@@ -130,8 +130,8 @@ static void hear_noise(const hearing *h, int32_t sample)
 {
     const gumbel_sampling *s = &h->asked->sampling;
     if (gumbel_noise(row_u64(&s->seed, s, h->b, 0), row_u64(&s->position, s, h->b, 0),
-                     s->first_sample + (uint32_t)sample, s->domain, h->row->first_token,
-                     h->row->count, h->noise, NULL) != GUMBEL_OK)
+                     row_u32(&s->first_sample, s, h->b, 0) + (uint32_t)sample, s->domain,
+                     h->row->first_token, h->row->count, h->noise, NULL) != GUMBEL_OK)
         die("noise is refused");
 }
 

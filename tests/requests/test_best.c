@@ -46,8 +46,9 @@ static void fill_noise(const request *asked, int64_t b, float *g)
     }
     if (!s->seed.data || s->seed.stride == GUMBEL_SAME)
         seed = gumbel_row_seed(seed, (uint64_t)b);
-    assert_int_equal(gumbel_noise(seed, row_u64(&s->position, s, b, 0), s->first_sample, s->domain,
-                                  l->first_token, vocab, g, NULL),
+    assert_int_equal(gumbel_noise(seed, row_u64(&s->position, s, b, 0),
+                                  row_u32(&s->first_sample, s, b, 0), s->domain, l->first_token,
+                                  vocab, g, NULL),
                      GUMBEL_OK);
 }
 

@@ -158,6 +158,7 @@ static void make_rows(problem *made)
     made->temperature = make_zeroed(batch, sizeof *made->temperature);
     made->seed = make_zeroed(batch, sizeof *made->seed);
     made->position = make_zeroed(batch, sizeof *made->position);
+    made->first_sample = make_zeroed(batch, sizeof *made->first_sample);
     uint64_t state = plan->seed ^ 0x5eedull;
     float base = plan->temperature == 0 ? 1 : fabsf(plan->temperature);
     for (size_t b = 0; b < batch; b++) {
@@ -165,14 +166,16 @@ static void make_rows(problem *made)
         made->temperature[b] = greedy ? 0 : base * (1 + (float)b / 8);
         made->seed[b] = random_bits(&state);
         made->position[b] = (uint32_t)random_bits(&state);
+        if (plan->first_sample)
+            made->first_sample[b] = plan->first_sample + 1000003 * (uint32_t)b;
     }
     made->sampling = (gumbel_sampling){
         .struct_size = sizeof made->sampling,
         .temperature = {made->temperature, 0},
         .seed = {made->seed, 0},
         .position = {made->position, 0},
+        .first_sample = {made->first_sample, 0},
         .num_samples = plan->samples,
-        .first_sample = plan->first_sample,
         .domain = plan->domain,
     };
 }
@@ -212,6 +215,7 @@ void problem_free(problem *made)
     free(made->temperature);
     free(made->seed);
     free(made->position);
+    free(made->first_sample);
     free(made);
 }
 
@@ -231,6 +235,7 @@ void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_hea
     sampling->temperature.data += first;
     sampling->seed.data += first;
     sampling->position.data += first;
+    sampling->first_sample.data += first;
 }
 
 gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count)

@@ -24,18 +24,20 @@ typedef struct problem_plan {
     float
         temperature; /* of row 0; row b has (1 + b / 8) times it; < 0: every third row is greedy */
     float spread;    /* standard deviation of the logits; 0: 3 */
-    uint32_t domain, first_sample;
+    uint32_t domain;
+    uint32_t first_sample; /* of row 0; if it is not 0, other rows have other ones */
     uint64_t seed;
 } problem_plan;
 
 typedef struct problem {
     problem_plan plan;
     gumbel_head head;
-    gumbel_sampling sampling; /* one temperature, seed and position a row */
+    gumbel_sampling sampling; /* one temperature, seed, position and first sample a row */
     void *weight, *hidden, *bias;
     float *temperature;
     uint64_t *seed;
     uint64_t *position;
+    uint32_t *first_sample;
 } problem;
 
 gumbel_tensor tensor_of(const void *data, gumbel_dtype dtype, int64_t rows, int64_t cols,
@@ -78,6 +80,12 @@ static inline float row_f32(const gumbel_row_f32 *rows, const gumbel_sampling *s
 
 static inline int32_t row_i32(const gumbel_row_i32 *rows, const gumbel_sampling *s, int64_t b,
                               int32_t otherwise)
+{
+    return rows->data ? rows->data[place_of_row(s, rows->stride, 1, b)] : otherwise;
+}
+
+static inline uint32_t row_u32(const gumbel_row_u32 *rows, const gumbel_sampling *s, int64_t b,
+                               uint32_t otherwise)
 {
     return rows->data ? rows->data[place_of_row(s, rows->stride, 1, b)] : otherwise;
 }

@@ -140,6 +140,7 @@ void request_rows(const request *whole, int64_t first, int64_t count, request *p
     SKIP(s->temperature, 1);
     SKIP(s->seed, 1);
     SKIP(s->position, 1);
+    SKIP(s->first_sample, 1);
     SKIP(s->given, whole->plan.samples);
     if (s->noise)
         s->noise += first * whole->plan.samples * whole->plan.vocab;

@@ -174,6 +174,17 @@ static gumbel_row_f32 choose_floats(request *made, const float *table, size_t co
     return (gumbel_row_f32){data, strides[choice]};
 }
 
+/* The largest for all rows, one for each row, or none. */
+static gumbel_row_u32 choose_counters(request *made, uint32_t choice)
+{
+    uint32_t *counters = own(made, (size_t)made->plan.batch, sizeof *counters);
+    if (choice > 1)
+        return (gumbel_row_u32){NULL, 0};
+    for (uint32_t b = 0; b < (uint32_t)made->plan.batch; b++)
+        counters[b] = UINT32_MAX - 40503 * b;
+    return (gumbel_row_u32){counters, choice ? 0 : GUMBEL_SAME};
+}
+
 static void make_sampling(request *made, uint64_t *random)
 {
     static const float temperatures[] = {1, 1, 0.7f, 1.5f, 0.05f, 0, 1e-6f, 1e6f, 1e-42f, 30};
@@ -189,8 +200,8 @@ static void make_sampling(request *made, uint64_t *random)
     *s = (gumbel_sampling){.struct_size = sizeof *s,
                            .seed = {seed, 0},
                            .position = {position, 0},
+                           .first_sample = choose_counters(made, random_below(random, 4)),
                            .num_samples = plan->samples,
-                           .first_sample = random_below(random, 4) ? 0 : UINT32_MAX,
                            .domain = random_below(random, 6)};
     s->temperature = choose_floats(made, plan->usual ? usual : temperatures,
                                    plan->usual ? COUNT(usual) : COUNT(temperatures), random);

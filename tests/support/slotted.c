@@ -84,6 +84,7 @@ slotted *slotted_make(const request *whole, uint64_t *random)
     SPREAD(r->sampling.temperature, 1);
     SPREAD(r->sampling.seed, 1);
     SPREAD(r->sampling.position, 1);
+    SPREAD(r->sampling.first_sample, 1);
     if (r->sampling.truncation) {
         SPREAD(r->truncation.min_p, 1);
         SPREAD(r->truncation.top_k, 1);

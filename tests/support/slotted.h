@@ -14,7 +14,7 @@ typedef struct slotted {
     request asked;
     int64_t count;   /* slots */
     int32_t *of_row; /* [B] */
-    void *owned[16];
+    void *owned[20];
     int owned_count;
 } slotted;
 

@@ -94,7 +94,7 @@ static gumbel_sampling sampling_of(const text_draws *draws, const uint64_t *posi
                                 .seed = {&o->seed, 0},
                                 .position = {position, GUMBEL_SAME},
                                 .num_samples = 1,
-                                .first_sample = draws->sample,
+                                .first_sample = {&draws->sample, GUMBEL_SAME},
                                 .domain = draws->domain,
                                 .transforms = o->transforms ? &draws->transforms : NULL,
                                 .truncation = o->truncation ? &draws->truncation : NULL};

@@ -254,8 +254,8 @@ class lowered_sampling
         to.lower(into_.temperature, "sampling.temperature", s.temperature, sizes.places);
         to.lower(into_.seed, "sampling.seed", s.seed, sizes.places);
         to.lower(into_.position, "sampling.position", s.position, sizes.places);
+        to.lower(into_.first_sample, "sampling.first_sample", s.first_sample, sizes.places);
         into_.num_samples = s.num_samples;
-        into_.first_sample = s.first_sample;
         if (s.transforms != nullptr)
             lower_transforms(to, *s.transforms, sizes, batch,
                              mask_rows > 0 ? mask_rows : sizes.places);

@@ -140,8 +140,8 @@ struct sampling {
     row<float> temperature; /* default 1 */
     row<std::uint64_t> seed;
     row<std::uint64_t> position;
+    row<std::uint32_t> first_sample;
     std::int32_t num_samples = 1;
-    std::uint32_t first_sample = 0;
     const gumbel::transforms *transforms = nullptr;
     const gumbel::truncation *truncation = nullptr;
     gumbel::slots slots;

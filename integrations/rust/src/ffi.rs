@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The C interface as it is: `gumbel/gumbel.h` and `gumbel/drafts.h`, which document every item.
-//!
 //! Enums are `i32` here, as C hands them over. A struct's first field `struct_size` is its size.
 #![allow(non_camel_case_types, missing_docs)]
 
@@ -120,6 +119,10 @@ c_structs! {
         data: *const i32,
         stride: i64,
     }
+    gumbel_row_u32, 16 {
+        data: *const u32,
+        stride: i64,
+    }
     gumbel_row_u64, 16 {
         data: *const u64,
         stride: i64,
@@ -164,13 +167,14 @@ c_structs! {
         order: i32,
         ties: i32,
     }
-    gumbel_sampling, 144 {
+    gumbel_sampling, 160 {
         struct_size: usize,
         temperature: gumbel_row_f32,
         seed: gumbel_row_u64,
         position: gumbel_row_u64,
+        first_sample: gumbel_row_u32,
         num_samples: i32,
-        first_sample: u32,
+        reserved: i32,
         transforms: *const gumbel_transforms,
         truncation: *const gumbel_truncation,
         slots: gumbel_slots,

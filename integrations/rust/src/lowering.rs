@@ -175,6 +175,16 @@ impl Check {
         Ok(ffi::gumbel_row_i32 { data, stride })
     }
 
+    pub fn rows_u32(
+        &self,
+        field: &str,
+        rows: &Rows<'_, u32>,
+        places: usize,
+    ) -> Result<ffi::gumbel_row_u32> {
+        let (data, stride) = self.rows(field, rows, places)?;
+        Ok(ffi::gumbel_row_u32 { data, stride })
+    }
+
     pub fn rows_u64(
         &self,
         field: &str,

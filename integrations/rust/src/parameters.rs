@@ -209,10 +209,10 @@ pub struct Sampling<'a> {
     pub seed: Rows<'a, u64>,
     /// The step in its sequence; default 0.
     pub position: Rows<'a, u64>,
+    /// Sample counter of draw 0; default 0. Draw j uses `first_sample + j`, mod 2^32.
+    pub first_sample: Rows<'a, u32>,
     /// S
     pub num_samples: usize,
-    /// Sample counter of draw 0.
-    pub first_sample: u32,
     /// Absent: none.
     pub transforms: Option<Transforms<'a>>,
     /// Absent: none.
@@ -241,8 +241,8 @@ impl Default for Sampling<'_> {
             temperature: Rows::Default,
             seed: Rows::Default,
             position: Rows::Default,
+            first_sample: Rows::Default,
             num_samples: 1,
-            first_sample: 0,
             transforms: None,
             truncation: None,
             slots: Slots::default(),

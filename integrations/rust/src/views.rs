@@ -271,7 +271,7 @@ macro_rules! rows_of_values {
         }
     )*};
 }
-rows_of_values!(f32 i32 u64);
+rows_of_values!(f32 i32 u32 u64);
 
 impl<'a, T, S: AsRef<[T]> + ?Sized> From<&'a S> for Rows<'a, T> {
     fn from(values: &'a S) -> Self {

@@ -47,6 +47,7 @@ fn draw_by_c(device: &Device, problem: &Problem, samples: i32) -> (Vec<i32>, Vec
     };
     let temperatures = [0.0f32, 0.5, 0.8, 1.3];
     let (seed, position, k) = (42u64, 7u64, 50i32);
+    let counters = [9, 0, u32::MAX, 3];
     let truncation = ffi::gumbel_truncation {
         struct_size: size_of::<ffi::gumbel_truncation>(),
         top_k: ffi::gumbel_row_i32 { data: &k, stride: -1 },
@@ -57,6 +58,7 @@ fn draw_by_c(device: &Device, problem: &Problem, samples: i32) -> (Vec<i32>, Vec
         temperature: ffi::gumbel_row_f32 { data: temperatures.as_ptr(), stride: 0 },
         seed: ffi::gumbel_row_u64 { data: &seed, stride: -1 },
         position: ffi::gumbel_row_u64 { data: &position, stride: -1 },
+        first_sample: ffi::gumbel_row_u32 { data: counters.as_ptr(), stride: 0 },
         num_samples: samples,
         truncation: &truncation,
         ..Default::default()
@@ -91,10 +93,12 @@ fn draw_by_c(device: &Device, problem: &Problem, samples: i32) -> (Vec<i32>, Vec
 fn a_request_has_the_bits_of_the_c_interface() {
     let (problem, device) = (Problem::new(), open());
     let temperatures = [0.0, 0.5, 0.8, 1.3];
+    let counters = [9, 0, u32::MAX, 3];
     for samples in [1, 3] {
         let truncation = Truncation { top_k: 50.into(), ..Truncation::default() };
         let how = Sampling {
             temperature: (&temperatures).into(),
+            first_sample: (&counters).into(),
             num_samples: samples,
             truncation: Some(truncation),
             ..how()

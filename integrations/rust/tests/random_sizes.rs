@@ -125,11 +125,12 @@ fn draw_at_random(device: &gumbel::Device, seed: u64, short: usize) -> (bool, bo
     let of_row = c.of(1i32, of(asked.slotted, b));
     let slots = Slots { of_row: (&of_row).into(), count: places };
     let (temperatures, seeds) = (c.of(0.7f32, places), c.of(3u64, places));
-    let positions = c.of(5u64, places);
+    let (positions, counters) = (c.of(5u64, places), c.of(6u32, places));
     let how = Sampling {
         temperature: (&temperatures).into(),
         seed: (&seeds).into(),
         position: (&positions).into(),
+        first_sample: (&counters).into(),
         num_samples: s,
         transforms: Some(transforms).filter(|_| asked.transformed),
         truncation: Some(truncation).filter(|_| asked.truncated),

@@ -67,6 +67,8 @@ fn parameters_of_too_few_rows() {
     assert_eq!(field(&Sampling { temperature, ..how }), "sampling.temperature");
     assert_eq!(field(&Sampling { seed: (&words).into(), ..how }), "sampling.seed");
     assert_eq!(field(&Sampling { position: (&words).into(), ..how }), "sampling.position");
+    let first_sample = (&[7u32; B - 1]).into();
+    assert_eq!(field(&Sampling { first_sample, ..how }), "sampling.first_sample");
     assert_eq!(field(&Sampling { given: (&tokens).into(), ..how }), "sampling.given");
     assert_eq!(field(&Sampling { noise: (&wide).into(), ..how }), "sampling.noise");
     let slots = Slots { of_row: (&tokens).into(), count: 9 };

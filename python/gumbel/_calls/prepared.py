@@ -37,6 +37,7 @@ ROW_PARAMETERS = (
     "min_p",
     "seed",
     "position",
+    "first_sample",
     "repetition_penalty",
     "frequency_penalty",
     "presence_penalty",
@@ -135,8 +136,8 @@ def prepare_sample(
 
     Inputs and parameters that are arrays are read in place by every call: what is written into them
     is seen by the next. So a parameter that is an array has the dtype of the library, float32,
-    uint64 or int64 for seeds and positions, int32 for the rest, and no gaps. Numbers and lists are
-    taken as they are now. Else as sample().
+    uint64 or int64 for seeds and positions, uint32 or int32 for first_sample, int32 for the rest,
+    and no gaps. Numbers and lists are taken as they are now. Else as sample().
     """
     shared = of_logits(scale, softcap, vocab_size)
     hidden = taken("hidden", hidden)

@@ -57,8 +57,8 @@ def sample(
     hidden, weight, bias and mask are NumPy arrays, or torch tensors of one device, or arrays of any
     library that speaks DLPack, which are taken as one of these two. Tensors on CUDA are drawn from
     on the current stream, without waiting for it; a parameter that is a tensor there in the
-    library's dtype, or in int64 for seeds and positions, is not copied and not looked at: a bad
-    temperature is a status of its row.
+    library's dtype, or in int64 for seeds and positions and int32 for first_sample, is not copied
+    and not looked at: a bad temperature is a status of its row.
 
     The same (seed, position) and logits give the same token whatever the batch, threads or ISA.
     Raises TypeError or ValueError naming the argument, and RuntimeError for what this machine

@@ -86,6 +86,9 @@ class Common(TypedDict, total=False):
     seed         < 2**64. An array [B] gives each row its own seed; one seed for the batch is mixed
                  with the row number (gumbel_row_seed), and row 0 uses it as it is. Default 0.
     position     < 2**64, one or [B]: the step in the row's sequence. Default 0.
+    first_sample < 2**32, one or [B]: the sample counter of the row's first draw; draw j has
+                 first_sample + j (mod 2**32). Rows with equal seed and position and different
+                 counters draw independently, as the samples of one row do. Default 0.
     domain       < 2**32, which noise is drawn with: 0, that of a text; draft_domain(), that of
                  drafts. Default 0.
     num_samples  independent draws a row, 1 to 65536. Default 1.
@@ -127,6 +130,7 @@ class Common(TypedDict, total=False):
     presence_penalty: RowFloats
     seed: RowIntegers
     position: RowIntegers
+    first_sample: RowIntegers
     domain: int
     num_samples: int
     given: Optional[Any]
@@ -143,7 +147,7 @@ class Common(TypedDict, total=False):
 
 
 # What one_number() takes for a dtype of row parameters.
-_NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint64: (int,)}
+_NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint32: (int,), np.uint64: (int,)}
 
 
 def _is_off(value: Any, off: Any) -> bool:
@@ -223,6 +227,7 @@ def read_common(
     presence_penalty: RowFloats = 0.0,
     seed: RowIntegers = 0,
     position: RowIntegers = 0,
+    first_sample: RowIntegers = 0,
     domain: int = 0,
     num_samples: int = 1,
     given: Optional[Any] = None,
@@ -251,6 +256,7 @@ def read_common(
     request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
     request.rows(sampling, "position", "position", position, 0, np.uint64)
+    request.rows(sampling, "first_sample", "first_sample", first_sample, 0, np.uint32)
     edits = {"allowed": allowed, "banned": banned, "bias": logit_bias}
     counted = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)

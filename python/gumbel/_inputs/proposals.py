@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NOT_OF_DRAFTS = (
     "seed",
     "position",
+    "first_sample",
     "num_samples",
     "given",
     "slots",

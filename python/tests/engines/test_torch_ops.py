@@ -39,6 +39,7 @@ def row_parameters(device):
         "temperature": torch.tensor([0.0, 0.7, 1.0, 1.3], device=device),
         "seed": torch.arange(B, device=device) * 7,
         "position": torch.tensor([5], device=device).repeat(B),
+        "first_sample": torch.tensor([0, 3, 1, 2**31 - 1], dtype=torch.int32, device=device),
         "top_k": torch.tensor([0, 40, 3, 0], dtype=torch.int32, device=device),
         "top_p": torch.tensor([1.0, 0.9, 1.0, 0.8], device=device),
     }
@@ -103,6 +104,13 @@ def test_the_bits_of_seeds_count(device):
     seeds = torch.tensor([-1, 3, -(2**63), 0], device=device)
     wanted = gumbel.sample(hidden, weight, seed=[2**64 - 1, 3, 2**63, 0]).tokens
     assert torch.equal(ops.sample(hidden, weight, seed=seeds)[0], wanted)
+
+
+def test_the_bits_of_first_sample_count(device):
+    hidden, weight = problem(device)
+    counters = torch.tensor([-1, 3, -(2**31), 0], dtype=torch.int32, device=device)
+    wanted = gumbel.sample(hidden, weight, first_sample=[2**32 - 1, 3, 2**31, 0]).tokens
+    assert torch.equal(ops.sample(hidden, weight, first_sample=counters)[0], wanted)
 
 
 def test_what_is_not_asked_for_is_not_there(device):

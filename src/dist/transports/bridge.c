@@ -117,6 +117,7 @@ static gumbel_status on_gpu(dist_bridge *bridge, const gumbel_problem *p, gumbel
     MOVE(s->temperature.data);
     MOVE(s->seed.data);
     MOVE(s->position.data);
+    MOVE(s->first_sample.data);
     MOVE(s->noise);
     MOVE(t->repetition.data);
     MOVE(t->frequency.data);

@@ -105,6 +105,7 @@ gumbel_status dist_bridge_sampling(dist_bridge *bridge, dist_bridged *call,
     BRING(s->temperature.data, span(places, checked->temperature.stride, 1));
     BRING(s->seed.data, span(places, checked->seed.stride, 1));
     BRING(s->position.data, span(places, checked->position.stride, 1));
+    BRING(s->first_sample.data, span(places, checked->first_sample.stride, 1));
     BRING(s->slots.of_row, p->batch);
     BRING(s->live_rows, 1);
     BRING(s->given.data, span(p->batch, checked->given.stride, checked->num_samples));

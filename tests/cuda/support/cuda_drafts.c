@@ -68,6 +68,7 @@ static void copy_sampling(gpu_cycle *made)
     COPY_ROWS(s->temperature);
     COPY_ROWS(s->seed);
     COPY_ROWS(s->position);
+    COPY_ROWS(s->first_sample);
     if (s->transforms)
         copy_transforms(made);
     if (s->truncation) {
@@ -246,6 +247,7 @@ gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
     PUT(w->sampling.temperature.data, R * sizeof(float));
     PUT(w->sampling.seed.data, R * sizeof(uint64_t));
     PUT(w->sampling.position.data, R * sizeof(uint64_t));
+    PUT(w->sampling.first_sample.data, R * sizeof(uint32_t));
     PUT(w->draft_sampling.temperature.data, R * sizeof(float));
     PUT(w->draft.tokens, rows * sizeof(int32_t));
     PUT(w->draft.offsets, (R + 1) * sizeof(int32_t));
@@ -255,6 +257,7 @@ gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
 #undef PUT
     w->draft_sampling.seed = w->sampling.seed;
     w->draft_sampling.position = w->sampling.position;
+    w->draft_sampling.first_sample = w->sampling.first_sample;
     w->draft.sampling = &w->draft_sampling;
     const gumbel_head *head = w->hidden_size > 0 ? &w->target_head : NULL;
     gumbel_error error = {"", ""};

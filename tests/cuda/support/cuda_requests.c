@@ -91,6 +91,7 @@ gpu_request *gpu_request_make(const request *host)
     COPY_ROWS(s->temperature);
     COPY_ROWS(s->seed);
     COPY_ROWS(s->position);
+    COPY_ROWS(s->first_sample);
     s->noise = copy(made, s->noise,
                     (size_t)(r->plan.batch * r->plan.samples * r->plan.vocab) * sizeof(float));
     if (s->transforms)

@@ -237,12 +237,14 @@ problem *gpu_problem(const problem *host)
     made->temperature = gpu_copy(host->temperature, batch * sizeof(float));
     made->seed = gpu_copy(host->seed, batch * sizeof(uint64_t));
     made->position = gpu_copy(host->position, batch * sizeof(uint64_t));
+    made->first_sample = gpu_copy(host->first_sample, batch * sizeof(uint32_t));
     made->head.weight.data = made->weight;
     made->head.hidden.data = made->hidden;
     made->head.bias.data = made->bias;
     made->sampling.temperature.data = made->temperature;
     made->sampling.seed.data = made->seed;
     made->sampling.position.data = made->position;
+    made->sampling.first_sample.data = made->first_sample;
     return made;
 }
 
@@ -254,6 +256,7 @@ void gpu_problem_free(problem *made)
     gpu_free(made->temperature);
     gpu_free(made->seed);
     gpu_free(made->position);
+    gpu_free(made->first_sample);
     free(made);
 }
 

@@ -62,6 +62,7 @@ static gumbel_problem problem_near(const gumbel_problem *p)
     NEAR(sampling.temperature.data);
     NEAR(sampling.seed.data);
     NEAR(sampling.position.data);
+    NEAR(sampling.first_sample.data);
     NEAR(sampling.slots.of_row);
     NEAR(sampling.noise);
     NEAR(list_of_row);
@@ -190,6 +191,7 @@ static void sampling_far(far_sampling *to, const gumbel_sampling *from)
     MOVE(sampling.temperature.data);
     MOVE(sampling.seed.data);
     MOVE(sampling.position.data);
+    MOVE(sampling.first_sample.data);
     MOVE(sampling.slots.of_row);
     MOVE(sampling.live_rows);
     MOVE(sampling.given.data);

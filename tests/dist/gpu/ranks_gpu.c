@@ -257,10 +257,10 @@ static void differ(void)
     gumbel_error error = {"", ""};
     draw_and_wait(&s);
     compare_scene(&s, "before they differ");
-    s.whole->sampling.first_sample = rank + 1 == ranks ? 8 : 7;
+    s.whole->sampling.domain = rank + 1 == ranks ? 3 : 4;
     gumbel_status status = draw_ranks(&s, NULL, &error);
     CHECK(status == GUMBEL_ERROR_GROUP, "ranks that differ draw");
-    CHECK(strcmp(error.field, "sampling.num_samples") == 0, "%s: %s", error.field, error.message);
+    CHECK(strcmp(error.field, "sampling.domain") == 0, "%s: %s", error.field, error.message);
     end(&s);
 }
 

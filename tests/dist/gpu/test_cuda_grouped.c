@@ -20,6 +20,7 @@ typedef struct parts_case {
     float *log_masses;
     int32_t *tokens, *of_row;
     uint64_t *seed, *position;
+    uint32_t *first_sample;
     gumbel_sampling sampling;
 } parts_case;
 
@@ -54,6 +55,7 @@ static void fill(parts_case *c, uint64_t *random)
     for (int64_t b = 0; b < c->batch; b++) {
         c->seed[b] = (uint64_t)random_below(random, 1u << 31) << 33 | (uint64_t)b;
         c->position[b] = (uint64_t)random_below(random, 3) << 32 | random_below(random, 1000);
+        c->first_sample[b] = 7 - 40503 * (uint32_t)b;
         c->of_row[b] = (int32_t)(c->batch - 1 - b);
     }
 }
@@ -63,8 +65,8 @@ static void point(parts_case *c)
     c->sampling = (gumbel_sampling){.struct_size = sizeof c->sampling,
                                     .seed = {c->seed, c->slotted ? GUMBEL_SAME : 0},
                                     .position = {c->position, 0},
-                                    .num_samples = c->samples,
-                                    .first_sample = 7};
+                                    .first_sample = {c->first_sample, 0},
+                                    .num_samples = c->samples};
     if (c->slotted)
         c->sampling.slots = (gumbel_slots){c->of_row, c->batch};
 }
@@ -78,6 +80,7 @@ static parts_case make_case(int32_t parts, int64_t batch, int32_t samples, uint6
     c.tokens = make_zeroed((size_t)parts * draws_of(&c), sizeof *c.tokens);
     c.seed = make_zeroed(rows, sizeof *c.seed);
     c.position = make_zeroed(rows, sizeof *c.position);
+    c.first_sample = make_zeroed(rows, sizeof *c.first_sample);
     c.of_row = make_zeroed(rows, sizeof *c.of_row);
     fill(&c, random);
     point(&c);
@@ -90,6 +93,7 @@ static void free_case(parts_case *c, void (*drop)(void *))
     drop(c->tokens);
     drop(c->seed);
     drop(c->position);
+    drop(c->first_sample);
     drop(c->of_row);
 }
 
@@ -104,6 +108,7 @@ static parts_case copy_case(const parts_case *host)
     c.tokens = gpu_copy(host->tokens, TOKEN_BYTES(host));
     c.seed = gpu_copy(host->seed, rows * sizeof *c.seed);
     c.position = gpu_copy(host->position, rows * sizeof *c.position);
+    c.first_sample = gpu_copy(host->first_sample, rows * sizeof *c.first_sample);
     c.of_row = gpu_copy(host->of_row, rows * sizeof *c.of_row);
     point(&c);
     return c;

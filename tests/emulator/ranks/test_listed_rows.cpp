@@ -36,6 +36,7 @@ struct listed_case {
     std::vector<float> logits, temperature, min_p, top_p;
     std::vector<int32_t> top_k;
     std::vector<uint64_t> seed, position;
+    std::vector<uint32_t> first_sample;
     gumbel_truncation cut;
     gumbel_sampling sampling;
 
@@ -78,6 +79,7 @@ listed_case::listed_case(uint64_t *random)
         min_p.push_back(one_in(random, 2) ? 0.0f : 0.01f * (float)random_below(random, 30));
         seed.push_back(random_bits(random));
         position.push_back(random_below(random, 1000));
+        first_sample.push_back(UINT32_MAX - 40503 * (uint32_t)b);
     }
     cut.struct_size = sizeof cut;
     cut.order = (gumbel_order)random_below(random, 6);
@@ -92,6 +94,7 @@ listed_case::listed_case(uint64_t *random)
     sampling.temperature = {temperature.data(), 0};
     sampling.seed = {seed.data(), 0};
     sampling.position = {position.data(), 0};
+    sampling.first_sample = {first_sample.data(), 0};
     sampling.truncation = &cut;
 }
 
