@@ -92,9 +92,10 @@ class BatchDraw:
             **parameters.read(lines),
             "seed": seeds_in(lines, self.first),
             "position": batch["position_ids"][0, indices].long(),
-            "num_samples": self.copies,
             "logprobs": self.logprobs,
         }
+        if self.copies > 1:
+            common["first_sample"] = lines[self.first + 2]
         if self.head is None:
             scores = _processed(runner, model, batch)
             drawn = torch.ops.gumbel.sample_logits(scores, **common)
@@ -104,15 +105,9 @@ class BatchDraw:
             drawn = torch.ops.gumbel.sample(
                 hidden, self.head.weight, screen=self.screen, **self.head.arguments(), **common
             )
-        output[0, :count].copy_(self._pick(drawn[0], lines))
+        output[0, :count].copy_(drawn[0][:, 0])
         if self.logprobs:
-            output[1, :count].copy_(self._pick(drawn[2], lines).view(torch.int32))
-
-    def _pick(self, found: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
-        """Of the samples [n, copies] of each request its own: [n]."""
-        if self.copies == 1:
-            return found[:, 0].contiguous()
-        return found.gather(1, lines[self.first + 2].long()[:, None])[:, 0]
+            output[1, :count].copy_(drawn[2][:, 0].contiguous().view(torch.int32))
 
 
 class _Parameters:

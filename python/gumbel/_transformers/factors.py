@@ -8,9 +8,19 @@ from itertools import product
 from typing import Any
 
 # A multiplier of logits, or a divisor: the probe of a head decides which (probe.py).
-SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
+SCALES = (
+    "logit_scale",  # Cohere
+    "logits_scaling",  # Granite and MiniCPM3 divide by it, HyperCLOVA X multiplies
+    "lm_head_multiplier",  # Falcon-H1
+    "output_multiplier",  # Muse Glimmer
+    "logits_mup_width_multiplier",  # Inkling
+)
 # A cap c: the logits are c * tanh(logits / c).
-SOFTCAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+SOFTCAPS = (
+    "final_logit_softcapping",  # Gemma, NanoChat, Muse Glimmer
+    "logits_soft_cap",  # RecurrentGemma
+    "output_logit_soft_cap",  # xLSTM
+)
 
 Values = tuple[tuple[str, float], ...]
 

@@ -6,6 +6,7 @@ All of this is read at each call of generate(), so it costs some microseconds.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -21,24 +22,32 @@ _LINEAR_FORWARD = torch.nn.Linear.forward
 class Parts:
     """What makes the logits of a model. Two are equal if the same head serves both."""
 
-    def __init__(self, model: Any, linear: Any, base: Any) -> None:
-        self.linear, self.base, self.forward = linear, base, type(model).forward
+    def __init__(self, model: Any, linear: Any) -> None:
+        self.linear, self.forward, self.bases = linear, type(model).forward, _list_decoders(model)
         weight, bias = linear.weight, linear.bias
         self.weight = weight.detach()
         self.bias: Optional[torch.Tensor] = None if bias is None else bias.detach()
         configs = (model.config, model.config.get_text_config())
-        self.values: Values = read_factors(*configs, model, base)
-        self.objects = (linear, base, self.forward, weight, bias)
+        self.values: Values = read_factors(*configs, model, *self.bases)
+        self.objects = (linear, self.forward, weight, bias, *self.bases)
         self.layouts = (_describe(weight), None if bias is None else _describe(bias))
 
     def has_same_decoder(self, other: Parts) -> bool:
-        """Whether the same forward and decoder give the hidden states."""
-        return self.base is other.base and self.forward is other.forward
+        """Whether the same forward and decoder give hidden states, which the head can still read."""
+        return (
+            self.forward is other.forward
+            and _are_same(self.bases, other.bases)
+            and self.weight.dtype == other.weight.dtype
+            and self.weight.device == other.weight.device
+        )
 
     def is_same(self, other: Parts) -> bool:
         """Whether nothing was replaced. What was written in place is not seen."""
-        same = all(one is two for one, two in zip(self.objects, other.objects))
-        return same and self.layouts == other.layouts and self.values == other.values
+        return (
+            _are_same(self.objects, other.objects)
+            and self.layouts == other.layouts
+            and self.values == other.values
+        )
 
 
 @dataclass(frozen=True)
@@ -50,14 +59,27 @@ class Unfit:
 
 def find_parts(model: Any) -> Any:
     """The Parts of a model's logits, or why there are none: Unfit."""
-    linear, base = model.get_output_embeddings(), model.base_model
+    linear = model.get_output_embeddings()
     reason = (
         _refuse_calls(model, linear)
-        or ("its decoder is not a module of its own" if base is model else "")
+        or ("" if _list_decoders(model) else "its decoder is not a module of its own")
         or _refuse_tensor("weight", linear.weight, 2)
         or (_refuse_tensor("bias", linear.bias, 1) if linear.bias is not None else "")
     )
-    return Unfit(reason) if reason else Parts(model, linear, base)
+    return Unfit(reason) if reason else Parts(model, linear)
+
+
+def _list_decoders(model: Any) -> tuple[Any, ...]:
+    """Modules whose last hidden state may be what the head is given, the outermost first."""
+    found = [model.base_model]
+    decoder = model.get_decoder()
+    if decoder is not None and decoder is not found[0]:
+        found.append(decoder)
+    return tuple(module for module in found if module is not model)
+
+
+def _are_same(objects: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    return len(objects) == len(others) and all(map(operator.is_, objects, others))
 
 
 def _refuse_calls(model: Any, linear: Any) -> str:
@@ -100,6 +122,8 @@ def _refuse_tensor(name: str, tensor: torch.Tensor, axes: int) -> str:
         return f"the {name} of its head is {tensor.dtype}"
     if tensor.dim() != axes or not tensor.numel() or not tensor.untyped_storage().nbytes():
         return f"the {name} of its head is not in memory"
+    if tensor.stride(-1) != 1:
+        return f"the {name} of its head has gaps in its last axis"
     return ""
 
 

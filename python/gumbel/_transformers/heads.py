@@ -120,16 +120,32 @@ def _find_head(model: Any, parts: Any, before: Optional[_Found], running: bool) 
         return _Found(parts, None, "its decoder or head was replaced in a run", True)
     try:
         with _probing, torch.compiler.set_stance("force_eager"):
-            factors, reason = find_factors(model, parts)
-            if factors and not same_decoder:
-                reason = check_forward(model, parts, factors)
+            base, factors, reason = _try_decoders(model, parts, not running)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        factors, reason = None, f"its head could not be tried: {type(error).__name__}: {error}"
-    if factors is None or reason:
+        base, factors, reason = None, None, f"its head failed: {type(error).__name__}: {error}"
+    if factors is None:
         return _Found(parts, None, reason, False)
-    compiled = old.compiled if old and same_decoder else CompiledDecoder(parts.base)
+    compiled = old.compiled if old and old.base is base else CompiledDecoder(base)
     compiled.check_hooks()
-    head = Head(parts.base, parts.weight, parts.bias, *factors, compiled)
+    weight, bias = parts.weight[: factors.vocab], parts.bias
+    bias = None if bias is None else bias[: factors.vocab]
+    head = Head(base, weight, bias, factors.scale, factors.softcap, compiled)
     return _Found(parts, head, "", False)
+
+
+def _try_decoders(model: Any, parts: Parts, forward: bool) -> tuple[Any, Any, str]:
+    """The decoder whose states the head is given and the factors of logits; else None, and why.
+
+    `forward` says whether to compare the decoder's own hidden states, too.
+    """
+    reasons = []
+    for base in parts.bases:
+        factors, reason = find_factors(model, parts, base)
+        if factors and forward:
+            reason = check_forward(model, parts, base, factors)
+        if not reason:
+            return base, factors, ""
+        reasons.append(reason)
+    return None, None, "; ".join(reasons)

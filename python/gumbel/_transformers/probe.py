@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional
+from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
@@ -60,41 +60,53 @@ def _give_states(base: Any, states: torch.Tensor) -> Iterator[list[int]]:
             base.forward = replaced
 
 
-def make_states(weight: torch.Tensor) -> torch.Tensor:
-    """Hidden states [1, ROWS, D] whose largest products with the weights are LARGEST."""
+def make_states(weight: torch.Tensor, scales: Iterable[float]) -> torch.Tensor:
+    """Hidden states [1, ROWS, D] whose largest products with the weights are LARGEST.
+
+    They are smaller where the dtype does not hold them times each of the scales.
+    """
     generator = torch.Generator().manual_seed(1)
     unit = torch.randn(ROWS, weight.shape[1], generator=generator).to(weight.device)
     products = torch.nn.functional.linear(unit.to(weight.dtype), weight).float()
     most = torch.nan_to_num(products).abs().amax(1)
     wanted = torch.tensor(LARGEST, device=weight.device).repeat(ROWS // len(LARGEST))
+    largest = torch.finfo(weight.dtype).max / 8
+    wanted = wanted.clamp(max=largest / max(1.0, *map(abs, scales)))
     factors = torch.where(most > 0, wanted / most, 1)
-    room = torch.finfo(weight.dtype).max / 8 / unit.abs().amax(1)
+    room = largest / unit.abs().amax(1)
     return (unit * torch.minimum(factors, room)[:, None]).to(weight.dtype)[None]
 
 
-def find_factors(model: Any, parts: Parts) -> tuple[Optional[tuple[float, float]], str]:
-    """The scale and the soft-cap of a model's logits; or None, and why they are not enough."""
-    base, weight = parts.base, parts.weight
-    states = make_states(weight)
+class Factors(NamedTuple):
+    """How logits come from products with the weights."""
+
+    scale: float
+    softcap: float
+    vocab: int  # of the head's tokens, from the first on, those that have logits
+
+    def apply(self, products: torch.Tensor) -> torch.Tensor:
+        """The logits [n, vocab] that the library makes of products [n, V]."""
+        logits = products[:, : self.vocab] * self.scale
+        return self.softcap * torch.tanh(logits / self.softcap) if self.softcap else logits
+
+
+def find_factors(model: Any, parts: Parts, base: Any) -> tuple[Optional[Factors], str]:
+    """The factors of a model's logits; or None, and why the library cannot compute these."""
+    weight, candidates = parts.weight, list_candidates(parts.values)
+    states = make_states(weight, [scale for scale, _ in candidates])
     ids = torch.arange(ROWS, device=weight.device)[None] % len(weight)
     with _give_states(base, states) as calls:
         found = model(input_ids=ids, use_cache=False, return_dict=True).logits
     if len(calls) != 1:
-        return None, "its forward does not call its decoder once"
-    if tuple(found.shape) != (1, ROWS, len(weight)):
+        return None, f"its forward calls its {type(base).__name__} {len(calls)} times, not once"
+    if found.shape[:-1] != (1, ROWS) or not 0 < found.shape[-1] <= len(weight):
         return None, f"its logits have the shape {tuple(found.shape)}"
-    raw = torch.nn.functional.linear(states, weight, parts.bias)[0].float()
-    for scale, softcap in list_candidates(parts.values):
-        expected = apply_factors(raw, scale, softcap)
-        if _agree(found[0].float(), expected, weight.dtype):
-            return (scale, softcap), ""
-    return None, "they are not those of its head by any scale and soft-cap of its config"
-
-
-def apply_factors(raw: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
-    """What the library makes of products."""
-    logits = raw * scale
-    return softcap * torch.tanh(logits / softcap) if softcap else logits
+    products = torch.nn.functional.linear(states, weight, parts.bias)[0].float()
+    for scale, softcap in candidates:
+        factors = Factors(scale, softcap, found.shape[-1])
+        if _agree(found[0].float(), factors.apply(products), weight.dtype):
+            return factors, ""
+    return None, "its logits are not products with the head by any scale and soft-cap of its config"
 
 
 def _agree(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
@@ -115,18 +127,18 @@ def is_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> b
     return bool(alike.all())
 
 
-def check_forward(model: Any, parts: Parts, factors: tuple[float, float]) -> str:
+def check_forward(model: Any, parts: Parts, base: Any, factors: Factors) -> str:
     """Why the decoder alone does not give the states that the head is given, on three tokens."""
     weight = parts.weight
     ids = torch.arange(1, 4, device=weight.device)[None] % len(weight)
     found = model(input_ids=ids, use_cache=False, return_dict=True).logits[0].float()
-    hidden = parts.base(input_ids=ids, use_cache=False, return_dict=True).last_hidden_state
+    hidden = base(input_ids=ids, use_cache=False, return_dict=True).last_hidden_state
     if hidden.dtype != weight.dtype:
         return f"its hidden states are {hidden.dtype}, its head is {weight.dtype}"
     if hidden.device != weight.device:
         return f"its hidden states are on {hidden.device}, its head is on {weight.device}"
-    raw = torch.nn.functional.linear(hidden, weight, parts.bias)[0].float()
-    expected = apply_factors(raw, *factors)
+    products = torch.nn.functional.linear(hidden, weight, parts.bias)[0].float()
+    expected = factors.apply(products)
     if found.shape == expected.shape and is_close(
         found, expected, FORWARD_TOLERANCES[weight.dtype]
     ):
