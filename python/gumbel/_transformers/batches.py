@@ -118,10 +118,8 @@ def _results(manager: Any, count: int) -> dict[str, Any]:
     while len(found) < count:
         output = manager.get_result(timeout=1)
         if output is None and not manager.is_running():
-            raise BatchError(
-                f"continuous batching ended with {len(found)} of {count} texts{_read_cause(manager)}",
-                found,
-            )
+            ended = f"continuous batching ended with {len(found)} of {count} texts"
+            raise BatchError(ended + _read_cause(manager), found)
         if output is not None and output.error is not None:
             raise BatchError(f"{output.request_id}: {output.error}", found)
         if output is not None and output.is_finished():
@@ -130,7 +128,7 @@ def _results(manager: Any, count: int) -> dict[str, Any]:
 
 
 def _read_cause(manager: Any) -> str:
-    """What ended a manager's thread, behind a colon. transformers 5.16 keeps it in another place."""
+    """The error that ended a manager's thread. transformers 5.16 keeps it in another place."""
     status = getattr(manager, "background_thread_status", manager)
     error = getattr(status, "fatal_error", None)
     return "" if error is None else f": {type(error).__name__}: {error}"

@@ -22,6 +22,7 @@ from .._calls.screens import Screen
 from .heads import Head, head_of
 from .requests import add_lines, seeds_in
 from .rules import Rules, rules_of
+from .stops import check_drawn
 
 # What a step has besides what a decoder's forward takes.
 NOT_OF_DECODERS = ("logits_to_keep", "logits_indices", "logits_processor_args")
@@ -105,6 +106,8 @@ class BatchDraw:
             drawn = torch.ops.gumbel.sample(
                 hidden, self.head.weight, screen=self.screen, **self.head.arguments(), **common
             )
+        if indices.device.type == "cpu" and not torch.compiler.is_compiling():
+            check_drawn(drawn[0][:, 0])
         output[0, :count].copy_(drawn[0][:, 0])
         if self.logprobs:
             output[1, :count].copy_(drawn[2][:, 0].contiguous().view(torch.int32))

@@ -145,7 +145,7 @@ def _decode(
         if ends:
             pad = config._pad_token_tensor.to(ids.device)
             tokens = tokens * unfinished + pad * (1 - unfinished)
-        ids = torch.cat([ids, tokens[:, None]], -1)
+        ids = torch.cat([ids, tokens[:, None].clamp(min=0)], -1)  # `stops` refuses -1, maybe late
         unfinished = unfinished & ~criteria(ids, None)
         done = stops(unfinished, tokens, ids.shape[1])
     return ids[:, : ids.shape[1] - stops.finish()], kwargs.get("past_key_values")

@@ -13,10 +13,10 @@ import torch
 from transformers.generation import CompileConfig
 
 from .._calls.screens import Weights
-from .compiled import CompiledDecoder
-from .head_parts import Parts, Unfit, find_parts
-from .kept_screens import KeptScreen
-from .probe import check_forward, find_factors
+from .head.compiled import CompiledDecoder
+from .head.head_parts import Parts, Unfit, find_parts
+from .head.kept_screens import KeptScreen
+from .head.probe import check_forward, find_factors
 
 log = logging.getLogger("gumbel.transformers")
 

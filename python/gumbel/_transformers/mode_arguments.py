@@ -20,7 +20,7 @@ _stock_extract = GenerationMixin._extract_generation_mode_kwargs
 
 
 def takes_mode_arguments(method: Method) -> Method:
-    """Mark a decoding method that takes `tokenizer`, `streamer`, `draft_model` and `synced_gpus`."""
+    """Mark a method that takes `tokenizer`, `streamer`, `draft_model` and `synced_gpus`."""
     setattr(method, _MARK, True)
     return method
 

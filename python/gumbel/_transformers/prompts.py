@@ -12,8 +12,8 @@ EXPECTED = "expected a list of token ids for each prompt: tokenizer(prompts).inp
 def check_prompts(inputs: Any, vocab: int) -> list[list[int]]:
     """The prompts as lists of ids in [0, vocab).
 
-    Raises TypeError for what is not a list of lists of integers, and ValueError for a prompt without
-    tokens or with an id that the model does not have.
+    Raises TypeError for what is not a list of lists of integers, and ValueError for a prompt that
+    has no tokens or an id that the model does not have.
     """
     if not isinstance(inputs, (list, tuple)):
         raise TypeError(f"inputs: got {_name(inputs)}; {EXPECTED}")
@@ -30,7 +30,7 @@ def _check_prompt(name: str, prompt: Any, vocab: int) -> list[int]:
         if not 0 <= token < vocab:
             raise ValueError(f"{name}[{at}]: token {token} is not in [0, {vocab})")
     if not prompt:
-        raise ValueError(f"{name}: the prompt has no tokens; at least one is needed to start a text")
+        raise ValueError(f"{name}: the prompt has no tokens; a text starts from at least one")
     return [int(token) for token in prompt]
 
 

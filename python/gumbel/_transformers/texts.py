@@ -51,7 +51,7 @@ class Texts:
             self.position = mask.long().sum(1) - 1
 
     def counters(self) -> dict[str, torch.Tensor]:
-        """What a call of the library takes of it. Row b draws one sample, `sample[b]` of its seed."""
+        """What a call of the library takes of it. Row b draws sample `sample[b]` of its seed."""
         given = {"seed": self.seed, "position": self.position}
         return given if self.sample is None else {**given, "first_sample": self.sample}
 

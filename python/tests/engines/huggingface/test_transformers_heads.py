@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads of transformers' models that change from text to text: texts come from the head as it is."""
+"""Heads of transformers' models that change: texts come from the head as it is."""
 
 import gc
 import logging

@@ -33,7 +33,7 @@ class Parts:
         self.layouts = (_describe(weight), None if bias is None else _describe(bias))
 
     def has_same_decoder(self, other: Parts) -> bool:
-        """Whether the same forward and decoder give hidden states, which the head can still read."""
+        """Whether the same forward and decoder give states that the head can still read."""
         return (
             self.forward is other.forward
             and _are_same(self.bases, other.bases)

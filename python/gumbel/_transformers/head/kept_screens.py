@@ -7,7 +7,7 @@ from typing import Optional
 
 import torch
 
-from .._calls.screens import Screen
+from ..._calls.screens import Screen
 
 SIDE = 64  # a sample of the weights has the square of it
 
