@@ -8,7 +8,9 @@
 The LM head and the draw are one pass, and no logits are formed: so it is for greedy texts, the
 temperature, top_k, top_p, min_p, a repetition penalty, suppressed tokens and a least length. What
 else a GenerationConfig or a list of logits processors asks for is done by transformers on logits,
-from which the library draws: the texts are those asked for, at the cost of the logits.
+from which the library draws: the texts are those asked for, at the cost of the logits. So are the
+texts of a model whose logits are more than a product with its head, a scale and a soft-cap; the log
+`gumbel.transformers` then says why, once.
 
 With draft_model= or prompt_lookup_num_tokens= several tokens come of one forward. generate_batch()
 serves many prompts by continuous batching, and patch_continuous_batching() every manager of it.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -25,12 +26,14 @@ SOFTCAPS = (
 Values = tuple[tuple[str, float], ...]
 
 
-def read_factors(*holders: Any) -> Values:
-    """The names above, and their values, that configs and modules have. No value is 0 or None."""
+def read_factors(config: Any, *modules: Any) -> Values:
+    """The names above, and their values, that a config and modules have. None of them is 0."""
     found: dict[tuple[str, float], None] = {}
-    for holder in holders:
+    text = config.get_text_config()
+    readers = [partial(getattr, each) for each in ([config] if text is config else [config, text])]
+    for read in (*readers, *(vars(module).get for module in modules)):
         for name in (*SCALES, *SOFTCAPS):
-            value = getattr(holder, name, None)
+            value = read(name, None)
             if isinstance(value, (int, float)) and value and math.isfinite(value):
                 found[name, float(value)] = None
     return tuple(found)

@@ -27,8 +27,7 @@ class Parts:
         weight, bias = linear.weight, linear.bias
         self.weight = weight.detach()
         self.bias: Optional[torch.Tensor] = None if bias is None else bias.detach()
-        configs = (model.config, model.config.get_text_config())
-        self.values: Values = read_factors(*configs, model, *self.bases)
+        self.values: Values = read_factors(model.config, model, *self.bases)
         self.objects = (linear, self.forward, weight, bias, *self.bases)
         self.layouts = (_describe(weight), None if bias is None else _describe(bias))
 

@@ -18,8 +18,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from .factors import list_candidates
 from .head_parts import Parts
 
-LARGEST = (0.5, 4.0, 32.0, 256.0, 2048.0, 16384.0)  # logits of the synthetic states, two rows each
-ROWS = 2 * len(LARGEST)
+LARGEST = (0.5, 4.0, 32.0, 256.0, 2048.0, 16384.0)  # logits of each synthetic state
+ROWS = len(LARGEST)
+SAMPLED = 1024  # rows of the weights that the states are scaled by
 # Of the largest logit of a row: what two ways to round the same logits may differ by. A model
 # rounds up to three times in its own dtype, each time by half a unit in the last place.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -61,15 +62,16 @@ def _give_states(base: Any, states: torch.Tensor) -> Iterator[list[int]]:
 
 
 def make_states(weight: torch.Tensor, scales: Iterable[float]) -> torch.Tensor:
-    """Hidden states [1, ROWS, D] whose largest products with the weights are LARGEST.
+    """Hidden states [1, ROWS, D] whose largest products with the weights are about LARGEST.
 
     They are smaller where the dtype does not hold them times each of the scales.
     """
     generator = torch.Generator().manual_seed(1)
     unit = torch.randn(ROWS, weight.shape[1], generator=generator).to(weight.device)
-    products = torch.nn.functional.linear(unit.to(weight.dtype), weight).float()
+    sample = weight[:: max(1, len(weight) // SAMPLED)]
+    products = torch.nn.functional.linear(unit.to(weight.dtype), sample).float()
     most = torch.nan_to_num(products).abs().amax(1)
-    wanted = torch.tensor(LARGEST, device=weight.device).repeat(ROWS // len(LARGEST))
+    wanted = torch.tensor(LARGEST, device=weight.device)
     largest = torch.finfo(weight.dtype).max / 8
     wanted = wanted.clamp(max=largest / max(1.0, *map(abs, scales)))
     factors = torch.where(most > 0, wanted / most, 1)
