@@ -9,7 +9,7 @@ from typing import Any, Iterator, Optional, Sequence, Union
 import torch
 from transformers.generation.continuous_batching.utils import WorkloadHints
 
-from .batching import check_psutil, give, head_of_paged
+from .batching import check_psutil, find_head_of_paged, give
 from .prompts import check_prompts
 from .requests import CHILD
 from .texts import seeds_of
@@ -99,10 +99,10 @@ def _manager(
     """A manager that draws by the library, and has ended behind it. One that fails before it starts
     would leave the model with paged attention."""
     attention = model.config._attn_implementation
-    head, manager = head_of_paged(model), None
+    found, manager = find_head_of_paged(model), None
     try:
         manager = model.init_continuous_batching(config, batching, hints)
-        give(manager, head, screen)
+        give(manager, found, screen)
         yield manager
     finally:
         if manager is not None:

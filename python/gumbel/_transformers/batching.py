@@ -19,7 +19,7 @@ from transformers.utils import is_psutil_available
 
 from .. import torch as operators  # noqa: F401, registers torch.ops.gumbel
 from .._calls.screens import Screen
-from .heads import Head, head_of
+from .heads import Found, Head, find_head, follow_head
 from .requests import add_lines, seeds_in
 from .rules import Rules, rules_of
 from .stops import check_drawn
@@ -43,7 +43,7 @@ DTYPES = {
 class BatchDraw:
     """Draws one token of each request that a step completes."""
 
-    def __init__(self, manager: Any, head: Optional[Head], screen: bool) -> None:
+    def __init__(self, manager: Any, found: Found, screen: bool) -> None:
         processors, greedy = manager.logit_processor, not manager.generation_config.do_sample
         rules = rules_of(processors.logits_processor)
         if rules is not None and rules.edit_logits():
@@ -52,14 +52,15 @@ class BatchDraw:
         lines = {} if greedy else _lines_of(processors.logits_processor)
         self.fused = None if rules is None else _Parameters(rules, greedy, lines, self.model.device)
         self.processed = _Parameters(Rules(), greedy, {}, self.model.device)
-        self._use_head(head)
+        self._use_head(found)
         self.copies = manager.num_return_sequences
         self.logprobs = "processed" if manager.continuous_batching_config.return_logprobs else None
         self.first = add_lines(processors)
 
-    def _use_head(self, head: Optional[Head]) -> None:
-        """Draw by this head from now on; None: from logits."""
-        self.head = None if self.fused is None else head
+    def _use_head(self, found: Found) -> None:
+        """Draw by this head from now on; from logits where there is none."""
+        self.found = found
+        self.head: Optional[Head] = None if self.fused is None else found.head
         self.weights = self.head.weights(self.by_screen) if self.head is not None else None
         self.screen = self.weights.bytes if isinstance(self.weights, Screen) else None
 
@@ -70,17 +71,17 @@ class BatchDraw:
         """
         if self.fused is None:
             return
-        head = head_of(self.model, running=True)
-        if head is self.head:
-            if head is not None and self.by_screen:
-                head.refresh_screen()
+        found = follow_head(self.model, self.found)
+        if found is self.found:
+            if self.head is not None and self.by_screen:
+                self.head.refresh_screen()
         elif in_graphs:
             raise RuntimeError(
                 "model: its head was replaced while continuous batching runs it in CUDA graphs; "
                 "make another manager, or write new weights in place"
             )
         else:
-            self._use_head(head)
+            self._use_head(found)
 
     def __call__(
         self, runner: Any, model: Any, batch: dict[str, Any], output: torch.Tensor
@@ -88,7 +89,7 @@ class BatchDraw:
         """Run the model on a step, and write what is drawn into `output` [1 or 2, more than n]."""
         lines, indices = batch["logits_processor_args"], batch["logits_indices"]
         count = indices.shape[0]
-        parameters = self.processed if self.head is None else self.fused
+        parameters = self.processed if self.head is None else self.fused or self.processed
         common = {
             **parameters.read(lines),
             "seed": seeds_in(lines, self.first),
@@ -193,19 +194,19 @@ ModelRunner.compute_batch = _compute
 
 
 @torch.no_grad()
-def head_of_paged(model: Any) -> Optional[Head]:
+def find_head_of_paged(model: Any) -> Found:
     """The head of a model that may be loaded for paged attention, which no plain forward has."""
     attention = model.config._attn_implementation
     if not attention.startswith("paged|"):
-        return head_of(model)
+        return find_head(model)
     model.set_attn_implementation(attention[len("paged|") :])
     try:
-        return head_of(model)
+        return find_head(model)
     finally:
         model.set_attn_implementation(attention)
 
 
-def give(manager: Any, head: Optional[Head], screen: bool) -> None:
+def give(manager: Any, found: Found, screen: bool) -> None:
     """Have the library draw for a manager that has not begun, by a screen of the head or not."""
     if hasattr(manager.logit_processor, "gumbel_draw"):
         return
@@ -214,7 +215,7 @@ def give(manager: Any, head: Optional[Head], screen: bool) -> None:
             "model: its cached manager draws by itself; "
             "destroy_cached_continuous_batching_manager() first"
         )
-    manager.logit_processor.gumbel_draw = BatchDraw(manager, head, screen)
+    manager.logit_processor.gumbel_draw = BatchDraw(manager, found, screen)
 
 
 def check_psutil(model: Any) -> None:
@@ -225,9 +226,9 @@ def check_psutil(model: Any) -> None:
 
 def _init(self: Any, model: Any, *arguments: Any, **named: Any) -> None:
     check_psutil(model)
-    head = head_of_paged(model)
+    found = find_head_of_paged(model)
     _stock_init(self, model, *arguments, **named)
-    give(self, head, _patched["screen"])
+    give(self, found, _patched["screen"])
 
 
 _patched = {"screen": False}

@@ -86,7 +86,7 @@ def _refuse_calls(model: Any, linear: Any) -> str:
     if linear is None:
         return "it has no output embeddings"
     if type(linear) is not torch.nn.Linear:
-        return f"its head is a {type(linear).__name__}, not a torch.nn.Linear"
+        return f"its head is of the type {type(linear).__name__}, not torch.nn.Linear"
     if torch.nn.Linear.forward is not _LINEAR_FORWARD:
         return "torch.nn.Linear.forward was replaced"
     if all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks:
@@ -114,7 +114,7 @@ def _has_own_forward(module: Any) -> bool:
 def _refuse_tensor(name: str, tensor: torch.Tensor, axes: int) -> str:
     """Why the library cannot read a parameter of the head in place."""
     if type(tensor) not in (torch.nn.Parameter, torch.Tensor):
-        return f"the {name} of its head is a {type(tensor).__name__}"
+        return f"the {name} of its head is of the type {type(tensor).__name__}"
     if tensor.device.type not in ("cpu", "cuda"):
         return f"the {name} of its head is on {tensor.device}"
     if tensor.dtype not in DTYPES:

@@ -234,6 +234,20 @@ def test_a_compiled_forward_of_a_model_is_its_own():
     assert greedy(model, True) == wanted and heads.head_of(model) is not None
 
 
+def test_a_forward_that_moves_its_inputs_is_its_own():
+    """As accelerate has it for models of several devices."""
+    class AlignDevicesHook:
+        offload = False
+
+    model = make()
+    wanted = greedy(model, False)
+    for module in (model, model.lm_head):
+        module._hf_hook, module.forward = AlignDevicesHook(), module.forward
+    assert greedy(model, True) == wanted and heads.head_of(model) is not None
+    model.lm_head._hf_hook.offload = True
+    assert greedy(model, True) == wanted and heads.head_of(model) is None
+
+
 def test_what_is_kept_of_a_model_ends_with_it():
     model = make()
     greedy(model, True, screen=True)
