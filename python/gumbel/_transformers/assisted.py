@@ -10,6 +10,7 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 
 from .draws import Draw
 from .heads import Head
+from .stops import check_drawn
 from .trunk import Trunk
 
 
@@ -41,7 +42,7 @@ def decode_assisted(
         found = draw.verify(rows, candidates, room, stop)
         emitted = found.tokens[:, : int(found.emitted)].long()
         if not emitted.shape[1]:
-            raise RuntimeError(f"logits: no token can be drawn, status {int(found.status)}")
+            check_drawn(torch.tensor([-1]))
         ids, cut = ends.cut(torch.cat([ids, emitted], -1), length)
         draw.texts.position += ids.shape[1] - length
         trunk.forget(ids.shape[1] - 1)

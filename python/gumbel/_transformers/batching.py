@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Optional
 
 import torch
@@ -14,12 +15,14 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 )
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 from transformers.generation.continuous_batching.model_runner import ModelRunner
+from transformers.utils import is_psutil_available
 
 from .. import torch as operators  # noqa: F401, registers torch.ops.gumbel
 from .._calls.screens import Screen
-from .heads import Head, head_of
+from .heads import Found, Head, find_head, follow_head
 from .requests import add_lines, seeds_in
 from .rules import Rules, rules_of
+from .stops import check_drawn
 
 # What a step has besides what a decoder's forward takes.
 NOT_OF_DECODERS = ("logits_to_keep", "logits_indices", "logits_processor_args")
@@ -40,26 +43,45 @@ DTYPES = {
 class BatchDraw:
     """Draws one token of each request that a step completes."""
 
-    def __init__(self, manager: Any, head: Optional[Head], screen: bool) -> None:
+    def __init__(self, manager: Any, found: Found, screen: bool) -> None:
         processors, greedy = manager.logit_processor, not manager.generation_config.do_sample
         rules = rules_of(processors.logits_processor)
-        if head is None or rules is None or rules.edit_logits():
-            self.head, rules = None, Rules()
-        else:
-            self.head = head
+        if rules is not None and rules.edit_logits():
+            rules = None
+        self.model, self.by_screen = manager.model, screen
+        lines = {} if greedy else _lines_of(processors.logits_processor)
+        self.fused = None if rules is None else _Parameters(rules, greedy, lines, self.model.device)
+        self.processed = _Parameters(Rules(), greedy, {}, self.model.device)
+        self._use_head(found)
         self.copies = manager.num_return_sequences
         self.logprobs = "processed" if manager.continuous_batching_config.return_logprobs else None
-        weights = self.head.weights(screen) if self.head is not None else None
-        self.screen = weights.bytes if isinstance(weights, Screen) else None
-        values = rules.parameters(greedy)
-        lines = {} if greedy else _lines_of(processors.logits_processor)
-        self.lines = {name: line for name, line in lines.items() if name in values}
-        self.constants = {
-            name: _constant(name, value, manager.model.device)
-            for name, value in values.items()
-            if name not in self.lines
-        }
         self.first = add_lines(processors)
+
+    def _use_head(self, found: Found) -> None:
+        """Draw by this head from now on; from logits where there is none."""
+        self.found = found
+        self.head: Optional[Head] = None if self.fused is None else found.head
+        self.weights = self.head.weights(self.by_screen) if self.head is not None else None
+        self.screen = self.weights.bytes if isinstance(self.weights, Screen) else None
+
+    def follow_model(self, in_graphs: bool) -> None:
+        """Take up what changed of the model's head since the last step.
+
+        Raises RuntimeError where steps are CUDA graphs (`in_graphs`), which read the old weights.
+        """
+        if self.fused is None:
+            return
+        found = follow_head(self.model, self.found)
+        if found is self.found:
+            if self.head is not None and self.by_screen:
+                self.head.refresh_screen()
+        elif in_graphs:
+            raise RuntimeError(
+                "model: its head was replaced while continuous batching runs it in CUDA graphs; "
+                "make another manager, or write new weights in place"
+            )
+        else:
+            self._use_head(found)
 
     def __call__(
         self, runner: Any, model: Any, batch: dict[str, Any], output: torch.Tensor
@@ -67,14 +89,15 @@ class BatchDraw:
         """Run the model on a step, and write what is drawn into `output` [1 or 2, more than n]."""
         lines, indices = batch["logits_processor_args"], batch["logits_indices"]
         count = indices.shape[0]
+        parameters = self.processed if self.head is None else self.fused or self.processed
         common = {
-            **{name: lines[line].view(DTYPES[name]) for name, line in self.lines.items()},
-            **self.constants,
+            **parameters.read(lines),
             "seed": seeds_in(lines, self.first),
             "position": batch["position_ids"][0, indices].long(),
-            "num_samples": self.copies,
             "logprobs": self.logprobs,
         }
+        if self.copies > 1:
+            common["first_sample"] = lines[self.first + 2]
         if self.head is None:
             scores = _processed(runner, model, batch)
             drawn = torch.ops.gumbel.sample_logits(scores, **common)
@@ -84,15 +107,29 @@ class BatchDraw:
             drawn = torch.ops.gumbel.sample(
                 hidden, self.head.weight, screen=self.screen, **self.head.arguments(), **common
             )
-        output[0, :count].copy_(self._pick(drawn[0], lines))
+        if indices.device.type == "cpu" and not torch.compiler.is_compiling():
+            check_drawn(drawn[0][:, 0])
+        output[0, :count].copy_(drawn[0][:, 0])
         if self.logprobs:
-            output[1, :count].copy_(self._pick(drawn[2], lines).view(torch.int32))
+            output[1, :count].copy_(drawn[2][:, 0].contiguous().view(torch.int32))
 
-    def _pick(self, found: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
-        """Of the samples [n, copies] of each request its own: [n]."""
-        if self.copies == 1:
-            return found[:, 0].contiguous()
-        return found.gather(1, lines[self.first + 2].long()[:, None])[:, 0]
+
+class _Parameters:
+    """The temperature and the cuts of a draw: `lines` of a step, or the same for all requests."""
+
+    def __init__(self, rules: Rules, greedy: bool, lines: dict[str, int], device: Any) -> None:
+        values = rules.parameters(greedy)
+        self.lines = {name: line for name, line in lines.items() if name in values}
+        self.constants = {
+            name: _constant(name, value, device)
+            for name, value in values.items()
+            if name not in self.lines
+        }
+
+    def read(self, lines: torch.Tensor) -> dict[str, Any]:
+        """What an operator takes for them."""
+        own = {name: lines[line].view(DTYPES[name]) for name, line in self.lines.items()}
+        return {**own, **self.constants}
 
 
 def _lines_of(processors: Any) -> dict[str, int]:
@@ -119,6 +156,7 @@ def _processed(runner: Any, model: Any, batch: dict[str, Any]) -> torch.Tensor:
 
 
 _stock_step = ModelRunner._forward_process_and_sample
+_stock_compute = ModelRunner.compute_batch
 _stock_init = ContinuousBatchingManager.__init__
 
 
@@ -141,23 +179,34 @@ def _step(
     draw(self, model, batch_data, output_ids)
 
 
+def _compute(self: Any, model: Any, batch_data: dict[str, Any]) -> None:
+    """What runs on the host before each step, and is not compiled or captured."""
+    draw = getattr(self.logit_processor, "gumbel_draw", None)
+    if draw is not None:
+        stream = self.inputs_and_outputs.compute_stream
+        with nullcontext() if stream is None else torch.cuda.stream(stream):
+            draw.follow_model(self.use_cuda_graph_varlen or self.use_cuda_graph_decode)
+    _stock_compute(self, model, batch_data)
+
+
 ModelRunner._forward_process_and_sample = _step
+ModelRunner.compute_batch = _compute
 
 
 @torch.no_grad()
-def head_of_paged(model: Any) -> Optional[Head]:
+def find_head_of_paged(model: Any) -> Found:
     """The head of a model that may be loaded for paged attention, which no plain forward has."""
     attention = model.config._attn_implementation
     if not attention.startswith("paged|"):
-        return head_of(model)
+        return find_head(model)
     model.set_attn_implementation(attention[len("paged|") :])
     try:
-        return head_of(model)
+        return find_head(model)
     finally:
         model.set_attn_implementation(attention)
 
 
-def give(manager: Any, head: Optional[Head], screen: bool) -> None:
+def give(manager: Any, found: Found, screen: bool) -> None:
     """Have the library draw for a manager that has not begun, by a screen of the head or not."""
     if hasattr(manager.logit_processor, "gumbel_draw"):
         return
@@ -166,13 +215,20 @@ def give(manager: Any, head: Optional[Head], screen: bool) -> None:
             "model: its cached manager draws by itself; "
             "destroy_cached_continuous_batching_manager() first"
         )
-    manager.logit_processor.gumbel_draw = BatchDraw(manager, head, screen)
+    manager.logit_processor.gumbel_draw = BatchDraw(manager, found, screen)
+
+
+def check_psutil(model: Any) -> None:
+    """Raise ImportError where transformers lacks what measures the memory of the host."""
+    if model.device.type == "cpu" and not is_psutil_available():
+        raise ImportError("continuous batching on a CPU needs psutil: pip install psutil")
 
 
 def _init(self: Any, model: Any, *arguments: Any, **named: Any) -> None:
-    head = head_of_paged(model)
+    check_psutil(model)
+    found = find_head_of_paged(model)
     _stock_init(self, model, *arguments, **named)
-    give(self, head, _patched["screen"])
+    give(self, found, _patched["screen"])
 
 
 _patched = {"screen": False}

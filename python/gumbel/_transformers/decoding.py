@@ -13,6 +13,7 @@ from .assisted import decode_assisted
 from .drafters import ModelDrafter, NgramDrafter
 from .draws import Draw, draw_of
 from .heads import Head
+from .mode_arguments import takes_mode_arguments
 from .stops import stops_of
 from .texts import Texts
 
@@ -20,6 +21,7 @@ from .texts import Texts
 OTHER_DRAFTS = ("assistant_early_exit", "use_mtp", "speculation_type", "assistant_ensemble_weight")
 
 
+@takes_mode_arguments
 @torch.no_grad()
 def generate(
     model: Any,
@@ -34,6 +36,7 @@ def generate(
     token_streamer: Any = None,
     draft_model: Any = None,
     screen: bool = False,
+    tokenizer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
     """A decoding method for generate(custom_generate=...), which makes all arguments but four.
@@ -41,22 +44,26 @@ def generate(
     seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
                  Sequence s of a prompt is sample s of its seed.
     token_streamer, draft_model
-                 a streamer, and a model that drafts, as generate() takes them for `streamer` and
-                 `assistant_model`, but does not hand those on. It drafts as many tokens at once as
-                 its generation_config.num_assistant_tokens says, or 4.
+                 other names of generate()'s `streamer` and `assistant_model`. A model drafts as
+                 many tokens at once as its generation_config.num_assistant_tokens says, or 4.
     screen       draw by a screen of the head (gumbel.Screen), made at the first text of a model and
                  kept with it: the same texts, at half the bytes of a step's head, for half as much
                  memory again as the head takes. On a GPU plain draws alone take it, where that is
-                 faster (gumbel/screen.h). The head's weights must not change while the model is
-                 there.
+                 faster (gumbel/screen.h). It is made again where the head changed; forget() says
+                 what of a change is seen.
+    tokenizer    of stop_strings, as generate() takes it.
+
+    The head, its parameters and hooks are read anew at each call: a model whose head was replaced,
+    resized, cast, adapted or hooked is drawn from as it is. They must not change during a call. A
+    head that does more than the library computes is called, and tokens are drawn from its logits;
+    a line of the log `gumbel.transformers` says why, once.
 
     By drafts, of a draft_model or of generate(prompt_lookup_num_tokens=), a single text is drawn,
     the same as without: drafts are kept while they are what is drawn.
 
     On a GPU a step is queued before it is known whether the one before ended all texts, unless
     generate() returns or was given the cache: criteria are asked, and a streamer is told, a step
-    late. Strings that stop are given as StopStringCriteria, as generate(tokenizer=) keeps the
-    tokenizer to itself.
+    late.
 
     Returns what generate() returns: token ids [B, L], or a GenerateDecoderOnlyOutput. Raises
     ValueError for what no text can be drawn with: encoders, beams, attentions and hidden states as
@@ -138,7 +145,7 @@ def _decode(
         if ends:
             pad = config._pad_token_tensor.to(ids.device)
             tokens = tokens * unfinished + pad * (1 - unfinished)
-        ids = torch.cat([ids, tokens[:, None]], -1)
+        ids = torch.cat([ids, tokens[:, None].clamp(min=0)], -1)  # `stops` refuses -1, maybe late
         unfinished = unfinished & ~criteria(ids, None)
         done = stops(unfinished, tokens, ids.shape[1])
     return ids[:, : ids.shape[1] - stops.finish()], kwargs.get("past_key_values")

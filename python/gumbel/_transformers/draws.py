@@ -69,7 +69,7 @@ class FusedDraw:
             self.is_early = early
         if self.call is None:
             self.call = self._prepare(rows)
-        drawn = self.texts.pick(self.call(rows).tokens)
+        drawn = self.call(rows).tokens[:, 0].long()
         if self.history is not None:
             self.history.update(drawn)
         return drawn
@@ -78,11 +78,9 @@ class FusedDraw:
         return _prepared.prepare_sample(
             rows,
             self.weights,
-            seed=self.texts.seed,
-            position=self.texts.position,
+            **self.texts.counters(),
             mask=self.mask,
             history=self.history,
-            num_samples=self.texts.copies,
             logprobs=None,
             **self.head.arguments(),
             **self.parameters,
@@ -99,8 +97,7 @@ class FusedDraw:
             candidates[:, -count:].int().contiguous(),
             limit=[limit],
             stop=stop or None,
-            seed=self.texts.seed,
-            position=self.texts.position,
+            **self.texts.counters(),
             mask=self._row_masks(candidates.shape[1] - count + 1, count),
             history=self.history,
             logprobs=None,
@@ -152,12 +149,10 @@ class ProcessedDraw:
         drawn = _sampling.sample_logits(
             self._process(rows, input_ids),
             temperature=self.temperature,
-            seed=self.texts.seed,
-            position=self.texts.position,
-            num_samples=self.texts.copies,
+            **self.texts.counters(),
             logprobs=None,
         )
-        return self.texts.pick(drawn.tokens)
+        return drawn.tokens[:, 0].long()
 
     def verify(
         self, rows: torch.Tensor, candidates: torch.Tensor, limit: int, stop: list[int]
@@ -175,8 +170,7 @@ class ProcessedDraw:
             limit=[limit],
             stop=stop or None,
             temperature=self.temperature,
-            seed=self.texts.seed,
-            position=self.texts.position,
+            **self.texts.counters(),
             logprobs=None,
         )
         if self.kept is not None:

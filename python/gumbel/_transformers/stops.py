@@ -12,6 +12,16 @@ from transformers.generation import utils
 _MARKS = hasattr(utils, "DeferredStopCheck")
 
 
+def check_drawn(tokens: torch.Tensor) -> None:
+    """Raise RuntimeError where a row [B] has no token. Costs a look of the host at the device."""
+    if bool((tokens < 0).any()):
+        row = int((tokens < 0).nonzero()[0])
+        raise RuntimeError(
+            f"row {row}: no token can be drawn, as one of its logits is NaN or +inf, or all are "
+            "-inf; check the weights, and the logits processors"
+        )
+
+
 class Stops:
     """Reads after each step whether all texts have ended. The host waits for the device."""
 
@@ -20,8 +30,10 @@ class Stops:
 
     def __call__(self, unfinished: torch.Tensor, tokens: torch.Tensor, length: int) -> bool:
         """Whether to stop, of texts [B, length] that have just got `tokens` [B]."""
+        tokens = tokens.cpu()
+        check_drawn(tokens)
         if self.streamer is not None:
-            self.streamer.put(tokens.cpu())
+            self.streamer.put(tokens)
         return not bool(unfinished.max())
 
     def finish(self) -> int:
@@ -58,6 +70,7 @@ class LateStops(Stops):
 
     def _read(self, step: int) -> None:
         unfinished, tokens = self.copies[step % 2].wait()
+        check_drawn(tokens)
         if self.streamer is not None:
             self.streamer.put(tokens)
         self.ended = not bool(unfinished.max())

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 import torch
 
@@ -32,7 +32,7 @@ class Texts:
     """What the noise of B rows goes by: `copies` rows a prompt, row s of them its sample s.
 
     seed         uint64 [B].
-    sample       int64 [B, 1].
+    sample       int32 [B], the first_sample of a draw; None where each is 0.
     position     int64 [B]: the index of each row's last token, which is the input that the next
                  token's logits come from; padding does not count. Callers count it on.
     """
@@ -42,16 +42,18 @@ class Texts:
         self.mask = mask if mask is not None and mask.shape == input_ids.shape else None
         seeds = [s for s in seeds_of(seed, rows // copies) for _ in range(copies)]
         self.seed = torch.tensor(seeds, dtype=torch.uint64).to(input_ids.device)
-        self.copies = copies
-        self.sample = torch.arange(rows, device=input_ids.device)[:, None] % copies
+        self.sample: Optional[torch.Tensor] = None
+        if copies > 1:
+            self.sample = torch.arange(rows, dtype=torch.int32, device=input_ids.device) % copies
         if mask is None or mask.ndim != 2:
             self.position = torch.full((rows,), length - 1, device=input_ids.device)
         else:  # which is of all of the prompt, where the ids are of a part of it, or of none
             self.position = mask.long().sum(1) - 1
 
-    def pick(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Of the samples [B, copies] of each row its own: int64 [B]."""
-        return tokens.long().gather(1, self.sample)[:, 0]
+    def counters(self) -> dict[str, torch.Tensor]:
+        """What a call of the library takes of it. Row b draws sample `sample[b]` of its seed."""
+        given = {"seed": self.seed, "position": self.position}
+        return given if self.sample is None else {**given, "first_sample": self.sample}
 
     def unpadded(self, input_ids: torch.Tensor) -> list[list[int]]:
         """The tokens of each row [B, L] without the padding of its prompt."""
@@ -67,6 +69,7 @@ class Texts:
     def apart(self, device: Any) -> Texts:
         """The same, on a device, with places of its own: for a draft."""
         other = copy.copy(self)
-        other.seed, other.sample = self.seed.to(device), self.sample.to(device)
+        other.seed = self.seed.to(device)
+        other.sample = None if self.sample is None else self.sample.to(device)
         other.position = self.position.to(device, copy=True)
         return other

@@ -284,19 +284,6 @@ def test_refusals(model, tokenizer):
         gumbel.transformers.generate(model, inputs["input_ids"])
 
 
-def test_a_head_that_is_more_than_a_product_is_called(model, tokenizer):
-    """One whose logits are not those of its weight: they are formed, and drawn from."""
-    inputs = tokenizer(PROMPTS[0], return_tensors="pt")
-    hook = model.lm_head.register_forward_hook(lambda *given: given[2].flip(-1))
-    heads.forget(model)
-    try:
-        wanted = texts(model, inputs, ours=False, do_sample=False)
-        assert torch.equal(texts(model, inputs, do_sample=False), wanted) and model.head_calls > 1
-    finally:
-        hook.remove()
-        heads.forget(model)
-
-
 UNLIKELY = 3999  # of the bundled vocabulary
 
 

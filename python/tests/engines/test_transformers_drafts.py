@@ -11,7 +11,6 @@ from kjv import (  # noqa: F401, which skips where there is no transformers; fix
     TARGET,
     Streamer,
     gumbel,
-    heads,
     model,
     texts,
     tokenizer,
@@ -174,13 +173,11 @@ def test_a_draft_whose_head_is_more_than_a_product(model, draft, tokenizer):
     inputs = tokenizer(PROMPT, return_tensors="pt")
     wanted = texts(model, inputs, seed=2, **DRAWN)
     hook = draft.lm_head.register_forward_hook(lambda *given: given[2].flip(-1))
-    heads.forget(draft)
     try:
         found = texts(model, inputs, seed=2, draft_model=draft, **DRAWN)
         assert torch.equal(found, wanted) and model.head_calls == 0
     finally:
         hook.remove()
-        heads.forget(draft)
 
 
 def test_refusals(model, draft, tokenizer):

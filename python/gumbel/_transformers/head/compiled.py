@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled forwards of decoders."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Any, Callable, Optional
+
+import torch
+from transformers.generation import CompileConfig
+
+log = logging.getLogger("gumbel.transformers")
+
+# The hooks that each decoder had when it was first compiled.
+_hooks: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
+
+
+class CompiledDecoder:
+    """A decoder, and its forward as compiled by the latest config."""
+
+    def __init__(self, base: Any) -> None:
+        self.base = base
+        self.config: Optional[CompileConfig] = None
+        self.call: Callable[..., Any] = base
+        self.is_stale = False
+
+    def check_hooks(self) -> None:
+        """Note whether a hook was added to or removed from the decoder since it was compiled.
+
+        torch.compile() guards parameters and modules, but no hooks (skip_nnmodule_hook_guards).
+        """
+        if self.base not in _hooks:
+            return
+        was_stale, self.is_stale = self.is_stale, _list_hooks(self.base) != _hooks[self.base]
+        if self.is_stale and not was_stale:
+            log.warning(
+                "%s: its steps are not compiled, as its hooks have changed since they were",
+                type(self.base).__name__,
+            )
+
+    def get_call(self, config: Optional[CompileConfig]) -> Callable[..., Any]:
+        """The compiled forward; the decoder itself where that cannot be used."""
+        if self.is_stale or "llama4" in self.base.config.model_type:
+            return self.base  # transformers does not compile llama4, either
+        config = config or CompileConfig()
+        if self.config != config:
+            _hooks.setdefault(self.base, _list_hooks(self.base))
+            self.config = config
+            self.call = torch.compile(self.base.__call__, **config.to_dict())
+        return self.call
+
+
+def _list_hooks(base: Any) -> tuple[int, ...]:
+    """The numbers of all forward hooks in a module. A number is never given twice."""
+    return tuple(
+        number
+        for module in base.modules()
+        for hooks in (module._forward_hooks, module._forward_pre_hooks)
+        for number in hooks
+    )

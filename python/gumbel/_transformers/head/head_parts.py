@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules and parameters that a model's logits come from, and whether they are still the same.
+
+All of this is read at each call of generate(), so it costs some microseconds.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+from torch.nn.modules import module as all_modules
+
+from .factors import Values, read_factors
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # of weights that the library reads
+_LINEAR_FORWARD = torch.nn.Linear.forward
+
+
+class Parts:
+    """What makes the logits of a model. Two are equal if the same head serves both."""
+
+    def __init__(self, model: Any, linear: Any) -> None:
+        self.linear, self.forward, self.bases = linear, type(model).forward, _list_decoders(model)
+        weight, bias = linear.weight, linear.bias
+        self.weight = weight.detach()
+        self.bias: Optional[torch.Tensor] = None if bias is None else bias.detach()
+        self.values: Values = read_factors(model.config, model, *self.bases)
+        self.objects = (linear, self.forward, weight, bias, *self.bases)
+        self.layouts = (_describe(weight), None if bias is None else _describe(bias))
+
+    def has_same_decoder(self, other: Parts) -> bool:
+        """Whether the same forward and decoder give states that the head can still read."""
+        return (
+            self.forward is other.forward
+            and _are_same(self.bases, other.bases)
+            and self.weight.dtype == other.weight.dtype
+            and self.weight.device == other.weight.device
+        )
+
+    def is_same(self, other: Parts) -> bool:
+        """Whether nothing was replaced. What was written in place is not seen."""
+        return (
+            _are_same(self.objects, other.objects)
+            and self.layouts == other.layouts
+            and self.values == other.values
+        )
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """Why a model's logits are not computed by the library."""
+
+    reason: str
+
+
+def find_parts(model: Any) -> Any:
+    """The Parts of a model's logits, or why there are none: Unfit."""
+    linear = model.get_output_embeddings()
+    reason = (
+        _refuse_calls(model, linear)
+        or ("" if _list_decoders(model) else "its decoder is not a module of its own")
+        or _refuse_tensor("weight", linear.weight, 2)
+        or (_refuse_tensor("bias", linear.bias, 1) if linear.bias is not None else "")
+    )
+    return Unfit(reason) if reason else Parts(model, linear)
+
+
+def _list_decoders(model: Any) -> tuple[Any, ...]:
+    """Modules whose last hidden state may be what the head is given, the outermost first."""
+    found = [model.base_model]
+    decoder = model.get_decoder()
+    if decoder is not None and decoder is not found[0]:
+        found.append(decoder)
+    return tuple(module for module in found if module is not model)
+
+
+def _are_same(objects: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    return len(objects) == len(others) and all(map(operator.is_, objects, others))
+
+
+def _refuse_calls(model: Any, linear: Any) -> str:
+    """Why a call of the model or of its head may do more than the product."""
+    if linear is None:
+        return "it has no output embeddings"
+    if type(linear) is not torch.nn.Linear:
+        return f"its head is of the type {type(linear).__name__}, not torch.nn.Linear"
+    if torch.nn.Linear.forward is not _LINEAR_FORWARD:
+        return "torch.nn.Linear.forward was replaced"
+    if all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks:
+        return "all modules have a global forward hook"
+    for name, module in (("its head", linear), ("the model", model)):
+        if module._forward_hooks or module._forward_pre_hooks:
+            return f"{name} has a forward hook"
+        if not _has_own_forward(module):
+            return f"the forward of {name} was replaced"
+    return ""
+
+
+def _has_own_forward(module: Any) -> bool:
+    """Whether a module's forward is that of its class: as it is, compiled, or moving its inputs."""
+    forward = module.__dict__.get("forward")
+    if forward is None:
+        return True
+    hook = module.__dict__.get("_hf_hook")
+    if type(hook).__name__ == "AlignDevicesHook" and not hook.offload:  # accelerate's device_map
+        return True
+    own = getattr(forward, "_torchdynamo_orig_callable", None)
+    return own is not None and getattr(own, "__func__", None) is type(module).forward
+
+
+def _refuse_tensor(name: str, tensor: torch.Tensor, axes: int) -> str:
+    """Why the library cannot read a parameter of the head in place."""
+    if type(tensor) not in (torch.nn.Parameter, torch.Tensor):
+        return f"the {name} of its head is of the type {type(tensor).__name__}"
+    if tensor.device.type not in ("cpu", "cuda"):
+        return f"the {name} of its head is on {tensor.device}"
+    if tensor.dtype not in DTYPES:
+        return f"the {name} of its head is {tensor.dtype}"
+    if tensor.dim() != axes or not tensor.numel() or not tensor.untyped_storage().nbytes():
+        return f"the {name} of its head is not in memory"
+    if tensor.stride(-1) != 1:
+        return f"the {name} of its head has gaps in its last axis"
+    return ""
+
+
+def _describe(tensor: torch.Tensor) -> Any:
+    return (
+        tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
+    )

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Screens that are kept from text to text, and made again where their weights changed in place."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import torch
+
+from ..._calls.screens import Screen
+
+SIDE = 64  # a sample of the weights has the square of it
+
+
+class KeptScreen:
+    """The screen of a head's weights, at an address that does not change.
+
+    Changes are seen by the version counter of the tensor, which writes through `.data` and by other
+    libraries do not move, and by 4096 weights spread over it.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.weight = weight
+        rows, columns = (
+            (torch.arange(SIDE, device=weight.device) * size) // SIDE for size in weight.shape
+        )
+        self.places = (rows[:, None], columns[None, :])
+        self.version, self.sample = self._read_version(), self._read_sample()
+        self.screen = Screen(weight)
+
+    def refresh(self, compare: bool = True) -> Screen:
+        """The screen of what the weights hold now; by their version alone without `compare`."""
+        version = self._read_version()
+        if version != self.version or (compare and not self._is_sample_same()):
+            self.screen.update()
+            self.version, self.sample = version, self._read_sample()
+        return self.screen
+
+    def _is_sample_same(self) -> bool:
+        return torch.equal(self._read_sample(), self.sample)
+
+    def _read_version(self) -> Optional[int]:
+        return None if self.weight.is_inference() else self.weight._version
+
+    def _read_sample(self) -> torch.Tensor:
+        """Bits of weights, so that NaN is equal to itself."""
+        bits = torch.int32 if self.weight.element_size() == 4 else torch.int16
+        return self.weight[self.places].view(bits)
