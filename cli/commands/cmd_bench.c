@@ -141,13 +141,17 @@ static void run(struct bench_options *options)
     gumbel_close(bench.device);
 }
 
+const struct command_line bench_line = {
+    .doc = "Measure this machine's read bandwidth and multiply-add peak, then the fused draw, the "
+           "product alone, the materialised route and the draw from logits. On a GPU cuBLAS stands "
+           "for the product that writes logits, where it is installed.",
+    .arguments = accepted,
+    .examples = "  gumbel bench --batch 1,4\n"
+                "  gumbel bench --vocab 128256 --hidden 4096 --dtype f16 --json\n"
+                "  gumbel bench --device cuda:0\n"};
+
 int command_bench(int argc, char **argv)
 {
-    static const struct command_line line = {
-        "Measure this machine's read bandwidth and multiply-add peak, then the fused draw, the "
-        "product alone, the materialised route and the draw from logits. On a GPU cuBLAS stands "
-        "for the product that writes logits, where it is installed.",
-        accepted, NULL};
     struct bench_options options = {
         .vocab = 151936,
         .hidden_size = 2048,
@@ -155,7 +159,7 @@ int command_bench(int argc, char **argv)
         .rounds = 21,
     };
 
-    parse_arguments(&line, argc, argv, &options);
+    parse_arguments(&bench_line, argc, argv, &options);
     run(&options);
     return 0;
 }

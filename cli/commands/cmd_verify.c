@@ -76,7 +76,7 @@ static void rows_of_model(const struct verify_options *options, struct verify_ro
     }
     if (tokenizer_encode(decoder_tokenizer(rows->model), prompt, strlen(prompt), true, &list,
                          &error) != 0) {
-        fail("--prompt", "%s", error.message);
+        fail_message("--prompt", error.message);
     }
     if (list.count == 0 || list.count > (size_t)decoder_describe(rows->model)->max_positions) {
         fail("--prompt", "%zu tokens; the model takes 1 to %d", list.count,
@@ -233,20 +233,25 @@ static void print_summary(const struct verify_options *options, struct verdicts 
     print_json(root);
 }
 
-int command_verify(int argc, char **argv)
-{
-    static const struct command_line line = {
+const struct command_line verify_line = {
+    .doc =
         "Prove the draws exact on this machine: chi-squared of many draws of one row, the power of "
         "that test, the tail of the noise, and the same bits from every instruction set, thread "
         "count, chunk size and way in. Exit code 1 where a check fails.",
-        accepted, NULL};
+    .arguments = accepted,
+    .examples = "  gumbel verify\n"
+                "  gumbel verify --model DIR --prompt \"And God said\"\n"
+                "  gumbel verify --logits logits.npy --row 3 --draws 1000000\n"};
+
+int command_verify(int argc, char **argv)
+{
     struct verify_options options = {.temperature = 1.0f, .row = -1};
     struct verify_rows rows = {0};
     struct verify_input input = {0};
     struct verdicts verdicts = {.checks = json_array()};
     int code = 0;
 
-    parse_arguments(&line, argc, argv, &options);
+    parse_arguments(&verify_line, argc, argv, &options);
     verdicts.print = !options.common.json;
     input.choice = options.common.device;
     input.device = open_device(&options.common.device);

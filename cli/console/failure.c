@@ -3,7 +3,9 @@
 #include "failure.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char *command = "";
@@ -42,6 +44,86 @@ void fail(const char *field, const char *format, ...)
 
     va_start(arguments, format);
     end(EXIT_INPUT, field, format, arguments);
+}
+
+/* ------------------------------------------------------------------ fields of the library ---- */
+
+/* The option that sets a field, by the end of the field's path; the first match counts. */
+static const struct {
+    const char *path, *option;
+} options_of_fields[] = {
+    {"device", "--device"},
+    {"isa", "--isa"},
+    {"threads", "--threads"},
+    {"temperature", "--temperature"},
+    {"seed", "--seed"},
+    {"position", "--position"},
+    {"domain", "--domain"},
+    {"given", "--given"},
+    {"first_sample", "--first-sample"},
+    {"max_tokens", "--max-tokens"},
+    {"prompt", "--prompt"},
+    {"text", "--prompt"},
+    {"mask", "--mask"},
+    {"allowed", "--allow"},
+    {"banned", "--ban"},
+    {"transforms.bias", "--logit-bias"},
+    {"prompt_tokens", "--prompt-tokens"},
+    {"output_tokens", "--output-tokens"},
+    {"repetition", "--repetition-penalty"},
+    {"frequency", "--frequency-penalty"},
+    {"presence", "--presence-penalty"},
+    {"top_k", "--top-k"},
+    {"top_p", "--top-p"},
+    {"min_p", "--min-p"},
+    {"order", "--order"},
+    {"ties", "--ties"},
+    {"weight", "--weights"},
+    {"hidden", "--hidden"},
+    {"bias", "--bias"},
+    {"logits", "--logits"},
+    {"scale", "--scale"},
+    {"soft_cap", "--soft-cap"},
+    {"vocab_size", "--vocab-size"},
+    {"first_token", "--first-token"},
+    {"screen", "--screen"},
+    {"num_top", "--top-logprobs"},
+    {"num_best", "--num-best"},
+    {"draft", "--draft"},
+    {"draft tokens", "--draft-tokens"},
+    {"draft siblings", "--draft-siblings"},
+    {"draft temperature", "--draft-temperature"},
+    {"draft rule", "--draft-rule"},
+};
+
+/* The option that sets field[0..size); NULL where there is none. */
+static const char *find_option(const char *field, size_t size)
+{
+    for (size_t i = 0; i < sizeof options_of_fields / sizeof *options_of_fields; i++) {
+        const char *path = options_of_fields[i].path;
+        const size_t length = strlen(path);
+        const bool whole = length == size || (length < size && field[size - length - 1] == '.');
+
+        if (whole && memcmp(field + size - length, path, length) == 0) {
+            return options_of_fields[i].option;
+        }
+    }
+    return NULL;
+}
+
+void fail_field(const char *field, const char *message)
+{
+    const char *option = find_option(field, strlen(field));
+
+    fail(option ? option : field, "%s", message);
+}
+
+void fail_message(const char *option, const char *message)
+{
+    const char *colon = strstr(message, ": ");
+    const char *found = colon ? find_option(message, (size_t)(colon - message)) : NULL;
+
+    fail(found ? found : option, "%s", found ? colon + 2 : message);
 }
 
 void fail_late(const char *field, const char *format, ...)

@@ -19,6 +19,14 @@ void set_before_failure(void (*clear)(void));
 _Noreturn void fail(const char *field, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Fail with a message of the library or the decoder about `field` of theirs: the line names the
+ * option that sets the field, as --device for "options.device", or else the field itself. */
+_Noreturn void fail_field(const char *field, const char *message);
+
+/* Fail with a message of the decoder. The line names the option that sets the field that the
+ * message begins with, as --max-tokens for "max_tokens: ...", or else `option`. */
+_Noreturn void fail_message(const char *option, const char *message);
+
 /* The same with exit code EXIT_FAILED, for what is not the user's fault (a full disk). */
 _Noreturn void fail_late(const char *field, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

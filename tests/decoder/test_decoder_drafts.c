@@ -30,7 +30,7 @@ typedef struct texts {
     int32_t stop_after; /* tokens of all samples; 0: never */
 } texts;
 
-static bool keep(void *context, const generate_token *token)
+static generate_next keep(void *context, const generate_token *token)
 {
     texts *t = context;
     int32_t s = token->sample, at = t->counts[s]++;
@@ -41,7 +41,7 @@ static bool keep(void *context, const generate_token *token)
     t->ranks[s][at] = token->rank;
     memcpy(t->tops[s][at], token->top_ids, sizeof t->tops[s][at]);
     t->ended[s] = token->last;
-    return t->stop_after == 0 || --t->stop_after > 0;
+    return t->stop_after == 0 || --t->stop_after > 0 ? GENERATE_CONTINUE : GENERATE_STOP;
 }
 
 static generate_options options_of(texts *t, int32_t prompt_count, float temperature)

@@ -48,7 +48,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static bool keep(void *context, const generate_token *token)
+static generate_next keep(void *context, const generate_token *token)
 {
     texts *t = context;
     assert_false(t->ended[token->sample]);
@@ -56,7 +56,7 @@ static bool keep(void *context, const generate_token *token)
     t->ids[token->sample][t->counts[token->sample]] = token->id;
     t->logprobs[token->sample][t->counts[token->sample]++] = token->logprob;
     t->ended[token->sample] = token->last;
-    return t->stop_after == 0 || --t->stop_after > 0;
+    return t->stop_after == 0 || --t->stop_after > 0 ? GENERATE_CONTINUE : GENERATE_STOP;
 }
 
 static generate_options usual(texts *t)
