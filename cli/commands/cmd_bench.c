@@ -108,9 +108,12 @@ static void run(struct bench_options *options)
 {
     struct bench bench = open_bench(options);
     const bool json = options->common.json;
-    const int64_t wrong = bench.machine->check(&bench);
     json_t *results = json_array();
+    int64_t wrong = 0;
 
+    progress_show("checking the draws");
+    wrong = bench.machine->check(&bench);
+    progress_clear();
     if (wrong >= 0) {
         fail_late("check", "row %lld: not so that %s; nothing timed", (long long)wrong,
                   bench.machine->check_is);
@@ -120,8 +123,11 @@ static void run(struct bench_options *options)
     }
     for (int i = 0; i < options->batches.count; i++) {
         struct bench_result result;
+        char label[40];
 
-        progress_start("timing");
+        snprintf(label, sizeof label, "timing %lld row%s", (long long)options->batches.sizes[i],
+                 options->batches.sizes[i] == 1 ? "" : "s");
+        progress_start(label);
         result = bench_rounds(&bench, options->batches.sizes[i], options->rounds);
         progress_clear();
         if (json) {
