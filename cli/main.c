@@ -12,17 +12,17 @@
 
 static const char examples[] =
     "Examples:\n"
-    "  gumbel info\n"
-    "  gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"
-    "  gumbel sample --logits logits.npy --top-k 40 --num-samples 8\n"
-    "  gumbel verify --model DIR\n";
+    "  $ gumbel info\n"
+    "  $ gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"
+    "  $ gumbel sample --logits logits.npy --top-k 40 --num-samples 8\n"
+    "  $ gumbel verify --model DIR\n";
 
 static void print_help(void)
 {
     puts("Usage: gumbel COMMAND [OPTION...]\n"
          "Draw tokens from language models exactly, fused with the LM-head product.\n");
     for (const struct command *command = commands; command->name; command++) {
-        printf("  %-10s %s\n", command->name, command->summary);
+        printf("  %-10s  %s\n", command->name, command->summary);
     }
     puts("\n`gumbel COMMAND --help` lists the options of a command; `gumbel --version` prints the\n"
          "version. Exit codes: 0 done, 1 a check failed, 2 wrong input or usage.\n");

@@ -59,7 +59,7 @@ static const struct argument accepted[] = {
      INT64_C(1) << 31},
     {"hidden", 'D', "N", "Hidden size (default 2048)", ARGUMENT_INT64, AT(hidden_size), 1, 1 << 20},
     {"dtype", 'T', "TYPE", "Of weights and hidden states: bf16, f16 or f32 (bf16)", ARGUMENT_OTHER,
-     AT(dtype), .read = read_dtype},
+     AT(dtype), .read = read_dtype, .choices = "bf16 f16 f32"},
     {"batch", 'B', "N,N,..", "Batch sizes (default 1,2,4,8,16, on a GPU doubled on to 512)",
      ARGUMENT_OTHER, AT(batches), .read = read_batches},
     {"rounds", 'r', "N", "Timed rounds of each (default 21)", ARGUMENT_INT32, AT(rounds), 1,
@@ -152,9 +152,9 @@ const struct command_line bench_line = {
            "product alone, the materialised route and the draw from logits. On a GPU cuBLAS stands "
            "for the product that writes logits, where it is installed.",
     .arguments = accepted,
-    .examples = "  gumbel bench --batch 1,4\n"
-                "  gumbel bench --vocab 128256 --hidden 4096 --dtype f16 --json\n"
-                "  gumbel bench --device cuda:0\n"};
+    .examples = "  $ gumbel bench --batch 1,4\n"
+                "  $ gumbel bench --vocab 128256 --hidden 4096 --dtype f16 --json\n"
+                "  $ gumbel bench --device cuda:0\n"};
 
 int command_bench(int argc, char **argv)
 {

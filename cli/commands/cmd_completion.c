@@ -17,9 +17,9 @@ static const struct argument accepted[] = {{0}};
 const struct command_line completion_line = {
     .doc = "Print a script by which a shell completes commands, options and their values.",
     .arguments = accepted,
-    .examples = "  source <(gumbel completion bash)\n"
-                "  gumbel completion zsh > \"${fpath[1]}/_gumbel\"\n"
-                "  gumbel completion fish > ~/.config/fish/completions/gumbel.fish\n",
+    .examples = "  $ source <(gumbel completion bash)\n"
+                "  $ gumbel completion zsh > \"${fpath[1]}/_gumbel\"\n"
+                "  $ gumbel completion fish > ~/.config/fish/completions/gumbel.fish\n",
     .operand = {"SHELL", 0, NULL, "one of bash, zsh, fish", ARGUMENT_TEXT,
                 .offset = offsetof(struct completion_options, shell), .choices = "bash zsh fish"},
 };

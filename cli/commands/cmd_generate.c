@@ -412,11 +412,11 @@ const struct command_line generate_line = {
     .arguments = accepted,
     .shared = request_arguments,
     .examples =
-        "  gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"
-        "  gumbel generate --model DIR --prompt And --top-k 40 --samples 3\n"
-        "  gumbel generate --model DIR --prompt \"Blessed are\" --stop \";\" --stop \".\"\n"
-        "  echo \"In the beginning\" | gumbel generate --model DIR --seed 7 --json\n"
-        "  gumbel generate --model DIR --prompt And --draft ngram --check\n"};
+        "  $ gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"
+        "  $ gumbel generate --model DIR --prompt And --top-k 40 --samples 3\n"
+        "  $ gumbel generate --model DIR --prompt \"Blessed are\" --stop \";\"\n"
+        "  $ echo \"In the beginning\" | gumbel generate --model DIR --json\n"
+        "  $ gumbel generate --model DIR --prompt And --draft ngram --check\n"};
 
 /* What contradicts something else, before anything is loaded. */
 static void check_arguments(const struct generate_arguments *arguments)
@@ -431,6 +431,9 @@ static void check_arguments(const struct generate_arguments *arguments)
         (request->num_top || request->ranks || request->kept || request->raw)) {
         fail("--json",
              "missing; it alone shows --top-logprobs, --raw-logprobs, --ranks and --kept");
+    }
+    if (arguments->seed) {
+        parse_unsigned("--seed", arguments->seed, UINT64_MAX);
     }
     check_draft_choice(&arguments->draft);
     if (arguments->group && (arguments->draft.from || arguments->stats)) {

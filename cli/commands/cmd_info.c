@@ -82,8 +82,8 @@ const struct command_line info_line = {
     .doc =
         "Show the version, the processor, the instruction sets, the devices and what serves calls.",
     .arguments = accepted,
-    .examples = "  gumbel info\n"
-                "  gumbel info --device cuda:0 --json\n"};
+    .examples = "  $ gumbel info\n"
+                "  $ gumbel info --device cuda:0 --json\n"};
 
 int command_info(int argc, char **argv)
 {

@@ -300,10 +300,10 @@ const struct command_line sample_line = {
         "The files are mapped, not read; with --chunk they may be larger than the memory.",
     .arguments = accepted,
     .shared = request_arguments,
-    .examples = "  gumbel sample --logits logits.npy --temperature 0.8 --top-k 40\n"
-                "  gumbel sample --weights model.safetensors:lm_head.weight --hidden hidden.npy\n"
-                "  gumbel sample --logits logits.npy --num-samples 100 --out-tokens tokens.npy\n"
-                "  make-logits | gumbel sample --logits - --seed 7\n"};
+    .examples = "  $ gumbel sample --logits logits.npy --temperature 0.8 --top-k 40\n"
+                "  $ gumbel sample --weights model.safetensors:lm_head.weight --hidden hidden.npy\n"
+                "  $ gumbel sample --logits logits.npy --num-samples 100 --out-tokens tokens.npy\n"
+                "  $ make-logits | gumbel sample --logits - --seed 7\n"};
 
 int command_sample(int argc, char **argv)
 {

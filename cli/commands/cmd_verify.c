@@ -37,8 +37,8 @@ static const struct argument accepted[] = {
     {"weights", 0, "FILE", "LM head [V, D], as for `gumbel sample`", ARGUMENT_TEXT, AT(weights)},
     {"hidden", 0, "FILE", "Hidden states [B, D]", ARGUMENT_TEXT, AT(hidden)},
     {"logits", 0, "FILE", "Logits [B, V], in place of these", ARGUMENT_TEXT, AT(logits)},
-    {"row", 0, "N", "Row to count draws of (default: of a prompt the one that shows most, else 0)", ARGUMENT_INT64,
-     AT(row), 0, INT64_MAX},
+    {"row", 0, "N", "Row to count draws of (default: of a prompt the one that shows most, else 0)",
+     ARGUMENT_INT64, AT(row), 0, INT64_MAX},
     {.help = "The draws:"},
     {"temperature", 0, "X", "Temperature > 0 (default 1)", ARGUMENT_FLOAT, AT(temperature),
      .least = FLT_TRUE_MIN, .most = FLT_MAX},
@@ -195,8 +195,7 @@ static void choose_row(const struct verify_options *options, struct verify_rows 
     const int64_t last = choose ? batch - 1 : input->row;
     const int64_t first = last < KEPT ? 0 : last - KEPT + 1;
 
-    input->source =
-        source_rows(&input->source, first, batch - first < KEPT ? batch - first : KEPT);
+    input->source = source_rows(&input->source, first, batch - first < KEPT ? batch - first : KEPT);
     add_logits(rows, input);
     input->row = choose ? verify_choose_row(input) : input->row - first;
     if (!options->common.json) {
@@ -244,9 +243,9 @@ const struct command_line verify_line = {
         "that test, the tail of the noise, and the same bits from every instruction set, thread "
         "count, chunk size and way in. Exit code 1 where a check fails.",
     .arguments = accepted,
-    .examples = "  gumbel verify\n"
-                "  gumbel verify --model DIR --prompt \"And God said\"\n"
-                "  gumbel verify --logits logits.npy --row 3 --draws 1000000\n"};
+    .examples = "  $ gumbel verify\n"
+                "  $ gumbel verify --model DIR --prompt \"And God said\"\n"
+                "  $ gumbel verify --logits logits.npy --row 3 --draws 1000000\n"};
 
 int command_verify(int argc, char **argv)
 {

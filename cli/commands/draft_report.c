@@ -114,9 +114,8 @@ const char *draft_advice(const struct draft_report *r, char text[ADVICE_BYTES])
                  100 * r->break_even);
     } else {
         snprintf(text, ADVICE_BYTES,
-                 "drafts do not pay here: %s; no accept rate pays for that: use a smaller draft "
-                 "model, or ngram",
-                 costs);
+                 "drafts do not pay here: %s; at that price no accept rate pays%s", costs,
+                 r->draft > 0.1 * r->plain ? ": try a smaller draft model, or ngram" : "");
     }
     return text;
 }

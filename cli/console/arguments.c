@@ -200,9 +200,6 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'h':
         argp_help(state->root_argp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_DOC | ARGP_HELP_LONG,
                   state->name);
-        if (parsing->line->examples) {
-            putchar('\n');
-        }
         finish_stdout();
         exit(0);
     case ARGP_KEY_ARG:

@@ -49,7 +49,7 @@ struct command_line {
     const char *doc;
     const struct argument *arguments;
     const struct argument *shared; /* with other commands; NULL: nothing */
-    const char *examples;          /* lines that begin with two blanks */
+    const char *examples;          /* lines that begin with "  $ ", as help2man knows them */
     /* An operand that must be given; its `name` is NULL where there is none. A command with one
      * has no common options. */
     struct argument operand;

@@ -24,7 +24,8 @@ char *read_standard_input(const char *field, const char *what, size_t most, size
         fprintf(stderr, "reading %s from stdin; Ctrl-D ends it\n", what);
     }
     *size = 0;
-    for (size_t got = 1; got > 0; *size += got) {
+    /* Not until nothing comes: a terminal would have to be told of its end twice. */
+    while (!feof(stdin) && !ferror(stdin)) {
         if (*size > most) {
             fail(field, "stdin holds more than %zu bytes", most);
         }
@@ -35,7 +36,7 @@ char *read_standard_input(const char *field, const char *what, size_t most, size
         if (!bytes) {
             fail(field, "not enough memory for %zu bytes of stdin", capacity);
         }
-        got = fread(bytes + *size, 1, capacity - *size - 1, stdin);
+        *size += fread(bytes + *size, 1, capacity - *size - 1, stdin);
     }
     if (ferror(stdin)) {
         fail(field, "stdin: %s", strerror(errno));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "decoder/files/folder_hints.h"
 #include "options.h"
 #include "standard_input.h"
 
@@ -92,9 +93,10 @@ static void open_stdin(struct tensor_file *file, const char *field)
     const bool array =
         size >= sizeof magic - 1 && memcmp(file->from_stdin, magic, sizeof magic - 1) == 0;
 
-    if ((array ? npy_parse(file->from_stdin, size, "stdin", &file->array, &error)
+    if (hint_check_bytes("stdin", (const unsigned char *)file->from_stdin, size, &error) != 0 ||
+        (array ? npy_parse(file->from_stdin, size, "stdin", &file->array, &error)
                : safetensors_parse(file->from_stdin, size, "stdin", &file->checkpoint, &error)) !=
-        0) {
+            0) {
         fail(field, "%s", error.message);
     }
 }
