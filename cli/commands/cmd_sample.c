@@ -301,8 +301,8 @@ const struct command_line sample_line = {
     .arguments = accepted,
     .shared = request_arguments,
     .examples = "  $ gumbel sample --logits logits.npy --temperature 0.8 --top-k 40\n"
-                "  $ gumbel sample --weights model.safetensors:lm_head.weight --hidden hidden.npy\n"
-                "  $ gumbel sample --logits logits.npy --num-samples 100 --out-tokens tokens.npy\n"
+                "  $ gumbel sample --weights head.safetensors --hidden hidden.npy\n"
+                "  $ gumbel sample --logits logits.npy --out-tokens tokens.npy\n"
                 "  $ make-logits | gumbel sample --logits - --seed 7\n"};
 
 int command_sample(int argc, char **argv)

@@ -58,10 +58,9 @@ class Suggestions(Case):
         for command in ("", *COMMANDS, "completion"):
             text = self.succeed(*filter(None, [command]), "--help")
             examples = text.split("\nExamples:\n")[1]
-            self.assertTrue(examples.startswith("  $ "), examples)
             self.assertRegex(text, r"[^\n]\n$")
             for line in examples.splitlines():
-                self.assertLessEqual(len(line), 79, line)
+                self.assertTrue(line.startswith("  $ "), line)  # argp would wrap a long one
                 of = re.search(r"gumbel (\w+)", line)[1]
                 options = self.succeed(of, "--help")
                 for option in re.findall(r"--[a-z][a-z-]*", line):
