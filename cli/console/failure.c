@@ -89,11 +89,11 @@ static const struct {
     {"screen", "--screen"},
     {"num_top", "--top-logprobs"},
     {"num_best", "--num-best"},
-    {"draft", "--draft"},
     {"draft tokens", "--draft-tokens"},
     {"draft siblings", "--draft-siblings"},
     {"draft temperature", "--draft-temperature"},
     {"draft rule", "--draft-rule"},
+    {"draft", "--draft"},
 };
 
 /* The option that sets field[0..size); NULL where there is none. */

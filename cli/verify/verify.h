@@ -21,7 +21,7 @@ struct verify_input {
     int64_t row;          /* the row whose draws are counted */
     float temperature;    /* > 0 */
     uint64_t seed;
-    int64_t draws; /* of that row, each way; 0: as many as take about five seconds, or up to eight
+    int64_t draws; /* of that row, each way; 0: as many as take about five seconds, or up to 16
                       times as many if the power check requires them */
 };
 

@@ -3,6 +3,7 @@
 
 import math
 import os
+import re
 import unittest
 
 from cli_case import COMMANDS, MODELS, SANITIZED, Case, SampleCase, gumbel
@@ -36,7 +37,7 @@ class Usage(Case):
 
     def test_device(self):
         self.succeed("info", "--device", "cpu")
-        self.assertIn("cuda", self.refuse("options.device", "info", "--device", "cuda"))
+        self.assertIn("cuda", self.refuse("--device", "info", "--device", "cuda"))
 
 
 class Info(Case):
@@ -89,6 +90,18 @@ class Verify(SampleCase):
     @unittest.skipIf(SANITIZED, "for draws by the quarter million")
     def test_power(self):
         checks = self.outcomes("--draws", 262144)
+        self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
+
+    @unittest.skipIf(SANITIZED, "for draws by the quarter million")
+    def test_the_readme_shows_the_power(self):
+        """The row and the number of draws are chosen so that no check is skipped."""
+        checks = self.outcomes("--model", os.path.join(MODELS, "kjv-target"))
+        self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
+        self.assertEqual({check["outcome"] for check in checks.values()}, {"passed"})
+        text = gumbel("verify", "--draws", 20000).stdout
+        more = re.search(r"skipped +power.*; --draws (\d+) do\n", text)
+        self.assertTrue(more, text)
+        checks = self.outcomes("--draws", more[1])
         self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
 
     def test_few_draws(self):
@@ -152,8 +165,14 @@ class Bench(Case):
             self.assertEqual(result["logits_bytes"], 4 * 641 * result["batch"])
             self.assertGreater(result["workspace_bytes"], 0)
             self.assertEqual(result["ways"]["product"]["vs_product"], 1)
-            for way in result["ways"].values():
+            for name, way in result["ways"].items():
                 self.assertTrue(0 < way["p10_us"] <= way["median_us"] <= way["p90_us"], way)
+                if "logits" in name:
+                    self.assertIsNone(way["of_ceiling"])
+                else:  # a ceiling, though these weights lie in a cache
+                    self.assertTrue(0 < way["of_ceiling"] <= 1, way)
+            self.assertGreaterEqual(result["ceiling_bytes_per_second"],
+                                    found["read_bytes_per_second"])
 
     def test_screen(self):
         sizes = ("bench", "--vocab", 641, "--hidden", 65, "--batch", 3, "--rounds", 2,

@@ -81,7 +81,7 @@ class Generate(Case):
             self.assertEqual(len(drafts["accepted_by_place"]), 3)
             self.assertEqual("advice" in drafts, drafts["speed_up"] <= 1)
             self.assertTrue(drafts["check"]["same_text"])
-            self.assertTrue(0 <= drafts["accept_rate"] <= 1 and drafts["break_even_accept_rate"] > 0)
+            self.assertTrue(0 <= drafts["accept_rate"] <= 1 and drafts["break_even_accept_rate"] >= 0)
             self.assertAlmostEqual(drafts["tokens_a_cycle"], 1 + drafts["accepted_a_cycle"], 1)
         siblings = ("--draft", small, "--draft-siblings", 2, "--check")
         self.assertEqual(gumbel(*rest, "--samples", 2, *siblings).stdout, plain)
@@ -96,7 +96,7 @@ class Generate(Case):
             self.assertGreater(found["drafts"]["accepted_a_cycle"], 0)
             self.refuse("--check", *rest, *drafts, "--check")
             self.refuse("--draft-siblings", *rest, *drafts, "--draft-siblings", 1)
-            self.refuse("--draft", *rest, *drafts, "--json", "--ranks")
+            self.refuse("--draft-rule", *rest, *drafts, "--json", "--ranks")
         self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "typical")
         self.refuse("--draft-temperature", *rest, "--draft", small, "--draft-temperature", 0)
         self.refuse("--check", *rest, "--check")
@@ -222,7 +222,7 @@ class Acceptance(Case):
 class Stream(Case):
     """What becomes of a generate whose output nobody takes."""
 
-    ARGUMENTS = ("generate", "--prompt", "In the", "--max-tokens", "500")
+    ARGUMENTS = ("generate", "--prompt", "In the", "--max-tokens", "500", "--seed", "0")
 
     def test_closed_pipe_ends_it_quietly(self):
         reader, writer = os.pipe()
@@ -236,7 +236,7 @@ class Stream(Case):
     def test_head(self):
         model = os.path.join(MODELS, "kjv-target")
         done = subprocess.run(f'"{GUMBEL}" {" ".join(self.ARGUMENTS[:1])} --prompt "In the" '
-                              f'--max-tokens 500 --model "{model}" | head -c 10',
+                              f'--max-tokens 500 --seed 0 --model "{model}" | head -c 10',
                               shell=True, capture_output=True)
         self.assertEqual((len(done.stdout), done.stderr), (10, b""))
 
