@@ -347,6 +347,10 @@ static void run(const struct generate_arguments *arguments, const struct engine 
     if (arguments->draft.check) {
         written->check = check_drafted_texts(engine->model, engine->host, options, written->writer);
         written->check.with_drafts = written->drafts.drafting + written->drafts.verifying;
+        if (written->check.texts ==
+            1) { /* a whole text tells more than the few steps timed so far */
+            written->drafts.plain = written->check.without / written->check.steps;
+        }
     }
 }
 
@@ -411,12 +415,11 @@ const struct command_line generate_line = {
         "it are complete.",
     .arguments = accepted,
     .shared = request_arguments,
-    .examples =
-        "  $ gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"
-        "  $ gumbel generate --model DIR --prompt And --top-k 40 --samples 3\n"
-        "  $ gumbel generate --model DIR --prompt \"Blessed are\" --stop \";\"\n"
-        "  $ echo \"In the beginning\" | gumbel generate --model DIR --json\n"
-        "  $ gumbel generate --model DIR --prompt And --draft ngram --check\n"};
+    .examples = "  $ gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"
+                "  $ gumbel generate --model DIR --prompt And --top-k 40 --samples 3\n"
+                "  $ gumbel generate --model DIR --prompt \"Blessed are\" --stop \";\"\n"
+                "  $ echo \"In the beginning\" | gumbel generate --model DIR --json\n"
+                "  $ gumbel generate --model DIR --prompt And --draft ngram --check\n"};
 
 /* What contradicts something else, before anything is loaded. */
 static void check_arguments(const struct generate_arguments *arguments)

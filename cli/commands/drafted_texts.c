@@ -55,7 +55,8 @@ struct drafts_check check_drafted_texts(decoder *model, gumbel_device *device,
         }
     }
     free(comparison.seen);
-    return (struct drafts_check){.texts = writer->samples, .without = times.trunk + times.head};
+    return (struct drafts_check){
+        .texts = writer->samples, .without = times.trunk + times.head, .steps = times.steps};
 }
 
 void print_drafts_check(const struct drafts_check *check)

@@ -32,6 +32,7 @@ draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *mode
 struct drafts_check {
     int32_t texts;
     double with_drafts, without;
+    int32_t steps; /* of decoding without drafts */
 };
 
 /* Write all texts once more without drafts; the command fails if a text differs from what was

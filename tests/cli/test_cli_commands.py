@@ -4,9 +4,11 @@
 import math
 import os
 import re
+import shlex
+import subprocess
 import unittest
 
-from cli_case import COMMANDS, MODELS, SANITIZED, Case, SampleCase, gumbel
+from cli_case import COMMANDS, GUMBEL, MODELS, SANITIZED, Case, SampleCase, gumbel
 from tensor_files import write_npy
 
 
@@ -199,6 +201,33 @@ class Bench(Case):
                               ("--batch", "0"), ("--batch", ",".join("1" * 17)), ("--rounds", "0"),
                               ("--dtype", "f64"), ("--buffer", "0")):
             self.refuse(option, "bench", f"{option}={value}")
+
+
+@unittest.skipIf(SANITIZED, "for draws by the quarter million")
+class Readme(Case):
+    """The commands of the README, as they stand there."""
+
+    def test_commands(self):
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        with open(os.path.join(root, "README.md")) as file:
+            lines = re.findall(r"(?m)^    build/release/cli/gumbel (.*)$", file.read())
+        self.assertGreater(len(lines), 3)
+        texts = [shlex.split(line) for line in lines if line.startswith("generate ")]
+        first = texts[0]
+        self.assertGreater(float(first[first.index("--temperature") + 1]), 0)
+        self.assertIn("--echo", first)
+        for line in map(shlex.split, lines):
+            if line[0] == "bench":
+                line += ["--vocab", "1000", "--rounds", "1", "--buffer", "32"]
+            done = subprocess.run([GUMBEL, *line], cwd=root, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, (line, done.stderr))
+            if "--check" in line:
+                self.assertIn("check passed: the text is the same", done.stderr)
+                accepted = [float(x) for x in re.search(r"accepted (\S+) of (\S+) ",
+                                                        done.stderr).groups()]
+                self.assertGreater(accepted[0] / accepted[1], 0.8)
+            if line[0] == "verify":
+                self.assertRegex(done.stdout, r", 0 failed, 0 skipped\n$")
 
 
 if __name__ == "__main__":
