@@ -96,7 +96,7 @@ struct bench_result {
     char served[SERVED_BYTES]; /* the rungs of the fused draw */
     struct spread seconds[WAYS];
     double ratios[WAYS][BASES]; /* median over rounds of time / time of the base */
-    struct ceiling ceiling;     /* the device's, or what a round of any way reached, if that is more */
+    struct ceiling ceiling;     /* the device's, or what a round of a way reached if it is more */
 };
 
 /* Time `rounds` rounds of every way with `batch` rows, after one that does not count. */

@@ -47,7 +47,8 @@ void bench_print_head(const struct bench *bench, int rounds)
     if (ceiling->peak > 0) {
         printf(", operations / %.1f GFLOP/s %s", ceiling->peak / 1e9, bench->machine->peak_is);
     }
-    printf("), each raised to the best round below\ncheck: %s, %lld rows\n", bench->machine->check_is, (long long)bench->checked_rows);
+    printf("), each raised to the best round below\ncheck: %s, %lld rows\n",
+           bench->machine->check_is, (long long)bench->checked_rows);
     if (bench->has[WAY_MATERIALISED]) {
         printf("materialised: %s\n", bench->machine->materialised_is);
     }
@@ -81,8 +82,8 @@ static void print_way(const struct bench *bench, const struct bench_result *resu
     snprintf(range, sizeof range, "%.1f .. %.1f", seconds.p10 * 1e6, seconds.p90 * 1e6);
     printf("%7lld %5lld %3lld  %-21s %9.1f %19s %7.2f %6s", (long long)bench->vocab,
            (long long)bench->hidden_size, (long long)result->batch, way_names[way],
-           seconds.median * 1e6, range, bench_way_bytes(bench, result->batch, way) / seconds.median / 1e9,
-           share);
+           seconds.median * 1e6, range,
+           bench_way_bytes(bench, result->batch, way) / seconds.median / 1e9, share);
     for (int base = 0; base < BASES; base++) {
         if (bench->has[base_ways[base]]) {
             printf(" %12.3f", result->ratios[way][base]);

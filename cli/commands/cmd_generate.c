@@ -17,11 +17,11 @@
 #include "drafted_texts.h"
 #include "generate_stats.h"
 #include "head_screen.h"
+#include "prompt_text.h"
 #include "rank_group.h"
 #include "report.h"
 #include "request_options.h"
 #include "seed.h"
-#include "standard_input.h"
 #include "text_writer.h"
 
 struct generate_arguments {
@@ -93,59 +93,6 @@ static const struct argument accepted[] = {
      AT(stats)},
     {0},
 };
-
-/* ------------------------------------------------------------------------------- prompt ---- */
-
-/* The prompt: that of the command line, or stdin less one newline at its end. */
-struct prompt_text {
-    const char *bytes; /* [size] */
-    size_t size;
-    char *from_stdin;
-};
-
-static struct prompt_text read_prompt(const struct generate_arguments *arguments)
-{
-    enum { MOST_BYTES = 1 << 25 };
-    struct prompt_text text = {arguments->prompt, 0, NULL};
-
-    if (arguments->prompt) {
-        text.size = strlen(arguments->prompt);
-        return text;
-    }
-    text.from_stdin = read_standard_input("--prompt", "the prompt", MOST_BYTES, &text.size);
-    text.bytes = text.from_stdin;
-    if (text.size > 0 && text.bytes[text.size - 1] == '\n') {
-        text.size--;
-    }
-    return text;
-}
-
-static token_list encode_prompt(const struct generate_arguments *arguments, const decoder *model,
-                                const char *text, size_t size)
-{
-    const int32_t bos = decoder_describe(model)->bos_id;
-    const bool special = !arguments->no_bos;
-    token_list list = {0};
-    token_list plain = {0};
-    decoder_error error = {""};
-
-    if (arguments->bos && bos < 0) {
-        fail("--bos", "%s: the model has no bos token", arguments->model);
-    }
-    if (tokenizer_encode(decoder_tokenizer(model), text, size, special, &plain, &error) != 0) {
-        fail_message("--prompt", error.message);
-    }
-    if ((arguments->bos && (plain.count == 0 || plain.ids[0] != bos) &&
-         token_list_append(&list, &bos, 1) != 0) ||
-        token_list_append(&list, plain.ids, plain.count) != 0) {
-        fail("--prompt", "not enough memory");
-    }
-    token_list_free(&plain);
-    if (list.count == 0) {
-        fail("--prompt", "no tokens; give some text or --bos");
-    }
-    return list;
-}
 
 /* ------------------------------------------------------------------------------- output ---- */
 
@@ -357,7 +304,10 @@ static void run(const struct generate_arguments *arguments, const struct engine 
 static void write_texts(const struct generate_arguments *arguments, decoder *model,
                         gumbel_device *device, const struct prompt_text *text)
 {
-    token_list prompt = encode_prompt(arguments, model, text->bytes, text->size);
+    token_list prompt = prompt_encode(text, model,
+                                      arguments->bos      ? PROMPT_BOS
+                                      : arguments->no_bos ? PROMPT_BARE
+                                                          : PROMPT_AS_TOKENIZER);
     struct request request =
         request_read(&arguments->request, 1, decoder_head(model).rows, count_tokens(model));
     struct written written = {.seed = choose_seed(arguments), .prompt = &prompt};
@@ -479,10 +429,10 @@ int command_generate(int argc, char **argv)
         fail("--model", "%s", error.message);
     }
     device = open_for(&arguments, model);
-    struct prompt_text text = read_prompt(&arguments);
+    struct prompt_text text = prompt_read(arguments.prompt);
 
     write_texts(&arguments, model, device, &text);
-    free(text.from_stdin);
+    prompt_free(&text);
     gumbel_close(device);
     decoder_close(model);
     return 0;

@@ -60,10 +60,10 @@ struct writer writer_new(const decoder *model, const char *prompt, size_t prompt
                          int32_t samples, struct writer_style style);
 void writer_free(struct writer *writer);
 
-/* A generate_callback with a struct writer as its context. A single text is printed as it comes, but
- * for bytes that may begin a stop string. Several texts are printed in order, each under a line with
- * its number and once it is complete; until then there is progress on stderr. Stops the call once
- * stdout cannot be written. */
+/* A generate_callback with a struct writer as its context. A single text is printed as it comes,
+ * but for bytes that may begin a stop string. Several texts are printed in order, each under a line
+ * with its number and once it is complete; until then there is progress on stderr. Stops the call
+ * once stdout cannot be written. */
 generate_next writer_take(void *context, const generate_token *token);
 
 /* {"prompt", "prompt_ids", "samples": [{"ids", "logprobs", "text", "ended_by"}]}, and of a sample

@@ -27,7 +27,7 @@ enum {
     BLOCK = 64,     /* tokens that share a least exponential */
     TAIL_BITS = 26, /* of the second word, which count where the first is below TAIL_WORDS */
     TAIL_WORDS = 256,
-    STRATA = 128,      /* from each power of two to the next */
+    STRATA = 128,     /* from each power of two to the next */
     UPPER_STRATA = 16, /* the same from the largest word down, where nothing changes fast */
     MOST_LEASTS = 2 * (STRATA * (TAIL_BITS + 8 + 23) + UPPER_STRATA * 32) + 4096,
 };

@@ -81,7 +81,8 @@ class Generate(Case):
             self.assertEqual(len(drafts["accepted_by_place"]), 3)
             self.assertEqual("advice" in drafts, drafts["speed_up"] <= 1)
             self.assertTrue(drafts["check"]["same_text"])
-            self.assertTrue(0 <= drafts["accept_rate"] <= 1 and drafts["break_even_accept_rate"] >= 0)
+            self.assertTrue(0 <= drafts["accept_rate"] <= 1)
+            self.assertGreaterEqual(drafts["break_even_accept_rate"], 0)
             self.assertAlmostEqual(drafts["tokens_a_cycle"], 1 + drafts["accepted_a_cycle"], 1)
         siblings = ("--draft", small, "--draft-siblings", 2, "--check")
         self.assertEqual(gumbel(*rest, "--samples", 2, *siblings).stdout, plain)
@@ -101,14 +102,7 @@ class Generate(Case):
         self.refuse("--draft-temperature", *rest, "--draft", small, "--draft-temperature", 0)
         self.refuse("--check", *rest, "--check")
 
-    def test_drafts_that_cannot_pay_are_advised_against(self):
-        """A draft model as large as the target costs a step for each of its tokens."""
-        found = self.succeed_json("generate", "--model", self.model, "--prompt", "In the",
-                                  "--max-tokens", 16, "--seed", 3, "--temperature", 1.5,
-                                  "--draft", self.model, "--draft-temperature", 3)["drafts"]
-        self.assertLess(found["speed_up"], 1)
-        self.assertRegex(found["advice"], r"^drafts .*do not pay here: \d+% of the drafted tokens are "
-                         r"accepted, and one costs \d\.\d\d of a step without drafts ")
+    def test_no_drafts_are_found(self):
         found = self.succeed_json("generate", "--model", self.model, "--prompt", "In", "--seed", 3,
                                   "--max-tokens", 2, "--draft", "ngram")["drafts"]
         self.assertIn("none was found", found["advice"])
