@@ -237,7 +237,8 @@ static void draw(const struct sample_options *options, const struct source *sour
         cuda_source_sample(source, device, describe_device(device).name, &sampling, output,
                            options->chunk);
     } else if (options->chunk) {
-        source_sample_chunks(source, device, &sampling, output, options->chunk, true, "sampling");
+        source_sample_chunks(source, device, &sampling, output, options->chunk,
+                             !reads_stdin(options->weights), "sampling");
     } else {
         source_sample(source, device, &sampling, output);
     }

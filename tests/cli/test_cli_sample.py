@@ -143,6 +143,10 @@ class Sample(SampleCase):
         self.assertEqual(from_stdin(head, "--weights", "-:half", *rest), wanted)
         self.assertEqual(from_stdin(self.path("weights.npy"), "--weights=-", *rest)["tokens"],
                          wanted["tokens"])
+        for chunk in (64, 100):  # of memory, whose pages no file would give back
+            found = from_stdin(head, "--weights", "-:half", *rest, "--chunk", chunk)
+            self.assertEqual(found["tokens"], wanted["tokens"])
+            self.assertEqual(found["scores"], wanted["scores"])
         for name, text in (("-", ""), ("-:x", ""), ("-", "GGUF"), ("-", "0123456789abcdef")):
             done = gumbel("sample", "--logits", name, text=text)
             self.assertEqual((done.returncode, done.stdout), (2, ""))

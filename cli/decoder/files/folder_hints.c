@@ -34,7 +34,9 @@ int hint_check_bytes(const char *path, const unsigned char *bytes, size_t size,
                             "Face format, a folder with config.json, safetensors and "
                             "tokenizer.json");
     }
-    if (begins_with(bytes, size, "PK\x03\x04")) {
+    /* As the length that a safetensors file begins with, these bytes would be followed by zeros. */
+    if (begins_with(bytes, size, "PK\x03\x04") && size >= 8 &&
+        memcmp(bytes + 4, "\0\0\0", 4) != 0) {
         return decoder_fail(error, path, NULL,
                             "is a zip archive (.npz, or weights of PyTorch), which is not "
                             "supported; save the tensor as .safetensors or .npy");
