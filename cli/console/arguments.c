@@ -145,11 +145,14 @@ static _Noreturn void refuse_long(const struct parsing *parsing, const char *tex
             continue;
         }
         suggestion_consider(&suggestion, option->name);
-        if (strncmp(option->name, text + 2, size) == 0 && used < sizeof candidates) {
+        if (strncmp(option->name, text + 2, size) != 0) {
+            continue;
+        }
+        if (used < sizeof candidates) {
             used += (size_t)snprintf(candidates + used, sizeof candidates - used, "%s--%s",
                                      matches ? ", " : "", option->name);
-            match = matches++ && option->name[size] ? match : option;
         }
+        match = matches++ && option->name[size] ? match : option; /* a whole name, or the first */
     }
     if (match && (matches == 1 || !match->name[size])) {
         if (match->arg) {
@@ -181,6 +184,14 @@ static _Noreturn void refuse_option(const struct parsing *parsing, const char *t
     fail(text, "is not an option of %s (see %s --help)", program, program);
 }
 
+/* The argument that getopt stopped at: it is behind where it stands within a group of letters. */
+static const char *refused_text(const struct argp_state *state)
+{
+    const char *text = state->argv[state->next > 1 ? state->next - 1 : 0];
+
+    return *text != '-' && state->next < state->argc ? state->argv[state->next] : text;
+}
+
 static void take_operand(struct parsing *parsing, const char *text, const char *program)
 {
     const struct argument *operand = &parsing->line->operand;
@@ -206,7 +217,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         take_operand(parsing, text, state->name);
         return 0;
     case ARGP_KEY_ERROR:
-        refuse_option(parsing, state->argv[state->next > 1 ? state->next - 1 : 0], state->name);
+        refuse_option(parsing, refused_text(state), state->name);
     default:
         for (int i = 0; i < parsing->count; i++) {
             if (parsing->options[i].name && parsing->options[i].key == key) {
@@ -216,6 +227,21 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         }
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+static struct parsing command_parsing;
+
+/* Whether the command has an option, "--name". */
+static bool has_option(const char *option)
+{
+    for (int i = 0; i < command_parsing.count; i++) {
+        const char *name = command_parsing.options[i].name;
+
+        if (name && strcmp(name, option + 2) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* What --help says: `doc`, the options, the examples. */
@@ -230,32 +256,33 @@ static const char *compose_doc(const struct command_line *line)
 
 void parse_arguments(const struct command_line *line, int argc, char **argv, void *options)
 {
-    static struct parsing parsing;
-    const struct argp argp = {.options = parsing.options,
+    struct parsing *parsing = &command_parsing;
+    const struct argp argp = {.options = parsing->options,
                               .parser = parse_option,
                               .args_doc = line->operand.name,
                               .doc = compose_doc(line)};
     char name[MOST_FIELD_BYTES];
 
-    parsing.line = line;
-    parsing.into = options;
-    add_arguments(&parsing, line->arguments);
+    parsing->line = line;
+    parsing->into = options;
+    set_has_option(has_option);
+    add_arguments(parsing, line->arguments);
     if (line->shared) {
-        add_arguments(&parsing, line->shared);
+        add_arguments(parsing, line->shared);
     }
     if (!line->operand.name) {
-        add_arguments(&parsing, common);
+        add_arguments(parsing, common);
     }
-    parsing.options[parsing.count] = (struct argp_option){
-        help_option.name, help_option.letter, 0, 0, help_option.help, parsing.group};
+    parsing->options[parsing->count] = (struct argp_option){
+        help_option.name, help_option.letter, 0, 0, help_option.help, parsing->group};
     snprintf(name, sizeof name, "gumbel %s", argv[0]);
     argv[0] = name;
     /* Argp would print two lines for an error, and without errors no help: parse_option does both.
      */
-    if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &parsing) != 0) {
+    if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, parsing) != 0) {
         fail("arguments", "not understood (see %s --help)", name);
     }
-    if (line->operand.name && !parsing.has_operand) {
+    if (line->operand.name && !parsing->has_operand) {
         fail(line->operand.name, "missing; %s (see %s --help)", line->operand.help, name);
     }
 }

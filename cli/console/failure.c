@@ -3,15 +3,17 @@
 #include "failure.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static const char *command = "";
 static void (*before_line)(void);
+static bool (*command_has_option)(const char *option);
 
 void set_command(const char *name) { command = name; }
+
+void set_has_option(bool (*has_option)(const char *option)) { command_has_option = has_option; }
 
 void set_before_failure(void (*clear)(void)) { before_line = clear; }
 
@@ -48,7 +50,8 @@ void fail(const char *field, const char *format, ...)
 
 /* ------------------------------------------------------------------ fields of the library ---- */
 
-/* The option that sets a field, by the end of the field's path; the first match counts. */
+/* The option that sets a field, by the end of the field's path. The first match counts of which the
+ * command has the option. */
 static const struct {
     const char *path, *option;
 } options_of_fields[] = {
@@ -61,6 +64,8 @@ static const struct {
     {"domain", "--domain"},
     {"given", "--given"},
     {"first_sample", "--first-sample"},
+    {"num_samples", "--num-samples"},
+    {"num_samples", "--samples"},
     {"max_tokens", "--max-tokens"},
     {"prompt", "--prompt"},
     {"text", "--prompt"},
@@ -96,7 +101,7 @@ static const struct {
     {"draft", "--draft"},
 };
 
-/* The option that sets field[0..size); NULL where there is none. */
+/* The command's option that sets field[0..size); NULL if there is none. */
 static const char *find_option(const char *field, size_t size)
 {
     for (size_t i = 0; i < sizeof options_of_fields / sizeof *options_of_fields; i++) {
@@ -104,7 +109,8 @@ static const char *find_option(const char *field, size_t size)
         const size_t length = strlen(path);
         const bool whole = length == size || (length < size && field[size - length - 1] == '.');
 
-        if (whole && memcmp(field + size - length, path, length) == 0) {
+        if (whole && memcmp(field + size - length, path, length) == 0 && command_has_option &&
+            command_has_option(options_of_fields[i].option)) {
             return options_of_fields[i].option;
         }
     }

@@ -120,6 +120,17 @@ class NotSupported(Folder):
         self.edit("config.json", tie_word_embeddings=True, num_hidden_layers=5)
         self.told("model.layers.4.", "is missing", "incomplete")
 
+    def test_logits_that_are_no_numbers(self):
+        """The model is at fault: `generate` has no --logits."""
+        with open(self.inside("model.safetensors"), "r+b") as file:
+            size = int.from_bytes(file.read(8), "little")
+            begin, end = json.loads(file.read(size))["model.norm.weight"]["data_offsets"]
+            file.seek(8 + size + begin)
+            file.write(b"\xc0\x7f" * ((end - begin) // 2))
+        done = gumbel("generate", "--model", self.model, "--prompt", "a")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"^gumbel generate: --model: logits: sample 0: .*\n$")
+
     def test_a_tokenizer_of_sentencepiece(self):
         """Whatever else such a file has, the kind of model is what is named."""
         self.edit("tokenizer.json", model={"byte_fallback": True},

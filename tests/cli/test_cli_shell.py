@@ -51,6 +51,8 @@ class Suggestions(Case):
         self.assertIn("takes no value", self.refuse("--json", "info", "--json=1"))
         self.assertIn("it may be --top-k, --top-p, --top-logprobs",
                       self.refuse("--top", "generate", "--top"))
+        for letters in ("-jQ", "-Qj", "-Q"):
+            self.assertIn(f"{letters}: is not an option", self.refuse(letters, "info", letters))
         self.assertIn("options begin with --", self.refuse("surplus", "info", "surplus"))
 
     def test_examples(self):
