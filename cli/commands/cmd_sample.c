@@ -32,8 +32,7 @@ struct sample_options {
 
 #define AT(member) .offset = offsetof(struct sample_options, member)
 static const struct argument accepted[] = {
-    {.help =
-         "What to draw from. FILE is .safetensors, or FILE:TENSOR, or .npy; - is stdin, either:"},
+    {.help = "What to draw from. FILE is .safetensors, FILE:TENSOR or .npy, or - for stdin:"},
     {"weights", 0, "FILE", "LM head [V, D], float32, float16 or bfloat16", ARGUMENT_TEXT,
      AT(weights)},
     {"hidden", 0, "FILE", "Hidden states [B, D]", ARGUMENT_TEXT, AT(hidden)},

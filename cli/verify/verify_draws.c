@@ -16,7 +16,7 @@ static const float wrong_temperature = 1.02f;
 enum {
     DRAWS_A_CALL = 4096,
     MOST_DRAWS = 1 << 20,
-    MOST_NEEDED = 1 << 24, /* that are looked for */
+    MOST_NEEDED = 1 << 22, /* that are looked for */
     MOST_TIMES = 16,       /* the default number of draws may be so many times what fits */
     LEAST_DRAWS = 1 << 13,
 };
