@@ -433,6 +433,7 @@ int command_generate(int argc, char **argv)
 
     write_texts(&arguments, model, device, &text);
     prompt_free(&text);
+    free((void *)arguments.stops.items);
     gumbel_close(device);
     decoder_close(model);
     return 0;

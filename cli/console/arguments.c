@@ -78,8 +78,7 @@ static void add_arguments(struct parsing *parsing, const struct argument *argume
 
 static void append_text(const char *field, const char *text, struct text_list *list)
 {
-    const char **grown =
-        realloc(list->items, ((size_t)list->count + 1) * sizeof *grown); /* lives to the end */
+    const char **grown = realloc((void *)list->items, ((size_t)list->count + 1) * sizeof *grown);
 
     if (!grown) {
         fail(field, "not enough memory");

@@ -25,7 +25,7 @@ enum argument_kind {
     ARGUMENT_OTHER,  /* what `read` makes of it */
 };
 
-/* Values of an option that may come more than once, in their order. */
+/* Values of an option that may come more than once, in their order; release `items` with free(). */
 struct text_list {
     const char **items; /* [count] */
     int count;
