@@ -245,13 +245,17 @@ struct engine {
     struct cuda_head *head;
     struct rank_group *ranks;
     struct head_screen screen;
+    decoder *draft; /* the model that drafts; NULL: none, or n-grams */
 };
 
 static struct engine engine_new(const struct generate_arguments *arguments, decoder *model,
                                 gumbel_device *device, uint64_t *seed)
 {
     const gumbel_tensor weight = decoder_head(model);
-    struct engine engine = {.model = model, .device = device, .host = device};
+    struct engine engine = {.model = model,
+                            .device = device,
+                            .host = device,
+                            .draft = open_draft_model(&arguments->draft)};
 
     if (device_is_cuda(device)) {
         engine.head = cuda_head_new(device, weight);
@@ -271,6 +275,7 @@ static void engine_free(struct engine *engine)
     cuda_head_free(engine->head);
     rank_group_close(engine->ranks);
     head_screen_free(&engine->screen);
+    decoder_close(engine->draft);
     if (engine->host != engine->device) {
         gumbel_close(engine->host);
     }
@@ -284,8 +289,8 @@ static void run(const struct generate_arguments *arguments, const struct engine 
 
     if (arguments->draft.from) {
         written->drafts =
-            write_drafted_texts(&arguments->draft, engine->model, engine->host, options,
-                                engine->head ? cuda_head_verify : NULL, &written->times);
+            write_drafted_texts(&arguments->draft, engine->draft, engine->model, engine->host,
+                                options, engine->head ? cuda_head_verify : NULL, &written->times);
     } else if (generate(engine->model, engine->host, options, &written->times, &error) != 0) {
         fail_message("--model", error.message);
     }
@@ -294,8 +299,8 @@ static void run(const struct generate_arguments *arguments, const struct engine 
     if (arguments->draft.check) {
         written->check = check_drafted_texts(engine->model, engine->host, options, written->writer);
         written->check.with_drafts = written->drafts.drafting + written->drafts.verifying;
-        if (written->check.texts ==
-            1) { /* a whole text tells more than the few steps timed so far */
+        /* A whole text tells more than the few steps that were timed before. */
+        if (written->check.texts == 1) {
             written->drafts.plain = written->check.without / written->check.steps;
         }
     }

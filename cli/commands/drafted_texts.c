@@ -97,11 +97,24 @@ static gumbel_rule rule_of(const struct draft_choice *choice)
     return GUMBEL_RULE_COUPLED;
 }
 
-draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *model,
+decoder *open_draft_model(const struct draft_choice *choice)
+{
+    decoder *model = NULL;
+    decoder_error error = {""};
+
+    if (choice->from && strcmp(choice->from, "ngram") != 0 &&
+        decoder_open(choice->from, choice->threads, &model, &error) != 0) {
+        fail("--draft", "%s", error.message);
+    }
+    return model;
+}
+
+draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *small, decoder *model,
                                 gumbel_device *device, const generate_options *options,
                                 text_verify verify, generate_times *times)
 {
-    draft_options draft = {.tokens = choice->tokens,
+    draft_options draft = {.model = small,
+                           .tokens = choice->tokens,
                            .siblings = choice->siblings,
                            .temperature = choice->temperature,
                            .rule = rule_of(choice),
@@ -109,14 +122,9 @@ draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *mode
     draft_stats stats;
     decoder_error error = {""};
 
-    if (strcmp(choice->from, "ngram") != 0 &&
-        decoder_open(choice->from, choice->threads, &draft.model, &error) != 0) {
-        fail("--draft", "%s", error.message);
-    }
     if (generate_drafted(model, device, options, &draft, &stats, times, &error) != 0) {
         fail_message("--draft", error.message);
     }
-    decoder_close(draft.model);
     return stats;
 }
 

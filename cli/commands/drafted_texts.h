@@ -21,10 +21,14 @@ struct draft_choice {
 /* fail() where they cannot be, before anything is loaded. */
 void check_draft_choice(const struct draft_choice *choice);
 
+/* The model that drafts, which decoder_close() releases; NULL for n-grams and without drafts. */
+decoder *open_draft_model(const struct draft_choice *choice);
+
 /* Write the texts; fail()s where the decoder does.
+ *  small    open_draft_model()'s
  *  device   of host memory
  *  verify   where the options have a draw; else NULL */
-draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *model,
+draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *small, decoder *model,
                                 gumbel_device *device, const generate_options *options,
                                 text_verify verify, generate_times *times);
 

@@ -25,7 +25,8 @@ _Noreturn void fail(const char *field, const char *format, ...)
 void set_has_option(bool (*has_option)(const char *option));
 
 /* Fail with a message of the library or the decoder about `field` of theirs: the line names the
- * option of the command that sets the field, as --device for "options.device", or else the field. */
+ * option of the command that sets the field, as --device for "options.device", or else the field.
+ */
 _Noreturn void fail_field(const char *field, const char *message);
 
 /* Fail with a message of the decoder. The line names the command's option for the field that the

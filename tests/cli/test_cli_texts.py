@@ -33,6 +33,14 @@ class Seeds(SampleCase):
         self.assertEqual(len(seeds), 4)
         self.assertTrue(any(int(seed) >= 2**32 for seed in seeds), seeds)
 
+    def test_an_error_is_one_line(self):
+        """Nothing is said of a seed before all that is given has been read."""
+        for more in (("--draft", self.path("none")), ("--ban", 9999), ("--max-tokens", 5000),
+                     ("--stop", ""), ("--top-p", 2), ("--mask", self.path("none.npy"))):
+            done = gumbel_unseeded(*BEGIN, "--echo", *more)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), more)
+            self.assertRegex(done.stderr, rf"^gumbel generate: {more[0]}: .*\n$")
+
     def test_generate_json(self):
         done = gumbel_unseeded(*BEGIN, "--json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
