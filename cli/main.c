@@ -8,31 +8,46 @@
 #include "commands.h"
 #include "options.h"
 #include "report.h"
+#include "suggest.h"
 
-struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary;
-};
-
-static const struct command commands[] = {
-    {"info", command_info, "show what this build and this machine offer"},
-    {"generate", command_generate, "write text with a model folder"},
-    {"sample", command_sample, "draw tokens from weights and hidden states, or from logits"},
-    {"verify", command_verify, "prove the draws exact on this machine"},
-    {"bench", command_bench, "measure the draw against this machine's limits"},
-};
-enum { COMMANDS = sizeof commands / sizeof commands[0] };
+static const char examples[] =
+    "Examples:\n"
+    "  $ gumbel info\n"
+    "  $ gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"
+    "  $ gumbel sample --logits logits.npy --top-k 40 --num-samples 8\n"
+    "  $ gumbel verify --model DIR\n";
 
 static void print_help(void)
 {
     puts("Usage: gumbel COMMAND [OPTION...]\n"
          "Draw tokens from language models exactly, fused with the LM-head product.\n");
-    for (int i = 0; i < COMMANDS; i++) {
-        printf("  %-9s %s\n", commands[i].name, commands[i].summary);
+    for (const struct command *command = commands; command->name; command++) {
+        printf("  %-10s  %s\n", command->name, command->summary);
     }
     puts("\n`gumbel COMMAND --help` lists the options of a command; `gumbel --version` prints the\n"
-         "version. Exit codes: 0 done, 1 a check failed, 2 wrong input or usage.");
+         "version. Exit codes: 0 done, 1 a check failed, 2 wrong input or usage.\n");
+    fputs(examples, stdout);
+}
+
+static _Noreturn void refuse_command(const char *name)
+{
+    struct suggestion suggestion = {.given = name, .size = strlen(name)};
+    char names[160] = "";
+    size_t used = 0;
+
+    for (const struct command *command = commands; command->name; command++) {
+        suggestion_consider(&suggestion, command->name);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                 command->name);
+    }
+    if (!*name) {
+        fail("command", "missing; one of %s (see gumbel --help)", names);
+    }
+    if (suggestion.closest) {
+        fail("command", "'%s' is not a command; did you mean '%s'? (see gumbel --help)", name,
+             suggestion.closest);
+    }
+    fail("command", "'%s' is not one of %s (see gumbel --help)", name, names);
 }
 
 int main(int argc, char **argv)
@@ -49,20 +64,15 @@ int main(int argc, char **argv)
         finish_stdout();
         return 0;
     }
-    for (int i = 0; i < COMMANDS; i++) {
-        if (strcmp(name, commands[i].name) == 0) {
+    for (const struct command *command = commands; command->name; command++) {
+        if (strcmp(name, command->name) == 0) {
             int code = 0;
 
-            set_command(commands[i].name);
-            code = commands[i].run(argc - 1, argv + 1);
+            set_command(command->name);
+            code = command->run(argc - 1, argv + 1);
             finish_stdout();
             return code;
         }
     }
-    if (!*name) {
-        fail("command",
-             "missing; one of info, generate, sample, verify, bench (see gumbel --help)");
-    }
-    fail("command", "'%s' is not info, generate, sample, verify or bench (see gumbel --help)",
-         name);
+    refuse_command(name);
 }

@@ -31,7 +31,7 @@ enum way {
 enum base { BASE_PRODUCT, BASE_MATERIALISED, BASE_GEMM, BASE_SCREENED, BASES };
 extern const enum way base_ways[BASES];
 
-/* What the device can do at best. */
+/* What the device can do at best, as loops that do nothing else measure it. */
 struct ceiling {
     size_t buffer_bytes; /* what was read for the bandwidth */
     double bandwidth;    /* bytes a second */
@@ -82,6 +82,11 @@ struct bench_machine {
 };
 extern const struct bench_machine bench_cpu, bench_cuda;
 
+/* Bytes that a way must read at least, and operations that it must do at least: 0 of ways that
+ * multiply nothing, or by other operations. */
+double bench_way_bytes(const struct bench *bench, int64_t batch, enum way way);
+double bench_way_operations(const struct bench *bench, int64_t batch, enum way way);
+
 /* Bytes of the weights. */
 size_t bench_weight_bytes(const struct bench *bench);
 
@@ -91,6 +96,7 @@ struct bench_result {
     char served[SERVED_BYTES]; /* the rungs of the fused draw */
     struct spread seconds[WAYS];
     double ratios[WAYS][BASES]; /* median over rounds of time / time of the base */
+    struct ceiling ceiling;     /* the device's, or what a round of a way reached if it is more */
 };
 
 /* Time `rounds` rounds of every way with `batch` rows, after one that does not count. */

@@ -67,10 +67,12 @@ static struct ceiling measure_ceiling(const gumbel_device_info *info, int64_t bu
     };
     void *buffer = map_pages("bandwidth buffer", ceiling.buffer_bytes);
 
+    progress_show("measuring the read bandwidth");
     fill_numbers(buffer, ceiling.buffer_bytes, GUMBEL_FLOAT32, 0, 0, info->threads);
     ceiling.bandwidth =
         measure_read_bandwidth(buffer, ceiling.buffer_bytes, info->threads, info->isa);
     unmap_pages(buffer, ceiling.buffer_bytes);
+    progress_show("measuring the multiply-add peak");
     ceiling.peak = measure_float_peak(info->threads, info->isa);
     return ceiling;
 }
@@ -90,6 +92,7 @@ static void open_cpu(struct bench *bench)
     bench->checked_rows = bench->most_rows;
     bench->ceiling = measure_ceiling(&bench->info, bench->buffer_mib);
     bench->data = data;
+    progress_show("making a head");
     data->single = open_device(&single);
     data->weights = map_pages("weights", bench_weight_bytes(bench));
     data->hidden = map_pages("hidden states", hidden_bytes);
@@ -105,6 +108,7 @@ static void open_cpu(struct bench *bench)
         bench->screen_bytes = data->screen.size;
         bench->screen_seconds = data->screen.seconds;
     }
+    progress_show("computing logits to check");
     source_logits(&source, bench->device, data->logits);
 }
 

@@ -137,8 +137,10 @@ static void open_cuda(struct bench *bench)
     bench->checked_rows = B < CHECK_ROWS ? B : CHECK_ROWS;
     bench->ceiling.buffer_bytes = (size_t)(bench->buffer_mib ? bench->buffer_mib : DEFAULT_MIB)
                                   << 20;
+    progress_show("measuring read bandwidth and multiply-add peak");
     bench->ceiling.bandwidth = measure_bandwidth(&data->reader, bench->ceiling.buffer_bytes);
     bench->ceiling.peak = data->gemm ? measure_peak(data->gemm, bench->dtype) : 0;
+    progress_show("making a head");
     data->weight = random_matrix("weights", V, D, bench->dtype, -5, 0);
     data->hidden = random_matrix("hidden states", B, D, bench->dtype, 0, 1);
     data->logits = normal_logits(B, V);

@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "bench.h"
-#include "source.h"
 
 static const char question[] =
     "what does drawing tokens cost beside the product alone, and beside the materialised route?";
@@ -19,35 +18,18 @@ static const char *dtype_name(gumbel_dtype dtype)
     return dtype == GUMBEL_BFLOAT16 ? "bf16" : dtype == GUMBEL_FLOAT16 ? "f16" : "f32";
 }
 
-static bool reads_logits(enum way way) { return way == WAY_LOGITS || way == WAY_LOGITS_ONE; }
-
-/* Bytes that a way must read at least. */
-static double way_bytes(const struct bench *bench, int64_t batch, enum way way)
-{
-    if (way == WAY_SCREENED) {
-        return (double)bench->screen_bytes;
-    }
-    return reads_logits(way) ? 4.0 * (double)batch * (double)bench->vocab
-                             : (double)bench->vocab * (double)bench->hidden_size *
-                                   (double)dtype_size(bench->dtype);
-}
-
 /* Seconds under which a way cannot go; 0 from logits, which may lie in a cache. */
-static double way_floor(const struct bench *bench, int64_t batch, enum way way)
+static double way_floor(const struct bench *bench, const struct bench_result *result, enum way way)
 {
-    const struct ceiling *ceiling = &bench->ceiling;
-    const double reading = way_bytes(bench, batch, way) / ceiling->bandwidth;
-    const double operations =
-        2.0 * (double)bench->vocab * (double)bench->hidden_size * (double)batch;
+    const struct ceiling *ceiling = &result->ceiling;
+    const double reading = bench_way_bytes(bench, result->batch, way) / ceiling->bandwidth;
+    const double operations = bench_way_operations(bench, result->batch, way);
     const double computing = ceiling->peak > 0 ? operations / ceiling->peak : 0;
 
-    if (reads_logits(way)) {
+    if (way == WAY_LOGITS || way == WAY_LOGITS_ONE) {
         return 0;
     }
-    if (way == WAY_SCREENED) { /* its operations are of other kinds */
-        return reading;
-    }
-    return way == WAY_READ || reading > computing ? reading : computing;
+    return reading > computing ? reading : computing;
 }
 
 /* ----------------------------------------------------------------------------------- text ---- */
@@ -65,7 +47,8 @@ void bench_print_head(const struct bench *bench, int rounds)
     if (ceiling->peak > 0) {
         printf(", operations / %.1f GFLOP/s %s", ceiling->peak / 1e9, bench->machine->peak_is);
     }
-    printf(")\ncheck: %s, %lld rows\n", bench->machine->check_is, (long long)bench->checked_rows);
+    printf("), each raised to the best round below\ncheck: %s, %lld rows\n",
+           bench->machine->check_is, (long long)bench->checked_rows);
     if (bench->has[WAY_MATERIALISED]) {
         printf("materialised: %s\n", bench->machine->materialised_is);
     }
@@ -89,7 +72,7 @@ void bench_print_head(const struct bench *bench, int rounds)
 static void print_way(const struct bench *bench, const struct bench_result *result, enum way way)
 {
     const struct spread seconds = result->seconds[way];
-    const double bound = way_floor(bench, result->batch, way);
+    const double bound = way_floor(bench, result, way);
     char share[16] = "-";
     char range[48];
 
@@ -99,8 +82,8 @@ static void print_way(const struct bench *bench, const struct bench_result *resu
     snprintf(range, sizeof range, "%.1f .. %.1f", seconds.p10 * 1e6, seconds.p90 * 1e6);
     printf("%7lld %5lld %3lld  %-21s %9.1f %19s %7.2f %6s", (long long)bench->vocab,
            (long long)bench->hidden_size, (long long)result->batch, way_names[way],
-           seconds.median * 1e6, range, way_bytes(bench, result->batch, way) / seconds.median / 1e9,
-           share);
+           seconds.median * 1e6, range,
+           bench_way_bytes(bench, result->batch, way) / seconds.median / 1e9, share);
     for (int base = 0; base < BASES; base++) {
         if (bench->has[base_ways[base]]) {
             printf(" %12.3f", result->ratios[way][base]);
@@ -116,9 +99,15 @@ void bench_print_result(const struct bench *bench, const struct bench_result *re
             print_way(bench, result, (enum way)way);
         }
     }
-    printf("%7s %5s %3s  served by %s; workspace %.1f KiB; a [B, V] array would be %.1f KiB\n\n",
+    printf("%7s %5s %3s  served by %s; workspace %.1f KiB; a [B, V] array would be %.1f KiB; "
+           "ceiling %.2f GB/s",
            "", "", "", result->served, (double)result->workspace_bytes / 1024,
-           4.0 * (double)result->batch * (double)bench->vocab / 1024);
+           4.0 * (double)result->batch * (double)bench->vocab / 1024,
+           result->ceiling.bandwidth / 1e9);
+    if (result->ceiling.peak > 0) {
+        printf(", %.1f GFLOP/s", result->ceiling.peak / 1e9);
+    }
+    printf("\n\n");
     fflush(stdout);
 }
 
@@ -128,13 +117,13 @@ static json_t *way_to_json(const struct bench *bench, const struct bench_result 
                            enum way way)
 {
     const struct spread seconds = result->seconds[way];
-    const double bound = way_floor(bench, result->batch, way);
+    const double bound = way_floor(bench, result, way);
     json_t *entry = json_object();
 
     json_put(entry, "median_us", json_number(seconds.median * 1e6));
     json_put(entry, "p10_us", json_number(seconds.p10 * 1e6));
     json_put(entry, "p90_us", json_number(seconds.p90 * 1e6));
-    json_put(entry, "bytes", json_number(way_bytes(bench, result->batch, way)));
+    json_put(entry, "bytes", json_number(bench_way_bytes(bench, result->batch, way)));
     json_put(entry, "of_ceiling", bound > 0 ? json_number(bound / seconds.median) : json_null());
     for (int base = 0; base < BASES; base++) {
         if (bench->has[base_ways[base]]) {
@@ -158,6 +147,9 @@ json_t *bench_result_to_json(const struct bench *bench, const struct bench_resul
     json_put(root, "served_by", json_string(result->served));
     json_put(root, "workspace_bytes", json_integer((json_int_t)result->workspace_bytes));
     json_put(root, "logits_bytes", json_integer((json_int_t)(4 * result->batch * bench->vocab)));
+    json_put(root, "ceiling_bytes_per_second", json_number(result->ceiling.bandwidth));
+    json_put(root, "ceiling_float_operations_per_second",
+             result->ceiling.peak > 0 ? json_number(result->ceiling.peak) : json_null());
     json_put(root, "ways", ways);
     return root;
 }

@@ -11,6 +11,46 @@ size_t bench_weight_bytes(const struct bench *bench)
     return matrix_bytes(bench->vocab, bench->hidden_size, bench->dtype);
 }
 
+static bool reads_logits(enum way way) { return way == WAY_LOGITS || way == WAY_LOGITS_ONE; }
+
+double bench_way_bytes(const struct bench *bench, int64_t batch, enum way way)
+{
+    if (way == WAY_SCREENED) {
+        return (double)bench->screen_bytes;
+    }
+    return reads_logits(way) ? 4.0 * (double)batch * (double)bench->vocab
+                             : (double)bench_weight_bytes(bench);
+}
+
+double bench_way_operations(const struct bench *bench, int64_t batch, enum way way)
+{
+    if (way == WAY_READ || way == WAY_SCREENED || reads_logits(way)) {
+        return 0;
+    }
+    return 2.0 * (double)bench->vocab * (double)bench->hidden_size * (double)batch;
+}
+
+/* The ceiling of a result: no round of a way that reads the head is above it. */
+static struct ceiling raise_ceiling(const struct bench *bench, const struct bench_result *result)
+{
+    struct ceiling ceiling = bench->ceiling;
+
+    for (int way = 0; way < WAYS; way++) {
+        const double seconds = result->seconds[way].least;
+        const double bandwidth = bench_way_bytes(bench, result->batch, (enum way)way) / seconds;
+        const double rate = bench_way_operations(bench, result->batch, (enum way)way) / seconds;
+
+        if (!bench->has[way] || reads_logits((enum way)way)) {
+            continue;
+        }
+        ceiling.bandwidth = bandwidth > ceiling.bandwidth ? bandwidth : ceiling.bandwidth;
+        if (ceiling.peak > 0 && rate > ceiling.peak) {
+            ceiling.peak = rate;
+        }
+    }
+    return ceiling;
+}
+
 /* Median over rounds of times[way][round] / times[base][round]. */
 static double median_ratio(const double *times, int rounds, enum way way, enum way base)
 {
@@ -56,6 +96,7 @@ struct bench_result bench_rounds(const struct bench *bench, int64_t batch, int r
     for (int way = 0; way < WAYS; way++) {
         result.seconds[way] = spread_of(times + way * rounds, rounds);
     }
+    result.ceiling = raise_ceiling(bench, &result);
     free(times);
     bench->machine->stage_free(stage);
     return result;

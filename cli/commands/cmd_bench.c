@@ -59,7 +59,7 @@ static const struct argument accepted[] = {
      INT64_C(1) << 31},
     {"hidden", 'D', "N", "Hidden size (default 2048)", ARGUMENT_INT64, AT(hidden_size), 1, 1 << 20},
     {"dtype", 'T', "TYPE", "Of weights and hidden states: bf16, f16 or f32 (bf16)", ARGUMENT_OTHER,
-     AT(dtype), .read = read_dtype},
+     AT(dtype), .read = read_dtype, .choices = "bf16 f16 f32"},
     {"batch", 'B', "N,N,..", "Batch sizes (default 1,2,4,8,16, on a GPU doubled on to 512)",
      ARGUMENT_OTHER, AT(batches), .read = read_batches},
     {"rounds", 'r', "N", "Timed rounds of each (default 21)", ARGUMENT_INT32, AT(rounds), 1,
@@ -108,9 +108,12 @@ static void run(struct bench_options *options)
 {
     struct bench bench = open_bench(options);
     const bool json = options->common.json;
-    const int64_t wrong = bench.machine->check(&bench);
     json_t *results = json_array();
+    int64_t wrong = 0;
 
+    progress_show("checking the draws");
+    wrong = bench.machine->check(&bench);
+    progress_clear();
     if (wrong >= 0) {
         fail_late("check", "row %lld: not so that %s; nothing timed", (long long)wrong,
                   bench.machine->check_is);
@@ -120,8 +123,11 @@ static void run(struct bench_options *options)
     }
     for (int i = 0; i < options->batches.count; i++) {
         struct bench_result result;
+        char label[40];
 
-        progress_start("timing");
+        snprintf(label, sizeof label, "timing %lld row%s", (long long)options->batches.sizes[i],
+                 options->batches.sizes[i] == 1 ? "" : "s");
+        progress_start(label);
         result = bench_rounds(&bench, options->batches.sizes[i], options->rounds);
         progress_clear();
         if (json) {
@@ -141,13 +147,17 @@ static void run(struct bench_options *options)
     gumbel_close(bench.device);
 }
 
+const struct command_line bench_line = {
+    .doc = "Measure this machine's read bandwidth and multiply-add peak, then the fused draw, the "
+           "product alone, the materialised route and the draw from logits. On a GPU cuBLAS stands "
+           "for the product that writes logits, where it is installed.",
+    .arguments = accepted,
+    .examples = "  $ gumbel bench --batch 1,4\n"
+                "  $ gumbel bench --vocab 128256 --hidden 4096 --dtype f16 --json\n"
+                "  $ gumbel bench --device cuda:0\n"};
+
 int command_bench(int argc, char **argv)
 {
-    static const struct command_line line = {
-        "Measure this machine's read bandwidth and multiply-add peak, then the fused draw, the "
-        "product alone, the materialised route and the draw from logits. On a GPU cuBLAS stands "
-        "for the product that writes logits, where it is installed.",
-        accepted, NULL};
     struct bench_options options = {
         .vocab = 151936,
         .hidden_size = 2048,
@@ -155,7 +165,7 @@ int command_bench(int argc, char **argv)
         .rounds = 21,
     };
 
-    parse_arguments(&line, argc, argv, &options);
+    parse_arguments(&bench_line, argc, argv, &options);
     run(&options);
     return 0;
 }

@@ -3,7 +3,6 @@
  * gumbel generate: write text with a Hugging Face folder, every token drawn by the fused sampler.
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <float.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,18 +17,20 @@
 #include "drafted_texts.h"
 #include "generate_stats.h"
 #include "head_screen.h"
+#include "prompt_text.h"
 #include "rank_group.h"
 #include "report.h"
 #include "request_options.h"
+#include "seed.h"
 #include "text_writer.h"
 
 struct generate_arguments {
     struct request_options request;
-    const char *model, *prompt, *group;
+    const char *model, *prompt, *group, *seed;
+    struct text_list stops;
     int32_t max_tokens, samples;
     uint32_t first_sample;
     float temperature;
-    uint64_t seed;
     struct draft_choice draft;
     bool bos, no_bos, ignore_eos, echo, stats, screen;
 };
@@ -37,7 +38,9 @@ struct generate_arguments {
 #define AT(member) .offset = offsetof(struct generate_arguments, member)
 static const struct argument accepted[] = {
     {.help = "The model and the prompt:"},
-    {"model", 'm', "DIR", "Hugging Face folder (Qwen3 or Llama)", ARGUMENT_TEXT, AT(model)},
+    {"model", 'm', "DIR",
+     "Hugging Face folder of a Qwen3 or Llama model: config.json, safetensors, tokenizer.json",
+     ARGUMENT_TEXT, AT(model)},
     {"prompt", 'p', "TEXT", "Prompt; without it stdin is read, less one newline at its end",
      ARGUMENT_TEXT, AT(prompt)},
     {"bos", 0, NULL, "Begin with the model's bos token (default: as its tokenizer says)",
@@ -48,16 +51,20 @@ static const struct argument accepted[] = {
      1, INT32_MAX},
     {"temperature", 0, "X", "Temperature >= 0; 0 is greedy (default 1)", ARGUMENT_FLOAT,
      AT(temperature), .most = FLT_MAX},
-    {"seed", 0, "N", "64-bit seed (default 0)", ARGUMENT_UINT64, AT(seed)},
+    {"seed", 0, "N", "64-bit seed (default: random, and printed on stderr)", ARGUMENT_TEXT,
+     AT(seed)},
     {"samples", 0, "N", "Independent texts, 1 to 1024 (default 1)", ARGUMENT_INT32, AT(samples), 1,
      1024},
     {"first-sample", 0, "N", "Sample counter of the first text (default 0)", ARGUMENT_UINT32,
      AT(first_sample)},
+    {"stop", 0, "TEXT",
+     "End a text before this string, which is not printed; may be given more than once",
+     ARGUMENT_LIST, AT(stops)},
     {"ignore-eos", 0, NULL, "Do not stop at the model's end tokens", ARGUMENT_FLAG, AT(ignore_eos)},
     {"group", 0, "KIND",
      "Split the head over the processes of a group: 'mpi', those that mpirun has started. The "
      "first one prints the text, which is the same for any number of them",
-     ARGUMENT_TEXT, AT(group)},
+     ARGUMENT_TEXT, AT(group), .choices = "mpi"},
     {"screen", 0, NULL,
      "Draw by a screen of the head: the same text, the head read at half the bytes. On a CPU, "
      "without --json, which shows log-probabilities",
@@ -75,9 +82,9 @@ static const struct argument accepted[] = {
     {"draft-rule", 0, "NAME",
      "How drafts are accepted: 'coupled', while they are what the model draws, so that the text is "
      "the same (default); 'rejection' or 'block', by probabilities: another text of the same law",
-     ARGUMENT_TEXT, AT(draft.rule)},
+     ARGUMENT_TEXT, AT(draft.rule), .choices = "coupled rejection block"},
     {"draft-temperature", 0, "X", "A factor on the temperature of the draft's draws (default 1)",
-     ARGUMENT_FLOAT, AT(draft.temperature), .least = FLT_MIN, .most = FLT_MAX},
+     ARGUMENT_FLOAT, AT(draft.temperature), .least = FLT_TRUE_MIN, .most = FLT_MAX},
     {"check", 0, NULL, "Write all once more without drafts, and fail if a text differs",
      ARGUMENT_FLAG, AT(draft.check)},
     {.help = "Output:"},
@@ -87,71 +94,16 @@ static const struct argument accepted[] = {
     {0},
 };
 
-/* ------------------------------------------------------------------------------- prompt ---- */
-
-/* All of stdin, ended by NUL, in memory that the caller frees. */
-static char *read_stdin(size_t *size)
-{
-    enum { MOST_BYTES = 1 << 26 };
-    size_t capacity = 1 << 16;
-    char *text = malloc(capacity);
-
-    *size = 0;
-    for (size_t got = 1; got > 0; *size += got) {
-        if (text && *size + 1 == capacity) {
-            capacity *= 2;
-            text = capacity <= MOST_BYTES ? realloc(text, capacity) : NULL;
-        }
-        if (!text) {
-            fail("stdin", "a prompt of more than %d bytes", MOST_BYTES / 2);
-        }
-        got = fread(text + *size, 1, capacity - *size - 1, stdin);
-    }
-    if (ferror(stdin)) {
-        fail("stdin", "%s", strerror(errno));
-    }
-    if (*size > 0 && text[*size - 1] == '\n') {
-        --*size;
-    }
-    text[*size] = '\0';
-    return text;
-}
-
-static token_list encode_prompt(const struct generate_arguments *arguments, const decoder *model,
-                                const char *text, size_t size)
-{
-    const int32_t bos = decoder_describe(model)->bos_id;
-    const bool special = !arguments->no_bos;
-    token_list list = {0};
-    token_list plain = {0};
-    decoder_error error = {""};
-
-    if (arguments->bos && bos < 0) {
-        fail("--bos", "%s: the model has no bos token", arguments->model);
-    }
-    if (tokenizer_encode(decoder_tokenizer(model), text, size, special, &plain, &error) != 0) {
-        fail("--prompt", "%s", error.message);
-    }
-    if ((arguments->bos && (plain.count == 0 || plain.ids[0] != bos) &&
-         token_list_append(&list, &bos, 1) != 0) ||
-        token_list_append(&list, plain.ids, plain.count) != 0) {
-        fail("--prompt", "not enough memory");
-    }
-    token_list_free(&plain);
-    if (list.count == 0) {
-        fail("--prompt", "no tokens; give some text or --bos");
-    }
-    return list;
-}
-
 /* ------------------------------------------------------------------------------- output ---- */
 
 /* What a command has written. */
 struct written {
     const struct writer *writer;
     const token_list *prompt;
+    uint64_t seed;
     generate_times times;
     draft_stats drafts;
+    struct drafts_check check;
 };
 
 static void report(const struct generate_arguments *arguments, const struct written *written,
@@ -164,6 +116,7 @@ static void report(const struct generate_arguments *arguments, const struct writ
 
     if (arguments->request.common.json) {
         root = writer_to_json(writer, prompt);
+        json_put(root, "seed", seed_to_json(written->seed));
     } else if (arguments->samples == 1) {
         putchar('\n');
         fflush(stdout);
@@ -171,11 +124,23 @@ static void report(const struct generate_arguments *arguments, const struct writ
     if (arguments->draft.from) {
         const struct draft_report drafts =
             draft_report_of(&written->drafts, arguments->draft.tokens);
+        char advice[ADVICE_BYTES];
 
         if (root) {
-            json_put(root, "drafts", draft_report_to_json(&drafts));
+            json_t *entry = draft_report_to_json(&drafts);
+
+            if (arguments->draft.check) {
+                json_put(entry, "check", drafts_check_to_json(&written->check));
+            }
+            json_put(root, "drafts", entry);
         } else {
             print_draft_report(&drafts);
+            if (arguments->draft.check) {
+                print_drafts_check(&written->check);
+            }
+            if (draft_advice(&drafts, advice)) {
+                fprintf(stderr, "%s\n", advice);
+            }
         }
     }
     if (arguments->stats) {
@@ -203,7 +168,8 @@ static void report(const struct generate_arguments *arguments, const struct writ
 
 /* The draw that the arguments ask for; `request` is theirs. */
 static generate_options options_of(const struct generate_arguments *arguments,
-                                   const token_list *prompt, const struct request *request)
+                                   const token_list *prompt, const struct request *request,
+                                   uint64_t seed)
 {
     return (generate_options){
         .prompt = prompt->ids,
@@ -212,7 +178,7 @@ static generate_options options_of(const struct generate_arguments *arguments,
         .num_samples = arguments->samples,
         .first_sample = arguments->first_sample,
         .temperature = arguments->temperature,
-        .seed = arguments->seed,
+        .seed = seed,
         .ignore_eos = arguments->ignore_eos,
         .transforms = request->transformed ? &request->transforms : NULL,
         .truncation = request->truncated ? &request->truncation : NULL,
@@ -223,63 +189,165 @@ static generate_options options_of(const struct generate_arguments *arguments,
     };
 }
 
-static void write_texts(const struct generate_arguments *arguments, decoder *model,
-                        gumbel_device *device, const char *text, size_t size)
+/* fail() for what the model cannot serve, before anything is drawn. */
+static void check_with_model(const struct generate_arguments *arguments, const decoder *model,
+                             const token_list *prompt)
 {
-    struct cuda_head *head =
-        device_is_cuda(device) ? cuda_head_new(device, decoder_head(model)) : NULL;
-    struct rank_group *ranks =
-        arguments->group ? rank_group_open(arguments->group, device, 0, decoder_head(model).rows)
-                         : NULL;
-    /* Histories are kept in host memory. */
-    gumbel_device *host = head ? open_device(&(struct device_choice){.device = NULL}) : device;
-    token_list prompt = encode_prompt(arguments, model, text, size);
-    struct request request = request_read(&arguments->request, 1, decoder_head(model).rows);
-    generate_options options = options_of(arguments, &prompt, &request);
-    struct writer writer = writer_new(model, text, size, arguments->samples,
+    const int32_t limit = decoder_describe(model)->max_positions;
+    decoder_error error = {""};
+    token_list ids = {0};
+
+    if ((int64_t)prompt->count + arguments->max_tokens > limit) {
+        fail("--max-tokens", "%d, and the prompt has %zu; the model holds %d tokens together",
+             (int)arguments->max_tokens, prompt->count, (int)limit);
+    }
+    for (int i = 0; i < arguments->stops.count; i++) {
+        const char *stop = arguments->stops.items[i];
+
+        if (!*stop) {
+            fail("--stop", "the string is empty");
+        }
+        if (tokenizer_encode(decoder_tokenizer(model), stop, strlen(stop), false, &ids, &error) !=
+            0) {
+            fail("--stop", "%s", error.message);
+        }
+    }
+    token_list_free(&ids);
+}
+
+/* The seed: random where --seed is absent, which print_texts_seed() then says. */
+static uint64_t choose_seed(const struct generate_arguments *arguments)
+{
+    return arguments->seed ? parse_unsigned("--seed", arguments->seed, UINT64_MAX) : draw_seed();
+}
+
+static void print_texts_seed(const struct generate_arguments *arguments, uint64_t seed)
+{
+    if (!arguments->seed && arguments->temperature > 0 && !arguments->request.common.json) {
+        print_seed(seed, arguments->samples > 1 ? "these texts" : "this text");
+    }
+}
+
+/* Tokens that may be drawn: rows of the head behind the tokenizer's last token are padding. */
+static int64_t count_tokens(const decoder *model)
+{
+    const int64_t rows = decoder_head(model).rows;
+    const int64_t known = tokenizer_size(decoder_tokenizer(model));
+
+    return known < rows ? known : rows;
+}
+
+/* What draws. */
+struct engine {
+    decoder *model;
+    gumbel_device *device;
+    gumbel_device *host; /* the device, or the CPU where that is a GPU: keeps the histories */
+    struct cuda_head *head;
+    struct rank_group *ranks;
+    struct head_screen screen;
+    decoder *draft; /* the model that drafts; NULL: none, or n-grams */
+};
+
+static struct engine engine_new(const struct generate_arguments *arguments, decoder *model,
+                                gumbel_device *device, uint64_t *seed)
+{
+    const gumbel_tensor weight = decoder_head(model);
+    struct engine engine = {.model = model,
+                            .device = device,
+                            .host = device,
+                            .draft = open_draft_model(&arguments->draft)};
+
+    if (device_is_cuda(device)) {
+        engine.head = cuda_head_new(device, weight);
+        engine.host = open_device(&(struct device_choice){.device = NULL});
+    }
+    if (arguments->group) {
+        engine.ranks = rank_group_open(arguments->group, device, 0, weight.rows, seed);
+    }
+    if (arguments->screen) {
+        engine.screen = head_screen_new(device, &weight);
+    }
+    return engine;
+}
+
+static void engine_free(struct engine *engine)
+{
+    cuda_head_free(engine->head);
+    rank_group_close(engine->ranks);
+    head_screen_free(&engine->screen);
+    decoder_close(engine->draft);
+    if (engine->host != engine->device) {
+        gumbel_close(engine->host);
+    }
+}
+
+/* Write the texts as `options` say, and check them. */
+static void run(const struct generate_arguments *arguments, const struct engine *engine,
+                const generate_options *options, struct written *written)
+{
+    decoder_error error = {""};
+
+    if (arguments->draft.from) {
+        written->drafts =
+            write_drafted_texts(&arguments->draft, engine->draft, engine->model, engine->host,
+                                options, engine->head ? cuda_head_verify : NULL, &written->times);
+    } else if (generate(engine->model, engine->host, options, &written->times, &error) != 0) {
+        fail_message("--model", error.message);
+    }
+    progress_clear();
+    finish_stdout();
+    if (arguments->draft.check) {
+        written->check = check_drafted_texts(engine->model, engine->host, options, written->writer);
+        written->check.with_drafts = written->drafts.drafting + written->drafts.verifying;
+        /* A whole text tells more than the few steps that were timed before. */
+        if (written->check.texts == 1) {
+            written->drafts.plain = written->check.without / written->check.steps;
+        }
+    }
+}
+
+static void write_texts(const struct generate_arguments *arguments, decoder *model,
+                        gumbel_device *device, const struct prompt_text *text)
+{
+    token_list prompt = prompt_encode(text, model,
+                                      arguments->bos      ? PROMPT_BOS
+                                      : arguments->no_bos ? PROMPT_BARE
+                                                          : PROMPT_AS_TOKENIZER);
+    struct request request =
+        request_read(&arguments->request, 1, decoder_head(model).rows, count_tokens(model));
+    struct written written = {.seed = choose_seed(arguments), .prompt = &prompt};
+
+    check_with_model(arguments, model, &prompt);
+    struct engine engine = engine_new(arguments, model, device, &written.seed);
+    generate_options options = options_of(arguments, &prompt, &request, written.seed);
+
+    if (rank_group_writes(engine.ranks)) {
+        print_texts_seed(arguments, written.seed);
+    }
+    struct writer writer = writer_new(model, text->bytes, text->size, arguments->samples,
                                       (struct writer_style){
                                           .quiet = arguments->request.common.json,
                                           .echo = arguments->echo,
                                           .ignore_eos = arguments->ignore_eos,
                                           .first_sample = arguments->first_sample,
+                                          .max_tokens = arguments->max_tokens,
+                                          .stops = &arguments->stops,
                                           .ranks = options.ranks,
                                           .kept = options.kept,
                                           .num_top = options.num_top,
                                       });
-    struct written written = {.writer = &writer, .prompt = &prompt};
-    struct head_screen screen = {0};
-    decoder_error error = {""};
-
-    if (arguments->screen) {
-        const gumbel_tensor weight = decoder_head(model);
-
-        screen = head_screen_new(device, &weight);
-        options.screen = screen.bytes;
-    }
+    written.writer = &writer;
     options.on_token = writer_take;
     options.context = &writer;
-    options.draw = head ? cuda_head_draw : ranks ? rank_group_draw : NULL;
-    options.draw_context = head ? (void *)head : (void *)ranks;
-    if (arguments->draft.from) {
-        written.drafts = write_drafted_texts(&arguments->draft, model, host, &options,
-                                             head ? cuda_head_verify : NULL, &written.times);
-    } else if (generate(model, host, &options, &written.times, &error) != 0) {
-        fail("--model", "%s", error.message);
-    }
-    finish_stdout();
-    if (arguments->draft.check) {
-        check_drafted_texts(model, host, &options, &writer);
-    }
+    options.screen = engine.screen.bytes;
+    options.draw = engine.head ? cuda_head_draw : engine.ranks ? rank_group_draw : NULL;
+    options.draw_context = engine.head ? (void *)engine.head : (void *)engine.ranks;
+    run(arguments, &engine, &options, &written);
     report(arguments, &written, model, device);
     writer_free(&writer);
     token_list_free(&prompt);
     request_free(&request);
-    cuda_head_free(head);
-    rank_group_close(ranks);
-    head_screen_free(&screen);
-    if (host != device) {
-        gumbel_close(host);
-    }
+    engine_free(&engine);
 }
 
 /* The CPU draws on the decoder's threads; a GPU has its own. */
@@ -295,13 +363,60 @@ static gumbel_device *open_for(const struct generate_arguments *arguments, decod
     return model ? open_device_on(&choice, decoder_parallel_for, model) : open_device(&choice);
 }
 
-int command_generate(int argc, char **argv)
-{
-    static const struct command_line line = {
+const struct command_line generate_line = {
+    .doc =
         "Write text with a model folder, every token drawn by the fused sampler. One text is "
         "printed as it comes; several are printed one after another, each when it and those before "
         "it are complete.",
-        accepted, request_arguments};
+    .arguments = accepted,
+    .shared = request_arguments,
+    .examples = "  $ gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"
+                "  $ gumbel generate --model DIR --prompt And --top-k 40 --samples 3\n"
+                "  $ gumbel generate --model DIR --prompt \"Blessed are\" --stop \";\"\n"
+                "  $ echo \"In the beginning\" | gumbel generate --model DIR --json\n"
+                "  $ gumbel generate --model DIR --prompt And --draft ngram --check\n"};
+
+/* What contradicts something else, before anything is loaded. */
+static void check_arguments(const struct generate_arguments *arguments)
+{
+    const struct request_options *request = &arguments->request;
+    const char *device = request->common.device.device;
+
+    if (!arguments->model) {
+        fail("--model", "missing");
+    }
+    if (!request->common.json &&
+        (request->num_top || request->ranks || request->kept || request->raw)) {
+        fail("--json",
+             "missing; it alone shows --top-logprobs, --raw-logprobs, --ranks and --kept");
+    }
+    if (arguments->seed) {
+        parse_unsigned("--seed", arguments->seed, UINT64_MAX);
+    }
+    check_draft_choice(&arguments->draft);
+    if (arguments->group && (arguments->draft.from || arguments->stats)) {
+        fail("--group", "it does not go with --draft and --stats");
+    }
+    if (arguments->group && device && strcmp(device, "cpu") != 0) {
+        fail("--group", "it is served on CPUs alone");
+    }
+    if (arguments->group && !arguments->prompt) {
+        fail("--prompt", "missing; stdin reaches the first process of a group alone");
+    }
+    if (arguments->screen && (request->common.json || arguments->group)) {
+        fail("--screen", "it does not go with --json and --group");
+    }
+    if (arguments->screen && arguments->draft.from && arguments->draft.rule &&
+        strcmp(arguments->draft.rule, "coupled") != 0) {
+        fail("--screen", "it serves the coupled rule of drafts, not %s", arguments->draft.rule);
+    }
+    if (arguments->bos && arguments->no_bos) {
+        fail("--bos", "contradicts --no-bos");
+    }
+}
+
+int command_generate(int argc, char **argv)
+{
     struct generate_arguments arguments = {.max_tokens = 100,
                                            .temperature = 1,
                                            .samples = 1,
@@ -309,50 +424,21 @@ int command_generate(int argc, char **argv)
     decoder *model = NULL;
     gumbel_device *device = NULL;
     decoder_error error = {""};
-    char *from_stdin = NULL;
-    size_t size = 0;
 
-    parse_arguments(&line, argc, argv, &arguments);
-    if (!arguments.model) {
-        fail("--model", "missing");
-    }
-    if (!arguments.request.common.json && (arguments.request.num_top || arguments.request.ranks ||
-                                           arguments.request.kept || arguments.request.raw)) {
-        fail("--json",
-             "missing; it alone shows --top-logprobs, --raw-logprobs, --ranks and --kept");
-    }
+    parse_arguments(&generate_line, argc, argv, &arguments);
     arguments.draft.threads = arguments.request.common.device.threads;
-    check_draft_choice(&arguments.draft);
-    if (arguments.group && (arguments.draft.from || arguments.stats)) {
-        fail("--group", "it does not go with --draft and --stats");
-    }
-    if (arguments.group && arguments.request.common.device.device &&
-        strcmp(arguments.request.common.device.device, "cpu") != 0) {
-        fail("--group", "it is served on CPUs alone");
-    }
-    if (arguments.screen && (arguments.request.common.json || arguments.group)) {
-        fail("--screen", "it does not go with --json and --group");
-    }
-    if (arguments.screen && arguments.draft.from && arguments.draft.rule &&
-        strcmp(arguments.draft.rule, "coupled") != 0) {
-        fail("--screen", "it serves the coupled rule of drafts, not %s", arguments.draft.rule);
-    }
-    if (arguments.bos && arguments.no_bos) {
-        fail("--bos", "contradicts --no-bos");
-    }
+    check_arguments(&arguments);
     gumbel_close(open_for(&arguments, NULL)); /* a wrong device is told before loading */
     if (decoder_open(arguments.model, arguments.request.common.device.threads, &model, &error) !=
         0) {
         fail("--model", "%s", error.message);
     }
     device = open_for(&arguments, model);
-    if (arguments.prompt) {
-        size = strlen(arguments.prompt);
-    } else {
-        from_stdin = read_stdin(&size);
-    }
-    write_texts(&arguments, model, device, from_stdin ? from_stdin : arguments.prompt, size);
-    free(from_stdin);
+    struct prompt_text text = prompt_read(arguments.prompt);
+
+    write_texts(&arguments, model, device, &text);
+    prompt_free(&text);
+    free((void *)arguments.stops.items);
     gumbel_close(device);
     decoder_close(model);
     return 0;

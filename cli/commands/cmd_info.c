@@ -86,18 +86,22 @@ static json_t *to_json(const gumbel_device *device, const gumbel_device_info *in
     return root;
 }
 
+static const struct argument accepted[] = {{0}};
+const struct command_line info_line = {
+    .doc =
+        "Show the version, the processor, the instruction sets, the devices and what serves calls.",
+    .arguments = accepted,
+    .examples = "  $ gumbel info\n"
+                "  $ gumbel info --device cuda:0 --json\n"};
+
 int command_info(int argc, char **argv)
 {
-    static const struct argument accepted[] = {{0}};
-    static const struct command_line line = {
-        "Show the version, the processor, the instruction sets, the devices and what serves calls.",
-        accepted, NULL};
     struct common_options options = {0};
     gumbel_device_info info;
     gumbel_device *device = NULL;
     bool cuda = false;
 
-    parse_arguments(&line, argc, argv, &options);
+    parse_arguments(&info_line, argc, argv, &options);
     device = open_device(&options.device);
     info = describe_device(device);
     cuda = device_is_cuda(device);

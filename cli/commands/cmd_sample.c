@@ -13,8 +13,10 @@
 #include "report.h"
 #include "request_options.h"
 #include "sample_results.h"
+#include "seed.h"
 #include "source.h"
 #include "tensor_file.h"
+#include "token_rows.h"
 
 struct sample_options {
     struct request_options request;
@@ -30,7 +32,7 @@ struct sample_options {
 
 #define AT(member) .offset = offsetof(struct sample_options, member)
 static const struct argument accepted[] = {
-    {.help = "What to draw from. FILE is .safetensors, or FILE:TENSOR, or .npy:"},
+    {.help = "What to draw from. FILE is .safetensors, FILE:TENSOR or .npy, or - for stdin:"},
     {"weights", 0, "FILE", "LM head [V, D], float32, float16 or bfloat16", ARGUMENT_TEXT,
      AT(weights)},
     {"hidden", 0, "FILE", "Hidden states [B, D]", ARGUMENT_TEXT, AT(hidden)},
@@ -49,7 +51,8 @@ static const struct argument accepted[] = {
     {.help = "The draw. X is a number, or a .npy file with one value for each row:"},
     {"temperature", 0, "X", "Temperature >= 0; 0 is greedy (default 1)", ARGUMENT_TEXT,
      AT(temperature)},
-    {"seed", 0, "X", "64-bit seed; one for all rows is mixed with the row (default 0)",
+    {"seed", 0, "X",
+     "64-bit seed; one for all rows is mixed with the row (default: random, and printed)",
      ARGUMENT_TEXT, AT(seed)},
     {"position", 0, "X", "Step of the row in its sequence (default 0)", ARGUMENT_TEXT,
      AT(position)},
@@ -62,7 +65,7 @@ static const struct argument accepted[] = {
     {"group", 0, "KIND",
      "Split the vocabulary over the processes of a group: 'mpi', those that mpirun has started. "
      "The first one writes the results, which are the same for any number of them",
-     ARGUMENT_TEXT, AT(group)},
+     ARGUMENT_TEXT, AT(group), .choices = "mpi"},
     {"chunk", 0, "ROWS",
      "Stream the vocabulary, ROWS at a time; the tokens stay the same, and with multiples of 64 so "
      "does every bit",
@@ -159,7 +162,7 @@ static struct source open_source(const struct sample_options *options, struct sa
 /* ------------------------------------------------------------------------------ command ---- */
 
 /* Tokens to score, S a row or for all rows. */
-static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples)
+static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples, int64_t vocab)
 {
     npy *array = NULL;
     const tensor_view *view = NULL;
@@ -173,23 +176,54 @@ static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples
     view = npy_tensor(array);
     data = require_memory("--given", 1, view->bytes);
     memcpy(data, view->data, view->bytes);
+    for (size_t i = 0; i < view->bytes / sizeof *data; i++) {
+        require_token("--given", data[i], vocab);
+    }
     given = (gumbel_row_i32){data, view->rank == 2 ? 0 : GUMBEL_SAME};
     npy_close(array);
     return given;
 }
 
+/* The seed of all rows. */
+struct row_seed {
+    uint64_t value;
+    bool random; /* --seed is absent */
+    bool same;   /* one value serves all rows; else a file has them */
+};
+
+static struct row_seed choose_seed(const struct sample_options *options)
+{
+    if (!options->seed) {
+        return (struct row_seed){draw_seed(), true, true};
+    }
+    return names_npy(options->seed)
+               ? (struct row_seed){.same = false}
+               : (struct row_seed){parse_unsigned("--seed", options->seed, UINT64_MAX), false,
+                                   true};
+}
+
+static gumbel_row_u64 read_seeds(const struct sample_options *options, const struct row_seed *seed,
+                                 int64_t rows)
+{
+    return seed->same ? (gumbel_row_u64){&seed->value, GUMBEL_SAME}
+                      : read_row_uint64s("--seed", options->seed, rows);
+}
+
 static void draw(const struct sample_options *options, const struct source *source,
-                 gumbel_device *device, struct rank_group *ranks, const gumbel_output *output)
+                 const struct row_seed *seed, gumbel_device *device, struct rank_group *ranks,
+                 const gumbel_output *output)
 {
     const int64_t batch = source_batch(source);
-    struct request request =
-        request_read(&options->request, batch, options->first_token + source_vocab(source));
+    const int64_t width = options->first_token + source_vocab(source);
+    /* A shard may be drawn with tokens of others banned: --vocab-size says how many there are. */
+    const int64_t vocab = options->vocab_size ? options->vocab_size : width;
+    struct request request = request_read(&options->request, batch, width, vocab);
     gumbel_sampling sampling = {
         .struct_size = sizeof sampling,
         .temperature = read_row_floats("--temperature", options->temperature, 0, FLT_MAX, batch),
-        .seed = read_row_uint64s("--seed", options->seed, batch),
+        .seed = read_seeds(options, seed, batch),
         .position = read_row_uint64s("--position", options->position, batch),
-        .given = read_given(options->given, batch, options->num_samples),
+        .given = read_given(options->given, batch, options->num_samples, vocab),
         .num_samples = options->num_samples,
         .first_sample = read_row_uint32s("--first-sample", options->first_sample, batch),
         .domain = options->domain,
@@ -202,13 +236,16 @@ static void draw(const struct sample_options *options, const struct source *sour
         cuda_source_sample(source, device, describe_device(device).name, &sampling, output,
                            options->chunk);
     } else if (options->chunk) {
-        source_sample_chunks(source, device, &sampling, output, options->chunk, true, "sampling");
+        source_sample_chunks(source, device, &sampling, output, options->chunk,
+                             !reads_stdin(options->weights), "sampling");
     } else {
         source_sample(source, device, &sampling, output);
     }
     request_free(&request);
     free((void *)sampling.temperature.data);
-    free((void *)sampling.seed.data);
+    if (!seed->same) {
+        free((void *)sampling.seed.data);
+    }
     free((void *)sampling.position.data);
     free((void *)sampling.first_sample.data);
     free((void *)sampling.given.data);
@@ -244,6 +281,10 @@ static void check_options(const struct sample_options *options)
                                               strcmp(request->common.device.device, "cpu") != 0))) {
         fail("--group", "it goes neither with --chunk nor with a GPU");
     }
+    if (options->group && (reads_stdin(options->weights) || reads_stdin(options->hidden) ||
+                           reads_stdin(options->bias) || reads_stdin(options->logits))) {
+        fail("--group", "stdin reaches the first process of a group alone; give files");
+    }
     if (options->chunk && options->given) {
         fail("--chunk", "no part of the vocabulary can score the tokens of --given");
     }
@@ -254,21 +295,29 @@ static void check_options(const struct sample_options *options)
     }
 }
 
-int command_sample(int argc, char **argv)
-{
-    static const struct command_line line = {
+const struct command_line sample_line = {
+    .doc =
         "Draw tokens from weights and hidden states, or from logits, in safetensors or .npy files. "
         "The files are mapped, not read; with --chunk they may be larger than the memory.",
-        accepted, request_arguments};
+    .arguments = accepted,
+    .shared = request_arguments,
+    .examples = "  $ gumbel sample --logits logits.npy --temperature 0.8 --top-k 40\n"
+                "  $ gumbel sample --weights head.safetensors --hidden hidden.npy\n"
+                "  $ gumbel sample --logits logits.npy --out-tokens tokens.npy\n"
+                "  $ make-logits | gumbel sample --logits - --seed 7\n"};
+
+int command_sample(int argc, char **argv)
+{
     struct sample_options options = {.num_samples = 1, .scale = 1};
     struct sample_files files = {0};
     struct source source;
     struct results results;
+    struct row_seed seed;
     struct rank_group *ranks = NULL;
     gumbel_device *device = NULL;
     bool json = false;
 
-    parse_arguments(&line, argc, argv, &options);
+    parse_arguments(&sample_line, argc, argv, &options);
     json = options.request.common.json || !results_have_path(&options.out);
     results_check_paths(&options.out, json);
     check_options(&options);
@@ -282,15 +331,23 @@ int command_sample(int argc, char **argv)
                               .num_best = options.num_best,
                               .raw = options.request.raw,
                           });
-    ranks = options.group
-                ? rank_group_open(options.group, device, options.first_token, source_vocab(&source))
-                : NULL;
-    draw(&options, &source, device, ranks, &results.output);
+    seed = choose_seed(&options);
+    ranks = options.group ? rank_group_open(options.group, device, options.first_token,
+                                            source_vocab(&source), &seed.value)
+                          : NULL;
+    draw(&options, &source, &seed, device, ranks, &results.output);
     if (rank_group_writes(ranks)) {
         results_write(&results, &options.out);
     }
     if (json) {
-        print_json(results_to_json(&results));
+        json_t *root = results_to_json(&results);
+
+        if (seed.same && !options.given) {
+            json_put(root, "seed", seed_to_json(seed.value));
+        }
+        print_json(root);
+    } else if (seed.random && !options.given && rank_group_writes(ranks)) {
+        print_seed(seed.value, "these draws");
     }
     results_free(&results);
     rank_group_close(ranks);

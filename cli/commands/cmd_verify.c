@@ -21,7 +21,7 @@ struct verify_options {
     struct common_options common;
     const char *model, *prompt, *weights, *hidden, *logits;
     float temperature;
-    int64_t row; /* -1: the last of a prompt, else 0 */
+    int64_t row; /* -1: chosen */
     int64_t draws;
     uint64_t seed;
     bool screen;
@@ -37,13 +37,13 @@ static const struct argument accepted[] = {
     {"weights", 0, "FILE", "LM head [V, D], as for `gumbel sample`", ARGUMENT_TEXT, AT(weights)},
     {"hidden", 0, "FILE", "Hidden states [B, D]", ARGUMENT_TEXT, AT(hidden)},
     {"logits", 0, "FILE", "Logits [B, V], in place of these", ARGUMENT_TEXT, AT(logits)},
-    {"row", 0, "N", "Row to count draws of (default: the prompt's last, or 0)", ARGUMENT_INT64,
-     AT(row), 0, INT64_MAX},
+    {"row", 0, "N", "Row to count draws of (default: of a prompt the one that shows most, else 0)",
+     ARGUMENT_INT64, AT(row), 0, INT64_MAX},
     {.help = "The draws:"},
     {"temperature", 0, "X", "Temperature > 0 (default 1)", ARGUMENT_FLOAT, AT(temperature),
      .least = FLT_TRUE_MIN, .most = FLT_MAX},
     {"seed", 0, "N", "64-bit seed (default 0)", ARGUMENT_UINT64, AT(seed)},
-    {"draws", 0, "N", "Draws each way (default: about five seconds of them)", ARGUMENT_INT64,
+    {"draws", 0, "N", "Draws each way (default: as many as take some seconds)", ARGUMENT_INT64,
      AT(draws), 1, INT64_C(1) << 32},
     {"screen", 0, NULL, "Draw by a screen of the head, too: its certificate, and the same tokens",
      ARGUMENT_FLAG, AT(screen)},
@@ -76,7 +76,7 @@ static void rows_of_model(const struct verify_options *options, struct verify_ro
     }
     if (tokenizer_encode(decoder_tokenizer(rows->model), prompt, strlen(prompt), true, &list,
                          &error) != 0) {
-        fail("--prompt", "%s", error.message);
+        fail_message("--prompt", error.message);
     }
     if (list.count == 0 || list.count > (size_t)decoder_describe(rows->model)->max_positions) {
         fail("--prompt", "%zu tokens; the model takes 1 to %d", list.count,
@@ -142,17 +142,6 @@ static void synthetic_rows(struct verify_rows *rows, struct source *source)
     snprintf(rows->description, sizeof rows->description, "a synthetic head");
 }
 
-/* Keep the row and at most seven beside it: enough for every check, however long the prompt. */
-static void narrow(struct verify_input *input)
-{
-    enum { KEPT = 8 };
-    const int64_t first = input->row < KEPT ? 0 : input->row - KEPT + 1;
-    const int64_t left = source_batch(&input->source) - first;
-
-    input->source = source_rows(&input->source, first, left < KEPT ? left : KEPT);
-    input->row -= first;
-}
-
 static void open_rows(const struct verify_options *options, struct verify_rows *rows,
                       struct verify_input *input)
 {
@@ -171,20 +160,11 @@ static void open_rows(const struct verify_options *options, struct verify_rows *
     } else {
         synthetic_rows(rows, &input->source);
     }
-    input->row = options->row >= 0 ? options->row
-                 : options->model  ? source_batch(&input->source) - 1
-                                   : 0;
+    input->row = options->row >= 0 ? options->row : 0;
     if (input->row >= source_batch(&input->source)) {
         fail("--row", "%lld; there are %lld rows", (long long)input->row,
              (long long)source_batch(&input->source));
     }
-    if (!options->common.json) {
-        printf("%s: V = %lld, D = %lld, row %lld of %lld, temperature %g\n", rows->description,
-               (long long)source_vocab(&input->source),
-               (long long)source_hidden_size(&input->source), (long long)input->row,
-               (long long)source_batch(&input->source), (double)input->temperature);
-    }
-    narrow(input);
 }
 
 /* The rows' logits, bit for bit as the fused draw has them. */
@@ -201,6 +181,30 @@ static void add_logits(struct verify_rows *rows, struct verify_input *input)
     source_logits(&input->source, input->device, rows->logits);
     input->logits = source_from_logits((gumbel_tensor){
         .data = rows->logits, .dtype = GUMBEL_FLOAT32, .rows = batch, .cols = vocab});
+}
+
+/* Choose the row whose draws are counted, keep it and at most seven beside it, which are enough for
+ * every check, and make their logits. Of a model it is one of the prompt's last eight, that which
+ * shows a wrong temperature soonest. */
+static void choose_row(const struct verify_options *options, struct verify_rows *rows,
+                       struct verify_input *input)
+{
+    enum { KEPT = 8 };
+    const int64_t batch = source_batch(&input->source);
+    const bool choose = options->row < 0 && options->model;
+    const int64_t last = choose ? batch - 1 : input->row;
+    const int64_t first = last < KEPT ? 0 : last - KEPT + 1;
+
+    input->source = source_rows(&input->source, first, batch - first < KEPT ? batch - first : KEPT);
+    add_logits(rows, input);
+    input->row = choose ? verify_choose_row(input) : input->row - first;
+    if (!options->common.json) {
+        printf("%s: V = %lld, D = %lld, row %lld of %lld, temperature %g\n", rows->description,
+               (long long)source_vocab(&input->source),
+               (long long)source_hidden_size(&input->source), (long long)(first + input->row),
+               (long long)batch, (double)input->temperature);
+        fflush(stdout);
+    }
 }
 
 static void close_rows(struct verify_rows *rows)
@@ -233,20 +237,25 @@ static void print_summary(const struct verify_options *options, struct verdicts 
     print_json(root);
 }
 
-int command_verify(int argc, char **argv)
-{
-    static const struct command_line line = {
+const struct command_line verify_line = {
+    .doc =
         "Prove the draws exact on this machine: chi-squared of many draws of one row, the power of "
         "that test, the tail of the noise, and the same bits from every instruction set, thread "
         "count, chunk size and way in. Exit code 1 where a check fails.",
-        accepted, NULL};
+    .arguments = accepted,
+    .examples = "  $ gumbel verify\n"
+                "  $ gumbel verify --model DIR --prompt \"And God said\"\n"
+                "  $ gumbel verify --logits logits.npy --row 3 --draws 1000000\n"};
+
+int command_verify(int argc, char **argv)
+{
     struct verify_options options = {.temperature = 1.0f, .row = -1};
     struct verify_rows rows = {0};
     struct verify_input input = {0};
     struct verdicts verdicts = {.checks = json_array()};
     int code = 0;
 
-    parse_arguments(&line, argc, argv, &options);
+    parse_arguments(&verify_line, argc, argv, &options);
     verdicts.print = !options.common.json;
     input.choice = options.common.device;
     input.device = open_device(&options.common.device);
@@ -257,7 +266,7 @@ int command_verify(int argc, char **argv)
     input.seed = options.seed;
     input.draws = options.draws;
     open_rows(&options, &rows, &input);
-    add_logits(&rows, &input);
+    choose_row(&options, &rows, &input);
     verify_draws(&input, &verdicts);
     verify_agreement(&input, &verdicts);
     if (options.screen) {

@@ -62,6 +62,8 @@ struct draft_report draft_report_of(const draft_stats *stats, int32_t tokens)
     r.independent = emitted_if_alike(stats, tokens);
     r.speed_up = speed_up_at(&r, tokens);
     r.measured = ratio((double)stats->emitted * r.plain, stats->drafting + stats->verifying);
+    r.accept_rate = ratio(accepted, proposed);
+    r.break_even = ratio(r.draft + ratio(r.rows - 1, r.proposed) * r.row, r.plain);
     for (int32_t g = 1; g <= tokens; g++) {
         if (speed_up_at(&r, g) > fmax(1, r.best > 0 ? speed_up_at(&r, r.best) : 0)) {
             r.best = g;
@@ -86,8 +88,41 @@ void print_draft_report(const struct draft_report *r)
             r->plain * ms, r->speed_up, r->measured, (int)r->best);
 }
 
+const char *draft_advice(const struct draft_report *r, char text[ADVICE_BYTES])
+{
+    char costs[160];
+
+    if (r->measured > 1) {
+        return NULL;
+    }
+    if (r->proposed == 0) {
+        snprintf(text, ADVICE_BYTES,
+                 "drafts do not pay here: none was found; n-grams need a text that repeats itself");
+        return text;
+    }
+    snprintf(costs, sizeof costs,
+             "%.0f%% of the drafted tokens are accepted, and one costs %.2f of a step without "
+             "drafts (drafting %.2f ms, verifying %.2f ms)",
+             100 * r->accept_rate, r->break_even, r->draft * 1e3,
+             (r->break_even * r->plain - r->draft) * 1e3);
+    if (r->best > 0 && r->best < r->tokens) {
+        snprintf(text, ADVICE_BYTES,
+                 "drafts of %d tokens do not pay here: %s; try --draft-tokens %d", (int)r->tokens,
+                 costs, (int)r->best);
+    } else if (r->break_even < 1) {
+        snprintf(text, ADVICE_BYTES, "drafts do not pay here: %s; they pay above %.0f%%", costs,
+                 100 * r->break_even);
+    } else {
+        snprintf(text, ADVICE_BYTES,
+                 "drafts do not pay here: %s; at that price no accept rate pays%s", costs,
+                 r->draft > 0.1 * r->plain ? ": try a smaller draft model, or ngram" : "");
+    }
+    return text;
+}
+
 json_t *draft_report_to_json(const struct draft_report *r)
 {
+    char advice[ADVICE_BYTES];
     json_t *root = json_object(), *places = json_array();
 
     for (int32_t i = 0; i < r->tokens; i++) {
@@ -105,5 +140,10 @@ json_t *draft_report_to_json(const struct draft_report *r)
     json_put(root, "speed_up_by_model", json_number(r->speed_up));
     json_put(root, "speed_up", json_number(r->measured));
     json_put(root, "best_tokens_by_model", json_integer(r->best));
+    json_put(root, "accept_rate", json_number(r->accept_rate));
+    json_put(root, "break_even_accept_rate", json_number(r->break_even));
+    if (draft_advice(r, advice)) {
+        json_put(root, "advice", json_string(advice));
+    }
     return root;
 }

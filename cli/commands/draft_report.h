@@ -28,12 +28,18 @@ struct draft_report {
     double speed_up;    /* by the model: tokens a second over those of plain steps */
     double measured;    /* the same as it was */
     int32_t best;       /* tokens of a draft at which the model has the most; 0: none */
+    double accept_rate; /* share of the drafted tokens that were accepted */
+    double break_even;  /* accept rate at which drafts of one token cost as much as they save */
 };
 
 struct draft_report draft_report_of(const draft_stats *stats, int32_t tokens);
 
 /* One line on stderr. */
 void print_draft_report(const struct draft_report *report);
+
+/* Why drafts cost time here, and what to change: a line, in `text`; NULL if they pay. */
+enum { ADVICE_BYTES = 320 };
+const char *draft_advice(const struct draft_report *report, char text[ADVICE_BYTES]);
 
 json_t *draft_report_to_json(const struct draft_report *report);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "drafted_texts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "failure.h"
 #include "options.h"
+#include "report.h"
 
 /* Texts that are compared with those that were written, token by token. */
 struct comparison {
@@ -13,27 +15,29 @@ struct comparison {
     size_t *seen; /* [samples] tokens */
 };
 
-static bool compare_take(void *context, const generate_token *token)
+static generate_next compare_take(void *context, const generate_token *token)
 {
     struct comparison *comparison = context;
-    const token_list *ids = &comparison->writer->writings[token->sample].ids;
+    const struct writing *writing = &comparison->writer->writings[token->sample];
     const size_t place = comparison->seen[token->sample]++;
 
-    if (place >= ids->count || ids->ids[place] != token->id) {
-        fail("--check", "text %d parts at token %zu from the one without drafts",
-             (int)token->sample, place);
+    if (place >= writing->ids.count || writing->ids.ids[place] != token->id) {
+        fail_late("--check", "text %d differs from the one without drafts at token %zu",
+                  (int)token->sample, place);
     }
-    return true;
+    return writing->stop && place + 1 == writing->ids.count ? GENERATE_END_TEXT : GENERATE_CONTINUE;
 }
 
-void check_drafted_texts(decoder *model, gumbel_device *device, const generate_options *options,
-                         const struct writer *writer)
+struct drafts_check check_drafted_texts(decoder *model, gumbel_device *device,
+                                        const generate_options *options,
+                                        const struct writer *writer)
 {
     struct comparison comparison = {
         .writer = writer,
         .seen = require_memory("samples", writer->samples, sizeof *comparison.seen),
     };
     generate_options again = *options;
+    generate_times times;
     decoder_error error = {""};
 
     for (int32_t j = 0; j < writer->samples; j++) {
@@ -41,16 +45,36 @@ void check_drafted_texts(decoder *model, gumbel_device *device, const generate_o
     }
     again.on_token = compare_take;
     again.context = &comparison;
-    if (generate(model, device, &again, NULL, &error) != 0) {
-        fail("--check", "%s", error.message);
+    if (generate(model, device, &again, &times, &error) != 0) {
+        fail_message("--check", error.message);
     }
     for (int32_t j = 0; j < writer->samples; j++) {
         if (comparison.seen[j] != writer->writings[j].ids.count) {
-            fail("--check", "text %d has %zu tokens, without drafts %zu", (int)j,
-                 writer->writings[j].ids.count, comparison.seen[j]);
+            fail_late("--check", "text %d has %zu tokens, without drafts %zu", (int)j,
+                      writer->writings[j].ids.count, comparison.seen[j]);
         }
     }
     free(comparison.seen);
+    return (struct drafts_check){
+        .texts = writer->samples, .without = times.trunk + times.head, .steps = times.steps};
+}
+
+void print_drafts_check(const struct drafts_check *check)
+{
+    fprintf(stderr,
+            "check passed: the %s the same with and without drafts; decoding took %.3f s with "
+            "them, %.3f s without\n",
+            check->texts > 1 ? "texts are" : "text is", check->with_drafts, check->without);
+}
+
+json_t *drafts_check_to_json(const struct drafts_check *check)
+{
+    json_t *root = json_object();
+
+    json_put(root, "same_text", json_true());
+    json_put(root, "seconds_with_drafts", json_number(check->with_drafts));
+    json_put(root, "seconds_without", json_number(check->without));
+    return root;
 }
 
 /* That of --draft-rule. */
@@ -73,11 +97,24 @@ static gumbel_rule rule_of(const struct draft_choice *choice)
     return GUMBEL_RULE_COUPLED;
 }
 
-draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *model,
+decoder *open_draft_model(const struct draft_choice *choice)
+{
+    decoder *model = NULL;
+    decoder_error error = {""};
+
+    if (choice->from && strcmp(choice->from, "ngram") != 0 &&
+        decoder_open(choice->from, choice->threads, &model, &error) != 0) {
+        fail("--draft", "%s", error.message);
+    }
+    return model;
+}
+
+draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *small, decoder *model,
                                 gumbel_device *device, const generate_options *options,
                                 text_verify verify, generate_times *times)
 {
-    draft_options draft = {.tokens = choice->tokens,
+    draft_options draft = {.model = small,
+                           .tokens = choice->tokens,
                            .siblings = choice->siblings,
                            .temperature = choice->temperature,
                            .rule = rule_of(choice),
@@ -85,14 +122,9 @@ draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *mode
     draft_stats stats;
     decoder_error error = {""};
 
-    if (strcmp(choice->from, "ngram") != 0 &&
-        decoder_open(choice->from, choice->threads, &draft.model, &error) != 0) {
-        fail("--draft", "%s", error.message);
-    }
     if (generate_drafted(model, device, options, &draft, &stats, times, &error) != 0) {
-        fail("--draft", "%s", error.message);
+        fail_message("--draft", error.message);
     }
-    decoder_close(draft.model);
     return stats;
 }
 

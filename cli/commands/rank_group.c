@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "failure.h"
 #include "gumbel/dist.h"
+#include "options.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x)    TEXT_OF(x)
@@ -37,8 +37,23 @@ static void *find(void *library, const char *name)
     return found;
 }
 
+/* Give all ranks the seed of rank 0. */
+static void share_seed(const gumbel_transport *transport, uint64_t *seed)
+{
+    enum { TIMEOUT_MS = 60000 };
+    uint64_t *seeds = require_memory("--group", transport->ranks, sizeof *seeds);
+    char why[GUMBEL_WHY_BYTES] = "";
+
+    if (transport->all_gather(transport->context, NULL, seed, seeds, sizeof *seed, TIMEOUT_MS,
+                              why) != 0) {
+        fail("--group", "the seed did not reach all ranks: %s", why);
+    }
+    *seed = seeds[0];
+    free(seeds);
+}
+
 struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int64_t first_token,
-                                   int64_t vocab)
+                                   int64_t vocab, uint64_t *seed)
 {
     struct rank_group *made = calloc(1, sizeof *made);
     gumbel_status (*world)(gumbel_transport *, gumbel_error *);
@@ -63,6 +78,7 @@ struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int6
     if (world(&transport, &error) != GUMBEL_OK) {
         fail("--group", "%s: %s", error.field, error.message);
     }
+    share_seed(&transport, seed);
     if (transport.rank > 0 && !freopen("/dev/null", "w", stdout)) {
         fail("--group", "rank %d cannot be silent", (int)transport.rank);
     }
@@ -152,6 +168,6 @@ void rank_group_sample(struct rank_group *group, const struct source *source,
     gumbel_error error = {"", ""};
 
     if (draw(group, source, sampling, output, &error) != GUMBEL_OK) {
-        fail(error.field, "%s", error.message);
+        fail_field(error.field, error.message);
     }
 }

@@ -12,10 +12,10 @@
 struct rank_group;
 
 /* Join the processes by `kind`, which is "mpi", for `vocab` tokens from `first_token` on; a failure
- * ends the command. Ranks but the first have nowhere to print to from then on. Leave with
- * rank_group_close(), where NULL is allowed. */
+ * ends the command. `seed` becomes that of the first rank. Ranks but the first have nowhere to
+ * print to from then on. Leave with rank_group_close(), where NULL is allowed. */
 struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int64_t first_token,
-                                   int64_t vocab);
+                                   int64_t vocab, uint64_t *seed);
 void rank_group_close(struct rank_group *group);
 
 /* Whether this process is the one that writes results. */

@@ -60,9 +60,9 @@ const struct argument request_arguments[] = {
      "How these go together, as in vllm (the default), hf, llama.cpp, sglang or mlx; or "
      "min_p,top_k,top_p, before_temperature, top_k,top_p,min_p, top_k,top_p,min_p,temperature, "
      "joint or joint,temperature",
-     ARGUMENT_OTHER, AT(order), .read = read_order},
+     ARGUMENT_OTHER, AT(order), .read = read_order, .choices = "vllm hf llama.cpp sglang mlx"},
     {"ties", 0, "NAME", "At a cut keep all of equal likelihood, or exact: lower ids first",
-     ARGUMENT_OTHER, AT(ties), .read = read_ties},
+     ARGUMENT_OTHER, AT(ties), .read = read_ties, .choices = "all exact"},
     {"mask", 0, "FILE.npy", "int32 words, one row or one for each: bit t & 31 of word t >> 5 is t",
      ARGUMENT_TEXT, AT(mask)},
     {"allow", 0, "ID,..",
@@ -107,9 +107,9 @@ static void read_truncation(struct request *made, const struct request_options *
     made->truncated = into->min_p.data || into->top_k.data || into->top_p.data;
 }
 
-static void read_mask(struct request *made, const char *path, int64_t rows, int64_t tokens)
+static void read_mask(struct request *made, const char *path, int64_t rows, int64_t width)
 {
-    const int64_t words = (tokens + 31) / 32;
+    const int64_t words = (width + 31) / 32;
     npy *array = NULL;
     const tensor_view *view = NULL;
 
@@ -125,17 +125,17 @@ static void read_mask(struct request *made, const char *path, int64_t rows, int6
 }
 
 static void read_transforms(struct request *made, const struct request_options *options,
-                            int64_t rows, int64_t tokens)
+                            int64_t rows, int64_t width, int64_t vocab)
 {
     gumbel_transforms *into = &made->transforms;
 
     into->struct_size = sizeof *into;
-    read_mask(made, options->mask, rows, tokens);
-    into->allowed = read_token_rows("--allow", options->allowed, rows);
-    into->banned = read_token_rows("--ban", options->banned, rows);
-    into->bias = read_value_rows("--logit-bias", options->logit_bias, rows);
-    into->prompt_tokens = read_token_rows("--prompt-tokens", options->prompt_tokens, rows);
-    into->output_tokens = read_token_rows("--output-tokens", options->output_tokens, rows);
+    read_mask(made, options->mask, rows, width);
+    into->allowed = read_token_rows("--allow", options->allowed, rows, vocab);
+    into->banned = read_token_rows("--ban", options->banned, rows, vocab);
+    into->bias = read_value_rows("--logit-bias", options->logit_bias, rows, vocab);
+    into->prompt_tokens = read_token_rows("--prompt-tokens", options->prompt_tokens, rows, vocab);
+    into->output_tokens = read_token_rows("--output-tokens", options->output_tokens, rows, vocab);
     into->repetition =
         read_row_floats("--repetition-penalty", options->repetition, FLT_TRUE_MIN, FLT_MAX, rows);
     into->frequency =
@@ -148,12 +148,13 @@ static void read_transforms(struct request *made, const struct request_options *
                         into->frequency.data || into->presence.data;
 }
 
-struct request request_read(const struct request_options *options, int64_t rows, int64_t tokens)
+struct request request_read(const struct request_options *options, int64_t rows, int64_t width,
+                            int64_t vocab)
 {
     struct request made = {.mask = NULL};
 
     read_truncation(&made, options, rows);
-    read_transforms(&made, options, rows, tokens);
+    read_transforms(&made, options, rows, width, vocab);
     return made;
 }
 

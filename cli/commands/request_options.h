@@ -34,9 +34,11 @@ struct request {
     bool truncated;   /* there is a truncation */
 };
 
-/* The request of `rows` rows of `tokens` tokens, first_token and V together. Release it with
- * request_free(). */
-struct request request_read(const struct request_options *options, int64_t rows, int64_t tokens);
+/* The request of `rows` rows. Release it with request_free().
+ *  width  tokens that a mask has bits for: first_token and V together
+ *  vocab  token ids that options name are below it */
+struct request request_read(const struct request_options *options, int64_t rows, int64_t width,
+                            int64_t vocab);
 void request_free(struct request *request);
 
 /* Point `sampling` to what there is of a request, which must outlive it. */

@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include "report.h"
+#include "suggest.h"
 
 enum {
-    MOST_OPTIONS = 72,     /* of a command, headings and the common ones included */
+    MOST_OPTIONS = 80,     /* of a command, headings and the common ones included */
     FIRST_KEY = 256,       /* keys of options without a letter begin behind all letters */
     MOST_FIELD_BYTES = 64, /* "--" and a name */
+    MOST_DOC_BYTES = 4096, /* what --help says before and after the options */
 };
 
 static void read_isa(const char *field, const char *text, void *into)
@@ -30,15 +32,18 @@ static void read_isa(const char *field, const char *text, void *into)
 static const struct argument common[] = {
     {.help = "The device:"},
     {"device", 'd', "NAME", "Device to run on: cpu, or cuda:0 and so on", ARGUMENT_TEXT,
-     AT(device.device)},
+     AT(device.device), .choices = "cpu cuda:0"},
     {"isa", 'i', "ISA", "auto, reference, avx2, avx512 or neon; all give the same bits",
-     ARGUMENT_OTHER, AT(device.isa), .read = read_isa},
+     ARGUMENT_OTHER, AT(device.isa), .read = read_isa,
+     .choices = "auto reference avx2 avx512 neon"},
     {"threads", 't', "N", "Threads, 1 to 1024 (default: the CPUs this process may use)",
      ARGUMENT_INT32, AT(device.threads), 1, 1024},
     {.help = "Every command has:"},
     {"json", 'j', NULL, "Print one JSON object", ARGUMENT_FLAG, AT(json)},
     {0},
 };
+static const struct argument help_option = {
+    .name = "help", .letter = 'h', .help = "Print this list"};
 
 /* Argp's form of all tables, and where an option came from. */
 struct parsing {
@@ -46,7 +51,9 @@ struct parsing {
     const struct argument *arguments[MOST_OPTIONS];
     int count;
     int group;
+    const struct command_line *line;
     void *into;
+    bool has_operand;
 };
 
 static void add_arguments(struct parsing *parsing, const struct argument *arguments)
@@ -67,6 +74,17 @@ static void add_arguments(struct parsing *parsing, const struct argument *argume
         };
         parsing->arguments[parsing->count++] = next;
     }
+}
+
+static void append_text(const char *field, const char *text, struct text_list *list)
+{
+    const char **grown = realloc((void *)list->items, ((size_t)list->count + 1) * sizeof *grown);
+
+    if (!grown) {
+        fail(field, "not enough memory");
+    }
+    grown[list->count++] = text;
+    list->items = grown;
 }
 
 static void store(const struct argument *argument, const char *text, void *options)
@@ -98,14 +116,95 @@ static void store(const struct argument *argument, const char *text, void *optio
     case ARGUMENT_FLOAT:
         *(float *)into = parse_float(field, text, argument->least, argument->most);
         break;
+    case ARGUMENT_LIST:
+        append_text(field, text, into);
+        break;
     case ARGUMENT_OTHER:
         argument->read(field, text, into);
     }
 }
 
+/* ------------------------------------------------------------------- what getopt refuses ---- */
+
+/* A long option that getopt did not take: not known, ambiguous, or with or without a value. */
+static _Noreturn void refuse_long(const struct parsing *parsing, const char *text,
+                                  const char *program)
+{
+    const size_t size = strcspn(text + 2, "=");
+    struct suggestion suggestion = {.given = text + 2, .size = size};
+    const struct argp_option *match = NULL;
+    char field[MOST_FIELD_BYTES], candidates[256] = "";
+    size_t used = 0;
+    int matches = 0;
+
+    snprintf(field, sizeof field, "%.*s", (int)size + 2, text);
+    for (const struct argp_option *option = parsing->options; option->name || option->doc;
+         option++) {
+        if (!option->name) {
+            continue;
+        }
+        suggestion_consider(&suggestion, option->name);
+        if (strncmp(option->name, text + 2, size) != 0) {
+            continue;
+        }
+        if (used < sizeof candidates) {
+            used += (size_t)snprintf(candidates + used, sizeof candidates - used, "%s--%s",
+                                     matches ? ", " : "", option->name);
+        }
+        match = matches++ && option->name[size] ? match : option; /* a whole name, or the first */
+    }
+    if (match && (matches == 1 || !match->name[size])) {
+        if (match->arg) {
+            fail(field, "requires a value, %s (see %s --help)", match->arg, program);
+        }
+        fail(field, "takes no value (see %s --help)", program);
+    }
+    if (matches && size) {
+        fail(field, "is ambiguous: it may be %s", candidates);
+    }
+    if (suggestion.closest) {
+        fail(field, "is not an option of %s; did you mean --%s?", program, suggestion.closest);
+    }
+    fail(field, "is not an option of %s (see %s --help)", program, program);
+}
+
+static _Noreturn void refuse_option(const struct parsing *parsing, const char *text,
+                                    const char *program)
+{
+    if (strncmp(text, "--", 2) == 0) {
+        refuse_long(parsing, text, program);
+    }
+    for (const struct argp_option *option = parsing->options; option->name || option->doc;
+         option++) {
+        if (option->name && option->arg && option->key == text[strlen(text) - 1]) {
+            fail(text, "requires a value, %s (see %s --help)", option->arg, program);
+        }
+    }
+    fail(text, "is not an option of %s (see %s --help)", program, program);
+}
+
+/* The argument that getopt stopped at: it is behind where it stands within a group of letters. */
+static const char *refused_text(const struct argp_state *state)
+{
+    const char *text = state->argv[state->next > 1 ? state->next - 1 : 0];
+
+    return *text != '-' && state->next < state->argc ? state->argv[state->next] : text;
+}
+
+static void take_operand(struct parsing *parsing, const char *text, const char *program)
+{
+    const struct argument *operand = &parsing->line->operand;
+
+    if (!operand->name || parsing->has_operand) {
+        fail(text, "unexpected argument; options begin with -- (see %s --help)", program);
+    }
+    parsing->has_operand = true;
+    *(const char **)((char *)parsing->into + operand->offset) = text;
+}
+
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
-    const struct parsing *parsing = state->input;
+    struct parsing *parsing = state->input;
 
     switch (key) {
     case 'h':
@@ -114,10 +213,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         finish_stdout();
         exit(0);
     case ARGP_KEY_ARG:
-        fail(text, "unexpected argument");
+        take_operand(parsing, text, state->name);
+        return 0;
     case ARGP_KEY_ERROR:
-        fail(state->argv[state->next > 1 ? state->next - 1 : 0],
-             "not an option of this command, or without its value (see %s --help)", state->name);
+        refuse_option(parsing, refused_text(state), state->name);
     default:
         for (int i = 0; i < parsing->count; i++) {
             if (parsing->options[i].name && parsing->options[i].key == key) {
@@ -129,25 +228,76 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     }
 }
 
+static struct parsing command_parsing;
+
+/* Whether the command has an option, "--name". */
+static bool has_option(const char *option)
+{
+    for (int i = 0; i < command_parsing.count; i++) {
+        const char *name = command_parsing.options[i].name;
+
+        if (name && strcmp(name, option + 2) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What --help says: `doc`, the options, the examples. */
+static const char *compose_doc(const struct command_line *line)
+{
+    static char doc[MOST_DOC_BYTES];
+
+    snprintf(doc, sizeof doc, "%s%s%s", line->doc, line->examples ? "\vExamples:\n" : "",
+             line->examples ? line->examples : "");
+    return doc;
+}
+
 void parse_arguments(const struct command_line *line, int argc, char **argv, void *options)
 {
-    static struct parsing parsing;
-    const struct argp argp = {.options = parsing.options, .parser = parse_option, .doc = line->doc};
+    struct parsing *parsing = &command_parsing;
+    const struct argp argp = {.options = parsing->options,
+                              .parser = parse_option,
+                              .args_doc = line->operand.name,
+                              .doc = compose_doc(line)};
     char name[MOST_FIELD_BYTES];
 
-    parsing.into = options;
-    add_arguments(&parsing, line->arguments);
+    parsing->line = line;
+    parsing->into = options;
+    set_has_option(has_option);
+    add_arguments(parsing, line->arguments);
     if (line->shared) {
-        add_arguments(&parsing, line->shared);
+        add_arguments(parsing, line->shared);
     }
-    add_arguments(&parsing, common);
-    parsing.options[parsing.count] =
-        (struct argp_option){"help", 'h', 0, 0, "Print this list", parsing.group};
+    if (!line->operand.name) {
+        add_arguments(parsing, common);
+    }
+    parsing->options[parsing->count] = (struct argp_option){
+        help_option.name, help_option.letter, 0, 0, help_option.help, parsing->group};
     snprintf(name, sizeof name, "gumbel %s", argv[0]);
     argv[0] = name;
     /* Argp would print two lines for an error, and without errors no help: parse_option does both.
      */
-    if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &parsing) != 0) {
+    if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, parsing) != 0) {
         fail("arguments", "not understood (see %s --help)", name);
     }
+    if (line->operand.name && !parsing->has_operand) {
+        fail(line->operand.name, "missing; %s (see %s --help)", line->operand.help, name);
+    }
+}
+
+void visit_arguments(const struct command_line *line, void *context,
+                     void (*visit)(void *context, const struct argument *argument))
+{
+    const struct argument *const tables[] = {line->arguments, line->shared,
+                                             line->operand.name ? NULL : common};
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        for (const struct argument *next = tables[i]; next && next->help; next++) {
+            if (next->name) {
+                visit(context, next);
+            }
+        }
+    }
+    visit(context, &help_option);
 }

@@ -21,7 +21,14 @@ enum argument_kind {
     ARGUMENT_UINT32, /* uint32_t up to `high`, or UINT32_MAX where that is 0 */
     ARGUMENT_UINT64, /* uint64_t */
     ARGUMENT_FLOAT,  /* float in [least, most] */
+    ARGUMENT_LIST,   /* struct text_list: the option may come more than once */
     ARGUMENT_OTHER,  /* what `read` makes of it */
+};
+
+/* Values of an option that may come more than once, in their order; release `items` with free(). */
+struct text_list {
+    const char **items; /* [count] */
+    int count;
 };
 
 struct argument {
@@ -34,6 +41,7 @@ struct argument {
     int64_t low, high;
     float least, most;
     void (*read)(const char *field, const char *text, void *into); /* `into`: at `offset` */
+    const char *choices; /* values to complete, separated by blanks; NULL: by `value` */
 };
 
 /* A command line. Tables end with {0}; each name stands once. */
@@ -41,6 +49,10 @@ struct command_line {
     const char *doc;
     const struct argument *arguments;
     const struct argument *shared; /* with other commands; NULL: nothing */
+    const char *examples;          /* lines that begin with "  $ ", as help2man knows them */
+    /* An operand that must be given; its `name` is NULL where there is none. A command with one
+     * has no common options. */
+    struct argument operand;
 };
 
 /* What every command's options begin with: --device, --isa, --threads, and --json. */
@@ -52,5 +64,9 @@ struct common_options {
 /* Read a command's arguments into `options`, which begins with a struct common_options and holds
  * the defaults. --help prints the list and exits. */
 void parse_arguments(const struct command_line *line, int argc, char **argv, void *options);
+
+/* Call `visit` for each option of a command, --help included. */
+void visit_arguments(const struct command_line *line, void *context,
+                     void (*visit)(void *context, const struct argument *argument));
 
 #endif

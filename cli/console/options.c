@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 void require_ok(gumbel_status status, const gumbel_error *error)
 {
     if (status != GUMBEL_OK) {
-        fail(error->field, "%s", error->message);
+        fail_field(error->field, error->message);
     }
 }
 
@@ -88,6 +89,20 @@ uint64_t parse_unsigned(const char *field, const char *text, uint64_t high)
     return value;
 }
 
+const char *range_text(float low, float high, char text[RANGE_BYTES])
+{
+    char least[16], most[16];
+
+    snprintf(least, sizeof least, "[%g", (double)low);
+    snprintf(most, sizeof most, "%g]", (double)high);
+    snprintf(text, RANGE_BYTES, "%s, %s",
+             low == FLT_TRUE_MIN ? "(0"
+             : low == -FLT_MAX   ? "(-inf"
+                                 : least,
+             high == FLT_MAX ? "inf)" : most);
+    return text;
+}
+
 float parse_float(const char *field, const char *text, float low, float high)
 {
     char *end = NULL;
@@ -102,7 +117,9 @@ float parse_float(const char *field, const char *text, float low, float high)
         fail(field, "%s is too small for float32", text);
     }
     if (!isfinite(value) || value < low || value > high) {
-        fail(field, "%s is not in [%g, %g]", text, (double)low, (double)high);
+        char range[RANGE_BYTES];
+
+        fail(field, "%s is not in %s", text, range_text(low, high, range));
     }
     return value;
 }

@@ -28,6 +28,11 @@ int64_t parse_integer(const char *field, const char *text, int64_t low, int64_t 
 uint64_t parse_unsigned(const char *field, const char *text, uint64_t high);
 float parse_float(const char *field, const char *text, float low, float high);
 
+/* [low, high] for a message: open at the smallest float32 above 0 and at the largest. Returns
+ * `text`. */
+enum { RANGE_BYTES = 40 };
+const char *range_text(float low, float high, char text[RANGE_BYTES]);
+
 /* Read a comma-separated list of integers in [low, high] into values[0..capacity); returns how
  * many, at least 1. */
 int parse_integers(const char *field, const char *text, int64_t low, int64_t high, int64_t *values,

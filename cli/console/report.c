@@ -68,6 +68,15 @@ void progress_update(int64_t done, int64_t total)
             total > 0 ? 100.0 * (double)done / (double)total : 0.0);
 }
 
+void progress_show(const char *label)
+{
+    progress_start(label);
+    if (isatty(STDERR_FILENO)) {
+        progress.visible = 1;
+        fprintf(stderr, "\r\033[K%s ...", label);
+    }
+}
+
 void progress_clear(void)
 {
     if (progress.visible) {
@@ -98,6 +107,7 @@ struct spread spread_of(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, compare_doubles);
     return (struct spread){
+        .least = values[0],
         .median = 0.5 * (values[(count - 1) / 2] + values[count / 2]),
         .p10 = values[(count - 1) / 10],
         .p90 = values[(count - 1) - (count - 1) / 10],

@@ -26,6 +26,8 @@ void finish_stdout(void);
  * second, each over the one before. `label` must stay valid until progress_clear(). */
 void progress_start(const char *label);
 void progress_update(int64_t done, int64_t total);
+/* The same for work whose length is not known: the label alone, at once. */
+void progress_show(const char *label);
 void progress_clear(void);
 
 /* Seconds of a clock that only runs forward. */
@@ -33,6 +35,7 @@ double seconds_now(void);
 
 /* Median and spread of repeated timings. */
 struct spread {
+    double least;
     double median;
     double p10;
     double p90;

@@ -7,6 +7,13 @@
 
 #include "options.h"
 #include "report.h"
+#include "stop_text.h"
+
+/* A single text shows by itself how far it is. */
+static bool shows_progress(const struct writer *writer)
+{
+    return (writer->style.quiet || writer->samples > 1) && writer->shown < writer->samples;
+}
 
 struct writer writer_new(const decoder *model, const char *prompt, size_t prompt_size,
                          int32_t samples, struct writer_style style)
@@ -31,6 +38,9 @@ struct writer writer_new(const decoder *model, const char *prompt, size_t prompt
         fwrite(prompt, 1, prompt_size, stdout);
         fflush(stdout);
     }
+    if (shows_progress(&writer)) {
+        progress_start("writing");
+    }
     return writer;
 }
 
@@ -47,7 +57,7 @@ void writer_free(struct writer *writer)
     free(writer->writings);
 }
 
-static void keep_text(struct writing *writing, const token_text *piece)
+static void append_piece(struct writing *writing, const token_text *piece)
 {
     char *grown = realloc(writing->text, writing->size + piece->size + 1);
 
@@ -60,22 +70,41 @@ static void keep_text(struct writing *writing, const token_text *piece)
     grown[writing->size] = '\0';
 }
 
-static void take_piece(struct writer *writer, struct writing *writing, int status,
+/* Add a piece to a text, and end the text before a stop string that is complete with it. */
+static void take_piece(const struct writer *writer, struct writing *writing, int status,
                        token_text *piece)
 {
+    const size_t known = writing->size;
+    size_t at = 0;
+
     if (status != 0) {
         fail("text", "not enough memory");
     }
-    keep_text(writing, piece);
-    if (!writer->style.quiet && writer->samples == 1) {
-        fwrite(piece->bytes, 1, piece->size, stdout);
-        fflush(stdout);
-    }
+    append_piece(writing, piece);
     free(piece->bytes);
+    writing->stop = find_stop_text(writer->style.stops, writing->text, writing->size, known, &at);
+    if (writing->stop) {
+        writing->size = at;
+        writing->text[at] = '\0';
+    }
+}
+
+/* Print what is certain of a single text. */
+static void print_text(const struct writer *writer, struct writing *writing)
+{
+    const size_t held =
+        writing->ended ? 0 : count_held_bytes(writer->style.stops, writing->text, writing->size);
+
+    if (writer->style.quiet || writer->samples > 1) {
+        return;
+    }
+    fwrite(writing->text + writing->printed, 1, writing->size - held - writing->printed, stdout);
+    fflush(stdout);
+    writing->printed = writing->size - held;
 }
 
 /* Texts that are complete and whose turn it is, each under a line with its number. */
-static void show_complete(struct writer *writer)
+static void print_complete(struct writer *writer)
 {
     if (writer->style.quiet || writer->samples == 1) {
         return;
@@ -83,6 +112,7 @@ static void show_complete(struct writer *writer)
     while (writer->shown < writer->samples && writer->writings[writer->shown].ended) {
         const struct writing *writing = &writer->writings[writer->shown];
 
+        progress_clear();
         printf("--- sample %lld\n", (long long)writer->style.first_sample + writer->shown);
         if (writer->style.echo) {
             fwrite(writer->prompt, 1, writer->prompt_size, stdout);
@@ -137,25 +167,41 @@ static bool is_eos(const decoder_info *info, int32_t id)
     return false;
 }
 
-bool writer_take(void *context, const generate_token *token)
+/* End a text after its last token. */
+static void end_text(struct writer *writer, struct writing *writing, int32_t id)
+{
+    const bool by_eos = !writer->style.ignore_eos && is_eos(decoder_describe(writer->model), id);
+    token_text piece = {0};
+
+    if (!writing->stop) {
+        take_piece(writer, writing, tokenizer_stream_end(&writing->stream, &piece), &piece);
+    }
+    writing->ended = true;
+    writing->ended_by = writing->stop ? "stop" : by_eos ? "eos" : "max-tokens";
+    writer->drawn += writer->style.max_tokens - (int64_t)writing->ids.count;
+}
+
+generate_next writer_take(void *context, const generate_token *token)
 {
     struct writer *writer = context;
     struct writing *writing = &writer->writings[token->sample];
     token_text piece = {0};
 
     keep_token(writing, token, writer->style.num_top);
+    writer->drawn++;
     take_piece(writer, writing,
                tokenizer_stream(decoder_tokenizer(writer->model), &writing->stream, token->id, true,
                                 &piece),
                &piece);
-    if (token->last) {
-        take_piece(writer, writing, tokenizer_stream_end(&writing->stream, &piece), &piece);
-        writing->ended = true;
-        writing->ended_by_eos =
-            !writer->style.ignore_eos && is_eos(decoder_describe(writer->model), token->id);
-        show_complete(writer);
+    if (token->last || writing->stop) {
+        end_text(writer, writing, token->id);
     }
-    return !ferror(stdout);
+    print_text(writer, writing);
+    print_complete(writer);
+    if (shows_progress(writer)) {
+        progress_update(writer->drawn, (int64_t)writer->samples * writer->style.max_tokens);
+    }
+    return ferror(stdout) ? GENERATE_STOP : writing->ended ? GENERATE_END_TEXT : GENERATE_CONTINUE;
 }
 
 static json_t *ids_to_json(const token_list *list)
@@ -184,7 +230,10 @@ json_t *writer_to_json(const struct writer *writer, const token_list *prompt)
         json_put(entry, "ids", ids_to_json(&writing->ids));
         json_put(entry, "logprobs", logprobs);
         json_put(entry, "text", json_stringn(writing->text, writing->size));
-        json_put(entry, "ended_by", json_string(writing->ended_by_eos ? "eos" : "max-tokens"));
+        json_put(entry, "ended_by", json_string(writing->ended_by));
+        if (writing->stop) {
+            json_put(entry, "stop", json_string(writing->stop));
+        }
         /* What was not kept is left out. */
         json_object_set(entry, "ranks", writing->ranks);
         json_object_set(entry, "kept", writing->kept);

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "decoder/files/folder_hints.h"
 #include "options.h"
+#include "standard_input.h"
 
 static bool ends_in(const char *text, const char *suffix)
 {
@@ -15,6 +17,11 @@ static bool ends_in(const char *text, const char *suffix)
     const size_t tail = strlen(suffix);
 
     return length >= tail && strcmp(text + length - tail, suffix) == 0;
+}
+
+bool reads_stdin(const char *name)
+{
+    return name && (strcmp(name, "-") == 0 || strncmp(name, "-:", 2) == 0);
 }
 
 bool names_npy(const char *name) { return ends_in(name, ".npy"); }
@@ -26,7 +33,7 @@ static void split_name(const char *field, const char *name, char **path, char **
     const char *colon = strrchr(name, ':');
 
     *tensor = NULL;
-    if (!colon || access(name, F_OK) == 0) {
+    if (!colon || (access(name, F_OK) == 0 && !reads_stdin(name))) {
         *path = strdup(name);
     } else {
         *path = strndup(name, (size_t)(colon - name));
@@ -72,9 +79,41 @@ static npy *open_array(const char *field, const char *path)
     return array;
 }
 
-void tensor_file_open(struct tensor_file *file, const char *field, const char *name)
+/* What stands on stdin: a .npy file by its first bytes, or else a safetensors file. */
+static void open_stdin(struct tensor_file *file, const char *field)
+{
+    static const char magic[] = "\x93NUMPY";
+    decoder_error error = {""};
+    size_t size = 0;
+
+    if (isatty(STDIN_FILENO)) {
+        fail(field, "stdin is a terminal; pipe a .npy or a safetensors file into it");
+    }
+    file->from_stdin = read_standard_input(field, "a tensor", SIZE_MAX / 2, &size);
+    const bool array =
+        size >= sizeof magic - 1 && memcmp(file->from_stdin, magic, sizeof magic - 1) == 0;
+
+    if (hint_check_bytes("stdin", (const unsigned char *)file->from_stdin, size, &error) != 0 ||
+        (array ? npy_parse(file->from_stdin, size, "stdin", &file->array, &error)
+               : safetensors_parse(file->from_stdin, size, "stdin", &file->checkpoint, &error)) !=
+            0) {
+        fail(field, "%s", error.message);
+    }
+}
+
+static void open_path(struct tensor_file *file, const char *field, const char *path)
 {
     decoder_error error = {""};
+
+    if (names_npy(path)) {
+        file->array = open_array(field, path);
+    } else if (safetensors_open(path, &file->checkpoint, &error) != 0) {
+        fail(field, "%s", error.message);
+    }
+}
+
+void tensor_file_open(struct tensor_file *file, const char *field, const char *name)
+{
     tensor_view view;
     char shape[128];
     char *path = NULL;
@@ -82,17 +121,18 @@ void tensor_file_open(struct tensor_file *file, const char *field, const char *n
 
     *file = (struct tensor_file){0};
     split_name(field, name, &path, &tensor);
-    if (names_npy(path)) {
+    if (reads_stdin(name)) {
+        open_stdin(file, field);
+    } else {
+        open_path(file, field, path);
+    }
+    if (file->array) {
         if (tensor) {
             fail(field, "%s: a .npy file holds one array, without names", path);
         }
-        file->array = open_array(field, path);
         view = *npy_tensor(file->array);
         view.dtype = view.dtype == TENSOR_U16 ? TENSOR_BF16 : view.dtype;
     } else {
-        if (safetensors_open(path, &file->checkpoint, &error) != 0) {
-            fail(field, "%s", error.message);
-        }
         view = *pick_tensor(field, file->checkpoint, path, tensor);
     }
     if (!tensor_as_matrix(&view, &file->matrix)) {
@@ -107,6 +147,7 @@ void tensor_file_close(struct tensor_file *file)
 {
     safetensors_close(file->checkpoint);
     npy_close(file->array);
+    free(file->from_stdin);
     *file = (struct tensor_file){0};
 }
 
@@ -180,10 +221,12 @@ static uint64_t whole_element(const char *field, const char *path, const tensor_
 static void check_floats(const char *field, const char *path, const float *values, int64_t rows,
                          float low, float high)
 {
+    char range[RANGE_BYTES];
+
     for (int64_t row = 0; row < rows; row++) {
         if (!(values[row] >= low && values[row] <= high)) {
-            fail(field, "%s: value %g of row %lld is not in [%g, %g]", path, (double)values[row],
-                 (long long)row, (double)low, (double)high);
+            fail(field, "%s: value %g of row %lld is not in %s", path, (double)values[row],
+                 (long long)row, range_text(low, high, range));
         }
     }
 }

@@ -18,11 +18,15 @@ struct tensor_file {
     gumbel_tensor matrix; /* rank 1 is one row */
     safetensors *checkpoint;
     npy *array;
+    char *from_stdin; /* the bytes of what stands on stdin */
 };
 
-/* Open `name`, the value of option `field`. A name with a suffix :TENSOR picks that tensor of a
- * safetensors file; without one the file must hold a single tensor. A .npy file of dtype uint16 is
- * read as the bits of bfloat16, which NumPy lacks. */
+/* Whether `name`, which may be NULL, is that of stdin: "-", or "-:TENSOR". */
+bool reads_stdin(const char *name);
+
+/* Open `name`, the value of option `field`; "-" is stdin, a .npy or a safetensors file. A name with
+ * a suffix :TENSOR picks that tensor of a safetensors file; without one the file must hold a single
+ * tensor. A .npy file of dtype uint16 is read as the bits of bfloat16, which NumPy lacks. */
 void tensor_file_open(struct tensor_file *file, const char *field, const char *name);
 
 /* Unmap and clear; a zeroed one is allowed. */

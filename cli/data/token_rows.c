@@ -10,6 +10,14 @@
 #include "options.h"
 #include "tensor_file.h"
 
+void require_token(const char *field, int64_t id, int64_t vocab)
+{
+    if (id >= vocab) {
+        fail(field, "token id %lld is not below the vocabulary size V = %lld", (long long)id,
+             (long long)vocab);
+    }
+}
+
 /* Lists in the making. */
 struct building {
     int64_t *offsets; /* [rows + 1] */
@@ -55,7 +63,7 @@ static gumbel_token_lists repeat_first(const struct building *made)
 
 /* A list on the command line, with or without values, for every row. */
 static gumbel_token_lists read_text(const char *field, const char *text, int64_t rows,
-                                    bool with_values)
+                                    int64_t vocab, bool with_values)
 {
     int64_t count = *text ? 1 : 0;
     char *copy = strdup(text);
@@ -84,6 +92,7 @@ static gumbel_token_lists read_text(const char *field, const char *text, int64_t
                                  : parse_float(field, value, -FLT_MAX, FLT_MAX);
         }
         made.ids[i] = (int32_t)parse_integer(field, item, 0, INT32_MAX);
+        require_token(field, made.ids[i], vocab);
     }
     free(copy);
     return repeat_first(&made);
@@ -91,7 +100,7 @@ static gumbel_token_lists read_text(const char *field, const char *text, int64_t
 
 /* Ids of one row of a file, up to its first -1; how many there are. */
 static int64_t take_row(const char *field, const char *path, const int32_t *from, int64_t count,
-                        int32_t *ids)
+                        int64_t vocab, int32_t *ids)
 {
     for (int64_t i = 0; i < count; i++) {
         if (from[i] == -1) {
@@ -100,12 +109,14 @@ static int64_t take_row(const char *field, const char *path, const int32_t *from
         if (from[i] < 0) {
             fail(field, "%s: %d is no token id", path, (int)from[i]);
         }
+        require_token(field, from[i], vocab);
         ids[i] = from[i];
     }
     return count;
 }
 
-static gumbel_token_lists read_file(const char *field, const char *path, int64_t rows)
+static gumbel_token_lists read_file(const char *field, const char *path, int64_t rows,
+                                    int64_t vocab)
 {
     npy *array = open_int32_rows(field, path, rows, -1);
     const tensor_view *view = npy_tensor(array);
@@ -118,23 +129,24 @@ static gumbel_token_lists read_file(const char *field, const char *path, int64_t
         const int64_t at = made.offsets[row];
 
         made.offsets[row + 1] = at + take_row(field, path, (const int32_t *)view->data + row * step,
-                                              count, made.ids + at);
+                                              count, vocab, made.ids + at);
     }
     npy_close(array);
     return (gumbel_token_lists){.offsets = made.offsets, .ids = made.ids};
 }
 
-gumbel_token_lists read_token_rows(const char *field, const char *text, int64_t rows)
+gumbel_token_lists read_token_rows(const char *field, const char *text, int64_t rows, int64_t vocab)
 {
     if (!text) {
         return (gumbel_token_lists){0};
     }
-    return names_npy(text) ? read_file(field, text, rows) : read_text(field, text, rows, false);
+    return names_npy(text) ? read_file(field, text, rows, vocab)
+                           : read_text(field, text, rows, vocab, false);
 }
 
-gumbel_token_lists read_value_rows(const char *field, const char *text, int64_t rows)
+gumbel_token_lists read_value_rows(const char *field, const char *text, int64_t rows, int64_t vocab)
 {
-    return text ? read_text(field, text, rows, true) : (gumbel_token_lists){0};
+    return text ? read_text(field, text, rows, vocab, true) : (gumbel_token_lists){0};
 }
 
 void token_rows_free(gumbel_token_lists *lists)

@@ -270,7 +270,7 @@ static bool ends_text(const loop *l, int32_t id)
     return false;
 }
 
-/* Report the drawn tokens, keep the writers that go on. False when the callback wants to stop. */
+/* Report the drawn tokens, keep the writers that go on. False if the callback stops the call. */
 static bool report(loop *l)
 {
     const generate_options *o = l->options;
@@ -288,9 +288,11 @@ static bool report(loop *l)
                                 .top_ids = l->top_ids + i * o->num_top,
                                 .top_logprobs = l->top_logprobs + i * o->num_top};
         l->times.drawn++;
-        more = more && (!o->on_token || o->on_token(o->context, &token));
+        generate_next next =
+            more && o->on_token ? o->on_token(o->context, &token) : GENERATE_CONTINUE;
+        more = more && next != GENERATE_STOP;
         l->writers[i].sequence = NULL;
-        if (token.last) {
+        if (token.last || next == GENERATE_END_TEXT) {
             decoder_sequence_free(w.sequence);
             continue;
         }

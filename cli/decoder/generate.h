@@ -28,9 +28,15 @@ typedef struct generate_token {
     const float *top_logprobs; /* [num_top] theirs */
 } generate_token;
 
-/* Called for every token as it is drawn, samples in order within a step. Return false to stop the
- * whole call, which then succeeds. */
-typedef bool (*generate_callback)(void *context, const generate_token *token);
+/* How a call goes on after a token. */
+typedef enum generate_next {
+    GENERATE_STOP,     /* the whole call ends, and succeeds */
+    GENERATE_CONTINUE, /* the sequence goes on, unless the token was its last */
+    GENERATE_END_TEXT, /* the sequence ends; the others go on */
+} generate_next;
+
+/* Called for every token as it is drawn, samples in order within a step. */
+typedef generate_next (*generate_callback)(void *context, const generate_token *token);
 
 /* Rows of one call of gumbel_sample() or a generate_draw at most. */
 #define GENERATE_GROUP 8

@@ -21,7 +21,8 @@ struct verify_input {
     int64_t row;          /* the row whose draws are counted */
     float temperature;    /* > 0 */
     uint64_t seed;
-    int64_t draws; /* of that row, each way; 0: as many as take about five seconds */
+    int64_t draws; /* of that row, each way; 0: as many as take about five seconds, or up to 16
+                      times as many if the power check requires them */
 };
 
 enum outcome { PASSED, FAILED, SKIPPED };
@@ -36,6 +37,9 @@ struct verdicts {
  * into the JSON and is released. */
 void verdict(struct verdicts *verdicts, enum outcome outcome, const char *name, json_t *details,
              const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* The row of `input->logits` whose draws show a wrong temperature soonest. */
+int64_t verify_choose_row(const struct verify_input *input);
 
 /* Chi-squared of many draws of one row against probabilities in float64, fused and from logits, and
  * the power of that test: against a temperature 2% off the same draws must fail. */

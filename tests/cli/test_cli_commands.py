@@ -3,9 +3,12 @@
 
 import math
 import os
+import re
+import shlex
+import subprocess
 import unittest
 
-from cli_case import COMMANDS, MODELS, SANITIZED, Case, SampleCase, gumbel
+from cli_case import COMMANDS, GUMBEL, MODELS, SANITIZED, Case, SampleCase, gumbel
 from tensor_files import write_npy
 
 
@@ -36,7 +39,7 @@ class Usage(Case):
 
     def test_device(self):
         self.succeed("info", "--device", "cpu")
-        self.assertIn("cuda", self.refuse("options.device", "info", "--device", "cuda"))
+        self.assertIn("cuda", self.refuse("--device", "info", "--device", "cuda"))
 
 
 class Info(Case):
@@ -91,6 +94,18 @@ class Verify(SampleCase):
     @unittest.skipIf(SANITIZED, "for draws by the quarter million")
     def test_power(self):
         checks = self.outcomes("--draws", 262144)
+        self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
+
+    @unittest.skipIf(SANITIZED, "for draws by the quarter million")
+    def test_the_readme_shows_the_power(self):
+        """The row and the number of draws are chosen so that no check is skipped."""
+        checks = self.outcomes("--model", os.path.join(MODELS, "kjv-target"))
+        self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
+        self.assertEqual({check["outcome"] for check in checks.values()}, {"passed"})
+        text = gumbel("verify", "--draws", 20000).stdout
+        more = re.search(r"skipped +power.*; --draws (\d+) do\n", text)
+        self.assertTrue(more, text)
+        checks = self.outcomes("--draws", more[1])
         self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
 
     def test_few_draws(self):
@@ -154,8 +169,14 @@ class Bench(Case):
             self.assertEqual(result["logits_bytes"], 4 * 641 * result["batch"])
             self.assertGreater(result["workspace_bytes"], 0)
             self.assertEqual(result["ways"]["product"]["vs_product"], 1)
-            for way in result["ways"].values():
+            for name, way in result["ways"].items():
                 self.assertTrue(0 < way["p10_us"] <= way["median_us"] <= way["p90_us"], way)
+                if "logits" in name:
+                    self.assertIsNone(way["of_ceiling"])
+                else:  # a ceiling, though these weights lie in a cache
+                    self.assertTrue(0 < way["of_ceiling"] <= 1, way)
+            self.assertGreaterEqual(result["ceiling_bytes_per_second"],
+                                    found["read_bytes_per_second"])
 
     def test_screen(self):
         sizes = ("bench", "--vocab", 641, "--hidden", 65, "--batch", 3, "--rounds", 2,
@@ -182,6 +203,33 @@ class Bench(Case):
                               ("--batch", "0"), ("--batch", ",".join("1" * 17)), ("--rounds", "0"),
                               ("--dtype", "f64"), ("--buffer", "0")):
             self.refuse(option, "bench", f"{option}={value}")
+
+
+@unittest.skipIf(SANITIZED, "for draws by the quarter million")
+class Readme(Case):
+    """The commands of the README, as they stand there."""
+
+    def test_commands(self):
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        with open(os.path.join(root, "README.md")) as file:
+            lines = re.findall(r"(?m)^    build/release/cli/gumbel (.*)$", file.read())
+        self.assertGreater(len(lines), 3)
+        texts = [shlex.split(line) for line in lines if line.startswith("generate ")]
+        first = texts[0]
+        self.assertGreater(float(first[first.index("--temperature") + 1]), 0)
+        self.assertIn("--echo", first)
+        for line in map(shlex.split, lines):
+            if line[0] == "bench":
+                line += ["--vocab", "1000", "--rounds", "1", "--buffer", "32"]
+            done = subprocess.run([GUMBEL, *line], cwd=root, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, (line, done.stderr))
+            if "--check" in line:
+                self.assertIn("check passed: the text is the same", done.stderr)
+                accepted = [float(x) for x in re.search(r"accepted (\S+) of (\S+) ",
+                                                        done.stderr).groups()]
+                self.assertGreater(accepted[0] / accepted[1], 0.8)
+            if line[0] == "verify":
+                self.assertRegex(done.stdout, r", 0 failed, 0 skipped\n$")
 
 
 if __name__ == "__main__":

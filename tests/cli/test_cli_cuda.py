@@ -21,7 +21,7 @@ class WithoutGpu(Case):
                           ("generate", *MODEL, "--draft", "ngram", "--draft-rule", "block"),
                           ("generate", "--model", self.path("none"), "--threads", 2)):
             with self.subTest(arguments):
-                self.assertRegex(self.refuse("options.device", *arguments, *DEVICE),
+                self.assertRegex(self.refuse("--device", *arguments, *DEVICE),
                                  "cuda:0|NVIDIA driver")
 
 

@@ -263,7 +263,7 @@ struct texts {
     int32_t counts[SAMPLES];
 };
 
-static bool keep(void *context, const generate_token *token)
+static generate_next keep(void *context, const generate_token *token)
 {
     struct texts *texts = context;
     int32_t s = token->sample, at = texts->counts[s]++;
@@ -271,7 +271,7 @@ static bool keep(void *context, const generate_token *token)
     texts->kept[s][at] = token->kept;
     texts->logprobs[s][at] = token->logprob;
     memcpy(texts->tops[s][at], token->top_ids, sizeof texts->tops[s][at]);
-    return true;
+    return GENERATE_CONTINUE;
 }
 
 static void write_texts(struct texts *texts, generate_options options, draft_options draft,

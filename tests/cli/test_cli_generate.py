@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -67,11 +68,21 @@ class Generate(Case):
             done = gumbel(*rest, "--samples", 2, *drafted)
             self.assertEqual((done.returncode, done.stdout), (0, plain))
             self.assertRegex(done.stderr, r"^accepted \d.*by place\), [1-4]\.\d\d tokens a cycle .*"
-                             r"speed-up by model \d.*; best draft length by model [0-3]\n$")
+                             r"speed-up by model \d.*; best draft length by model [0-3]\n"
+                             r"check passed: the texts are the same with and without drafts; "
+                             r"decoding took \d.\d{3} s with them, \d.\d{3} s without\n"
+                             r"(drafts .*do not pay here: .*\n)?$")
+            slow = float(re.search(r"measured ([\d.]+)", done.stderr)[1])
+            if abs(slow - 1) > 0.01:
+                self.assertEqual("do not pay" in done.stderr, slow < 1, done.stderr)
             found = self.succeed_json(*rest, *drafted, "--draft-rule", "coupled")
             self.assertEqual(found["samples"], self.succeed_json(*rest)["samples"])
             drafts = found["drafts"]
             self.assertEqual(len(drafts["accepted_by_place"]), 3)
+            self.assertEqual("advice" in drafts, drafts["speed_up"] <= 1)
+            self.assertTrue(drafts["check"]["same_text"])
+            self.assertTrue(0 <= drafts["accept_rate"] <= 1)
+            self.assertGreaterEqual(drafts["break_even_accept_rate"], 0)
             self.assertAlmostEqual(drafts["tokens_a_cycle"], 1 + drafts["accepted_a_cycle"], 1)
         siblings = ("--draft", small, "--draft-siblings", 2, "--check")
         self.assertEqual(gumbel(*rest, "--samples", 2, *siblings).stdout, plain)
@@ -86,16 +97,22 @@ class Generate(Case):
             self.assertGreater(found["drafts"]["accepted_a_cycle"], 0)
             self.refuse("--check", *rest, *drafts, "--check")
             self.refuse("--draft-siblings", *rest, *drafts, "--draft-siblings", 1)
-            self.refuse("--draft", *rest, *drafts, "--json", "--ranks")
+            self.refuse("--draft-rule", *rest, *drafts, "--json", "--ranks")
         self.refuse("--draft-rule", *rest, "--draft", "ngram", "--draft-rule", "typical")
         self.refuse("--draft-temperature", *rest, "--draft", small, "--draft-temperature", 0)
         self.refuse("--check", *rest, "--check")
+
+    def test_no_drafts_are_found(self):
+        found = self.succeed_json("generate", "--model", self.model, "--prompt", "In", "--seed", 3,
+                                  "--max-tokens", 2, "--draft", "ngram")["drafts"]
+        self.assertIn("none was found", found["advice"])
 
     def test_group(self):
         """Processes that share a head write the text of one that has it whole."""
         rest = ("generate", "--model", self.model, "--prompt", "In the beginning", "--max-tokens",
                 12, "--seed", 3, "--samples", 2, "--threads", 1)
         self.refuse("--group", *rest, "--group", "nccl")
+        self.refuse("--prompt", *rest[:3], "--group", "mpi")
         self.refuse("--group", *rest, "--group", "mpi", "--draft", "ngram")
         self.refuse("--group", *rest, "--group", "mpi", "--device", "cuda:0")
         for cuts in ((), ("--top-k", 50, "--top-p", 0.9, "--repetition-penalty", 1.2)):
@@ -144,10 +161,11 @@ class Generate(Case):
         self.refuse("--seed", *model, "--seed", "-1")
         self.refuse("--seed", *model, "--seed", str(2**64))
         self.refuse("--max-tokens", *model, "--max-tokens", "0")
-        self.refuse("--model", *model, "--max-tokens", "100000", "--prompt", "a")
+        message = self.refuse("--max-tokens", *model, "--max-tokens", "100000", "--prompt", "a")
+        self.assertIn("1024 tokens", message)
         self.refuse("--samples", *model, "--samples", "1025")
         self.refuse("--prompt", *model, "--prompt", "", "--no-bos")
-        self.refuse("options.device", *model, "--device", "tpu")
+        self.refuse("--device", *model, "--device", "tpu")
         for name in ("config.json", "tokenizer.json", "model.safetensors"):
             folder = tempfile.mkdtemp(dir=self.folder)
             for other in os.listdir(self.model):
@@ -198,7 +216,7 @@ class Acceptance(Case):
 class Stream(Case):
     """What becomes of a generate whose output nobody takes."""
 
-    ARGUMENTS = ("generate", "--prompt", "In the", "--max-tokens", "500")
+    ARGUMENTS = ("generate", "--prompt", "In the", "--max-tokens", "500", "--seed", "0")
 
     def test_closed_pipe_ends_it_quietly(self):
         reader, writer = os.pipe()
@@ -212,7 +230,7 @@ class Stream(Case):
     def test_head(self):
         model = os.path.join(MODELS, "kjv-target")
         done = subprocess.run(f'"{GUMBEL}" {" ".join(self.ARGUMENTS[:1])} --prompt "In the" '
-                              f'--max-tokens 500 --model "{model}" | head -c 10',
+                              f'--max-tokens 500 --seed 0 --model "{model}" | head -c 10',
                               shell=True, capture_output=True)
         self.assertEqual((len(done.stdout), done.stderr), (10, b""))
 

@@ -259,6 +259,37 @@ class RequestErrors(SampleCase):
         self.assertIn("row 2", self.refuse("--top-p", "sample", *self.head, "--top-p",
                                            self.path("p.npy")))
 
+    def test_ids_beyond_the_vocabulary(self):
+        """The line names the id and V; a shard's ids may be others', if --vocab-size says so."""
+        write_npy(self.path("far.npy"), "<i4", (2,), [1, self.V])
+        for option, value in (("--ban", f"1,{self.V}"), ("--allow", self.V),
+                              ("--logit-bias", f"{self.V}=1"), ("--prompt-tokens", self.V),
+                              ("--output-tokens", self.V), ("--ban", self.path("far.npy")),
+                              ("--allow", self.path("far.npy")),
+                              ("--prompt-tokens", self.path("far.npy"))):
+            with self.subTest(option=option, value=value):
+                message = self.refuse(option, "sample", *self.head, option, value)
+                self.assertIn(f"token id {self.V} is not below the vocabulary size V = {self.V}",
+                              message)
+        given = ("--num-samples", 2, "--given", self.path("far.npy"))
+        self.assertIn(f"token id {self.V} ", self.refuse("--given", "sample", *self.head, *given))
+        last = self.V - 1
+        self.sample(*self.head, "--ban", last, "--logit-bias", f"{last}=1")
+        self.refuse("--ban", "sample", *self.head, "--vocab-size", last, "--ban", last)
+        shard = (*self.head, "--first-token", 64)
+        self.sample(*shard, "--ban", "5,396")
+        self.assertIn("V = 397", self.refuse("--ban", "sample", *shard, "--ban", 397))
+        self.sample(*shard, "--ban", 900, "--vocab-size", 1000)
+
+    def test_messages_show_no_internals(self):
+        """Ranges as a person writes them, not the ends of float32."""
+        for option, value, wanted in (("--top-p", 0, "(0, 1]"), ("--temperature", -1, "[0, inf)"),
+                                      ("--repetition-penalty", 0, "(0, inf)"),
+                                      ("--frequency-penalty", "inf", "(-inf, inf)")):
+            message = self.refuse(option, "sample", *self.head, "--prompt-tokens", 1,
+                                  f"{option}={value}")
+            self.assertTrue(message.endswith(f" is not in {wanted}\n"), message)
+
     def test_values_in_files(self):
         """What is wrong in a file is told by the option, the file and the row."""
         penalised = ("--prompt-tokens", 1)
@@ -272,7 +303,7 @@ class RequestErrors(SampleCase):
                     write_npy(self.path("x.npy"), "<f4", (self.B,), [1, 1, 1, value, value])
                     message = self.refuse(option, "sample", *self.head, *penalised, option,
                                           self.path("x.npy"))
-                    self.assertRegex(message, r"x\.npy: value \S+ of row 3 is not in \[")
+                    self.assertRegex(message, r"x\.npy: value \S+ of row 3 is not in [[(]")
 
     def test_the_smallest_floats(self):
         """Denormals are numbers; what float32 makes 0 is not what was asked for."""
@@ -376,6 +407,8 @@ class GenerateRequest(Case):
         self.refuse("--top-p", *self.ARGUMENTS, "--top-p", 0)
         self.refuse("--mask", *self.ARGUMENTS, "--mask", self.path("none.npy"))
         self.refuse("--prompt-tokens", *self.ARGUMENTS, "--prompt-tokens", "1")
+        message = self.refuse("--ban", *self.ARGUMENTS, "--ban", 999999)
+        self.assertIn("token id 999999 is not below the vocabulary size V = 8192", message)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import subprocess
 import unittest
 
-from cli_case import GUMBEL, SampleCase, gumbel, over_ranks
+from cli_case import GUMBEL, SampleCase, gumbel, over_ranks, seeded
 from tensor_files import bfloat16_bits, read_npy, write_npy, write_raw_safetensors
 
 
@@ -112,17 +112,54 @@ class Sample(SampleCase):
             return row ^ row >> 31
 
         write_npy(self.path("one.npy"), "<f4", (1, self.V), self.logits[: self.V])
-        one = ("--logits", self.path("one.npy"), "--num-samples", 9)
-        seen = [self.sample(*one, "--seed", 5, "--position", 3)]
+        def draw(seed, position):
+            found = self.sample("--logits", self.path("one.npy"), "--num-samples", 9, "--seed",
+                                seed, "--position", position)
+            found.pop("seed", None)
+            return found
+
+        seen = [draw(5, 3)]
         for high in (1, 2**31, 2**32 - 1):
-            found = self.sample(*one, "--seed", 5, "--position", high << 32 | 3)
-            self.assertEqual(found, self.sample(*one, "--seed", 5 ^ mix(2**64 - 1 - high),
-                                                "--position", 3))
+            found = draw(5, high << 32 | 3)
+            self.assertEqual(found, draw(5 ^ mix(2**64 - 1 - high), 3))
             self.assertNotIn(found, seen)
             seen.append(found)
         write_npy(self.path("long.npy"), "<i8", (1,), [1 << 32 | 3])
-        self.assertEqual(self.sample(*one, "--seed", 5, "--position", self.path("long.npy")),
-                         seen[1])
+        self.assertEqual(draw(5, self.path("long.npy")), seen[1])
+
+    def test_stdin(self):
+        """- is stdin, with what a file would hold; one option alone may read it."""
+        wanted = self.sample("--logits", self.path("logits.npy"))
+
+        def from_stdin(path, *arguments):
+            with open(path, "rb") as file:
+                command = [GUMBEL, *seeded(["sample", *arguments])]
+                done = subprocess.run(command, stdin=file, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+            return json.loads(done.stdout)
+
+        self.assertEqual(from_stdin(self.path("logits.npy"), "--logits", "-"), wanted)
+        head = self.path("head.safetensors")
+        rest = ("--hidden", head + ":hidden")
+        wanted = self.sample(*self.head)
+        self.assertEqual(from_stdin(head, "--weights", "-:half", *rest), wanted)
+        self.assertEqual(from_stdin(self.path("weights.npy"), "--weights=-", *rest)["tokens"],
+                         wanted["tokens"])
+        for chunk in (64, 100):  # of memory, whose pages no file would give back
+            found = from_stdin(head, "--weights", "-:half", *rest, "--chunk", chunk)
+            self.assertEqual(found["tokens"], wanted["tokens"])
+            self.assertEqual(found["scores"], wanted["scores"])
+        for name, text in (("-", ""), ("-:x", ""), ("-", "GGUF"), ("-", "0123456789abcdef")):
+            done = gumbel("sample", "--logits", name, text=text)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, r"^gumbel sample: --logits: stdin: .*\n$")
+        self.refuse("--group", "sample", "--logits", "-", "--group", "mpi")
+        with open(head, "rb") as file:
+            twice = subprocess.run(
+                [GUMBEL, "sample", "--weights", "-:half", "--hidden", "-:hidden"], stdin=file,
+                capture_output=True, text=True)
+        self.assertEqual(twice.returncode, 2)
+        self.assertIn("--hidden: stdin was read for --weights", twice.stderr)
 
     def test_same_for_every_isa_and_thread_count(self):
         rest = ("--num-samples", 3)

@@ -28,9 +28,10 @@ typedef struct texts {
     int32_t counts[SAMPLES], prompt_count;
     bool ended[SAMPLES];
     int32_t stop_after; /* tokens of all samples; 0: never */
+    int32_t end_after;  /* tokens of each sample; 0: never */
 } texts;
 
-static bool keep(void *context, const generate_token *token)
+static generate_next keep(void *context, const generate_token *token)
 {
     texts *t = context;
     int32_t s = token->sample, at = t->counts[s]++;
@@ -41,7 +42,10 @@ static bool keep(void *context, const generate_token *token)
     t->ranks[s][at] = token->rank;
     memcpy(t->tops[s][at], token->top_ids, sizeof t->tops[s][at]);
     t->ended[s] = token->last;
-    return t->stop_after == 0 || --t->stop_after > 0;
+    if (t->end_after > 0 && t->counts[s] == t->end_after) {
+        return GENERATE_END_TEXT;
+    }
+    return t->stop_after == 0 || --t->stop_after > 0 ? GENERATE_CONTINUE : GENERATE_STOP;
 }
 
 static generate_options options_of(texts *t, int32_t prompt_count, float temperature)
@@ -321,6 +325,22 @@ static void the_callback_stops_all(void **state)
     assert_int_equal(t.counts[1], 0);
 }
 
+static void the_callback_ends_texts(void **state)
+{
+    (void)state;
+    static texts whole, t;
+    const draft_options draft = {.model = target, .tokens = 6};
+    generate_options o = options_of(&whole, 2, 0);
+    run_drafted(target, &o, &draft);
+    o = options_of(&t, 2, 0);
+    t.end_after = 4; /* in the middle of a cycle */
+    run_drafted(target, &o, &draft);
+    for (int s = 0; s < SAMPLES; s++) {
+        assert_int_equal(t.counts[s], 4);
+        assert_memory_equal(t.ids[s], whole.ids[s], 4 * sizeof *t.ids[s]);
+    }
+}
+
 static void ngrams_follow_what_stood_before(void **state)
 {
     (void)state;
@@ -400,6 +420,7 @@ int main(void)
         cmocka_unit_test(engines_verify_by_other_rules),
         cmocka_unit_test(other_rules_accept),
         cmocka_unit_test(the_callback_stops_all),
+        cmocka_unit_test(the_callback_ends_texts),
         cmocka_unit_test(ngrams_follow_what_stood_before),
         cmocka_unit_test(refusals),
     };

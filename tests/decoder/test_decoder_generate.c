@@ -26,6 +26,7 @@ typedef struct texts {
     int32_t counts[SAMPLES_MAX];
     bool ended[SAMPLES_MAX];
     int32_t stop_after; /* tokens of all samples; 0: never */
+    bool staggered;     /* text s ends behind s + 1 tokens */
 } texts;
 
 static decoder *model;
@@ -48,7 +49,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static bool keep(void *context, const generate_token *token)
+static generate_next keep(void *context, const generate_token *token)
 {
     texts *t = context;
     assert_false(t->ended[token->sample]);
@@ -56,7 +57,11 @@ static bool keep(void *context, const generate_token *token)
     t->ids[token->sample][t->counts[token->sample]] = token->id;
     t->logprobs[token->sample][t->counts[token->sample]++] = token->logprob;
     t->ended[token->sample] = token->last;
-    return t->stop_after == 0 || --t->stop_after > 0;
+    if (t->staggered && t->counts[token->sample] == token->sample + 1) {
+        t->ended[token->sample] = true;
+        return GENERATE_END_TEXT;
+    }
+    return t->stop_after == 0 || --t->stop_after > 0 ? GENERATE_CONTINUE : GENERATE_STOP;
 }
 
 static generate_options usual(texts *t)
@@ -211,6 +216,27 @@ static void the_callback_can_stop(void **state)
     assert_int_equal(t.counts[0], 5);
 }
 
+/* Texts that end at the callback's word leave the others as they are. */
+static void the_callback_can_end_texts(void **state)
+{
+    (void)state;
+    static texts whole, t;
+    memset(&whole, 0, sizeof whole);
+    memset(&t, 0, sizeof t);
+    generate_options o = usual(&whole);
+    o.num_samples = SAMPLES_MAX;
+    o.ignore_eos = true;
+    run(&o);
+    o.context = &t;
+    t.staggered = true;
+    run(&o);
+    for (int s = 0; s < SAMPLES_MAX; s++) {
+        int count = s + 1 < TOKENS_MAX ? s + 1 : TOKENS_MAX;
+        assert_int_equal(t.counts[s], count);
+        assert_memory_equal(t.ids[s], whole.ids[s], (size_t)count * sizeof *t.ids[s]);
+    }
+}
+
 static void wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -253,6 +279,7 @@ int main(void)
         cmocka_unit_test(the_decoders_threads_can_serve_the_draw),
         cmocka_unit_test(eos_ends_one_sample_and_not_the_others),
         cmocka_unit_test(the_callback_can_stop),
+        cmocka_unit_test(the_callback_can_end_texts),
         cmocka_unit_test(wrong_options_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

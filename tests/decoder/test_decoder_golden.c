@@ -220,13 +220,13 @@ static void losses(void **state)
     }
 }
 
-static bool check_token(void *context, const generate_token *token)
+static generate_next check_token(void *context, const generate_token *token)
 {
     const json_t *want = context;
     size_t drawn = (size_t)token->position - json_array_size(json_object_get(want, "prompt_ids"));
     const json_t *id = json_array_get(json_object_get(want, "greedy_ids"), drawn);
     assert_int_equal(token->id, json_integer_value(id));
-    return true;
+    return GENERATE_CONTINUE;
 }
 
 static void check_greedy(const golden *g, decoder *d, json_t *want)

@@ -234,8 +234,8 @@ static void count(text *t, const cycle *c)
     }
 }
 
-/* Report what was emitted; 0 when the callback wants to stop. */
-static int report(text *t, const cycle *c)
+/* Report the emitted tokens, up to one after which the callback does not continue. */
+static generate_next report(text *t, const cycle *c)
 {
     const generate_options *o = t->options;
     for (int32_t i = 0; i < c->emitted; i++) {
@@ -252,11 +252,12 @@ static int report(text *t, const cycle *c)
         t->tokens[t->count++] = token.id;
         t->drawn++;
         t->times->drawn++;
-        if (o->on_token && !o->on_token(o->context, &token)) {
-            return 0;
+        generate_next next = o->on_token ? o->on_token(o->context, &token) : GENERATE_CONTINUE;
+        if (next != GENERATE_CONTINUE) {
+            return next;
         }
     }
-    return 1;
+    return c->finished ? GENERATE_END_TEXT : GENERATE_CONTINUE;
 }
 
 /* ------------------------------------------------------------------------------- a text ---- */
@@ -367,10 +368,11 @@ static int time_plain_steps(text *t)
     return 0;
 }
 
-/* Write a text; `more` becomes 0 when the callback wants to stop. */
-static int write_text(text *t, int *more)
+/* Write a text; `more` becomes false if the callback stops the call. */
+static int write_text(text *t, bool *more)
 {
     cycle *c = &t->cycle;
+    generate_next next;
     if (allocate(t) != 0 || prefill(t) != 0) {
         return -1;
     }
@@ -379,8 +381,9 @@ static int write_text(text *t, int *more)
             return -1;
         }
         count(t, c);
-        *more = report(t, c);
-    } while (*more && !c->finished);
+        next = report(t, c);
+    } while (next == GENERATE_CONTINUE);
+    *more = next != GENERATE_STOP;
     return time_plain_steps(t);
 }
 
@@ -389,7 +392,8 @@ int generate_drafted(decoder *d, gumbel_device *device, const generate_options *
                      decoder_error *error)
 {
     int32_t samples = options->num_samples > 0 ? options->num_samples : 1;
-    int more = 1, result = check(d, options, draft, error);
+    bool more = true;
+    int result = check(d, options, draft, error);
     generate_times spent = {0};
     *stats = (draft_stats){0};
     for (int32_t i = 0; i < samples && more && result == 0; i++) {

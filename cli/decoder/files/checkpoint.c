@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decoder/files/folder_hints.h"
 #include "decoder/files/json_file.h"
 #include "decoder/files/mapping.h"
 #include "decoder/files/safetensors.h"
@@ -43,8 +44,13 @@ static int64_t shard_number(checkpoint *weights, const char *folder, const char 
     if (weights->count == SHARDS_MAX) {
         return json_refuse(place, NULL, "names more than %d files", SHARDS_MAX);
     }
-    safetensors **shards = realloc(weights->shards, (weights->count + 1) * sizeof *shards);
     char *path = path_join(folder, name);
+    if (path && !file_exists(path)) {
+        free(path);
+        return json_refuse(place, tensor,
+                           "%.100s is not in the folder; download all files of the model", name);
+    }
+    safetensors **shards = realloc(weights->shards, (weights->count + 1) * sizeof *shards);
     if (shards) {
         weights->shards = shards;
     }
@@ -117,10 +123,12 @@ int checkpoint_open(const char *folder, checkpoint **weights, decoder_error *err
     char *index = path_join(folder, "model" SUFFIX ".index.json");
     int status = -1;
     if (result && single && index && (result->shard_numbers = json_object())) {
-        bool sharded = !file_exists(single) && file_exists(index);
+        bool whole = file_exists(single), sharded = !whole && file_exists(index);
         result->path = sharded ? index : single;
         *(sharded ? &index : &single) = NULL;
-        status = sharded ? open_index(result, folder, error) : open_single(result, error);
+        status = sharded ? open_index(result, folder, error)
+                 : whole ? open_single(result, error)
+                         : hint_missing_weights(folder, error);
     } else {
         decoder_fail(error, folder, NULL, "out of memory");
     }

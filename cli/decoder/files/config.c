@@ -8,6 +8,9 @@
 #include "decoder/files/json_file.h"
 #include "decoder/files/mapping.h"
 
+/* What to do about a model that the decoder does not run. */
+#define ELSEWHERE "gumbel.transformers of the Python package draws from other models"
+
 static const struct {
     const char *model_type;
     const char *architecture;
@@ -40,14 +43,16 @@ static int read_family(const json_place *place, model_config *config)
         family++;
     }
     if (family == count) {
-        return json_refuse(place, "model_type", "\"%.64s\" is not supported; qwen3 and llama are",
+        return json_refuse(place, "model_type",
+                           "\"%.64s\" is not supported; qwen3 and llama are, and " ELSEWHERE,
                            model_type);
     }
     const json_t *names = json_value(place, "architectures");
     const char *name = json_string_value(json_array_get(names, 0));
     if (names && (json_array_size(names) != 1 || !name ||
                   strcmp(name, families[family].architecture) != 0)) {
-        return json_refuse(place, "architectures", "is not [\"%s\"]",
+        return json_refuse(place, "architectures",
+                           "is [\"%.64s\"], not [\"%s\"], which is supported", name ? name : "",
                            families[family].architecture);
     }
     config->model_type = families[family].model_type;
@@ -96,14 +101,19 @@ static int refuse_unsupported(const json_place *place)
             return -1;
         }
         if (set) {
-            return json_refuse(place, flags[i], "true is not supported");
+            return json_refuse(place, flags[i], "true is not supported; " ELSEWHERE);
         }
     }
     if (json_value(place, "sliding_window") && !json_value(place, "use_sliding_window")) {
-        return json_refuse(place, "sliding_window", "is not supported");
+        return json_refuse(place, "sliding_window", "is not supported; " ELSEWHERE);
     }
     if (json_value(place, "quantization_config")) {
-        return json_refuse(place, "quantization_config", "quantised weights are not supported");
+        const char *method = json_string_value(
+            json_object_get(json_value(place, "quantization_config"), "quant_method"));
+        return json_refuse(place, "quantization_config",
+                           "weights quantised by %.32s are not supported; give the model with "
+                           "weights in bfloat16, float16 or float32",
+                           method ? method : "this method");
     }
     const char *activation = "silu";
     double rotary = 1;
@@ -112,7 +122,8 @@ static int refuse_unsupported(const json_place *place)
         return -1;
     }
     if (strcmp(activation, "silu") != 0) {
-        return json_refuse(place, "hidden_act", "\"%.64s\" is not supported; silu is", activation);
+        return json_refuse(place, "hidden_act",
+                           "\"%.64s\" is not supported; silu is, and " ELSEWHERE, activation);
     }
     size_t index;
     const json_t *types = json_value(place, "layer_types"), *type;

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "decoder/files/mapping.h"
 
+#include "decoder/files/folder_hints.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -38,6 +40,10 @@ static int map_descriptor(int descriptor, const char *path, file_mapping *mappin
         return decoder_fail(error, path, NULL, "cannot be mapped: %s", strerror(errno));
     }
     mapping->data = data;
+    if (hint_check_bytes(path, data, mapping->size, error) != 0) {
+        file_unmap(mapping);
+        return -1;
+    }
     return 0;
 }
 

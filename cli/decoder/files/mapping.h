@@ -17,7 +17,8 @@ typedef struct file_mapping {
 
 /* file_map(): map a regular file. The file must not be shortened while it is mapped: the system
  * answers a read past the new end with SIGBUS.
- *  returns  0; -1 (not there, no permission, not a regular file) with `error` filled. */
+ *  returns  0; -1 (not there, no permission, not a regular file, a file of another kind, such as a
+ *           Git LFS pointer) with `error` filled. */
 int file_map(const char *path, file_mapping *mapping, decoder_error *error);
 
 /* Unmap and clear. A zeroed mapping is allowed. */

@@ -82,7 +82,9 @@ static int read_offsets(const json_place *place, const unsigned char *data, size
     int64_t begin = json_integer_value(first);
     int64_t end = json_integer_value(last);
     if (begin < 0 || end < begin || (uint64_t)end > data_size) {
-        return json_refuse(place, "data_offsets", "[%lld, %lld] lies outside the %zu bytes of data",
+        return json_refuse(place, "data_offsets",
+                           "[%lld, %lld] lies outside the %zu bytes of data; the file "
+                           "may be incomplete",
                            (long long)begin, (long long)end, data_size);
     }
     if ((uint64_t)(end - begin) != tensor->view.bytes) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decoder/files/folder_hints.h"
 #include "decoder/model/linear.h"
 
 /* Where weights are bound to, and the layer that is being bound. */
@@ -34,7 +35,11 @@ static int bind(const binding *b, const char *name, int rank, int64_t rows, int6
     full_name(b, name, full, sizeof full);
     const tensor_view *view = checkpoint_find(b->m->weights, full, &path);
     if (!view) {
-        return decoder_fail(b->error, path, full, "is missing");
+        return decoder_fail(b->error, path, full, "is missing%s",
+                            strcmp(name, "lm_head") == 0
+                                ? "; if the embedding is the head, config.json must say "
+                                  "\"tie_word_embeddings\": true"
+                                : "; the file may be another model's, or incomplete");
     }
     if (view->rank != rank || view->shape[rank - 1] != cols ||
         (rank == 2 && view->shape[0] != rows)) {
@@ -118,7 +123,7 @@ static int bind_all(model *m, decoder_error *error)
 int model_open(const char *folder, model *m, decoder_error *error)
 {
     *m = (model){0};
-    if (config_load(folder, &m->config, error) != 0 ||
+    if (hint_check_folder(folder, error) != 0 || config_load(folder, &m->config, error) != 0 ||
         checkpoint_open(folder, &m->weights, error) != 0 || bind_all(m, error) != 0) {
         model_close(m);
         return -1;

@@ -305,11 +305,12 @@ static int read_decoder(const json_place *root)
 static int read_document(tokenizer *t, const json_place *root)
 {
     json_place model;
-    if (refuse_set(root, "truncation") != 0 || refuse_set(root, "padding") != 0 ||
+    /* The kind of model first: others have normalizers and decoders of their own. */
+    if (enter(root, "model", &model) != 0 || tokenizer_refuse_variants(&model) != 0 ||
+        refuse_set(root, "truncation") != 0 || refuse_set(root, "padding") != 0 ||
         read_normalizer(t, root) != 0 || read_added(t, root) != 0 ||
         read_pre_tokenizer(t, root) != 0 || read_post_processor(t, root) != 0 ||
-        read_decoder(root) != 0 || enter(root, "model", &model) != 0 ||
-        tokenizer_load_model(t, &model) != 0) {
+        read_decoder(root) != 0 || tokenizer_load_model(t, &model) != 0) {
         return -1;
     }
     added_tokens_sort(&t->added);

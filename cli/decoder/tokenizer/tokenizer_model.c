@@ -6,8 +6,7 @@
 #include "decoder/tokenizer/tokenizer_load.h"
 #include "decoder/tokenizer/tokenizer_parts.h"
 
-/* Variants of BPE that byte-level tokenizers do not use. */
-static int refuse_variants(const json_place *model)
+int tokenizer_refuse_variants(const json_place *model)
 {
     const char *type = "BPE", *prefix = "", *suffix = "";
     bool byte_fallback = false;
@@ -20,10 +19,14 @@ static int refuse_variants(const json_place *model)
         return -1;
     }
     if (strcmp(type, "BPE") != 0) {
-        return json_refuse(model, "type", "\"%.64s\" is not supported; BPE is", type);
+        return json_refuse(model, "type", "\"%.64s\" is not supported; byte-level BPE is", type);
     }
     if (byte_fallback) {
-        return json_refuse(model, "byte_fallback", "true is not supported");
+        return json_refuse(
+            model, "byte_fallback",
+            "true is not supported: this is a tokenizer of SentencePiece, as Llama 2 "
+            "and Mistral have; byte-level BPE is supported, as Llama 3 and Qwen3 "
+            "have");
     }
     if (prefix[0] || suffix[0]) {
         return json_refuse(model, prefix[0] ? "continuing_subword_prefix" : "end_of_word_suffix",
@@ -169,8 +172,7 @@ int tokenizer_load_model(tokenizer *t, const json_place *model)
         return json_refuse(model, json_is_object(vocab) ? "merges" : "vocab",
                            "is missing or of the wrong type");
     }
-    if (refuse_variants(model) != 0 ||
-        json_flag(model, "ignore_merges", false, &t->ignore_merges) != 0 ||
+    if (json_flag(model, "ignore_merges", false, &t->ignore_merges) != 0 ||
         measure_vocab(model, vocab, &size, &bytes) != 0) {
         return -1;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "decoder/files/folder_hints.h"
 #include "decoder/files/json_file.h"
 #include "decoder/files/mapping.h"
 #include "decoder/tokenizer/tokenizer.h"
@@ -49,8 +50,9 @@ int tokenizer_open(const char *folder, tokenizer **result, decoder_error *error)
     file_mapping mapping = {0};
     char *path = path_join(folder, "tokenizer.json");
     char *config = path_join(folder, "tokenizer_config.json");
-    int status = path && config ? file_map(path, &mapping, error)
-                                : decoder_fail(error, folder, NULL, "out of memory");
+    int status = !path || !config     ? decoder_fail(error, folder, NULL, "out of memory")
+                 : !file_exists(path) ? hint_missing_tokenizer(folder, error)
+                                      : file_map(path, &mapping, error);
     if (status == 0) {
         status = tokenizer_parse(mapping.data, mapping.size, path, result, error);
         file_unmap(&mapping);

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands.h"
+
+const struct command commands[] = {
+    {"info", command_info, &info_line, "show what this build and this machine offer"},
+    {"generate", command_generate, &generate_line, "write text with a model folder"},
+    {"sample", command_sample, &sample_line,
+     "draw tokens from weights and hidden states, or from logits"},
+    {"verify", command_verify, &verify_line, "prove the draws exact on this machine"},
+    {"bench", command_bench, &bench_line, "measure the draw against this machine's limits"},
+    {"completion", command_completion, &completion_line,
+     "print a script that completes commands and options in a shell"},
+    {0},
+};
