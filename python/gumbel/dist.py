@@ -74,8 +74,8 @@ class Group:
                    "require". `nccl` and this are the same on all ranks
 
     Without a seed a call draws with one that all ranks know: rank 0 draws a seed from the operating
-    system when the group is made, and every call counts on from it. `seed` of the output is it. In a CUDA
-    graph give a seed, or capture a prepared call.
+    system when the group is made, and every call counts on from it. `seed` of the output is it. In
+    a CUDA graph give a seed, or capture a prepared call.
 
     A rank that passes other parameters than the rest, or a call that is refused, is an error on
     all, which names the parameter or the rank; the group serves on. One that does not answer within
