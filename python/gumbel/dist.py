@@ -74,7 +74,8 @@ class Group:
                    "require". `nccl` and this are the same on all ranks
 
     Without a seed a call draws with one that all ranks know: rank 0 draws a seed from the operating
-    system when the group is made, and every call counts on from it. `seed` of the output is it.
+    system when the group is made, and every call counts on from it. `seed` of the output is it. In
+    a CUDA graph give a seed, or capture a prepared call.
 
     A rank that passes other parameters than the rest, or a call that is refused, is an error on
     all, which names the parameter or the rank; the group serves on. One that does not answer within
@@ -365,6 +366,14 @@ class Group:
         """The parameters of a call, with the next seed of all ranks where they have none."""
         if common.get("seed") is not None:
             return common
+        if self._device != "cpu":
+            import torch
+
+            if torch.cuda.is_current_stream_capturing():
+                raise ValueError(
+                    "seed: replays would repeat the seed of this call; pass seed and position as "
+                    "tensors, or capture a prepared call"
+                )
         return {**common, "seed": (self._seed + self._calls) % 2**64}
 
     def _call(self, function: Any) -> Callable[..., int]:

@@ -374,9 +374,7 @@ _define(
 )
 
 
-def _advance(
-    position: Any, *, slots: Any = None, live_rows: Any = None
-) -> None:
+def _advance(position: Any, *, slots: Any = None, live_rows: Any = None) -> None:
     _advance_positions(position, slots=slots, live_rows=live_rows)
 
 
