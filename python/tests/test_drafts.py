@@ -288,7 +288,7 @@ def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
     ):
         found = verify(tokens, drawn_lse=told[0], drawn_logprobs=told[1])
         assert (found.tokens == alone.tokens).all() and (found.accepted == alone.accepted).all()
-        for there, wanted in zip(handed.pop(), (lse, logprobs), strict=True):
+        for there, wanted in zip(handed.pop(), (lse, logprobs)):
             np.testing.assert_array_equal(there, wanted.ravel())
 
 
