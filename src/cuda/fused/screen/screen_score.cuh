@@ -302,7 +302,7 @@ template <class call> __device__ __noinline__ void join_samples(const call &s)
     __syncthreads(); /* all words are read before they change */
     if (i >= s.draws)
         return;
-    words_of_draw(s.call, i)->state |= flags;
+    words_of_draw(s.call, i)->state = flags; /* write_best() reads no tag */
     if (is_empty)
         words_of_draw(s.call, i)->best = 0;
 }
