@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -100,6 +101,8 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
             if processor.min_p_count:
                 rows["min_p"] = processor.min_p.view(-1)
         elif type(processor) is LogitBiasLogitsProcessor:
+            if not all(map(can_bias, processor.biases.values())):
+                return None
             if processor.biases:
                 more["logit_bias"] = [processor.biases.get(b, {}) for b in range(requests)]
         elif type(processor) is MinTokensLogitsProcessor:
@@ -121,6 +124,11 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
     if metadata.all_greedy and not (asks.edit_logits() or metadata.bad_words_token_ids):
         metadata._gumbel_greedy = requests, asks
     return asks
+
+
+def can_bias(biases: dict[int, float]) -> bool:
+    """Whether the library takes these biases; the logits of others are NaN or +inf in vLLM."""
+    return all(value < math.inf for value in biases.values())
 
 
 def _ban_ends(processor: Any, step: Step, banned: dict[int, list[int]]) -> bool:
