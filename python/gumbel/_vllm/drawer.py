@@ -14,7 +14,7 @@ from .counts import counts
 from . import faults, weights
 from .lazy import LazyLogits, is_lazy, looked_at
 from .masks import both
-from .ranks import RankCall, listed, rank
+from .ranks import listed, rank
 from .threads import threads_for
 
 TOP_MOST = 128  # of the likeliest tokens, that the library gives
@@ -124,7 +124,6 @@ class _Ready:
 
     call: _prepared.PreparedCall
     held: dict[str, torch.Tensor]  # the row parameters that it reads in place
-    ranks: Optional[RankCall]  # of the tokens that it draws; None: not requested
     settled: Any = None  # Asks.settled when `held` was written
 
 
@@ -187,9 +186,7 @@ class Drawer:
             held = {name: value.clone() for name, value in rows.items()}
             wanted = {"logprobs": None} if likeliest is None else _wanted(likeliest, first.device)
             call = calls.prepare(*inputs, **given, **_numbers(held), **wanted, order="vllm")
-            known = _Ready(call, held, None)
-            if likeliest is not None:
-                known.ranks = RankCall(calls.prepare, inputs, given, len(first))
+            known = _Ready(call, held)
         else:
             same = known.settled is not None and known.settled is asks.settled
             for name in _CHANGING if same else rows:
@@ -201,9 +198,9 @@ class Drawer:
         drawn: Any = known.call(first)
         faults.note(drawn.status)
         tokens = drawn.tokens.clamp(min=0)
-        if likeliest is None or known.ranks is None:
+        if likeliest is None:
             return Drawn(tokens)
-        ranks = known.ranks(first, drawn, known.held["temperature"])
+        ranks = rank(calls.sample, inputs, given, drawn, rows["temperature"], {})
         return _drawn(tokens, drawn, ranks, likeliest.count, False)
 
     @staticmethod

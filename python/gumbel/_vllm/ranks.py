@@ -6,7 +6,8 @@ top_k keeps all tokens that are equal at the cut: with top_k set to the library'
 second call keeps exactly the tokens that vLLM counts, and returns their number.
 
 On a CPU that second pass over the head is left out where the first call's list of the likeliest
-tokens shows all tokens that count. A GPU would have to wait for the list.
+tokens shows all tokens that count. A GPU would have to wait for the list. The second call is not
+kept ready, as its workspace, like the draw's, is some bytes for each logit.
 """
 
 from __future__ import annotations
@@ -63,31 +64,3 @@ def rank(
     )
     kept: torch.Tensor = out.kept
     return kept
-
-
-class RankCall:
-    """rank() without edits, by a prepared call."""
-
-    def __init__(
-        self, prepare: Callable[..., Any], inputs: Any, given: dict[str, Any], rows: int
-    ) -> None:
-        place = inputs[0].device
-        self.top_k = torch.ones(rows, dtype=torch.int32, device=place)
-        self.temperature = torch.ones(rows, dtype=torch.float32, device=place)
-        self.call = prepare(
-            *inputs,
-            **given,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            kept=True,
-            logprobs=None,
-        )
-
-    def __call__(self, first: torch.Tensor, drawn: Any, temperature: torch.Tensor) -> torch.Tensor:
-        found = _by_list(drawn)
-        if found is not None:
-            return found
-        torch.clamp(drawn.ranks.view(-1), min=1, out=self.top_k)
-        self.temperature.copy_(_at(temperature))
-        kept: torch.Tensor = self.call(first).kept.clone()
-        return kept
