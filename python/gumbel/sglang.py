@@ -11,8 +11,11 @@ whole distribution. Greedy requests, those with top_k 1, get the first of the li
 With --enable-deterministic-inference a request's `sampling_seed` is the library's seed, and the
 position that of the input token whose logits are drawn from: its text depends on neither its batch
 nor its place there, with top_k, top_p and min_p, too. Without it the seed comes from torch's
-generator of the device, so that ranks of a tensor-parallel group draw alike. A row that has NaN or
-+inf even after SGLang's own repair gets token 0.
+generator of the device, so that ranks of a tensor-parallel group draw alike.
+
+SGLang's sampler cannot end a request. A row that has NaN or +inf even after SGLang's own repair, or
+no token left, gets token 0; the log "gumbel.sglang" has a warning with the counts of such rows by
+reason, at most once a minute.
 
 Log-probabilities and the masks of kept tokens are made by SGLang, as its other backends' are. Knows
 SGLang 0.5.22 and 0.5.23; others are refused by name.
@@ -33,12 +36,14 @@ except ImportError as missing:
     raise ImportError(f"gumbel.sglang needs SGLang: {_INSTALL} ({missing})") from missing
 
 from .flashinfer.calls import JOINT, Parameters, drawn, number, rows_of, transformed
-from .flashinfer.limits import limits_of
+from .flashinfer.limits import unchecked_limits
 from .flashinfer.seeds import seeds_of
+from .flashinfer.watch import Watch, settle
 
 __all__ = ["GumbelSampler", "register"]
 
 BACKEND = "gumbel"
+WATCH = Watch("gumbel.sglang", "each was given token 0", every=True)
 
 
 def _check_version() -> None:
@@ -120,10 +125,11 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
         logits = rows_of("next_token_logits", logits)
         rows, place = len(logits), logits.device
         if info.is_all_greedy:
-            return drawn(logits, {"temperature": number(0.0, torch.float32, place)}).clamp_(min=0)
-        given = limits_of(rows, place, None, **_limits(info, True))
+            greedy = {"temperature": number(0.0, torch.float32, place)}
+            return settle(WATCH, drawn(logits, greedy))
+        given = unchecked_limits(rows, place, None, **_limits(info, True))
         given.update(_noise(info, positions, place, rows))
-        return drawn(logits, given, JOINT).clamp_(min=0)
+        return settle(WATCH, drawn(logits, given, JOINT))
 
     @staticmethod
     def _logprobs(logits: torch.Tensor, info: Any) -> torch.Tensor:
@@ -146,15 +152,15 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
         del limits["temperature"]
         if info.is_any_greedy:
             limits["temperature"] = (info.top_ks != 1).float()
-        given = limits_of(len(logs), logs.device, None, **limits)
+        given = unchecked_limits(len(logs), logs.device, None, **limits)
         given.update(_noise(info, positions, logs.device, len(logs)))
-        tokens = drawn(logs, given, JOINT).clamp_(min=0)
+        tokens = settle(WATCH, drawn(logs, given, JOINT))
         if captured is None:
             return tokens, None
         limits.pop("temperature", None)
         limits = {name: value.index_select(0, captured) for name, value in limits.items()}
         some = logs.index_select(0, captured)
-        given = limits_of(len(some), some.device, None, **limits)
+        given = unchecked_limits(len(some), some.device, None, **limits)
         weights = transformed("softmax", some, given, JOINT)
         taken = tokens.index_select(0, captured).long().view(-1, 1)
         selected = weights.gather(1, taken).squeeze(1)
@@ -165,7 +171,8 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
     ) -> torch.Tensor:
         """Tokens from log-probabilities in the dtype of a trainer."""
         logs = rows_of("logprobs", logprobs)
-        return drawn(logs, _noise(sampling_info, positions, logs.device, len(logs))).clamp_(min=0)
+        noise = _noise(sampling_info, positions, logs.device, len(logs))
+        return settle(WATCH, drawn(logs, noise))
 
 
 def _noise(info: Any, positions: torch.Tensor, place: torch.device, rows: int) -> Parameters:

@@ -25,8 +25,17 @@ VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS; what keeps a head's logits gathered a line o
 
 On a CPU `--additional-config '{"gumbel": {"screen": true}}'` has steps of up to eight rows without
 log-probabilities drawn by a screen of the head (gumbel.Screen): the same tokens at half the head's
-bytes, for half as much memory again, which a line of the log tells. Its weights must not change
-from the first draw on: not for engines whose weights are updated. Shards do without.
+bytes, for half as much memory again, which a line of the log tells. Shards do without.
+
+Weights may change while the engine runs, as in reinforcement learning and sleep mode: draws read
+the head in place. A screen is checked, and made again if it does not match, after each of these: a
+new tensor or address, an in-place operation of torch, and any call of a worker but those of steps
+(reload_weights, update_weights, sleep, wake_up, apply_model, functions of collective_rpc), and
+load_weights() of the model. Code that writes by other ways, as through `.data` from a thread of its
+own, calls weights_changed() after it, in the worker's process.
+
+A request whose row has no token to draw, as its logits are NaN or +inf or all tokens are excluded,
+ends with finish_reason "error", and stop_reason says why; the log has a counted line.
 
 Versions 0.32 and 0.33 are served. Others, watermarks and replayed traces keep vLLM's draws, and a
 line of the log says so.
@@ -50,4 +59,15 @@ def counts() -> Counts:
     return found
 
 
-__all__ = ["Counts", "counts", "register"]
+def weights_changed() -> None:
+    """Tell the plugin that weights of this process's workers have changed.
+
+    For code that changes weights by none of the ways that the plugin detects, which the module's
+    text lists. Costs one pass over a head that has a screen, and nothing without screens.
+    """
+    from ._vllm.weights import changed
+
+    changed()
+
+
+__all__ = ["Counts", "counts", "register", "weights_changed"]

@@ -11,8 +11,10 @@ import torch
 from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
 from .._calls.screens import Screen
 from .counts import counts
+from . import faults, weights
 from .lazy import LazyLogits, is_lazy, looked_at
 from .masks import both
+from .ranks import listed, rank
 from .threads import threads_for
 
 TOP_MOST = 128  # of the likeliest tokens, that the library gives
@@ -116,11 +118,25 @@ def _took(logits: Any, otherwise: Optional[str]) -> Optional[str]:
     return "fused" if logits.columns is None else "logits"
 
 
+@dataclass
+class _Ready:
+    """A prepared call."""
+
+    call: _prepared.PreparedCall
+    held: dict[str, torch.Tensor]  # the row parameters that it reads in place
+    settled: Any = None  # Asks.settled when `held` was written
+
+
 class Drawer:
     """Draws of a runner, step after step; calls that come again are kept ready."""
 
     def __init__(self) -> None:
-        self.ready: dict[Any, tuple[_prepared.PreparedCall, dict[str, torch.Tensor], Any]] = {}
+        self.ready: dict[Any, _Ready] = {}
+        weights.hold(self)
+
+    def forget(self) -> None:
+        """Drop the prepared calls, and with them references to weights and workspaces."""
+        self.ready.clear()
 
     def draw(
         self,
@@ -143,43 +159,60 @@ class Drawer:
         if not asks.edit_logits():
             return self._ready(logits, asks, likeliest)
         calls, inputs, given = source(logits)
-        wanted = {} if likeliest is None or twice else _wanted(likeliest)
+        place = inputs[0].device
+        wanted = {} if likeliest is None or twice else _wanted(likeliest, place)
         out = calls.sample(*inputs, **given, **arguments(asks), **{"logprobs": None, **wanted})
+        faults.note(out.status)
+        # A row without a token gets one that can be looked up; faults.py ends its request.
         tokens = out.tokens.clamp(min=0)
         if likeliest is None:
             return Drawn(tokens)
+        edits = {**asks.more, "mask": asks.mask}
         if twice:
-            out = calls.score(*inputs, out.tokens, top_logprobs=likeliest.count, **given)
-        return _drawn(tokens, out, True)
+            count = listed(likeliest.count, place)
+            out, edits = calls.score(*inputs, out.tokens, top_logprobs=count, **given), {}
+        ranks = rank(calls.sample, inputs, given, out, asks.rows["temperature"], edits)
+        return _drawn(tokens, out, ranks, likeliest.count, True)
 
     def _ready(self, logits: Any, asks: Asks, likeliest: Optional[Likeliest]) -> Drawn:
         """A draw that takes a number a row and nothing else, by a call that is kept ready."""
         calls, inputs, given = source(logits)
         first, rows = inputs[0], asks.rows
-        weight = logits.weight.data_ptr() if len(inputs) > 1 else 0
-        screen = inputs[-1].address if isinstance(inputs[-1], Screen) else 0
-        asked = None if likeliest is None else (likeliest.count, likeliest.raw)
-        kind = (first.shape, first.stride(), first.dtype)
-        key = (calls.prepare, weight, screen, *kind, asked, *rows)
+        key = self._key(logits, calls, inputs, given, likeliest, rows)
         known = self.ready.pop(key, None)
         if known is None:
             if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes
                 self.ready.pop(next(iter(self.ready)))
             held = {name: value.clone() for name, value in rows.items()}
-            wanted = {"logprobs": None} if likeliest is None else _wanted(likeliest)
-            given = {**given, **_numbers(held), **wanted}
-            call = calls.prepare(*inputs, **given, order="vllm")
+            wanted = {"logprobs": None} if likeliest is None else _wanted(likeliest, first.device)
+            call = calls.prepare(*inputs, **given, **_numbers(held), **wanted, order="vllm")
+            known = _Ready(call, held)
         else:
-            call, held, settled = known
-            same = settled is not None and settled is asks.settled
+            same = known.settled is not None and known.settled is asks.settled
             for name in _CHANGING if same else rows:
                 if name in rows:
-                    held[name].copy_(rows[name])
-        self.ready[key] = call, held, asks.settled
-        # The results are the next call's, too, and a token is of the vocabulary whatever happens.
-        drawn: Any = call(first)
+                    known.held[name].copy_(rows[name])
+        known.settled = asks.settled
+        self.ready[key] = known
+        # The next call writes the same results; a row without a token gets one as above.
+        drawn: Any = known.call(first)
+        faults.note(drawn.status)
         tokens = drawn.tokens.clamp(min=0)
-        return Drawn(tokens) if likeliest is None else _drawn(tokens, drawn, False)
+        if likeliest is None:
+            return Drawn(tokens)
+        ranks = rank(calls.sample, inputs, given, drawn, rows["temperature"], {})
+        return _drawn(tokens, drawn, ranks, likeliest.count, False)
+
+    @staticmethod
+    def _key(logits: Any, calls: Any, inputs: Any, given: Any, likeliest: Any, rows: Any) -> Any:
+        """All that a prepared call depends on but the values of the rows."""
+        first, last = inputs[0], inputs[-1]
+        weight = weights.place_of(logits.weight) if len(inputs) > 1 else None
+        screen = last.address if isinstance(last, Screen) else 0
+        shown = None if likeliest is None else (likeliest.count, likeliest.raw)
+        kind = (first.shape, first.stride(), first.dtype)
+        head = (weights.place_of(value) for value in given.values())
+        return (calls.prepare, weight, screen, *kind, *head, shown, *rows)
 
 
 def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
@@ -192,26 +225,28 @@ def arguments(asks: Asks) -> dict[str, Any]:
     return {**_numbers(asks.rows), **asks.more, "mask": asks.mask, "order": "vllm"}
 
 
-def _wanted(likeliest: Likeliest) -> dict[str, Any]:
+def _wanted(likeliest: Likeliest, place: torch.device) -> dict[str, Any]:
     return {
         "logprobs": "raw" if likeliest.raw else "processed",
-        "top_logprobs": likeliest.count,
+        "top_logprobs": listed(likeliest.count, place),
         "ranks": True,
     }
 
 
-def _drawn(tokens: torch.Tensor, out: Any, some_removed: bool) -> Drawn:
-    """What vLLM is told: the drawn token first, then the likeliest; arrays of its own."""
-    ids, logprobs, ranks = tokens, out.logprobs, out.ranks.view(-1).clone()
-    if out.top_ids is not None:
-        top = out.top_ids
+def _drawn(
+    tokens: torch.Tensor, out: Any, ranks: torch.Tensor, count: int, some_removed: bool
+) -> Drawn:
+    """What vLLM is told: the drawn token first, then `count` likeliest; arrays of its own."""
+    ids, logprobs = tokens, out.logprobs
+    if count:
+        top = out.top_ids[:, :count]
         if some_removed:
             missing = top < 0
             others = _others(torch.cat((tokens, top), 1), top.shape[1])
             places = (missing.cumsum(1) - 1).clamp(min=0)
             top = torch.where(missing, others.gather(1, places), top)
         ids = torch.cat((tokens, top.clamp(min=0)), 1)
-        logprobs = torch.cat((logprobs, out.top_logprobs), 1)
+        logprobs = torch.cat((logprobs, out.top_logprobs[:, :count]), 1)
     else:
         logprobs = logprobs.clone()
     return Drawn(tokens, ids, logprobs, ranks)
@@ -250,7 +285,8 @@ def verify(
     out = calls.verify(
         *inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given
     )
+    faults.note(out.status)
     found: Any = out.tokens
-    found[:, 0].clamp_(min=0)  # a token a request, whatever happens
+    found[:, 0].clamp_(min=0)  # as in draw()
     emitted: Any = out.emitted
     return found, emitted.clamp(min=1)

@@ -20,6 +20,7 @@ from .drawer import TOP_MOST, Asks, Likeliest
 from .groups import generator_of
 
 _SEEDS = -(2**63), 2**63 - 1
+FLOAT32_MOST = float(torch.finfo(torch.float32).max)
 
 
 @dataclass
@@ -100,6 +101,8 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
             if processor.min_p_count:
                 rows["min_p"] = processor.min_p.view(-1)
         elif type(processor) is LogitBiasLogitsProcessor:
+            if not all(map(can_bias, processor.biases.values())):
+                return None
             if processor.biases:
                 more["logit_bias"] = [processor.biases.get(b, {}) for b in range(requests)]
         elif type(processor) is MinTokensLogitsProcessor:
@@ -115,12 +118,25 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
     if any(banned.values()):
         more["banned"] = [banned.get(row, []) for row in range(requests)]
     if not metadata.no_penalties:
+        if not can_penalise(step.runner.input_batch, requests):
+            return None
         more.update(_penalties(metadata, step, requests))
     asks = Asks(rows, more, _allowed(metadata, step), settled=metadata)
     # What greedy requests ask for is the same from step to step, but for what their texts ban.
     if metadata.all_greedy and not (asks.edit_logits() or metadata.bad_words_token_ids):
         metadata._gumbel_greedy = requests, asks
     return asks
+
+
+def can_bias(biases: dict[int, float]) -> bool:
+    """Whether the library takes these biases; the logits of others are NaN or +inf in vLLM."""
+    return all(value <= FLOAT32_MOST for value in biases.values())
+
+
+def can_penalise(batch: Any, requests: int) -> bool:
+    """Whether the library takes the repetition penalties, which vLLM rounds to float32."""
+    penalties = batch.repetition_penalties_cpu[:requests]
+    return bool(((penalties > 0) & (penalties <= FLOAT32_MOST)).all())
 
 
 def _ban_ends(processor: Any, step: Step, banned: dict[int, list[int]]) -> bool:

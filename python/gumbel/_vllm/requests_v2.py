@@ -12,6 +12,7 @@ from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
 
 from .drawer import TOP_MOST, Asks, Likeliest
+from .requests_v1 import can_bias
 
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
 
@@ -36,6 +37,7 @@ class Slots:
             or parameters.bad_words_token_ids
             or (parameters.min_tokens and parameters.all_stop_token_ids)
             or getattr(parameters, "thinking_token_budget", None) is not None
+            or not can_bias(parameters.logit_bias or {})
         )
         self.biases[slot] = dict(parameters.logit_bias or {})
         self.allowed[slot] = list(parameters.allowed_token_ids or ())

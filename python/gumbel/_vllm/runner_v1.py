@@ -16,7 +16,7 @@ from vllm.v1.sample.sampler import Sampler
 from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-from . import masks
+from . import faults, masks
 from .counts import counts
 from .drawer import Asks, Drawer, verify
 from .lazy import is_lazy, looked_at, put_off
@@ -26,6 +26,7 @@ from .support import is_served
 _step = threading.local()  # .now: the Step that this thread samples
 _stock_execute = GPUModelRunner.execute_model
 _stock_sample = GPUModelRunner._sample
+_stock_sample_tokens = GPUModelRunner.sample_tokens
 _stock_forward = Sampler.forward
 _stock_reject = RejectionSampler.forward
 _stock_call = TopKTopPSampler.__call__
@@ -41,6 +42,12 @@ def _execute_model(self: Any, *arguments: Any, **named: Any) -> Any:
     """A step's forward, whose logits are put off."""
     with put_off(is_served(self) and not self.broadcast_pp_output):
         return _stock_execute(self, *arguments, **named)
+
+
+@functools.wraps(_stock_sample_tokens)
+def _sample_tokens(self: Any, *arguments: Any, **named: Any) -> Any:
+    """The end of a step, whose output names the requests without a token."""
+    return faults.report(_stock_sample_tokens(self, *arguments, **named))
 
 
 @functools.wraps(_stock_sample)
@@ -196,6 +203,7 @@ def _grammar(scheduler_output: Any, grammar_output: Any, input_batch: Any, logit
 def install() -> None:
     """Replace these functions of vLLM; once a process."""
     GPUModelRunner.execute_model = _execute_model
+    GPUModelRunner.sample_tokens = _sample_tokens
     GPUModelRunner._sample = _sample
     Sampler.forward = _forward
     RejectionSampler.forward = _reject

@@ -19,7 +19,7 @@ from vllm.v1.worker.gpu.spec_decode.rejection_sampler import (
 )
 from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-from . import masks
+from . import faults, masks
 from .counts import counts
 from .drawer import Asks, Drawer, verify
 from .lazy import is_lazy, is_put_off, looked_at, put_off
@@ -27,6 +27,7 @@ from .requests_v2 import Slots
 from .support import is_served
 
 _stock_sample = GPUModelRunner.sample
+_stock_sample_tokens = GPUModelRunner.sample_tokens
 _stock_custom = ModelState.custom_sampler
 _stock_grammar = StructuredOutputsWorker.apply_grammar_bitmask
 
@@ -184,6 +185,12 @@ def _sample(self: Any, *arguments: Any, **named: Any) -> Any:
         return _stock_sample(self, *arguments, **named)
 
 
+@functools.wraps(_stock_sample_tokens)
+def _sample_tokens(self: Any, *arguments: Any, **named: Any) -> Any:
+    """The end of a step, whose output names the requests without a token."""
+    return faults.report(_stock_sample_tokens(self, *arguments, **named))
+
+
 @functools.wraps(_stock_custom)
 def _custom_sampler(self: Any, sampler: Any) -> Any:
     """Our samplers, where the configuration is served and the model has none of its own."""
@@ -223,5 +230,6 @@ def _grammar(
 def install() -> None:
     """Replace these functions of vLLM; once a process."""
     GPUModelRunner.sample = _sample
+    GPUModelRunner.sample_tokens = _sample_tokens
     ModelState.custom_sampler = _custom_sampler
     StructuredOutputsWorker.apply_grammar_bitmask = _grammar

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
+import multiprocessing.util
 from typing import Any, Optional
 
 import torch
@@ -81,12 +81,14 @@ def _hook_runners() -> None:
     """Replace what draws in this process; once."""
     from vllm.v1.worker import gpu_model_runner  # noqa: F401, which both kinds need
 
-    from . import lazy, runner_v1, runner_v2
+    from . import lazy, runner_v1, runner_v2, weights
 
+    weights.install()
     lazy.install()
     runner_v1.install()
     runner_v2.install()
-    atexit.register(tell)
+    # Children of multiprocessing, as vLLM's engines and workers are, do not run atexit's functions.
+    multiprocessing.util.Finalize(None, tell, exitpriority=100)
 
 
 def _start(config: Any) -> None:
@@ -104,12 +106,27 @@ def _start(config: Any) -> None:
         logger.warning("gumbel: draws are vLLM's own, as %s", reason)
 
 
+def _hook_scheduler() -> None:
+    """Have the scheduler, which need not be in a worker's process, end failed requests."""
+    try:
+        from .faults import install
+
+        install()
+    except (ImportError, AttributeError) as other:
+        logger.warning(
+            "gumbel: requests without a token to draw go on with token 0, as vLLM's scheduler is "
+            "not what it was: %s",
+            other,
+        )
+
+
 @functools.cache
 def register() -> None:
     """Have workers of vLLM in this process draw by libgumbel; what vLLM's plugins are called as.
 
-    Cheap and safe to call again: engines, front ends and workers all load plugins. Nothing is
-    replaced until a worker is made, and nothing where `vllm serve` has no use for it.
+    Cheap and safe to call again: engines, front ends and workers all load plugins. The scheduler's
+    update is replaced at once; the runners' functions are when a worker is made, and not where
+    `vllm serve` has no use for them.
     """
     reason = unknown_version(vllm.__version__)
     if reason is not None:
@@ -117,6 +134,7 @@ def register() -> None:
         return
     from vllm.v1.worker.worker_base import WorkerBase
 
+    _hook_scheduler()
     stock = WorkerBase.__init__
 
     @functools.wraps(stock)

@@ -10,8 +10,10 @@ import torch
 from .. import _abi
 from .calls import drawn, rows_of
 from .limits import limits_of
+from .sampling import WATCH
 from .seeds import get_seed_and_offset, seeds_of
 from .topk import TopKTieBreak, top_k as largest
+from .watch import settle
 
 EXACT = (_abi.ORDER_MIN_P_TOP_K_TOP_P, _abi.TIES_EXACT)
 SLAB = 1024  # columns of what tells the support
@@ -56,7 +58,7 @@ def cake_top_k_top_p_sampling_from_probs(
         philox_seed, philox_offset = get_seed_and_offset(rows * 32, generator, place)
     given = limits_of(rows, place, None, top_k=top_k, top_p=top_p)
     given.update(seeds_of(philox_seed, philox_offset, None, place, rows, 0))
-    tokens = drawn(probs.float().log(), given, EXACT).clamp_(min=0)
+    tokens = settle(WATCH, drawn(probs.float().log(), given, EXACT))
     if workspace is not None or renorm_out is not None:
         _tell_support(probs, top_k, top_p, top_k_max, workspace, renorm_out)
     return tokens if out is None else out.copy_(tokens)

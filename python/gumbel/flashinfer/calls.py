@@ -118,7 +118,8 @@ class Call:
         self.device = self.arrays.device
         size = ctypes.c_size_t()
         drawn = function == "sample_logits"
-        self.output.tokens = ctypes.addressof(size)  # any address: what is asked for counts
+        # Any address: what is asked for counts.
+        self.output.tokens = self.output.status = ctypes.addressof(size)
         status = _abi.lib.gumbel_workspace_size(
             self.device,
             None,
@@ -133,8 +134,14 @@ class Call:
         self.before = (ctypes.byref(self.logits), ctypes.byref(self.sampling))
         self.into = (ctypes.byref(self.output),) if drawn else None
 
-    def run(self, logits: torch.Tensor, given: Parameters, out: torch.Tensor) -> None:
-        """Call the library on these rows, for it to write `out`."""
+    def run(
+        self,
+        logits: torch.Tensor,
+        given: Parameters,
+        out: torch.Tensor,
+        statuses: Optional[torch.Tensor] = None,
+    ) -> None:
+        """Call the library on these rows, for it to write `out`, and `statuses` of a draw."""
         self.tensor.data = logits.data_ptr()
         for name, field in self.fields.items():
             field.data = given[name].address
@@ -143,6 +150,7 @@ class Call:
             into: tuple[Any, ...] = (out.data_ptr(), 0)
         else:
             self.output.tokens = out.data_ptr()
+            self.output.status = None if statuses is None else statuses.data_ptr()
             into = self.into
         status = self.function(
             self.device,
@@ -222,13 +230,17 @@ JOINT = (_abi.ORDER_JOINT, _abi.TIES_ALL)
 
 def drawn(
     logits: torch.Tensor, given: Parameters, options: tuple[int, int] = PLAIN
-) -> torch.Tensor:
-    """A token of each row, int32 [B]; -1 for rows that hold a NaN or +inf, or nothing to draw."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A token and a gumbel_row_status of each row, int32 [B].
+
+    The token is -1 and the status is not 0 for rows that hold a NaN or +inf, or nothing to draw.
+    """
     rows = logits.shape[0]
     tokens = torch.empty(rows, dtype=torch.int32, device=logits.device)
+    statuses = torch.empty_like(tokens)
     if rows:
-        call_of("sample_logits", logits, options, given).run(logits, given, tokens)
-    return tokens
+        call_of("sample_logits", logits, options, given).run(logits, given, tokens, statuses)
+    return tokens, statuses
 
 
 def transformed(

@@ -10,11 +10,12 @@ import torch
 from .calls import Parameter, Parameters, number, one_a_row
 
 INT32_MAX = 2**31 - 1
+TEMPERATURE_MOST = 3.0e38
 # The least and the most, and whether the least itself is allowed.
 _RANGES = {
     "top_p": (0.0, 1.0, False),
     "min_p": (0.0, 1.0, True),
-    "temperature": (0.0, 3.0e38, False),
+    "temperature": (0.0, TEMPERATURE_MOST, False),
 }
 
 
@@ -24,7 +25,19 @@ def limits_of(
     """The library's parameters of `rows` distributions, or of what `indices` takes of them.
 
     given        temperature, top_k, top_p, min_p: a number or a tensor [rows], one a distribution.
+
+    ValueError for a value out of range; the values of a tensor on CUDA are not looked at.
     """
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor) and value.is_cpu:
+            _check_values(name, value)
+    return unchecked_limits(rows, place, indices, **given)
+
+
+def unchecked_limits(
+    rows: int, place: torch.device, indices: Optional[torch.Tensor], **given: Any
+) -> Parameters:
+    """limits_of() for tensors with values of the library: temperature 0 is greedy, top_k 0 off."""
     return {name: _limit(name, value, rows, place, indices) for name, value in given.items()}
 
 
@@ -48,16 +61,37 @@ def _limit(
     return one_a_row(value.detach().to(dtype).contiguous(), value.shape[0])
 
 
+def _range(name: str) -> str:
+    """The values that a parameter can have, in words."""
+    if name == "top_k":
+        return "at least 1"
+    least, most, closed = _RANGES[name]
+    return f"in {'[' if closed else '('}{least:g}, {most:g}]"
+
+
+def _check_values(name: str, values: torch.Tensor) -> None:
+    """Refuse values of a tensor on the CPU that are out of range, or NaN."""
+    if name == "top_k":
+        fine = values >= 1
+    else:
+        least, most, closed = _RANGES[name]
+        fine = ((values >= least) if closed else (values > least)) & (values <= most)
+    if not fine.all():
+        place = tuple(torch.nonzero(~fine)[0].tolist())
+        at = f"[{', '.join(map(str, place))}]" if place else ""
+        raise ValueError(f"{name}{at}: is {values[place].item()}; must be {_range(name)}")
+
+
 def _checked(name: str, value: Any) -> Any:
     if name == "top_k":
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"top_k: expected an int or a tensor, got {type(value).__name__}")
         if value < 1:
-            raise ValueError(f"top_k: must be at least 1, is {value}")
+            raise ValueError(f"top_k: is {value}; must be {_range(name)}")
         return min(value, INT32_MAX)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name}: expected a number or a tensor, got {type(value).__name__}")
     least, most, closed = _RANGES[name]
     if not (least < value <= most or (closed and value == least)):
-        raise ValueError(f"{name}: must be in {'[' if closed else '('}{least}, {most}]")
+        raise ValueError(f"{name}: is {value}; must be {_range(name)}")
     return float(value)

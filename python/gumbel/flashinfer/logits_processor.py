@@ -262,8 +262,8 @@ def _run(
         seed, offset, generator, indices = map(
             parameters.get, ("seed", "offset", "generator", "indices")
         )
-        tokens = draw_rows(rows, indices, (seed, offset, generator), ROUNDS, options, **limits)
-        made = told(tokens, indices)
+        drawn = draw_rows(rows, indices, (seed, offset, generator), ROUNDS, options, **limits)
+        made = told(drawn, indices)
     else:
         given = limits_of(len(rows), rows.device, None, **limits)
         function = "softmax" if kind is TensorType.PROBS else "process_logits"

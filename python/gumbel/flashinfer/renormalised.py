@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 import torch
 
 from .calls import DTYPES, rows_of, transformed
-from .limits import limits_of
+from .limits import TEMPERATURE_MOST, limits_of
 
 _TEMPERATURES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -20,7 +20,10 @@ def softmax(
 ) -> torch.Tensor:
     """The probabilities of logits / temperature: float32 [rows, V].
 
-    temperature  a number > 0, or a floating-point tensor of one a row; None: 1.
+    temperature  a number > 0, or a floating-point tensor of one a row; None: 1. For 0, which is
+                 equal probabilities to FlashInfer, and for less a number or a tensor on the CPU
+                 raises ValueError; the values of a tensor on CUDA are not looked at, and a row
+                 whose temperature is 0 has equal probabilities of all tokens but those of -inf.
     enable_pdl   is taken and changes nothing.
 
     ValueError for a tensor of another shape, length, device or dtype, TypeError for what is no
@@ -32,6 +35,9 @@ def softmax(
     if isinstance(temperature, torch.Tensor):
         if temperature.dtype not in _TEMPERATURES:
             raise ValueError(f"temperature: expected floating-point, got {temperature.dtype}")
+        if not temperature.is_cpu:  # to the library 0 is greedy, and probabilities are those of 1
+            temperature = temperature.float()
+            temperature = temperature.where(temperature != 0, TEMPERATURE_MOST)
     given = limits_of(len(logits), logits.device, None, temperature=temperature)
     return transformed("softmax", logits, given)
 

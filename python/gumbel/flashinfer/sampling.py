@@ -10,8 +10,10 @@ indices      int32 or int64 [B]: output b is drawn from row indices[b], so that 
              several outputs; the tokens have its dtype. None: from row b, and int32.
 top_k, top_p, min_p
              a number, or a tensor of one a distribution row. Tokens as likely as the last that is
-             kept are kept, too. ValueError for what is out of range; but what a tensor on CUDA
-             holds is not looked at, and out of range counts as off.
+             kept are kept, too. ValueError for a value out of range, 0 of top_k and top_p included,
+             in a number or in a tensor on the CPU. The values of a tensor on CUDA are not looked
+             at: one out of range counts as off. FlashInfer checks no tensor; its kernels draw the
+             likeliest token where top_k is 0.
 deterministic  is taken and changes nothing: all calls give the same tokens each time.
 generator    where seeds come from if `seed` or `offset` is None, as get_seed_and_offset() says.
 check_nan    True: ValueError where the input holds a NaN, after a wait for it.
@@ -19,7 +21,10 @@ seed, offset both ints, or both int64 or uint64 tensors of length 1 or B on the 
              which are read when the call runs: so a graph that was captured draws anew as they are
              written to.
 return_valid  True: give a bool [B], too. It is False for a row without a token to draw, or with a
-             NaN, +inf or negative probability; its token is 0.
+             NaN, +inf or negative probability; its token is 0, as in FlashInfer. Without
+             return_valid such rows are counted, and the log "gumbel.flashinfer" has a warning with
+             the counts, at most once a minute. On CUDA one call in 50 ms is looked at, without a
+             wait, and none that a graph replays.
 
 A token's noise is the library's function of (seed, offset, token): `seed` and `offset` are the seed
 and the position of gumbel.sample_logits(). A tensor of B seeds gives output b seeds[b], whatever b
@@ -46,6 +51,7 @@ from .renormalised import (
 )
 from .chains import chain_speculative_sampling
 from .seeds import Seed, get_seed_and_offset, seeds_of
+from .watch import Watch, settle
 
 __all__ = [
     "chain_speculative_sampling",
@@ -69,6 +75,7 @@ Number = Union[torch.Tensor, float]
 Count = Union[torch.Tensor, int]
 Drawn = Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
 
+WATCH = Watch("gumbel.flashinfer", "each was given token 0; return_valid=True tells which")
 ORDERS = {"top_k_first": PLAIN, "joint": JOINT}
 ROUNDS = 32  # values that FlashInfer advances a generator by for a row that is truncated
 
@@ -88,8 +95,11 @@ def draw_rows(
     increment: int,
     options: tuple[int, int] = PLAIN,
     **limits: Any,
-) -> torch.Tensor:
-    """Draw from logits by one call: int32, -1 where a row has no token; `increment` is a row's."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw from logits by one call: tokens, -1 in a row without one, and statuses, int32 [B].
+
+    `increment` is a row's.
+    """
     rows, place = logits.shape[0], logits.device
     if indices is not None:
         if indices.dtype not in (torch.int32, torch.int64) or indices.dim() != 1:
@@ -104,19 +114,22 @@ def draw_rows(
     return drawn(logits, given, options)
 
 
-def told(tokens: torch.Tensor, indices: Optional[torch.Tensor]) -> torch.Tensor:
+def told(
+    found: tuple[torch.Tensor, torch.Tensor], indices: Optional[torch.Tensor]
+) -> torch.Tensor:
     """Tokens as they are given: a row without one must not end its caller's gather."""
-    tokens = tokens.clamp_(min=0)
+    tokens = settle(WATCH, found)
     return tokens if indices is None else tokens.to(indices.dtype)
 
 
 def _told_with(
-    tokens: torch.Tensor, indices: Optional[torch.Tensor], return_valid: bool
+    found: tuple[torch.Tensor, torch.Tensor], indices: Optional[torch.Tensor], return_valid: bool
 ) -> Drawn:
     if not return_valid:
-        return told(tokens, indices)
-    valid = tokens >= 0
-    return told(tokens, indices), valid
+        return told(found, indices)
+    valid = found[0] >= 0
+    tokens = found[0].clamp_(min=0)
+    return tokens if indices is None else tokens.to(indices.dtype), valid
 
 
 def _logs(probs: Any, check_nan: bool) -> torch.Tensor:
@@ -141,8 +154,8 @@ def sampling_from_logits(
     logits = rows_of("logits", logits)
     if check_nan:
         refuse_nan("logits", logits)
-    tokens = draw_rows(logits, indices, (seed, offset, generator), logits.shape[1])
-    return told(tokens, indices)
+    found = draw_rows(logits, indices, (seed, offset, generator), logits.shape[1])
+    return told(found, indices)
 
 
 def sampling_from_probs(
@@ -157,8 +170,8 @@ def sampling_from_probs(
 ) -> Drawn:
     """Draw from probabilities."""
     logs = _logs(probs, check_nan)
-    tokens = draw_rows(logs, indices, (seed, offset, generator), 1)
-    return _told_with(tokens, indices, return_valid)
+    found = draw_rows(logs, indices, (seed, offset, generator), 1)
+    return _told_with(found, indices, return_valid)
 
 
 def top_p_sampling_from_probs(
@@ -174,8 +187,8 @@ def top_p_sampling_from_probs(
 ) -> Drawn:
     """Draw from the likeliest tokens that hold the share top_p, in (0, 1]."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
-    tokens = draw_rows(logs, indices, seeds, ROUNDS, top_p=top_p)
-    return _told_with(tokens, indices, return_valid)
+    found = draw_rows(logs, indices, seeds, ROUNDS, top_p=top_p)
+    return _told_with(found, indices, return_valid)
 
 
 def top_k_sampling_from_probs(
@@ -191,8 +204,8 @@ def top_k_sampling_from_probs(
 ) -> Drawn:
     """Draw from the top_k likeliest tokens; V or more are all of them."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
-    tokens = draw_rows(logs, indices, seeds, ROUNDS, top_k=top_k)
-    return _told_with(tokens, indices, return_valid)
+    found = draw_rows(logs, indices, seeds, ROUNDS, top_k=top_k)
+    return _told_with(found, indices, return_valid)
 
 
 def min_p_sampling_from_probs(
@@ -208,8 +221,8 @@ def min_p_sampling_from_probs(
 ) -> Drawn:
     """Draw from the tokens that have at least the share min_p of the likeliest one's mass."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
-    tokens = draw_rows(logs, indices, seeds, 1, min_p=min_p)
-    return _told_with(tokens, indices, return_valid)
+    found = draw_rows(logs, indices, seeds, 1, min_p=min_p)
+    return _told_with(found, indices, return_valid)
 
 
 def top_k_top_p_sampling_from_logits(
@@ -235,8 +248,8 @@ def top_k_top_p_sampling_from_logits(
     if check_nan:
         refuse_nan("probs", logits)  # which FlashInfer makes of them first
     seeds = (seed, offset, generator)
-    tokens = draw_rows(logits, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
-    return told(tokens, indices)
+    found = draw_rows(logits, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
+    return told(found, indices)
 
 
 def top_k_top_p_sampling_from_probs(
@@ -255,8 +268,8 @@ def top_k_top_p_sampling_from_probs(
     """Draw from probabilities by top_k and top_p; else as top_k_top_p_sampling_from_logits()."""
     options = order_of(filter_apply_order)
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
-    tokens = draw_rows(logs, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
-    return _told_with(tokens, indices, return_valid)
+    found = draw_rows(logs, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
+    return _told_with(found, indices, return_valid)
 
 
 def order_of(filter_apply_order: str) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import torch
 
 from .._calls.sample_calls import top_k as largest
 from .calls import DTYPES, rows_of
+from .sampling import WATCH
 
 LISTED_MOST = 128  # what the library lists of a row
 
@@ -39,7 +40,8 @@ def top_k(
     tie_break    a TopKTieBreak; NONE takes lower ids up to k = 128 and is torch.topk() above.
 
     Sorted whatever `sorted` says, larger values first, then by `tie_break`; `deterministic` and
-    `dsa_graph_safe` change nothing. No row may hold a NaN. ValueError for k outside of [1, V].
+    `dsa_graph_safe` change nothing. No row may hold a NaN: up to k = 128 its ids are 0, and it is
+    counted as `sampling` does. ValueError for k outside of [1, V].
     """
     rows = rows_of("input", input)
     if input.dtype not in DTYPES:
@@ -66,5 +68,6 @@ def _smallest_ids(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tenso
     ends = torch.finfo(rows.dtype)
     clamped: Any = rows.clamp(ends.min, ends.max)
     found: Any = largest(clamped, k)[1]
+    WATCH.look((found[:, 0] < 0).int())  # 1 is the status of a NaN
     ids: torch.Tensor = found.clamp(min=0).long()
     return rows.gather(1, ids), ids

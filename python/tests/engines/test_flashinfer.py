@@ -222,6 +222,38 @@ def test_rows_that_cannot_be_drawn_from(device):
             assert torch.equal(tokens, getattr(fi, name)(probs, *more, seed=1, offset=1))
 
 
+def test_rows_without_a_token_are_counted_in_the_log(device, caplog, monkeypatch):
+    """A line names the reasons, unless return_valid tells the caller which rows they are."""
+    monkeypatch.setattr(fi, "WATCH", fi.Watch("gumbel.flashinfer", "and so on", every=True))
+    logits = rows_for("logits", device, 3)
+    logits[0] = -math.inf
+    logits[2, 5] = math.nan
+    fi.sampling_from_probs(logits.exp(), seed=1, offset=1, return_valid=True)
+    assert not caplog.records
+    for _ in range(3):
+        fi.sampling_from_logits(logits, seed=1, offset=1)
+        if device == "cuda":
+            torch.cuda.synchronize()
+    fi.sampling_from_logits(logits[1:2], seed=1, offset=1)
+    assert len(caplog.records) == 1  # a minute apart
+    fi.WATCH.count.flush()
+    assert caplog.records[-1].name == "gumbel.flashinfer"
+    assert caplog.records[-1].message == (
+        "gumbel: 6 rows so far without a token to draw (a logit is NaN: 3; "
+        "no token has a finite logit: 3); and so on"
+    )
+
+
+def test_a_temperature_of_0_on_cuda_gives_equal_probabilities():
+    """As in FlashInfer, whose kernels multiply by 0 there."""
+    if "cuda" not in DEVICES:
+        pytest.skip("there is no GPU")
+    logits = rows_for("logits", "cuda", 2)
+    found = fi.softmax(logits, torch.tensor([0.0, 1.0], device="cuda"))
+    torch.testing.assert_close(found[0], torch.full_like(found[0], 1 / V))
+    assert torch.equal(found[1], fi.softmax(logits)[1])
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_check_nan(name, device):
     rows, (more, _) = rows_for(name, device), CALLS[name]
@@ -301,7 +333,21 @@ REFUSED = [
     (lambda: fi.softmax(PROBS, torch.ones(3, dtype=torch.int32)), ValueError, "temperature: "),
     (lambda: fi.softmax(PROBS, True), TypeError, "temperature: "),
     (lambda: fi.softmax(PROBS, "1"), TypeError, "temperature: "),
-    (lambda: fi.softmax(PROBS, 0.0), ValueError, "temperature: "),
+    (lambda: fi.softmax(PROBS, 0.0), ValueError, r"temperature: is 0.0; must be in \(0, "),
+    (lambda: fi.softmax(PROBS, torch.tensor([1.0, 0.0, 1.0])), ValueError,
+     r"temperature\[1\]: is 0.0; must be in \(0, "),
+    (lambda: fi.softmax(PROBS, torch.tensor([1.0, 1.0, math.nan])), ValueError,
+     r"temperature\[2\]: is nan"),
+    (lambda: fi.top_k_sampling_from_probs(PROBS, torch.tensor([3, 0, 3])), ValueError,
+     r"top_k\[1\]: is 0; must be at least 1"),
+    (lambda: fi.top_k_mask_logits(PROBS, torch.tensor([3, 3, -1], dtype=torch.int32)),
+     ValueError, r"top_k\[2\]: is -1; must be at least 1"),
+    (lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([0.0, 1.0, 1.0])), ValueError,
+     r"top_p\[0\]: is 0.0; must be in \(0, 1\]"),
+    (lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([1.0, 1.0000002, 1.0])), ValueError,
+     r"top_p\[1\]: is 1.00000023"),
+    (lambda: fi.min_p_sampling_from_probs(PROBS, torch.tensor([0.0, 1.0, 2.0])), ValueError,
+     r"min_p\[2\]: is 2.0; must be in \[0, 1\]"),
     (lambda: fi.top_k_renorm_probs(PROBS.double(), 3), AssertionError, "Unsupported dtype"),
     (lambda: fi.top_k_mask_logits(PROBS.double(), 3), AssertionError, "Unsupported dtype"),
     (lambda: flashinfer.top_k(PROBS, 0), ValueError, "k: "),

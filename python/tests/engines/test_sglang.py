@@ -159,11 +159,18 @@ def test_masks_hold_what_may_be_drawn(sampler):
         assert sorted(ids[: int(length)].tolist()) == stays.tolist()
 
 
-def test_a_row_of_nothing_gives_a_token_that_exists(sampler):
+@pytest.mark.parametrize("limits", [{}, {"top_k": [1] * B}], ids=["drawn", "greedy"])
+def test_a_row_of_nothing_gives_a_token_that_exists(sampler, limits, caplog, monkeypatch):
+    """And a counted line of the log."""
+    monkeypatch.setattr(gumbel.sglang, "WATCH", gumbel.sglang.Watch("gumbel.sglang", "so"))
     logits = rows_for("logits", "cpu", B)
     logits[1] = -torch.inf
-    tokens, _ = draw(sampler, logits, batch(), torch.zeros(B, dtype=torch.int64))
+    tokens, _ = draw(sampler, logits, batch(**limits), torch.zeros(B, dtype=torch.int64))
     assert tokens[1] == 0
+    lines = [line.message for line in caplog.records if line.name == "gumbel.sglang"]
+    assert lines == [
+        "gumbel: 1 row so far without a token to draw (no token has a finite logit: 1); so"
+    ]
 
 
 def test_log_probabilities_of_a_trainer(sampler):

@@ -71,9 +71,10 @@ def test_greedy_texts_are_stock_texts_without_logits(runner):
     assert found == {"fused": 24, "logits": 0, "processed": 0, "stock": 0, "materialised": 0}
 
 
+@pytest.mark.parametrize("processes", [False, True], ids=["one process", "processes"])
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_the_log_says_which_runner_draws_and_how(runner):
-    log = written(runner).log
+def test_the_log_says_which_runner_draws_and_how(runner, processes):
+    log = written(runner, processes).log
     assert f"draws are libgumbel's, by the {runner} runner" in log
     assert "steps drawn without logits" in log
 

@@ -295,6 +295,46 @@ def test_raw_log_probabilities_are_of_the_logits_as_vllm_has_them(layers):
     assert torch.equal(found.ranks.long(), ranks)
 
 
+@pytest.mark.parametrize("lazily", [True, False], ids=["hidden states", "logits"])
+@pytest.mark.parametrize("raw", [True, False], ids=["raw", "processed"])
+@pytest.mark.parametrize("edited", [False, True], ids=["plain", "edited"])
+def test_ranks_count_equal_tokens_as_vllms_do(layers, edited, raw, lazily):
+    make, head, hidden = layers
+    head.weight[100:400] = head.weight[100]  # tokens that are equal in every row
+    head.weight[400:] = -8 * head.weight[100] + head.weight[400:] / 100
+    layer = make()
+    real = layer(head, hidden)
+    ids = torch.arange(VOCAB)
+    bias = {int(token): 1.5 for token in ids[::2]}
+    more = {"logit_bias": [bias] * ROWS} if edited else {}
+    seen = set()
+    for position in range(30):
+        asks = Asks(rows(position=torch.full((ROWS,), position)), more)
+        with lazy.put_off():
+            logits = layer(head, hidden) if lazily else real.clone()
+        found = Drawer().draw(logits, asks, Likeliest(2, raw=raw))
+        counted = real if raw or not edited else real + 1.5 * (ids % 2 == 0)
+        wanted = (counted >= counted.gather(1, found.tokens.long())).sum(1)
+        assert torch.equal(found.ranks.long(), wanted)
+        seen |= set(wanted.tolist())
+    assert max(seen) > 100 and min(seen) < 100
+
+
+def test_ranks_of_kept_calls_follow_the_draws(layers):
+    make, head, hidden = layers
+    head.weight[100:400] = head.weight[100]
+    layer, drawer = make(), Drawer()
+    real = layer(head, hidden)
+    for position in range(30):
+        asks = Asks(rows(position=torch.full((ROWS,), position)))
+        with lazy.put_off():
+            put_off = layer(head, hidden)
+        found = drawer.draw(put_off, asks, Likeliest(0, raw=True))
+        wanted = (real >= real.gather(1, found.tokens.long())).sum(1)
+        assert torch.equal(found.ranks.long(), wanted)
+    assert len(drawer.ready) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [{"quant_method": object()}, {"weight": torch.zeros(VOCAB, COLS).double()}],

@@ -3,7 +3,8 @@
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
 "processes": whether the engine has one of its own, "ranks": processes that share the model,
-"rounds": [[[token ids, parameters], …], …]}.
+"rounds": [[[token ids, parameters], …], …], "changes": {round: [kind, folder]} of weights before
+a round (vllm_changes.py)}.
 Writes to the file that it is given what came of each round: of each request its texts, each with
 ids and log-probabilities, and the plugin's counts after it, where they are this process's or
 those of ranks; of these also what each says (vllm_ranks.py).
@@ -71,7 +72,11 @@ def main():
     elif "gumbel.vllm" in sys.modules:
         counts = sys.modules["gumbel.vllm"].counts()
     rounds = []
-    for requests in job["rounds"]:
+    for at, requests in enumerate(job["rounds"]):
+        if str(at) in job["changes"]:
+            from vllm_changes import change
+
+            change(engine, *job["changes"][str(at)])
         prompts, parameters = [], []
         for ids, asked in requests:
             asked = dict(asked)
@@ -96,6 +101,7 @@ def main():
                                 "ids": list(text.token_ids),
                                 "text": text.text,
                                 "logprobs": shown(text.logprobs),
+                                "ended": [text.finish_reason, text.stop_reason],
                             }
                             for text in request.outputs
                         ],

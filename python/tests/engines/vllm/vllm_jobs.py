@@ -64,7 +64,7 @@ class Job:
         assert (found["materialised"] == 0) == (way == "fused")
 
 
-def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, **engine):
+def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, **engine):
     """Have vLLM write the rounds: lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
     settings = {"model": str(TARGET), "dtype": "float32", "max_model_len": 256, "max_num_seqs": 64,
@@ -76,7 +76,7 @@ def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, **engine):
     here = str(JOB.parent)
     variables["PYTHONPATH"] = os.pathsep.join([here, *variables.get("PYTHONPATH", "").split(":")])
     job = {"engine": settings, "runner": runner, "processes": processes, "ranks": ranks,
-           "plugin": plugin, "rounds": rounds}
+           "plugin": plugin, "rounds": rounds, "changes": changes}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
         done = subprocess.run(

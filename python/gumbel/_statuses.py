@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that have no token to draw: counted by status, and logged at most once a minute.
+
+The count at the end of a process is logged, too, if it is above that of the last line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import multiprocessing.util
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Optional, Union
+
+from . import _abi
+
+SECONDS = 60.0  # between two lines of a log
+_UNUSED = 6  # GUMBEL_ROW_UNUSED: the caller left the row out
+
+Logger = Union[logging.Logger, "logging.LoggerAdapter[logging.Logger]"]
+
+
+def name_of(status: int) -> str:
+    """A gumbel_row_status in words."""
+    describe = _abi.lib.gumbel_row_status_string
+    describe.restype, describe.argtypes = ctypes.c_char_p, [ctypes.c_int]
+    return _abi.text(describe(status))
+
+
+class StatusCount:
+    """Counts rows without a token.
+
+    logger       receives a warning for the first such row, and then at most one every SECONDS, with
+                 the count of each status so far.
+    outcome      the end of the warning: what happens to such a row.
+    """
+
+    def __init__(self, logger: Logger, outcome: str) -> None:
+        self.logger, self.outcome = logger, outcome
+        self.rows: Counter[int] = Counter()
+        self._logged: Optional[float] = None
+        self._unlogged = False
+        self._lock = threading.Lock()
+        self._at_exit: Any = None
+
+    def add(self, statuses: Iterable[int]) -> None:
+        """Count the statuses that are neither 0 nor those of unused rows."""
+        bad = [status for status in statuses if status not in (0, _UNUSED)]
+        if not bad:
+            return
+        with self._lock:
+            self.rows.update(bad)
+            self._unlogged = True
+            if self._at_exit is None:  # unlike atexit's, also in children of multiprocessing
+                self._at_exit = multiprocessing.util.Finalize(None, self.flush, exitpriority=100)
+            now = time.monotonic()
+            if self._logged is not None and now - self._logged < SECONDS:
+                return
+            self._logged = now
+        self.flush()
+
+    def flush(self) -> None:
+        """Log the count, unless a line had it before."""
+        with self._lock:
+            line, unlogged, self._unlogged = self.line(), self._unlogged, False
+        if unlogged:
+            self.logger.warning("gumbel: %s", line)
+
+    def line(self) -> str:
+        """The counts in words."""
+        total = sum(self.rows.values())
+        parts = "; ".join(f"{name_of(status)}: {n}" for status, n in sorted(self.rows.items()))
+        rows = "row" if total == 1 else "rows"
+        return f"{total} {rows} so far without a token to draw ({parts}); {self.outcome}"

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows without a token to draw: their requests end with an error.
+
+A row has no token if one of its logits is NaN or +inf, or if nothing is left of them but -inf, as
+where a grammar, a bias and banned words exclude all tokens. The draw reports a status for each row.
+The worker copies the statuses to the host, beside the tokens, and names the failed requests in the
+step's ModelRunnerOutput. The scheduler, which may be in another process, finishes these with
+FINISHED_ERROR before it reads the step's tokens: `finish_reason` is "error", `stop_reason` names
+the status, and a server's client gets an error. The log has a counted line.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any, Optional
+
+import torch
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput
+from vllm.v1.request import RequestStatus
+
+from .._statuses import StatusCount, name_of
+from .counts import logger
+
+_FAILED = "_gumbel_failed"  # of a ModelRunnerOutput: the status of each failed request
+_stock_update = Scheduler.update_from_output
+_step = threading.local()  # .statuses: of the rows that this thread drew last
+
+counted = StatusCount(logger, "their requests end with finish_reason error")
+
+
+class _Statuses:
+    """Statuses of rows on their way to the host."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.event: Optional[torch.cuda.Event] = None
+        if rows.is_cpu:
+            self.rows = rows.clone()  # the next draw writes the same array
+            return
+        self.rows = rows.to("cpu", non_blocking=True)
+        self.event = torch.cuda.Event()
+        self.event.record()
+
+    def read(self) -> list[int]:
+        """The statuses, after a wait for them."""
+        if self.event is not None:
+            self.event.synchronize()
+        found: list[int] = self.rows.tolist()
+        return found
+
+
+def note(rows: torch.Tensor) -> None:
+    """Keep the statuses [B] of a draw for report()."""
+    clean = rows.is_cpu and not rows.any()
+    _step.statuses = None if clean else _Statuses(rows)
+
+
+def report(result: Any) -> Any:
+    """What a step gave, an output or one that is still to come, with the step's failed requests."""
+    statuses, _step.statuses = getattr(_step, "statuses", None), None
+    if statuses is None:
+        return result
+    if isinstance(result, AsyncModelRunnerOutput):
+        stock: Any = result.get_output
+        later: Any = result
+        later.get_output = lambda: _mark(stock(), statuses)
+    elif isinstance(result, ModelRunnerOutput):
+        _mark(result, statuses)
+    return result
+
+
+def _mark(output: ModelRunnerOutput, statuses: _Statuses) -> ModelRunnerOutput:
+    """Name the failed requests of a step; rows whose tokens vLLM discards do not count."""
+    rows = statuses.read()
+    if not any(rows) or not output.sampled_token_ids:
+        return output
+    failed = {
+        request: rows[row]
+        for request, row in output.req_id_to_index.items()
+        if rows[row] and output.sampled_token_ids[row]
+    }
+    counted.add(failed.values())
+    if failed:
+        setattr(output, _FAILED, failed)
+    return output
+
+
+@functools.wraps(_stock_update)
+def _update_from_output(
+    self: Any, scheduler_output: Any, model_runner_output: Any
+) -> dict[int, EngineCoreOutputs]:
+    """The scheduler's update, before which failed requests are finished."""
+    failed = getattr(model_runner_output, _FAILED, None) or {}
+    known = (self.requests.get(name) for name in failed)
+    ended = [request for request in known if request is not None and not request.is_finished()]
+    if ended:
+        names = [request.request_id for request in ended]
+        self.finish_requests(names, RequestStatus.FINISHED_ERROR)
+    outputs: dict[int, EngineCoreOutputs]
+    outputs = _stock_update(self, scheduler_output, model_runner_output)
+    for request in ended:
+        of_client = outputs.setdefault(request.client_index, EngineCoreOutputs())
+        of_client.outputs.append(
+            EngineCoreOutput(
+                request_id=request.request_id,
+                new_token_ids=[],
+                finish_reason=request.get_finished_reason(),
+                stop_reason=f"gumbel: {name_of(failed[request.request_id])}",
+                events=request.take_events(),
+                trace_headers=request.trace_headers,
+            )
+        )
+    return outputs
+
+
+def install() -> None:
+    """Replace this function of vLLM; once a process."""
+    Scheduler.update_from_output = _update_from_output
