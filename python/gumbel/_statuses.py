@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import logging
 import multiprocessing.util
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from . import _abi
 
@@ -44,7 +45,7 @@ class StatusCount:
         self._logged: Optional[float] = None
         self._unlogged = False
         self._lock = threading.Lock()
-        self._at_exit: Any = None
+        self._process = 0  # the one whose end flushes
 
     def add(self, statuses: Iterable[int]) -> None:
         """Count the statuses that are neither 0 nor those of unused rows."""
@@ -54,8 +55,9 @@ class StatusCount:
         with self._lock:
             self.rows.update(bad)
             self._unlogged = True
-            if self._at_exit is None:  # unlike atexit's, also in children of multiprocessing
-                self._at_exit = multiprocessing.util.Finalize(None, self.flush, exitpriority=100)
+            if self._process != os.getpid():  # unlike atexit, also in multiprocessing's children
+                self._process = os.getpid()
+                multiprocessing.util.Finalize(None, self.flush, exitpriority=100)
             now = time.monotonic()
             if self._logged is not None and now - self._logged < SECONDS:
                 return

@@ -40,11 +40,11 @@ class Counts:
 
 
 counts = Counts()
-_told = [0]  # steps at the last line
+_logged = [0]  # steps at the last line
 
 
 def tell() -> None:
     """Log the counts of this process, if it drew anything since it last did."""
-    if counts.steps != _told[0]:
-        _told[0] = counts.steps
+    if counts.steps != _logged[0]:
+        _logged[0] = counts.steps
         logger.info("gumbel: %s", counts.line())

@@ -10,8 +10,8 @@ import torch
 
 from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
 from .._calls.screens import Screen
-from .counts import counts
 from . import faults, weights
+from .counts import counts
 from .lazy import LazyLogits, is_lazy, looked_at
 from .masks import both
 from .ranks import listed, rank

@@ -76,6 +76,9 @@ def _mark(output: ModelRunnerOutput, statuses: _Statuses) -> ModelRunnerOutput:
     rows = statuses.read()
     if not any(rows) or not output.sampled_token_ids:
         return output
+    if len(rows) != len(output.req_id_to_index):  # ranks that each draw a part of the requests
+        counted.add(rows)
+        return output
     failed = {
         request: rows[row]
         for request, row in output.req_id_to_index.items()

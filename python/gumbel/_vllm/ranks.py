@@ -16,7 +16,6 @@ from typing import Any, Callable, Optional
 
 import torch
 
-
 LISTED = 16  # tokens, at least, that a call on a CPU lists
 
 

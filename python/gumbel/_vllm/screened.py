@@ -54,9 +54,11 @@ def screen_of(lm_head: Any, weight: Any) -> Optional[Screen]:
         if _matches(kept.screen):
             kept.version, kept.events = version, events
             return kept.screen
+    made = "made" if kept is None else "made again, as the weights have changed,"
+    kept = None  # the old screen goes first: two would take their memory twice
     _kept.pop(lm_head, None)
-    release()  # two screens would take their memory twice
-    screen = _make(weight, "made" if kept is None else "made again, as the weights have changed,")
+    release()
+    screen = _make(weight, made)
     _kept[lm_head] = _Kept(screen, place, version, events)
     return screen
 
