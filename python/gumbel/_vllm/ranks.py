@@ -3,11 +3,12 @@
 
 The library's rank is 1 + how many tokens are likelier, so equal tokens do not count. Truncation by
 top_k keeps all tokens that are equal at the cut: with top_k set to the library's rank of a token, a
-second call keeps exactly the tokens that vLLM counts, and returns their number.
+second call on the same logits keeps exactly the tokens that vLLM counts, and returns their number.
 
-On a CPU that second pass over the head is left out where the first call's list of the likeliest
-tokens shows all tokens that count. A GPU would have to wait for the list. The second call is not
-kept ready, as its workspace, like the draw's, is some bytes for each logit.
+A second pass over a head would cost as much as the draw, so draws from hidden states use the list
+of the likeliest tokens where a CPU can read it and it shows all tokens that count, and else keep the
+library's rank. That differs from vLLM's only if another token's logit, in unrounded float32, is
+equal to the drawn one's.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def rank(
     `edits` are the parameters by which the draw changed logits before it compared them.
     """
     found = _by_list(drawn)
+    if found is None and len(inputs) > 1:  # hidden states and a head
+        found = drawn.ranks.view(-1)
     if found is not None:
         return found
     out = sample(
