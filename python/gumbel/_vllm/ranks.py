@@ -5,9 +5,9 @@ The library's rank is 1 + how many tokens are likelier, so equal tokens do not c
 top_k keeps all tokens that are equal at the cut: with top_k set to the library's rank of a token, a
 second call on the same logits keeps exactly the tokens that vLLM counts, and returns their number.
 
-A second pass over a head would cost as much as the draw, so draws from hidden states use the list
-of the likeliest tokens where a CPU can read it and it shows all tokens that count, and else keep the
-library's rank. That differs from vLLM's only if another token's logit, in unrounded float32, is
+A second pass over a head would cost as much as the draw. So draws from hidden states use the list
+of the likeliest tokens, where a CPU can read it and it shows all tokens that count, and else keep
+the library's rank. That differs from vLLM's only if another token's logit, in unrounded float32, is
 equal to the drawn one's.
 """
 

@@ -122,8 +122,9 @@ static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const cha
     return GUMBEL_OK;
 }
 
-/* Have a multiprocessor that runs a waiting kernel offer all its shared memory. How much it offers is
- * fixed while a kernel runs there: a launch that needs more would wait for the one that waits. */
+/* Have a multiprocessor that runs a waiting kernel offer all its shared memory. How much it offers
+ * is fixed while a kernel runs there: a launch that needs more would wait for the one that waits.
+ */
 static gumbel_status offer_shared_memory(cuda_device *cuda, gumbel_error *error)
 {
     for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
