@@ -80,7 +80,8 @@ def of(ratios, form="{:.2f}"):
 
 def cpu_logits():
     points = [p for p in load("cpu-logits-peers")["results"] if p["threads"] == 1]
-    return of([p["processor"]["torch_over_gumbel"]["median"] for p in points], "{:.0f}") + " times as fast"
+    ratios = [p["processor"]["torch_over_gumbel"]["median"] for p in points]
+    return of(ratios, "{:.0f}") + " times as fast"
 
 
 def cpu_product():

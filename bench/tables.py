@@ -42,7 +42,8 @@ def median(way):
 
 def stamp(results, commits=None):
     """When and at which commit a file was measured."""
-    return f"{results['date']}, commit {', '.join(commits or [results['commit']])}"
+    commits = commits or [results["commit"]]
+    return f"{results['date']}, commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
 
 
 def headline():
@@ -88,9 +89,9 @@ def cpu_logits():
 def cpu_logits_source():
     results = load("cpu-logits-peers")
     load_average = " to ".join(f"{load:.0f}" for load in sorted(results["load_average"]))
-    return (f"{stamp(results)}, {results['cores']} cores of an {results['cpu']} "
-            f"({results['isa']}), load average {load_average}, torch {results['torch']}, "
-            f"V = {results['vocab']}, float32, T = {results['temperature']}. Medians in "
+    return (f"{stamp(results)}, {results['cores']} shared cores of an {results['cpu']} "
+            f"({results['isa']}), load average {load_average}, torch {results['torch']}.\n"
+            f"V = {results['vocab']}, float32, T = {results['temperature']}; medians in "
             "microseconds, and of the ratio within a round.\n")
 
 

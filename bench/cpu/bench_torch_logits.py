@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much faster is sample_logits() than torch.multinomial(torch.softmax(logits / T, -1), 1)?
 
-float32 logits on a CPU, V = 151936, Gaussian of standard deviation 2.5, T = 0.8; one thread and all.
+float32 logits on a CPU, V = 151936, Gaussian of deviation 2.5, T = 0.8; one thread, then all.
 Both take torch tensors and return token ids. The contestants take turns: a round times each of them
 once, on the same logits, and gives one ratio. The tokens are verified before anything is timed.
 Times are wall times, and processor times of the whole process: on a machine that other programs

@@ -45,7 +45,8 @@ class Tables(unittest.TestCase):
         point = {"model": "Qwen3-1.7B", "batch": 64, "asked": "plain", "way": "generate",
                  "stock": {"median_us": 8000}, "fused": {"median_us": 6000},
                  "fused_vs_stock": 0.75}
-        results = {"commit": "c", "date": "2026-11-26", "gpu": "g", "versions": {"torch": "2", "transformers": "5"},
+        results = {"commit": "c", "date": "2026-11-26", "gpu": "g",
+                   "versions": {"torch": "2", "transformers": "5"},
                    "asked": {"top_k, top_p": {"temperature": 1, "top_k": 2, "top_p": 1}},
                    "skipped": [], "transformers": [point]}
         file = root / "bench" / "results" / "cuda-g-transformers.json"
