@@ -7,10 +7,11 @@ usage: bench/plot.py [--check]
 
 Three plots a device: time over the batch, share of the read bandwidth over the batch, and the
 roofline; from a file of contestants one, their times over that of the fused draw; from one of
-requests one, their times over batch, k and p; from one of texts one, what a token takes. --check
-draws nothing: it exits 1 where a plot in docs/plots/ is missing, left over, or not of today's
-results and today's script, which each plot names by a digest. Where matplotlib is the version that
-drew a plot, --check also compares every byte.
+requests one, their times over batch, k and p; from one of texts one, what a token takes; and
+overview.svg, the README's chart, which headlines.py defines. --check draws nothing: it exits 1 if
+a plot in docs/plots/ is missing, left over, or not of today's results and today's script, which
+each plot names by a digest. If matplotlib is the version that drew a plot, --check also compares
+every byte.
 """
 
 import dataclasses
@@ -20,6 +21,8 @@ import json
 import pathlib
 import re
 import sys
+
+import headlines
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -168,6 +171,9 @@ def plots_of(folder):
             plots[f"{group}-roofline"] = draw_roofline, results, paths
         else:
             plots[f"{group}-ratio"] = draw_ratio, results, paths
+            if group == headlines.CHART:
+                script = pathlib.Path(headlines.__file__)
+                plots["overview"] = headlines.draw, results, [*paths, script]
     return plots
 
 

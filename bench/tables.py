@@ -14,6 +14,8 @@ import pathlib
 import re
 import sys
 
+import headlines
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -38,6 +40,16 @@ def median(way):
     return way["median_us"]
 
 
+def stamp(results, commits=None):
+    """When and at which commit a file was measured."""
+    commits = commits or [results["commit"]]
+    return f"{results['date']}, commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
+
+
+def headline():
+    return table(headlines.HEADS, headlines.rows_of_table())
+
+
 def cpu():
     """One row a hidden size and batch, from `gumbel bench`."""
     rows = []
@@ -47,12 +59,40 @@ def cpu():
             ways, batch = result["ways"], result["batch"]
             fused = ways["fused draw"]
             read = ways["read weights"]["bytes"] / median(fused) / 1e3
+            of_read = read * 1e11 / results["read_bytes_per_second"]
+            operations = 2e8 * results["vocab"] * results["hidden"] * batch / median(fused)
+            of_peak = operations / results["float_operations_per_second"]
             draw = 100 * (fused["vs_product"] - 1)
             rows.append([results["hidden"], batch, f"{median(fused) / 1e3:.1f} ms",
-                         f"{read:.1f} GB/s", f"{100 * fused['of_ceiling']:.0f}%", f"{draw:+.1f}%",
+                         f"{read:.1f} GB/s", f"{of_read:.0f}%", f"{of_peak:.0f}%", f"{draw:+.1f}%",
                          f"{result['workspace_bytes'] / 1024:.0f} KiB"])
-    return table(["D", "B", "fused draw", "weights read at", "of the ceiling",
-                  "over the product alone", "workspace"], rows)
+    return table(["D", "B", "fused draw", "weights read at", "of the plain read",
+                  "of the multiply-add peak", "over the product alone", "workspace"], rows)
+
+
+def cpu_logits():
+    """One row a batch and thread count, from bench_torch_logits.py."""
+    rows = []
+    for point in load("cpu-logits-peers")["results"]:
+        one = point["threads"] == 1
+        found = point["processor" if one else "wall"]
+        cells = [f"{found[f'{name}_us']['median']:,.0f}" for name in
+                 ("torch", "gumbel", "gumbel_with_logprobs")]
+        ratio = found["torch_over_gumbel"]
+        rows.append([point["threads"], point["batch"], *cells, f"{ratio['median']:.0f}",
+                     f"{ratio['p10']:.0f} to {ratio['p90']:.0f}",
+                     f"{found['torch_over_gumbel_with_logprobs']['median']:.0f}"])
+    return table(["threads", "rows", "torch", "libgumbel", "with log-probabilities",
+                  "torch / libgumbel", "p10 to p90", "the same with log-probabilities"], rows)
+
+
+def cpu_logits_source():
+    results = load("cpu-logits-peers")
+    load_average = " to ".join(f"{load:.0f}" for load in sorted(results["load_average"]))
+    return (f"{stamp(results)}, {results['cores']} shared cores of an {results['cpu']} "
+            f"({results['isa']}), load average {load_average}, torch {results['torch']}.\n"
+            f"V = {results['vocab']}, float32, T = {results['temperature']}; medians in "
+            "microseconds, and of the ratio within a round.\n")
 
 
 def cpu_draw():
@@ -70,18 +110,17 @@ def cpu_draw():
 
 def cpu_draw_source():
     results = load("cpu-draw")
-    return f"Commit {results['commit']}, {results['machine']}, {results['shape']}.\n"
+    return f"{stamp(results)}, {results['machine']}, {results['shape']}.\n"
 
 
 def cpu_source():
     """Where the CPU's table is from, and against what."""
     runs = [load(name) for name in ("cpu-bf16-d2048", "cpu-bf16-d4096")]
-    commits = " and ".join(dict.fromkeys(run["commit"] for run in runs))
     reads = " and ".join(f"{run['read_bytes_per_second'] / 1e9:.1f}" for run in runs)
     peaks = " and ".join(f"{run['float_operations_per_second'] / 1e12:.2f}" for run in runs)
-    return (f"Medians of {runs[0]['rounds']} interleaved rounds, commit {commits}. The ceiling is "
-            f"the larger of the weights' bytes over\n{reads} GB/s, the best plain read in the same "
-            f"runs (D = 2048 and 4096), and the multiply-adds over {peaks} TFLOP/s.\n")
+    return (f"{stamp(runs[0])}, {runs[0]['cpu']}, {runs[0]['threads']} threads, medians of "
+            f"{runs[0]['rounds']} rounds in turns. The best plain read\nof the same runs has "
+            f"{reads} GB/s (D = 2048 and 4096), the peak of multiply-adds is {peaks} TFLOP/s.\n")
 
 
 def on_gpu(name):
@@ -105,7 +144,7 @@ def on_gpu_source(name):
     results = load(name)
     times = ", ".join(f"{median(row['draw']):.0f} us at B = {row['batch']}"
                       for row in results["from_float32_logits"] if row["samples"] == 1)
-    return (f"Commit {results['commit']}, reading at "
+    return (f"{stamp(results)}, one {results['gpu']}, {results['dtype']}, reading at "
             f"{results['read_bytes_per_second'] / 1e12:.2f} TB/s. From float32 logits, V = 151936: "
             f"{times}.\n")
 
@@ -125,8 +164,11 @@ def peers():
 
 
 def peers_source():
-    return (f"Commit {load('cuda-h200-peers')['commit']}, a run of its own: times compare with "
-            "each other, not with those above.\n")
+    results = load("cuda-h200-peers")
+    versions = results["versions"]
+    return (f"{stamp(results)}, one {results['gpu']}, torch {versions['torch']}, FlashInfer "
+            f"{versions['flashinfer-python']}, FlashSampling {versions['fused-mm-sampling']}; "
+            "microseconds.\n")
 
 
 def requests():
@@ -139,7 +181,7 @@ def requests():
     rows = [[asked, *(" / ".join(f"{times[way, asked, batch, kind]:.0f}" for kind in kinds)
                       for way in ("logits", "fused") for batch in batches)]
             for asked in dict.fromkeys(point["asked"] for point in points)]
-    return table(["asked", *(f"B = {batch}" for batch in batches),
+    return table(["request", *(f"B = {batch}" for batch in batches),
                   *(f"fused, {batch}" for batch in batches)], rows)
 
 
@@ -152,7 +194,7 @@ def over_plain():
     batches = sorted({point["batch"] for point in points})
     kinds = dict.fromkeys((point["asked"], point["rows"]) for point in points)
     rows = [[*kind, *(f"{over[*kind, batch]:+.1f}%" for batch in batches)] for kind in kinds]
-    return table(["asked", "rows", *(f"B = {batch}" for batch in batches)], rows)
+    return table(["request", "rows", *(f"B = {batch}" for batch in batches)], rows)
 
 
 def drafts():
@@ -231,17 +273,12 @@ def end_to_end():
                           for name in ("stock", "fused")]
                 row.append(" / ".join(f"{share:.0f}%" for share in shares if share is not None))
         rows.append(row)
-    heads = ["model", "drawn by", "sequences"]
+    heads = ["model", "request", "sequences"]
     for way, contestants in ways.items():
         heads += [f"{way}, {contestants[0]}", *contestants[1:], "saved"]
         heads += ["head and draw, stock / fused"] if way == "step" else []
     heads = [{"logits": "from logits", "saved": "fused over stock"}.get(h, h) for h in heads]
-    return ("Texts by Hugging Face transformers, models of Qwen3's shapes with random weights, "
-            "bfloat16, static cache, compiled: milliseconds a\ntoken, stock, with our draw from "
-            "logits, and fused. \"step\" is the whole decode step as one CUDA graph, with no host "
-            "in its way; in\ngenerate() stock waits for each token before it queues a step, and "
-            "ours is a step ahead (`script/bench-gpu --transformers`, "
-            "[bench/endtoend/](bench/endtoend)):\n\n" + table(heads, rows))
+    return table(heads, rows)
 
 
 def end_to_end_source():
@@ -254,15 +291,15 @@ def end_to_end_source():
             if {"stock_peak_bytes", "fused_peak_bytes"} <= p.keys()]
     most = max(told, key=lambda p: p["stock_peak_bytes"], default=None)
     commits = sorted({p.get("commit", results["commit"]) for p in results["transformers"]})
-    text = (f"Commit {', '.join(commits)}, {results['gpu']}, torch {versions['torch']}, "
-            f"transformers {versions['transformers']}; \"top_k, top_p\" is "
-            f"T = {asked['temperature']}, k = {asked['top_k']}, p = {asked['top_p']}, \"plain\" "
-            "T = 1; medians.\n")
+    text = (f"{stamp(results, commits)}, one {results['gpu']}, torch {versions['torch']}, "
+            f"transformers {versions['transformers']}; medians.\n\"top_k, top_p\" is "
+            f"T = {asked['temperature']}, k = {asked['top_k']}, p = {asked['top_p']}; \"plain\" is "
+            "T = 1.\n")
     if most:
         stock, fused = (most[f"{name}_peak_bytes"] >> 20 for name in ("stock", "fused"))
-        text += (f"{most['batch']} texts of {most['model']} need {stock} MiB at most beside the "
-                 f"weights, fused ones {fused} MiB.\n")
-    return text + (f"{lacking} measurements are lacking, by name in the results.\n" if lacking
+        text += (f"Beside the weights {most['batch']} texts of {most['model']} need at most "
+                 f"{stock} MiB by stock, and {fused} MiB fused.\n")
+    return text + (f"{lacking} measurements are missing; the results name them.\n" if lacking
                    else "")
 
 
@@ -281,23 +318,20 @@ def post():
             rows.append([about["about"], *cells, about["draws"], "" if rare is None else rare])
     heads = [f"{p['rows']} x {p['vocab']:,}, {p['dtype']}" for p in places]
     expected = results["rare_tokens"]["expected"]
-    return ("A token a row from logits, microseconds in graph replays (rows x vocabulary; "
-            "`script/bench-gpu --post`). Noise that is made once is\nfast since it draws nothing: "
-            "the same logits give the same token, step after step. The last column counts draws of "
-            "tokens that\nare e^20 times rarer than the likeliest:\n\n"
-            + table(["", *heads, "what it draws", f"rare, of {expected:.0f}"], rows))
+    return table(["", *heads, "what it draws", f"rare, of {expected:.0f}"], rows)
 
 
 def post_source():
     results = newest("post")
     if results is None:
         return ""
-    return (f"Commit {results['commit']}, {results['gpu']}, torch "
+    return (f"{stamp(results)}, one {results['gpu']}, torch "
             f"{results['versions']['torch']}; medians of {results['rounds']} rounds in turns.\n")
 
 
 def requests_source():
-    return f"Commit {load('cuda-h200-requests')['commit']}.\n"
+    results = load("cuda-h200-requests")
+    return f"{stamp(results)}, one {results['gpu']}, V = 151936, D = 4096, bf16.\n"
 
 
 # ------------------------------------------------------------------------------- docs/kernels.md
@@ -419,21 +453,24 @@ def other_gpus():
 
 def rungs_source():
     results = load("cuda-h200-rungs")
-    return (f"Commit {results['commit']}, {results['gpu']}, V = {results['vocab']}, "
+    return (f"{stamp(results)}, one {results['gpu']}, V = {results['vocab']}, "
             f"D = {results['hidden']}, medians in microseconds.\n")
 
 
+PERFORMANCE = "docs/performance"
 PAGES = {
-    "README.md": {"cpu": cpu, "cpu-source": cpu_source, "cpu-draw": cpu_draw,
-                  "cpu-draw-source": cpu_draw_source,
-                  "h200": lambda: on_gpu("cuda-h200"),
-                  "h200-source": lambda: on_gpu_source("cuda-h200"),
-                  "h100": lambda: on_gpu("cuda-h100"),
-                  "h100-source": lambda: on_gpu_source("cuda-h100"),
-                  "peers": peers, "peers-source": peers_source, "requests": requests,
-                  "over-plain": over_plain, "requests-source": requests_source,
-                  "end-to-end": end_to_end, "end-to-end-source": end_to_end_source, "post": post,
-                  "post-source": post_source},
+    "README.md": {"headline": headline},
+    f"{PERFORMANCE}/cpu.md": {
+        "cpu-logits": cpu_logits, "cpu-logits-source": cpu_logits_source, "cpu": cpu,
+        "cpu-source": cpu_source, "cpu-draw": cpu_draw, "cpu-draw-source": cpu_draw_source},
+    f"{PERFORMANCE}/cuda.md": {
+        "h200": lambda: on_gpu("cuda-h200"), "h200-source": lambda: on_gpu_source("cuda-h200"),
+        "h100": lambda: on_gpu("cuda-h100"), "h100-source": lambda: on_gpu_source("cuda-h100"),
+        "requests": requests, "over-plain": over_plain, "requests-source": requests_source},
+    f"{PERFORMANCE}/peers.md": {"peers": peers, "peers-source": peers_source, "post": post,
+                                "post-source": post_source},
+    f"{PERFORMANCE}/engines.md": {"end-to-end": end_to_end,
+                                  "end-to-end-source": end_to_end_source},
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source,
                            "verify-peers": verify_peers,
                            "verify-peers-source": verify_peers_source},

@@ -207,13 +207,16 @@ class Bench(Case):
 
 @unittest.skipIf(SANITIZED, "for draws by the quarter million")
 class Readme(Case):
-    """The commands of the README, as they stand there."""
+    """The commands of the README and of the page of the command, as they stand there."""
 
     def test_commands(self):
         root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-        with open(os.path.join(root, "README.md")) as file:
-            lines = re.findall(r"(?m)^    build/release/cli/gumbel (.*)$", file.read())
+        lines = []
+        for page in ("README.md", os.path.join("docs", "reference", "command.rst")):
+            with open(os.path.join(root, page)) as file:
+                lines += re.findall(r"(?m)^    build/release/cli/gumbel (.*)$", file.read())
         self.assertGreater(len(lines), 3)
+        self.assertTrue(any("--check" in line for line in lines))
         texts = [shlex.split(line) for line in lines if line.startswith("generate ")]
         first = texts[0]
         self.assertGreater(float(first[first.index("--temperature") + 1]), 0)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots in docs/plots/ and the tables in README.md are of the results in bench/results/;
+"""The plots in docs/plots/ and the tables of the pages are of the results in bench/results/;
 checking needs no matplotlib."""
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ def check(root):
 
 
 class Tables(unittest.TestCase):
-    def test_readme_has_the_results(self):
+    def test_pages_have_the_results(self):
         done = subprocess.run([sys.executable, ROOT / "bench" / "tables.py", "--check"],
                               capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -32,26 +33,74 @@ class Tables(unittest.TestCase):
         root = pathlib.Path(folder.name)
         for part in ("bench/results", "docs", "findings", "src/cuda/plan"):
             shutil.copytree(ROOT / part, root / part)
-        for file in ("bench/tables.py", "README.md"):
+        for file in ("bench/tables.py", "bench/headlines.py", "README.md"):
             shutil.copy(ROOT / file, root / file)
         for old in root.glob("bench/results/cuda-*-transformers.json"):
             old.unlink()
+        page = root / "docs" / "performance" / "engines.md"
         tables = [sys.executable, root / "bench" / "tables.py"]
         subprocess.run(tables, check=True)
-        self.assertNotIn("| Qwen3-1.7B |", (root / "README.md").read_text())
+        self.assertNotIn("| Qwen3-1.7B |", page.read_text())
+        self.assertNotIn("transformers", self.headlines(root))
         point = {"model": "Qwen3-1.7B", "batch": 64, "asked": "plain", "way": "generate",
                  "stock": {"median_us": 8000}, "fused": {"median_us": 6000},
                  "fused_vs_stock": 0.75}
-        results = {"commit": "c", "gpu": "g", "versions": {"torch": "2", "transformers": "5"},
+        results = {"commit": "c", "date": "2026-11-26", "gpu": "g",
+                   "versions": {"torch": "2", "transformers": "5"},
                    "asked": {"top_k, top_p": {"temperature": 1, "top_k": 2, "top_p": 1}},
                    "skipped": [], "transformers": [point]}
         file = root / "bench" / "results" / "cuda-g-transformers.json"
         file.write_text(json.dumps(results))
         self.assertEqual(subprocess.run([*tables, "--check"], capture_output=True).returncode, 1)
         subprocess.run(tables, check=True)
-        self.assertRegex((root / "README.md").read_text(),
+        self.assertRegex(page.read_text(),
                          r"\| Qwen3-1.7B \| plain \| 64 \|.*\| 8.00 \|  \| 6.00 \| -25.0% \|")
         subprocess.run([*tables, "--check"], check=True)
+
+    @staticmethod
+    def headlines(root):
+        return (root / "README.md").read_text().partition("<!-- table headline -->")[2]
+
+    def test_a_table_that_was_changed_by_hand_is_a_fault(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        root = pathlib.Path(folder.name)
+        for part in ("bench", "docs", "findings", "src/cuda/plan"):
+            shutil.copytree(ROOT / part, root / part)
+        text = (ROOT / "README.md").read_text()
+        self.assertIn("5.5 times as fast", text)
+        (root / "README.md").write_text(text.replace("5.5 times as fast", "9.5 times as fast"))
+        done = subprocess.run([sys.executable, root / "bench" / "tables.py", "--check"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("README.md: its tables are not those", done.stderr)
+
+
+class Readme(unittest.TestCase):
+    """A newcomer reads it in ten minutes, and no link of it leads nowhere."""
+
+    def test_size(self):
+        text = (ROOT / "README.md").read_text()
+        self.assertLessEqual(len(text.splitlines()), 200)
+        self.assertLessEqual(len(text.split()), 1500)
+
+    def test_links(self):
+        pages = [ROOT / "README.md", ROOT / "python" / "README.md",
+                 *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "performance").glob("*.md")]
+        for page in pages:
+            for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+                if not link.startswith(("http:", "https:")):
+                    target, _, place = link.partition("#")
+                    path = page.parent / target if target else page
+                    self.assertTrue(path.exists(), f"{page}: {link}")
+                    if place and path.suffix == ".md":
+                        self.assertIn(place, self.places(path), f"{page}: {link}")
+
+    @staticmethod
+    def places(page):
+        """The anchors that GitHub gives the headings of a page."""
+        heads = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+        return [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
 
 
 class Plots(unittest.TestCase):
@@ -60,7 +109,8 @@ class Plots(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         shutil.copytree(ROOT / "bench" / "results", self.root / "bench" / "results")
-        shutil.copy(ROOT / "bench" / "plot.py", self.root / "bench")
+        for script in ("plot.py", "headlines.py"):
+            shutil.copy(ROOT / "bench" / script, self.root / "bench")
         shutil.copytree(ROOT / "docs", self.root / "docs")
 
     def test_as_committed(self):

@@ -23,13 +23,17 @@ COPIED = ("CMakeLists.txt", "CMakePresets.json", "include", "src", "script/cmake
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 ENGINE = " 269  983\n"
 
-# Page, its section, the file of each program, and what is printed how often: None is the page's
-# first block of text.
+# Page, its sections (none: all of it), the file of each program, and what is printed how often:
+# None is the first block of text.
 PAGES = {
-    "c": ("docs/guides/c.md", "", {"c": "program.c"}, None, 2),
-    "examples": ("docs/examples/README.md", "", {}, ENGINE, 2),
-    "readme-c": ("README.md", "## A draw in C", {"c": "draw.c"}, None, 1),
-    "readme-python": ("README.md", "## A draw in Python", {"python": "draw.py"}, None, 1),
+    "c": ("docs/guides/c.md", (), {"c": "program.c"}, None, 2),
+    "examples": ("docs/examples/README.md", (), {}, ENGINE, 2),
+    "readme-c": (
+        "README.md", ("### C and C++, with CMake", "## A draw in C"), {"c": "draw.c"}, None, 1
+    ),
+    "readme-python": (
+        "README.md", ("### Python, with pip", "## A draw in Python"), {"python": "draw.py"}, None, 1
+    ),
 }
 
 CMAKE = """
@@ -49,9 +53,14 @@ PYTHONPATH={path} exec {python} "$@"
 PIP = 'if [ "$*" != "install ." ]; then echo "pip $*: not known here" >&2; exit 1; fi\n'
 
 
-def section_of(page, heading):
+def text_of(page, headings):
+    """The page, or some sections of it in this order; a section ends at the next heading."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return text.partition(f"\n{heading}\n")[2].partition("\n## ")[0] if heading else text
+    if not headings:
+        return text
+    assert all(f"\n{heading}\n" in text for heading in headings), f"{page}: no {headings}"
+    behind = [text.partition(f"\n{heading}\n")[2] for heading in headings]
+    return "".join(re.split(r"^##+ ", each, maxsplit=1, flags=re.M)[0] for each in behind)
 
 
 def stand_in(folder, name, text):
@@ -79,11 +88,11 @@ def stand_ins(folder, tree):
 @pytest.mark.skipif(not (ROOT / "CMakeLists.txt").is_file(), reason="no source tree")
 @pytest.mark.parametrize("name", PAGES)
 def test_commands_work_as_printed(name, tmp_path):
-    page, heading, files, printed, times = PAGES[name]
+    page, headings, files, printed, times = PAGES[name]
     for tool in ("cmake", "ninja", "cc", "pkg-config"):
         if not shutil.which(tool):
             pytest.skip(f"{tool} is not installed")
-    text = section_of(page, heading)
+    text = text_of(page, headings)
     blocks = BLOCK.findall(text)
     tree, home = tmp_path / "tree", tmp_path / "home"
     home.mkdir()

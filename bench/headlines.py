@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's chart, which bench/plot.py draws, and its table of headline measurements, which
+bench/tables.py writes. Each figure is computed from a file of bench/results/."""
+
+import json
+import pathlib
+
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+
+# The chart: a file of contestants, one shape of it, and a few series with label and colour.
+CHART = "cuda-h200-peers"
+CHART_SHAPE = 151936, 4096
+CHART_BATCHES = 256
+CHART_LINES = {
+    "gemm_softmax_multinomial_compiled": ("cuBLAS, softmax, multinomial", "#009E73"),
+    "flashsampling": ("FlashSampling", "#CC79A7"),
+    "gemm_flashinfer": ("cuBLAS, then FlashInfer", "#0072B2"),
+    "fused": ("libgumbel: product and draw", "#D55E00"),
+    "gemm": ("cuBLAS alone, nothing drawn", "#555555"),
+}
+
+
+def spaced(heights, gap):
+    """Heights for labels, at least `gap` apart, in the order of the given ones."""
+    order = sorted(range(len(heights)), key=lambda at: heights[at])
+    places = list(heights)
+    for below, at in zip(order, order[1:]):
+        places[at] = max(places[at], places[below] + gap)
+    return places
+
+
+def draw(pyplot, results):
+    """Time over the batch, a line a contestant, with its label at its end."""
+    times = results[0].times[CHART_SHAPE]
+    lines = [[(batch, us) for batch, us in sorted(times[name].items()) if batch <= CHART_BATCHES]
+             for name in CHART_LINES]  # fmt: skip
+    most = max(us for line in lines for _, us in line)
+    batches = [batch for batch, _ in lines[0]]
+    places = spaced([line[-1][1] for line in lines], most / 15)
+    figure, axes = pyplot.subplots(figsize=(8.4, 4.2))
+    for line, place, (label, colour) in zip(lines, places, CHART_LINES.values()):
+        ours = label.startswith("libgumbel")
+        axes.plot(*zip(*line), color=colour, linewidth=3 if ours else 1.6, marker="o",
+                  markersize=5 if ours else 3.5, zorder=3 if ours else 2)  # fmt: skip
+        axes.text(batches[-1] * 1.12, place, label, color=colour, va="center", fontsize=11,
+                  fontweight="bold" if ours else "normal")  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.minorticks_off()
+    axes.set_xlim(right=batches[-1] * 1.05)
+    axes.set_ylim(0, 1.06 * most)
+    axes.set_xlabel("rows in the batch")
+    axes.set_ylabel("microseconds")
+    axes.yaxis.set_major_formatter(lambda us, _: f"{us:,.0f}")
+    axes.set_title("Time of LM head and draw in a decode step (lower is better)", loc="left")
+    machine, commit, (vocab, hidden) = results[0].machine, results[0].commit, CHART_SHAPE
+    figure.text(0.99, 0.015, f"V = {vocab}, D = {hidden}, bfloat16, {machine}, commit {commit}",
+                ha="right", fontsize=8, color="#555555")  # fmt: skip
+    figure.subplots_adjust(left=0.09, right=0.66, top=0.91, bottom=0.16)
+    return figure
+
+
+# --------------------------------------------------------------------------- headline table ----
+
+
+def load(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def median(way):
+    return way["median_us"]
+
+
+def of(ratios, form="{:.2f}"):
+    """The range of some ratios."""
+    least, most = min(ratios), max(ratios)
+    texts = [form.format(least), form.format(most)]
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+def cpu_logits():
+    points = [p for p in load("cpu-logits-peers")["results"] if p["threads"] == 1]
+    ratios = [p["processor"]["torch_over_gumbel"]["median"] for p in points]
+    return of(ratios, "{:.0f}") + " times as fast"
+
+
+def cpu_product():
+    results = load("cpu-bf16-d4096")["results"]
+    over = [100 * (r["ways"]["fused draw"]["vs_product"] - 1) for r in results]
+    return f"{min(over):+.1f}% to {max(over):+.1f}% time"
+
+
+def cpu_screen():
+    rows = load("cpu-screen-amx-d4096")["rows"]
+    return of([r["ratio"] for r in rows if r["batch"] == 1], "{:.1f}") + " times as fast"
+
+
+def gpu_fused():
+    rows = [r for r in load("cuda-h100")["fused"] if r["batch"] <= 128]
+    return of([median(r["fused"]) / median(r["gemm"]) for r in rows]) + " of its time"
+
+
+def gpu_screen():
+    rows = [r for r in load("cuda-h100-screen")["rows"]
+            if not r["cut"] and not r["masked"] and r["s"] == 1]  # fmt: skip
+    return of([r["screened"][1] / r["full"][1] for r in rows]) + " of its time"
+
+
+def gpu_flashinfer():
+    rows = [r for r in load("cuda-h200-peers")["fused"] if r["batch"] <= 128]
+    ratios = [median(r["gemm_flashinfer"]) / median(r["fused"]) for r in rows]
+    return of(ratios) + " times as fast"
+
+
+def text_points():
+    """Those of generate() with top_k and top_p."""
+    return [p for p in load("cuda-h100-transformers")["transformers"]
+            if (p["way"], p["asked"]) == ("generate", "top_k, top_p")]  # fmt: skip
+
+
+def texts():
+    return of([100 * (1 - p["fused_vs_stock"]) for p in text_points()], "{:.0f}%") + " less time"
+
+
+def llama():
+    return f"{load('cpu-llama')['results'][0]['ratios']['a token from the row']:.1f} times as fast"
+
+
+def ranks():
+    rows = [r for r in load("cuda-h200-ranks")["rows"] if r["B"] <= 64]
+    return of([r["peers_us"] - r["shard_us"] for r in rows], "{:.0f}") + " us more"
+
+
+# A file of results, what is compared in it, the result, and the machine.
+MEASURED = [
+    ("cpu-logits-peers", "CPU, one thread: 1 to 64 rows of logits, beside "
+     "`torch.multinomial(softmax)`", cpu_logits, "2 cores of a Xeon"),
+    ("cpu-bf16-d4096", "CPU: head and draw of 1 to 16 rows, beside the product alone",
+     cpu_product, "2 cores of a Xeon"),
+    ("cpu-screen-amx-d4096", "CPU: head and draw of one row with a screen, beside without",
+     cpu_screen, "2 cores of a Xeon, AMX"),
+    ("cpu-llama", "CPU: `gumbel_llama_sample()`, beside llama.cpp's own chain", llama,
+     "one core of an EPYC"),
+    ("cuda-h100", "GPU: head and draw of 1 to 128 rows, beside cuBLAS's product alone",
+     gpu_fused, "H100"),
+    ("cuda-h100-screen", "GPU: head and draw of 1 to 64 rows with a screen, beside without",
+     gpu_screen, "H100"),
+    ("cuda-h200-peers", "GPU: head and draw of 1 to 128 rows, beside cuBLAS and FlashInfer",
+     gpu_flashinfer, "H200"),
+    ("cuda-h100-transformers", "GPU: `generate()` of transformers with top_k and top_p, beside "
+     "stock", texts, "H100"),
+    ("cuda-h200-ranks", "Two GPUs, peer memory: 1 to 64 rows, beside a draw of one shard", ranks,
+     "two H200"),
+]  # fmt: skip
+HEADS = ["measured", "result", "machine", "date, commit", "file of `bench/results/`"]
+
+
+def rows_of_table():
+    """A row a file that is there."""
+    for name, what, figure, machine in MEASURED:
+        if (RESULTS / f"{name}.json").is_file():
+            results = load(name)
+            points = text_points() if figure is texts else [results]
+            commits = ", ".join(sorted({p.get("commit", results["commit"]) for p in points}))
+            yield [what, figure(), machine, f"{results['date']}, {commits}", f"`{name}.json`"]
