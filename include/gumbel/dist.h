@@ -36,13 +36,14 @@
  *   fallback rows; given tokens or noise       1 or 2     4 V' (1 + raw + S noise)
  *                                                more
  *
- *   C    Tokens that each rank lists of a row: the largest of the batch's top_k, of num_top, and of
- *        128 for rows with another truncation alone; then 14 to 16 more, which show that no token
- *        of equal value is missing. C is at most 1024. For k = 50, C is 64, and a row takes 528
- *        bytes.
- *   V'   Rows of the largest shard.
- *   raw  1 if unmodified logits are required (top_logits, raw log-probabilities), else 0. In the
- *        second line they take 4 C bytes more, and raw log-probabilities another 48.
+ *   C      The number of tokens that each rank sends of a row, at most 1024. C is the largest of
+ *          the batch's top_k, of num_top, and of 128 if rows have min-p or top-p only. C also
+ *          includes 14 to 16 more tokens, by which ranks detect whether a token of equal value is
+ *          missing. For k = 50, C is 64, and a row takes 528 bytes.
+ *   V'     The number of tokens of the largest shard.
+ *   raw    1 if the call requires unmodified logits (top_logits, raw log-probabilities), else 0.
+ *          Where a row takes 16 + 8 C bytes, unmodified logits add 4 C bytes, and raw
+ *          log-probabilities another 48.
  *   noise  1 if noise is given, else 0.
  *
  *   A row is a fallback row if C tokens do not determine its result, for example because many
@@ -166,7 +167,7 @@ typedef struct gumbel_transport {
  *  All ranks make the call.
  *  communicator  an ncclComm_t. The caller owns it; it must outlive the group, and no other call
  *                may use it while a call of the group runs. NULL: the transport makes a
- *                communicator from `id` on `ordinal`. In both cases two more are split off, for
+ *                communicator from `id` on `ordinal`. Two more communicators are split off, for
  *                exchanges of host memory and for fallback rows.
  *  id            [GUMBEL_NCCL_ID_BYTES] from gumbel_nccl_id(), the same on all ranks; NULL with a
  *                communicator, in which case rank, ranks and ordinal are not read

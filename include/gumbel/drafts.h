@@ -93,11 +93,11 @@ typedef struct gumbel_draft {
                                       * draft's draws; it must differ from the target's domain, from
                                       * GUMBEL_DOMAIN_ACCEPT and from GUMBEL_DOMAIN_RESIDUAL. NULL:
                                       * T = 1, GUMBEL_DOMAIN_DRAFT, and defaults */
-    /* [n] Optional outputs `lse` and `logprobs` of that call: of row j as it drew node j + 1. Set
-     * both, or neither; NULL means that they are computed again. With both, and without transforms
-     * or truncation, CUDA computes only a few tokens of the draft's head, or reads only a few of
-     * its logits. A value that is not that call's changes the distribution of the text. NaN means
-     * that q is not known. A CPU does not read them. */
+    /* [n] Optional: the outputs `lse` and `logprobs` of that call. Element j belongs to row j,
+     * which drew node j + 1. Set both, or neither; NULL means that they are computed again. With
+     * both, and without transforms or truncation, CUDA computes only a few tokens of the draft's
+     * head, or reads only a few of its logits. A value that is not that call's changes the
+     * distribution of the text. NaN means that q is not known. A CPU does not read them. */
     const float *lse;
     const float *logprobs;
 } gumbel_draft;
@@ -149,9 +149,9 @@ typedef struct gumbel_verified {
  *  repeats    With COUPLED, tokens, scores and log-probabilities have the bits of gumbel_sample(),
  *             step by step, whatever was drafted. With the other rules, the emitted tokens are a
  *             function of all arguments.
- *  REJECTION  On a CPU a second pass over W and one over the draft's weights score 1 + num_best
- *             tokens a row, 17 or those of `rows`; a few of each 10,000 rejected drafts read both
- *             again.
+ *  REJECTION  On a CPU a second pass over W and one over the draft's weights score
+ *             1 + rows->num_best tokens a row, 17 without num_best. A few of each 10,000 rejected
+ *             drafts read both again.
  *  BLOCK      From logits only. The rows of each request's drafts are read twice.
  *  CUDA       REJECTION and BLOCK multiply each head once and store its logits. Rows are read for
  *             their log-normaliser (for BLOCK once more), and one row of each request is drawn

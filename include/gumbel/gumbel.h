@@ -162,15 +162,15 @@ typedef enum gumbel_status {
 } gumbel_status;
 
 /* The status of a row. A row whose status is not GUMBEL_ROW_OK has token -1, and NaN in its float
- * outputs. If several data faults (1 to 3) apply, the smallest value is reported. If several
- * parameter faults (4 to 7) apply, the largest value is reported. Parameter faults take precedence
- * over data faults. A logit is usable if its token may be drawn: the id is below vocab_size, and no
- * mask or list of the transforms excludes it. */
+ * outputs. If several data statuses (1 to 3) apply, the smallest value is reported. If several
+ * parameter statuses (4 to 7) apply, the largest value is reported. Parameter statuses take
+ * precedence over data statuses. A logit is usable if the id of its token is below vocab_size, and
+ * no mask or list of the transforms excludes the token. */
 typedef enum gumbel_row_status {
     GUMBEL_ROW_OK = 0,
     GUMBEL_ROW_NAN = 1,         /* a usable logit is NaN (before or after the transforms) */
-    GUMBEL_ROW_INFINITE = 2,    /* scale * a usable logit is +inf, or becomes so later */
-    GUMBEL_ROW_EMPTY = 3,       /* every logit is -inf: no token can be drawn */
+    GUMBEL_ROW_INFINITE = 2,    /* a usable logit is +inf after the scale, or later */
+    GUMBEL_ROW_EMPTY = 3,       /* all usable logits are -inf: no token can be drawn */
     GUMBEL_ROW_TEMPERATURE = 4, /* CUDA only: the temperature is negative or not finite */
     GUMBEL_ROW_SLOT = 5,        /* CUDA only: the row's slot is not in [0, slots.count) */
     GUMBEL_ROW_UNUSED = 6,      /* row >= live_rows[0]: not drawn */
@@ -207,8 +207,8 @@ GUMBEL_API const char *gumbel_isa_name(gumbel_isa isa);
 GUMBEL_API int gumbel_isa_available(gumbel_isa isa);
 
 /* An engine's thread pool. The function calls task(argument, i) once for each i in [0, count), on
- * any threads and in any order, and returns when all of these calls have returned. `context` is the
- * engine's `parallel_context`. */
+ * any threads, in any order or at the same time, and returns when all of them have returned.
+ * `context` is the engine's `parallel_context`. */
 typedef void (*gumbel_task)(void *argument, int32_t index);
 typedef void (*gumbel_parallel_for)(void *context, int32_t count, gumbel_task task, void *argument);
 
@@ -222,9 +222,9 @@ typedef struct gumbel_device_options {
     void *parallel_context;           /* passed to parallel_for */
     /* CUDA only: kernel variants to allow, as a comma-separated list of names that gumbel_explain()
      * prints. A name with a minus is excluded; the other names are tried first for every call that
-     * they support. "-hopper,-bounded,-blocks,-team" makes a GPU work as one of capability 8.0; its
-     * tokens may then differ as tokens of two GPUs do. NULL: the environment variable GUMBEL_RUNGS,
-     * else the best variants. */
+     * they support. "-hopper,-bounded,-blocks,-team" makes a GPU work as one of capability 8.0;
+     * tokens then differ as those of two GPU models do, whose products round differently. NULL: the
+     * environment variable GUMBEL_RUNGS, else the best variants. */
     const char *rungs;
 } gumbel_device_options;
 
@@ -404,8 +404,8 @@ typedef enum gumbel_ties {
  *  min_p   keeps tokens with z >= m + ln(min_p)
  *  top_k   keeps tokens with z >= the k-th largest z; k >= V keeps all
  *  top_p   keeps a token if tokens of strictly larger z have less than top_p of the mass
- * Probability masses are sums of exp(z - m), computed by the fixed operations of docs/maths.md and
- * added exactly. Greedy rows are not truncated. On CUDA the host does not read these values; a
+ * The mass of tokens is their sum of exp(z - m), computed by the fixed operations of docs/maths.md
+ * and added exactly. Greedy rows are not truncated. On CUDA the host does not read these values; a
  * value out of range turns its rule off for that row. */
 typedef struct gumbel_truncation {
     size_t struct_size;
@@ -438,8 +438,8 @@ typedef enum gumbel_math {
 } gumbel_math;
 
 /* Parameters of the draw.
- *  seed       With GUMBEL_SAME, row b uses gumbel_row_seed(seed[0], b); with slots, its slot in
- *             place of b.
+ *  seed       With GUMBEL_SAME, row b uses gumbel_row_seed(seed[0], b). With slots, the row's slot
+ *             replaces b.
  *  position   The step in the row's sequence. Advance it by one at every step: an equal seed and
  *             position repeat the noise.
  *  first_sample
@@ -454,8 +454,8 @@ typedef enum gumbel_math {
  *             is its z, or -inf if it could not be drawn. Its log-probability is -inf, too, if it
  *             could not be drawn; for GUMBEL_RAW only if the id is >= vocab_size. Its rank ignores
  *             truncation, and is -1 if z is -inf. An id below 0 is padding, with token -1, NaN and
- *             rank -1. A shard is not supported. Rows are processed 256 at a time, so the workspace
- *             does not grow beyond 256 rows.
+ *             rank -1. Shards are not supported. Rows are processed 256 at a time, so the workspace
+ *             stops growing with B at 256.
  *  noise      Noise computed ahead. g of draw j of row b and token first_token + i is at
  *             noise[(b * S + j) * noise_stride + i], finite; all of [B, S, V] must be readable.
  *             seed, position, first_sample and domain are then not used, and greedy rows ignore the
@@ -534,7 +534,7 @@ typedef struct gumbel_limits {
     int64_t vocab_size;  /* largest V, 1..2^31; read only with `requests` or given noise */
     int64_t hidden_size; /* largest D; 0: calls are from logits only */
     int32_t num_samples; /* largest S, 1..GUMBEL_SAMPLES_MOST; 0 means 1 */
-    int32_t requests;    /* 1: a call is not plain (gumbel_sample()) or writes whole rows */
+    int32_t requests;    /* 1: some calls are not plain (gumbel_sample()) or write whole rows */
     int32_t screens;     /* 1: heads have a screen */
     int32_t reserved;    /* 0 */
 } gumbel_limits;
@@ -695,7 +695,7 @@ GUMBEL_CALL gumbel_partial_logits(gumbel_device *device, void *stream, const gum
 /* gumbel_summary_clear(): initialise `count` summaries in host memory as empty. since 0.1 */
 GUMBEL_API void gumbel_summary_clear(gumbel_summary *summaries, int64_t count);
 
-/* gumbel_merge(): into[i] = merge(into[i], from[i]) for i < count. Merging is associative and
+/* gumbel_merge(): merge from[i] into into[i], for i < count. Merging is associative and
  *  commutative, bit for bit; equal scores go to the lower id. Disjoint shards merged in any order
  *  and any tree give the result of one pass over all of them. Shards from CPUs and GPUs may be
  *  mixed.                                                                             [Lemma 4.9]
@@ -712,8 +712,8 @@ GUMBEL_CALL gumbel_merge(gumbel_device *device, void *stream, gumbel_summary *in
 
 /* gumbel_finish(): compute outputs from the summaries of all parts of a vocabulary.
  *  device     as in gumbel_merge(); also holds the outputs
- *  summaries  [parts, B, S], for example as ranks gather them. The call merges them, and only reads
- *             them.
+ *  summaries  [parts, B, S], for example as ranks gather them. The call merges them without
+ *             changing them.
  *  parts      1..GUMBEL_PARTS_MOST; 1 if the summaries are already merged
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; on CUDA also GUMBEL_ERROR_DEVICE, and
  *             GUMBEL_ERROR_UNSUPPORTED if B * S >= 2^31.                               since 0.1 */
@@ -725,7 +725,7 @@ GUMBEL_CALL gumbel_finish(gumbel_device *device, void *stream, const gumbel_summ
 
 /* gumbel_philox4x32(): compute one block of Philox4x32 (Salmon et al., SC 2011).
  *  rounds     0..16; libgumbel draws with 10
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT (rounds, NULL pointers).       since 0.1 */
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT (rounds, NULL pointers).              since 0.1 */
 GUMBEL_CALL gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2], int rounds,
                               uint32_t out[4]);
 
@@ -734,8 +734,8 @@ GUMBEL_CALL gumbel_philox4x32(const uint32_t counter[4], const uint32_t key[2], 
  *  ranges     first_token >= 0, first_token + count <= 2^31, domain < 2^31
  *  generator  The noise of a token is computed from three random words: two words of its aligned
  *             block of 64 ids, and one word of its own (docs/maths.md, sections 2 and 3). For a
- *             position of 2^32 or more, the low half is the position, and the high half h changes
- *             the seed to gumbel_row_seed(seed, 2^64 - 1 - h).
+ *             position of 2^32 or more, the generator uses the low half as the position, and
+ *             gumbel_row_seed(seed, 2^64 - 1 - h) as the seed, where h is the high half.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
 GUMBEL_CALL gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, uint32_t domain,
                          int64_t first_token, int64_t count, float *out, gumbel_error *error);
