@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel for C++17: header-only, over gumbel.h and drafts.h, which say what each call does.
+ * libgumbel for C++17: a header-only wrapper of gumbel.h, drafts.h and screen.h, which document
+ * each call.
  *
  *   gumbel::device device = gumbel::device::open();          // throws gumbel::exception
  *   gumbel::head head;
  *   head.hidden = gumbel::matrix(hidden, B, D);              // std::vector, std::span, pointers
  *   head.weight = gumbel::matrix(weight, V, D);
  *   gumbel::sampling how;
- *   how.temperature = 0.8;                                   // one for all rows
- *   how.position = positions;                                // one a row
+ *   how.temperature = 0.8;                                   // one value for all rows
+ *   how.position = positions;                                // one value a row
  *   gumbel::output out;
  *   out.tokens = tokens;
  *   gumbel::workspace space;
  *   if (space.reserve(device.workspace_size(head, how, &out)))
  *       device.sample(head, how, out, space);
  *
- * gumbel::values::device has the same calls, which throw nothing and return a gumbel::result, to be
- * asked with if; it is the one that there is without exceptions.
+ * gumbel::values::device has the same calls without exceptions. Its calls return a gumbel::result,
+ * which converts to true on success. A compiler without exceptions has only this device.
  *
- * Memory.   Views own nothing, and are refused where they hold less than a call's shapes say; of a
- *           matrix made from a bare pointer the caller vouches for the size. On a device "cuda:N"
- *           all pointers, in spans too, are to that GPU's memory, and stay valid until the stream
- *           has passed the call; values of row parameters are refused there.
- * Cost.     A call fills the C structs on the stack and looks at sizes, 50 to 80 ns where the
- *           smallest draw takes 850, and allocates nothing; explain() alone makes a string.
+ * Memory.   Views own nothing. A call returns an error if a view holds fewer elements than the
+ *           call's shapes require. The size of a matrix made from a bare pointer is not checked. On
+ *           a device "cuda:N" all pointers, in spans too, are device pointers, and must stay valid
+ *           until the stream has passed the call; a row parameter held as a value is an error.
+ * Cost.     A call fills the C structs on the stack and checks sizes, in 50 to 80 ns; the smallest
+ *           draw takes 850 ns. Calls allocate nothing, apart from explain(), which makes a string.
  */
 #ifndef GUMBEL_GUMBEL_HPP
 #define GUMBEL_GUMBEL_HPP
@@ -41,7 +42,7 @@ using device = basic_device<as_values>;
 using device = basic_device<as_exceptions>;
 #endif
 
-/* The version of the library that is linked, as GUMBEL_VERSION and as text. */
+/* The version of the linked library, as GUMBEL_VERSION and as text. */
 inline int version() noexcept { return gumbel_version(); }
 inline const char *version_string() noexcept { return gumbel_version_string(); }
 
@@ -70,13 +71,13 @@ inline std::uint64_t row_seed(std::uint64_t seed, std::uint64_t row) noexcept
     return gumbel_row_seed(seed, row);
 }
 
-/* The domain by which a drafter under rule::block draws token `step` of its draft. */
+/* The domain with which a drafter under rule::block draws token `step` of its draft. */
 constexpr std::uint32_t draft_domain_of(std::uint32_t step) noexcept
 {
     return GUMBEL_DRAFT_DOMAIN(step);
 }
 
-/* Make summaries in host memory empty, for merging. */
+/* Initialises summaries in host memory as empty. */
 inline void clear(span<summary> summaries) noexcept
 {
     gumbel_summary_clear(summaries.data(), static_cast<std::int64_t>(summaries.size()));

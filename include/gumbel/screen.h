@@ -1,48 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel: screens, by which a draw reads half of a head.
+ * libgumbel: screens, quantized copies of an LM head that halve the bytes a draw reads.
  *
- * A screen is a copy of the weights of an LM head, rounded to a byte each, with a certificate: how
- * far the bytes of each 64 rows are off. From it and a hidden state a draw computes, by exact sums
- * of integers, an interval for every logit that provably holds the float32 logit of the full
- * product. What can still win is then scored by that product, a few rows of some 150,000. So the
- * token, its score and its status are those of the draw without a screen, bit by bit, while a
- * bfloat16 head is read at half the bytes.                           [docs/maths.md, section 14]
+ * A screen is a copy of the weights of an LM head, quantized to one byte each, with a certificate:
+ * error bounds for every 64 rows. From a screen and a hidden state a draw computes exact integer
+ * sums, and from these a lower and an upper bound of every logit. The float32 logit of the full
+ * product provably lies between them. The draw then computes the full product only for tokens that
+ * may still win, a few of some 150,000. Token, score and status are therefore those of the draw
+ * without a screen, bit for bit, and a bfloat16 head is read at half the bytes.
+ *                                                                    [docs/maths.md, section 14]
  *
- * What a screen serves: tokens, scores and statuses of greedy and seeded draws, samples, given
- * noise, masks, allowed and banned tokens, biases, penalties, soft-cap, scale, head bias, shards
- * that are drawn alone, truncation by min_p, top_k and top_p in every order, and drafts under
- * GUMBEL_RULE_COUPLED. Every other call (log-probabilities, ranks, kept counts, lists of tokens,
- * summaries, given tokens) takes the full pass as if there were no screen, and so do single rows
- * whose candidates are too many, whose cut the bounds do not tell or whose logits are not finite.
- * gumbel_explain() tells which way a call goes.
+ * Example: make a screen once, then draw with it.
  *
- * On CUDA a screen serves draws without penalties, biases or banned tokens, with masks and allowed
- * tokens or without, on GPUs of capability 9.0 (Hopper): tokens, scores and statuses of up to 64
- * rows and samples of them in all, greedy or seeded, with bfloat16 or float16 weights and hidden
- * states. Cut are rows of a top_k of 1 to 64, with min_p and with a top_p of what it leaves, in any
- * order and with any samples of up to 32 rows; of these also log-probabilities, ranks, kept counts
- * and the num_top most likely. Where it is not known to be faster, and for all else, a screen is
- * left alone. A call with a row that it does not tell, as one of a larger top_k or of none, has the
- * full pass made as a whole, which the host does not wait for.
+ *     size_t bytes;
+ *     check(gumbel_screen_size(device, &head.weight, &bytes, &error));
+ *     void *screen = aligned_alloc(64, (bytes + 63) / 64 * 64);
+ *     check(gumbel_screen_prepare(device, NULL, &head.weight, screen, bytes, &error));
+ *     head.screen = screen; // gumbel_sample() of this head uses the screen whenever it can
+ *     check(gumbel_sample(device, NULL, &head, &how, &out, workspace, size, &error));
  *
- * Stale weights. The weights must not change while their screen is used. If they do, by an update
- * in place or by NaN from a training step, the screen is stale, and what it gives is:
+ * Calls that use a screen
  *
- *   - Every call ends. It reads and writes its own memory alone.
- *   - Each row has tokens of the vocabulary, or token -1 and a status other than GUMBEL_ROW_OK.
- *   - The token, its score and the status may be those of no weights, old or new. Not every row
- *     with stale weights can be told from others: a call scores only the few tokens that could win
- *     by the old weights.
- *   - On a CPU, a row with a score that is NaN, or above the bound of its token, takes the full
- *     pass and has the token and the status of the weights as they are. On CUDA, a row with such a
- *     NaN has GUMBEL_ROW_NAN. So a head that is NaN throughout is reported for every row.
+ *   property     CPU                               CUDA, capability 9.0 (Hopper)
+ *   batch        any                               at most 64 draws (B * S)
+ *   dtypes       any                               bfloat16 or float16
+ *   draws        greedy, seeded, samples,          greedy, seeded, samples; given noise only with
+ *                given noise                       truncation
+ *   transforms   all                               mask and allowed
+ *   head         scale, soft-cap, bias, shards     positive scale; shards with a first_token that
+ *                drawn alone                       is a multiple of 64
+ *   truncation   min_p, top_k, top_p, any order    top_k of 1 to 64, alone or with min_p and with
+ *                                                  top_p of its survivors, in any such order; at
+ *                                                  most 32 rows, with any number of samples
+ *   outputs      tokens, scores, status            tokens, scores, status; with truncation also
+ *                                                  log-probabilities, ranks, kept and top_ids
+ *   drafts       GUMBEL_RULE_COUPLED               GUMBEL_RULE_COUPLED
+ *
+ * Every other call takes the full pass as if there were no screen: for example, a call for
+ * log-probabilities on a CPU, for summaries, or with given tokens. A call also takes the full pass
+ * if a screen is not known to be faster: on a CPU with many rows or draws, on CUDA with a small
+ * head or, with truncation, a large D. gumbel_explain() reports what a call uses.
+ *
+ * Fallback. On a CPU a single row takes the full pass if it has too many candidates, if the bounds
+ * do not determine its truncation, or if its logits are not finite. On CUDA one such row, or one
+ * whose top_k is larger than 64 or absent, makes the whole call take the full pass; the host does
+ * not wait.
+ *
+ * Stale weights. The weights must not change while their screen is used. If they change, by an
+ * update in place or by NaN from a training step, the screen is stale. A draw with a stale screen
+ * has these properties:
+ *
+ *   - Every call ends, and reads and writes only its own memory.
+ *   - Each row has a token of the vocabulary, or token -1 and a status other than GUMBEL_ROW_OK.
+ *   - The token, its score and the status may be wrong for the old and for the new weights. Not
+ *     every stale row can be detected: a call scores only the few tokens that could win by the old
+ *     weights.
+ *   - On a CPU, a row with a NaN score, or with a score above its token's bound, takes the full
+ *     pass, and has the token and the status of the current weights. On CUDA, a row with a NaN
+ *     score has GUMBEL_ROW_NAN. A head that is NaN throughout is therefore reported for every row.
  *
  * gumbel_screen_verify() finds every stale row of weights. gumbel_screen_prepare() makes the screen
- * anew, in the same memory if the caller likes. This promise does not extend to the bytes of a
- * screen: if they change, results are undefined. Only its header is checked.
+ * anew, in the same memory if the caller likes. If the bytes of the screen itself change, results
+ * are undefined; calls check only the screen's header.
  *
- * What gumbel.h says of memory, strides, threads, errors and structs holds here, too.
+ * The sections of gumbel.h on memory, streams, threads, errors and structs apply here, too.
  */
 #ifndef GUMBEL_SCREEN_H
 #define GUMBEL_SCREEN_H
@@ -53,35 +74,34 @@
 extern "C" {
 #endif
 
-/* gumbel_screen_size(): bytes of a screen: about V * (D + 4), with D rounded up to 64.
- *  device     whose calls will use it. On CUDA D is rounded up to 128, V too.
- *  weight     [V, D] as in gumbel_head, V >= 1, 1 <= D <= 65535; data are not followed
- *  threads    re-entrant.
+/* gumbel_screen_size(): the size of a screen in bytes: about V * (D + 4), with D rounded up to 64.
+ *  device     the device whose calls use the screen. On CUDA, D and V are rounded up to 128.
+ *  weight     [V, D] as in gumbel_head, V >= 1, 1 <= D <= 65535; data pointers are not read
+ *  threads    re-entrant
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.              since 0.2 */
 GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor *weight,
                                size_t *bytes, gumbel_error *error);
 
 /* gumbel_screen_prepare(): make the screen of a head, for gumbel_head's field `screen`.
- *  weight     [V, D] as in gumbel_head. What is not finite is allowed: rows that may draw it take
- *             the full pass. The weights must not change while the screen is used ("Stale
- *             weights" above); only gumbel_screen_verify() finds every change.
- *  screen     `bytes` of the caller's memory, at least gumbel_screen_size(), at a multiple of
- *             GUMBEL_WORKSPACE_ALIGNMENT; written in full. It holds no pointer: it may be copied,
- *             and serves any device of the same kind.
+ *  weight     [V, D] as in gumbel_head. Infinities and NaN are allowed; rows that may draw such a
+ *             token take the full pass. The weights must not change while the screen is used
+ *             ("Stale weights" above); only gumbel_screen_verify() finds every change.
+ *  screen     `bytes` of the caller's memory, at least gumbel_screen_size(), aligned to
+ *             GUMBEL_WORKSPACE_ALIGNMENT; written in full. The screen holds no pointer: it may be
+ *             copied, and is valid for any device of the same kind.
  *  stream     as in every call that computes; NULL on a CPU
- *  threads    split over the device's threads; re-entrant.
- *  repeats    the same bytes for every ISA and thread count.
+ *  threads    re-entrant; the device's threads share the work
+ *  repeats    The bytes are the same for every ISA and thread count.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.              since 0.2 */
 GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gumbel_tensor *weight,
                                   void *screen, size_t bytes, gumbel_error *error);
 
-/* gumbel_screen_verify(): whether a screen's certificate holds of the weights as they are: each
- *  row's error and size are computed again, in float64, by other code than the one that made them.
- *  A few seconds; for tests, and after weights may have changed. On CUDA it waits for the stream,
- *  60 seconds at most, and is not for capture.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT with the first row at fault, or as above; on CUDA
- *             GUMBEL_ERROR_DEVICE.
- *                                                                                      since 0.2 */
+/* gumbel_screen_verify(): check a screen's certificate against the current weights. The check
+ *  computes each row's error and size again in float64, by code that gumbel_screen_prepare() does
+ *  not use. The check takes a few seconds; use it in tests, and after weights may have changed.
+ *  stream     On CUDA the call waits for the stream, at most 60 seconds, and cannot be captured.
+ *  returns    GUMBEL_OK; GUMBEL_ERROR_ARGUMENT, which names the first stale row, or as
+ *             gumbel_screen_prepare(); on CUDA also GUMBEL_ERROR_DEVICE.               since 0.2 */
 GUMBEL_CALL gumbel_screen_verify(gumbel_device *device, void *stream, const gumbel_tensor *weight,
                                  const void *screen, gumbel_error *error);
 

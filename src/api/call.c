@@ -47,7 +47,7 @@ gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_probl
         return GUMBEL_OK;
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED,
                        gumbel_request_field((gumbel_request)(missing & -missing)),
-                       "it is not to be had on this device");
+                       "it is not supported on this device");
 }
 
 /* The limits in full length, with num_samples filled in. */

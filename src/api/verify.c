@@ -115,7 +115,7 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
     return GUMBEL_OK;
 }
 
-/* What is not to be had by a rule that weighs probabilities. */
+/* Return an error if REJECTION or BLOCK does not support the call. */
 static gumbel_status check_rule(const gumbel_problem *p, const gumbel_verification *v,
                                 gumbel_error *error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel for C++17: a device and its calls. Each is the call of gumbel.h or drafts.h by the same
- * name, which says what it does; the wrapper is inline, allocates nothing and keeps nothing.
+ * libgumbel for C++17: a device and its calls. The function of the same name in gumbel.h, drafts.h
+ * or screen.h documents each call. The wrappers are inline, allocate nothing and keep no pointer.
  */
 #ifndef GUMBEL_CXX_DEVICE_HPP
 #define GUMBEL_CXX_DEVICE_HPP
@@ -14,12 +14,12 @@
 namespace gumbel
 {
 
-/* The CUstream that a call on a GPU is queued on. */
+/* The CUstream on which a call on a GPU is queued. */
 using stream = void *;
 
-/* A device, closed with its owner: moved, not copied. By Policy a call returns a result or throws;
- * see errors.hpp. Calls may run side by side if their outputs and workspaces differ. A default one,
- * and one that was moved from, is none: its calls fail. */
+/* A device, closed by its destructor; movable, not copyable. Policy decides whether a call returns
+ * a result or throws (errors.hpp). Calls may run at the same time if their outputs and workspaces
+ * differ. A default-constructed or moved-from object has no device: its calls return an error. */
 template <class Policy> class basic_device
 {
   public:
@@ -65,10 +65,10 @@ template <class Policy> class basic_device
     basic_device &operator=(const basic_device &) = delete;
     ~basic_device() { gumbel_close(device_); }
 
-    /* For calls of the C interface; it stays this device's. */
+    /* The handle for calls of the C interface; this object still owns it. */
     gumbel_device *get() const noexcept { return device_; }
     explicit operator bool() const noexcept { return device_ != nullptr; }
-    /* Whether data are in host memory, and not on a GPU. */
+    /* Whether the device's data are in host memory: true for a CPU, false for a GPU. */
     bool in_host_memory() const noexcept { return host_; }
 
     returned<device_info> describe() const
@@ -82,7 +82,7 @@ template <class Policy> class basic_device
 
     /* ----------------------------------------------------------------------- workspaces ---- */
 
-    /* In is head or logits. */
+    /* In is gumbel::head or gumbel::logits. */
     template <class In>
     returned<std::size_t> workspace_size(const In &in, const sampling &how = {},
                                          const output *out = nullptr) const
@@ -120,7 +120,7 @@ template <class Policy> class basic_device
         return Policy::template give<std::size_t>(failure, std::move(bytes));
     }
 
-    /* `into` is aligned as a workspace is; it goes to head::screen. */
+    /* `into` is aligned as a workspace; its address is the value for head::screen. */
     returned<void> screen_prepare(const tensor &weight, span<unsigned char> into,
                                   stream on = nullptr) const
     {
@@ -249,7 +249,7 @@ template <class Policy> class basic_device
         return Policy::give(failure);
     }
 
-    /* tokens is [B] rows at their stride, `counts` [B] or absent for one token a row. */
+    /* `tokens` is [B] rows at their stride; `counts` is [B], or absent for one token a row. */
     returned<void> history_update(const history &of, const matrix<const std::int32_t> &tokens,
                                   const slots &where = {}, span<const std::int32_t> counts = {},
                                   stream on = nullptr)
@@ -296,20 +296,20 @@ template <class Policy> class basic_device
         return Policy::give(failure);
     }
 
-    /* into[i] = merge(into[i], from[i]) in this device's memory; both are of one size. */
+    /* into[i] = merge(into[i], from[i]) in this device's memory; both spans have the same size. */
     returned<void> merge(span<summary> into, span<const summary> from, stream on = nullptr)
     {
         error failure = present();
         return merged(failure, device_, into, from, on);
     }
-    /* The same in host memory, without a device. */
+    /* As merge(), in host memory and without a device. */
     static returned<void> merge_host(span<summary> into, span<const summary> from)
     {
         error failure;
         return merged(failure, nullptr, into, from, nullptr);
     }
 
-    /* summaries is [parts, B, S], `out` of B rows. */
+    /* `summaries` is [parts, B, S]; `out` has B rows. */
     returned<void> finish(span<const summary> summaries, std::int32_t parts, std::int64_t batch,
                           std::int32_t num_samples, const output &out, stream on = nullptr)
     {
@@ -326,7 +326,7 @@ template <class Policy> class basic_device
 
     /* ---------------------------------------------------------------------------- noise ---- */
 
-    /* into is [B, S, count] at `stride` elements a draw, 0: count. */
+    /* `into` is [B, S, count] at `stride` elements a draw; 0 means count. */
     returned<void> prepare_noise(const sampling &how, std::int64_t batch, std::int64_t first_token,
                                  std::int64_t count, span<float> into, std::int64_t stride = 0,
                                  stream on = nullptr)
@@ -343,7 +343,7 @@ template <class Policy> class basic_device
         return Policy::give(failure);
     }
 
-    /* The noise of as many tokens as `into` holds, in host memory. */
+    /* Writes the noise of into.size() tokens, in host memory. */
     static returned<void> noise(std::uint64_t seed, std::uint64_t position, std::uint32_t sample,
                                 std::uint32_t domain, std::int64_t first_token, span<float> into)
     {
@@ -364,7 +364,7 @@ template <class Policy> class basic_device
         return Policy::template give<std::array<std::uint32_t, 4>>(failure, std::move(out));
     }
 
-    /* --------------------------------------------------------------------- explanations ---- */
+    /* ---------------------------------------------------------------------- diagnostics ---- */
 
     template <class In>
     returned<std::string> explain(const In &in, const sampling &how = {},
@@ -392,7 +392,8 @@ template <class Policy> class basic_device
 #endif
 
   private:
-    /* Where a null device would mean host memory, one that is none is an error. */
+    /* An object without a device is an error; a NULL handle would mean host memory to the C
+     * call. */
     error present() const noexcept
     {
         error failure;

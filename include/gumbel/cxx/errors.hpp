@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel for C++17: what a call returns, as a value or as an exception.
+ * libgumbel for C++17: results and errors of calls, as values or as exceptions.
  *
- * A device is a basic_device of one of two policies: as_values, whose calls return a result and
- * throw nothing, or as_exceptions, whose calls return their value and throw gumbel::exception. The
- * latter exists where the compiler has exceptions.
+ * A device is a basic_device with one of two policies. Calls with as_values return a result and
+ * throw nothing. Calls with as_exceptions return their value and throw gumbel::exception;
+ * as_exceptions exists only if the compiler supports exceptions.
  */
 #ifndef GUMBEL_CXX_ERRORS_HPP
 #define GUMBEL_CXX_ERRORS_HPP
@@ -32,8 +32,9 @@ enum class status : int {
     device = GUMBEL_ERROR_DEVICE,
 };
 
-/* Why a call failed: its status, the argument at fault, as in "sampling.temperature[3]", and one
- * sentence. Default: no error. The strings are copied only where there is one. */
+/* Why a call failed: its status, the argument at fault, for example "sampling.temperature[3]", and
+ * one sentence. A default-constructed object means no error. The strings are copied only if there
+ * is an error. */
 class error
 {
   public:
@@ -56,8 +57,8 @@ class error
     const char *message() const noexcept { return strings_.message; }
     explicit operator bool() const noexcept { return code_ != status::ok; }
 
-    /* For what fills it: the C call's own struct and status; or a refusal made here, of which the
-     * first counts. */
+    /* For the code that fills the object: the C call's struct and status, or an error found by the
+     * wrapper, of which the first is kept. */
     gumbel_error *strings() noexcept { return &strings_; }
     void set(gumbel_status code) noexcept
     {
@@ -89,7 +90,7 @@ class error
     gumbel_error strings_;
 };
 
-/* A value, or an error. The value of a failed result is T's default. */
+/* A value or an error. The value of a failed result is default-constructed. */
 template <class T> class [[nodiscard]] result
 {
   public:
@@ -133,7 +134,7 @@ struct as_values {
 };
 
 #if defined(__cpp_exceptions)
-/* what() is "field: message". */
+/* what() returns "field: message". */
 class exception : public std::runtime_error
 {
   public:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel for C++17, inside: the structs of the C interface, filled from those of C++. Views that
- * are smaller than a call's shapes say are refused here; ranges and all else by the C call itself.
+ * libgumbel for C++17, internal: fills the structs of the C interface from those of C++. This code
+ * checks that views hold as many elements as the call's shapes require. The C call checks all else.
  */
 #ifndef GUMBEL_CXX_LOWERING_HPP
 #define GUMBEL_CXX_LOWERING_HPP
@@ -15,13 +15,13 @@ namespace detail
 
 using count = std::uint64_t;
 
-/* A size that the C call will refuse if it is negative counts as none. */
+/* A negative size becomes 0 here; the C call returns an error for it. */
 constexpr count sized(std::int64_t size) noexcept
 {
     return size > 0 ? static_cast<count>(size) : 0;
 }
 
-/* a * b, or the largest count where that does not hold it. */
+/* a * b, or the largest count on overflow. */
 constexpr count times(count a, count b) noexcept
 {
     constexpr count half = count{1} << 32;
@@ -31,7 +31,7 @@ constexpr count times(count a, count b) noexcept
 }
 constexpr count plus(count a, count b) noexcept { return a > ~count{0} - b ? ~count{0} : a + b; }
 
-/* Elements from the first to the last one of `rows` rows of `width`, at `stride`. */
+/* Elements that `rows` rows of `width` span at `stride`. */
 constexpr count extent(count rows, count width, std::int64_t stride) noexcept
 {
     if (rows == 0 || width == 0)
@@ -41,7 +41,7 @@ constexpr count extent(count rows, count width, std::int64_t stride) noexcept
     return plus(times(rows - 1, stride == 0 ? width : sized(stride)), width);
 }
 
-/* The sizes of a call's arguments: B, S, V, and where parameters of rows lie. */
+/* The sizes of a call's arguments: B, S, V, and the number of row parameters. */
 struct shape {
     count batch = 0;
     count samples = 1;
@@ -64,8 +64,8 @@ constexpr count places_of(const slots &s, count batch) noexcept
     return s.of_row.absent() ? batch : sized(s.count);
 }
 
-/* What fills C structs and looks at sizes; `reads` tells whether the call follows pointers, and
- * `host` whether their memory is the host's. */
+/* Fills C structs and checks sizes. `reads` is true if the call reads data, `host` if the data are
+ * in host memory. */
 class lowering
 {
   public:
@@ -106,7 +106,7 @@ class lowering
         return into;
     }
 
-    /* Row parameters of `places` rows or slots, into a gumbel_row_*. */
+    /* Fills a gumbel_row_* with parameters of `places` rows or slots. */
     template <class Into, class T>
     void lower(Into &into, const char *field, const row<T> &values, count places) noexcept
     {
@@ -234,17 +234,18 @@ class lowering
     bool reads_;
 };
 
-/* A sampling's C structs, which point at each other: neither copied nor moved. */
+/* The C structs of a sampling. They point at each other, so they are neither copied nor moved. */
 class lowered_sampling
 {
   public:
-    /* Of a call with rows and parameters in step. `sizes` gains samples and places. */
+    /* For a call whose parameters are those of its rows. Sets samples and places of `sizes`. */
     lowered_sampling(lowering &to, const sampling &s, shape &sizes) noexcept
         : lowered_sampling(to, s, sizes, sizes.batch, sizes.batch, 0)
     {
     }
-    /* Of a verification, whose parameters are those of `batch` requests, in `places` where it has
-     * no slots itself, and whose mask is of `mask_rows`; 0: as the other parameters. */
+    /* For a verification. Its parameters are those of `batch` requests, or of `places` slots if the
+     * sampling has no slots of its own. The mask has `mask_rows` rows; 0: as the other
+     * parameters. */
     lowered_sampling(lowering &to, const sampling &s, shape &sizes, count batch, count places,
                      count mask_rows) noexcept
     {
@@ -319,7 +320,7 @@ class lowered_sampling
     }
 
     gumbel_sampling into_ = {};
-    gumbel_transforms transforms_; /* these three are filled where they are asked for */
+    gumbel_transforms transforms_; /* these three are filled only if they are used */
     gumbel_truncation truncation_;
     gumbel_history history_;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel for C++17, inside: whole calls as structs of the C interface.
+ * libgumbel for C++17, internal: fills the C structs of whole calls.
  */
 #ifndef GUMBEL_CXX_LOWERING_DRAFTS_HPP
 #define GUMBEL_CXX_LOWERING_DRAFTS_HPP
@@ -12,7 +12,8 @@ namespace gumbel
 namespace detail
 {
 
-/* The C struct of a way in, and the one of head and logits that it is not, which is null. */
+/* The C struct of an input, which is a head or logits, and a NULL pointer for the other of the
+ * two. */
 template <class In> struct way_in;
 template <> struct way_in<gumbel::head> {
     gumbel_head into;
@@ -25,7 +26,7 @@ template <> struct way_in<gumbel::logits> {
     const gumbel_logits *logits() const noexcept { return &into; }
 };
 
-/* What a call that draws is given; its structs point at each other. */
+/* Arguments of a call that draws. The structs point at each other. */
 template <class In> class lowered_call
 {
   public:
@@ -44,7 +45,7 @@ template <class In> class lowered_call
     const gumbel_sampling *sampling() const noexcept { return sampling_.get(); }
     const gumbel_output *output() const noexcept { return has_output_ ? &output_ : nullptr; }
 
-    /* Refuse what is not [B, S]. */
+    /* Records an error if a view is not [B, S]. */
     void need_draws(error &failure, const char *field, const void *data, count has) const noexcept
     {
         lowering(failure, true).need(field, data, has, times(sizes_.batch, sizes_.samples));
@@ -59,7 +60,7 @@ template <class In> class lowered_call
     bool has_output_ = false;
 };
 
-/* What a verification is given. */
+/* Arguments of a verification. */
 template <class In> class lowered_verify
 {
   public:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel for C++17: what a call is given, as plain structs whose defaults are those of gumbel.h,
- * where every field is explained. Shapes are as there; what a view shows is checked against them.
+ * libgumbel for C++17: arguments and outputs of calls, as plain structs. Defaults and shapes are
+ * those of gumbel.h, which documents every field. Calls check the size of each view.
  */
 #ifndef GUMBEL_CXX_PARAMETERS_HPP
 #define GUMBEL_CXX_PARAMETERS_HPP
@@ -24,7 +24,7 @@ enum class isa : int {
 };
 
 struct device_options {
-    const char *device = nullptr; /* "cpu" where it is null, or "cuda:N" */
+    const char *device = nullptr; /* nullptr or "cpu"; or "cuda:N" */
     gumbel::isa isa = isa::automatic;
     std::int32_t threads = 0;
     std::int32_t tile = 0;
@@ -35,7 +35,7 @@ struct device_options {
 
 using device_info = gumbel_device_info;
 
-/* ------------------------------------------------------------------------------ ways in ---- */
+/* ------------------------------------------------------------------------------- inputs ---- */
 
 struct head {
     tensor hidden; /* [B, D] */
@@ -45,7 +45,7 @@ struct head {
     float soft_cap = 0;
     std::int64_t first_token = 0;
     std::int64_t vocab_size = 0;  /* 0: first_token + V */
-    const void *screen = nullptr; /* of `weight` (screen.h) */
+    const void *screen = nullptr; /* screen of `weight` (screen.h) */
 };
 
 struct logits {
@@ -66,10 +66,10 @@ struct slots {
 struct token_lists {
     span<const std::int64_t> offsets; /* [B + 1] or absent */
     span<const std::int32_t> ids;
-    span<const float> values; /* one an id, of a bias alone */
+    span<const float> values; /* one for each id; only a bias has values */
 };
 
-/* How often tokens occur, [B or slots, vocab_size], in 16 bits or in 32. */
+/* Token counts [B or slots, vocab_size], of 16 or 32 bits. */
 struct token_counts {
     constexpr token_counts() noexcept = default;
     constexpr token_counts(span<std::uint16_t> of) noexcept
@@ -89,7 +89,7 @@ struct token_counts {
 struct history {
     std::int64_t vocab_size = 0;
     span<std::uint32_t> prompt; /* [B or slots, ceil(vocab_size / 32)] */
-    span<std::uint32_t> output; /* the same */
+    span<std::uint32_t> output; /* [B or slots, ceil(vocab_size / 32)] */
     token_counts counts;
 };
 
@@ -126,7 +126,7 @@ struct truncation {
     gumbel::ties ties = ties::all;
 };
 
-/* Values of sampling's `domain`. */
+/* Values of the field `domain` of sampling. */
 inline constexpr std::uint32_t target_domain = GUMBEL_DOMAIN_TARGET;
 inline constexpr std::uint32_t draft_domain = GUMBEL_DOMAIN_DRAFT;
 inline constexpr std::uint32_t accept_domain = GUMBEL_DOMAIN_ACCEPT;
@@ -154,7 +154,7 @@ struct sampling {
     gumbel::math math = math::exact;
 };
 
-/* What calls stay within, for one workspace that serves them all. */
+/* Limits of the calls that share one workspace. */
 struct limits {
     std::int64_t batch = 0;
     std::int64_t vocab_size = 0;
@@ -181,7 +181,7 @@ enum class row_status : std::int32_t {
 
 struct output {
     span<std::int32_t> tokens;  /* [B, S] */
-    span<float> logprobs;       /* [B, S], as all below or absent */
+    span<float> logprobs;       /* [B, S]; this and all below may be absent */
     span<float> scores;         /* [B, S] */
     span<float> lse;            /* [B] */
     span<std::int32_t> status;  /* [B], each a row_status */
@@ -219,7 +219,7 @@ enum class rule : int {
     block = GUMBEL_RULE_BLOCK,
 };
 
-/* R requests, M nodes at most, n rows. */
+/* R requests, at most M nodes each, n rows. */
 struct draft {
     std::int64_t requests = 0;
     std::int32_t max_nodes = 0;
@@ -246,7 +246,7 @@ enum class finish_reason : std::int32_t {
 struct verified {
     span<std::int32_t> tokens;     /* [R, M] */
     span<std::int32_t> emitted;    /* [R] */
-    span<std::int32_t> accepted;   /* [R], as all below or absent */
+    span<std::int32_t> accepted;   /* [R]; this and all below may be absent */
     span<std::int32_t> path;       /* [R, M] */
     span<std::int32_t> last_row;   /* [R] */
     span<std::uint64_t> position;  /* [R or slots] */

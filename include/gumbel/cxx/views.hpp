@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel for C++17: views of the caller's memory. None owns anything: what they show must
- * outlive the call, on CUDA until the stream has passed it.
+ * libgumbel for C++17: views of the caller's memory. Views own nothing: the memory must stay valid
+ * until the call returns, and on CUDA until the stream has passed the call.
  *
- * A view made of a container or of a pointer and a count knows its size, and a call refuses it
- * where that is too small. An empty view is an absent one.
+ * A view made from a container, or from a pointer and a count, knows its size; a call returns an
+ * error if that is too small. An empty view means an absent argument.
  */
 #ifndef GUMBEL_CXX_VIEWS_HPP
 #define GUMBEL_CXX_VIEWS_HPP
@@ -19,11 +19,11 @@
 namespace gumbel
 {
 
-/* Elements of a view whose size the caller vouches for. */
+/* The size of a view that is not checked. */
 inline constexpr std::size_t any_size = ~std::size_t{0};
 
-/* A pointer and a count of elements. Made of arrays, std::vector, std::array, std::span and all
- * that has data() and size(); not of a container that is about to die. */
+/* A pointer and a count of elements. Converts from arrays, std::vector, std::array, std::span and
+ * everything with data() and size(), but not from a temporary container. */
 template <class T> class span
 {
     template <class C>
@@ -55,7 +55,7 @@ template <class T> class span
     std::size_t size_ = 0;
 };
 
-/* Elements of 16 bits, for those who have no type of their own. */
+/* 16-bit element types, for programs without types of their own. */
 struct float16 {
     std::uint16_t bits;
 };
@@ -69,7 +69,7 @@ enum class dtype : int {
     bfloat16 = GUMBEL_BFLOAT16,
 };
 
-/* The dtype of an element type. Others may be added, as in
+/* The dtype of an element type. Programs may add specialisations, for example
  *   template <> struct gumbel::dtype_of<__nv_bfloat16> : gumbel::dtype_of<gumbel::bfloat16> {}; */
 template <class T> struct dtype_of;
 template <> struct dtype_of<float> : std::integral_constant<dtype, dtype::float32> {
@@ -79,7 +79,7 @@ template <> struct dtype_of<float16> : std::integral_constant<dtype, dtype::floa
 template <> struct dtype_of<bfloat16> : std::integral_constant<dtype, dtype::bfloat16> {
 };
 
-/* A row-major matrix of T; `stride` in elements, 0: cols. */
+/* A row-major matrix of T. `stride` is in elements; 0 means cols. */
 template <class T> struct matrix {
     constexpr matrix() noexcept = default;
     constexpr matrix(span<T> of, std::int64_t height, std::int64_t width,
@@ -92,7 +92,7 @@ template <class T> struct matrix {
         : data(of), size(any_size), rows(height), cols(width), stride(pitch)
     {
     }
-    /* The same, to be read alone. */
+    /* Converts to a read-only matrix. */
     template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
     constexpr matrix(const matrix<U> &of) noexcept
         : data(of.data), size(of.size), rows(of.rows), cols(of.cols), stride(of.stride)
@@ -100,7 +100,7 @@ template <class T> struct matrix {
     }
 
     T *data = nullptr;
-    std::size_t size = 0; /* elements that there are */
+    std::size_t size = 0; /* elements in memory */
     std::int64_t rows = 0;
     std::int64_t cols = 0;
     std::int64_t stride = 0;
@@ -110,7 +110,7 @@ matrix(C &&, std::int64_t, std::int64_t, std::int64_t = 0)
     -> matrix<std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>>;
 template <class T> matrix(T *, std::int64_t, std::int64_t, std::int64_t = 0) -> matrix<T>;
 
-/* A matrix whose dtype is a value, and which is only read. */
+/* A read-only matrix whose dtype is a run-time value. */
 struct tensor {
     constexpr tensor() noexcept = default;
     template <class T>
@@ -126,15 +126,15 @@ struct tensor {
     }
 
     const void *data = nullptr;
-    std::size_t size = 0; /* elements that there are */
+    std::size_t size = 0; /* elements in memory */
     dtype type = dtype::float32;
     std::int64_t rows = 0;
     std::int64_t cols = 0;
     std::int64_t stride = 0;
 };
 
-/* A row parameter: absent for the default, a value for all rows, or one a row, or with slots one a
- * slot. A value is in host memory: on CUDA use same(). */
+/* A row parameter: absent (the default), one value for all rows, or one value for each row (with
+ * slots, for each slot). A value is in host memory; on CUDA use same(). */
 template <class T> class row
 {
   public:
@@ -148,12 +148,12 @@ template <class T> class row
     constexpr row(C &&values) noexcept : values_(values)
     {
     }
-    /* One value in memory for all rows. */
+    /* One value for all rows, in the device's memory. */
     static constexpr row same(const T *value) noexcept
     {
         return row(span<const T>(value, 1), GUMBEL_SAME);
     }
-    /* Values at `stride` elements. */
+    /* One value for each row, at `stride` elements. */
     static constexpr row strided(span<const T> values, std::int64_t stride) noexcept
     {
         return row(values, stride);
@@ -177,14 +177,14 @@ template <class T> class row
     bool is_value_ = false;
 };
 
-/* Memory for a call's workspace, aligned to GUMBEL_WORKSPACE_ALIGNMENT; the caller's own, on CUDA
- * of the device, or a gumbel::workspace. */
+/* Memory for a call's workspace, aligned to GUMBEL_WORKSPACE_ALIGNMENT: the caller's memory (on
+ * CUDA device memory), or a gumbel::workspace. */
 struct memory {
     void *data = nullptr;
     std::size_t bytes = 0;
 };
 
-/* Aligned host memory, which grows when reserve() asks for more and at no other time. */
+/* Aligned host memory, which only reserve() grows. */
 class workspace
 {
   public:
@@ -199,8 +199,8 @@ class workspace
     workspace &operator=(const workspace &) = delete;
     ~workspace() { ::operator delete(memory_.data, alignment); }
 
-    /* Have `bytes` or more; what was there is lost where it grows. False where there is no memory,
-     * and then all is as before. */
+    /* Ensures `bytes` or more. The contents are lost if the memory grows. Returns false, and
+     * changes nothing, if there is no memory. */
     [[nodiscard]] bool reserve(std::size_t bytes) noexcept
     {
         if (bytes <= memory_.bytes)
