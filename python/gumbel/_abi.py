@@ -475,7 +475,7 @@ def check(status: int, error: Error | None = None, renamed: dict[str, str] | Non
 
     `renamed` has arguments that the caller knows by another name.
 
-    ValueError: an argument; RuntimeError: not to be had on this device or build, or refused by its
+    ValueError: an argument; RuntimeError: not supported by this device or build, or refused by its
     driver; MemoryError.
     """
     if status == OK:

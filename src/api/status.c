@@ -46,11 +46,11 @@ const char *gumbel_row_status_string(gumbel_row_status status)
     case GUMBEL_ROW_TEMPERATURE:
         return "the row's temperature is negative or not finite";
     case GUMBEL_ROW_SLOT:
-        return "the row's slot is none of those there are";
+        return "the row's slot is out of range";
     case GUMBEL_ROW_UNUSED:
         return "the row is not one of the live rows";
     case GUMBEL_ROW_DRAFT:
-        return "what was drafted cannot be";
+        return "the draft is not valid";
     }
     return "unknown row status";
 }

@@ -100,7 +100,7 @@ impl Device {
     /// Open a device.
     ///
     /// # Errors
-    /// Options out of range, a device that is not to be had, no memory, a driver that refuses.
+    /// Options out of range, a device that is not available, no memory, a driver that refuses.
     pub fn open(options: DeviceOptions<'_>) -> Result<Device> {
         let name = c_string("options.device", options.device)?;
         let rungs = c_string("options.rungs", options.rungs)?;

@@ -87,7 +87,7 @@ c_enums! {
         Slot = 5,
         /// It is none of the live rows.
         Unused = 6,
-        /// On a GPU: what was drafted cannot be.
+        /// On a GPU: the draft is not valid.
         Draft = 7,
     }
     /// How drafts are accepted; all rules are exact.

@@ -12,7 +12,7 @@ pub enum Status {
     Argument,
     /// The workspace is missing, too small or not aligned.
     Workspace,
-    /// Understood, and not to be had on this device or build.
+    /// Not supported by this device or build.
     Unsupported,
     /// No memory, or no threads.
     Memory,

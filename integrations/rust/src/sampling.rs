@@ -183,7 +183,7 @@ impl Device {
     /// Draw from n rows of hidden states or logits, and accept drafts.
     ///
     /// # Errors
-    /// As [`sample`](Device::sample); and where a rule is not to be had.
+    /// As [`sample`](Device::sample); and where a rule is not supported.
     pub fn verify<'s>(
         &self,
         input: &impl Input,

@@ -25,7 +25,7 @@ pub struct View<'a, T> {
 
 /// Elements that a call writes: a slice, or memory of a GPU. Default: none.
 ///
-/// What it shows must outlive it, and is not to be had beside it:
+/// The data that it shows must outlive it, and cannot be borrowed beside it:
 ///
 /// ```compile_fail,E0597
 /// let mut out = gumbel::Output::default();
@@ -353,7 +353,7 @@ impl Workspace {
             return Ok(());
         }
         let refused = || {
-            Error::new(Status::Memory, "workspace", format!("{} bytes are not to be had", bytes))
+            Error::new(Status::Memory, "workspace", format!("{} bytes could not be allocated", bytes))
         };
         let layout = Layout::from_size_align(bytes, ffi::GUMBEL_WORKSPACE_ALIGNMENT)
             .map_err(|_| refused())?;

@@ -44,7 +44,7 @@ def _by_callback(exchange: Exchange, rank: int, ranks: int) -> Transport:
 
 
 def has_nccl() -> Optional[str]:
-    """Why NCCL is not to be had here; None: it is."""
+    """Why NCCL is not available here; None: it is available."""
     error = _abi.Error()
     status = lib.gumbel_nccl_id(ctypes.create_string_buffer(NCCL_ID_BYTES), error)
     return None if status == _abi.OK else _abi.text(error.message)

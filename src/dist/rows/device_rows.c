@@ -149,8 +149,11 @@ gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumb
     const char *field = refused(p);
     size_t local = 0;
     if (field)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, field,
-                           "ranks on GPUs do not serve it beside transforms, scale or soft-cap");
+        return gumbel_fail(
+            error, GUMBEL_ERROR_UNSUPPORTED, field,
+            p->sampling.noise
+                ? "ranks on GPUs do not support given noise"
+                : "ranks on GPUs do not support it with transforms, scale or soft-cap");
     int64_t row = (group->rows_most + 3) / 4 * 4 * group->transport.ranks * (int64_t)sizeof(float);
     int64_t piece = PIECE_BYTES / row < 1 ? 1 : PIECE_BYTES / row;
     dist_device_rows d = dist_device_rows_of(draw, cursor, piece < p->batch ? piece : p->batch);
