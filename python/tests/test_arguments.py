@@ -36,10 +36,10 @@ UNALIGNED = np.zeros(2 * 16 * 4 + 1, dtype=np.uint8)[1:].view(np.float32).reshap
 @pytest.mark.parametrize(
     "logits, text",
     [
-        (LOGITS[0], "expected two axes"),
+        (LOGITS[0], r"expected two axes, got .*; for one row give logits\[None\]$"),
         (LOGITS[None], "expected two axes"),
         (np.zeros((2**40, 0), np.float32), r"the shape \(1099511627776, 0\) has no columns"),
-        (LOGITS[:, ::2], "last axis is not contiguous"),
+        (LOGITS[:, ::2], r"last axis is not contiguous; give np.ascontiguousarray\(logits\)$"),
         (np.asfortranarray(LOGITS), "last axis is not contiguous"),
         (LOGITS[::-1], "rows -64 bytes apart"),
         (np.broadcast_to(LOGITS[:1], (2, 16)), "rows 0 bytes apart"),

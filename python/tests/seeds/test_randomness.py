@@ -194,13 +194,28 @@ UNKNOWN = [
     ("repetition", "repetition_penalty"),
     ("soft_cap", "softcap"),
     ("x", None),
+    ("repeat_penalty", "repetition_penalty"),
+    ("generator", "seed"),
+    ("rng", "seed"),
+    ("random_state", "seed"),
+    ("greedy", "temperature"),
+    ("do_sample", "temperature"),
+    ("k", "top_k"),
+    ("p", "top_p"),
+    ("n", "num_samples"),
+    ("num_return_sequences", "num_samples"),
     ("max_tokens", None),
+    ("max_new_tokens", None),
 ]
 
 
 @pytest.mark.parametrize("name, nearest", UNKNOWN)
 def test_an_argument_that_does_not_exist(name, nearest):
-    advice = rf"; did you mean '{nearest}'\?" if nearest else ".*"
+    advice = rf"; did you mean '{nearest}'\?( \(.*\))?" if nearest else "(: .*)?"
+    if name.startswith("max"):
+        advice = ": a call draws one token a row; .*"
+    if nearest == "temperature" and name[:4] != "temp":
+        advice = r".* \(temperature=0 is greedy\)"
     for function, inputs in (
         (gumbel.sample, (HIDDEN, WEIGHT)),
         (gumbel.sample_logits, (LOGITS,)),
