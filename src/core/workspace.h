@@ -32,8 +32,8 @@ static inline void *gumbel_carve(gumbel_cursor *c, size_t rows, size_t cols, siz
     return piece;
 }
 
-/* Refuse a workspace of `given` bytes where `needed` are, or one that is not aligned. `source` names
- * the functions that return the size of this call. */
+/* Refuse a workspace of `given` bytes where `needed` are, or one that is not aligned. `source`
+ * names the functions that return the size of this call. */
 static inline gumbel_status gumbel_check_workspace(const void *workspace, size_t given,
                                                    size_t needed, const char *source,
                                                    gumbel_error *error)

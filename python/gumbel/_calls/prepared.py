@@ -58,8 +58,8 @@ class PreparedCall:
     >>> out = call(other_hidden)    # the same shape, dtype and strides, somewhere else
 
     **Every call returns the same arrays, `output`, and overwrites them: copy what you keep.** Write
-    inputs in place, or pass others. One call at a time; on CUDA all on one stream, as results and workspace are shared. It can be captured in a
-    CUDA graph, for as long as this object lives.
+    inputs in place, or pass others. One call at a time; on CUDA all on one stream, as results and
+    workspace are shared. It can be captured in a CUDA graph, for as long as this object lives.
 
     **A seed that is given stays: advance `position` by one at every step, or every call draws the
     same tokens.** Pass it as an array, and in a CUDA graph advance it on the device, by `position

@@ -110,7 +110,8 @@ class Common(TypedDict, total=False):
                  that is drawn from; "raw", the softmax of the logits as they are; None: `logprobs`
                  and `lse` are None and their time is saved.
     top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
-    ranks, kept  True: give `ranks`, `kept`.
+    ranks        True: give `ranks`.
+    kept         True: give `kept`.
     num_best     how many of the best scores of the draw to give, 0 to 16, with num_samples 1: as
                  many draws without replacement. Default 0.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.

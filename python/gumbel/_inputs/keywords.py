@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, Optional, TypeVar
 
+import numpy as np
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ONE_TOKEN = "a call draws one token a row; the loop over tokens is the caller's"
@@ -51,7 +53,11 @@ def take_keywords(
         def taker(*args: Any, **keywords: Any) -> Any:
             if not keywords.keys() <= known:
                 _refuse_unknown(function, known, but, reasons, keywords)
-            return function(*args, **keywords)
+            try:
+                return function(*args, **keywords)
+            except ValueError as error:
+                _name_scalar(error, keywords)
+                raise
 
         taker.__signature__ = signature  # type: ignore[attr-defined]
         taker.__doc__ = f"{inspect.getdoc(function)}\n\n{_without(explained, but)}"
@@ -59,6 +65,14 @@ def take_keywords(
         return made
 
     return taking
+
+
+def _name_scalar(error: ValueError, given: Mapping[str, Any]) -> None:
+    """Take the index off "top_p[0]: ..." where `top_p` is one number for all rows."""
+    text = str(error)
+    name, index, rest = text.partition("[0]: ")
+    if index and isinstance(given.get(name), (int, float, np.generic)):
+        error.args = (f"{name}: {rest}",)
 
 
 def _without(explained: str, but: Sequence[str]) -> str:
@@ -96,7 +110,7 @@ def _advice(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
     argument, note = _OTHER_LIBRARIES.get(name, (None, ""))
     if name not in _OTHER_LIBRARIES:
         argument = _nearest(name, known)
-    elif argument in reasons:
+    elif argument is not None and argument in reasons:
         return f": {reasons[argument]}"
     elif argument is not None and argument not in known:
         return ""

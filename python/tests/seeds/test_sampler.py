@@ -180,9 +180,9 @@ def test_rows_that_do_not_live_stand_still():
 
 
 BAD_CALLS = [
-    ({"top_p": 2.0}, ValueError, r"top_p\[0\]: it is 2"),
+    ({"top_p": 2.0}, ValueError, r"top_p: it is 2"),
     ({"banned": [V]}, ValueError, f"banned: {V} is no token; the vocabulary has {V} tokens"),
-    ({"seed": 1}, TypeError, r"Sampler.sample_logits\(\) takes no argument 'seed': .*Sampler\(seed="),
+    ({"seed": 1}, TypeError, r"Sampler.sample_logits\(\) takes no .* 'seed': .*Sampler\(seed="),
     ({"position": 1}, TypeError, r".* takes no argument 'position': the sampler counts .*reset\("),
     ({"num_slots": 4}, TypeError, r".* 'num_slots': .*Sampler\(num_slots=...\)"),
     ({"rng": 1}, TypeError, r".* has no argument 'rng': the sampler has the seeds; use Sampler\("),
@@ -296,15 +296,6 @@ def test_samplers_have_a_readable_repr():
     text = repr(gumbel.Sampler(seed=[1, 2], num_slots=2))
     assert text.startswith("Sampler(seed=uint64[2] [1, 2], num_slots=2, position=uint64[2] [0, 0]")
     assert len(repr(gumbel.Sampler(batch=10000))) < 200
-
-
-@pytest.mark.parametrize("name", ["sample", "sample_logits", "prepare_sample"])
-def test_help_has_no_argument_that_is_refused(name):
-    text = getattr(gumbel.Sampler, name).__doc__
-    entries = {line.split()[0] for line in text.splitlines() if line and line[0].isalpha()}
-    assert not entries & {"seed", "position", "num_slots", "given"}
-    assert {"temperature", "first_sample", "slots", "live_rows", "threads"} <= entries
-    assert "\nseed  " in gumbel.sample.__doc__
 
 
 def test_what_is_missing_is_named():
