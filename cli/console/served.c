@@ -63,8 +63,8 @@ void served_by(const gumbel_device *device, const gumbel_head *head, const gumbe
     }
 }
 
-/* The rungs of a usual call. gumbel_explain() reads the row parameters, so they have real values. It
- * follows no pointer to tensors, counts or outputs: `anything` stands for them. */
+/* The rungs of a usual call. gumbel_explain() reads the row parameters, so these have real values.
+ * It follows no pointer to tensors, counts or outputs: `anything` stands for them. */
 static void served_usual(const gumbel_device *device, const struct usual *call,
                          const struct column *column, char names[SERVED_BYTES])
 {
@@ -76,8 +76,9 @@ static void served_usual(const gumbel_device *device, const struct usual *call,
                                     .prompt = (uint32_t *)(void *)anything,
                                     .output = (uint32_t *)(void *)anything,
                                     .counts = (uint16_t *)(void *)anything};
-    const gumbel_transforms transforms = {
-        .struct_size = sizeof transforms, .repetition = {&repetition, GUMBEL_SAME}, .history = &history};
+    const gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                          .repetition = {&repetition, GUMBEL_SAME},
+                                          .history = &history};
     const gumbel_truncation truncation = {
         .struct_size = sizeof truncation,
         .top_k = {call->top_k ? &top_k : NULL, GUMBEL_SAME},
