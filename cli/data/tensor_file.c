@@ -44,6 +44,27 @@ static void split_name(const char *field, const char *name, char **path, char **
     }
 }
 
+bool tensor_file_stat(const char *name, struct stat *found)
+{
+    const char *colon = name ? strrchr(name, ':') : NULL;
+    char *path = NULL;
+    bool there = false;
+
+    if (!name) {
+        return false;
+    }
+    if (reads_stdin(name)) {
+        return fstat(STDIN_FILENO, found) == 0;
+    }
+    if (stat(name, found) == 0) {
+        return true;
+    }
+    path = colon ? strndup(name, (size_t)(colon - name)) : NULL;
+    there = path && stat(path, found) == 0;
+    free(path);
+    return there;
+}
+
 static const tensor_view *pick_tensor(const char *field, const safetensors *checkpoint,
                                       const char *path, const char *tensor)
 {

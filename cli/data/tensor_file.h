@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "decoder/arrays/npy.h"
 #include "decoder/files/safetensors.h"
@@ -23,6 +24,10 @@ struct tensor_file {
 
 /* Whether `name`, which may be NULL, is that of stdin: "-", or "-:TENSOR". */
 bool reads_stdin(const char *name);
+
+/* stat() the file that tensor_file_open() would open for `name`; fstat() for stdin. False if there
+ * is none, and if `name` is NULL. */
+bool tensor_file_stat(const char *name, struct stat *found);
 
 /* Open `name`, the value of option `field`; "-" is stdin, a .npy or a safetensors file. A name with
  * a suffix :TENSOR picks that tensor of a safetensors file; without one the file must hold a single
