@@ -54,7 +54,7 @@ gumbel_row_i32 read_row_int32s(const char *field, const char *text, int64_t rows
 /* The same of numbers below 2^32. */
 gumbel_row_u32 read_row_uint32s(const char *field, const char *text, int64_t rows);
 
-/* The same of numbers below 2^64; a .npy file has none above 2^63 - 1. */
+/* The same of numbers below 2^64. */
 gumbel_row_u64 read_row_uint64s(const char *field, const char *text, int64_t rows);
 
 #endif
