@@ -137,6 +137,15 @@ class Generate(Case):
         wanted = "".join(f"--- sample {j}\n{many[j]['text']}\n" for j in range(3))
         self.assertEqual(text, wanted)
 
+    def test_sample_counters_wrap(self):
+        """After 2^32 - 1 comes 0, in the draws and in the numbers of the texts."""
+        rest = ("generate", "--model", self.model, "--prompt", "In the", "--max-tokens", 12,
+                "--seed", 5)
+        first = self.succeed_json(*rest)["samples"][0]["text"]
+        text = self.succeed(*rest, "--samples", 2, "--first-sample", 2**32 - 1)
+        self.assertTrue(text.startswith(f"--- sample {2**32 - 1}\n"), text)
+        self.assertTrue(text.endswith(f"\n--- sample 0\n{first}\n"), text)
+
     def test_stats(self):
         arguments = ("generate", "--model", self.model, "--prompt", "In the", "--max-tokens", 9,
                      "--stats", "--samples", 2, "--ignore-eos")
