@@ -67,7 +67,8 @@ class Generate(Case):
             drafted = ("--draft", draft, "--draft-tokens", 3, "--check")
             done = gumbel(*rest, "--samples", 2, *drafted)
             self.assertEqual((done.returncode, done.stdout), (0, plain))
-            self.assertRegex(done.stderr, r"^drafts: \d.* a cycle \(by depth:.*\), [1-4]\.\d\d tokens .*\n"
+            self.assertRegex(done.stderr, r"^drafts: \d.* a cycle \(by depth:.*\), "
+                             r"[1-4]\.\d\d tokens .*\n"
                              r"times: drafting .*\n"
                              r"speed-up: predicted \d.*; best draft length by prediction: [0-3]\n"
                              r"check passed: the texts are the same with and without drafts; "
