@@ -176,8 +176,8 @@ def _check(model: Any, config: Any) -> None:
         raise ValueError("model: texts of models with an encoder are not drawn")
     if (config.num_beams or 1) != 1:
         raise ValueError(
-            f"num_beams: {config.num_beams}; beam search is not supported: set num_beams=1, or leave "
-            "out custom_generate"
+            f"num_beams: {config.num_beams}; beam search is not supported: set num_beams=1, or "
+            "leave out custom_generate"
         )
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
