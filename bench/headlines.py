@@ -133,23 +133,23 @@ def ranks():
 
 # A file of results, what is compared in it, the result, and the machine.
 MEASURED = [
-    ("cpu-logits-peers", "CPU, one thread: 1 to 64 rows of logits, beside "
+    ("cpu-logits-peers", "CPU, one thread: 1 to 64 rows of logits, vs "
      "`torch.multinomial(softmax)`", cpu_logits, "2 cores of a Xeon"),
-    ("cpu-bf16-d4096", "CPU: head and draw of 1 to 16 rows, beside the product alone",
+    ("cpu-bf16-d4096", "CPU: head and draw of 1 to 16 rows, vs the product alone",
      cpu_product, "2 cores of a Xeon"),
-    ("cpu-screen-amx-d4096", "CPU: head and draw of one row with a screen, beside without",
+    ("cpu-screen-amx-d4096", "CPU: head and draw of one row with a screen, vs without",
      cpu_screen, "2 cores of a Xeon, AMX"),
-    ("cpu-llama", "CPU: `gumbel_llama_sample()`, beside llama.cpp's own chain", llama,
+    ("cpu-llama", "CPU: `gumbel_llama_sample()`, vs llama.cpp's own chain", llama,
      "one core of an EPYC"),
-    ("cuda-h100", "GPU: head and draw of 1 to 128 rows, beside cuBLAS's product alone",
+    ("cuda-h100", "GPU: head and draw of 1 to 128 rows, vs cuBLAS's product alone",
      gpu_fused, "H100"),
-    ("cuda-h100-screen", "GPU: head and draw of 1 to 64 rows with a screen, beside without",
+    ("cuda-h100-screen", "GPU: head and draw of 1 to 64 rows with a screen, vs without",
      gpu_screen, "H100"),
-    ("cuda-h200-peers", "GPU: head and draw of 1 to 128 rows, beside cuBLAS and FlashInfer",
+    ("cuda-h200-peers", "GPU: head and draw of 1 to 128 rows, vs cuBLAS and FlashInfer",
      gpu_flashinfer, "H200"),
-    ("cuda-h100-transformers", "GPU: `generate()` of transformers with top_k and top_p, beside "
+    ("cuda-h100-transformers", "GPU: `generate()` of transformers with top_k and top_p, vs "
      "stock", texts, "H100"),
-    ("cuda-h200-ranks", "Two GPUs, peer memory: 1 to 64 rows, beside a draw of one shard", ranks,
+    ("cuda-h200-ranks", "Two GPUs, peer memory: 1 to 64 rows, vs a draw of one shard", ranks,
      "two H200"),
 ]  # fmt: skip
 HEADS = ["measured", "result", "machine", "date, commit", "file of `bench/results/`"]

@@ -43,6 +43,10 @@ static _Noreturn void refuse_command(const char *name)
     if (!*name) {
         fail("command", "missing; one of %s (see gumbel --help)", names);
     }
+    if (strcmp(name, "explain") == 0) {
+        fail("command", "'explain' is a command of the Python package: python -m gumbel explain; "
+                        "in C it is gumbel_explain() (see gumbel --help)");
+    }
     if (suggestion.closest) {
         fail("command", "'%s' is not a command; did you mean '%s'? (see gumbel --help)", name,
              suggestion.closest);

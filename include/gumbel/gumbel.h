@@ -534,7 +534,9 @@ typedef struct gumbel_limits {
     int64_t vocab_size;  /* largest V, 1..2^31; read only with `requests` or given noise */
     int64_t hidden_size; /* largest D; 0: calls are from logits only */
     int32_t num_samples; /* largest S, 1..GUMBEL_SAMPLES_MOST; 0 means 1 */
-    int32_t requests;    /* 1: some calls are not plain (gumbel_sample()) or write whole rows */
+    int32_t requests;    /* 1: some calls have transforms, truncation, ranks, kept, num_top,
+                          * num_best, raw log-probabilities or given noise, or are
+                          * gumbel_process_logits() or gumbel_softmax() */
     int32_t screens;     /* 1: heads have a screen */
     int32_t reserved;    /* 0 */
 } gumbel_limits;

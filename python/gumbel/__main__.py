@@ -25,7 +25,8 @@ FULL = ("generate", "sample", "bench")
 BUILD = """gumbel {command}: not part of the Python package. The full command, in C, has it.
 Build that program at the root of libgumbel's source tree:
     script/setup        # installs CMake, Ninja, Jansson, PCRE2, utf8proc by apt
-    cmake --preset release && cmake --build build/release --target gumbel_cli
+    cmake --preset release -DGUMBEL_BUILD_TOOLS=ON
+    cmake --build build/release --target gumbel_cli
     build/release/cli/gumbel {command} --help
 """
 

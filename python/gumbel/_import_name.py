@@ -19,6 +19,6 @@ def warn_of_others() -> None:
     warnings.warn(
         f"the distribution `gumbel` {other} is installed beside libgumbel: both own the import "
         "name `gumbel`, and each may overwrite files of the other. Run `pip uninstall gumbel`, "
-        "then install libgumbel again",
+        "then `pip install .` at the root of libgumbel's source tree",
         stacklevel=3,
     )

@@ -36,10 +36,10 @@ UNALIGNED = np.zeros(2 * 16 * 4 + 1, dtype=np.uint8)[1:].view(np.float32).reshap
 @pytest.mark.parametrize(
     "logits, text",
     [
-        (LOGITS[0], "expected two axes"),
+        (LOGITS[0], r"expected two axes, got .*; for one row give logits\[None\]$"),
         (LOGITS[None], "expected two axes"),
         (np.zeros((2**40, 0), np.float32), r"the shape \(1099511627776, 0\) has no columns"),
-        (LOGITS[:, ::2], "last axis is not contiguous"),
+        (LOGITS[:, ::2], r"last axis is not contiguous; give np.ascontiguousarray\(logits\)$"),
         (np.asfortranarray(LOGITS), "last axis is not contiguous"),
         (LOGITS[::-1], "rows -64 bytes apart"),
         (np.broadcast_to(LOGITS[:1], (2, 16)), "rows 0 bytes apart"),
@@ -138,7 +138,8 @@ def test_layouts_of_one_row_or_column():
         ({"output_tokens": [[1], ["a"]]}, TypeError, r"output_tokens\[1\]\[0\]: "),
         ({"repetition_penalty": 1.5}, ValueError, "repetition_penalty: needs prompt_tokens or "),
         ({"presence_penalty": [1, 0]}, ValueError, "presence_penalty: needs prompt_tokens or "),
-        ({"top_p": 0}, ValueError, r"top_p\[0\]: "),
+        ({"top_p": 0}, ValueError, "top_p: it is 0"),  # no index for one number
+        ({"top_p": [0, 1]}, ValueError, r"top_p\[0\]: it is 0"),
         ({"top_p": [0.5, 1.5]}, ValueError, r"top_p\[1\]: "),
         ({"min_p": [0.5, np.nan]}, ValueError, r"min_p\[1\]: "),
         ({"logit_bias": {1: np.nan}}, ValueError, "logit_bias: "),
@@ -151,7 +152,7 @@ def test_layouts_of_one_row_or_column():
         (
             {"frequency_penalty": np.inf, "output_tokens": [1]},
             ValueError,
-            r"frequency_penalty\[0\]: ",
+            "frequency_penalty: it is inf",
         ),
         ({"top_logprobs": 129}, ValueError, "top_logprobs: "),
         ({"top_logprobs": True + 0.5}, TypeError, "top_logprobs: "),

@@ -188,5 +188,9 @@ gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_pr
 {
     size_t needed;
     GUMBEL_FORWARD(gumbel_call_size(device, problem, more, &needed, error));
-    return gumbel_check_workspace(workspace, given, needed, error);
+    return gumbel_check_workspace(
+        workspace, given, needed,
+        "gumbel_workspace_size(), or gumbel_workspace_most() (limits.requests = 1 for transforms, "
+        "truncation and row outputs)",
+        error);
 }

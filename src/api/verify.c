@@ -340,7 +340,8 @@ static gumbel_status verify(gumbel_device *device, verify_call *call,
     size_t needed, used;
     GUMBEL_FORWARD(read_call(call, device, sampling, draft, verified, 1, error));
     GUMBEL_FORWARD(size_of_call(device, call, &needed, error));
-    GUMBEL_FORWARD(gumbel_check_workspace(workspace, workspace_bytes, needed, error));
+    GUMBEL_FORWARD(gumbel_check_workspace(workspace, workspace_bytes, needed,
+                                          "gumbel_verify_workspace_size()", error));
     if (call->v.draft.requests == 0)
         return GUMBEL_OK;
     lay_out(call, workspace, &used);

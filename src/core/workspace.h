@@ -32,13 +32,15 @@ static inline void *gumbel_carve(gumbel_cursor *c, size_t rows, size_t cols, siz
     return piece;
 }
 
-/* Refuse a workspace of `given` bytes where `needed` are, or one that is not aligned. */
+/* Refuse a workspace of `given` bytes where `needed` are, or one that is not aligned. `source`
+ * names the functions that return the size of this call. */
 static inline gumbel_status gumbel_check_workspace(const void *workspace, size_t given,
-                                                   size_t needed, gumbel_error *error)
+                                                   size_t needed, const char *source,
+                                                   gumbel_error *error)
 {
     if (given < needed)
         return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace_bytes",
-                           "%zu bytes were given, %zu are needed", given, needed);
+                           "%zu bytes were given, %zu are needed; use %s", given, needed, source);
     if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
         return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
                            workspace ? "it is not aligned to %d bytes"

@@ -23,6 +23,7 @@ class Suggestions(Case):
                              ("Bench", "bench"), ("inof", "info"), ("complete", "completion")):
             self.assertIn(f"'{wrong}' is not a command; did you mean '{right}'?",
                           self.refuse("command", wrong))
+        self.assertIn("python -m gumbel explain", self.refuse("command", "explain"))
         for wrong in ("dream", "x" * 5000, "--", "-x", "generate "[:-2] + "xxxxxx"):
             self.assertNotIn("did you mean", self.refuse("command", wrong))
 

@@ -234,6 +234,26 @@ static void assert_names(const char *field, int way, const char *found)
         fail_msg("the error names %s, not %.*s", found, (int)length, field);
 }
 
+/* The message says which functions return the size, and which limit truncation requires; the whole
+ * of it fits. */
+static void small_workspace_message(void **state)
+{
+    (void)state;
+    problem *made = small_problem();
+    call c = sound_call(made);
+    gumbel_error error;
+    outcome_poison(outputs);
+    c.workspace_bytes = 0;
+    for (int way = 1; way <= 2; way++) {
+        assert_int_equal(make_call(&c, way, &error), GUMBEL_ERROR_WORKSPACE);
+        assert_non_null(strstr(error.message, "are needed; use gumbel_workspace_size(), or "));
+        assert_non_null(strstr(error.message, "limits.requests = 1 for transforms, truncation"));
+        assert_int_equal(error.message[strlen(error.message) - 1], ')');
+        assert_true(strlen(error.message) + 30 < sizeof error.message); /* longer sizes */
+    }
+    problem_free(made);
+}
+
 static void every_refusal(void **state)
 {
     (void)state;
@@ -319,6 +339,7 @@ static int close_shared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_workspace_message),
         cmocka_unit_test(every_refusal),
         cmocka_unit_test(null_structs),
     };

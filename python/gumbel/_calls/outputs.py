@@ -37,14 +37,15 @@ class Shown:
 
     def __repr__(self) -> str:
         parts = [
-            f"{name}={_status(value) if name == 'status' else _array(value)}"
+            f"{name}={_status(value) if name == 'status' else shown_array(value)}"
             for name, value in vars(self).items()
             if value is not None
         ]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def _array(value: Any) -> str:
+def shown_array(value: Any) -> str:
+    """The dtype, shape and values of an array; the repr of anything else."""
     if not hasattr(value, "shape"):
         return repr(value)
     array = np.asarray(to_numpy("array", value))

@@ -57,9 +57,9 @@ class PreparedCall:
     >>> positions += 1
     >>> out = call(other_hidden)    # the same shape, dtype and strides, somewhere else
 
-    Every call writes the same arrays, `output`: copy what must outlive the next one. One call at a
-    time; on CUDA all on one stream, as results and workspace are shared. It can be captured in a
-    CUDA graph, for as long as this object lives.
+    **Every call returns the same arrays, `output`, and overwrites them: copy what you keep.** Write
+    inputs in place, or pass others. One call at a time; on CUDA all on one stream, as results and
+    workspace are shared. It can be captured in a CUDA graph, for as long as this object lives.
 
     **A seed that is given stays: advance `position` by one at every step, or every call draws the
     same tokens.** Pass it as an array, and in a CUDA graph advance it on the device, by `position
@@ -163,6 +163,9 @@ def prepare_sample(
 ) -> PreparedCall:
     """Make a sample() ready, for a PreparedCall to run step after step.
 
+    **Write inputs in place: `hidden[:] = ...`. Every call returns the same arrays and overwrites
+    them: copy what you keep.**
+
     Inputs and parameters that are arrays are read in place by every call: what is written into them
     is seen by the next. So a parameter that is an array has the dtype of the library, float32,
     uint64 or int64 for seeds and positions, uint32 or int32 for first_sample, int32 for the rest,
@@ -184,7 +187,11 @@ def prepare_sample_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> PreparedCall:
-    """Make a sample_logits() ready, as prepare_sample() does a sample()."""
+    """Make a sample_logits() ready, as prepare_sample() does a sample().
+
+    **Write `logits` in place. Every call returns the same arrays and overwrites them: copy what you
+    keep.**
+    """
     shared = of_logits(scale, softcap, vocab_size)
     logits = taken("logits", logits)
     way_in, request = from_logits(logits, shared, common)

@@ -23,7 +23,7 @@ from .._inputs.row_state import (
 )
 from .._inputs.tensors import is_tensor
 from .advance import RowsStep
-from .outputs import SampleOutput
+from .outputs import SampleOutput, shown_array
 from .prepared import PreparedCall, check_in_place
 from .screens import Weights
 from .ways import WayIn, draw, from_head, from_logits, of_logits
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 VERSION = 1  # of the dict that state_dict() gives
-_OF_THE_SAMPLER = ("seed", "position", "num_slots", "given")
+_REASONS = {
+    "seed": "the sampler has the seeds; use Sampler(seed=...) or reset(seed=...)",
+    "position": "the sampler counts positions; use Sampler(position=...) or reset(position=...)",
+    "num_slots": "the sampler has the slots; use Sampler(num_slots=...)",
+    "given": "a sampler draws; use gumbel.score() or gumbel.score_logits()",
+}
 _FIELDS = ("version", "root", "sequences", "of_slots", "seed", "position")
 
 
@@ -101,9 +106,16 @@ class Sampler:
             arrays = arrays_of({"like": like}, None, None)
             self._keep(*self._on(arrays), arrays.name)
 
+    def __repr__(self) -> str:
+        rows = None if self.seed is None else len(self.seed)
+        seed = repr(self._root) if self._root is not None else shown_array(self.seed)
+        position = shown_array(self._start if rows is None else self.position)
+        name = "num_slots" if self._of_slots else "batch"
+        return f"Sampler(seed={seed}, {name}={rows}, position={position}, device={self.device!r})"
+
     # ------------------------------------------------------------------------------- calls ----
 
-    @takes_common(*_OF_THE_SAMPLER)
+    @takes_common(*_REASONS, reasons=_REASONS)
     def sample(
         self,
         hidden: Array,
@@ -120,7 +132,7 @@ class Sampler:
         made = from_head(hidden, weight, bias, shared, state)
         return self._draw(_abi.lib.gumbel_sample, *made, state)
 
-    @takes_common(*_OF_THE_SAMPLER)
+    @takes_common(*_REASONS, reasons=_REASONS)
     def sample_logits(
         self,
         logits: Array,
@@ -135,7 +147,7 @@ class Sampler:
         made = from_logits(logits, shared, state)
         return self._draw(_abi.lib.gumbel_sample_logits, *made, state)
 
-    @takes_common(*_OF_THE_SAMPLER)
+    @takes_common(*_REASONS, reasons=_REASONS)
     def prepare_sample(
         self,
         hidden: Array,
@@ -147,13 +159,17 @@ class Sampler:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> PreparedCall:
-        """gumbel.prepare_sample(), whose every call advances the positions; in CUDA graphs, too."""
+        """gumbel.prepare_sample(), whose every call advances the positions; in CUDA graphs, too.
+
+        **Write `hidden` in place. Every call returns the same arrays and overwrites them: copy what
+        you keep.**
+        """
         shared, hidden = of_logits(scale, softcap, vocab_size), taken("hidden", hidden)
         state = self._state("hidden", hidden, common)
         made = from_head(hidden, weight, bias, shared, state)
         return self._prepare(_abi.lib.gumbel_sample, "hidden", hidden, *made, state)
 
-    @takes_common(*_OF_THE_SAMPLER)
+    @takes_common(*_REASONS, reasons=_REASONS)
     def prepare_sample_logits(
         self,
         logits: Array,
@@ -163,7 +179,11 @@ class Sampler:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> PreparedCall:
-        """gumbel.prepare_sample_logits(), else as Sampler.prepare_sample()."""
+        """gumbel.prepare_sample_logits(), else as Sampler.prepare_sample().
+
+        **Write `logits` in place. Every call returns the same arrays and overwrites them: copy what
+        you keep.**
+        """
         shared, logits = of_logits(scale, softcap, vocab_size), taken("logits", logits)
         state = self._state("logits", logits, common)
         made = from_logits(logits, shared, state)
@@ -291,11 +311,16 @@ class Sampler:
         rows = len(inputs) if self.seed is None else len(self.seed)
         slots = common.get("slots")
         if self._of_slots and slots is None:
-            raise ValueError("slots: the sampler has slots; a call needs to say which")
+            raise ValueError(
+                "slots: the sampler has slots; a call needs to say which: slots=[...], one a row"
+            )
         if not self._of_slots and slots is not None:
             raise ValueError("slots: the sampler has rows; make it with num_slots")
         if not self._of_slots and len(inputs) != rows:
-            raise ValueError(f"{name}: it has {len(inputs)} rows, the sampler {rows}")
+            raise ValueError(
+                f"{name}: it has {len(inputs)} rows, the sampler {rows}, and a sampler keeps its "
+                "number of rows; make another, or one with num_slots= for batches that change"
+            )
         samples = integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
         if common.get("history") is not None and samples != 1:
             raise ValueError(

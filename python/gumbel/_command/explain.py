@@ -47,6 +47,13 @@ def empty_array(device: str, rows: int, cols: int, dtype: str) -> Any:
     return torch.empty(rows, cols, dtype=getattr(torch, dtype), device=device)
 
 
+def _sizes(given: argparse.Namespace) -> str:
+    """The sizes of the call, of which some may be defaults."""
+    hidden = "from logits" if given.logits else f"D = {given.hidden_size}"
+    samples = f"S = {given.num_samples}"
+    return f"B = {given.batch}, V = {given.vocab}, {hidden}, {samples}, {given.dtype}"
+
+
 def run(given: argparse.Namespace) -> int:
     for name, most in (("batch", 2**20), ("vocab", 2**31 - 1), ("hidden_size", 2**20)):
         if not 1 <= getattr(given, name) <= most:
@@ -66,5 +73,6 @@ def run(given: argparse.Namespace) -> int:
             empty_array(given.device, given.vocab, given.hidden_size, given.dtype),
             empty_array(given.device, given.batch, given.hidden_size, given.dtype),
         ]
+    print(f"sizes: {_sizes(given)}")
     print(explain(*first, **how).rstrip())
     return 0

@@ -49,11 +49,14 @@ def _dense(name: str, array: Any, axes: int) -> Layout:
     found = layout(name, array)
     if len(found.shape) != axes:
         expected = "one axis" if axes == 1 else "two axes"
-        raise ValueError(f"{name}: expected {expected}, got the shape {found.shape}")
+        one_row = axes == 2 and len(found.shape) == 1 and name in ("hidden", "logits")
+        advice = f"; for one row give {name}[None]" if one_row else ""
+        raise ValueError(f"{name}: expected {expected}, got the shape {found.shape}{advice}")
     if found.address % found.itemsize:
         raise ValueError(f"{name}: the data is not aligned to its element size; copy it first")
     if 0 not in found.shape and found.shape[-1] > 1 and found.strides[-1] != found.itemsize:
-        raise ValueError(f"{name}: the last axis is not contiguous; copy it first")
+        copy = f"{name}.contiguous()" if is_tensor(array) else f"np.ascontiguousarray({name})"
+        raise ValueError(f"{name}: the last axis is not contiguous; give {copy}")
     return found
 
 

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import ctypes
-import difflib
-import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, TypedDict, TypeVar, Union
+from typing import Any, Callable, Optional, TypedDict, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +24,7 @@ from .arguments import (
 )
 from .arrays import NumpyArrays, address
 from .._calls.history import History
+from .keywords import Function, take_keywords
 from .numbers import integer, shown
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
@@ -111,7 +110,8 @@ class Common(TypedDict, total=False):
                  that is drawn from; "raw", the softmax of the logits as they are; None: `logprobs`
                  and `lse` are None and their time is saved.
     top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
-    ranks, kept  True: give `ranks`, `kept`.
+    ranks        True: give `ranks`.
+    kept         True: give `kept`.
     num_best     how many of the best scores of the draw to give, 0 to 16, with num_samples 1: as
                  many draws without replacement. Default 0.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
@@ -302,8 +302,9 @@ def _place(
     """Where rows find their parameters, and how many rows are drawn."""
     arrays = request.arrays
     if (slots is None) != (num_slots is None):
-        missing, there = ("slots", "num_slots") if slots is None else ("num_slots", "slots")
-        raise ValueError(f"{there}: it needs {missing}")
+        if slots is None:
+            raise ValueError("num_slots: it needs slots=[...], the slot of each row")
+        raise ValueError("slots: it needs num_slots, the number of all slots")
     if slots is not None:
         count = integer("num_slots", num_slots, 1, 2**31 - 1)
         of_row, stride = row_integers("slots", slots, request.batch, np.int32, arrays)
@@ -404,59 +405,13 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def takes_common(*but: str) -> Callable[[Function], Function]:
+def takes_common(
+    *but: str, reasons: Optional[Mapping[str, str]] = None
+) -> Callable[[Function], Function]:
     """Show what stands behind **common in a function's signature and documentation.
 
-    Parameters named in `but` are refused.
+    Parameters named in `but` are refused, with the reason in `reasons` where there is one.
     """
-
-    def taking(function: Function) -> Function:
-        signature = _full_signature(function, but)
-        known = frozenset(signature.parameters)
-
-        @functools.wraps(function)
-        def taker(*args: Any, **keywords: Any) -> Any:
-            if not keywords.keys() <= known:
-                _refuse_unknown(function, known, but, keywords)
-            return function(*args, **keywords)
-
-        taker.__signature__ = signature  # type: ignore[attr-defined]
-        taker.__doc__ = f"{inspect.getdoc(function)}\n\n{inspect.getdoc(Common)}"
-        if but:
-            taker.__doc__ += f"\n\nOf these {function.__name__}() does not take {', '.join(but)}."
-        made: Any = taker
-        return made
-
-    return taking
-
-
-def _refuse_unknown(
-    function: Callable[..., Any], known: Iterable[str], but: Sequence[str], given: Iterable[str]
-) -> None:
-    """A TypeError for an argument that a function does not have, with the nearest that it has."""
-    name = next(name for name in given if name not in known)
-    if name in but:
-        raise TypeError(f"{function.__qualname__}() takes no argument {name!r}")
-    nearest = _nearest(name, sorted(known))
-    advice = f"; did you mean {nearest!r}?" if nearest else ""
-    raise TypeError(f"{function.__qualname__}() has no argument {name!r}{advice}")
-
-
-def _nearest(name: str, known: Sequence[str]) -> Optional[str]:
-    """The argument that is meant: the same letters, else a longer name, else a similar one."""
-    plain = name.replace("_", "").lower()
-    letters = {each.replace("_", ""): each for each in known}
-    longer = (letters[each] for each in letters if len(plain) > 2 and each.startswith(plain))
-    close = difflib.get_close_matches(plain, letters, 1)
-    return letters.get(plain) or next(longer, None) or (letters[close[0]] if close else None)
-
-
-def _full_signature(function: Callable[..., Any], but: Sequence[str]) -> inspect.Signature:
-    found = inspect.signature(function)
-    own = [p for p in found.parameters.values() if p.kind is not p.VAR_KEYWORD]
     common = [
         p for p in inspect.signature(read_common).parameters.values() if p.kind is p.KEYWORD_ONLY
     ]
@@ -464,4 +419,4 @@ def _full_signature(function: Callable[..., Any], but: Sequence[str]) -> inspect
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in (("isa", "Optional[str]"), ("threads", "Optional[int]"))
     ]
-    return found.replace(parameters=own + [p for p in common if p.name not in but])
+    return take_keywords(common, inspect.getdoc(Common) or "", but, reasons or {})

@@ -106,7 +106,10 @@ def test_verify_refuses_by_name(option):
 
 
 def test_explain():
-    assert "kernels: " in succeeded("explain", "--batch", 8)
+    text = succeeded("explain", "--batch", 8)
+    assert text.startswith("sizes: B = 8, V = 151936, D = 4096, S = 1, bfloat16\n")
+    assert "kernels: " in text
+    assert "V = 151936, from logits" in succeeded("explain", "--logits")
     assert "not tiles" in succeeded("explain", "--logits", "--top-p", 0.9, "--no-logprobs")
     assert "--vocab: 0 " in refused("explain", "--vocab", 0)
     assert "--device: 'cpu0' is none of cpu, cuda:0" in refused("explain", "--device", "cpu0")
@@ -120,6 +123,7 @@ def test_other_commands_say_where_they_are(name):
     text = refused(name, "--model", "x")
     assert f"gumbel {name}: not part of the Python package" in text
     assert f"build/release/cli/gumbel {name} --help" in text
+    assert "cmake --preset release -DGUMBEL_BUILD_TOOLS=ON\n" in text  # a cached OFF is overwritten
 
 
 def test_version_says_which_command_it_is(tmp_path):

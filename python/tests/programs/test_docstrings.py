@@ -42,5 +42,23 @@ def test_methods_are_explained(name):
             assert inspect.getdoc(function), f"{name}.{method}()"
 
 
+def with_common():
+    """Functions and methods whose shared arguments stand in their documentation."""
+    owners = [gumbel, *(getattr(gumbel, name) for name in CLASSES)]
+    found = [f for owner in owners for f in vars(owner).values() if inspect.isfunction(f)]
+    return [f for f in found if "Parameters of every call" in (f.__doc__ or "")]
+
+
+@pytest.mark.parametrize("function", with_common(), ids=lambda f: f.__qualname__)
+def test_help_has_the_arguments_that_are_accepted(function):
+    explained = function.__doc__.partition("Parameters of every call")[2].partition("\n\n")[2]
+    entries = re.findall(r"^(\w+(?:, \w+)*)(?: |$)", explained, re.M)
+    names = {name for entry in entries for name in entry.split(", ")}
+    accepted = set(inspect.signature(function).parameters)
+    assert names <= accepted, names - accepted
+    assert {"temperature", "domain"} <= names
+
+
 def test_both_are_found():
+    assert len(with_common()) > 15
     assert len(FUNCTIONS) > 15 and len(CLASSES) > 5

@@ -180,16 +180,18 @@ def test_rows_that_do_not_live_stand_still():
 
 
 BAD_CALLS = [
-    ({"top_p": 2.0}, ValueError, r"top_p\[0\]: it is 2"),
+    ({"top_p": 2.0}, ValueError, r"top_p: it is 2"),
     ({"banned": [V]}, ValueError, f"banned: {V} is no token; the vocabulary has {V} tokens"),
-    ({"seed": 1}, TypeError, r"Sampler.sample_logits\(\) takes no argument 'seed'"),
-    ({"position": 1}, TypeError, r".* takes no argument 'position'"),
+    ({"seed": 1}, TypeError, r"Sampler.sample_logits\(\) takes no .* 'seed': .*Sampler\(seed="),
+    ({"position": 1}, TypeError, r".* takes no argument 'position': the sampler counts .*reset\("),
+    ({"num_slots": 4}, TypeError, r".* 'num_slots': .*Sampler\(num_slots=...\)"),
+    ({"rng": 1}, TypeError, r".* has no argument 'rng': the sampler has the seeds; use Sampler\("),
     ({"topk": 1}, TypeError, r"Sampler.sample_logits\(\) has no argument 'topk'; .* 'top_k'\?"),
     ({"slots": [0]}, ValueError, "slots: the sampler has rows; make it with num_slots"),
     ({"history": 3}, TypeError, "history: expected a gumbel.History"),
     ({"history": gumbel.History(B, V), "num_samples": 2}, ValueError, "num_samples: a history"),
     ({"history": gumbel.History(B, V), "num_samples": [1]}, TypeError, "num_samples: expected"),
-    ({"logits": LOGITS[0][:2]}, ValueError, "logits: it has 2 rows, the sampler 4"),
+    ({"logits": LOGITS[0][:2]}, ValueError, "logits: it has 2 rows, the sampler 4, .* another"),
     ({"logits": LOGITS[0].astype(float)}, TypeError, r"logits: .* logits.astype\(np.float32\)"),
     ({"logits": LOGITS}, ValueError, "logits: expected two axes"),
     ({"logits": None}, TypeError, "logits: expected a NumPy array"),
@@ -285,8 +287,19 @@ def test_odd_slots_are_refused_by_name(slots, error, text):
     assert sampler.state_dict() == before
 
 
+def test_samplers_have_a_readable_repr():
+    sampler = gumbel.Sampler(seed=7, position=3)
+    assert repr(sampler) == "Sampler(seed=7, batch=None, position=3, device=None)"
+    drawn(sampler, range(1))
+    text = "Sampler(seed=7, batch=4, position=uint64[4] [4, 4, 4, 4], device='cpu')"
+    assert repr(sampler) == text
+    text = repr(gumbel.Sampler(seed=[1, 2], num_slots=2))
+    assert text.startswith("Sampler(seed=uint64[2] [1, 2], num_slots=2, position=uint64[2] [0, 0]")
+    assert len(repr(gumbel.Sampler(batch=10000))) < 200
+
+
 def test_what_is_missing_is_named():
-    with pytest.raises(ValueError, match="^slots: the sampler has slots; a call needs to say"):
+    with pytest.raises(ValueError, match=r"^slots: the sampler has slots; .* slots=\[\.\.\.\]"):
         gumbel.Sampler(num_slots=4).sample_logits(LOGITS[0])
     with pytest.raises(ValueError, match="^slots: there are none yet; make the sampler with"):
         gumbel.Sampler().reset()

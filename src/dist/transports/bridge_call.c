@@ -184,7 +184,8 @@ gumbel_status dist_bridge_begin(dist_bridge *bridge, void *stream, const gumbel_
                                 void *workspace, size_t given, size_t needed, size_t uploads,
                                 gumbel_error *error)
 {
-    GUMBEL_FORWARD(gumbel_check_workspace(workspace, given, needed, error));
+    GUMBEL_FORWARD(gumbel_check_workspace(workspace, given, needed,
+                                          "the workspace size function of the group", error));
     bridge->stream = stream;
     bridge->logits = *logits;
     bridge->room = workspace;

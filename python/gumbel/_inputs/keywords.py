@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared keyword arguments: their signature and documentation, and errors for unknown names."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable, Optional, TypeVar
+
+import numpy as np
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ONE_TOKEN = "a call draws one token a row; the loop over tokens is the caller's"
+# Arguments of other libraries, the argument here or None, and what to know about it.
+_OTHER_LIBRARIES: dict[str, tuple[Optional[str], str]] = {
+    "generator": ("seed", "gumbel.Sampler counts positions"),
+    "rng": ("seed", "gumbel.Sampler counts positions"),
+    "random_state": ("seed", "gumbel.Sampler counts positions"),
+    "greedy": ("temperature", "temperature=0 is greedy"),
+    "do_sample": ("temperature", "temperature=0 is greedy"),
+    "k": ("top_k", ""),
+    "p": ("top_p", ""),
+    "n": ("num_samples", ""),
+    "num_return_sequences": ("num_samples", ""),
+    "repeat_penalty": ("repetition_penalty", ""),
+    "allowed_token_ids": ("allowed", ""),
+    "bad_words_ids": ("banned", "it takes single tokens"),
+    "max_tokens": (None, _ONE_TOKEN),
+    "max_new_tokens": (None, _ONE_TOKEN),
+    "max_length": (None, _ONE_TOKEN),
+}
+
+
+def take_keywords(
+    shared: Sequence[inspect.Parameter],
+    explained: str,
+    but: Sequence[str],
+    reasons: Mapping[str, str],
+) -> Callable[[Function], Function]:
+    """Decorator: replace **keywords in signature and documentation by `shared`, less `but`."""
+
+    def taking(function: Function) -> Function:
+        found = inspect.signature(function)
+        own = [p for p in found.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        signature = found.replace(parameters=own + [p for p in shared if p.name not in but])
+        known = frozenset(signature.parameters)
+
+        @functools.wraps(function)
+        def taker(*args: Any, **keywords: Any) -> Any:
+            if not keywords.keys() <= known:
+                _refuse_unknown(function, known, but, reasons, keywords)
+            try:
+                return function(*args, **keywords)
+            except ValueError as error:
+                _name_scalar(error, keywords)
+                raise
+
+        taker.__signature__ = signature  # type: ignore[attr-defined]
+        taker.__doc__ = f"{inspect.getdoc(function)}\n\n{_without(explained, but)}"
+        made: Any = taker
+        return made
+
+    return taking
+
+
+def _name_scalar(error: ValueError, given: Mapping[str, Any]) -> None:
+    """Take the index off "top_p[0]: ..." where `top_p` is one number for all rows."""
+    text = str(error)
+    name, index, rest = text.partition("[0]: ")
+    if index and isinstance(given.get(name), (int, float, np.generic)):
+        error.args = (f"{name}: {rest}",)
+
+
+def _without(explained: str, but: Sequence[str]) -> str:
+    """The documentation of arguments, without the entries of those in `but`.
+
+    An entry starts with its names, in the first column of a line; a blank line ends the heading.
+    """
+    heading, blank, entries = explained.partition("\n\n")
+    kept = []
+    for entry in re.split(r"\n(?=\w)", entries):
+        names = re.match(r"\w+(?:, \w+)*", entry)
+        if names is None or not set(names[0].split(", ")) <= set(but):
+            kept.append(entry)
+    return heading + blank + "\n".join(kept)
+
+
+def _refuse_unknown(
+    function: Callable[..., Any],
+    known: Iterable[str],
+    but: Sequence[str],
+    reasons: Mapping[str, str],
+    given: Iterable[str],
+) -> None:
+    """Raise a TypeError for an argument that a function does not have."""
+    name = next(name for name in given if name not in known)
+    if name in but:
+        reason = f": {reasons[name]}" if name in reasons else ""
+        raise TypeError(f"{function.__qualname__}() takes no argument {name!r}{reason}")
+    advice = _advice(name, sorted(known), reasons)
+    raise TypeError(f"{function.__qualname__}() has no argument {name!r}{advice}")
+
+
+def _advice(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
+    """The end of the message: the argument that is meant."""
+    argument, note = _OTHER_LIBRARIES.get(name, (None, ""))
+    if name not in _OTHER_LIBRARIES:
+        argument = _nearest(name, known)
+    elif argument is not None and argument in reasons:
+        return f": {reasons[argument]}"
+    elif argument is not None and argument not in known:
+        return ""
+    question = f"; did you mean {argument!r}?" if argument else ""
+    if not note:
+        return question
+    return f"{question} ({note})" if question else f": {note}"
+
+
+def _nearest(name: str, known: Sequence[str]) -> Optional[str]:
+    """The argument that is meant: the same letters, else a longer name, else a similar one."""
+    plain = name.replace("_", "").lower()
+    letters = {each.replace("_", ""): each for each in known}
+    longer = (letters[each] for each in letters if len(plain) > 2 and each.startswith(plain))
+    close = difflib.get_close_matches(plain, letters, 1)
+    return letters.get(plain) or next(longer, None) or (letters[close[0]] if close else None)
