@@ -104,6 +104,8 @@ def sampled(hidden: Floats, weight: Floats) -> Ints:
     assert np.array_equal(call().tokens, output.tokens)
     assert (output.status == gumbel.RowStatus.OK).all()
     position: Optional[NDArray[np.uint64]] = sampler.position
+    sampler.position = 40
+    sampler.seed = [1, 2, 3, 4]
     assert position is not None and position.tolist() == [0, 6, 0, 6]
     gumbel.advance(position, slots=[0])
     return call().tokens

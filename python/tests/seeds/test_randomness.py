@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Without a seed every call draws a fresh one and reports it; names of arguments and statuses."""
 
+import os
 import re
 import threading
 
@@ -85,6 +86,27 @@ def test_every_prepared_call_without_a_seed_has_its_own(more):
     assert len(seen) == 10 and np.ptp([seed - seeds[0] for seed in seeds]) == 9
     other = gumbel.prepare_sample(0 * HIDDEN, WEIGHT)
     assert int(other().seed) not in seeds
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_has_a_prepared_call_with_another_seed():
+    call = gumbel.prepare_sample_logits(LOGITS)
+    first, children = int(call().seed), []
+    for _ in range(3):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            seeds = [int(call().seed) for _ in range(2)]
+            os.write(writer, " ".join(map(str, seeds)).encode())
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            children.append([int(seed) for seed in pipe.read().split()])
+        assert os.waitpid(child, 0)[1] == 0
+    assert int(call().seed) == (first + 1) % 2**64
+    starts = {start for start, _ in children}
+    assert len(starts | {first + 1}) == 4
+    assert all(after == (start + 1) % 2**64 for start, after in children)
 
 
 def test_a_prepared_call_with_a_seed_keeps_it():
