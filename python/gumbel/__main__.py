@@ -10,7 +10,7 @@ import shlex
 import sys
 import sysconfig
 from pathlib import Path
-from typing import List, NoReturn, Optional
+from typing import Any, List, NoReturn, Optional
 
 from . import __version__
 from ._abi import find
@@ -59,8 +59,16 @@ def _flags(cflags: bool, libs: bool) -> List[str]:
     return flags
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help is written as all output is: argparse ignores that a write failed."""
+
+    def print_help(self, file: Any = None) -> None:
+        check_output()
+        write_line(self.format_help().rstrip("\n"))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gumbel",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,

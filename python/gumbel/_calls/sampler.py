@@ -13,7 +13,7 @@ from .. import _abi
 from .._inputs.arrays import Array, arrays_of, layout, taken
 from .._inputs.common import Common, Request, RowIntegers, takes_common
 from .._inputs.fresh_seeds import fresh_seed
-from .._inputs.numbers import integer, shown
+from .._inputs.numbers import integer, length, shown
 from .._inputs.row_state import (
     check_call_slots,
     check_writable,
@@ -101,7 +101,7 @@ class Sampler:
         self._root = None if seeds.ndim else int(seeds)  # the one seed of all sequences
         self._sequences = 0  # that had a seed of it
         self.device: Optional[str] = None
-        self._seed: Any = None
+        self._seed: Any = None  # uint64 array, or int64 tensor on CUDA
         self._position: Any = None
         self._like = None if like is None else arrays_of({"like": taken("like", like)}, None, None)
         if rows is not None:
@@ -115,7 +115,8 @@ class Sampler:
     @property
     def seed(self) -> Optional[NDArray[np.uint64]]:
         """Each row's own seed. One number is mixed with each row's number, as in Sampler(seed=)."""
-        return self._seed
+        found: Optional[NDArray[np.uint64]] = self._seed
+        return found
 
     @seed.setter
     def seed(self, value: RowIntegers) -> None:
@@ -130,7 +131,8 @@ class Sampler:
     @property
     def position(self) -> Optional[NDArray[np.uint64]]:
         """The position of each row's next draw."""
-        return self._position
+        found: Optional[NDArray[np.uint64]] = self._position
+        return found
 
     @position.setter
     def position(self, value: RowIntegers) -> None:
@@ -334,7 +336,9 @@ class Sampler:
         if arrays.name == "cpu":
             return found
         if arrays.is_capturing():
-            raise RuntimeError("sampler: give batch= and like=, or make a call, before a graph is captured")
+            raise RuntimeError(
+                "sampler: give batch= and like=, or make a call, before a graph is captured"
+            )
         return arrays.put(found[0]), arrays.put(found[1])
 
     def _state(self, name: str, inputs: Any, common: Any) -> dict[str, Any]:
@@ -364,7 +368,7 @@ class Sampler:
         arrays = arrays_of({name: inputs}, None, None)
         if arrays.name == "cpu":
             check_writable("position", self._position)
-            if slots is not None:
+            if slots is not None and length(slots) == len(inputs):  # else the call refuses them
                 check_call_slots(slots, rows, common.get("live_rows"))
         seed, position = self._on(arrays, rows)
         state = {**common, "seed": seed, "position": position}
@@ -394,10 +398,11 @@ class Sampler:
 
     def _write(self, where: Any, seeds: Any, positions: Any) -> None:
         """Set the seeds and positions of some rows, in place."""
+        check_writable("seed", self._seed)
+        check_writable("position", self._position)
         for array, values in ((self._seed, seeds), (self._position, positions)):
             if is_tensor(array):
                 put = arrays_of({"sampler": array}, None, None).put
                 array[put(where.astype(np.int64))] = put(np.ascontiguousarray(values))
             else:
-                check_writable("sampler", array)
                 array[where] = values

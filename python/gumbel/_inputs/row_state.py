@@ -38,7 +38,7 @@ def uint64_numbers(name: str, value: Any, rows: Optional[int]) -> Any:
 def check_writable(name: str, kept: Any) -> None:
     """The library would write a NumPy array that its owner has made read-only."""
     if isinstance(kept, np.ndarray) and not kept.flags.writeable:
-        raise ValueError(f"{name}: the sampler's array is read-only; set its flags.writeable = True")
+        raise ValueError(f"{name}: its array is read-only; set flags.writeable = True")
 
 
 def write_rows(name: str, kept: Any, value: Any) -> None:
@@ -64,15 +64,8 @@ def integers_of(array: Any) -> list[int]:
 
 
 def check_call_slots(slots: Any, rows: int, live_rows: Optional[Any]) -> None:
-    """Slots of a call on the CPU: each of one row at most, of those that are drawn."""
-    count = length(slots)
-    if count is None:
-        return
-    arrays = NumpyArrays(None, None)
-    found, _ = row_integers("slots", slots, count, np.int32, arrays)
-    bad = found >= rows
-    if bad.any():
-        raise ValueError(f"slots[{int(np.argmax(bad))}]: {found[bad][0]} is not in [0, {rows - 1}]")
+    """Refuse slots of a call that are not there, or that two of the drawn rows share."""
+    found, arrays = _slots_there(slots, rows), NumpyArrays(None, None)
     if live_rows is not None:
         found = found[: int(row_integers("live_rows", live_rows, 1, np.int32, arrays)[0][0])]
     _refuse_repeated(found)
@@ -83,11 +76,18 @@ def _refuse_repeated(slots: Any) -> None:
     repeated = ordered[1:] == ordered[:-1]
     if repeated.any():
         slot = ordered[1:][repeated][0]
-        raise ValueError(f"slots: slot {slot} is in the list twice; a slot serves one row of a call")
+        raise ValueError(f"slots: slot {slot} is in the list twice; give each slot once")
 
 
 def distinct_slots(slots: Any, rows: int) -> Any:
     """Slots of reset(), after a look at whether they are there, once each."""
+    found = _slots_there(slots, rows)
+    _refuse_repeated(found)
+    return found
+
+
+def _slots_there(slots: Any, rows: int) -> Any:
+    """Slots as int32, all of them in [0, rows)."""
     count = length(slots)
     if count is None:
         raise TypeError(f"slots: expected a list of slots, got {type(slots).__name__}")
@@ -95,5 +95,4 @@ def distinct_slots(slots: Any, rows: int) -> Any:
     bad = found >= rows
     if bad.any():
         raise ValueError(f"slots[{int(np.argmax(bad))}]: {found[bad][0]} is not in [0, {rows - 1}]")
-    _refuse_repeated(found)
     return found

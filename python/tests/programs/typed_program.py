@@ -104,9 +104,9 @@ def sampled(hidden: Floats, weight: Floats) -> Ints:
     assert np.array_equal(call().tokens, output.tokens)
     assert (output.status == gumbel.RowStatus.OK).all()
     position: Optional[NDArray[np.uint64]] = sampler.position
-    sampler.position = 40
-    sampler.seed = [1, 2, 3, 4]
     assert position is not None and position.tolist() == [0, 6, 0, 6]
+    sampler.position, sampler.seed = 40, [1, 2, 3, 4]
+    assert position.tolist() == [40] * 4
     gumbel.advance(position, slots=[0])
     return call().tokens
 
