@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arrays import Array, arrays_of, layout, taken
+from .._inputs.arrays import Array, TorchArrays, arrays_of, layout, taken
 from .._inputs.common import Common, Request, RowIntegers, takes_common
 from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.numbers import integer, length, shown
@@ -103,14 +103,15 @@ class Sampler:
         self.device: Optional[str] = None
         self._seed: Any = None  # uint64 array, or int64 tensor on CUDA
         self._position: Any = None
-        self._like = None if like is None else arrays_of({"like": taken("like", like)}, None, None)
+        self._place: Any = None  # torch's device of `like`
         if rows is not None:
             own = seeds if seeds.ndim else seeds_of_rows(int(seeds), range(rows))
             self._keep(own, np.array(np.broadcast_to(self._start, (rows,))))
-        if self._like is not None:
+        if like is not None:
+            arrays = arrays_of({"like": taken("like", like)}, None, None)
             if self._seed is not None:
-                self._keep(*self._on(self._like))
-            self.device = self._like.name
+                self._keep(*self._on(arrays))
+            self.device, self._place = arrays.name, getattr(arrays, "place", None)
 
     @property
     def seed(self) -> Optional[NDArray[np.uint64]]:
@@ -307,8 +308,10 @@ class Sampler:
             if own.ndim == 0 or start.ndim == 0:
                 raise TypeError("state: seed and position are lists, of a number a row each")
             if self._seed is None:
-                put = (lambda array: array) if self._like is None else self._like.put
-                self._keep(put(own), put(start))
+                if self._place is not None:
+                    put = TorchArrays(self._place, None, None).put
+                    own, start = put(own), put(start)
+                self._keep(own, start)
             else:
                 self._write(np.arange(rows), own, start)
         self._start, self._root, self._sequences = start, root, sequences

@@ -365,7 +365,7 @@ def test_a_device_is_known_before_the_rows_are():
     sampler = gumbel.Sampler(seed=7, like=LOGITS[0])
     assert (sampler.device, sampler.seed) == ("cpu", None)
     assert drawn(sampler) == wanted(7)
-    other = gumbel.Sampler(like=LOGITS[0])
+    other = copy.deepcopy(gumbel.Sampler(like=LOGITS[0]))
     other.load_state_dict(sampler.state_dict())
     assert other.state_dict() == sampler.state_dict()
 
